@@ -1,0 +1,2 @@
+//! The `penstock` command.
+fn main() {}
