@@ -1,0 +1,422 @@
+"""The benchmarks of `make bench`: Penstock against a named peer on the same work.
+
+Every record is a ratio, larger = better for Penstock, from runs interleaved pair by pair. The
+peer for I/O is the same MPI's own ROMIO on the same disk, in the best of its hint settings,
+found by one probing run each. Nothing here judges: goals stand beside the figures.
+
+    bench.py [--only REGEX] [--runs N] [--list]
+"""
+
+import argparse
+import json
+import os
+import re
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+OUT = ROOT / "target" / "bench"
+VENV = Path(os.environ.get("PENSTOCK_VENV", ROOT / ".venv"))
+PENSTOCK = ROOT / "target" / "release" / "penstock"
+
+# MPICH polls; on few cores it must yield, for the peer's runs and ours alike.
+YIELD = {
+    "MPIR_CVAR_CH4_PROGRESS_THROTTLE": "1",
+    "MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT": "16",
+    "MPIR_CVAR_DEVICE_COLLECTIVES": "none",
+}
+
+# ROMIO's settings worth trying; the best one is the peer.
+ROMIO = {
+    "default": {},
+    "ds-off": {"romio_ds_read": "disable", "romio_ds_write": "disable"},
+    "cb-on": {"romio_cb_read": "enable", "romio_cb_write": "enable"},
+    "cb-off": {"romio_cb_read": "disable", "romio_cb_write": "disable"},
+}
+
+
+def io_case(case, op, ranks, goal, **keys):
+    """An access pattern of bench/io.c."""
+    return {
+        "kind": "io",
+        "case": case,
+        "op": op,
+        "ranks": ranks,
+        "keys": keys,
+        "goal": goal,
+    }
+
+
+TWICE = "min(2x ROMIO, 0.7x memcpy)"
+RECORDS = {
+    "tile/read": io_case("tile", "read", 6, TWICE),
+    "block/read": io_case("block", "read", 8, TWICE, n=600),
+    "block/write": io_case("block", "write", 8, TWICE, n=600),
+    "flash/read": io_case("flash", "read", 4, TWICE),
+    "flash/write": io_case("flash", "write", 4, TWICE),
+    "contig/1MiB/write": io_case("contig", "write", 4, "0.9x", piece=1 << 20, total=256 << 20, sync=1),
+    "contig/1MiB/read": io_case("contig", "read", 4, "0.9x", piece=1 << 20, total=256 << 20),
+    "contig/4MiB/write": io_case("contig", "write", 4, "0.9x", piece=4 << 20, total=256 << 20, sync=1),
+    "contig/4MiB/read": io_case("contig", "read", 4, "0.9x", piece=4 << 20, total=256 << 20),
+    "hard/write": io_case("hard", "write", 4, "1x", total=128 << 20),
+    "hard/read": io_case("hard", "read", 4, "1x", total=128 << 20),
+    "view/vector-64M": {"kind": "view", "goal": "< 1 ms, < 1 MiB"},
+}
+for label, size in (("256B", 256), ("4KiB", 4096), ("64KiB", 65536)):
+    for op in ("write", "read"):
+        RECORDS[f"noncontig/{label}/{op}"] = io_case("noncontig", op, 4, TWICE, piece=size, total=64 << 20)
+for name, base in (
+    ("auto/tile", "tile/read"),
+    ("auto/block-read", "block/read"),
+    ("auto/block-write", "block/write"),
+    ("auto/flash-write", "flash/write"),
+    ("auto/flash-read", "flash/read"),
+    ("auto/noncontig-4KiB-write", "noncontig/4KiB/write"),
+    ("auto/noncontig-4KiB-read", "noncontig/4KiB/read"),
+    ("auto/hard-write", "hard/write"),
+):
+    RECORDS[name] = {**RECORDS[base], "kind": "auto", "goal": "0.95x best method"}
+for shape in (
+    "contig",
+    "vector-8B",
+    "vector-64B",
+    "vector-4KiB",
+    "subarray-3d",
+    "indexed",
+    "struct",
+    "flash",
+):
+    for op in ("pack", "unpack"):
+        for mpi in ("mpich", "openmpi"):
+            RECORDS[f"{op}/{shape}/{mpi}"] = {
+                "kind": "pack",
+                "op": op,
+                "shape": shape,
+                "mpi": mpi,
+                "goal": ">= 1x, mean >= 1.5x",
+            }
+RECORDS["meta/create"] = {
+    "kind": "meta",
+    "goal": "25,000/s single, 100,000/s in batches",
+}
+RECORDS["memory/64-clients"] = {"kind": "memory", "goal": "<= 256 MiB"}
+
+
+class Failed(Exception):
+    """A command of a benchmark failed; the record is left out with the reason."""
+
+
+def run(command, env=None, timeout=600):
+    """Runs a command; returns (stdout, CPU seconds of it and its children)."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(
+        [str(c) for c in command],
+        env={**os.environ, **YIELD, **(env or {})},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode != 0:
+        raise Failed(f"{' '.join(map(str, command))}: exit {done.returncode}: {done.stderr.strip()[-600:]}")
+    return (
+        done.stdout,
+        after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+    )
+
+
+def last_json(text):
+    """The last line of `text` that is a JSON object."""
+    for line in reversed(text.splitlines()):
+        if line.startswith("{"):
+            return json.loads(line)
+    raise Failed(f"no JSON in: {text[-300:]}")
+
+
+def figures(result):
+    """(bytes per second, CPU seconds per GB) of one run of bench/io.c."""
+    return result["bytes"] / result["seconds"], result["cpu_seconds"] / (result["bytes"] / 1e9)
+
+
+class Bench:
+    """Runs records and keeps what they need: directories, built programs, machine figures."""
+
+    def __init__(self, runs, disk):
+        self.runs = runs
+        self.dir = Path(tempfile.mkdtemp(prefix="penstock-bench-", dir=disk))
+        self.io = OUT / "io"
+        self.server_cpu = None
+        OUT.mkdir(parents=True, exist_ok=True)
+        run([VENV / "bin" / "mpicc", "-O2", "-o", self.io, ROOT / "bench" / "io.c"])
+
+    def close(self):
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+    # -- one run of each side ---------------------------------------------------------------
+
+    def keys(self, record, **more):
+        return [f"{k}={v}" for k, v in {**record["keys"], **more}.items()]
+
+    def romio(self, record, setting, coll):
+        hints = {f"hint:{k}": v for k, v in ROMIO[setting].items()}
+        command = [
+            VENV / "bin" / "mpiexec",
+            "-n",
+            record["ranks"],
+            self.io,
+            record["case"],
+            record["op"],
+        ]
+        command += [
+            self.dir / f"romio-{record['case']}",
+            *self.keys(record, coll=coll, **hints),
+        ]
+        return last_json(run(command)[0])
+
+    def penstock(self, record, method="auto", coll=1):
+        command = [
+            PENSTOCK,
+            "run",
+            "-n",
+            record["ranks"],
+            "--store",
+            self.dir / "store",
+            "--method",
+            method,
+            "--",
+        ]
+        command += [
+            self.io,
+            record["case"],
+            record["op"],
+            f"penstock:/bench-{record['case']}",
+            *self.keys(record, coll=coll),
+        ]
+        stdout, _ = run(command)
+        return last_json(stdout)
+
+    def memcpy(self, record, total):
+        """What plain memcpy of the same bytes by the same ranks reaches here, bytes/s."""
+        piece = max(4096, min(1 << 20, total // record["ranks"]))
+        command = [
+            VENV / "bin" / "mpiexec",
+            "-n",
+            record["ranks"],
+            self.io,
+            "memcpy",
+            "read",
+            "-",
+            f"piece={piece}",
+            f"total={total}",
+        ]
+        return figures(last_json(run(command)[0]))[0]
+
+    # -- records ----------------------------------------------------------------------------
+
+    def pairs(self, name, ours, theirs, unit, peer_name, goal, **more):
+        """Interleaves `runs` pairs; each side returns (figure, CPU-s per GB or None); larger is better."""
+        mine, peer = [], []
+        for _ in range(self.runs):
+            mine.append(ours())
+            peer.append(theirs())
+        ratios = [a[0] / b[0] for a, b in zip(mine, peer, strict=True)]
+
+        def cpu(side):
+            values = [c for _, c in side if c is not None]
+            return statistics.median(values) if values else None
+
+        return {
+            "name": name,
+            "unit": unit,
+            "penstock": statistics.median(a for a, _ in mine),
+            "peer": statistics.median(b for b, _ in peer),
+            "peer_name": peer_name,
+            "runs": self.runs,
+            "ratio": {
+                "min": min(ratios),
+                "median": statistics.median(ratios),
+                "max": max(ratios),
+            },
+            "cpu_s_per_gb": {"penstock": cpu(mine), "peer": cpu(peer)},
+            "goal": goal,
+            **more,
+        }
+
+    def best_romio(self, record):
+        best = None
+        for setting in ROMIO:
+            for coll in (1, 0):
+                if setting.startswith("cb") and not coll:
+                    continue  # collective buffering hints say nothing to independent calls
+                try:
+                    rate, _ = figures(self.romio(record, setting, coll))
+                except (Failed, subprocess.TimeoutExpired):
+                    continue
+                if best is None or rate > best[0]:
+                    best = (rate, setting, coll)
+        if best is None:
+            raise Failed("no setting of ROMIO ran")
+        return best[1], best[2]
+
+    def record_io(self, name, record):
+        setting, coll = self.best_romio(record)
+        # The program may call collectively or independently; each side gets the kind of call that suits it.
+        ours_coll = max((1, 0), key=lambda c: figures(self.penstock(record, coll=c))[0])
+        total = int(last_json_bytes(record))
+        out = self.pairs(
+            name,
+            lambda: figures(self.penstock(record, coll=ours_coll)),
+            lambda: figures(self.romio(record, setting, coll)),
+            "B/s",
+            f"ROMIO {setting} {'collective' if coll else 'independent'}",
+            record["goal"],
+        )
+        out["calls"] = "collective" if ours_coll else "independent"
+        out["memcpy"] = self.memcpy(record, total)
+        out["of_memcpy"] = out["penstock"] / out["memcpy"]
+        return out
+
+    def record_auto(self, name, record):
+        rates = {}
+        for method in ("posix", "sieve", "two-phase", "list", "datatype"):
+            if method == "posix" and record["case"] in ("flash", "block"):
+                continue  # minutes per run, never the best
+            try:
+                rates[method] = figures(self.penstock(record, method))[0]
+            except (Failed, subprocess.TimeoutExpired) as why:
+                print(f"  {name}: {method}: {why}", file=sys.stderr)
+        best = max(rates, key=lambda m: rates[m])
+        return self.pairs(
+            name,
+            lambda: figures(self.penstock(record)),
+            lambda: figures(self.penstock(record, best)),
+            "B/s",
+            f"Penstock --method {best}",
+            record["goal"],
+        )
+
+    def record_view(self, name, record):
+        command = [self.io, "view", "read"]
+
+        def ours():
+            got = last_json(
+                run(
+                    [
+                        PENSTOCK,
+                        "run",
+                        "-n",
+                        1,
+                        "--store",
+                        self.dir / "store",
+                        "--",
+                        *command,
+                        "penstock:/v",
+                    ]
+                )[0]
+            )
+            return 1 / max(got["view_seconds"], 1e-9), None, got["view_kib"]
+
+        def theirs():
+            got = last_json(run([VENV / "bin" / "mpiexec", "-n", 1, *command, self.dir / "v"])[0])
+            return 1 / got["view_seconds"], None, got["view_kib"]
+
+        memory = {"penstock": ours()[2], "peer": theirs()[2]}
+        return self.pairs(
+            name,
+            lambda: ours()[:2],
+            lambda: theirs()[:2],
+            "views/s",
+            "ROMIO",
+            record["goal"],
+            memory_kib=memory,
+        )
+
+    def record_pack(self, name, record):
+        peer_cc = VENV / "bin" / "mpicc" if record["mpi"] == "mpich" else "mpicc.openmpi"
+        program = OUT / f"pack-{record['mpi']}"
+        if not program.exists():
+            run([peer_cc, "-O2", "-o", program, ROOT / "bench" / "pack.c"])
+        mine = ROOT / "target" / "release" / "examples" / "pack"
+        alone = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+        def rate(command):
+            got = last_json(run([*command, record["op"], record["shape"]], alone)[0])
+            return got["bytes"] / got["seconds"], None
+
+        peer = f"MPI_{record['op'].capitalize()} of {record['mpi']}"
+        return self.pairs(
+            name,
+            lambda: rate([mine]),
+            lambda: rate([program]),
+            "B/s",
+            peer,
+            record["goal"],
+        )
+
+
+def last_json_bytes(record):
+    """Bytes all ranks move per repetition, for the memcpy of the same size."""
+    keys = record["keys"]
+    return {
+        "tile": 6 * 1024 * 768 * 3,
+        "block": 4 * keys.get("n", 300) ** 3,
+        "flash": record["ranks"] * 80 * 512 * 24 * 8,
+    }.get(record["case"], keys.get("total", 64 << 20))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="records whose name matches this regular expression")
+    parser.add_argument("--runs", type=int, default=5, help="interleaved pairs per record (default 5)")
+    parser.add_argument("--list", action="store_true", help="list the records and stop")
+    parser.add_argument(
+        "--disk",
+        default=None,
+        help="directory for the files of both sides (default: the temporary directory)",
+    )
+    args = parser.parse_args()
+    wanted = {n: r for n, r in RECORDS.items() if re.search(args.only, n)}
+    if args.list:
+        print("\n".join(wanted))
+        return 0
+    if not wanted:
+        print(
+            f"bench: no record matches {args.only!r}; --list shows them",
+            file=sys.stderr,
+        )
+        return 2
+    bench = Bench(args.runs, args.disk)
+    results, failed = [], []
+    try:
+        for k, (name, record) in enumerate(wanted.items()):
+            started = time.monotonic()
+            try:
+                result = getattr(bench, f"record_{record['kind']}")(name, record)
+            except (Failed, subprocess.TimeoutExpired) as why:
+                failed.append((name, str(why)))
+                print(f"[{k + 1}/{len(wanted)}] {name}: FAILED: {why}", file=sys.stderr)
+                continue
+            results.append(result)
+            ratio = result["ratio"]
+            extra = f"  {result['of_memcpy']:.2f} of memcpy" if "of_memcpy" in result else ""
+            print(
+                f"[{k + 1}/{len(wanted)}] {name:28} {ratio['median']:8.2f}x ({ratio['min']:.2f}-{ratio['max']:.2f}) "
+                f"against {result['peer_name']}; goal {result['goal']}{extra}  [{time.monotonic() - started:.0f} s]",
+                flush=True,
+            )
+    finally:
+        bench.close()
+    (OUT / "summary.json").write_text(json.dumps(results, indent=1) + "\n")
+    print(f"{len(results)} records in {OUT / 'summary.json'}" + (f", {len(failed)} failed" if failed else ""))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
