@@ -1,6 +1,12 @@
 //! Signatures agreed between the crates. The owner of this crate replaces this file by the real modules
 //! (`loops.rs`, `build.rs`, `fuse.rs`, `cursor.rs`, `pack.rs`, `codec.rs`, `signature.rs`, ...).
-#![allow(missing_docs, unused_variables, clippy::todo, clippy::undocumented_unsafe_blocks, dead_code)]
+#![allow(
+    missing_docs,
+    unused_variables,
+    clippy::todo,
+    clippy::undocumented_unsafe_blocks,
+    dead_code
+)]
 use std::sync::Arc;
 
 #[derive(Debug, thiserror::Error, Clone, PartialEq, Eq)]
