@@ -1,29 +1,33 @@
 //! MPI-IO semantics and methods over a Comm trait (SYSTEMS 2; DT sections II and III).
 //!
-//! Agreed surface (the owner fills it in; keep these names):
+//! A rank opens a [`File`] over a [`Comm`] and reads and writes through it. Each access is a pair of
+//! patterns, where its bytes lie in the file (the view, tiled from the pointer) and where they lie in memory.
+//! One of the methods in [`methods`] turns the pair into operations of a [`FileSystem`]; nothing on the way
+//! expands a pattern into a list of its regions.
 //!
-//! ```ignore
-//! /// The communicator of one open file. Threads in tests, MPI through the shim.
-//! pub trait Comm: Send + Sync {
-//!     fn rank(&self) -> usize;  fn size(&self) -> usize;
-//!     fn barrier(&self) -> Result<()>;
-//!     fn bcast(&self, root: usize, data: &mut Vec<u8>) -> Result<()>;
-//!     fn allgather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>>;          // any lengths
-//!     fn alltoallv(&self, send: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>>;   // any lengths
-//!     fn duplicate(&self) -> Result<Box<dyn Comm>>;                      // own context, for the background thread
-//! }
-//! /// Below the methods: Penstock's client, or an ordinary mounted file system (direct mode).
-//! pub trait FileSystem / pub trait FileHandle { read_each, write_each, len, set_len, allocate, sync, lock, layout, counter, ... }
-//! pub struct File;   // one rank's MPI_File
-//! pub enum Where { At(u64), Individual, Shared, Ordered }   // offsets in etypes
-//! impl File {
-//!     pub fn open(comm: Box<dyn Comm>, path: &str, amode: Amode, info: &Info) -> Result<File>;
-//!     pub fn set_view(&self, disp: u64, etype: &Datatype, filetype: &Datatype, datarep: DataRep, info: &Info) -> Result<()>;
-//!     pub fn read(&self, at: Where, collective: bool, into: &mut Target, memtype: &Datatype) -> Result<u64>;   // bytes
-//!     pub fn write(&self, at: Where, collective: bool, from: &mut Source, memtype: &Datatype) -> Result<u64>;
-//!     pub fn start_read / start_write (nonblocking: runs on the file's background thread, calls back when complete)
-//!     pub fn seek, seek_shared, position, position_shared, byte_offset, size, set_size, preallocate, sync, atomicity, info, close ...
-//! }
-//! pub struct Datatype { pub layout: Loop, pub signature: Signature }
+//! ```text
+//! file.rs       open, close, the calls of MPI_File          hints.rs     what a user may ask for
+//! view.rs       view, positions in etypes                    datarep.rs   native, internal, external32
+//! pointer.rs    individual, shared and ordered pointers      nonblocking.rs
+//! access.rs     one access: patterns -> method -> operations
+//! methods/      posix, sieve, two-phase, list, datatype, node exchange, auto
+//! filesystem.rs what a method needs below it: penstock.rs (servers), direct.rs (a mounted file system)
+//! stats.rs      what was done                                model.rs     what DT predicts
 //! ```
-#![allow(missing_docs)]
+#![allow(clippy::todo, dead_code)]
+mod comm;
+mod datarep;
+mod datatype;
+mod error;
+mod file;
+mod filesystem;
+mod hints;
+mod process;
+
+pub use comm::Comm;
+pub use datarep::DataRep;
+pub use datatype::Datatype;
+pub use error::{Error, ErrorClass, Result};
+pub use file::{Amode, DISPLACEMENT_CURRENT, Done, File, View, Whence, Where};
+pub use hints::Info;
+pub use process::{Claim, belongs, write_summary};

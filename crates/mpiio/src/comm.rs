@@ -1,0 +1,74 @@
+//! The communicator of one open file.
+//!
+//! The methods need five operations of it. The C shim implements them over MPI; [`crate::testing::ThreadComm`]
+//! over threads.
+use crate::error::{Error, ErrorClass, Result};
+
+/// What a file needs of its communicator. All operations are collective over its ranks except
+/// `rank` and `size`; every rank calls them in the same order. A file never calls two at once, but may call
+/// from different threads one after another (nonblocking collectives run on a thread of the file's own).
+pub trait Comm: Send + Sync {
+    /// This process's rank, `0..size`.
+    fn rank(&self) -> usize;
+    /// Number of ranks.
+    fn size(&self) -> usize;
+    /// Returns when every rank has called it. Memory written before is visible to all after.
+    fn barrier(&self) -> Result<()>;
+    /// `data` of `root` replaces everyone's.
+    fn bcast(&self, root: usize, data: &mut Vec<u8>) -> Result<()>;
+    /// Everyone's bytes, by rank; lengths may differ.
+    fn allgather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>>;
+    /// `send[r]` goes to rank r; the result holds what each rank sent here. Lengths may differ, 0 included.
+    fn alltoallv(&self, send: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>>;
+}
+
+/// Longest message text that an agreement carries.
+const MAX_MESSAGE: usize = 2048;
+
+/// Ends a collective call: if any rank failed, every rank fails. The rank's own error stays its own; the
+/// others get the lowest failing rank's, with that rank named.
+pub(crate) fn agree<T>(comm: &dyn Comm, mine: Result<T>) -> Result<T> {
+    if comm.size() == 1 {
+        return mine;
+    }
+    let outcomes = comm.allgather(&encode_outcome(&mine))?;
+    let first = outcomes
+        .iter()
+        .enumerate()
+        .find_map(|(rank, bytes)| decode_outcome(rank, bytes).err());
+    match (mine, first) {
+        (Ok(value), None) => Ok(value),
+        (Ok(_), Some(e)) => Err(e),
+        (Err(e), _) => Err(e),
+    }
+}
+
+/// An outcome in a few bytes: empty when good.
+pub(crate) fn encode_outcome<T>(mine: &Result<T>) -> Vec<u8> {
+    match mine {
+        Ok(_) => Vec::new(),
+        Err(e) => {
+            let mut e = e.clone();
+            let mut cut = MAX_MESSAGE.min(e.message.len());
+            while !e.message.is_char_boundary(cut) {
+                cut -= 1;
+            }
+            e.message.truncate(cut);
+            serde_json::to_vec(&e).unwrap_or_else(|_| b"?".to_vec())
+        }
+    }
+}
+
+/// What `rank` reported.
+pub(crate) fn decode_outcome(rank: usize, bytes: &[u8]) -> Result<()> {
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    match serde_json::from_slice::<Error>(bytes) {
+        Ok(e) => Err(e.at(format_args!("rank {rank}"))),
+        Err(_) => Err(Error::new(
+            ErrorClass::Intern,
+            format!("rank {rank} reported an unreadable outcome; all ranks must run the same library"),
+        )),
+    }
+}
