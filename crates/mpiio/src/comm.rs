@@ -68,7 +68,9 @@ pub(crate) fn decode_outcome(rank: usize, bytes: &[u8]) -> Result<()> {
         Ok(e) => Err(e.at(format_args!("rank {rank}"))),
         Err(_) => Err(Error::new(
             ErrorClass::Intern,
-            format!("rank {rank} reported an unreadable outcome; all ranks must run the same library"),
+            format!(
+                "rank {rank} reported an unreadable outcome; all ranks must run the same library"
+            ),
         )),
     }
 }

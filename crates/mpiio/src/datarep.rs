@@ -23,7 +23,9 @@ impl DataRep {
             "external32" => Ok(DataRep::External32),
             other => Err(Error::new(
                 ErrorClass::UnsupportedDatarep,
-                format!("data representation `{other}` is unknown; use native, internal or external32"),
+                format!(
+                    "data representation `{other}` is unknown; use native, internal or external32"
+                ),
             )),
         }
     }
