@@ -180,10 +180,7 @@ mod tests {
     #[test]
     fn bad_layouts_are_refused_also_when_deserialised() {
         let two = vec![ServerId(1), ServerId(2)];
-        assert_eq!(
-            Layout::new(0, two.clone()),
-            Err(LayoutError::StripeUnit(0))
-        );
+        assert_eq!(Layout::new(0, two.clone()), Err(LayoutError::StripeUnit(0)));
         assert!(Layout::new((1 << 30) + 1, two.clone()).is_err());
         assert_eq!(Layout::new(1, vec![]), Err(LayoutError::Servers(0)));
         assert_eq!(

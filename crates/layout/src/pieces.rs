@@ -269,12 +269,7 @@ impl Layout {
 
     /// Visits the pieces of `access` on `server` in stream order; pieces adjacent in the object and in
     /// the stream are joined. Visits only what falls on the server; `f` returns false to stop.
-    pub fn pieces(
-        &self,
-        access: &Pattern,
-        server: ServerIndex,
-        mut f: impl FnMut(Piece) -> bool,
-    ) {
+    pub fn pieces(&self, access: &Pattern, server: ServerIndex, mut f: impl FnMut(Piece) -> bool) {
         let mut pieces = self.walk(access, server);
         while let Some(piece) = pieces.next_piece(u64::MAX) {
             if !f(piece) {

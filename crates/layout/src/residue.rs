@@ -65,7 +65,8 @@ mod tests {
     fn large_numbers_neither_wrap_nor_take_long() {
         let m = 1u64 << 46;
         let k = first_hit((1 << 45) + 12345, 7, m, 99, 3).unwrap();
-        let residue = ((u128::from((1u64 << 45) + 12345) * u128::from(k) + 7) % u128::from(m)) as u64;
+        let residue =
+            ((u128::from((1u64 << 45) + 12345) * u128::from(k) + 7) % u128::from(m)) as u64;
         assert!((99..102).contains(&residue));
         assert_eq!(first_hit(1 << 20, 0, 1 << 30, 5, 100), None);
     }
