@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Installs what building, testing and the demo need and this machine lacks: Debian packages, a Python environment
+# in .venv. Checks for Rust. Safe to run again; takes no time when nothing is missing.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+packages=(build-essential libmpich-dev mpich libopenmpi-dev openmpi-bin gfortran shellcheck python3-venv)
+least_cargo=1.90
+
+say() { printf 'setup: %s\n' "$*"; }
+fail() {
+    printf 'setup: %s\n' "$*" >&2
+    exit 1
+}
+
+# Those of the arguments that are not installed.
+missing_packages() {
+    local package
+    for package in "$@"; do
+        [ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || echo "$package"
+    done
+}
+
+install_packages() {
+    if ! command -v dpkg-query >/dev/null; then
+        local tool
+        for tool in cc make mpicc mpiexec gfortran python3; do
+            command -v "$tool" >/dev/null ||
+                fail "no $tool here, and this is no Debian: install a C compiler, make, MPICH, Open MPI, gfortran, shellcheck and Python 3 with venv yourself"
+        done
+        return
+    fi
+    local missing
+    mapfile -t missing < <(missing_packages "${packages[@]}")
+    [ "${#missing[@]}" -gt 0 ] || return 0
+    local become=()
+    if [ "$(id -u)" -ne 0 ]; then
+        command -v sudo >/dev/null || fail "missing: ${missing[*]}; as root: apt-get install ${missing[*]}"
+        become=(sudo)
+    fi
+    say "installing ${missing[*]}"
+    "${become[@]}" apt-get update -qq
+    "${become[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
+}
+
+# The stamp names the requirements that .venv was made for.
+install_python() {
+    local stamp=.venv/.requirements
+    if [ -x .venv/bin/python ] && cmp -s requirements.txt "$stamp"; then
+        return
+    fi
+    [ -x .venv/bin/python ] || python3 -m venv .venv || fail "cannot make .venv; Debian: apt-get install python3-venv"
+    say "installing $(tr '\n' ' ' <requirements.txt)into .venv"
+    .venv/bin/pip install --quiet --disable-pip-version-check -r requirements.txt
+    cp requirements.txt "$stamp"
+}
+
+# True if version $1 is at least $2.
+at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]; }
+
+check_rust() {
+    local how="get Rust with: curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y && . ~/.cargo/env"
+    command -v cargo >/dev/null || fail "no cargo; $how"
+    local version
+    version=$(cargo --version | cut -d' ' -f2)
+    at_least "$version" "$least_cargo" || fail "cargo $version is older than $least_cargo; \`rustup update stable\`, or $how"
+}
+
+install_packages
+install_python
+check_rust
