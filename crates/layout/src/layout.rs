@@ -60,7 +60,7 @@ pub enum LayoutError {
     #[error("a file needs 1..=65536 servers, not {0}")]
     Servers(usize),
     /// Two turns would share one object.
-    #[error("server {} stands twice in the server list of a file", .0.0)]
+    #[error("server {id} stands twice in the server list of a file", id = .0.0)]
     Duplicate(ServerId),
     /// An offset before the start of the file or beyond the largest one.
     #[error("file offset beyond 2^63-1 or below 0")]

@@ -1,50 +1,90 @@
 //! Where bytes live (SYSTEMS 3): objects of one data server.
-#![allow(missing_docs)]
+//!
+//! A [`Store`] keeps one [`Object`] per file: a sparse run of bytes. Two backends, one file each:
+//! [`dir`] (sparse files in a directory, checksummed records) and [`memory`] (one memfd per object).
+//! The minimal backend is `memory`: read it first.
+
+mod cache;
+pub mod descriptor;
+mod dir;
+mod error;
+mod memory;
+mod record;
+mod superblock;
+#[cfg(test)]
+mod tests;
+
+pub use descriptor::Descriptor;
+pub use error::{Finding, Problem, StoreError};
+
 use penstock_layout::{FileId, ObjectOffset};
+use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    #[error("object {0:?} does not exist in {1}")]
-    NotFound(FileId, String),
-    #[error("store {0} is full")]
-    Full(String),
-    #[error("store {0} is read-only")]
-    ReadOnly(String),
-    #[error("store {path} is in use by another server ({holder}); stop it first")]
-    InUse { path: String, holder: String },
-    #[error("store {path} belongs to deployment {found}, not {expected}")]
-    WrongDeployment {
-        path: String,
-        found: String,
-        expected: String,
-    },
-    #[error("{what} in {path} is damaged: {detail}; run `penstock check`")]
-    Damaged {
-        path: String,
-        what: String,
-        detail: String,
-    },
-    #[error("{what} {path}: {source}")]
-    Io {
-        what: &'static str,
-        path: String,
-        source: std::io::Error,
-    },
+/// Opens the store of data server `server` named by `spec`: `dir:PATH` or `memory`.
+/// A directory without a store is made one.
+pub fn open(spec: &str, deployment_id: &str, server: u32) -> Result<Box<dyn Store>, StoreError> {
+    if spec == "memory" {
+        return Ok(Box::new(memory::MemoryStore::new()));
+    }
+    match spec.strip_prefix("dir:") {
+        Some(path) if !path.is_empty() => Ok(Box::new(dir::DirStore::open(
+            path.as_ref(),
+            deployment_id,
+            server,
+        )?)),
+        _ => Err(StoreError::Spec(spec.to_owned())),
+    }
 }
 
 /// Objects of one data server.
 pub trait Store: Send + Sync {
-    /// Opens an object; creates it empty when `create`.
+    /// Opens an object; creates it empty when `create`. A creation is durable after [`Self::sync`] or
+    /// the object's own sync.
     fn open(&self, id: FileId, create: bool) -> Result<Arc<dyn Object>, StoreError>;
+
+    /// Removes an object. Those who hold it open keep its bytes until they let go.
     fn remove(&self, id: FileId) -> Result<(), StoreError>;
-    /// All object ids (for `check`), with their lengths.
-    fn list(&self) -> Result<Vec<(FileId, u64)>, StoreError>;
+
+    /// At most `limit` object ids with their lengths, those after `after` in the store's own fixed
+    /// order. A page shorter than `limit` is the last one.
+    fn list_after(
+        &self,
+        after: Option<FileId>,
+        limit: usize,
+    ) -> Result<Vec<(FileId, u64)>, StoreError>;
+
+    /// All object ids with their lengths. Memory grows with their number: a server pages instead.
+    fn list(&self) -> Result<Vec<(FileId, u64)>, StoreError> {
+        const PAGE: usize = 4096;
+        let mut all = Vec::new();
+        loop {
+            let page = self.list_after(all.last().map(|(id, _)| *id), PAGE)?;
+            let more = page.len() == PAGE;
+            all.extend(page);
+            if !more {
+                return Ok(all);
+            }
+        }
+    }
+
     /// Makes creations and removals durable.
     fn sync(&self) -> Result<(), StoreError>;
+
     /// (total bytes, free bytes).
     fn space(&self) -> Result<(u64, u64), StoreError>;
+
+    /// Looks for damage without reading all data: bad records, truncated objects, foreign files,
+    /// files that cannot be opened. May run beside normal work. The error is for a check that could
+    /// not go on.
+    fn verify(&self, report: &mut dyn FnMut(Finding)) -> Result<(), StoreError>;
+
+    /// Accepts a damaged object as it is: its present length becomes the recorded one, so that it can
+    /// be used again. The missing bytes are lost: report them first.
+    fn accept(&self, id: FileId) -> Result<(), StoreError>;
+
+    /// What and where, for people.
     fn describe(&self) -> String;
 }
 
@@ -52,16 +92,55 @@ pub trait Store: Send + Sync {
 pub trait Object: Send + Sync {
     /// Reads up to `buf.len()` bytes; short only at the object's end.
     fn read_at(&self, at: ObjectOffset, buf: &mut [u8]) -> Result<usize, StoreError>;
+
+    /// Writes all of `buf`.
     fn write_at(&self, at: ObjectOffset, buf: &[u8]) -> Result<(), StoreError>;
+
+    /// Reads into several buffers in turn; short only at the object's end. What the slices point to
+    /// afterwards is unspecified; the bytes are in the buffers.
+    fn read_vectored_at(
+        &self,
+        at: ObjectOffset,
+        bufs: &mut [IoSliceMut<'_>],
+    ) -> Result<usize, StoreError> {
+        let mut done = 0;
+        for buf in bufs {
+            let n = self.read_at(ObjectOffset(at.0 + done as u64), buf)?;
+            done += n;
+            if n < buf.len() {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// Writes all bytes of several buffers in turn.
+    fn write_vectored_at(&self, at: ObjectOffset, bufs: &[IoSlice<'_>]) -> Result<(), StoreError> {
+        let mut at = at.0;
+        for buf in bufs {
+            self.write_at(ObjectOffset(at), buf)?;
+            at += buf.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Length in bytes.
     fn len(&self) -> Result<u64, StoreError>;
+
+    /// Whether the object has no bytes.
     fn is_empty(&self) -> Result<bool, StoreError> {
         Ok(self.len()? == 0)
     }
+
+    /// Cuts or extends (with a hole) to `len` bytes.
     fn set_len(&self, len: u64) -> Result<(), StoreError>;
-    /// Reserves space (fallocate) without changing contents.
+
+    /// Reserves space (fallocate) without changing contents or length, where the backend can.
     fn allocate(&self, at: ObjectOffset, len: u64) -> Result<(), StoreError>;
-    /// Data and length on stable storage.
+
+    /// Data, length and existence on stable storage.
     fn sync(&self) -> Result<(), StoreError>;
+
     /// A descriptor that same-host clients may use directly, where the backend has one.
     fn fd(&self) -> Option<BorrowedFd<'_>>;
 }

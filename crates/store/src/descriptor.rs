@@ -1,0 +1,169 @@
+//! Positioned I/O on a raw descriptor: partial transfers, interruptions and the limits of one call.
+use crate::{Object, StoreError};
+use penstock_layout::ObjectOffset;
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// Most buffers of one `preadv` or `pwritev` (IOV_MAX of Linux).
+pub const MAX_VECTORS: usize = 1024;
+
+/// Reads until `buf` is full or the file ends.
+pub(crate) fn read_at(fd: BorrowedFd<'_>, at: u64, buf: &mut [u8]) -> Result<usize, Errno> {
+    let mut done = 0;
+    while done < buf.len() {
+        match rustix::io::pread(fd, &mut buf[done..], at + done as u64) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(done)
+}
+
+/// Writes all of `buf`.
+pub(crate) fn write_at(fd: BorrowedFd<'_>, at: u64, buf: &[u8]) -> Result<(), Errno> {
+    let mut done = 0;
+    while done < buf.len() {
+        match rustix::io::pwrite(fd, &buf[done..], at + done as u64) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(n) => done += n,
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+/// Reads until all buffers are full or the file ends.
+pub(crate) fn read_vectored_at(
+    fd: BorrowedFd<'_>,
+    at: u64,
+    mut bufs: &mut [IoSliceMut<'_>],
+) -> Result<usize, Errno> {
+    let mut done = 0;
+    IoSliceMut::advance_slices(&mut bufs, 0); // drops leading empty buffers
+    while !bufs.is_empty() {
+        let now = bufs.len().min(MAX_VECTORS);
+        match rustix::io::preadv(fd, &mut bufs[..now], at + done as u64) {
+            Ok(0) => break,
+            Ok(n) => {
+                done += n;
+                IoSliceMut::advance_slices(&mut bufs, n);
+            }
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(done)
+}
+
+/// Writes all bytes of all buffers.
+pub(crate) fn write_vectored_at(
+    fd: BorrowedFd<'_>,
+    mut at: u64,
+    mut bufs: &[IoSlice<'_>],
+) -> Result<(), Errno> {
+    while let Some(first) = bufs.first() {
+        if first.is_empty() {
+            bufs = &bufs[1..];
+            continue;
+        }
+        let now = bufs.len().min(MAX_VECTORS);
+        let mut n = match rustix::io::pwritev(fd, &bufs[..now], at) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(n) => n,
+            Err(Errno::INTR) => continue,
+            Err(e) => return Err(e),
+        };
+        at += n as u64;
+        while n > 0 {
+            let len = bufs[0].len();
+            if n < len {
+                // A cut buffer is finished by itself: the slices are not ours to change.
+                write_at(fd, at, &bufs[0][n..])?;
+                at += (len - n) as u64;
+                n = len;
+            }
+            n -= len;
+            bufs = &bufs[1..];
+        }
+    }
+    Ok(())
+}
+
+/// Reserves space; `Ok` also where the file system cannot.
+pub(crate) fn allocate(fd: BorrowedFd<'_>, at: u64, len: u64) -> Result<(), Errno> {
+    if len == 0 {
+        return Ok(());
+    }
+    loop {
+        return match rustix::fs::fallocate(fd, FallocateFlags::KEEP_SIZE, at, len) {
+            // Reserving is a promise about later writes, not about contents: without support the
+            // writes find out themselves.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+            Err(Errno::INTR) => continue,
+            other => other,
+        };
+    }
+}
+
+/// Length of the file.
+pub(crate) fn len(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
+    Ok(rustix::fs::fstat(fd)?.st_size.unsigned_abs())
+}
+
+/// A passed descriptor of an object, used like one: what a same-host client holds.
+#[derive(Debug, Clone, Copy)]
+pub struct Descriptor<'a> {
+    fd: BorrowedFd<'a>,
+}
+
+impl<'a> Descriptor<'a> {
+    /// The object behind `fd`.
+    pub fn new(fd: &'a impl AsFd) -> Descriptor<'a> {
+        Descriptor { fd: fd.as_fd() }
+    }
+
+    fn error(&self, what: &'static str, errno: Errno) -> StoreError {
+        StoreError::from_errno(what, "object of a same-host server", errno)
+    }
+}
+
+impl Object for Descriptor<'_> {
+    fn read_at(&self, at: ObjectOffset, buf: &mut [u8]) -> Result<usize, StoreError> {
+        read_at(self.fd, at.0, buf).map_err(|e| self.error("read", e))
+    }
+    fn write_at(&self, at: ObjectOffset, buf: &[u8]) -> Result<(), StoreError> {
+        write_at(self.fd, at.0, buf).map_err(|e| self.error("write", e))
+    }
+    fn read_vectored_at(
+        &self,
+        at: ObjectOffset,
+        bufs: &mut [IoSliceMut<'_>],
+    ) -> Result<usize, StoreError> {
+        read_vectored_at(self.fd, at.0, bufs).map_err(|e| self.error("read", e))
+    }
+    fn write_vectored_at(&self, at: ObjectOffset, bufs: &[IoSlice<'_>]) -> Result<(), StoreError> {
+        write_vectored_at(self.fd, at.0, bufs).map_err(|e| self.error("write", e))
+    }
+    fn len(&self) -> Result<u64, StoreError> {
+        len(self.fd).map_err(|e| self.error("stat", e))
+    }
+    /// Only the server sets lengths: it keeps the record of what was synced.
+    fn set_len(&self, _len: u64) -> Result<(), StoreError> {
+        Err(self.error("set the length of", Errno::OPNOTSUPP))
+    }
+    fn allocate(&self, at: ObjectOffset, len: u64) -> Result<(), StoreError> {
+        allocate(self.fd, at.0, len).map_err(|e| self.error("allocate", e))
+    }
+    /// Only the server syncs: it keeps the record of what was synced.
+    fn sync(&self) -> Result<(), StoreError> {
+        Err(self.error("sync", Errno::OPNOTSUPP))
+    }
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.fd)
+    }
+}
