@@ -135,9 +135,8 @@ impl DirStore {
         let mut records = supported;
         match Superblock::load(root.as_fd(), &name)? {
             Some(found) if found.deployment != deployment || found.server != server => {
-                let whose = |s: &Superblock| {
-                    format!("server {} of deployment {}", s.server, s.deployment)
-                };
+                let whose =
+                    |s: &Superblock| format!("server {} of deployment {}", s.server, s.deployment);
                 return Err(StoreError::WrongDeployment {
                     path: name.clone(),
                     found: whose(&found),
@@ -579,12 +578,7 @@ impl DirObject {
         rustix::fs::fdatasync(&self.file).map_err(self.error("sync"))?;
         self.place
             .records
-            .raise(
-                &self.place.shard(self.id),
-                self.id,
-                self.file.as_fd(),
-                len,
-            )
+            .raise(&self.place.shard(self.id), self.id, self.file.as_fd(), len)
             .map_err(self.error("record length of"))?;
         self.record(&mut state, len);
         self.damaged.store(false, Ordering::Release);
@@ -633,16 +627,16 @@ impl Object for DirObject {
     fn set_len(&self, len: u64) -> Result<(), StoreError> {
         self.sound()?;
         let mut state = self.state();
-        if !state.removed && state.recorded.as_ref().is_ok_and(|recorded| *recorded > len) {
+        if !state.removed
+            && state
+                .recorded
+                .as_ref()
+                .is_ok_and(|recorded| *recorded > len)
+        {
             let lowered = self
                 .place
                 .records
-                .lower(
-                    &self.place.shard(self.id),
-                    self.id,
-                    self.file.as_fd(),
-                    len,
-                )
+                .lower(&self.place.shard(self.id), self.id, self.file.as_fd(), len)
                 .map_err(self.error("record length of"))?;
             self.record(&mut state, lowered);
         }
@@ -666,7 +660,11 @@ impl Object for DirObject {
         if state.cuts != cuts || state.removed || state.recorded == Ok(len) {
             return Ok(());
         }
-        if state.recorded.as_ref().is_ok_and(|recorded| *recorded > len) {
+        if state
+            .recorded
+            .as_ref()
+            .is_ok_and(|recorded| *recorded > len)
+        {
             // Another sync that saw a longer object was faster, or somebody else cut the file.
             drop(state);
             return self.check_end(len);

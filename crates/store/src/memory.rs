@@ -122,12 +122,10 @@ impl Object for MemoryObject {
         at: ObjectOffset,
         bufs: &mut [IoSliceMut<'_>],
     ) -> Result<usize, StoreError> {
-        descriptor::read_vectored_at(self.fd.as_fd(), at.0, bufs)
-            .map_err(|e| error("read from", e))
+        descriptor::read_vectored_at(self.fd.as_fd(), at.0, bufs).map_err(|e| error("read from", e))
     }
     fn write_vectored_at(&self, at: ObjectOffset, bufs: &[IoSlice<'_>]) -> Result<(), StoreError> {
-        descriptor::write_vectored_at(self.fd.as_fd(), at.0, bufs)
-            .map_err(|e| error("write to", e))
+        descriptor::write_vectored_at(self.fd.as_fd(), at.0, bufs).map_err(|e| error("write to", e))
     }
     fn len(&self) -> Result<u64, StoreError> {
         descriptor::len(self.fd.as_fd()).map_err(|e| error("stat object in", e))

@@ -87,7 +87,9 @@ fn behaves_like_a_vector(
             }
             Step::WriteVectored(at, parts) => {
                 let slices: Vec<_> = parts.iter().map(|p| IoSlice::new(p)).collect();
-                object.write_vectored_at(ObjectOffset(*at), &slices).unwrap();
+                object
+                    .write_vectored_at(ObjectOffset(*at), &slices)
+                    .unwrap();
                 write(&mut model, *at, &parts.concat());
             }
             Step::Read(at, n) => {
@@ -274,7 +276,10 @@ fn a_store_serves_its_deployment_and_server_only() {
             panic!("opened by {deployment} {server}");
         };
         let text = error.to_string();
-        assert!(text.contains("belongs to server 3 of deployment d1"), "{text}");
+        assert!(
+            text.contains("belongs to server 3 of deployment d1"),
+            "{text}"
+        );
     }
     assert!(open("dir:", "d1", 3).is_err());
     assert!(open("tape", "d1", 3).is_err());
