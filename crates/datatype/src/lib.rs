@@ -9,6 +9,39 @@
 //! Words: *stream byte s* is the s-th data byte in typemap order; *offset* is where it lies
 //! (relative to a buffer's base address, or a file offset); a *run* is a maximal contiguous
 //! piece of both.
+//!
+//! | file | idea |
+//! | --- | --- |
+//! | `loops` | the tree and what every node knows about itself |
+//! | `build` | the MPI constructors |
+//! | `fuse` | loop fusion: one canonical tree per construction |
+//! | `locate` | stream position ↔ offset, counts and bounds, without walking |
+//! | `walk` | the runs of a stream range, in bursts |
+//! | `pattern`, `cursor` | tilings, ranges of them, and walking them step by step |
+//! | `kernel`, `buffer`, `copy` | moving the bytes |
+//! | `codec` | the encoded form and its hash |
+//! | `signature` | basic elements along the stream; external32 |
 
-mod skeleton;
-pub use skeleton::*;
+mod buffer;
+mod build;
+mod codec;
+mod copy;
+mod cursor;
+mod error;
+mod fuse;
+mod kernel;
+mod locate;
+mod loops;
+mod pattern;
+mod signature;
+mod walk;
+
+pub use buffer::{Source, Target};
+pub use build::{Distribution, Order};
+pub use codec::{LoopHash, MAX_ENCODED};
+pub use copy::copy;
+pub use cursor::Cursor;
+pub use error::{Error, Result};
+pub use loops::{Loop, MAX_DEPTH};
+pub use pattern::{Pattern, Run};
+pub use signature::{Elem, ElemKind, Signature};

@@ -1,0 +1,260 @@
+//! Memory described by a pattern: pack (gather), unpack (scatter) and vectored pieces.
+
+use crate::kernel;
+use crate::pattern::{Pattern, Run};
+use crate::walk::{Burst, Flow, ON, Sink};
+use std::marker::PhantomData;
+
+/// A readable buffer described by a memory pattern (what a write takes its bytes from).
+#[derive(Debug, Clone)]
+pub struct Source<'a> {
+    base: *const u8,
+    pattern: Pattern,
+    memory: PhantomData<&'a [u8]>,
+}
+
+/// A writable buffer described by a memory pattern (where a read puts its bytes).
+#[derive(Debug)]
+pub struct Target<'a> {
+    base: *mut u8,
+    pattern: Pattern,
+    memory: PhantomData<&'a mut [u8]>,
+}
+
+// SAFETY: a Source is a shared borrow of bytes, which may be read from any thread; `new`'s caller
+// vouches for them for the whole of 'a.
+unsafe impl Send for Source<'_> {}
+// SAFETY: a Target is the only access to its bytes during 'a, from whichever thread holds it.
+unsafe impl Send for Target<'_> {}
+
+impl<'a> Source<'a> {
+    /// All of a slice.
+    pub fn from_slice(s: &'a [u8]) -> Source<'a> {
+        Source {
+            base: s.as_ptr(),
+            pattern: Pattern::contiguous(0, s.len() as u64),
+            memory: PhantomData,
+        }
+    }
+
+    /// The bytes of `pattern` relative to `base`.
+    ///
+    /// # Safety
+    /// Every byte the pattern covers relative to `base` is readable for 'a.
+    pub unsafe fn new(base: *const u8, pattern: Pattern) -> Source<'a> {
+        Source {
+            base,
+            pattern,
+            memory: PhantomData,
+        }
+    }
+
+    /// Stream bytes.
+    pub fn len(&self) -> u64 {
+        self.pattern.len
+    }
+
+    /// No bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Where the bytes lie relative to the base address.
+    pub fn pattern(&self) -> &Pattern {
+        &self.pattern
+    }
+
+    /// Stream bytes [from, from + out.len()) into `out` (pack). Cheap when `from` continues the last call.
+    ///
+    /// # Panics
+    /// If the range goes beyond the end.
+    pub fn gather(&mut self, from: u64, out: &mut [u8]) {
+        check(&self.pattern, from, out.len() as u64);
+        let mut gather = Gather {
+            base: self.base,
+            out: out.as_mut_ptr(),
+        };
+        // The walk covers exactly out.len() stream bytes.
+        let _ = self.pattern.visit(from, out.len() as u64, &mut gather);
+    }
+
+    /// The contiguous memory pieces of stream [from, from + len), in order, for vectored I/O.
+    ///
+    /// # Panics
+    /// If the range goes beyond the end.
+    pub fn pieces(&mut self, from: u64, len: u64, mut f: impl FnMut(&[u8])) {
+        check(&self.pattern, from, len);
+        self.pattern
+            .slice(from, len)
+            .for_each_run(|_, Run { offset, len }| {
+                let at = self.base.wrapping_offset(offset as isize);
+                // SAFETY: a run of the pattern, readable by `new`'s contract.
+                f(unsafe { std::slice::from_raw_parts(at, len as usize) });
+            });
+    }
+}
+
+impl<'a> Target<'a> {
+    /// All of a slice.
+    pub fn from_slice(s: &'a mut [u8]) -> Target<'a> {
+        Target {
+            base: s.as_mut_ptr(),
+            pattern: Pattern::contiguous(0, s.len() as u64),
+            memory: PhantomData,
+        }
+    }
+
+    /// The bytes of `pattern` relative to `base`.
+    ///
+    /// # Safety
+    /// Every byte the pattern covers relative to `base` is writable for 'a and not otherwise accessed.
+    pub unsafe fn new(base: *mut u8, pattern: Pattern) -> Target<'a> {
+        Target {
+            base,
+            pattern,
+            memory: PhantomData,
+        }
+    }
+
+    /// Stream bytes.
+    pub fn len(&self) -> u64 {
+        self.pattern.len
+    }
+
+    /// No bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Where the bytes lie relative to the base address.
+    pub fn pattern(&self) -> &Pattern {
+        &self.pattern
+    }
+
+    /// Puts `bytes` at stream [from, ...) (unpack). Where the pattern covers a byte twice, the
+    /// later one stays.
+    ///
+    /// # Panics
+    /// If the range goes beyond the end.
+    pub fn scatter(&mut self, from: u64, bytes: &[u8]) {
+        check(&self.pattern, from, bytes.len() as u64);
+        let mut scatter = Scatter {
+            base: self.base,
+            bytes: bytes.as_ptr(),
+        };
+        // The walk covers exactly bytes.len() stream bytes.
+        let _ = self.pattern.visit(from, bytes.len() as u64, &mut scatter);
+    }
+
+    /// Zeroes stream [from, from + len).
+    ///
+    /// # Panics
+    /// If the range goes beyond the end.
+    pub fn zero(&mut self, from: u64, len: u64) {
+        self.pieces(from, len, |piece| piece.fill(0));
+    }
+
+    /// The contiguous memory pieces of stream [from, from + len), in order, for vectored I/O.
+    ///
+    /// # Panics
+    /// If the range goes beyond the end.
+    pub fn pieces(&mut self, from: u64, len: u64, mut f: impl FnMut(&mut [u8])) {
+        check(&self.pattern, from, len);
+        self.pattern
+            .slice(from, len)
+            .for_each_run(|_, Run { offset, len }| {
+                let at = self.base.wrapping_offset(offset as isize);
+                // SAFETY: a run of the pattern, writable and unshared by `new`'s contract; one piece
+                // is out at a time.
+                f(unsafe { std::slice::from_raw_parts_mut(at, len as usize) });
+            });
+    }
+}
+
+fn check(pattern: &Pattern, from: u64, len: u64) {
+    assert!(
+        from.checked_add(len).is_some_and(|end| end <= pattern.len),
+        "stream range of {len} bytes from {from} goes beyond the {} bytes of the buffer",
+        pattern.len
+    );
+}
+
+/// Packs: pattern bytes to consecutive bytes.
+struct Gather {
+    base: *const u8,
+    out: *mut u8,
+}
+
+impl Gather {
+    #[inline(always)]
+    fn at(&self, offset: i64) -> *const u8 {
+        self.base.wrapping_offset(offset as isize)
+    }
+}
+
+impl Sink for Gather {
+    #[inline]
+    fn block(&mut self, at: i64, len: u64) -> Flow {
+        // SAFETY: the walk stays within the pattern, which `Source::new` vouches for, and within
+        // as many bytes as `out` was given.
+        unsafe { kernel::block(self.at(at), self.out, len as usize) };
+        self.out = self.out.wrapping_add(len as usize);
+        ON
+    }
+    fn burst(&mut self, b: Burst) -> Flow {
+        let (len, count) = (b.len as usize, b.count as usize);
+        // SAFETY: as for `block`.
+        unsafe {
+            kernel::strided(
+                self.at(b.at),
+                b.stride as isize,
+                self.out,
+                len as isize,
+                len,
+                count,
+            )
+        };
+        self.out = self.out.wrapping_add(len * count);
+        ON
+    }
+}
+
+/// Unpacks: consecutive bytes to pattern bytes.
+struct Scatter {
+    base: *mut u8,
+    bytes: *const u8,
+}
+
+impl Scatter {
+    #[inline(always)]
+    fn at(&self, offset: i64) -> *mut u8 {
+        self.base.wrapping_offset(offset as isize)
+    }
+}
+
+impl Sink for Scatter {
+    #[inline]
+    fn block(&mut self, at: i64, len: u64) -> Flow {
+        // SAFETY: the walk stays within the pattern, which `Target::new` vouches for, and within
+        // as many bytes as `bytes` has.
+        unsafe { kernel::block(self.bytes, self.at(at), len as usize) };
+        self.bytes = self.bytes.wrapping_add(len as usize);
+        ON
+    }
+    fn burst(&mut self, b: Burst) -> Flow {
+        let (len, count) = (b.len as usize, b.count as usize);
+        // SAFETY: as for `block`.
+        unsafe {
+            kernel::strided(
+                self.bytes,
+                len as isize,
+                self.at(b.at),
+                b.stride as isize,
+                len,
+                count,
+            )
+        };
+        self.bytes = self.bytes.wrapping_add(len * count);
+        ON
+    }
+}

@@ -1,0 +1,360 @@
+//! The loop tree (DT section III.B).
+//!
+//! A [`Loop`] is a *body* placed somewhere plus the bounds (lb, extent) that tell how it tiles.
+//! Bounds matter only where something tiles the loop, so they are kept at the root alone; inside
+//! the tree each level states its own stride. Bodies are normalised: the first stream byte lies at
+//! offset 0, the shift moves up to the root. Bodies are immutable and shared.
+//!
+//! Every node knows its size, its bounds, where its stream ends, how many runs it has and whether
+//! it is monotone, so that all questions about ranges are answered by descending one path.
+
+use crate::codec::LoopHash;
+use crate::error::{Error, Result};
+use std::sync::{Arc, OnceLock};
+
+/// Deepest tree (levels, leaf included) that can be built or decoded.
+pub const MAX_DEPTH: u32 = 32;
+/// Most nodes of a tree, shared ones counted as often as they are reached.
+pub(crate) const MAX_NODES: u64 = 1 << 20;
+/// Largest size or offset.
+pub(crate) const MAX: i128 = i64::MAX as i128;
+
+/// One instance of a datatype; immutable, cheap to clone.
+#[derive(Clone)]
+pub struct Loop(pub(crate) Arc<Root>);
+
+/// A placed body with its bounds, and its encoded form once somebody asked for it.
+pub(crate) struct Root {
+    pub lb: i64,
+    pub extent: i64,
+    pub placed: Placed,
+    pub encoded: OnceLock<Arc<[u8]>>,
+    pub hash: OnceLock<LoopHash>,
+}
+
+/// A body whose first stream byte lies at offset `at`.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Placed {
+    pub at: i64,
+    pub body: Arc<Body>,
+}
+
+/// A node of the tree with what it knows about itself. All offsets count from its first stream byte.
+#[derive(Debug)]
+pub(crate) struct Body {
+    pub kind: Kind,
+    /// Data bytes.
+    pub size: u64,
+    /// Lowest offset covered; at most 0.
+    pub lo: i64,
+    /// One past the highest offset covered.
+    pub hi: i64,
+    /// One past the offset of the last stream byte.
+    pub end: i64,
+    /// Runs, adjacent ones joined.
+    pub regions: u64,
+    /// Levels, this one included.
+    pub depth: u32,
+    /// Nodes below and including this one.
+    pub nodes: u64,
+    /// Offsets ascend along the stream, without overlap.
+    pub monotone: bool,
+}
+
+/// The five kinds. What they hold is never degenerate: see `fuse`.
+#[derive(Debug)]
+pub(crate) enum Kind {
+    /// `size` adjacent bytes.
+    Contig,
+    /// `count` children, `stride` bytes apart.
+    Vector {
+        count: u64,
+        stride: i64,
+        child: Arc<Body>,
+    },
+    /// One child at each displacement.
+    BlockIndexed {
+        displs: Box<[i64]>,
+        joins: Joins,
+        child: Arc<Body>,
+    },
+    /// Block i: children `starts[i]..starts[i + 1]`, `stride` bytes apart, from `displs[i]`.
+    Indexed {
+        displs: Box<[i64]>,
+        starts: Box<[u64]>,
+        joins: Joins,
+        stride: i64,
+        child: Arc<Body>,
+    },
+    /// Different children.
+    Struct { fields: Box<[Field]> },
+}
+
+/// One field of a struct.
+#[derive(Debug)]
+pub(crate) struct Field {
+    pub displ: i64,
+    /// Stream position of its first byte in the struct.
+    pub start: u64,
+    /// Runs that begin before it.
+    pub runs: u64,
+    /// It continues the run that the field before it ends with.
+    pub joined: bool,
+    pub body: Arc<Body>,
+}
+
+/// How many of the block boundaries 1..=i join two runs, for each block i; empty when none does.
+#[derive(Debug, Default)]
+pub(crate) struct Joins(pub Box<[u64]>);
+
+impl Joins {
+    /// Joined boundaries among 1..=block.
+    pub fn through(&self, block: usize) -> u64 {
+        self.0.get(block).copied().unwrap_or(0)
+    }
+    /// Joined boundaries among 1..block.
+    pub fn before(&self, block: usize) -> u64 {
+        if block == 0 {
+            0
+        } else {
+            self.through(block - 1)
+        }
+    }
+}
+
+impl Body {
+    /// The unit's copies at `stride` are adjacent bytes.
+    pub fn dense(&self, stride: i64) -> bool {
+        matches!(self.kind, Kind::Contig) && stride >= 0 && stride as u64 == self.size
+    }
+}
+
+impl PartialEq for Body {
+    fn eq(&self, other: &Body) -> bool {
+        if std::ptr::eq(self, other) {
+            return true;
+        }
+        if (
+            self.size,
+            self.lo,
+            self.hi,
+            self.end,
+            self.regions,
+            self.nodes,
+        ) != (
+            other.size,
+            other.lo,
+            other.hi,
+            other.end,
+            other.regions,
+            other.nodes,
+        ) {
+            return false;
+        }
+        match (&self.kind, &other.kind) {
+            (Kind::Contig, Kind::Contig) => true,
+            (
+                Kind::Vector {
+                    count,
+                    stride,
+                    child,
+                },
+                Kind::Vector {
+                    count: c,
+                    stride: s,
+                    child: o,
+                },
+            ) => count == c && stride == s && child == o,
+            (
+                Kind::BlockIndexed { displs, child, .. },
+                Kind::BlockIndexed {
+                    displs: d,
+                    child: o,
+                    ..
+                },
+            ) => displs == d && child == o,
+            (
+                Kind::Indexed {
+                    displs,
+                    starts,
+                    stride,
+                    child,
+                    ..
+                },
+                Kind::Indexed {
+                    displs: d,
+                    starts: st,
+                    stride: s,
+                    child: o,
+                    ..
+                },
+            ) => displs == d && starts == st && stride == s && child == o,
+            (Kind::Struct { fields }, Kind::Struct { fields: f }) => {
+                fields.len() == f.len()
+                    && fields
+                        .iter()
+                        .zip(f.iter())
+                        .all(|(a, b)| a.displ == b.displ && a.body == b.body)
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Loop {
+    pub(crate) fn assemble(lb: i128, extent: i128, placed: Placed) -> Result<Loop> {
+        let too_large = Error::Overflow("bounds beyond 63 bits");
+        let (Ok(lb), Ok(extent)) = (i64::try_from(lb), i64::try_from(extent)) else {
+            return Err(too_large);
+        };
+        let at = placed.at as i128;
+        if lb.checked_add(extent).is_none()
+            || i64::try_from(at + placed.body.lo as i128).is_err()
+            || i64::try_from(at + placed.body.hi as i128).is_err()
+        {
+            return Err(too_large);
+        }
+        Ok(Loop(Arc::new(Root {
+            lb,
+            extent,
+            placed,
+            encoded: OnceLock::new(),
+            hash: OnceLock::new(),
+        })))
+    }
+    pub(crate) fn body(&self) -> &Arc<Body> {
+        &self.0.placed.body
+    }
+    /// Offset of the first stream byte.
+    pub(crate) fn at(&self) -> i64 {
+        self.0.placed.at
+    }
+    pub(crate) fn ub(&self) -> i128 {
+        self.0.lb as i128 + self.0.extent as i128
+    }
+
+    /// Data bytes in one instance.
+    pub fn size(&self) -> u64 {
+        self.body().size
+    }
+    /// Lower bound (bytes).
+    pub fn lb(&self) -> i64 {
+        self.0.lb
+    }
+    /// Distance from one instance to the next when tiled (bytes); upper bound − lower bound.
+    pub fn extent(&self) -> i64 {
+        self.0.extent
+    }
+    /// Lowest offset that holds data; 0 for an empty loop.
+    pub fn true_lb(&self) -> i64 {
+        self.at() + self.body().lo
+    }
+    /// From the lowest offset that holds data to one past the highest.
+    pub fn true_extent(&self) -> u64 {
+        (self.body().hi - self.body().lo) as u64
+    }
+    /// Levels of the tree; 1 for contiguous bytes.
+    pub fn depth(&self) -> u32 {
+        self.body().depth
+    }
+    /// Runs in one instance, adjacent ones joined; known without walking them.
+    pub fn regions(&self) -> u64 {
+        self.body().regions
+    }
+    /// One run, and tiling it stays one run (size == extent, lb == true_lb).
+    pub fn is_contiguous(&self) -> bool {
+        self.body().dense(self.extent()) && (self.size() == 0 || self.lb() == self.true_lb())
+    }
+    /// Offsets never decrease along the stream and runs do not overlap, also when tiled:
+    /// what MPI asks of a filetype for writing.
+    pub fn is_monotone(&self) -> bool {
+        self.size() == 0 || (self.body().monotone && self.extent() >= self.body().hi)
+    }
+    /// Name of the outermost kind: `contig`, `vector`, `blockindexed`, `indexed` or `struct`.
+    pub fn kind(&self) -> &'static str {
+        match self.body().kind {
+            Kind::Contig => "contig",
+            Kind::Vector { .. } => "vector",
+            Kind::BlockIndexed { .. } => "blockindexed",
+            Kind::Indexed { .. } => "indexed",
+            Kind::Struct { .. } => "struct",
+        }
+    }
+}
+
+impl PartialEq for Loop {
+    /// Same tree, same bounds.
+    fn eq(&self, other: &Loop) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+            || (self.0.lb == other.0.lb
+                && self.0.extent == other.0.extent
+                && self.0.placed == other.0.placed)
+    }
+}
+impl Eq for Loop {}
+
+impl std::fmt::Debug for Loop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "Loop[lb {}, extent {}]@{} ",
+            self.lb(),
+            self.extent(),
+            self.at()
+        )?;
+        show(self.body(), f)
+    }
+}
+
+/// Writes the tree; long block lists are cut short.
+fn show(body: &Body, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    const SHOWN: usize = 4;
+    match &body.kind {
+        Kind::Contig => write!(f, "contig({} B)", body.size),
+        Kind::Vector {
+            count,
+            stride,
+            child,
+        } => {
+            write!(f, "vector({count} by {stride} of ")?;
+            show(child, f)?;
+            write!(f, ")")
+        }
+        Kind::BlockIndexed { displs, child, .. } => {
+            write!(
+                f,
+                "blockindexed({} at {:?}.. of ",
+                displs.len(),
+                &displs[..displs.len().min(SHOWN)]
+            )?;
+            show(child, f)?;
+            write!(f, ")")
+        }
+        Kind::Indexed {
+            displs,
+            starts,
+            stride,
+            child,
+            ..
+        } => {
+            let n = displs.len().min(SHOWN);
+            write!(
+                f,
+                "indexed({} at {:?}.. from child {:?}.. by {stride} of ",
+                displs.len(),
+                &displs[..n],
+                &starts[..n]
+            )?;
+            show(child, f)?;
+            write!(f, ")")
+        }
+        Kind::Struct { fields } => {
+            write!(f, "struct({} fields:", fields.len())?;
+            for field in fields.iter().take(SHOWN) {
+                write!(f, " {}:", field.displ)?;
+                show(&field.body, f)?;
+            }
+            write!(f, ")")
+        }
+    }
+}
