@@ -1,5 +1,5 @@
 //! A datatype as this layer sees it: where its bytes lie, and which basic elements they are.
-use penstock_datatype::{Loop, Signature};
+use penstock_datatype::{Elem, Loop, Signature};
 
 /// One MPI datatype, decoded.
 #[derive(Debug, Clone)]
@@ -36,15 +36,10 @@ impl Datatype {
         Datatype::elementary(1)
     }
 
-    /// A basic type of `width` bytes, the same in memory and in external32.
+    /// An uninterpreted basic type of `width` (> 0) bytes, the same in memory and in external32.
     pub fn elementary(width: u32) -> Datatype {
-        Datatype::new(
-            Loop::bytes(u64::from(width)),
-            Signature::Elem {
-                mem: width,
-                file: width,
-                count: 1,
-            },
-        )
+        let one = Elem::opaque(width).and_then(|elem| Signature::elems(elem, 1));
+        let one = one.expect("a basic type has at least a byte");
+        Datatype::new(Loop::bytes(u64::from(width)), one)
     }
 }
