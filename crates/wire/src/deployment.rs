@@ -2,14 +2,28 @@
 //!
 //! Secrets are not in it: `client_key` and `server_key` name files of mode 0600. Clients prove
 //! themselves with the client key; capabilities are signed with the server key, which clients never see.
+//! Paths in the file are relative to the directory it lies in.
+use crate::error::{Error, Result};
+use crate::handshake::{Caller, Identity, Role};
+use crate::key::Key;
 use penstock_layout::ServerId;
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::collections::HashSet;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Largest deployment file that is read.
+const MAX_FILE: u64 = 4 << 20;
+/// Most data servers of a deployment.
+const MAX_SERVERS: usize = 65_536;
+/// Longest path of a Unix socket (the kernel's limit).
+const MAX_SOCKET_PATH: usize = 107;
 
 /// One way to reach a server. A client on the same host prefers the Unix socket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 pub struct Address {
+    /// Path of the socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unix: Option<PathBuf>,
     /// host:port
@@ -21,33 +35,281 @@ pub struct Address {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataServer {
+    /// Its number, as layouts name it.
     pub id: ServerId,
+    /// Where it listens.
     pub address: Address,
+    /// `dir:/path` or `memory`; see [`DataServer::target`].
     pub store: String,
 }
 
+/// The parsed form of [`DataServer::store`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// A directory.
+    Dir(PathBuf),
+    /// The server's memory; gone when it ends.
+    Memory,
+}
+
+impl DataServer {
+    /// Where this server keeps bytes.
+    pub fn target(&self) -> std::result::Result<Target, String> {
+        match self.store.split_once(':') {
+            Some(("dir", path)) if !path.is_empty() => Ok(Target::Dir(PathBuf::from(path))),
+            None if self.store == "memory" => Ok(Target::Memory),
+            _ => Err(format!(
+                "server {}: store is {:?}; write \"dir:/path\" or \"memory\"",
+                self.id.0, self.store
+            )),
+        }
+    }
+}
+
+/// The one metadata server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MetaServer {
+    /// Where it listens.
     pub address: Address,
     /// Directory of the metadata database.
     pub store: PathBuf,
 }
 
+/// The contents of a deployment file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Deployment {
     /// 32 hex digits, made at creation; every store carries it.
     pub id: String,
+    /// For people.
     pub name: String,
     /// Default stripe unit for new files, bytes.
     pub stripe_unit: u64,
     /// Plain paths under this prefix belong to Penstock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount: Option<PathBuf>,
+    /// File of the key that clients prove.
     pub client_key: PathBuf,
+    /// File of the key that signs capabilities and that administrators prove.
     pub server_key: PathBuf,
+    /// The metadata server.
     pub meta: MetaServer,
+    /// The data servers.
     #[serde(rename = "server")]
     pub servers: Vec<DataServer>,
+}
+
+impl Deployment {
+    /// A new deployment id: 32 random hex digits.
+    pub fn new_id() -> Result<String> {
+        let random = crate::key::random()?;
+        Ok(random[..16].iter().map(|b| format!("{b:02x}")).collect())
+    }
+
+    /// Reads, resolves relative paths against the file's directory, validates.
+    pub fn load(path: &Path) -> Result<Deployment> {
+        let fail = |what: String| Error::Deployment {
+            path: path.display().to_string(),
+            what,
+        };
+        let size = std::fs::metadata(path)
+            .map_err(|e| fail(format!("cannot read: {e}")))?
+            .len();
+        if size > MAX_FILE {
+            return Err(fail(format!("{size} bytes, at most {MAX_FILE}")));
+        }
+        let text =
+            std::fs::read_to_string(path).map_err(|e| fail(format!("cannot read: {e}")))?;
+        let mut deployment: Deployment = toml::from_str(&text).map_err(|e| fail(e.to_string()))?;
+        let dir = std::path::absolute(path)
+            .map_err(|e| fail(format!("cannot resolve: {e}")))?
+            .parent()
+            .map(Path::to_owned)
+            .unwrap_or_default();
+        deployment.each_path(&mut |p| {
+            if p.is_relative() {
+                *p = dir.join(&*p);
+            }
+        });
+        deployment.validate().map_err(fail)?;
+        Ok(deployment)
+    }
+
+    /// Validates and writes the file whole or not at all; paths under its directory become relative.
+    pub fn save(&self, path: &Path) -> Result<()> {
+        let fail = |what: String| Error::Deployment {
+            path: path.display().to_string(),
+            what,
+        };
+        self.validate().map_err(fail)?;
+        let absolute =
+            std::path::absolute(path).map_err(|e| fail(format!("cannot resolve: {e}")))?;
+        let dir = absolute.parent().unwrap_or(Path::new("/"));
+        let mut relative = self.clone();
+        relative.each_path(&mut |p| {
+            if let Ok(inside) = p.strip_prefix(dir)
+                && !inside.as_os_str().is_empty()
+            {
+                *p = inside.to_owned();
+            }
+        });
+        let text = toml::to_string_pretty(&relative).map_err(|e| fail(e.to_string()))?;
+        let temporary = absolute.with_extension(format!("toml.{}.new", std::process::id()));
+        let write = || -> std::io::Result<()> {
+            let mut file = std::fs::File::create(&temporary)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            std::fs::rename(&temporary, &absolute)?;
+            std::fs::File::open(dir)?.sync_all()
+        };
+        write().map_err(|e| {
+            // The error that matters is the first one; the leftover is only untidy.
+            let _ = std::fs::remove_file(&temporary);
+            fail(format!("cannot write: {e}"))
+        })
+    }
+
+    /// Visits all paths that are relative to the deployment file. The mount prefix is not one: it is a name
+    /// that programs use.
+    fn each_path(&mut self, visit: &mut dyn FnMut(&mut PathBuf)) {
+        visit(&mut self.client_key);
+        visit(&mut self.server_key);
+        visit(&mut self.meta.store);
+        if let Some(path) = &mut self.meta.address.unix {
+            visit(path);
+        }
+        for server in &mut self.servers {
+            if let Some(path) = &mut server.address.unix {
+                visit(path);
+            }
+            if let Some(path) = server.store.strip_prefix("dir:")
+                && !path.is_empty()
+            {
+                let mut path = PathBuf::from(path);
+                visit(&mut path);
+                server.store = format!("dir:{}", path.display());
+            }
+        }
+    }
+
+    /// What is wrong with it, in words for its author.
+    pub fn validate(&self) -> std::result::Result<(), String> {
+        if self.id.len() != 32 || !self.id.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return Err(format!("id is {:?}; it must be 32 hex digits", self.id));
+        }
+        if self.name.is_empty() || self.name.len() > 255 {
+            return Err("name must have 1 to 255 bytes".into());
+        }
+        if !(1..=1 << 30).contains(&self.stripe_unit) {
+            return Err(format!(
+                "stripe_unit is {}; it must be 1 to 1073741824 bytes",
+                self.stripe_unit
+            ));
+        }
+        if let Some(mount) = &self.mount
+            && !mount.is_absolute()
+        {
+            return Err(format!("mount is {}; it must be absolute", mount.display()));
+        }
+        if self.servers.is_empty() || self.servers.len() > MAX_SERVERS {
+            return Err(format!(
+                "{} data servers; there must be 1 to {MAX_SERVERS} [[server]] sections",
+                self.servers.len()
+            ));
+        }
+        let mut ids = HashSet::new();
+        let mut addresses = HashSet::new();
+        let mut stores = HashSet::new();
+        let who = "metadata server".to_owned();
+        validate_address(&who, &self.meta.address, &mut addresses)?;
+        stores.insert(self.meta.store.clone());
+        for server in &self.servers {
+            let who = format!("server {}", server.id.0);
+            if !ids.insert(server.id) {
+                return Err(format!("{who} appears twice; every server needs its own id"));
+            }
+            validate_address(&who, &server.address, &mut addresses)?;
+            if let Target::Dir(path) = server.target()?
+                && !stores.insert(path.clone())
+            {
+                return Err(format!(
+                    "{who}: store {} belongs to another server already; every server needs its own",
+                    path.display()
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The data server `id`.
+    pub fn server(&self, id: ServerId) -> Option<&DataServer> {
+        self.servers.iter().find(|s| s.id == id)
+    }
+
+    /// The ids of all data servers, in the file's order.
+    pub fn server_ids(&self) -> Vec<ServerId> {
+        self.servers.iter().map(|s| s.id).collect()
+    }
+
+    /// What a client says in the handshake; loads the key of `role`.
+    pub fn caller(&self, role: Role, program: u64, rank: u32) -> Result<Caller> {
+        let key = match role {
+            Role::Client => &self.client_key,
+            Role::Admin => &self.server_key,
+        };
+        Ok(Caller {
+            deployment: self.id.clone(),
+            deployment_name: self.name.clone(),
+            role,
+            key: Key::load(key)?,
+            program,
+            rank,
+        })
+    }
+
+    /// What the server called `server` says in the handshake; loads both keys.
+    pub fn identity(&self, server: impl Into<String>) -> Result<Identity> {
+        Ok(Identity {
+            deployment: self.id.clone(),
+            deployment_name: self.name.clone(),
+            server: server.into(),
+            client_key: Key::load(&self.client_key)?,
+            server_key: Key::load(&self.server_key)?,
+        })
+    }
+}
+
+fn validate_address(
+    who: &str,
+    address: &Address,
+    seen: &mut HashSet<String>,
+) -> std::result::Result<(), String> {
+    if address.unix.is_none() && address.tcp.is_none() {
+        return Err(format!("{who}: address needs unix = \"/path\" or tcp = \"host:port\""));
+    }
+    if let Some(path) = &address.unix {
+        let len = path.as_os_str().len();
+        if len > MAX_SOCKET_PATH {
+            return Err(format!(
+                "{who}: socket path {} has {len} bytes, the system allows {MAX_SOCKET_PATH}; use a shorter directory",
+                path.display()
+            ));
+        }
+        if !seen.insert(path.display().to_string()) {
+            return Err(format!("{who}: socket {} is used twice", path.display()));
+        }
+    }
+    if let Some(tcp) = &address.tcp {
+        let port = tcp
+            .rsplit_once(':')
+            .filter(|(host, _)| !host.is_empty())
+            .and_then(|(_, port)| port.parse::<u16>().ok())
+            .ok_or_else(|| format!("{who}: tcp is {tcp:?}; write \"host:port\""))?;
+        // Port 0 asks for any free one.
+        if port != 0 && !seen.insert(tcp.clone()) {
+            return Err(format!("{who}: address {tcp} is used twice"));
+        }
+    }
+    Ok(())
 }

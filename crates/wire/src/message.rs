@@ -1,6 +1,7 @@
 //! The messages. One frame = header + postcard body + at most [`MAX_PAYLOAD`] payload bytes beside it.
 //! Large transfers are several frames of one request id with the MORE flag; the status comes with the
 //! last, so that an error in the middle is a reply and not a broken connection.
+use crate::bounded;
 use penstock_layout::{FileId, Layout, ServerId};
 use serde::{Deserialize, Serialize};
 
@@ -10,6 +11,8 @@ pub const MAX_PAYLOAD: usize = 1 << 20;
 pub const MAX_LIST: usize = 64;
 /// Bytes of one encoded loop on the wire.
 pub const MAX_LOOP: usize = 1 << 19;
+/// Requests in one batch to the metadata server.
+pub const MAX_BATCH: usize = 4096;
 
 /// Who caused a request; travels in every header.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,7 +31,7 @@ pub enum Region {
         len: u64,
     },
     /// At most MAX_LIST (offset, length).
-    List(Vec<(u64, u64)>),
+    List(#[serde(deserialize_with = "bounded::list")] Vec<(u64, u64)>),
     /// A loop the server should know by hash; it answers `UnknownLoop` if it does not.
     LoopHash {
         hash: [u8; 16],
@@ -38,6 +41,7 @@ pub enum Region {
     },
     /// The same with the encoded loop, which the server then remembers.
     LoopInline {
+        #[serde(with = "bounded::encoded_loop")]
         encoded: Vec<u8>,
         disp: i64,
         start: u64,
@@ -307,7 +311,8 @@ pub enum MetaRequest {
     /// All metadata acknowledged so far is on stable storage when this is answered (group commit).
     Sync,
     /// Several requests, answered by `Batch` in order; later ones run although earlier ones failed.
-    Batch(Vec<MetaRequest>),
+    /// At most MAX_BATCH; a batch holds no batch.
+    Batch(#[serde(deserialize_with = "bounded::batch")] Vec<MetaRequest>),
     /// Shared file pointers: a counter per collective open, named by a random token, freed with the
     /// connection that created it.
     CounterCreate {
@@ -356,7 +361,7 @@ pub enum MetaReply {
         entries: Vec<(String, Attributes)>,
         more: bool,
     },
-    Batch(Vec<MetaReply>),
+    Batch(#[serde(deserialize_with = "bounded::batch")] Vec<MetaReply>),
     Counter {
         before: i64,
     },

@@ -1,0 +1,156 @@
+//! What can go wrong between two peers, always naming the peer.
+use crate::message::{ErrorKind, WireError};
+use std::time::Duration;
+
+/// A transport, handshake or configuration failure on this side, or a refusal by the peer.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The peer ended the connection between two frames.
+    #[error("{peer} closed the connection")]
+    Closed {
+        /// Who.
+        peer: String,
+    },
+    /// Nothing came, or nothing could be sent, within the time-out.
+    #[error("{peer} did not {what} within {after:?}")]
+    TimedOut {
+        /// Who.
+        peer: String,
+        /// What we waited for: "answer", "take data", "finish a frame".
+        what: &'static str,
+        /// The limit that passed.
+        after: Duration,
+    },
+    /// A system call failed.
+    #[error("{what} {peer}: {source}")]
+    Io {
+        /// What we did: "connect to", "read from".
+        what: &'static str,
+        /// Who.
+        peer: String,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// The peer sent bytes that are not Penstock's protocol.
+    #[error("malformed message from {peer}: {what}")]
+    Malformed {
+        /// Who.
+        peer: String,
+        /// Which field, and why.
+        what: String,
+    },
+    /// A message is larger than the protocol allows; nothing of it was kept.
+    #[error("{what} of {size} bytes, {peer}: the limit is {limit} bytes")]
+    TooLarge {
+        /// Who.
+        peer: String,
+        /// Which part.
+        what: &'static str,
+        /// Its size in bytes.
+        size: u64,
+        /// The limit in bytes.
+        limit: u64,
+    },
+    /// The two sides speak no common protocol version.
+    #[error(
+        "{peer} speaks protocol version {theirs}, this side {ours}; install the same release of Penstock on both"
+    )]
+    Version {
+        /// Who.
+        peer: String,
+        /// Versions of the peer.
+        theirs: String,
+        /// Versions of this side.
+        ours: String,
+    },
+    /// The peer answered with an error.
+    #[error("{0}")]
+    Refused(WireError),
+    /// The two sides hold different keys.
+    #[error("{0}")]
+    BadKey(String),
+    /// A key file cannot be used.
+    #[error("key file {path}: {what}")]
+    KeyFile {
+        /// The file.
+        path: String,
+        /// Why, and what to do.
+        what: String,
+    },
+    /// A deployment file cannot be used.
+    #[error("deployment file {path}: {what}")]
+    Deployment {
+        /// The file.
+        path: String,
+        /// Why, and what to do.
+        what: String,
+    },
+    /// A server cannot listen where it was told to.
+    #[error("cannot listen on {address}: {what}")]
+    Listen {
+        /// The socket's path or host:port.
+        address: String,
+        /// Why, and what to do.
+        what: String,
+    },
+}
+
+/// Result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// The kind a caller maps to errno and MPI class.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Error::Closed { .. } | Error::TimedOut { .. } | Error::Io { .. } => ErrorKind::Io,
+            Error::Malformed { .. } => ErrorKind::Malformed,
+            Error::TooLarge { .. } => ErrorKind::TooLarge,
+            Error::Version { .. } => ErrorKind::Version,
+            Error::Refused(e) => e.kind,
+            Error::BadKey(_) => ErrorKind::BadKey,
+            Error::KeyFile { .. } => ErrorKind::Permission,
+            Error::Deployment { .. } | Error::Listen { .. } => ErrorKind::InvalidArgument,
+        }
+    }
+
+    /// The connection is gone but the peer may come back: connecting again can help.
+    pub fn is_disconnect(&self) -> bool {
+        match self {
+            Error::Closed { .. } | Error::TimedOut { .. } => true,
+            Error::Io { source, .. } => matches!(
+                source.kind(),
+                std::io::ErrorKind::ConnectionRefused
+                    | std::io::ErrorKind::ConnectionReset
+                    | std::io::ErrorKind::ConnectionAborted
+                    | std::io::ErrorKind::BrokenPipe
+                    | std::io::ErrorKind::NotFound
+                    | std::io::ErrorKind::TimedOut
+                    | std::io::ErrorKind::UnexpectedEof
+            ),
+            Error::Refused(e) => matches!(e.kind, ErrorKind::Busy | ErrorKind::ShuttingDown),
+            _ => false,
+        }
+    }
+}
+
+impl From<Error> for WireError {
+    fn from(e: Error) -> WireError {
+        match e {
+            Error::Refused(e) => e,
+            e => WireError {
+                kind: e.kind(),
+                message: e.to_string(),
+            },
+        }
+    }
+}
+
+impl WireError {
+    /// `message` says what, where and what to do.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> WireError {
+        WireError {
+            kind,
+            message: message.into(),
+        }
+    }
+}

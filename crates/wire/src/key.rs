@@ -1,0 +1,147 @@
+//! Keys: 32 secret bytes in a file of mode 0600.
+//!
+//! A deployment has two: clients prove themselves with the client key; servers and administrators
+//! hold the server key, which also signs capabilities. Nothing but keyed BLAKE3 uses them, each use
+//! under its own derived key.
+use crate::error::{Error, Result};
+use std::fmt;
+use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Bytes of a key.
+pub const KEY_LEN: usize = 32;
+
+/// A secret, and where it came from (for messages).
+#[derive(Clone)]
+pub struct Key {
+    secret: [u8; KEY_LEN],
+    source: PathBuf,
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Key({})", self.source.display())
+    }
+}
+
+impl Key {
+    /// A fresh key from the system's random numbers.
+    pub fn generate() -> Result<Key> {
+        Ok(Key {
+            secret: random()?,
+            source: PathBuf::from("(new key)"),
+        })
+    }
+
+    /// A key with these bytes (tests, and keys that travel by other means).
+    pub fn from_bytes(secret: [u8; KEY_LEN]) -> Key {
+        Key {
+            secret,
+            source: PathBuf::from("(memory)"),
+        }
+    }
+
+    /// The file it was loaded from or saved to.
+    pub fn source(&self) -> &Path {
+        &self.source
+    }
+
+    /// Writes the key as 64 hex digits into a new file of mode 0600; never overwrites one.
+    pub fn save(&mut self, path: &Path) -> Result<()> {
+        let fail = |what: String| Error::KeyFile {
+            path: path.display().to_string(),
+            what,
+        };
+        let mut file = std::fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path)
+            .map_err(|e| fail(format!("cannot create: {e}")))?;
+        let mut text = String::with_capacity(2 * KEY_LEN + 1);
+        for byte in self.secret {
+            text.push_str(&format!("{byte:02x}"));
+        }
+        text.push('\n');
+        file.write_all(text.as_bytes())
+            .and_then(|()| file.sync_all())
+            .map_err(|e| fail(format!("cannot write: {e}")))?;
+        self.source = path.to_owned();
+        Ok(())
+    }
+
+    /// Reads a key; refuses a file that others can read.
+    pub fn load(path: &Path) -> Result<Key> {
+        let fail = |what: String| Error::KeyFile {
+            path: path.display().to_string(),
+            what,
+        };
+        let file =
+            std::fs::File::open(path).map_err(|e| fail(format!("cannot open: {e}")))?;
+        let metadata = file
+            .metadata()
+            .map_err(|e| fail(format!("cannot stat: {e}")))?;
+        if !metadata.is_file() {
+            return Err(fail("not a regular file".into()));
+        }
+        let mode = metadata.permissions().mode() & 0o777;
+        if mode & 0o077 != 0 {
+            return Err(fail(format!(
+                "readable by others (mode {mode:04o}, owner uid {}); run `chmod 600 {}` and, if others may have read it, make new keys",
+                metadata.uid(),
+                path.display()
+            )));
+        }
+        let mut text = String::new();
+        file.take(256)
+            .read_to_string(&mut text)
+            .map_err(|e| fail(format!("cannot read: {e}")))?;
+        let secret = parse_hex(text.trim_end()).ok_or_else(|| {
+            fail(format!(
+                "not a key: expected {} hex digits, found {} characters",
+                2 * KEY_LEN,
+                text.trim_end().len()
+            ))
+        })?;
+        Ok(Key {
+            secret,
+            source: path.to_owned(),
+        })
+    }
+
+    /// Keyed BLAKE3 over `parts`, each preceded by its length, under a key derived for `purpose`.
+    pub(crate) fn mac(&self, purpose: &str, parts: &[&[u8]]) -> blake3::Hash {
+        let mut hasher = blake3::Hasher::new_keyed(&blake3::derive_key(purpose, &self.secret));
+        for part in parts {
+            hasher.update(&(part.len() as u64).to_le_bytes());
+            hasher.update(part);
+        }
+        hasher.finalize()
+    }
+}
+
+fn parse_hex(text: &str) -> Option<[u8; KEY_LEN]> {
+    let digits = text.as_bytes();
+    if digits.len() != 2 * KEY_LEN {
+        return None;
+    }
+    let mut out = [0u8; KEY_LEN];
+    for (byte, pair) in out.iter_mut().zip(digits.chunks_exact(2)) {
+        let high = char::from(pair[0]).to_digit(16)?;
+        let low = char::from(pair[1]).to_digit(16)?;
+        *byte = (high << 4 | low) as u8;
+    }
+    Some(out)
+}
+
+/// 32 unpredictable bytes.
+pub(crate) fn random() -> Result<[u8; 32]> {
+    let mut bytes = [0u8; 32];
+    getrandom::fill(&mut bytes).map_err(|e| Error::Io {
+        what: "get random numbers from",
+        peer: "the system".into(),
+        source: std::io::Error::other(e.to_string()),
+    })?;
+    Ok(bytes)
+}

@@ -1,0 +1,628 @@
+//! The shell around every server: sockets, threads and their bounds. One thread accepts; each connection has a
+//! thread of its own that does the handshake and then runs the [`Service`]'s session.
+//!
+//! Bounds: so many open connections (one more is told `Busy`), so many half-open ones. When too many strangers
+//! hang about half-open, new ones wait in the kernel's queue for a moment; then the oldest stranger is dropped. A
+//! handshake that is not over in time is dropped too. So slow or silent strangers cost a bounded number of
+//! threads and never keep others out.
+use crate::connect::unix_stream;
+use crate::connection::{Closer, Connection, Timeouts};
+use crate::deployment::Address;
+use crate::error::{Error, Result};
+use crate::handshake::{self, Identity, Peer, Role};
+use crate::message::{ErrorKind, WireError};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::fs::Mode;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::collections::HashMap;
+use std::net::{TcpListener, ToSocketAddrs};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Connections waiting in the kernel to be accepted.
+const BACKLOG: i32 = 1024;
+/// Places beyond the limit that are kept for administrators, so that a full server can be asked and stopped.
+const ADMIN_PLACES: usize = 8;
+/// Stack of a connection's thread.
+const STACK: usize = 512 << 10;
+/// How long a stop waits for sessions to end after their connections were closed.
+const STOP: Duration = Duration::from_secs(30);
+
+/// What a session asks of the shell when it ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum After {
+    /// Nothing.
+    Continue,
+    /// Stop the whole server (an administrator said so).
+    StopServer,
+}
+
+/// What a server does with its connections.
+pub trait Service: Send + Sync + 'static {
+    /// Serves one connection until it ends; runs on a thread of its own. An error is logged and ends this
+    /// connection alone.
+    fn session(&self, connection: &mut Connection, peer: &Peer) -> Result<After>;
+
+    /// The server stops: wake every session that waits for something other than its connection.
+    fn stopping(&self) {}
+}
+
+/// Bounds of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServeLimits {
+    /// Open connections.
+    pub connections: usize,
+    /// Connections in their handshake.
+    pub half_open: usize,
+    /// A handshake is over by then or dropped.
+    pub handshake: Duration,
+    /// A half-open connection older than this makes room for new ones when there are too many.
+    pub grace: Duration,
+    /// Of each connection. The read time-out bounds a frame's arrival, not the pause between frames.
+    pub timeouts: Timeouts,
+}
+
+impl Default for ServeLimits {
+    fn default() -> ServeLimits {
+        ServeLimits {
+            connections: 1024,
+            half_open: 128,
+            handshake: Duration::from_secs(5),
+            grace: Duration::from_millis(250),
+            timeouts: Timeouts {
+                read: Some(Duration::from_secs(30)),
+                write: Some(Duration::from_secs(30)),
+            },
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    closer: Closer,
+    open: bool,
+    since: Instant,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    stopping: bool,
+    /// The acceptor waits for a half-open place.
+    waiting_for_place: bool,
+    next: u64,
+    open: usize,
+    connections: HashMap<u64, Entry>,
+    ended: Vec<JoinHandle<()>>,
+}
+
+impl State {
+    fn half_open(&self) -> usize {
+        self.connections.len() - self.open
+    }
+}
+
+struct Shared {
+    identity: Identity,
+    limits: ServeLimits,
+    service: Arc<dyn Service>,
+    state: Mutex<State>,
+    changed: Condvar,
+    wake: OwnedFd,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Every update of the state is complete before anything can panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake_acceptor(&self) {
+        // Fails only when the counter is full, and then the acceptor wakes anyway.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
+    fn request_stop(&self) {
+        let mut state = self.state();
+        if !state.stopping {
+            state.stopping = true;
+            drop(state);
+            self.changed.notify_all();
+            self.wake_acceptor();
+        }
+    }
+}
+
+/// Asks a running server to stop, from any thread or a signal watcher.
+#[derive(Clone)]
+pub struct Stopper(Arc<Shared>);
+
+impl Stopper {
+    /// Returns at once; [`RunningServer::wait`] returns when the server has stopped.
+    pub fn stop(&self) {
+        self.0.request_stop();
+    }
+}
+
+/// A server that listens. Dropping it stops it.
+pub struct RunningServer {
+    shared: Arc<Shared>,
+    address: Address,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+impl RunningServer {
+    /// Where it listens, with the port that was really taken.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Open connections.
+    pub fn connections(&self) -> usize {
+        self.shared.state().open
+    }
+
+    /// A handle that stops it from elsewhere.
+    pub fn stopper(&self) -> Stopper {
+        Stopper(self.shared.clone())
+    }
+
+    /// Blocks until someone asks it to stop, then until it has.
+    pub fn wait(mut self) {
+        self.finish();
+    }
+
+    /// Closes the sockets, ends all connections and waits for their threads.
+    pub fn stop(mut self) {
+        self.shared.request_stop();
+        self.finish();
+    }
+
+    fn finish(&mut self) {
+        if let Some(acceptor) = self.acceptor.take()
+            && acceptor.join().is_err()
+        {
+            log::error!("{}: the accepting thread panicked", self.shared.identity.server);
+        }
+    }
+}
+
+impl Drop for RunningServer {
+    fn drop(&mut self) {
+        if self.acceptor.is_some() {
+            self.shared.request_stop();
+            self.finish();
+        }
+    }
+}
+
+/// Listens at `address` (both ways where both are given) and serves until stopped.
+pub fn serve(
+    address: &Address,
+    service: Arc<dyn Service>,
+    identity: Identity,
+    limits: ServeLimits,
+) -> Result<RunningServer> {
+    let mut bound = Address::default();
+    let mut listeners = Vec::new();
+    if let Some(path) = &address.unix {
+        listeners.push(Listener::unix(path)?);
+        bound.unix = Some(path.clone());
+    }
+    if let Some(tcp) = &address.tcp {
+        let (listener, actual) = Listener::tcp(tcp)?;
+        listeners.push(listener);
+        bound.tcp = Some(actual);
+    }
+    if listeners.is_empty() {
+        return Err(Error::Listen {
+            address: "(none)".into(),
+            what: "the server has neither a Unix socket nor a TCP address".into(),
+        });
+    }
+    let system = |source: std::io::Error| Error::Io {
+        what: "start",
+        peer: identity.server.clone(),
+        source,
+    };
+    let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        .map_err(|e| system(e.into()))?;
+    let shared = Arc::new(Shared {
+        identity: identity.clone(),
+        limits,
+        service,
+        state: Mutex::new(State::default()),
+        changed: Condvar::new(),
+        wake,
+    });
+    let acceptor = std::thread::Builder::new()
+        .name("accept".into())
+        .spawn({
+            let shared = shared.clone();
+            move || accept_loop(&shared, listeners)
+        })
+        .map_err(system)?;
+    Ok(RunningServer {
+        shared,
+        address: bound,
+        acceptor: Some(acceptor),
+    })
+}
+
+// ---- listening ----
+
+/// A socket file that belongs to this server; removed with it.
+struct SocketFile {
+    path: PathBuf,
+    inode: (u64, u64),
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // Only ours: another server may have replaced it.
+        if inode(&self.path) == Some(self.inode) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn inode(path: &Path) -> Option<(u64, u64)> {
+    let m = std::fs::symlink_metadata(path).ok()?;
+    Some((m.dev(), m.ino()))
+}
+
+enum Listener {
+    Unix(UnixListener, #[allow(dead_code)] Option<SocketFile>),
+    Tcp(TcpListener),
+}
+
+impl Listener {
+    fn unix(path: &Path) -> Result<Listener> {
+        let fail = |what: String| Error::Listen {
+            address: path.display().to_string(),
+            what,
+        };
+        if let Some(dir) = path.parent()
+            && !dir.as_os_str().is_empty()
+            && !dir.exists()
+        {
+            std::fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(dir)
+                .map_err(|e| fail(format!("cannot create directory {}: {e}", dir.display())))?;
+        }
+        let address = SocketAddrUnix::new(path).map_err(|e| fail(e.to_string()))?;
+        let socket = rustix::net::socket_with(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+            None,
+        )
+        .map_err(|e| fail(e.to_string()))?;
+        // On Linux the file takes the socket's own mode: it is never open to others, not even for a moment.
+        rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(|e| fail(e.to_string()))?;
+        match rustix::net::bind(&socket, &address) {
+            Err(Errno::ADDRINUSE) => {
+                clear_stale(path)?;
+                rustix::net::bind(&socket, &address)
+            }
+            bound => bound,
+        }
+        .map_err(|e| fail(e.to_string()))?;
+        let file = inode(path).map(|inode| SocketFile {
+            path: path.to_owned(),
+            inode,
+        });
+        rustix::net::listen(&socket, BACKLOG).map_err(|e| fail(e.to_string()))?;
+        Ok(Listener::Unix(UnixListener::from(socket), file))
+    }
+
+    fn tcp(address: &str) -> Result<(Listener, String)> {
+        let fail = |what: String| Error::Listen {
+            address: address.to_owned(),
+            what,
+        };
+        let candidates: Vec<_> = address
+            .to_socket_addrs()
+            .map_err(|e| fail(format!("cannot resolve: {e}")))?
+            .collect();
+        let listener = TcpListener::bind(&candidates[..]).map_err(|e| {
+            fail(match e.kind() {
+                std::io::ErrorKind::AddrInUse => {
+                    "in use; is this server running already?".into()
+                }
+                _ => e.to_string(),
+            })
+        })?;
+        listener
+            .set_nonblocking(true)
+            .map_err(|e| fail(e.to_string()))?;
+        let actual = listener
+            .local_addr()
+            .map_err(|e| fail(e.to_string()))?
+            .to_string();
+        Ok((Listener::Tcp(listener), actual))
+    }
+
+    fn accept(&self, timeouts: Timeouts) -> std::io::Result<Result<Connection>> {
+        match self {
+            Listener::Unix(listener, _) => {
+                let (stream, _) = listener.accept()?;
+                stream.set_nonblocking(false)?;
+                Ok(Connection::unix(stream, "a local client", timeouts))
+            }
+            Listener::Tcp(listener) => {
+                let (stream, from) = listener.accept()?;
+                stream.set_nonblocking(false)?;
+                Ok(Connection::tcp(stream, from.to_string(), timeouts))
+            }
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        match self {
+            Listener::Unix(listener, _) => listener.as_fd(),
+            Listener::Tcp(listener) => listener.as_fd(),
+        }
+    }
+}
+
+/// Removes a socket file that a dead server left; refuses when someone answers there or it is no socket.
+fn clear_stale(path: &Path) -> Result<()> {
+    let fail = |what: String| Error::Listen {
+        address: path.display().to_string(),
+        what,
+    };
+    let metadata = std::fs::symlink_metadata(path).map_err(|e| fail(e.to_string()))?;
+    if !metadata.file_type().is_socket() {
+        return Err(fail("a file that is no socket lies there; move it away".into()));
+    }
+    match unix_stream(path, Duration::from_secs(1)) {
+        Err(Errno::CONNREFUSED) => {
+            log::info!("replacing the stale socket {}", path.display());
+            std::fs::remove_file(path).map_err(|e| fail(e.to_string()))
+        }
+        Ok(_) | Err(Errno::AGAIN) => Err(fail(
+            "another server answers there; stop it first or use another path".into(),
+        )),
+        Err(e) => Err(fail(format!("in use, and connecting fails: {e}"))),
+    }
+}
+
+// ---- accepting ----
+
+fn accept_loop(shared: &Arc<Shared>, listeners: Vec<Listener>) {
+    loop {
+        let (pause, ended) = {
+            let mut state = shared.state();
+            if state.stopping {
+                break;
+            }
+            let pause = make_place(&mut state, &shared.limits, Instant::now());
+            state.waiting_for_place = pause.is_some();
+            (pause, std::mem::take(&mut state.ended))
+        };
+        join_all(ended);
+        if !wait_for_event(shared, &listeners, pause) {
+            // Poll itself failed: nothing to do but not to spin.
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        if pause.is_some() {
+            continue;
+        }
+        for listener in &listeners {
+            match listener.accept(shared.limits.timeouts) {
+                Ok(Ok(connection)) => start_session(shared, connection),
+                Ok(Err(e)) => log::info!("{}: {e}", shared.identity.server),
+                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(e) if e.kind() == std::io::ErrorKind::ConnectionAborted => {}
+                Err(e) => {
+                    // Out of descriptors or memory: the connection stays queued; try again soon.
+                    log::warn!("{}: cannot accept: {e}", shared.identity.server);
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+            }
+        }
+    }
+    drop(listeners);
+    finish_sessions(shared);
+}
+
+/// `None` when a half-open place is free; otherwise how long to wait before trying again. The oldest half-open
+/// connection past its grace is dropped to make a place.
+fn make_place(state: &mut State, limits: &ServeLimits, now: Instant) -> Option<Duration> {
+    if state.half_open() < limits.half_open {
+        return None;
+    }
+    let oldest = state
+        .connections
+        .values()
+        .filter(|c| !c.open)
+        .min_by_key(|c| c.since)?;
+    let age = now.saturating_duration_since(oldest.since);
+    if age >= limits.grace {
+        log::info!("dropping the oldest half-open connection: too many wait");
+        oldest.closer.close();
+        // Its thread wakes us when it has gone.
+        return Some(limits.grace.max(Duration::from_millis(10)));
+    }
+    Some(limits.grace - age)
+}
+
+/// Waits for a connection (unless paused), a wake-up, or the end of the pause.
+fn wait_for_event(shared: &Shared, listeners: &[Listener], pause: Option<Duration>) -> bool {
+    let mut fds = vec![PollFd::new(&shared.wake, PollFlags::IN)];
+    if pause.is_none() {
+        fds.extend(listeners.iter().map(|l| PollFd::new(l, PollFlags::IN)));
+    }
+    let timeout = pause.and_then(|p| rustix::time::Timespec::try_from(p).ok());
+    match poll(&mut fds, timeout.as_ref()) {
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(e) => {
+            log::error!("{}: poll: {e}", shared.identity.server);
+            return false;
+        }
+    }
+    let mut counter = [0u8; 8];
+    // Not blocking: empty when nobody woke us.
+    let _ = rustix::io::read(&shared.wake, &mut counter);
+    true
+}
+
+fn start_session(shared: &Arc<Shared>, connection: Connection) {
+    let closer = connection.closer();
+    let mut state = shared.state();
+    let id = state.next;
+    state.next += 1;
+    let spawned = std::thread::Builder::new()
+        .name(format!("connection {id}"))
+        .stack_size(STACK)
+        .spawn({
+            let shared = shared.clone();
+            move || {
+                let ended = Ended { shared: &shared, id };
+                run_session(&shared, id, connection);
+                drop(ended);
+            }
+        });
+    match spawned {
+        Ok(thread) => {
+            state.connections.insert(
+                id,
+                Entry {
+                    closer,
+                    open: false,
+                    since: Instant::now(),
+                    thread: Some(thread),
+                },
+            );
+        }
+        Err(e) => {
+            drop(state);
+            log::warn!("{}: no thread for a connection: {e}", shared.identity.server);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+/// Takes the connection off the list when its thread ends, panicking or not.
+struct Ended<'a> {
+    shared: &'a Shared,
+    id: u64,
+}
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        let mut state = self.shared.state();
+        if let Some(entry) = state.connections.remove(&self.id) {
+            state.open -= usize::from(entry.open);
+            state.ended.extend(entry.thread);
+        }
+        let wake = state.waiting_for_place || state.ended.len() >= 16;
+        drop(state);
+        self.shared.changed.notify_all();
+        if wake {
+            self.shared.wake_acceptor();
+        }
+    }
+}
+
+fn run_session(shared: &Shared, id: u64, mut connection: Connection) {
+    let server = &shared.identity.server;
+    let deadline = Instant::now() + shared.limits.handshake;
+    let admit = |role| admit(shared, id, role);
+    let peer = match handshake::answer(&mut connection, &shared.identity, deadline, admit) {
+        Ok(peer) => peer,
+        // Someone looked whether we listen.
+        Err(Error::Closed { .. }) => return,
+        Err(e) => {
+            log::warn!("{server}: refused {}: {e}", connection.peer());
+            return;
+        }
+    };
+    log::debug!("{server}: {} connected", connection.peer());
+    match shared.service.session(&mut connection, &peer) {
+        Ok(After::Continue) => {}
+        Ok(After::StopServer) => shared.request_stop(),
+        Err(e) if e.is_disconnect() => log::debug!("{server}: {e}"),
+        Err(e) => log::warn!("{server}: ended the connection: {e}"),
+    }
+}
+
+fn admit(shared: &Shared, id: u64, role: Role) -> std::result::Result<(), WireError> {
+    let mut state = shared.state();
+    if state.stopping {
+        return Err(WireError::new(
+            ErrorKind::ShuttingDown,
+            format!("{} is shutting down", shared.identity.server),
+        ));
+    }
+    let limit = match role {
+        Role::Client => shared.limits.connections,
+        Role::Admin => shared.limits.connections + ADMIN_PLACES,
+    };
+    if state.open >= limit {
+        return Err(WireError::new(
+            ErrorKind::Busy,
+            format!(
+                "{} has {} connections open, its limit; try again later or raise the limit",
+                shared.identity.server, state.open
+            ),
+        ));
+    }
+    if let Some(entry) = state.connections.get_mut(&id) {
+        entry.open = true;
+        state.open += 1;
+    }
+    let wake = state.waiting_for_place;
+    drop(state);
+    if wake {
+        shared.wake_acceptor();
+    }
+    Ok(())
+}
+
+fn finish_sessions(shared: &Shared) {
+    shared.service.stopping();
+    let until = Instant::now() + STOP;
+    let mut state = shared.state();
+    for entry in state.connections.values() {
+        entry.closer.close();
+    }
+    while !state.connections.is_empty() {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            log::error!(
+                "{}: {} sessions did not end; leaving them",
+                shared.identity.server,
+                state.connections.len()
+            );
+            break;
+        }
+        state = shared
+            .changed
+            .wait_timeout(state, left)
+            .unwrap_or_else(PoisonError::into_inner)
+            .0;
+    }
+    let ended = std::mem::take(&mut state.ended);
+    drop(state);
+    join_all(ended);
+}
+
+fn join_all(threads: Vec<JoinHandle<()>>) {
+    for thread in threads {
+        if thread.join().is_err() {
+            log::error!("a session panicked");
+        }
+    }
+}
