@@ -81,7 +81,10 @@ impl Capability {
             &self.layout,
         );
         let bytes = postcard::to_stdvec(&fields).map_err(|e| {
-            WireError::new(ErrorKind::Malformed, format!("cannot encode capability: {e}"))
+            WireError::new(
+                ErrorKind::Malformed,
+                format!("cannot encode capability: {e}"),
+            )
         })?;
         Ok(key.mac(PURPOSE, &[&bytes]))
     }

@@ -420,8 +420,8 @@ impl Connection {
         }
         let mut bytes = [0u8; HEADER_LEN];
         bytes.copy_from_slice(&self.input[self.start..self.start + HEADER_LEN]);
-        let header = Header::decode(&bytes, self.version, &self.limits)
-            .map_err(|e| self.frame_error(e))?;
+        let header =
+            Header::decode(&bytes, self.version, &self.limits).map_err(|e| self.frame_error(e))?;
         let whole = HEADER_LEN + header.body_len;
         while self.buffered() < whole {
             self.fill(whole, false)?;

@@ -119,8 +119,7 @@ impl Deployment {
         if size > MAX_FILE {
             return Err(fail(format!("{size} bytes, at most {MAX_FILE}")));
         }
-        let text =
-            std::fs::read_to_string(path).map_err(|e| fail(format!("cannot read: {e}")))?;
+        let text = std::fs::read_to_string(path).map_err(|e| fail(format!("cannot read: {e}")))?;
         let mut deployment: Deployment = toml::from_str(&text).map_err(|e| fail(e.to_string()))?;
         let dir = std::path::absolute(path)
             .map_err(|e| fail(format!("cannot resolve: {e}")))?
@@ -227,7 +226,9 @@ impl Deployment {
         for server in &self.servers {
             let who = format!("server {}", server.id.0);
             if !ids.insert(server.id) {
-                return Err(format!("{who} appears twice; every server needs its own id"));
+                return Err(format!(
+                    "{who} appears twice; every server needs its own id"
+                ));
             }
             validate_address(&who, &server.address, &mut addresses)?;
             if let Target::Dir(path) = server.target()?
@@ -286,7 +287,9 @@ fn validate_address(
     seen: &mut HashSet<String>,
 ) -> std::result::Result<(), String> {
     if address.unix.is_none() && address.tcp.is_none() {
-        return Err(format!("{who}: address needs unix = \"/path\" or tcp = \"host:port\""));
+        return Err(format!(
+            "{who}: address needs unix = \"/path\" or tcp = \"host:port\""
+        ));
     }
     if let Some(path) = &address.unix {
         let len = path.as_os_str().len();

@@ -150,8 +150,7 @@ impl Header {
     pub fn encode(&self) -> [u8; HEADER_LEN] {
         let mut b = [0u8; HEADER_LEN];
         let e = &self.envelope;
-        let flags =
-            if e.more { FLAG_MORE } else { 0 } | if e.reply { FLAG_REPLY } else { 0 };
+        let flags = if e.more { FLAG_MORE } else { 0 } | if e.reply { FLAG_REPLY } else { 0 };
         b[0..4].copy_from_slice(&MAGIC.to_le_bytes());
         b[4..6].copy_from_slice(&self.version.to_le_bytes());
         b[6..8].copy_from_slice(&flags.to_le_bytes());
@@ -302,6 +301,9 @@ pub fn decode_body<B: DeserializeOwned>(bytes: &[u8]) -> Result<B, FrameError> {
             "{} bytes after the message",
             rest.len()
         ))),
-        Err(e) => Err(FrameError::Malformed(format!("message of {} bytes: {e}", bytes.len()))),
+        Err(e) => Err(FrameError::Malformed(format!(
+            "message of {} bytes: {e}",
+            bytes.len()
+        ))),
     }
 }

@@ -136,7 +136,14 @@ pub struct Peer {
     pub credentials: Option<Credentials>,
 }
 
-fn proof(key: &Key, purpose: &str, hello: &Hello, version: u16, server: &str, nonce: &[u8; 32]) -> blake3::Hash {
+fn proof(
+    key: &Key,
+    purpose: &str,
+    hello: &Hello,
+    version: u16,
+    server: &str,
+    nonce: &[u8; 32],
+) -> blake3::Hash {
     let role = [match hello.role {
         Role::Client => 0u8,
         Role::Admin => 1,
@@ -159,7 +166,11 @@ fn proof(key: &Key, purpose: &str, hello: &Hello, version: u16, server: &str, no
 }
 
 /// The server's side, free of I/O: what to answer to `hello`, and the proof to expect.
-pub fn challenge(identity: &Identity, hello: &Hello, nonce: [u8; 32]) -> (Challenge, Option<blake3::Hash>) {
+pub fn challenge(
+    identity: &Identity,
+    hello: &Hello,
+    nonce: [u8; 32],
+) -> (Challenge, Option<blake3::Hash>) {
     let refuse = |kind, message| (Challenge::Refused(WireError::new(kind, message)), None);
     if hello.oldest > VERSION || hello.newest < OLDEST_VERSION {
         return refuse(
@@ -206,7 +217,10 @@ impl Identity {
 
 /// A stranger's text, short and without control characters.
 fn printable(text: &str) -> String {
-    text.chars().take(64).flat_map(char::escape_default).collect()
+    text.chars()
+        .take(64)
+        .flat_map(char::escape_default)
+        .collect()
 }
 
 /// The server's side of a new connection, over by `deadline`. `admit` has the last word once the

@@ -77,8 +77,7 @@ impl Key {
             path: path.display().to_string(),
             what,
         };
-        let file =
-            std::fs::File::open(path).map_err(|e| fail(format!("cannot open: {e}")))?;
+        let file = std::fs::File::open(path).map_err(|e| fail(format!("cannot open: {e}")))?;
         let metadata = file
             .metadata()
             .map_err(|e| fail(format!("cannot stat: {e}")))?;

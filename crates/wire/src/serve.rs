@@ -188,7 +188,10 @@ impl RunningServer {
         if let Some(acceptor) = self.acceptor.take()
             && acceptor.join().is_err()
         {
-            log::error!("{}: the accepting thread panicked", self.shared.identity.server);
+            log::error!(
+                "{}: the accepting thread panicked",
+                self.shared.identity.server
+            );
         }
     }
 }
@@ -231,8 +234,8 @@ pub fn serve(
         peer: identity.server.clone(),
         source,
     };
-    let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-        .map_err(|e| system(e.into()))?;
+    let wake =
+        eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|e| system(e.into()))?;
     let shared = Arc::new(Shared {
         identity: identity.clone(),
         limits,
@@ -335,9 +338,7 @@ impl Listener {
             .collect();
         let listener = TcpListener::bind(&candidates[..]).map_err(|e| {
             fail(match e.kind() {
-                std::io::ErrorKind::AddrInUse => {
-                    "in use; is this server running already?".into()
-                }
+                std::io::ErrorKind::AddrInUse => "in use; is this server running already?".into(),
                 _ => e.to_string(),
             })
         })?;
@@ -384,7 +385,9 @@ fn clear_stale(path: &Path) -> Result<()> {
     };
     let metadata = std::fs::symlink_metadata(path).map_err(|e| fail(e.to_string()))?;
     if !metadata.file_type().is_socket() {
-        return Err(fail("a file that is no socket lies there; move it away".into()));
+        return Err(fail(
+            "a file that is no socket lies there; move it away".into(),
+        ));
     }
     match unix_stream(path, Duration::from_secs(1)) {
         Err(Errno::CONNREFUSED) => {
@@ -489,7 +492,10 @@ fn start_session(shared: &Arc<Shared>, connection: Connection) {
         .spawn({
             let shared = shared.clone();
             move || {
-                let ended = Ended { shared: &shared, id };
+                let ended = Ended {
+                    shared: &shared,
+                    id,
+                };
                 run_session(&shared, id, connection);
                 drop(ended);
             }
@@ -508,7 +514,10 @@ fn start_session(shared: &Arc<Shared>, connection: Connection) {
         }
         Err(e) => {
             drop(state);
-            log::warn!("{}: no thread for a connection: {e}", shared.identity.server);
+            log::warn!(
+                "{}: no thread for a connection: {e}",
+                shared.identity.server
+            );
             std::thread::sleep(Duration::from_millis(50));
         }
     }

@@ -109,7 +109,10 @@ fn exchange(connection: &mut Connection) {
         assert_eq!(got.body, Some(DataReply::Len { len: i }));
     }
     // Payloads around every buffer size, gathered and whole; some left unread.
-    for (i, len) in [0usize, 1, 8191, 8192, 8193, 32768, 100_000, 1 << 20].into_iter().enumerate() {
+    for (i, len) in [0usize, 1, 8191, 8192, 8193, 32768, 100_000, 1 << 20]
+        .into_iter()
+        .enumerate()
+    {
         let payload: Vec<u8> = (0..len).map(|b| (b * 7 + i) as u8).collect();
         let trace = TraceContext {
             program: 1,
@@ -156,7 +159,11 @@ fn frames_cross_both_kinds_of_socket() {
     assert_eq!(mode(socket.parent().unwrap()), 0o700);
     for address in [server.address().clone(), only_tcp(server.address())] {
         let mut connection = connect(&address, &caller(Role::Client), timeouts()).unwrap();
-        assert!(connection.peer().contains("data server 0"), "{}", connection.peer());
+        assert!(
+            connection.peer().contains("data server 0"),
+            "{}",
+            connection.peer()
+        );
         exchange(&mut connection);
     }
     server.stop();
@@ -304,7 +311,10 @@ fn descriptors_travel_beside_their_frame() {
         .unwrap();
     sender.queue(&e, &DataReply::Done).unwrap();
     sender.flush().unwrap();
-    assert_eq!(receiver.receive::<DataReply>().unwrap().body, Some(DataReply::Done));
+    assert_eq!(
+        receiver.receive::<DataReply>().unwrap().body,
+        Some(DataReply::Done)
+    );
     assert_eq!(receiver.receive::<DataReply>().unwrap().body, Some(grant));
     let fds = receiver.take_descriptors();
     assert_eq!(fds.len(), 2);
@@ -312,7 +322,10 @@ fn descriptors_travel_beside_their_frame() {
     let passed = std::fs::File::from(fds.into_iter().next().unwrap());
     std::os::unix::fs::FileExt::read_exact_at(&passed, &mut text, 0).unwrap();
     assert_eq!(&text, b"through");
-    assert_eq!(receiver.receive::<DataReply>().unwrap().body, Some(DataReply::Done));
+    assert_eq!(
+        receiver.receive::<DataReply>().unwrap().body,
+        Some(DataReply::Done)
+    );
     drop(sender);
     let end = receiver.receive::<DataReply>().unwrap_err();
     assert!(matches!(end, Error::Closed { .. }), "{end}");
@@ -326,7 +339,12 @@ fn an_idle_peer_and_a_stuck_frame_are_told_apart() {
         write: None,
     };
     let mut receiver = Connection::unix(b, "the peer", short).unwrap();
-    assert!(receiver.receive_unless_idle::<DataReply>().unwrap().is_none());
+    assert!(
+        receiver
+            .receive_unless_idle::<DataReply>()
+            .unwrap()
+            .is_none()
+    );
     let e = receiver.receive::<DataReply>().unwrap_err();
     assert!(e.to_string().contains("the peer did not answer"), "{e}");
     let mut a = a;
