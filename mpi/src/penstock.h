@@ -71,7 +71,7 @@ enum pst_direction { PST_READ = 0, PST_WRITE = 1 };
 enum pst_datarep { PST_NATIVE = 0, PST_INTERNAL = 1, PST_EXTERNAL32 = 2 };
 
 /* What a basic element is, for conversion to external32. */
-enum pst_kind { PST_BYTES = 0, PST_SIGNED = 1, PST_UNSIGNED = 2, PST_FLOAT = 3 };
+enum pst_kind { PST_BYTES = 0, PST_SIGNED = 1, PST_UNSIGNED = 2, PST_FLOAT = 3, PST_EXTENDED = 4 };
 
 /* ---- Process ------------------------------------------------------------------------------------------------ */
 
@@ -101,8 +101,8 @@ void pst_info_free(pst_info *info);
 
 /* One datatype: its bytes as loops, and its elements. Immutable and counted: each pst_type must be freed. */
 typedef struct pst_type pst_type;
-/* One basic element of `memory` bytes, `file` bytes in external32. */
-int pst_type_element(int kind, uint32_t memory, uint32_t file, pst_type **out);
+/* One basic element: `numbers` (2 for complex) values of `memory` bytes, `file` bytes in external32. */
+int pst_type_element(int kind, uint32_t memory, uint32_t file, uint32_t numbers, pst_type **out);
 int pst_type_contiguous(uint64_t count, const pst_type *child, pst_type **out);
 /* Strides and displacements count bytes or the child's extents. */
 enum pst_unit { PST_IN_BYTES = 0, PST_IN_EXTENTS = 1 };

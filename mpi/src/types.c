@@ -7,6 +7,7 @@
  */
 #include "shim.h"
 
+#include <float.h>
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -23,24 +24,30 @@ struct basic {
 };
 
 /* One entry per predefined type: name without MPI_, kind, width in external32 of each number, numbers. */
+/* `long double` is what the compiler has: extended precision on x86, binary128 elsewhere. */
+#if LDBL_MANT_DIG == 64
+#define PST_LONG_DOUBLE PST_EXTENDED
+#else
+#define PST_LONG_DOUBLE PST_FLOAT
+#endif
 #define BASIC_TYPES(X)                                                                                            \
     X(PACKED, BYTES, 1, 1) X(BYTE, BYTES, 1, 1) X(CHAR, BYTES, 1, 1) X(CHARACTER, BYTES, 1, 1)                    \
     X(SIGNED_CHAR, BYTES, 1, 1) X(UNSIGNED_CHAR, BYTES, 1, 1) X(WCHAR, UNSIGNED, 2, 1)                            \
     X(SHORT, SIGNED, 2, 1) X(UNSIGNED_SHORT, UNSIGNED, 2, 1) X(INT, SIGNED, 4, 1) X(UNSIGNED, UNSIGNED, 4, 1)     \
     X(LONG, SIGNED, 4, 1) X(UNSIGNED_LONG, UNSIGNED, 4, 1) X(LONG_LONG_INT, SIGNED, 8, 1)                         \
     X(UNSIGNED_LONG_LONG, UNSIGNED, 8, 1) X(FLOAT, FLOAT, 4, 1) X(DOUBLE, FLOAT, 8, 1)                            \
-    X(LONG_DOUBLE, FLOAT, 16, 1) X(C_BOOL, UNSIGNED, 1, 1) X(INT8_T, SIGNED, 1, 1) X(INT16_T, SIGNED, 2, 1)       \
+    X(LONG_DOUBLE, LONG_DOUBLE, 16, 1) X(C_BOOL, UNSIGNED, 1, 1) X(INT8_T, SIGNED, 1, 1) X(INT16_T, SIGNED, 2, 1)       \
     X(INT32_T, SIGNED, 4, 1) X(INT64_T, SIGNED, 8, 1) X(UINT8_T, UNSIGNED, 1, 1) X(UINT16_T, UNSIGNED, 2, 1)      \
     X(UINT32_T, UNSIGNED, 4, 1) X(UINT64_T, UNSIGNED, 8, 1) X(AINT, SIGNED, 8, 1) X(OFFSET, SIGNED, 8, 1)         \
     X(COUNT, SIGNED, 8, 1) X(C_FLOAT_COMPLEX, FLOAT, 4, 2) X(C_DOUBLE_COMPLEX, FLOAT, 8, 2)                       \
-    X(C_LONG_DOUBLE_COMPLEX, FLOAT, 16, 2) X(CXX_BOOL, UNSIGNED, 1, 1) X(CXX_FLOAT_COMPLEX, FLOAT, 4, 2)          \
-    X(CXX_DOUBLE_COMPLEX, FLOAT, 8, 2) X(CXX_LONG_DOUBLE_COMPLEX, FLOAT, 16, 2) X(INTEGER, SIGNED, 4, 1)          \
+    X(C_LONG_DOUBLE_COMPLEX, LONG_DOUBLE, 16, 2) X(CXX_BOOL, UNSIGNED, 1, 1) X(CXX_FLOAT_COMPLEX, FLOAT, 4, 2)          \
+    X(CXX_DOUBLE_COMPLEX, FLOAT, 8, 2) X(CXX_LONG_DOUBLE_COMPLEX, LONG_DOUBLE, 16, 2) X(INTEGER, SIGNED, 4, 1)          \
     X(REAL, FLOAT, 4, 1) X(DOUBLE_PRECISION, FLOAT, 8, 1) X(COMPLEX, FLOAT, 4, 2)                                 \
     X(DOUBLE_COMPLEX, FLOAT, 8, 2) X(LOGICAL, UNSIGNED, 4, 1) X(INTEGER1, SIGNED, 1, 1)                           \
     X(INTEGER2, SIGNED, 2, 1) X(INTEGER4, SIGNED, 4, 1) X(INTEGER8, SIGNED, 8, 1) X(INTEGER16, SIGNED, 16, 1)     \
     X(REAL2, FLOAT, 2, 1) X(REAL4, FLOAT, 4, 1) X(REAL8, FLOAT, 8, 1) X(REAL16, FLOAT, 16, 1)                     \
     X(COMPLEX4, FLOAT, 2, 2) X(COMPLEX8, FLOAT, 4, 2) X(COMPLEX16, FLOAT, 8, 2) X(COMPLEX32, FLOAT, 16, 2)        \
-    X(2REAL, FLOAT, 4, 2) X(2DOUBLE_PRECISION, FLOAT, 8, 2) X(2INTEGER, SIGNED, 4, 2) X(2INT, SIGNED, 4, 2)
+   
 
 /* Types that not every mpi.h has. */
 #ifndef MPI_REAL2
@@ -64,13 +71,18 @@ static struct basic basic_of(MPI_Datatype type) {
 }
 
 /* The value and index of MPI_DOUBLE_INT and its like, whose layout is that of a C struct. */
-static bool pair_of(MPI_Datatype type, MPI_Datatype *value) {
+static bool pair_of(MPI_Datatype type, MPI_Datatype *value, MPI_Datatype *index) {
     *value = type == MPI_FLOAT_INT         ? MPI_FLOAT
              : type == MPI_DOUBLE_INT      ? MPI_DOUBLE
              : type == MPI_LONG_INT        ? MPI_LONG
              : type == MPI_SHORT_INT       ? MPI_SHORT
              : type == MPI_LONG_DOUBLE_INT ? MPI_LONG_DOUBLE
+             : type == MPI_2INT            ? MPI_INT
+             : type == MPI_2INTEGER        ? MPI_INTEGER
+             : type == MPI_2REAL           ? MPI_REAL
+             : type == MPI_2DOUBLE_PRECISION ? MPI_DOUBLE_PRECISION
                                            : MPI_DATATYPE_NULL;
+    *index = type == MPI_2INTEGER || type == MPI_2REAL || type == MPI_2DOUBLE_PRECISION ? *value : MPI_INT;
     return *value != MPI_DATATYPE_NULL;
 }
 
@@ -221,16 +233,10 @@ bool type_is_predefined(MPI_Datatype type) {
 
 static int decode(MPI_Datatype type, const struct datarep *rep, int depth, pst_type **out);
 
-static int element(int kind, uint32_t memory, uint32_t external, uint32_t numbers, pst_type **out) {
-    pst_type *one;
-    int error = pst_type_element(kind, memory, external ? external : memory, &one);
-    if (error || numbers == 1) {
-        *out = one;
-        return error;
-    }
-    error = pst_type_contiguous(numbers, one, out);
-    pst_type_free(one);
-    return error;
+/* `size` bytes in memory; `external` 0 means the same width in external32. */
+static int element(struct basic basic, int size, pst_type **out) {
+    uint32_t width = (uint32_t)size / basic.numbers;
+    return pst_type_element(basic.kind, width, basic.external ? basic.external : width, basic.numbers, out);
 }
 
 /* A struct of a value and an index, padded as in C unless a representation says how it is stored. */
@@ -246,16 +252,16 @@ static int pair(pst_type *const children[2], const struct datarep *rep, pst_type
 static int represented(MPI_Datatype type, const struct datarep *rep, pst_type **out) {
     uint32_t extent;
     int error = datarep_extent(rep, type, &extent);
-    return error ? error : pst_type_element(PST_BYTES, extent, extent, out);
+    return error ? error : pst_type_element(PST_BYTES, extent, extent, 1, out);
 }
 
 static int decode_named(MPI_Datatype type, const struct datarep *rep, pst_type **out) {
-    MPI_Datatype value;
-    if (pair_of(type, &value)) {
+    MPI_Datatype value, index;
+    if (pair_of(type, &value, &index)) {
         pst_type *children[2] = {NULL, NULL};
         int error = decode(value, rep, 1, &children[0]);
         if (!error)
-            error = decode(MPI_INT, rep, 1, &children[1]);
+            error = decode(index, rep, 1, &children[1]);
         if (!error)
             error = pair(children, rep, out);
         pst_type_free(children[0]);
@@ -267,8 +273,7 @@ static int decode_named(MPI_Datatype type, const struct datarep *rep, pst_type *
     int size;
     if (REAL(Type_size)(type, &size) != MPI_SUCCESS || size < 0)
         return describe(PST_ERR_TYPE, "a predefined datatype has no size");
-    struct basic basic = basic_of(type);
-    return element(basic.kind, (uint32_t)size / basic.numbers, basic.external, basic.numbers, out);
+    return element(basic_of(type), size, out);
 }
 
 /* Types of MPI_Type_create_f90_*: numbers of the machine's own widths, which external32 has, too. */
@@ -278,9 +283,9 @@ static int decode_f90(MPI_Datatype type, int combiner, const struct datarep *rep
     int size;
     if (REAL(Type_size)(type, &size) != MPI_SUCCESS || size <= 0)
         return describe(PST_ERR_TYPE, "a Fortran 90 datatype has no size");
-    uint32_t numbers = combiner == MPI_COMBINER_F90_COMPLEX ? 2 : 1;
-    return element(combiner == MPI_COMBINER_F90_INTEGER ? PST_SIGNED : PST_FLOAT, (uint32_t)size / numbers, 0,
-                   numbers, out);
+    struct basic basic = {combiner == MPI_COMBINER_F90_INTEGER ? PST_SIGNED : PST_FLOAT, 0,
+                          combiner == MPI_COMBINER_F90_COMPLEX ? 2 : 1};
+    return element(basic, size, out);
 }
 
 /* Numbers of the contents as 64 bits wide arrays; negative counts cannot occur in a datatype that exists. */

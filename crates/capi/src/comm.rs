@@ -1,0 +1,234 @@
+//! [`Comm`] over the functions of the shim.
+//!
+//! The library's messages have any length, MPI wants to know lengths first. Most are short (agreements, offsets): so
+//! a broadcast and a gather send frames of fixed size that hold the length and the first bytes, and only longer
+//! messages need a second call.
+use penstock_mpiio::{Comm, Error, ErrorClass, Result};
+use std::ffi::{c_int, c_void};
+
+/// `struct pst_comm`.
+#[repr(C)]
+pub struct RawComm {
+    this: *mut c_void,
+    rank: c_int,
+    size: c_int,
+    barrier: extern "C" fn(*mut c_void) -> c_int,
+    bcast: extern "C" fn(*mut c_void, c_int, *mut u8, u64) -> c_int,
+    allgather: extern "C" fn(*mut c_void, *const u8, u64, *mut u8) -> c_int,
+    allgatherv: extern "C" fn(*mut c_void, *const u8, *mut u8, *const u64) -> c_int,
+    alltoall: extern "C" fn(*mut c_void, *const u64, u64, *mut u64) -> c_int,
+    alltoallv: extern "C" fn(
+        *mut c_void,
+        *const *const u8,
+        *const u64,
+        *const *mut u8,
+        *const u64,
+    ) -> c_int,
+    release: extern "C" fn(*mut c_void),
+}
+
+/// Bytes of a frame, and of them the length field.
+const FRAME: usize = 64;
+const LENGTH: usize = 8;
+
+/// An MPI communicator.
+pub(crate) struct MpiComm {
+    raw: RawComm,
+    rank: usize,
+    size: usize,
+}
+
+// SAFETY: `this` is the shim's own object; its functions may be called from any thread, one at a time, which is what
+// `Comm` promises, and MPI runs with MPI_THREAD_MULTIPLE wherever another thread than the program's calls.
+unsafe impl Send for MpiComm {}
+// SAFETY: as above.
+unsafe impl Sync for MpiComm {}
+
+impl Drop for MpiComm {
+    fn drop(&mut self) {
+        (self.raw.release)(self.raw.this);
+    }
+}
+
+fn check(what: &str, code: c_int) -> Result<()> {
+    if code == 0 {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorClass::Comm,
+        format!("the MPI library failed in {what} on the file's communicator"),
+    ))
+}
+
+/// The length and the first bytes of a message.
+fn frame(message: &[u8]) -> [u8; FRAME] {
+    let mut out = [0; FRAME];
+    out[..LENGTH].copy_from_slice(&(message.len() as u64).to_le_bytes());
+    let inline = message.len().min(FRAME - LENGTH);
+    out[LENGTH..LENGTH + inline].copy_from_slice(&message[..inline]);
+    out
+}
+
+fn length_in(frame: &[u8]) -> u64 {
+    let mut bytes = [0; LENGTH];
+    bytes.copy_from_slice(&frame[..LENGTH]);
+    u64::from_le_bytes(bytes)
+}
+
+/// Room for a message of a peer; an error instead of an abort when there is none.
+fn room(length: u64) -> Result<Vec<u8>> {
+    let mut out = Vec::new();
+    usize::try_from(length)
+        .ok()
+        .and_then(|length| out.try_reserve_exact(length).ok())
+        .map(|()| out)
+        .ok_or_else(|| {
+            Error::new(
+                ErrorClass::NoMem,
+                format!("no memory for a message of {length} bytes from another rank"),
+            )
+        })
+}
+
+impl MpiComm {
+    pub(crate) fn new(raw: RawComm) -> MpiComm {
+        MpiComm {
+            rank: usize::try_from(raw.rank).unwrap_or(0),
+            size: usize::try_from(raw.size).unwrap_or(1).max(1),
+            raw,
+        }
+    }
+}
+
+impl Comm for MpiComm {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    fn barrier(&self) -> Result<()> {
+        if self.size == 1 {
+            return Ok(());
+        }
+        check("MPI_Barrier", (self.raw.barrier)(self.raw.this))
+    }
+
+    fn bcast(&self, root: usize, data: &mut Vec<u8>) -> Result<()> {
+        if self.size == 1 {
+            return Ok(());
+        }
+        let bcast = |data: *mut u8, length: usize| {
+            let code = (self.raw.bcast)(self.raw.this, root as c_int, data, length as u64);
+            check("MPI_Bcast", code)
+        };
+        let mut first = frame(data);
+        bcast(first.as_mut_ptr(), FRAME)?;
+        let length = length_in(&first);
+        if self.rank != root {
+            *data = room(length)?;
+            if length <= (FRAME - LENGTH) as u64 {
+                data.extend_from_slice(&first[LENGTH..LENGTH + length as usize]);
+                return Ok(());
+            }
+        } else if length <= (FRAME - LENGTH) as u64 {
+            return Ok(());
+        }
+        bcast(data.as_mut_ptr(), length as usize)?;
+        // SAFETY: the broadcast has filled that many bytes, for which there is room (at the root they were there).
+        unsafe { data.set_len(length as usize) };
+        Ok(())
+    }
+
+    fn allgather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
+        if self.size == 1 {
+            return Ok(vec![mine.to_vec()]);
+        }
+        let first = frame(mine);
+        let mut frames = vec![0; FRAME * self.size];
+        let code = (self.raw.allgather)(
+            self.raw.this,
+            first.as_ptr(),
+            FRAME as u64,
+            frames.as_mut_ptr(),
+        );
+        check("MPI_Allgather", code)?;
+        let lengths: Vec<u64> = frames.chunks_exact(FRAME).map(length_in).collect();
+        if lengths.iter().all(|&n| n <= (FRAME - LENGTH) as u64) {
+            let message = |f: &[u8]| f[LENGTH..LENGTH + length_in(f) as usize].to_vec();
+            return Ok(frames.chunks_exact(FRAME).map(message).collect());
+        }
+        let total = lengths
+            .iter()
+            .try_fold(0u64, |sum, &n| sum.checked_add(n))
+            .unwrap_or(u64::MAX);
+        let mut all = room(total)?;
+        let code = (self.raw.allgatherv)(
+            self.raw.this,
+            mine.as_ptr(),
+            all.as_mut_ptr(),
+            lengths.as_ptr(),
+        );
+        check("MPI_Allgatherv", code)?;
+        // SAFETY: every rank's bytes have arrived, one after another.
+        unsafe { all.set_len(total as usize) };
+        let mut rest = all.as_slice();
+        Ok(lengths
+            .iter()
+            .map(|&n| {
+                let (message, after) = rest.split_at(n as usize);
+                rest = after;
+                message.to_vec()
+            })
+            .collect())
+    }
+
+    fn alltoallv(&self, mut send: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
+        if send.len() != self.size {
+            let message = format!(
+                "an exchange of {} messages over {} ranks",
+                send.len(),
+                self.size
+            );
+            return Err(Error::new(ErrorClass::Intern, message));
+        }
+        if self.size == 1 {
+            return Ok(send);
+        }
+        // What a rank sends itself stays where it is.
+        let own = std::mem::take(&mut send[self.rank]);
+        let lengths: Vec<u64> = send.iter().map(|m| m.len() as u64).collect();
+        let mut incoming = vec![0u64; self.size];
+        let code = (self.raw.alltoall)(
+            self.raw.this,
+            lengths.as_ptr(),
+            size_of::<u64>() as u64,
+            incoming.as_mut_ptr(),
+        );
+        check("MPI_Alltoall", code)?;
+        // A rank without memory must not leave the others waiting for it to receive: allocation failure here is an
+        // abort, as for any other buffer of the process.
+        let mut receive: Vec<Vec<u8>> = incoming
+            .iter()
+            .map(|&n| Vec::with_capacity(n as usize))
+            .collect();
+        let from: Vec<*const u8> = send.iter().map(|m| m.as_ptr()).collect();
+        let to: Vec<*mut u8> = receive.iter_mut().map(|m| m.as_mut_ptr()).collect();
+        let code = (self.raw.alltoallv)(
+            self.raw.this,
+            from.as_ptr(),
+            lengths.as_ptr(),
+            to.as_ptr(),
+            incoming.as_ptr(),
+        );
+        check("MPI_Isend or MPI_Irecv", code)?;
+        for (message, &length) in receive.iter_mut().zip(&incoming) {
+            // SAFETY: that many bytes have been received into its capacity.
+            unsafe { message.set_len(length as usize) };
+        }
+        receive[self.rank] = own;
+        Ok(receive)
+    }
+}

@@ -1,0 +1,38 @@
+//! What concerns the whole process.
+use crate::error::{call, text};
+use std::ffi::{c_char, c_int};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// `pst_configured`.
+#[unsafe(no_mangle)]
+pub extern "C" fn pst_configured() -> c_int {
+    let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0");
+    c_int::from(set("PENSTOCK_DEPLOYMENT") || set("PENSTOCK_DIRECT"))
+}
+
+/// `pst_owns`.
+///
+/// # Safety
+/// As `penstock.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pst_owns(name: *const c_char) -> c_int {
+    // SAFETY: a terminated string.
+    let name = unsafe { text(name) };
+    let owns = std::panic::catch_unwind(|| penstock_mpiio::belongs(&name).is_some());
+    c_int::from(owns.unwrap_or(false))
+}
+
+/// `pst_finish`.
+#[unsafe(no_mangle)]
+pub extern "C" fn pst_finish(rank: c_int) {
+    static FINISHED: AtomicBool = AtomicBool::new(false);
+    if FINISHED.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    call(|| {
+        if let Err(error) = penstock_mpiio::write_summary(usize::try_from(rank).unwrap_or(0)) {
+            eprintln!("penstock: {error}");
+        }
+        Ok(())
+    });
+}
