@@ -1,1 +1,25 @@
-//! See docs/ARCHITECTURE.md.
+//! The metadata server: names, permissions, striping, capabilities and shared counters.
+//!
+//! A request runs on its connection's thread ([`session`](self)): the name space is a plain state machine
+//! (`namespace`) over changes in memory on top of a redb snapshot (`layers`, `pending`, `store`), under one
+//! lock (`engine`). A committing thread makes changes durable in groups (`commit`). Reads and changes never
+//! wait for a disk flush; `Sync` does, and so does whoever gets the right to free the objects of a removed
+//! file.
+mod access;
+mod commit;
+mod counters;
+mod engine;
+mod error;
+mod layers;
+mod namespace;
+mod node;
+mod path;
+mod pending;
+mod placement;
+mod recent;
+mod server;
+mod session;
+mod store;
+
+pub use server::{Error, Options, start};
+pub use store::StoreError;

@@ -284,6 +284,7 @@ pub enum MetaRequest {
     Unlink {
         path: String,
     },
+    /// Answered by `Unlinked`, with a capability if a file was replaced.
     Rename {
         from: String,
         to: String,
@@ -353,7 +354,7 @@ pub enum MetaReply {
         capability: Capability,
     },
     Attributes(Attributes),
-    /// The caller removes the objects with this.
+    /// The caller removes the objects with this. A removal that a crash could undo is durable by now.
     Unlinked {
         capability: Option<Capability>,
     },

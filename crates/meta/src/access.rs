@@ -1,0 +1,179 @@
+//! Who asks, and what the mode bits let them do.
+use crate::error::{Result, error, shown};
+use crate::node::Node;
+use penstock_wire::message::ErrorKind;
+
+/// Mode bit: only owners remove or rename entries of this directory.
+const STICKY: u32 = 0o1000;
+/// Mode bit of a directory: what is made in it takes its group.
+const SET_GID: u32 = 0o2000;
+
+/// What a caller wants from a node; the values are those of the mode bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Want {
+    Read = 4,
+    Write = 2,
+    /// Search, for directories.
+    Execute = 1,
+}
+
+/// Who stands behind a connection.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Caller {
+    pub uid: u32,
+    pub gid: u32,
+    /// Root, the owner of the deployment, or an administrator: mode bits do not hold them.
+    pub privileged: bool,
+    /// Proved the server key: may list every file and stop the server.
+    pub admin: bool,
+}
+
+impl Caller {
+    pub fn owns(&self, node: &Node) -> bool {
+        self.privileged || self.uid == node.uid
+    }
+
+    pub fn may(&self, node: &Node, want: Want) -> bool {
+        let shift = if self.uid == node.uid {
+            6
+        } else if self.gid == node.gid {
+            3
+        } else {
+            0
+        };
+        self.privileged || node.mode >> shift & want as u32 != 0
+    }
+
+    /// Refuses with a message that names the path and what is missing.
+    pub fn require(&self, node: &Node, want: Want, path: &str) -> Result<()> {
+        if self.may(node, want) {
+            return Ok(());
+        }
+        let (what, letter) = match want {
+            Want::Read => ("read", 'r'),
+            Want::Write => ("write", 'w'),
+            Want::Execute => ("search", 'x'),
+        };
+        Err(error(
+            ErrorKind::Permission,
+            format!(
+                "user {} may not {what} \"{}\" on the way to or at \"{}\" (mode {:04o}, owner {}:{}); ask the owner for `{letter}`",
+                self.uid,
+                shown(&node.name),
+                shown(path),
+                node.mode,
+                node.uid,
+                node.gid
+            ),
+        ))
+    }
+
+    pub fn require_owner(&self, node: &Node, path: &str) -> Result<()> {
+        if self.owns(node) {
+            return Ok(());
+        }
+        Err(error(
+            ErrorKind::Permission,
+            format!(
+                "user {} may not change \"{}\", which belongs to user {}; ask its owner",
+                self.uid,
+                shown(path),
+                node.uid
+            ),
+        ))
+    }
+
+    /// May `child` be taken out of `directory`?
+    pub fn require_removal(&self, directory: &Node, child: &Node, path: &str) -> Result<()> {
+        self.require(directory, Want::Write, path)?;
+        self.require(directory, Want::Execute, path)?;
+        if directory.mode & STICKY == 0 || self.owns(directory) {
+            return Ok(());
+        }
+        self.require_owner(child, path)
+    }
+
+    /// May something new be put into `directory`?
+    pub fn require_addition(&self, directory: &Node, path: &str) -> Result<()> {
+        self.require(directory, Want::Write, path)?;
+        self.require(directory, Want::Execute, path)
+    }
+
+    /// Group and inherited mode bits of something new in `directory`.
+    pub fn group_in(&self, directory: &Node, is_directory: bool) -> (u32, u32) {
+        if directory.mode & SET_GID == 0 {
+            (self.gid, 0)
+        } else {
+            (directory.gid, if is_directory { SET_GID } else { 0 })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::ROOT;
+    use penstock_wire::message::NodeKind;
+
+    fn node(mode: u32) -> Node {
+        Node {
+            kind: NodeKind::File,
+            mode,
+            uid: 10,
+            gid: 20,
+            nlink: 1,
+            ctime_ns: 0,
+            mtime_ns: 0,
+            atime_ns: 0,
+            parent: ROOT,
+            name: "f".into(),
+            layout: None,
+        }
+    }
+
+    /// All modes × four kinds of caller × three wants, against the rule written out.
+    #[test]
+    fn permission_matrix() {
+        let caller = |uid, gid, privileged| Caller {
+            uid,
+            gid,
+            privileged,
+            admin: false,
+        };
+        for mode in 0..0o1000 {
+            let n = node(mode);
+            for (who, triplet) in [
+                (caller(10, 20, false), mode >> 6),
+                (caller(10, 99, false), mode >> 6),
+                (caller(11, 20, false), mode >> 3),
+                (caller(11, 21, false), mode),
+                (caller(0, 0, true), 7),
+            ] {
+                for want in [Want::Read, Want::Write, Want::Execute] {
+                    let allowed = triplet & want as u32 != 0;
+                    assert_eq!(who.may(&n, want), allowed, "{mode:o} {who:?} {want:?}");
+                    assert_eq!(who.require(&n, want, "/f").is_ok(), allowed);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn sticky_directories_protect_entries_of_others() {
+        let caller = |uid| Caller {
+            uid,
+            gid: 1,
+            ..Caller::default()
+        };
+        let mut directory = node(0o1777);
+        let mut child = node(0o666);
+        child.uid = 11;
+        assert!(caller(11).require_removal(&directory, &child, "/d/f").is_ok());
+        assert!(caller(10).require_removal(&directory, &child, "/d/f").is_ok());
+        assert!(caller(12).require_removal(&directory, &child, "/d/f").is_err());
+        directory.mode = 0o777;
+        assert!(caller(12).require_removal(&directory, &child, "/d/f").is_ok());
+        directory.mode = 0o755;
+        assert!(caller(11).require_removal(&directory, &child, "/d/f").is_err());
+    }
+}

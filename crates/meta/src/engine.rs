@@ -1,0 +1,344 @@
+//! The shell around the name space: one lock, one committing thread, the clocks.
+//!
+//! Requests run on their connection's own thread under the lock, for microseconds and never across disk
+//! access but for a page that is not in memory. The committing thread flushes what they collected
+//! without holding the lock; who needs durability waits for it.
+use crate::commit::{GroupCommit, Next, Waiter};
+use crate::counters::Counters;
+use crate::error::{Result, damaged, error};
+use crate::layers::Layers;
+use crate::namespace::Namespace;
+use crate::pending::Totals;
+use crate::placement::Placement;
+use crate::store::{Snapshot, Store};
+use penstock_wire::message::{ErrorKind, WireError};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Changes that may be waiting for a commit; more have to wait themselves.
+const MAX_COLLECTED: usize = 1 << 17;
+/// The disk must have answered by then.
+const MAX_WAIT: Duration = Duration::from_secs(60);
+
+pub struct Engine {
+    shared: Arc<Shared>,
+    committer: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    /// For the committing thread.
+    work: Condvar,
+    /// For those who wait for a commit.
+    settled: Condvar,
+    start: Instant,
+    store_name: String,
+}
+
+struct State {
+    space: Namespace<Layers>,
+    group: GroupCommit,
+    counters: Counters,
+    requests: u64,
+    /// Set for good: by a panic inside, or by the end of the server.
+    closed: Option<WireError>,
+    /// The committing thread has ended.
+    ended: bool,
+}
+
+/// Figures for the status reply.
+#[derive(Debug, Clone, Copy)]
+pub struct Figures {
+    pub totals: Totals,
+    pub requests: u64,
+    pub commits: u64,
+    pub uptime: Duration,
+}
+
+/// Nanoseconds since the epoch.
+pub fn wall_clock_ns() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |d| i64::try_from(d.as_nanos()).unwrap_or(i64::MAX))
+}
+
+impl Engine {
+    /// Starts the committing thread. `interval` is the longest that a change nobody waits for stays in memory alone.
+    pub fn start(
+        mut store: Store,
+        snapshot: Snapshot,
+        placement: Placement,
+        interval: Duration,
+    ) -> Result<Engine> {
+        let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
+        let mut layers = Layers::new(snapshot, wall_clock_ns());
+        // Ids are reserved on stable storage before any is handed out.
+        let reservation = layers.freeze();
+        layers.committed(store.commit(&reservation)?);
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State {
+                space: Namespace::new(layers, placement),
+                group: GroupCommit::new(interval_ns),
+                counters: Counters::default(),
+                requests: 0,
+                closed: None,
+                ended: false,
+            }),
+            work: Condvar::new(),
+            settled: Condvar::new(),
+            start: Instant::now(),
+            store_name: store.path().display().to_string(),
+        });
+        let committer = std::thread::Builder::new()
+            .name("commit".into())
+            .spawn({
+                let shared = shared.clone();
+                move || commit_loop(&shared, store)
+            })
+            .map_err(|e| {
+                error(
+                    ErrorKind::Io,
+                    format!("no thread for commits: {e}; look at the limits of processes"),
+                )
+            })?;
+        Ok(Engine {
+            shared,
+            committer: Mutex::new(Some(committer)),
+        })
+    }
+
+    /// Runs a request that changes nothing.
+    pub fn read<T>(&self, f: impl FnOnce(&Namespace<Layers>) -> Result<T>) -> Result<T> {
+        let mut state = self.shared.open_state()?;
+        state.requests += 1;
+        state.guarded(|state| f(&state.space))
+    }
+
+    /// Runs a request that may change names; `f` gets the time.
+    pub fn change<T>(
+        &self,
+        f: impl FnOnce(&mut Namespace<Layers>, i64) -> Result<T>,
+    ) -> Result<T> {
+        let mut state = self.shared.open_state()?;
+        state.requests += 1;
+        if state.space.names().collected() >= MAX_COLLECTED {
+            state = self.shared.wait_for_room(state)?;
+            if let Some(why) = &state.closed {
+                return Err(why.clone());
+            }
+        }
+        if let Some(refusal) = state.group.refusal() {
+            return Err(refusal.clone());
+        }
+        let now_ns = wall_clock_ns();
+        let result = state.guarded(|state| f(&mut state.space, now_ns));
+        if state.space.names().collected() > 0 && state.group.changed(self.shared.now()) {
+            self.shared.work.notify_one();
+        }
+        result
+    }
+
+    pub fn counters<T>(&self, f: impl FnOnce(&mut Counters) -> Result<T>) -> Result<T> {
+        let mut state = self.shared.open_state()?;
+        state.requests += 1;
+        f(&mut state.counters)
+    }
+
+    /// Returns when everything acknowledged so far is on stable storage.
+    pub fn sync(&self) -> Result<()> {
+        let mut state = self.shared.open_state()?;
+        state.requests += 1;
+        let waiter = state.group.want();
+        self.shared.work.notify_one();
+        self.shared
+            .wait(state, |state| state.group.settled(waiter))
+            .map(drop)
+    }
+
+    pub fn figures(&self) -> Result<Figures> {
+        let state = self.shared.open_state()?;
+        Ok(Figures {
+            totals: state.space.names().totals(),
+            requests: state.requests,
+            commits: state.group.commits(),
+            uptime: self.shared.start.elapsed(),
+        })
+    }
+
+    pub fn store_name(&self) -> &str {
+        &self.shared.store_name
+    }
+
+    /// Data servers of the deployment.
+    pub fn servers(&self) -> usize {
+        self.shared.state().space.placement().servers()
+    }
+
+    /// Commits what is left, closes the store and refuses requests from now on. Idempotent.
+    pub fn stop(&self) {
+        let committer = {
+            let mut state = self.shared.state();
+            state.group.stop();
+            state.close(error(
+                ErrorKind::ShuttingDown,
+                "the metadata server is stopping; connect again when it is back",
+            ));
+            self.committer
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take()
+        };
+        self.shared.work.notify_one();
+        if let Some(committer) = committer
+            && committer.join().is_err()
+        {
+            log::error!("the committing thread panicked");
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl State {
+    fn close(&mut self, why: WireError) {
+        self.closed.get_or_insert(why);
+    }
+
+    /// Runs `f`; a panic in it closes the server for good instead of serving half a change.
+    fn guarded<T>(&mut self, f: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
+        catch_unwind(AssertUnwindSafe(|| f(self))).unwrap_or_else(|_| {
+            let why = damaged("the server failed inside while using it and refuses to go on");
+            self.close(why.clone());
+            Err(why)
+        })
+    }
+}
+
+impl Shared {
+    /// Nanoseconds of a steady clock.
+    fn now(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Panics under the lock are caught where they happen and close the state.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn open_state(&self) -> Result<MutexGuard<'_, State>> {
+        let state = self.state();
+        match &state.closed {
+            Some(why) => Err(why.clone()),
+            None => Ok(state),
+        }
+    }
+
+    /// Waits until `done` has a result, at most [`MAX_WAIT`].
+    fn wait<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        done: impl Fn(&State) -> Option<Result<()>>,
+    ) -> Result<MutexGuard<'a, State>> {
+        let deadline = Instant::now() + MAX_WAIT;
+        loop {
+            if let Some(result) = done(&state) {
+                return result.map(|()| state);
+            }
+            if let Some(why) = state.closed.as_ref().filter(|_| state.ended) {
+                return Err(why.clone());
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(error(
+                    ErrorKind::Io,
+                    format!(
+                        "metadata store {} has not finished a commit for {MAX_WAIT:?}; look at its disk",
+                        self.store_name
+                    ),
+                ));
+            }
+            state = self
+                .settled
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+    }
+
+    fn wait_for_room<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Result<MutexGuard<'a, State>> {
+        let waiter: Waiter = state.group.want();
+        self.work.notify_one();
+        self.wait(state, |state| {
+            if state.space.names().collected() < MAX_COLLECTED {
+                return Some(Ok(()));
+            }
+            state.group.settled(waiter)
+        })
+    }
+}
+
+fn commit_loop(shared: &Shared, mut store: Store) {
+    let mut state = shared.state();
+    loop {
+        match state.group.next(shared.now()) {
+            Next::Stop => break,
+            Next::Idle => {
+                state = shared
+                    .work
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner);
+            }
+            Next::WaitUntil(at) => {
+                let pause = Duration::from_nanos(at.saturating_sub(shared.now()));
+                state = shared
+                    .work
+                    .wait_timeout(state, pause)
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .0;
+            }
+            Next::Commit => {
+                state.group.started();
+                let frozen = state.space.names_mut().freeze();
+                drop(state);
+                let result = store.commit(&frozen);
+                drop(frozen);
+                state = shared.state();
+                match result {
+                    Ok(snapshot) => {
+                        state.space.names_mut().committed(snapshot);
+                        state.group.finished();
+                    }
+                    Err(e) => {
+                        log::error!("{e}");
+                        state.group.failed(shared.now(), e);
+                        reopen(&mut state, &mut store);
+                    }
+                }
+                shared.settled.notify_all();
+            }
+        }
+    }
+    if let Some(lost) = state.group.refusal() {
+        log::error!("stopped with changes that could not be committed: {lost}");
+    }
+    state.space.names_mut().release();
+    state.ended = true;
+    shared.settled.notify_all();
+}
+
+/// After a failed commit the database only works again when it is opened anew. Holds the lock: nothing can be
+/// read meanwhile.
+fn reopen(state: &mut State, store: &mut Store) {
+    state.space.names_mut().release();
+    match store.reopen() {
+        Ok(snapshot) => state.space.names_mut().reopened(snapshot),
+        Err(e) => {
+            log::error!("{e}");
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! Errors of the metadata server as the client gets them: a kind, and what, where and what to do.
+use penstock_wire::message::{ErrorKind, WireError};
+
+/// Bytes of a path that an error message repeats.
+const SHOWN: usize = 200;
+
+pub type Result<T> = std::result::Result<T, WireError>;
+
+pub fn error(kind: ErrorKind, message: impl Into<String>) -> WireError {
+    WireError {
+        kind,
+        message: message.into(),
+    }
+}
+
+/// The path as messages show it: cut in the middle of nothing, bounded, without control characters.
+pub fn shown(path: &str) -> String {
+    let mut out: String = path
+        .chars()
+        .take(SHOWN)
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect();
+    if path.chars().nth(SHOWN).is_some() {
+        out.push('…');
+    }
+    out
+}
+
+pub fn damaged(what: impl std::fmt::Display) -> WireError {
+    error(
+        ErrorKind::Damaged,
+        format!(
+            "metadata is damaged: {what}; run `penstock check`, or stop the server and restore its store"
+        ),
+    )
+}

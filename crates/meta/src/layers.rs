@@ -1,0 +1,269 @@
+//! The names as requests see them: changes being collected, over changes being committed, over the
+//! stored snapshot. Reads see every acknowledged change at once, and no request waits for the disk.
+use crate::error::{Result, damaged, error};
+use crate::namespace::Names;
+use crate::node::{Node, ROOT};
+use crate::pending::{EntryKey, Pending, Totals, entries_of, over};
+use crate::recent::Recent;
+use crate::store::Snapshot;
+use penstock_layout::FileId;
+use penstock_wire::message::{ErrorKind, NodeKind};
+use std::cell::RefCell;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Ids reserved at a time; half of them is the head start of the next reservation.
+pub const ID_BLOCK: u64 = 1 << 20;
+
+/// Nodes, and as many entries, kept decoded in memory (about 300 B each).
+const CACHED: usize = 1 << 16;
+
+pub struct Layers {
+    collecting: Pending,
+    /// Some while a commit is under way, or has failed and is to be tried again.
+    committing: Option<Arc<Pending>>,
+    /// `None` only while the store is being opened again after an error.
+    stored: Option<Snapshot>,
+    cache: RefCell<Cache>,
+    next_id: u64,
+    /// Ids below this are reserved on stable storage.
+    durable_ids: u64,
+}
+
+/// The newest state of what was used recently.
+struct Cache {
+    nodes: Recent<u64, Arc<Node>>,
+    entries: Recent<Box<[u8]>, u64>,
+}
+
+impl Layers {
+    /// Over the state found at the start, at `now_ns` since the epoch.
+    ///
+    /// Ids go on where the last reservation ended, or at a number made from the time if that is higher:
+    /// then ids stay unique even when an old copy of the store is restored, as long as fewer than 2^20
+    /// files a second are made. The reservation made here has to be committed before the first id.
+    pub fn new(stored: Snapshot, now_ns: i64) -> Layers {
+        let durable_ids = stored.totals().ids_reserved;
+        let seconds = u64::try_from(now_ns / 1_000_000_000).unwrap_or(0);
+        let next_id = durable_ids.max(seconds << 20).max(ROOT.0 + 1);
+        let totals = Totals {
+            ids_reserved: next_id + ID_BLOCK,
+            ..stored.totals()
+        };
+        Layers {
+            collecting: Pending::after(totals),
+            committing: None,
+            stored: Some(stored),
+            cache: RefCell::new(Cache {
+                nodes: Recent::new(CACHED),
+                entries: Recent::new(CACHED),
+            }),
+            next_id,
+            durable_ids,
+        }
+    }
+
+    pub fn totals(&self) -> Totals {
+        self.collecting.totals
+    }
+
+    /// Changes collected since the last [`Layers::freeze`].
+    pub fn collected(&self) -> usize {
+        self.collecting.len()
+    }
+
+    /// What to commit next; the same again until [`Layers::committed`].
+    pub fn freeze(&mut self) -> Arc<Pending> {
+        if let Some(committing) = &self.committing {
+            return committing.clone();
+        }
+        let next = Pending::after(self.collecting.totals);
+        let frozen = Arc::new(std::mem::replace(&mut self.collecting, next));
+        self.committing = Some(frozen.clone());
+        frozen
+    }
+
+    /// The frozen changes are in `stored`.
+    pub fn committed(&mut self, stored: Snapshot) {
+        self.durable_ids = stored.totals().ids_reserved;
+        self.stored = Some(stored);
+        self.committing = None;
+    }
+
+    /// Lets go of the snapshot, so that the store can be opened again.
+    pub fn release(&mut self) {
+        self.stored = None;
+    }
+
+    /// The store was opened again; the changes that could not be committed stay pending.
+    pub fn reopened(&mut self, stored: Snapshot) {
+        self.stored = Some(stored);
+    }
+
+    fn stored(&self) -> Result<&Snapshot> {
+        self.stored.as_ref().ok_or_else(|| {
+            error(
+                ErrorKind::Io,
+                "the metadata store is being opened again after an error; try again",
+            )
+        })
+    }
+
+    /// Changes not yet stored, newest first.
+    fn pending(&self) -> impl Iterator<Item = &Pending> {
+        std::iter::once(&self.collecting).chain(self.committing.as_deref())
+    }
+
+    fn total_of(&mut self, kind: NodeKind) -> &mut u64 {
+        match kind {
+            NodeKind::Directory => &mut self.collecting.totals.directories,
+            NodeKind::File | NodeKind::Symlink => &mut self.collecting.totals.files,
+        }
+    }
+}
+
+impl Names for Layers {
+    fn node(&self, id: FileId) -> Result<Option<Arc<Node>>> {
+        let mut cache = self.cache.borrow_mut();
+        if let Some(node) = cache.nodes.get(&id.0) {
+            return Ok(Some(node));
+        }
+        if let Some(node) = self.pending().find_map(|p| p.nodes.get(&id.0)) {
+            return Ok(node.clone());
+        }
+        let node = self.stored()?.node(id)?.map(Arc::new);
+        if let Some(node) = &node {
+            cache.nodes.insert(id.0, node.clone());
+        }
+        Ok(node)
+    }
+
+    fn entry(&self, parent: FileId, name: &str) -> Result<Option<FileId>> {
+        let key = EntryKey::new(parent, name);
+        let key = key.as_slice();
+        let mut cache = self.cache.borrow_mut();
+        if let Some(id) = cache.entries.get(key) {
+            return Ok(Some(FileId(id)));
+        }
+        if let Some(id) = self.pending().find_map(|p| p.entries.get(key)) {
+            return Ok(id.map(FileId));
+        }
+        let id = self.stored()?.entry(key)?;
+        if let Some(id) = id {
+            cache.entries.insert(key.into(), id);
+        }
+        Ok(id.map(FileId))
+    }
+
+    fn entries(
+        &self,
+        parent: FileId,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<(String, FileId)>> {
+        let (start, end) = entries_of(parent, after);
+        let range = (start.as_ref().map(|k| k.as_slice()), end.as_ref().map(|k| k.as_slice()));
+        let none = Pending::default();
+        let committing = self.committing.as_deref().unwrap_or(&none);
+        let mut failure = None;
+        let stored = until_error(self.stored()?.entries(range)?, &mut failure);
+        let merged = over(
+            self.collecting.entries(range),
+            over(committing.entries(range), stored),
+        );
+        let page = merged
+            .filter_map(|(key, id)| Some((key, FileId(id?))))
+            .map(|(key, id)| match std::str::from_utf8(&key[8..]) {
+                Ok(name) => Ok((name.to_owned(), id)),
+                Err(_) => Err(damaged(format!(
+                    "a name in directory {} is not text",
+                    parent.0
+                ))),
+            })
+            .take(limit)
+            .collect();
+        failure.map_or(page, Err)
+    }
+
+    fn nodes(&self, after: Option<FileId>, limit: usize) -> Result<Vec<(FileId, Arc<Node>)>> {
+        let start = after.map_or(Bound::Unbounded, |id| Bound::Excluded(id.0));
+        let none = Pending::default();
+        let committing = self.committing.as_deref().unwrap_or(&none);
+        let mut failure = None;
+        let stored = until_error(self.stored()?.nodes(start)?, &mut failure);
+        let merged = over(
+            self.collecting.nodes(start),
+            over(committing.nodes(start), stored),
+        );
+        let page = merged
+            .filter_map(|(id, node)| Some((FileId(id), node?)))
+            .take(limit)
+            .collect();
+        failure.map_or(Ok(page), Err)
+    }
+
+    fn put_node(&mut self, id: FileId, node: Node) {
+        let node = Arc::new(node);
+        self.cache.get_mut().nodes.insert(id.0, node.clone());
+        self.collecting.nodes.insert(id.0, Some(node));
+    }
+
+    fn remove_node(&mut self, id: FileId, kind: NodeKind) {
+        self.cache.get_mut().nodes.remove(&id.0);
+        self.collecting.nodes.insert(id.0, None);
+        let total = self.total_of(kind);
+        *total = total.saturating_sub(1);
+    }
+
+    fn put_entry(&mut self, parent: FileId, name: &str, id: FileId) {
+        let key = EntryKey::new(parent, name);
+        let key: Box<[u8]> = key.as_slice().into();
+        self.cache.get_mut().entries.insert(key.clone(), id.0);
+        self.collecting.entries.insert(key, Some(id.0));
+    }
+
+    fn remove_entry(&mut self, parent: FileId, name: &str) {
+        let key = EntryKey::new(parent, name);
+        self.cache.get_mut().entries.remove(key.as_slice());
+        self.collecting.entries.insert(key.as_slice().into(), None);
+    }
+
+    fn new_id(&mut self, kind: NodeKind) -> Result<FileId> {
+        let totals = &mut self.collecting.totals;
+        if self.next_id + ID_BLOCK / 2 >= totals.ids_reserved {
+            totals.ids_reserved += ID_BLOCK;
+        }
+        if self.next_id >= self.durable_ids {
+            return Err(error(
+                ErrorKind::Busy,
+                "the next block of file ids is not on stable storage yet; try again",
+            ));
+        }
+        let id = FileId(self.next_id);
+        self.next_id += 1;
+        *self.total_of(kind) += 1;
+        Ok(id)
+    }
+
+    fn may_be_durable(&self, id: FileId) -> bool {
+        self.committing
+            .as_ref()
+            .is_some_and(|p| p.nodes.contains_key(&id.0))
+            || !matches!(self.stored().and_then(|s| s.node(id)), Ok(None))
+    }
+}
+
+/// The stored layer as long as it can be read; what stops it goes to `failure`.
+fn until_error<'a, K: 'a, V: 'a>(
+    mut stored: impl Iterator<Item = Result<(K, V)>> + 'a,
+    failure: &'a mut Option<penstock_wire::message::WireError>,
+) -> impl Iterator<Item = (K, Option<V>)> + 'a {
+    std::iter::from_fn(move || match stored.next()? {
+        Ok((key, value)) => Some((key, Some(value))),
+        Err(e) => {
+            *failure = Some(e);
+            None
+        }
+    })
+    .fuse()
+}

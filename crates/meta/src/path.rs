@@ -1,0 +1,87 @@
+//! Paths of the name space: absolute, "/"-separated, normalised by the client.
+use crate::error::{Result, error, shown};
+use penstock_wire::message::ErrorKind;
+
+/// Bytes of a whole path.
+pub const MAX_PATH: usize = 4096;
+/// Bytes of one name.
+pub const MAX_NAME: usize = 255;
+
+/// The names of a path from the root down; empty for "/".
+pub fn parse(path: &str) -> Result<Vec<&str>> {
+    let bad = |why: &str| {
+        Err(error(
+            ErrorKind::InvalidArgument,
+            format!("path \"{}\" {why}", shown(path)),
+        ))
+    };
+    if path.len() > MAX_PATH {
+        return Err(error(
+            ErrorKind::TooLarge,
+            format!(
+                "path \"{}\" has {} bytes; at most {MAX_PATH} are allowed, use a shorter one",
+                shown(path),
+                path.len()
+            ),
+        ));
+    }
+    let Some(rest) = path.strip_prefix('/') else {
+        return bad("is not absolute; begin it with \"/\"");
+    };
+    if rest.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut names = Vec::with_capacity(8);
+    for name in rest.split('/') {
+        match name {
+            "" => return bad("has an empty name in it; write single slashes and none at the end"),
+            "." | ".." => return bad("has \".\" or \"..\" in it; normalise it first"),
+            _ if name.len() > MAX_NAME => {
+                return Err(error(
+                    ErrorKind::TooLarge,
+                    format!(
+                        "name \"{}\" has {} bytes; at most {MAX_NAME} are allowed, use a shorter one",
+                        shown(name),
+                        name.len()
+                    ),
+                ));
+            }
+            _ if name.contains('\0') => return bad("has a zero byte in it; leave it out"),
+            _ => names.push(name),
+        }
+    }
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(path: &str) -> ErrorKind {
+        parse(path).unwrap_err().kind
+    }
+
+    #[test]
+    fn normal_paths_split() {
+        assert_eq!(parse("/").unwrap(), Vec::<&str>::new());
+        assert_eq!(parse("/a").unwrap(), ["a"]);
+        assert_eq!(parse("/a/b c/…").unwrap(), ["a", "b c", "…"]);
+    }
+
+    #[test]
+    fn bad_paths_are_refused() {
+        for path in ["", "a", "a/b", "//", "/a//b", "/a/", "/./a", "/a/..", "/a\0b"] {
+            assert_eq!(kind(path), ErrorKind::InvalidArgument, "{path:?}");
+        }
+    }
+
+    #[test]
+    fn limits_are_exact() {
+        let name = "n".repeat(MAX_NAME);
+        assert_eq!(parse(&format!("/{name}")).unwrap().len(), 1);
+        assert_eq!(kind(&format!("/{name}x")), ErrorKind::TooLarge);
+        let path = "/abcdefg".repeat(MAX_PATH / 8);
+        assert_eq!(parse(&path).unwrap().len(), MAX_PATH / 8);
+        assert_eq!(kind(&format!("{path}h")), ErrorKind::TooLarge);
+    }
+}

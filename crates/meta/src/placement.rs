@@ -1,0 +1,152 @@
+//! Which data servers a new file is striped over, and in which turn order.
+//!
+//! Defaults: the deployment's stripe unit, all its servers. The starting server goes round robin over
+//! the deployment, so that many small files spread evenly.
+use crate::error::{Result, error};
+use penstock_layout::{Layout, ServerId};
+use penstock_wire::message::{CreateOptions, ErrorKind};
+
+#[derive(Debug, Clone)]
+pub struct Placement {
+    servers: Vec<ServerId>,
+    stripe_unit: u64,
+    /// Index of the next starting server.
+    next: usize,
+}
+
+impl Placement {
+    /// `servers` in the deployment's order, at least one.
+    pub fn new(servers: Vec<ServerId>, stripe_unit: u64) -> Result<Placement> {
+        if servers.is_empty() {
+            return Err(error(
+                ErrorKind::InvalidArgument,
+                "the deployment has no data server; add a [[server]] section to its file",
+            ));
+        }
+        Layout::new(stripe_unit, servers.clone()).map_err(|e| {
+            error(
+                ErrorKind::InvalidArgument,
+                format!("the deployment's default striping is wrong: {e}; correct its file"),
+            )
+        })?;
+        Ok(Placement {
+            servers,
+            stripe_unit,
+            next: 0,
+        })
+    }
+
+    /// Number of data servers: an upper bound for the servers of one layout.
+    pub fn servers(&self) -> usize {
+        self.servers.len()
+    }
+
+    /// The layout of the next new file.
+    pub fn layout(&mut self, wanted: &CreateOptions) -> Result<Layout> {
+        let all = self.servers.len();
+        let count = match wanted.stripe_count {
+            None => all,
+            Some(n) if (1..=all).contains(&(n as usize)) => n as usize,
+            Some(n) => {
+                return Err(error(
+                    ErrorKind::InvalidArgument,
+                    format!(
+                        "stripe count {n} does not fit: the deployment has {all} data servers; ask for 1 to {all}"
+                    ),
+                ));
+            }
+        };
+        let start = match wanted.start_server {
+            None => self.next % all,
+            Some(id) => self.servers.iter().position(|s| *s == id).ok_or_else(|| {
+                error(
+                    ErrorKind::InvalidArgument,
+                    format!(
+                        "starting server {} is not in the deployment; `penstock status` lists its data servers",
+                        id.0
+                    ),
+                )
+            })?,
+        };
+        let servers = (0..count).map(|i| self.servers[(start + i) % all]).collect();
+        let unit = wanted.stripe_unit.unwrap_or(self.stripe_unit);
+        let layout = Layout::new(unit, servers).map_err(|e| {
+            error(
+                ErrorKind::InvalidArgument,
+                format!("striping of the new file: {e}; choose another value"),
+            )
+        })?;
+        if wanted.start_server.is_none() {
+            self.next = (start + 1) % all;
+        }
+        Ok(layout)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn placement() -> Placement {
+        Placement::new([5, 2, 9].map(ServerId).to_vec(), 65536).unwrap()
+    }
+
+    fn ids(layout: &Layout) -> Vec<u32> {
+        layout.servers.iter().map(|s| s.0).collect()
+    }
+
+    #[test]
+    fn starting_server_goes_round_robin() {
+        let mut p = placement();
+        let seen: Vec<_> = (0..4)
+            .map(|_| ids(&p.layout(&CreateOptions::default()).unwrap()))
+            .collect();
+        assert_eq!(seen, [[5, 2, 9], [2, 9, 5], [9, 5, 2], [5, 2, 9]]);
+    }
+
+    #[test]
+    fn options_are_followed_and_leave_the_turn_alone() {
+        let mut p = placement();
+        let wanted = CreateOptions {
+            stripe_unit: Some(4096),
+            stripe_count: Some(2),
+            start_server: Some(ServerId(9)),
+            ..CreateOptions::default()
+        };
+        let layout = p.layout(&wanted).unwrap();
+        assert_eq!((layout.stripe_unit, ids(&layout)), (4096, vec![9, 5]));
+        assert_eq!(ids(&p.layout(&CreateOptions::default()).unwrap())[0], 5);
+    }
+
+    #[test]
+    fn impossible_options_are_refused() {
+        let mut p = placement();
+        for wanted in [
+            CreateOptions {
+                stripe_count: Some(0),
+                ..CreateOptions::default()
+            },
+            CreateOptions {
+                stripe_count: Some(4),
+                ..CreateOptions::default()
+            },
+            CreateOptions {
+                start_server: Some(ServerId(1)),
+                ..CreateOptions::default()
+            },
+            CreateOptions {
+                stripe_unit: Some(0),
+                ..CreateOptions::default()
+            },
+            CreateOptions {
+                stripe_unit: Some(1 << 40),
+                ..CreateOptions::default()
+            },
+        ] {
+            let e = p.layout(&wanted).unwrap_err();
+            assert_eq!(e.kind, ErrorKind::InvalidArgument, "{wanted:?}: {e}");
+        }
+        assert!(Placement::new(Vec::new(), 65536).is_err());
+        assert!(Placement::new(vec![ServerId(0)], 0).is_err());
+    }
+}

@@ -1,0 +1,160 @@
+//! The metadata server as a running thing: store, committing thread, and a session per connection.
+use crate::access::Caller;
+use crate::counters::ConnectionId;
+use crate::engine::{Engine, wall_clock_ns};
+use crate::layers::Layers;
+use crate::namespace::Namespace;
+use crate::placement::Placement;
+use crate::session::{Granting, Session};
+use crate::store::{Store, StoreError};
+use penstock_wire::deployment::Deployment;
+use penstock_wire::message::{MetaReply, MetaRequest, WireError};
+use penstock_wire::{
+    After, Connection, Envelope, Peer, Role, RunningServer, ServeLimits, Service, serve,
+};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// What can be chosen about a metadata server; the default suits all deployments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// Life of a capability; clients renew before.
+    pub capability_lifetime: Duration,
+    /// The longest that a change nobody waits for is in memory alone.
+    pub commit_interval: Duration,
+    /// Bounds of connections.
+    pub limits: ServeLimits,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            capability_lifetime: Duration::from_secs(600),
+            commit_interval: Duration::from_millis(200),
+            limits: ServeLimits::default(),
+        }
+    }
+}
+
+/// Why a metadata server does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Its store cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The deployment is wrong, or the store cannot be written.
+    #[error(transparent)]
+    Refused(#[from] WireError),
+    /// Keys cannot be read or sockets not be opened.
+    #[error(transparent)]
+    Wire(#[from] penstock_wire::Error),
+}
+
+/// Opens the metadata store of the deployment (made if missing) and serves it until stopped.
+pub fn start(deployment: &Deployment, options: Options) -> Result<RunningServer, Error> {
+    let identity = deployment.identity("metadata server")?;
+    let placement = Placement::new(deployment.server_ids(), deployment.stripe_unit)?;
+    let owner = (
+        rustix::process::geteuid().as_raw(),
+        rustix::process::getegid().as_raw(),
+    );
+    let root = Namespace::<Layers>::root(wall_clock_ns(), owner.0, owner.1);
+    let (store, snapshot) = Store::open(&deployment.meta.store, &deployment.id, &root)?;
+    let engine = Engine::start(store, snapshot, placement, options.commit_interval)?;
+    let service = Metadata {
+        shared: Arc::new(Granting {
+            engine,
+            key: identity.server_key.clone(),
+            lifetime: options.capability_lifetime,
+        }),
+        owner,
+        connections: AtomicU64::new(0),
+        next: AtomicU64::new(0),
+    };
+    Ok(serve(
+        &deployment.meta.address,
+        Arc::new(service),
+        identity,
+        options.limits,
+    )?)
+}
+
+struct Metadata {
+    shared: Arc<Granting>,
+    /// User and group that the server runs as.
+    owner: (u32, u32),
+    connections: AtomicU64,
+    next: AtomicU64,
+}
+
+impl Metadata {
+    /// Over TCP nobody vouches for a user: whoever proves the key acts as the owner of the deployment.
+    fn caller(&self, peer: &Peer) -> Caller {
+        let (uid, gid) = peer
+            .credentials
+            .map_or(self.owner, |c| (c.uid, c.gid));
+        let admin = peer.role == Role::Admin;
+        Caller {
+            uid,
+            gid,
+            privileged: admin || uid == 0 || uid == self.owner.0,
+            admin,
+        }
+    }
+}
+
+impl Service for Metadata {
+    fn session(&self, connection: &mut Connection, peer: &Peer) -> penstock_wire::Result<After> {
+        let id = ConnectionId(self.next.fetch_add(1, Ordering::Relaxed));
+        let mut session = Session::new(self.shared.clone(), self.caller(peer), id);
+        self.connections.fetch_add(1, Ordering::Relaxed);
+        let ended = serve_requests(connection, |request| {
+            if matches!(request, MetaRequest::Status) {
+                session.set_connections(self.connections.load(Ordering::Relaxed));
+            }
+            session.answer(request)
+        });
+        self.connections.fetch_sub(1, Ordering::Relaxed);
+        ended
+    }
+
+    fn stopping(&self) {
+        self.shared.engine.stop();
+    }
+}
+
+fn serve_requests(
+    connection: &mut Connection,
+    mut answer: impl FnMut(MetaRequest) -> MetaReply,
+) -> penstock_wire::Result<After> {
+    loop {
+        let received = match connection.receive_unless_idle::<MetaRequest>() {
+            Ok(Some(received)) => received,
+            Ok(None) => {
+                connection.shrink();
+                continue;
+            }
+            Err(penstock_wire::Error::Closed { .. }) => return Ok(After::Continue),
+            Err(e) => return Err(e),
+        };
+        let Some(request) = received.body else {
+            return Err(penstock_wire::Error::Malformed {
+                peer: connection.peer().to_owned(),
+                what: "a metadata request without a body".into(),
+            });
+        };
+        let stop = matches!(request, MetaRequest::Shutdown);
+        let reply = answer(request);
+        let envelope = Envelope {
+            reply: true,
+            more: false,
+            ..received.envelope
+        };
+        connection.queue(&envelope, &reply)?;
+        if stop && reply == MetaReply::Done {
+            connection.flush()?;
+            return Ok(After::StopServer);
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! One connection: its caller, its open files and counters, and the answer to each of its requests.
+use crate::access::Caller;
+use crate::counters::ConnectionId;
+use crate::engine::Engine;
+use crate::error::{Result, error};
+use crate::namespace::{Change, How, Removed, attributes_size};
+use crate::recent::Recent;
+use penstock_layout::{FileId, Layout};
+use penstock_wire::message::{
+    Capability, ErrorKind, MAX_BATCH, MAX_BODY, MetaReply, MetaRequest, MetaStatus, WireError,
+};
+use penstock_wire::{Key, Rights};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Files of one connection whose capabilities can be renewed; of more, those unused for longest have to
+/// be opened again.
+const OPEN_FILES: usize = 1 << 16;
+/// Bytes of a reply kept free for what is not counted, and for a refusal of each request of a batch.
+const SPARE: usize = 4096;
+const REFUSAL: usize = 48;
+/// Most that a reply other than a page or an error-free open takes: an error with two paths in it.
+const SMALL: usize = 2560;
+
+/// What all sessions share.
+pub struct Granting {
+    pub engine: Engine,
+    pub key: Key,
+    /// Life of a capability.
+    pub lifetime: Duration,
+}
+
+pub struct Session {
+    shared: Arc<Granting>,
+    caller: Caller,
+    id: ConnectionId,
+    /// Rights at opening: (read, write).
+    open: Recent<FileId, (bool, bool)>,
+    connections: u64,
+}
+
+/// A reply, and whether it may go out only when everything so far is durable.
+struct Answer {
+    reply: MetaReply,
+    durable: bool,
+}
+
+impl From<MetaReply> for Answer {
+    fn from(reply: MetaReply) -> Answer {
+        Answer {
+            reply,
+            durable: false,
+        }
+    }
+}
+
+impl Session {
+    pub fn new(shared: Arc<Granting>, caller: Caller, id: ConnectionId) -> Session {
+        Session {
+            shared,
+            caller,
+            id,
+            open: Recent::new(OPEN_FILES),
+            connections: 0,
+        }
+    }
+
+    /// Tells the session how many connections there are, for the status reply.
+    pub fn set_connections(&mut self, connections: u64) {
+        self.connections = connections;
+    }
+
+    /// Answers one request; may wait for a commit.
+    pub fn answer(&mut self, request: MetaRequest) -> MetaReply {
+        let answer = match request {
+            MetaRequest::Batch(requests) => self.batch(requests),
+            request => self.single(request, MAX_BODY - SPARE),
+        };
+        if !answer.durable {
+            return answer.reply;
+        }
+        match self.shared.engine.sync() {
+            Ok(()) => answer.reply,
+            Err(e) => MetaReply::Error(e),
+        }
+    }
+
+    /// Runs the requests in order; those that want durability share one commit.
+    fn batch(&mut self, requests: Vec<MetaRequest>) -> Answer {
+        let count = requests.len();
+        if count > MAX_BATCH {
+            return MetaReply::Error(error(
+                ErrorKind::TooLarge,
+                format!("a batch of {count} requests; send at most {MAX_BATCH} at a time"),
+            ))
+            .into();
+        }
+        let mut replies = Vec::with_capacity(count);
+        let mut durable = false;
+        let mut used = SPARE;
+        for (i, request) in requests.into_iter().enumerate() {
+            let room = MAX_BODY.saturating_sub(used + REFUSAL * (count - i));
+            let answer = if room < self.most(&request) {
+                MetaReply::Error(error(
+                    ErrorKind::TooLarge,
+                    "not run, reply full: send it again",
+                ))
+                .into()
+            } else {
+                self.single(request, room)
+            };
+            used += postcard::experimental::serialized_size(&answer.reply).unwrap_or(MAX_BODY);
+            durable |= answer.durable;
+            replies.push(answer.reply);
+        }
+        Answer {
+            reply: MetaReply::Batch(replies),
+            durable,
+        }
+    }
+
+    /// Upper bound of the reply to a request of a batch; pages fit themselves to the room.
+    fn most(&self, request: &MetaRequest) -> usize {
+        let layout = 5 * self.shared.engine.servers();
+        let most = match request {
+            MetaRequest::Open { .. } => 2 * (attributes_size(None) + layout),
+            MetaRequest::Readdir { .. } | MetaRequest::ListFiles { .. } => {
+                attributes_size(None) + layout + crate::path::MAX_PATH
+            }
+            _ => attributes_size(None) + layout,
+        };
+        most.max(SMALL)
+    }
+
+    fn single(&mut self, request: MetaRequest, room: usize) -> Answer {
+        self.run(request, room)
+            .unwrap_or_else(|e| MetaReply::Error(e).into())
+    }
+
+    fn run(&mut self, request: MetaRequest, room: usize) -> Result<Answer> {
+        let shared = self.shared.clone();
+        let engine = &shared.engine;
+        let caller = &self.caller;
+        let reply = match request {
+            MetaRequest::Open {
+                path,
+                read,
+                write,
+                create,
+                exclusive,
+            } => {
+                let how = How {
+                    read,
+                    write,
+                    create: create.as_ref(),
+                    exclusive,
+                };
+                let (attributes, created) =
+                    engine.change(|space, now| space.open(now, caller, &path, &how))?;
+                let layout = attributes.layout.clone().ok_or_else(|| {
+                    crate::error::damaged(format!("file {} has no layout", attributes.id.0))
+                })?;
+                let file = attributes.id;
+                let rights = self.open.get(&file).unwrap_or((false, false));
+                self.open
+                    .insert(file, (rights.0 | read, rights.1 | write));
+                let rights = Rights {
+                    read,
+                    write,
+                    remove: false,
+                };
+                MetaReply::Opened {
+                    attributes,
+                    capability: shared.grant(file, rights, layout)?,
+                    created,
+                }
+            }
+            MetaRequest::Renew { file, read, write } => {
+                let opened = self.open.get(&file).unwrap_or((false, false));
+                if (read && !opened.0) || (write && !opened.1) || !(read || write) {
+                    return Err(error(
+                        ErrorKind::BadCapability,
+                        format!(
+                            "file {} is not open that way on this connection; open it again",
+                            file.0
+                        ),
+                    ));
+                }
+                let layout = engine.read(|space| space.layout(file))?;
+                let rights = Rights {
+                    read,
+                    write,
+                    remove: false,
+                };
+                MetaReply::Renewed {
+                    capability: shared.grant(file, rights, layout)?,
+                }
+            }
+            MetaRequest::Stat { path } => {
+                MetaReply::Attributes(engine.read(|space| space.stat(caller, &path))?)
+            }
+            MetaRequest::Unlink { path } => {
+                let removed = engine.change(|space, now| space.unlink(now, caller, &path))?;
+                return shared.unlinked(removed);
+            }
+            MetaRequest::Rename { from, to } => {
+                let removed = engine.change(|space, now| space.rename(now, caller, &from, &to))?;
+                return shared.unlinked(removed);
+            }
+            MetaRequest::Mkdir { path, mode } => {
+                engine.change(|space, now| space.mkdir(now, caller, &path, mode))?;
+                MetaReply::Done
+            }
+            MetaRequest::Rmdir { path } => {
+                engine.change(|space, now| space.rmdir(now, caller, &path))?;
+                MetaReply::Done
+            }
+            MetaRequest::Readdir { path, after, limit } => {
+                let page = engine
+                    .read(|space| space.readdir(caller, &path, after.as_deref(), limit, room))?;
+                MetaReply::Entries {
+                    entries: page.items,
+                    more: page.more,
+                }
+            }
+            MetaRequest::SetAttr {
+                path,
+                mode,
+                uid,
+                gid,
+                mtime_ns,
+                atime_ns,
+            } => {
+                let change = Change {
+                    mode,
+                    uid,
+                    gid,
+                    mtime_ns,
+                    atime_ns,
+                };
+                MetaReply::Attributes(engine.change(|space, now| {
+                    space.set_attributes(now, caller, &path, &change)
+                })?)
+            }
+            MetaRequest::Sync => {
+                return Ok(Answer {
+                    reply: MetaReply::Done,
+                    durable: true,
+                });
+            }
+            MetaRequest::Batch(_) => {
+                return Err(error(
+                    ErrorKind::InvalidArgument,
+                    "a batch inside a batch; send its requests one after the other",
+                ));
+            }
+            MetaRequest::CounterCreate { token, value } => {
+                let id = self.id;
+                engine.counters(|c| c.create(id, token, value))?;
+                MetaReply::Done
+            }
+            MetaRequest::CounterAdd { token, add } => MetaReply::Counter {
+                before: engine.counters(|c| c.add(token, add))?,
+            },
+            MetaRequest::CounterSet { token, value } => MetaReply::Counter {
+                before: engine.counters(|c| c.set(token, value))?,
+            },
+            MetaRequest::CounterGet { token } => MetaReply::Counter {
+                before: engine.counters(|c| c.get(token))?,
+            },
+            MetaRequest::CounterFree { token } => {
+                let id = self.id;
+                engine.counters(|c| c.free(id, token))?;
+                MetaReply::Done
+            }
+            MetaRequest::ListFiles { after, limit } => {
+                self.require_admin("list all files")?;
+                let page = engine.read(|space| space.files(after, limit, room))?;
+                MetaReply::Files {
+                    files: page.items,
+                    more: page.more,
+                }
+            }
+            MetaRequest::Status => {
+                let figures = engine.figures()?;
+                MetaReply::Status(MetaStatus {
+                    files: figures.totals.files,
+                    directories: figures.totals.directories,
+                    requests: figures.requests,
+                    commits: figures.commits,
+                    connections: self.connections,
+                    uptime_ms: u64::try_from(figures.uptime.as_millis()).unwrap_or(u64::MAX),
+                    store: engine.store_name().to_owned(),
+                })
+            }
+            MetaRequest::Shutdown => {
+                self.require_admin("stop the metadata server")?;
+                MetaReply::Done
+            }
+        };
+        Ok(reply.into())
+    }
+
+    fn require_admin(&self, what: &str) -> Result<()> {
+        if self.caller.admin {
+            return Ok(());
+        }
+        Err(error(
+            ErrorKind::Permission,
+            format!("only an administrator may {what}; connect with the server key"),
+        ))
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let id = self.id;
+        // Fails only when the server stops, and its counters with it.
+        let _ = self.shared.engine.counters(|c| {
+            c.connection_closed(id);
+            Ok(())
+        });
+    }
+}
+
+impl Granting {
+    fn grant(&self, file: FileId, rights: Rights, layout: Layout) -> Result<Capability> {
+        let now_ms = u64::try_from(crate::engine::wall_clock_ns() / 1_000_000).unwrap_or(0);
+        let lifetime = u64::try_from(self.lifetime.as_millis()).unwrap_or(u64::MAX);
+        Capability::sign(
+            &self.key,
+            file,
+            rights,
+            now_ms.saturating_add(lifetime),
+            layout,
+        )
+    }
+
+    /// The reply to whatever took a file out of the name space: the right to remove its objects.
+    fn unlinked(&self, removed: Option<Removed>) -> std::result::Result<Answer, WireError> {
+        let durable = removed.as_ref().is_some_and(|r| r.wait);
+        let rights = Rights {
+            remove: true,
+            ..Rights::default()
+        };
+        let capability = removed
+            .map(|r| self.grant(r.file, rights, r.layout))
+            .transpose()?;
+        Ok(Answer {
+            reply: MetaReply::Unlinked { capability },
+            durable,
+        })
+    }
+}

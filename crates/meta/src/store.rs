@@ -1,0 +1,582 @@
+//! Stable storage of the names: one redb database in the metadata server's directory.
+//!
+//! Tables: nodes by id, entries by (directory, name), and a few facts about the store. Each commit is one
+//! transaction that ends in a disk flush; redb keeps the state before it until the flush is over, so that
+//! a crash at any moment leaves the last or the one before, whole.
+//!
+//! Files in the directory: `namespace.redb`, `lock` (held while a server runs), and
+//! `namespace.checked`, a copy made at the last start that found everything in order (small stores only).
+use crate::error::{Result, damaged, error};
+use crate::node::{Node, ROOT};
+use crate::pending::{EntryKey, EntryRange, Pending, Totals};
+use penstock_layout::FileId;
+use penstock_wire::message::{ErrorKind, NodeKind, WireError};
+use redb::{
+    Builder, Database, DatabaseError, ReadOnlyTable, ReadableDatabase,
+    ReadableTableMetadata, StorageError, TableDefinition,
+};
+use serde::{Deserialize, Serialize};
+use std::cell::Cell;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{Read, Write};
+use std::ops::Bound;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+const NODES: TableDefinition<u64, &[u8]> = TableDefinition::new("nodes");
+const ENTRIES: TableDefinition<&[u8], u64> = TableDefinition::new("entries");
+const ABOUT: TableDefinition<&str, &[u8]> = TableDefinition::new("about");
+/// Key in `ABOUT`.
+const FACTS: &str = "facts";
+
+const FORMAT: u32 = 1;
+const DATABASE: &str = "namespace.redb";
+const CHECKED: &str = "namespace.checked";
+const LOCK: &str = "lock";
+
+/// redb's page cache.
+const PAGE_CACHE: usize = 64 << 20;
+/// Stores up to this size are read through and copied at each start.
+const CHECK_AT_START: u64 = 64 << 20;
+
+/// Why the metadata store cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Another server holds it.
+    #[error("metadata store {path} is in use by {holder}; stop that server first (`penstock down`)")]
+    InUse {
+        /// The store's directory.
+        path: String,
+        /// Who, as far as known.
+        holder: String,
+    },
+    /// It was made for another deployment.
+    #[error(
+        "metadata store {path} belongs to deployment {found}, not {expected}; give each deployment a directory of its own"
+    )]
+    WrongDeployment {
+        /// The store's directory.
+        path: String,
+        /// Its deployment id.
+        found: String,
+        /// The id of the deployment file.
+        expected: String,
+    },
+    /// Its contents are not what was written.
+    #[error("metadata store {path} is damaged: {detail}; {advice}")]
+    Damaged {
+        /// The database file.
+        path: String,
+        /// What was found.
+        detail: String,
+        /// What to do.
+        advice: String,
+    },
+    /// The system refused.
+    #[error("{what} {path}: {source}")]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// On what.
+        path: String,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+}
+
+type Opened<T> = std::result::Result<T, StoreError>;
+
+/// What the store says about itself; rewritten by each commit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Facts {
+    format: u32,
+    deployment: String,
+    totals: Totals,
+    /// Transactions so far: tells whether a repair lost one.
+    commits: u64,
+}
+
+/// The names as of one commit.
+pub struct Snapshot {
+    nodes: ReadOnlyTable<u64, &'static [u8]>,
+    entries: ReadOnlyTable<&'static [u8], u64>,
+    facts: Facts,
+}
+
+impl Snapshot {
+    fn of(database: &Database) -> std::result::Result<Snapshot, redb::Error> {
+        let transaction = database.begin_read()?;
+        let about = transaction.open_table(ABOUT)?;
+        let facts = about
+            .get(FACTS)?
+            .and_then(|stored| postcard::from_bytes(stored.value()).ok())
+            .ok_or_else(|| redb::Error::Corrupted("the store's own description is lost".into()))?;
+        Ok(Snapshot {
+            nodes: transaction.open_table(NODES)?,
+            entries: transaction.open_table(ENTRIES)?,
+            facts,
+        })
+    }
+
+    pub fn totals(&self) -> Totals {
+        self.facts.totals
+    }
+
+    pub fn node(&self, id: FileId) -> Result<Option<Node>> {
+        match self.nodes.get(id.0).map_err(read_error)? {
+            Some(stored) => Node::decode(id, stored.value()).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    pub fn entry(&self, key: &[u8]) -> Result<Option<u64>> {
+        let id = self.entries.get(key).map_err(read_error)?;
+        Ok(id.map(|id| id.value()))
+    }
+
+    pub fn nodes(
+        &self,
+        start: Bound<u64>,
+    ) -> Result<impl Iterator<Item = Result<(u64, std::sync::Arc<Node>)>> + '_> {
+        let range = self
+            .nodes
+            .range((start, Bound::Unbounded))
+            .map_err(read_error)?;
+        Ok(range.map(|item| {
+            let (id, stored) = item.map_err(read_error)?;
+            let node = Node::decode(FileId(id.value()), stored.value())?;
+            Ok((id.value(), node.into()))
+        }))
+    }
+
+    pub fn entries(
+        &self,
+        range: EntryRange,
+    ) -> Result<impl Iterator<Item = Result<(Vec<u8>, u64)>> + '_> {
+        let range = self.entries.range::<&[u8]>(range).map_err(read_error)?;
+        Ok(range.map(|item| {
+            let (key, id) = item.map_err(read_error)?;
+            Ok((key.value().to_vec(), id.value()))
+        }))
+    }
+
+    /// Reads everything and checks that nodes, entries and totals agree.
+    fn verify(&self) -> Result<()> {
+        let (mut files, mut directories) = (0, 0);
+        for item in self.nodes(Bound::Unbounded)? {
+            let (id, node) = item?;
+            match node.kind {
+                NodeKind::Directory => directories += 1,
+                NodeKind::File | NodeKind::Symlink => files += 1,
+            }
+            if id == ROOT.0 {
+                continue;
+            }
+            let key = EntryKey::new(node.parent, &node.name);
+            if self.entry(key.as_slice())? != Some(id) {
+                return Err(damaged(format!("\"{}\" has lost its entry", node.name)));
+            }
+            if !self.node(node.parent)?.is_some_and(|d| d.is_directory()) {
+                return Err(damaged(format!("\"{}\" has lost its directory", node.name)));
+            }
+        }
+        let totals = self.totals();
+        if (files, directories) != (totals.files, totals.directories) {
+            return Err(damaged(format!(
+                "{files} files and {directories} directories are left of {} and {}",
+                totals.files, totals.directories
+            )));
+        }
+        let mut entries = 0;
+        for item in self.entries((Bound::Unbounded, Bound::Unbounded))? {
+            item?;
+            entries += 1;
+        }
+        let stored = self.entries.len().map_err(read_error)?;
+        if entries + 1 != files + directories || stored != entries {
+            return Err(damaged(format!(
+                "{entries} entries name {files} files and {directories} directories"
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// The database, opened for one server.
+pub struct Store {
+    directory: PathBuf,
+    deployment: String,
+    /// `None` only after an error, until it is opened again.
+    database: Option<Database>,
+    facts: Facts,
+    /// Held as long as the store is open.
+    _lock: File,
+}
+
+impl Store {
+    /// Opens the store in `directory` for the deployment, or makes a new one whose root directory is `root`.
+    pub fn open(directory: &Path, deployment: &str, root: &Node) -> Opened<(Store, Snapshot)> {
+        let at = |what| {
+            let path = directory.display().to_string();
+            move |source| StoreError::Io { what, path, source }
+        };
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)
+            .map_err(at("create metadata store"))?;
+        let lock = lock(directory)?;
+        let file = directory.join(DATABASE);
+        let exists = file
+            .try_exists()
+            .map_err(at("look for the database in"))?;
+        if !exists {
+            if directory.join(CHECKED).exists() {
+                return Err(damage(directory, "the database file is missing"));
+            }
+            create(directory, deployment, root)?;
+        }
+        let (database, snapshot) = open_database(directory, deployment, exists)?;
+        if exists {
+            keep_checked_copy(directory);
+        }
+        let store = Store {
+            directory: directory.to_owned(),
+            deployment: deployment.to_owned(),
+            database: Some(database),
+            facts: snapshot.facts.clone(),
+            _lock: lock,
+        };
+        Ok((store, snapshot))
+    }
+
+    /// Makes the changes durable.
+    pub fn commit(&mut self, pending: &Pending) -> Result<Snapshot> {
+        let Some(database) = &self.database else {
+            return Err(error(
+                ErrorKind::Io,
+                format!(
+                    "metadata store {} is closed after an error",
+                    self.directory.display()
+                ),
+            ));
+        };
+        let facts = Facts {
+            totals: pending.totals,
+            commits: self.facts.commits + 1,
+            ..self.facts.clone()
+        };
+        let snapshot = unpanicked(|| write(database, pending, &facts))
+            .and_then(|written| written.map_err(|e| e.to_string()))
+            .map_err(|detail| self.commit_error(&detail))?;
+        self.facts = facts;
+        Ok(snapshot)
+    }
+
+    /// Closes and opens the database, as redb wants it after an I/O error. No snapshot may be left.
+    pub fn reopen(&mut self) -> Opened<Snapshot> {
+        self.database = None;
+        let (database, snapshot) = open_database(&self.directory, &self.deployment, false)?;
+        self.database = Some(database);
+        self.facts = snapshot.facts.clone();
+        Ok(snapshot)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.directory
+    }
+
+    /// redb does not keep the system's error number apart from its text.
+    fn commit_error(&self, detail: &str) -> WireError {
+        let full = detail.contains("os error 28") || detail.contains("os error 122");
+        let path = self.directory.display();
+        if full {
+            error(
+                ErrorKind::NoSpace,
+                format!(
+                    "metadata store {path} is full ({detail}); free some space there, the server then goes on by itself"
+                ),
+            )
+        } else {
+            error(
+                ErrorKind::Io,
+                format!(
+                    "metadata store {path} cannot be written ({detail}); look at its disk, the server tries again"
+                ),
+            )
+        }
+    }
+}
+
+fn write(
+    database: &Database,
+    pending: &Pending,
+    facts: &Facts,
+) -> std::result::Result<Snapshot, Box<dyn std::error::Error>> {
+    let transaction = database.begin_write()?;
+    {
+        let mut nodes = transaction.open_table(NODES)?;
+        let mut stored = Vec::with_capacity(512);
+        for (id, node) in &pending.nodes {
+            match node {
+                Some(node) => {
+                    stored.clear();
+                    node.encode(FileId(*id), &mut stored)?;
+                    nodes.insert(id, stored.as_slice())?;
+                }
+                None => {
+                    nodes.remove(id)?;
+                }
+            }
+        }
+        let mut entries = transaction.open_table(ENTRIES)?;
+        for (key, id) in &pending.entries {
+            match id {
+                Some(id) => entries.insert(&**key, id)?,
+                None => entries.remove(&**key)?,
+            };
+        }
+        let mut about = transaction.open_table(ABOUT)?;
+        about.insert(FACTS, postcard::to_stdvec(facts)?.as_slice())?;
+    }
+    transaction.commit()?;
+    Ok(Snapshot::of(database)?)
+}
+
+/// Makes a new database aside and puts it in place whole.
+fn create(directory: &Path, deployment: &str, root: &Node) -> Opened<()> {
+    let new = directory.join(format!("{DATABASE}.new"));
+    let io = |source| StoreError::Io {
+        what: "create",
+        path: new.display().to_string(),
+        source,
+    };
+    match std::fs::remove_file(&new) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(io(e)),
+        _ => {}
+    }
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&new)
+        .map_err(io)?;
+    let mut pending = Pending::default();
+    pending.nodes.insert(ROOT.0, Some(root.clone().into()));
+    pending.totals.directories = 1;
+    let facts = Facts {
+        format: FORMAT,
+        deployment: deployment.to_owned(),
+        totals: pending.totals,
+        commits: 1,
+    };
+    let database = Builder::new()
+        .create_file(file)
+        .map_err(|e| io(std::io::Error::other(e)))?;
+    write(&database, &pending, &facts).map_err(|e| io(std::io::Error::other(e.to_string())))?;
+    drop(database);
+    std::fs::rename(&new, directory.join(DATABASE)).map_err(io)?;
+    File::open(directory)
+        .and_then(|d| d.sync_all())
+        .map_err(io)
+}
+
+/// Opens the database, repairs what a crash left half done, and with `check` reads small stores through.
+fn open_database(
+    directory: &Path,
+    deployment: &str,
+    check: bool,
+) -> Opened<(Database, Snapshot)> {
+    let path = directory.join(DATABASE);
+    let damaged = |detail: &str| damage(directory, detail);
+    let size = std::fs::metadata(&path)
+        .map_err(|source| StoreError::Io {
+            what: "open",
+            path: path.display().to_string(),
+            source,
+        })?
+        .len();
+    if size == 0 {
+        return Err(damaged("the database file is empty"));
+    }
+    let repaired = Rc::new(Cell::new(false));
+    let mut builder = Builder::new();
+    builder.set_cache_size(PAGE_CACHE);
+    builder.set_repair_callback({
+        let (repaired, path) = (repaired.clone(), path.display().to_string());
+        move |session| {
+            repaired.set(true);
+            log::info!(
+                "{path} was not closed in order; repair {:.0} % done",
+                session.progress() * 100.0
+            );
+        }
+    });
+    let mut database = unpanicked(|| builder.open(&path))
+        .map_err(|panic| damaged(&panic))?
+        .map_err(|e| match e {
+            DatabaseError::DatabaseAlreadyOpen => StoreError::InUse {
+                path: directory.display().to_string(),
+                holder: "another program".into(),
+            },
+            DatabaseError::Storage(StorageError::Io(source)) if !looks_damaged(&source) => {
+                StoreError::Io {
+                    what: "open",
+                    path: path.display().to_string(),
+                    source,
+                }
+            }
+            e => damaged(&e.to_string()),
+        })?;
+    let read = |database: &Database| {
+        unpanicked(|| Snapshot::of(database))
+            .and_then(|s| s.map_err(|e| e.to_string()))
+            .map_err(|detail| damaged(&detail))
+    };
+    let mut snapshot = read(&database)?;
+    if snapshot.facts.format != FORMAT {
+        return Err(damaged(&format!(
+            "it has format {}, this server knows {FORMAT}",
+            snapshot.facts.format
+        )));
+    }
+    if snapshot.facts.deployment != deployment {
+        return Err(StoreError::WrongDeployment {
+            path: directory.display().to_string(),
+            found: snapshot.facts.deployment,
+            expected: deployment.to_owned(),
+        });
+    }
+    if check && size <= CHECK_AT_START {
+        let verify = |snapshot: &Snapshot| {
+            unpanicked(|| snapshot.verify())
+                .and_then(|v| v.map_err(|e| e.message))
+                .map_err(|detail| damaged(&detail))
+        };
+        verify(&snapshot)?;
+        let commits = snapshot.facts.commits;
+        drop(snapshot);
+        let clean = unpanicked(|| database.check_integrity())
+            .map_err(|panic| damaged(&panic))?
+            .map_err(|e| damaged(&e.to_string()))?;
+        snapshot = read(&database)?;
+        if !clean {
+            verify(&snapshot)?;
+            if snapshot.facts.commits != commits {
+                return Err(damaged(&format!(
+                    "its newest {} commits could not be kept",
+                    commits.saturating_sub(snapshot.facts.commits)
+                )));
+            }
+            log::warn!("{}: bookkeeping repaired, no names lost", path.display());
+        }
+    }
+    if repaired.get() {
+        log::info!("{}: repaired after a crash", path.display());
+    }
+    Ok((database, snapshot))
+}
+
+/// Copies the database, which was just found in order, beside itself. A convenience: failing is no error.
+fn keep_checked_copy(directory: &Path) {
+    let (from, to) = (directory.join(DATABASE), directory.join(CHECKED));
+    let new = directory.join(format!("{CHECKED}.new"));
+    let copy = || -> std::io::Result<()> {
+        if std::fs::metadata(&from)?.len() > CHECK_AT_START {
+            return Ok(());
+        }
+        std::fs::copy(&from, &new)?;
+        File::open(&new)?.sync_all()?;
+        std::fs::rename(&new, &to)
+    };
+    if let Err(e) = copy() {
+        log::warn!("{}: no checked copy could be made: {e}", from.display());
+        let _ = std::fs::remove_file(&new);
+    }
+}
+
+/// Takes the directory's lock and leaves this process's id in it.
+fn lock(directory: &Path) -> Opened<File> {
+    let path = directory.join(LOCK);
+    let io = |source| StoreError::Io {
+        what: "lock",
+        path: path.display().to_string(),
+        source,
+    };
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .map_err(io)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(std::fs::TryLockError::WouldBlock) => {
+            let mut pid = String::new();
+            // Only for the message.
+            let _ = (&file).take(20).read_to_string(&mut pid);
+            let pid = pid.trim();
+            return Err(StoreError::InUse {
+                path: directory.display().to_string(),
+                holder: if pid.is_empty() {
+                    "another server".into()
+                } else {
+                    format!("process {pid}")
+                },
+            });
+        }
+        Err(std::fs::TryLockError::Error(e)) => return Err(io(e)),
+    }
+    file.set_len(0).map_err(io)?;
+    writeln!(file, "{}", std::process::id()).map_err(io)?;
+    Ok(file)
+}
+
+fn damage(directory: &Path, detail: &str) -> StoreError {
+    let advice = if directory.join(CHECKED).exists() {
+        format!(
+            "restore {DATABASE} from a backup, or copy {CHECKED} (the state at the last start) over it, then run `penstock check`"
+        )
+    } else {
+        format!("restore {DATABASE} from a backup, then run `penstock check`")
+    };
+    StoreError::Damaged {
+        path: directory.join(DATABASE).display().to_string(),
+        detail: detail.to_owned(),
+        advice,
+    }
+}
+
+/// Errors that redb reports as I/O but that come from what the file holds.
+fn looks_damaged(e: &std::io::Error) -> bool {
+    matches!(
+        e.kind(),
+        std::io::ErrorKind::InvalidData | std::io::ErrorKind::UnexpectedEof
+    )
+}
+
+fn read_error(e: StorageError) -> WireError {
+    match e {
+        StorageError::Io(e) if !looks_damaged(&e) => error(
+            ErrorKind::Io,
+            format!("the metadata store cannot be read ({e}); look at its disk"),
+        ),
+        e => damaged(e),
+    }
+}
+
+/// Runs code of the database on data that may be damaged; it then may panic.
+fn unpanicked<T>(f: impl FnOnce() -> T) -> std::result::Result<T, String> {
+    catch_unwind(AssertUnwindSafe(f)).map_err(|panic| {
+        let text = panic
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .or_else(|| panic.downcast_ref::<&str>().copied());
+        format!("the database gave up: {}", text.unwrap_or("no reason given"))
+    })
+}
