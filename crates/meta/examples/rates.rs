@@ -33,15 +33,23 @@ fn main() -> Result<()> {
     single(&mut c, "stat/depth 1", period, |i| MetaRequest::Stat {
         path: format!("/stat/{}", i % FILES),
     })?;
-    single(&mut c, "open/depth 1", period, |i| open(format!("/stat/{}", i % FILES)))?;
+    single(&mut c, "open/depth 1", period, |i| {
+        open(format!("/stat/{}", i % FILES))
+    })?;
     c.call(mkdir("/one"))?;
-    single(&mut c, "create/depth 1", period, |i| create(format!("/one/{i}")))?;
+    single(&mut c, "create/depth 1", period, |i| {
+        create(format!("/one/{i}"))
+    })?;
     batches(&mut c, "stat/batch 1000", period, |i| MetaRequest::Stat {
         path: format!("/stat/{}", i % FILES),
     })?;
-    batches(&mut c, "open/batch 1000", period, |i| open(format!("/stat/{}", i % FILES)))?;
+    batches(&mut c, "open/batch 1000", period, |i| {
+        open(format!("/stat/{}", i % FILES))
+    })?;
     c.call(mkdir("/many"))?;
-    batches(&mut c, "create/batch 1000", period, |i| create(format!("/many/{i}")))?;
+    batches(&mut c, "create/batch 1000", period, |i| {
+        create(format!("/many/{i}"))
+    })?;
     for connections in [1, 4, 16, 64] {
         durable(&deployment, connections, period)?;
     }

@@ -168,12 +168,32 @@ mod tests {
         let mut directory = node(0o1777);
         let mut child = node(0o666);
         child.uid = 11;
-        assert!(caller(11).require_removal(&directory, &child, "/d/f").is_ok());
-        assert!(caller(10).require_removal(&directory, &child, "/d/f").is_ok());
-        assert!(caller(12).require_removal(&directory, &child, "/d/f").is_err());
+        assert!(
+            caller(11)
+                .require_removal(&directory, &child, "/d/f")
+                .is_ok()
+        );
+        assert!(
+            caller(10)
+                .require_removal(&directory, &child, "/d/f")
+                .is_ok()
+        );
+        assert!(
+            caller(12)
+                .require_removal(&directory, &child, "/d/f")
+                .is_err()
+        );
         directory.mode = 0o777;
-        assert!(caller(12).require_removal(&directory, &child, "/d/f").is_ok());
+        assert!(
+            caller(12)
+                .require_removal(&directory, &child, "/d/f")
+                .is_ok()
+        );
         directory.mode = 0o755;
-        assert!(caller(11).require_removal(&directory, &child, "/d/f").is_err());
+        assert!(
+            caller(11)
+                .require_removal(&directory, &child, "/d/f")
+                .is_err()
+        );
     }
 }

@@ -49,7 +49,9 @@ impl Counters {
         counter.value = before.checked_add(add).ok_or_else(|| {
             error(
                 ErrorKind::InvalidArgument,
-                format!("counter {token:032x} at {before} cannot take {add} more; it would overflow"),
+                format!(
+                    "counter {token:032x} at {before} cannot take {add} more; it would overflow"
+                ),
             )
         })?;
         Ok(before)

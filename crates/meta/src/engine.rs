@@ -116,10 +116,7 @@ impl Engine {
     }
 
     /// Runs a request that may change names; `f` gets the time.
-    pub fn change<T>(
-        &self,
-        f: impl FnOnce(&mut Namespace<Layers>, i64) -> Result<T>,
-    ) -> Result<T> {
+    pub fn change<T>(&self, f: impl FnOnce(&mut Namespace<Layers>, i64) -> Result<T>) -> Result<T> {
         let mut state = self.shared.open_state()?;
         state.requests += 1;
         if state.space.names().collected() >= MAX_COLLECTED {
@@ -270,7 +267,10 @@ impl Shared {
         }
     }
 
-    fn wait_for_room<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Result<MutexGuard<'a, State>> {
+    fn wait_for_room<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+    ) -> Result<MutexGuard<'a, State>> {
         let waiter: Waiter = state.group.want();
         self.work.notify_one();
         self.wait(state, |state| {

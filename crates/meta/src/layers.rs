@@ -162,7 +162,10 @@ impl Names for Layers {
         limit: usize,
     ) -> Result<Vec<(String, FileId)>> {
         let (start, end) = entries_of(parent, after);
-        let range = (start.as_ref().map(|k| k.as_slice()), end.as_ref().map(|k| k.as_slice()));
+        let range = (
+            start.as_ref().map(|k| k.as_slice()),
+            end.as_ref().map(|k| k.as_slice()),
+        );
         let none = Pending::default();
         let committing = self.committing.as_deref().unwrap_or(&none);
         let mut failure = None;

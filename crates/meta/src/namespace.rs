@@ -373,7 +373,10 @@ impl<N: Names> Namespace<N> {
             Some(layout) => Ok(layout),
             None => Err(error(
                 ErrorKind::NotFound,
-                format!("file {} is no longer in the name space; it was removed", id.0),
+                format!(
+                    "file {} is no longer in the name space; it was removed",
+                    id.0
+                ),
             )),
         }
     }
@@ -439,12 +442,18 @@ impl<N: Names> Namespace<N> {
                 .node(at)?
                 .filter(|d| d.is_directory())
                 .ok_or_else(|| {
-                    damaged(format!("\"{}\" lies in {at:?}, which is missing", node.name))
+                    damaged(format!(
+                        "\"{}\" lies in {at:?}, which is missing",
+                        node.name
+                    ))
                 })?;
             names.push(directory.name.clone());
             at = directory.parent;
             if names.len() > MAX_DEPTH {
-                return Err(damaged(format!("the directories of \"{}\" form a ring", node.name)));
+                return Err(damaged(format!(
+                    "the directories of \"{}\" form a ring",
+                    node.name
+                )));
             }
         }
         let mut path = String::new();

@@ -135,7 +135,10 @@ impl Model {
     fn children(&self, path: &str) -> Vec<String> {
         let prefix = format!("{path}/");
         let inside = self.things.keys().filter_map(|p| p.strip_prefix(&prefix));
-        inside.filter(|n| !n.contains('/')).map(str::to_owned).collect()
+        inside
+            .filter(|n| !n.contains('/'))
+            .map(str::to_owned)
+            .collect()
     }
 
     /// `Ok(true)`: to be created.
@@ -257,7 +260,10 @@ fn apply<N: Names>(space: &mut Namespace<N>, model: &mut Model, now: i64, step: 
                         directory: false,
                         mode: 0o640,
                     };
-                    assert!(!model.things.values().any(|t| t.id == thing.id), "id used again");
+                    assert!(
+                        !model.things.values().any(|t| t.id == thing.id),
+                        "id used again"
+                    );
                     model.things.insert(path.clone(), thing);
                 }
                 (Ok((attributes, false)), Ok(false)) => {
@@ -298,7 +304,11 @@ fn apply<N: Names>(space: &mut Namespace<N>, model: &mut Model, now: i64, step: 
             assert_eq!(real, model.rmdir(path), "{step:?}");
         }
         Step::Rename(from, to) => {
-            let replaced = model.get(to).ok().cloned().filter(|t| !t.directory && from != to);
+            let replaced = model
+                .get(to)
+                .ok()
+                .cloned()
+                .filter(|t| !t.directory && from != to);
             let expected = model.rename(from, to);
             let real = space.rename(now, &boss, from, to);
             if expected.is_ok() {
@@ -474,21 +484,63 @@ fn permission_matrix_of_operations() {
         let (r, w, x) = (bits & 4 != 0, bits & 2 != 0, bits & 1 != 0);
         let s = &mut space;
         let check = |what: &str, result: Outcome<()>, allowed: bool| {
-            let expected = if allowed { Ok(()) } else { Err(ErrorKind::Permission) };
+            let expected = if allowed {
+                Ok(())
+            } else {
+                Err(ErrorKind::Permission)
+            };
             assert_eq!(result, expected, "{what} with {bits:o}");
         };
         let kind = |e: penstock_wire::message::WireError| e.kind;
-        check("stat in it", s.stat(&other, "/d/f").map(drop).map_err(kind), x);
-        check("stat of it", s.stat(&other, "/d").map(drop).map_err(kind), true);
-        check("open in it", s.open(1, &other, "/d/f", &BOTH).map(drop).map_err(kind), x);
+        check(
+            "stat in it",
+            s.stat(&other, "/d/f").map(drop).map_err(kind),
+            x,
+        );
+        check(
+            "stat of it",
+            s.stat(&other, "/d").map(drop).map_err(kind),
+            true,
+        );
+        check(
+            "open in it",
+            s.open(1, &other, "/d/f", &BOTH).map(drop).map_err(kind),
+            x,
+        );
         let listed = s.readdir(&other, "/d", None, 9, 1 << 20);
         check("readdir", listed.map(drop).map_err(kind), r);
-        check("create", create(s, &other, "/d/new", 0o600).map(drop), w && x);
-        check("mkdir", s.mkdir(1, &other, "/d/dir", 0o700).map_err(kind), w && x);
-        check("rename in it", s.rename(1, &other, "/d/f", "/d/h").map(drop).map_err(kind), w && x);
-        check("rename into it", s.rename(1, &other, "/outside", "/d/o").map(drop).map_err(kind), w && x);
-        check("unlink", s.unlink(1, &other, "/d/g").map(drop).map_err(kind), w && x);
-        let made = if w && x { s.rmdir(1, &other, "/d/dir") } else { Ok(()) };
+        check(
+            "create",
+            create(s, &other, "/d/new", 0o600).map(drop),
+            w && x,
+        );
+        check(
+            "mkdir",
+            s.mkdir(1, &other, "/d/dir", 0o700).map_err(kind),
+            w && x,
+        );
+        check(
+            "rename in it",
+            s.rename(1, &other, "/d/f", "/d/h").map(drop).map_err(kind),
+            w && x,
+        );
+        check(
+            "rename into it",
+            s.rename(1, &other, "/outside", "/d/o")
+                .map(drop)
+                .map_err(kind),
+            w && x,
+        );
+        check(
+            "unlink",
+            s.unlink(1, &other, "/d/g").map(drop).map_err(kind),
+            w && x,
+        );
+        let made = if w && x {
+            s.rmdir(1, &other, "/d/dir")
+        } else {
+            Ok(())
+        };
         check("rmdir", made.map_err(kind), true);
         let chmod = s.set_attributes(1, &other, "/d", &mode);
         check("chmod", chmod.map(drop).map_err(kind), false);
@@ -506,10 +558,22 @@ fn file_modes_hold_openers_but_not_their_creator() {
         (&other, true, true, false),
         (&owner, true, false, false),
     ] {
-        let how = How { read, write, ..BOTH };
+        let how = How {
+            read,
+            write,
+            ..BOTH
+        };
         let opened = space.open(1, who, "/f", &how).map(drop);
-        let expected = if allowed { Ok(()) } else { Err(ErrorKind::Permission) };
-        assert_eq!(opened.map_err(|e| e.kind), expected, "{who:?} {read} {write}");
+        let expected = if allowed {
+            Ok(())
+        } else {
+            Err(ErrorKind::Permission)
+        };
+        assert_eq!(
+            opened.map_err(|e| e.kind),
+            expected,
+            "{who:?} {read} {write}"
+        );
     }
 }
 
@@ -583,9 +647,18 @@ fn the_root_stays() {
     let mut space = in_maps();
     let who = user(10);
     let kind = |e: penstock_wire::message::WireError| e.kind;
-    assert_eq!(space.unlink(0, &who, "/").map_err(kind), Err(ErrorKind::IsDirectory));
-    assert_eq!(space.rmdir(0, &who, "/").map_err(kind), Err(ErrorKind::InvalidArgument));
-    assert_eq!(space.mkdir(0, &who, "/", 0).map_err(kind), Err(ErrorKind::Exists));
+    assert_eq!(
+        space.unlink(0, &who, "/").map_err(kind),
+        Err(ErrorKind::IsDirectory)
+    );
+    assert_eq!(
+        space.rmdir(0, &who, "/").map_err(kind),
+        Err(ErrorKind::InvalidArgument)
+    );
+    assert_eq!(
+        space.mkdir(0, &who, "/", 0).map_err(kind),
+        Err(ErrorKind::Exists)
+    );
     assert_eq!(
         space.open(0, &who, "/", &BOTH).map_err(kind),
         Err(ErrorKind::IsDirectory)
@@ -611,7 +684,10 @@ fn pages_fit_the_room() {
     }
     let page = space.readdir(&who, "/", None, 50, 1000).unwrap();
     assert!(page.more && (1..10).contains(&page.items.len()));
-    assert_eq!(space.readdir(&who, "/", None, 50, 1).unwrap().items.len(), 1);
+    assert_eq!(
+        space.readdir(&who, "/", None, 50, 1).unwrap().items.len(),
+        1
+    );
     assert_eq!(space.files(None, 50, 1).unwrap().items.len(), 1);
 }
 
@@ -626,7 +702,12 @@ fn disagreeing_records_are_damage() {
     let kind = |r: Result<Attributes>| r.map_err(|e| e.kind).map(drop);
     assert_eq!(kind(space.stat(&who, "/g")), Err(ErrorKind::Damaged));
     let directory = space.stat(&who, "/d").unwrap().id;
-    space.names_mut().remove_node(directory, NodeKind::Directory);
+    space
+        .names_mut()
+        .remove_node(directory, NodeKind::Directory);
     assert_eq!(kind(space.stat(&who, "/d")), Err(ErrorKind::Damaged));
-    assert_eq!(space.files(None, 9, 1 << 20).map(drop).unwrap_err().kind, ErrorKind::Damaged);
+    assert_eq!(
+        space.files(None, 9, 1 << 20).map(drop).unwrap_err().kind,
+        ErrorKind::Damaged
+    );
 }

@@ -126,7 +126,10 @@ mod tests {
     #[test]
     fn entries_of_a_directory_are_a_range() {
         let (start, end) = entries_of(FileId(7), None);
-        let range = (start.map(|k| k.as_slice().to_vec()), end.map(|k| k.as_slice().to_vec()));
+        let range = (
+            start.map(|k| k.as_slice().to_vec()),
+            end.map(|k| k.as_slice().to_vec()),
+        );
         let inside = |parent: u64, name: &str| {
             let key = EntryKey::new(FileId(parent), name).as_slice().to_vec();
             std::ops::RangeBounds::contains(&range, &key)

@@ -68,7 +68,9 @@ impl Placement {
                 )
             })?,
         };
-        let servers = (0..count).map(|i| self.servers[(start + i) % all]).collect();
+        let servers = (0..count)
+            .map(|i| self.servers[(start + i) % all])
+            .collect();
         let unit = wanted.stripe_unit.unwrap_or(self.stripe_unit);
         let layout = Layout::new(unit, servers).map_err(|e| {
             error(

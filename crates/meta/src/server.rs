@@ -91,9 +91,7 @@ struct Metadata {
 impl Metadata {
     /// Over TCP nobody vouches for a user: whoever proves the key acts as the owner of the deployment.
     fn caller(&self, peer: &Peer) -> Caller {
-        let (uid, gid) = peer
-            .credentials
-            .map_or(self.owner, |c| (c.uid, c.gid));
+        let (uid, gid) = peer.credentials.map_or(self.owner, |c| (c.uid, c.gid));
         let admin = peer.role == Role::Admin;
         Caller {
             uid,

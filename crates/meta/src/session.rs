@@ -162,8 +162,7 @@ impl Session {
                 })?;
                 let file = attributes.id;
                 let rights = self.open.get(&file).unwrap_or((false, false));
-                self.open
-                    .insert(file, (rights.0 | read, rights.1 | write));
+                self.open.insert(file, (rights.0 | read, rights.1 | write));
                 let rights = Rights {
                     read,
                     write,
@@ -238,9 +237,10 @@ impl Session {
                     mtime_ns,
                     atime_ns,
                 };
-                MetaReply::Attributes(engine.change(|space, now| {
-                    space.set_attributes(now, caller, &path, &change)
-                })?)
+                MetaReply::Attributes(
+                    engine
+                        .change(|space, now| space.set_attributes(now, caller, &path, &change))?,
+                )
             }
             MetaRequest::Sync => {
                 return Ok(Answer {

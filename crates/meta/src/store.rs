@@ -12,8 +12,8 @@ use crate::pending::{EntryKey, EntryRange, Pending, Totals};
 use penstock_layout::FileId;
 use penstock_wire::message::{ErrorKind, NodeKind, WireError};
 use redb::{
-    Builder, Database, DatabaseError, ReadOnlyTable, ReadableDatabase,
-    ReadableTableMetadata, StorageError, TableDefinition,
+    Builder, Database, DatabaseError, ReadOnlyTable, ReadableDatabase, ReadableTableMetadata,
+    StorageError, TableDefinition,
 };
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
@@ -45,7 +45,9 @@ const CHECK_AT_START: u64 = 64 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// Another server holds it.
-    #[error("metadata store {path} is in use by {holder}; stop that server first (`penstock down`)")]
+    #[error(
+        "metadata store {path} is in use by {holder}; stop that server first (`penstock down`)"
+    )]
     InUse {
         /// The store's directory.
         path: String,
@@ -229,9 +231,7 @@ impl Store {
             .map_err(at("create metadata store"))?;
         let lock = lock(directory)?;
         let file = directory.join(DATABASE);
-        let exists = file
-            .try_exists()
-            .map_err(at("look for the database in"))?;
+        let exists = file.try_exists().map_err(at("look for the database in"))?;
         if !exists {
             if directory.join(CHECKED).exists() {
                 return Err(damage(directory, "the database file is missing"));
@@ -379,17 +379,11 @@ fn create(directory: &Path, deployment: &str, root: &Node) -> Opened<()> {
     write(&database, &pending, &facts).map_err(|e| io(std::io::Error::other(e.to_string())))?;
     drop(database);
     std::fs::rename(&new, directory.join(DATABASE)).map_err(io)?;
-    File::open(directory)
-        .and_then(|d| d.sync_all())
-        .map_err(io)
+    File::open(directory).and_then(|d| d.sync_all()).map_err(io)
 }
 
 /// Opens the database, repairs what a crash left half done, and with `check` reads small stores through.
-fn open_database(
-    directory: &Path,
-    deployment: &str,
-    check: bool,
-) -> Opened<(Database, Snapshot)> {
+fn open_database(directory: &Path, deployment: &str, check: bool) -> Opened<(Database, Snapshot)> {
     let path = directory.join(DATABASE);
     let damaged = |detail: &str| damage(directory, detail);
     let size = std::fs::metadata(&path)
@@ -577,6 +571,9 @@ fn unpanicked<T>(f: impl FnOnce() -> T) -> std::result::Result<T, String> {
             .downcast_ref::<String>()
             .map(String::as_str)
             .or_else(|| panic.downcast_ref::<&str>().copied());
-        format!("the database gave up: {}", text.unwrap_or("no reason given"))
+        format!(
+            "the database gave up: {}",
+            text.unwrap_or("no reason given")
+        )
     })
 }
