@@ -7,6 +7,7 @@ mod connection;
 pub mod deployment;
 mod error;
 pub mod frame;
+pub mod grant;
 pub mod handshake;
 mod key;
 #[allow(missing_docs)]
