@@ -244,8 +244,7 @@ mod tests {
         let (server, client) = pair();
         std::mem::forget(client.enter().unwrap());
         std::thread::scope(|s| {
-            let waiter =
-                s.spawn(|| server.wait_inactive(Instant::now() + Duration::from_secs(20)));
+            let waiter = s.spawn(|| server.wait_inactive(Instant::now() + Duration::from_secs(20)));
             server.retire();
             assert!(waiter.join().unwrap());
         });
