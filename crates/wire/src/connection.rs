@@ -109,6 +109,14 @@ pub struct Connection {
     descriptors: VecDeque<OwnedFd>,
 }
 
+/// For a client that drives several connections at once with `poll`. Between a request and its
+/// answer the buffers are empty, so that bytes may pass them by.
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
 impl Connection {
     /// Over an accepted or connected Unix socket. `peer` names the other end in errors.
     pub fn unix(stream: UnixStream, peer: impl Into<String>, timeouts: Timeouts) -> Result<Self> {

@@ -1,0 +1,379 @@
+//! A client of one deployment: its servers, connections, identity and limits.
+use crate::error::{Error, Result};
+use crate::file::{File, OpenOptions};
+use crate::retry::{Backoff, Next, Retry};
+use crate::site::{Fault, Permit, Permits, Site};
+use crate::stats::{Counters, Stats};
+use penstock_layout::{Layout, ServerId};
+use penstock_wire::deployment::{Deployment, Target};
+use penstock_wire::message::{
+    DataReply, DataRequest, ErrorKind, MetaReply, MetaRequest, TraceContext,
+};
+use penstock_wire::{Caller, Role};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// Who does I/O; travels in every request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// The parallel job; its ranks share it.
+    pub program: u64,
+    /// The process within it.
+    pub rank: u32,
+}
+
+/// Limits of a client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientOptions {
+    /// How long a server that is away is tried again before a call fails.
+    pub retry_limit: Duration,
+    /// How long a server that is there may take for an answer.
+    pub answer_timeout: Duration,
+    /// How long [`File::lock`] waits.
+    pub lock_timeout: Duration,
+    /// Operations at once over all threads, and so connections per server (locks have their own).
+    pub connections: usize,
+    /// Whether [`crate::Form::Shortcut`] asks for descriptors; without, it sends requests.
+    pub shortcuts: bool,
+}
+
+impl Default for ClientOptions {
+    /// 30 s, 60 s, 60 s, 4 connections, shortcuts.
+    fn default() -> ClientOptions {
+        ClientOptions {
+            retry_limit: Duration::from_secs(30),
+            answer_timeout: Duration::from_secs(60),
+            lock_timeout: Duration::from_secs(60),
+            connections: 4,
+            shortcuts: true,
+        }
+    }
+}
+
+/// A client of one deployment. Cheap to clone; usable by several threads at once.
+#[derive(Debug, Clone)]
+pub struct Client(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    deployment: Deployment,
+    who: Identity,
+    options: ClientOptions,
+    meta: Arc<Site>,
+    data: BTreeMap<ServerId, Arc<Site>>,
+    permits: Permits,
+    meta_permits: Permits,
+    counters: Counters,
+    mpi_call: AtomicU64,
+    client_call: AtomicU64,
+}
+
+impl Client {
+    /// A client of `deployment` with default limits. Reaches the metadata server once, so that a wrong
+    /// key or address shows here.
+    pub fn connect(deployment: &Deployment, who: Identity) -> Result<Client> {
+        Client::connect_with(deployment, who, Role::Client, ClientOptions::default())
+    }
+
+    /// The same with limits, and as an administrator if `role` says so (which needs the server key).
+    pub fn connect_with(
+        deployment: &Deployment,
+        who: Identity,
+        role: Role,
+        options: ClientOptions,
+    ) -> Result<Client> {
+        let local = |e: penstock_wire::Error| Error::Local {
+            what: format!("deployment {}", deployment.name),
+            kind: e.kind(),
+            detail: e.to_string(),
+        };
+        deployment
+            .validate()
+            .map_err(|e| Error::Invalid(format!("deployment {}: {e}", deployment.name)))?;
+        let caller: Arc<Caller> = Arc::new(
+            deployment
+                .caller(role, who.program, who.rank)
+                .map_err(local)?,
+        );
+        let site = |id, address, volatile| {
+            let answer = options.answer_timeout;
+            Arc::new(Site::new(id, address, caller.clone(), answer, volatile))
+        };
+        let client = Client(Arc::new(Inner {
+            meta: site(None, &deployment.meta.address, false),
+            data: deployment
+                .servers
+                .iter()
+                .map(|s| {
+                    let volatile = matches!(s.target(), Ok(Target::Memory));
+                    (s.id, site(Some(s.id), &s.address, volatile))
+                })
+                .collect(),
+            deployment: deployment.clone(),
+            who,
+            permits: Permits::new(options.connections),
+            meta_permits: Permits::new(options.connections),
+            options,
+            counters: Counters::default(),
+            mpi_call: AtomicU64::new(0),
+            client_call: AtomicU64::new(0),
+        }));
+        client.reach_meta()?;
+        Ok(client)
+    }
+
+    fn reach_meta(&self) -> Result<()> {
+        let meta = &self.0.meta;
+        let mut retry = Retry::new(self.backoff());
+        loop {
+            match meta.dial("connect") {
+                Ok(link) => {
+                    meta.put(link);
+                    return Ok(());
+                }
+                Err(fault) => self.pause(meta, "connect", fault, &mut retry)?,
+            }
+        }
+    }
+
+    /// The deployment.
+    pub fn deployment(&self) -> &Deployment {
+        &self.0.deployment
+    }
+
+    /// Who it is.
+    pub fn identity(&self) -> Identity {
+        self.0.who
+    }
+
+    /// Its limits.
+    pub fn options(&self) -> &ClientOptions {
+        &self.0.options
+    }
+
+    /// What has been done through all its files.
+    pub fn stats(&self) -> Stats {
+        self.0.counters.read()
+    }
+
+    /// Names the MPI call that later requests belong to, for traces.
+    pub fn set_mpi_call(&self, call: u64) {
+        self.0.mpi_call.store(call, Relaxed);
+    }
+
+    /// Opens a file, creating it if `how` says so.
+    pub fn open(&self, path: &str, how: &OpenOptions) -> Result<File> {
+        File::open(self, path, how)
+    }
+
+    // ---- for the other modules ----
+
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.0.counters
+    }
+
+    pub(crate) fn backoff(&self) -> Backoff {
+        Backoff::until(self.0.options.retry_limit)
+    }
+
+    /// The trace context of a new client call.
+    pub(crate) fn trace(&self) -> TraceContext {
+        TraceContext {
+            program: self.0.who.program,
+            rank: self.0.who.rank,
+            mpi_call: self.0.mpi_call.load(Relaxed),
+            client_call: self.0.client_call.fetch_add(1, Relaxed) + 1,
+        }
+    }
+
+    /// The right to run one operation; waits for others to end.
+    pub(crate) fn permit(&self) -> Result<Permit<'_>> {
+        let limit = self.0.options.answer_timeout + self.0.options.retry_limit;
+        self.0.permits.take(limit).ok_or_else(|| {
+            let running = self.0.options.connections;
+            Error::Local {
+                what: "wait for a connection".into(),
+                kind: ErrorKind::Busy,
+                detail: format!(
+                    "all {running} operations of this client have run for {} s; \
+                     allow more connections or use fewer threads",
+                    limit.as_secs()
+                ),
+            }
+        })
+    }
+
+    /// All data servers of the deployment.
+    pub(crate) fn data_sites(&self) -> impl Iterator<Item = (ServerId, &Arc<Site>)> {
+        self.0.data.iter().map(|(id, site)| (*id, site))
+    }
+
+    pub(crate) fn meta_site(&self) -> &Arc<Site> {
+        &self.0.meta
+    }
+
+    /// The data servers of a layout, in its order.
+    pub(crate) fn sites(&self, layout: &Layout) -> Result<Vec<Arc<Site>>> {
+        layout
+            .servers
+            .iter()
+            .map(|id| {
+                self.0.data.get(id).cloned().ok_or_else(|| {
+                    Error::Invalid(format!(
+                        "the file is on data server {}, which is not in the deployment file of {}; \
+                         use the current file",
+                        id.0, self.0.deployment.name
+                    ))
+                })
+            })
+            .collect()
+    }
+
+    /// After a failed try: waits for the next one, or gives up.
+    pub(crate) fn pause(
+        &self,
+        site: &Site,
+        operation: &'static str,
+        fault: Fault,
+        retry: &mut Retry,
+    ) -> Result<()> {
+        let detail = match fault {
+            Fault::Final(e) => return Err(e),
+            Fault::Away(detail) => detail,
+        };
+        site.lost();
+        match retry.failed(Instant::now()) {
+            Next::TryAt(at) => {
+                std::thread::sleep(at.saturating_duration_since(Instant::now()));
+                Ok(())
+            }
+            Next::GiveUp { tried } => Err(Error::Unreachable {
+                peer: site.peer.clone(),
+                operation,
+                detail,
+                tried,
+            }),
+        }
+    }
+
+    /// One request to the metadata server. After a lost connection it is sent again, although the
+    /// first one may have been carried out; see [`Client::meta_uncertain`].
+    pub(crate) fn meta(&self, operation: &'static str, request: &MetaRequest) -> Result<MetaReply> {
+        self.meta_uncertain(operation, request)?.0
+    }
+
+    /// The same for a request that must not be carried out twice: an answer that is lost is an error.
+    pub(crate) fn meta_once(
+        &self,
+        operation: &'static str,
+        request: &MetaRequest,
+    ) -> Result<MetaReply> {
+        let meta = &self.0.meta;
+        let mut retry = Retry::new(self.backoff());
+        let trace = self.trace();
+        loop {
+            let ask = || {
+                let mut link = meta.connect(operation)?;
+                let id = link.ask(operation, trace, request)?;
+                Ok((link, id))
+            };
+            match ask() {
+                Ok((mut link, id)) => {
+                    let reply = link.answer(operation, id).map_err(|fault| match fault {
+                        Fault::Final(e) => e,
+                        Fault::Away(detail) => Error::Unreachable {
+                            peer: meta.peer.clone(),
+                            operation,
+                            detail: format!("{detail}; it may have been carried out"),
+                            tried: Duration::ZERO,
+                        },
+                    })?;
+                    meta.put(link);
+                    return Ok(reply);
+                }
+                Err(fault) => self.pause(meta, operation, fault, &mut retry)?,
+            }
+        }
+    }
+
+    /// Like [`Client::meta`]; also tells whether an earlier try may have been carried out, which makes "exists"
+    /// and "not found" ambiguous.
+    pub(crate) fn meta_uncertain(
+        &self,
+        operation: &'static str,
+        request: &MetaRequest,
+    ) -> Result<(Result<MetaReply>, bool)> {
+        let meta = &self.0.meta;
+        let limit = self.0.options.answer_timeout + self.0.options.retry_limit;
+        let Some(_permit) = self.0.meta_permits.take(limit) else {
+            return Err(Error::Timeout {
+                peer: meta.peer.clone(),
+                operation,
+                waited: limit,
+            });
+        };
+        let mut retry = Retry::new(self.backoff());
+        let mut uncertain = false;
+        let trace = self.trace();
+        loop {
+            let mut sent = false;
+            let mut once = || {
+                let mut link = meta.connect(operation)?;
+                let id = link.ask(operation, trace, request)?;
+                sent = true;
+                let reply: MetaReply = link.answer(operation, id)?;
+                meta.put(link);
+                Ok(reply)
+            };
+            let fault = match once() {
+                Ok(MetaReply::Error(e)) => match meta.unexpected(operation, DataReply::Error(e)) {
+                    Fault::Final(e) => return Ok((Err(e), uncertain)),
+                    away => away,
+                },
+                Ok(reply) => return Ok((Ok(reply), uncertain)),
+                Err(fault) => {
+                    uncertain |= sent;
+                    fault
+                }
+            };
+            self.pause(meta, operation, fault, &mut retry)?;
+        }
+    }
+
+    pub(crate) fn meta_protocol(&self, operation: &'static str, reply: &MetaReply) -> Error {
+        Error::Protocol {
+            peer: self.0.meta.peer.clone(),
+            operation,
+            detail: format!("unexpected answer {reply:?}"),
+        }
+    }
+
+    /// One request that needs no open file to a data server. Must be idempotent.
+    pub(crate) fn data(
+        &self,
+        site: &Arc<Site>,
+        operation: &'static str,
+        request: &DataRequest,
+    ) -> Result<DataReply> {
+        let _permit = self.permit()?;
+        let mut retry = Retry::new(self.backoff());
+        let trace = self.trace();
+        loop {
+            let once = || {
+                let mut link = site.connect(operation)?;
+                let reply = link.call(operation, trace, request)?;
+                site.put(link);
+                match reply {
+                    DataReply::Error(e) => Err(site.unexpected(operation, DataReply::Error(e))),
+                    reply => Ok(reply),
+                }
+            };
+            match once() {
+                Ok(reply) => return Ok(reply),
+                Err(fault) => self.pause(site, operation, fault, &mut retry)?,
+            }
+        }
+    }
+}

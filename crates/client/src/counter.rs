@@ -1,0 +1,100 @@
+//! Shared file pointers: numbers at the metadata server, named by a random token.
+use crate::client::Client;
+use crate::error::{Error, Result};
+use crate::site::{Fault, Link, guard};
+use penstock_wire::message::{MetaReply, MetaRequest};
+use std::sync::Mutex;
+
+/// A number that several clients share. It lives as long as the connection that created it, so a
+/// program that dies leaves none behind; it does not outlive a restart of the metadata server.
+#[derive(Debug)]
+pub struct Counter {
+    client: Client,
+    token: u128,
+    /// Of the creator: ends the counter's life when it closes.
+    owner: Mutex<Option<Link>>,
+}
+
+impl Client {
+    /// The counter named `token`; [`Counter::create`] makes it.
+    pub fn counter(&self, token: u128) -> Counter {
+        Counter {
+            client: self.clone(),
+            token,
+            owner: Mutex::new(None),
+        }
+    }
+}
+
+impl Counter {
+    /// Makes the counter. It ends with [`Counter::free`] or when this value is dropped.
+    pub fn create(&self, value: i64) -> Result<()> {
+        let request = MetaRequest::CounterCreate {
+            token: self.token,
+            value,
+        };
+        let site = self.client.meta_site();
+        // Once only: a second try would find the first one's counter.
+        let once = || {
+            let mut link = site.dial("create a counter")?;
+            let id = link.ask("create a counter", self.client.trace(), &request)?;
+            let reply: MetaReply = link.answer("create a counter", id)?;
+            Ok((link, reply))
+        };
+        let (link, reply) =
+            once().map_err(|fault: Fault| fault.into_final(site, "create a counter"))?;
+        self.take(reply, "create a counter")?;
+        *guard(&self.owner) = Some(link);
+        Ok(())
+    }
+
+    /// Adds at once; returns what it was before. Not repeated when the connection is lost on the way:
+    /// adding twice would be worse than an error.
+    pub fn add(&self, n: i64) -> Result<i64> {
+        let request = MetaRequest::CounterAdd {
+            token: self.token,
+            add: n,
+        };
+        let reply = self.client.meta_once("add to a counter", &request)?;
+        self.take(reply, "add to a counter")
+    }
+
+    /// Sets it.
+    pub fn set(&self, value: i64) -> Result<()> {
+        let request = MetaRequest::CounterSet {
+            token: self.token,
+            value,
+        };
+        let reply = self.client.meta("set a counter", &request)?;
+        self.take(reply, "set a counter").map(drop)
+    }
+
+    /// What it is.
+    pub fn get(&self) -> Result<i64> {
+        let request = MetaRequest::CounterGet { token: self.token };
+        let reply = self.client.meta("read a counter", &request)?;
+        self.take(reply, "read a counter")
+    }
+
+    /// Ends it.
+    pub fn free(&self) -> Result<()> {
+        let request = MetaRequest::CounterFree { token: self.token };
+        let reply = self.client.meta("free a counter", &request)?;
+        *guard(&self.owner) = None;
+        self.take(reply, "free a counter").map(drop)
+    }
+
+    /// The number in an answer (0 where there is none).
+    fn take(&self, reply: MetaReply, operation: &'static str) -> Result<i64> {
+        match reply {
+            MetaReply::Counter { before } => Ok(before),
+            MetaReply::Done => Ok(0),
+            MetaReply::Error(e) => Err(Error::Refused {
+                peer: self.client.meta_site().peer.clone(),
+                operation,
+                source: e,
+            }),
+            other => Err(self.client.meta_protocol(operation, &other)),
+        }
+    }
+}

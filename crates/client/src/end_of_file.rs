@@ -1,0 +1,101 @@
+//! Counting at the end of the file.
+//!
+//! Problem: a server sends fewer bytes than asked for when its object ends early. That may be the end
+//! of the file, or a hole: the file goes on at another server, and what this one lacks reads as zeros.
+//! Only all object lengths together tell.
+//! Idea: full replies need nothing. Operations with a short reply are put aside and looked at
+//! together: one length request per server, the file's length is the furthest that any object proves,
+//! bytes below it are zero-filled, bytes behind it are not counted and their memory is left alone.
+//! Bytes that have come into being between the reply and the length request are asked for again, so
+//! that no zero is returned for a byte whose write was acknowledged before the length was read.
+//! When it pays: a read inside the file costs nothing extra.
+use crate::error::Result;
+use crate::exchange::Exchange;
+use crate::operations::Op;
+use crate::plan::Shape;
+use penstock_layout::{FileOffset, Layout, ObjectOffset, ServerIndex};
+
+impl Exchange<'_, '_, '_> {
+    /// Finds out where the file ends, counts what lies before, zeroes what no object holds, and asks
+    /// again for bytes that have come into being since.
+    pub fn resolve(&mut self) -> Result<()> {
+        let lens = self.file.object_lens(self.common.trace)?;
+        let file_len = self.file.len_of(&lens);
+        for op in std::mem::take(&mut self.shorts) {
+            let op = self.common.ops.remove(op);
+            let below = if op.refill {
+                op.shape.len()
+            } else {
+                op.shape.below(file_len)
+            };
+            if !op.refill {
+                self.total += below;
+            }
+            for &(server, from) in &op.short {
+                let have = if op.refill {
+                    0
+                } else {
+                    lens[server.0 as usize]
+                };
+                self.fill_gap(&op, server, from, below, have);
+            }
+        }
+        Ok(())
+    }
+
+    /// The bytes of `op` on `server` from stream position `from` up to `below`: those in the object's
+    /// first `have` bytes are read again, the others are zero.
+    fn fill_gap(&mut self, op: &Op, server: ServerIndex, from: u64, below: u64, have: u64) {
+        let layout = self.common.layout.clone();
+        let mut ends_ordered = matches!(op.shape, Shape::Contiguous { .. });
+        if let Shape::Loop { pattern, .. } = &op.shape {
+            ends_ordered = pattern.is_monotone();
+        }
+        let mut first = None;
+        let mut zero_all = have == 0;
+        if ends_ordered && !zero_all {
+            op.shape
+                .first_piece(&layout, server, from, |object| first = Some(object));
+            zero_all = first.is_none_or(|object| object >= have);
+        }
+        let memory = &mut self.common.memory;
+        if zero_all {
+            op.shape.runs(&layout, server, from, |at, len| {
+                let end = (at + len).min(below);
+                if at < end {
+                    memory.zero(op.memory + at, end - at);
+                }
+                at + len < below
+            });
+            return;
+        }
+        let ahead = &mut self.ahead;
+        op.shape.pieces(&layout, server, from, |object, at, len| {
+            let len = (at + len).min(below).saturating_sub(at);
+            let there = have.saturating_sub(object).min(len);
+            if there > 0 {
+                let offset = layout.file_offset(server, ObjectOffset(object)).0;
+                ahead.push_back((op.memory + at, Shape::contiguous(offset, there), true));
+            }
+            if there < len {
+                memory.zero(op.memory + at + there, len - there);
+            }
+            true
+        });
+    }
+}
+
+impl Shape {
+    /// The object offset of the first byte on `server` from stream position `from` on.
+    fn first_piece(&self, layout: &Layout, server: ServerIndex, from: u64, mut f: impl FnMut(u64)) {
+        self.runs(layout, server, from, |at, _| {
+            let offset = match self {
+                Shape::Contiguous { offset, .. } => offset + at,
+                Shape::Loop { pattern, .. } => pattern.offset_at(at).unwrap_or(0).unsigned_abs(),
+                Shape::List(_) => return false,
+            };
+            f(layout.locate(FileOffset(offset)).1.0);
+            false
+        });
+    }
+}

@@ -1,0 +1,599 @@
+//! An open file: accesses, length, sync.
+use crate::client::Client;
+use crate::error::{Error, Result};
+use crate::exchange::Exchange;
+use crate::lock::Held;
+use crate::memory::Memory;
+use crate::retry::{Next, Retry};
+use crate::shortcut::Shortcut;
+use crate::site::{Attachment, Fault, Link, Site, guard};
+use crate::stats::{Counters, Form, Stats};
+use penstock_datatype::{Pattern, Source, Target};
+use penstock_layout::{FileId, Layout, ServerIndex};
+use penstock_wire::message::{
+    Attributes, Capability, CreateOptions, DataReply, DataRequest, ErrorKind, Handle, LockMode,
+    MetaReply, MetaRequest, TraceContext,
+};
+use std::iter;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
+
+/// How to open a file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// Reading is wanted.
+    pub read: bool,
+    /// Writing is wanted.
+    pub write: bool,
+    /// Create it if it does not exist, like this.
+    pub create: Option<CreateOptions>,
+    /// With `create`: it must not exist.
+    pub exclusive: bool,
+}
+
+impl OpenOptions {
+    /// For reading only.
+    pub fn read() -> OpenOptions {
+        OpenOptions {
+            read: true,
+            ..OpenOptions::default()
+        }
+    }
+
+    /// For reading and writing; created with the deployment's defaults if it does not exist.
+    pub fn read_write_create() -> OpenOptions {
+        OpenOptions {
+            read: true,
+            write: true,
+            create: Some(CreateOptions {
+                mode: 0o644,
+                ..CreateOptions::default()
+            }),
+            exclusive: false,
+        }
+    }
+}
+
+/// An open file. Cheap to clone; usable by several threads at once.
+#[derive(Debug, Clone)]
+pub struct File(pub(crate) Arc<FileInner>);
+
+#[derive(Debug)]
+pub(crate) struct FileInner {
+    pub client: Client,
+    pub path: String,
+    pub id: FileId,
+    pub layout: Arc<Layout>,
+    /// The servers of the layout, in its order.
+    pub sites: Vec<Arc<Site>>,
+    pub locks: Mutex<Vec<Arc<Held>>>,
+    pub shortcuts: Vec<Mutex<Shortcut>>,
+    attributes: Attributes,
+    created: bool,
+    read: bool,
+    write: bool,
+    capability: Mutex<Capability>,
+    /// Per server: the connection epoch in which writes were acknowledged that no sync has covered
+    /// yet, plus one; 0 = none.
+    unsynced: Vec<AtomicU64>,
+    counters: Counters,
+}
+
+/// What a direct access did.
+pub(crate) struct Done {
+    pub bytes: u64,
+    /// The object ended: bytes are missing from this stream position on.
+    pub short: Option<u64>,
+}
+
+fn now_ms() -> u64 {
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX))
+}
+
+impl File {
+    pub(crate) fn open(client: &Client, path: &str, how: &OpenOptions) -> Result<File> {
+        let path = crate::names::normalise(path)?;
+        let reply = client.meta(
+            "open",
+            &MetaRequest::Open {
+                path: path.clone(),
+                read: how.read,
+                write: how.write,
+                create: how.create.clone(),
+                exclusive: how.exclusive,
+            },
+        )?;
+        let MetaReply::Opened {
+            attributes,
+            capability,
+            created,
+        } = reply
+        else {
+            return Err(client.meta_protocol("open", &reply));
+        };
+        let layout = Arc::new(capability.layout.clone());
+        let sites = client.sites(&layout)?;
+        let n = sites.len();
+        Ok(File(Arc::new(FileInner {
+            client: client.clone(),
+            path,
+            id: attributes.id,
+            layout,
+            sites,
+            locks: Mutex::new(Vec::new()),
+            shortcuts: (0..n).map(|_| Mutex::new(Shortcut::default())).collect(),
+            attributes,
+            created,
+            read: how.read,
+            write: how.write,
+            capability: Mutex::new(capability),
+            unsynced: (0..n).map(|_| AtomicU64::new(0)).collect(),
+            counters: Counters::default(),
+        })))
+    }
+
+    /// How it is striped, and over which servers.
+    pub fn layout(&self) -> &Layout {
+        &self.0.layout
+    }
+
+    /// Its normalised path at open.
+    pub fn path(&self) -> &str {
+        &self.0.path
+    }
+
+    /// Its id, unique in the deployment for ever.
+    pub fn id(&self) -> FileId {
+        self.0.id
+    }
+
+    /// Its attributes at open.
+    pub fn attributes(&self) -> &Attributes {
+        &self.0.attributes
+    }
+
+    /// Whether the open created it.
+    pub fn created(&self) -> bool {
+        self.0.created
+    }
+
+    /// The client it belongs to.
+    pub fn client(&self) -> &Client {
+        &self.0.client
+    }
+
+    /// What has been done through this file.
+    pub fn stats(&self) -> Stats {
+        self.0.counters.read()
+    }
+
+    /// Whether [`Form::Shortcut`] would use descriptors on every server now.
+    pub fn has_shortcut(&self) -> bool {
+        let trace = self.0.client.trace();
+        guard(&self.0.locks).is_empty()
+            && (0..self.0.sites.len()).all(|i| self.0.grant(ServerIndex(i as u32), trace).is_some())
+    }
+
+    /// Reads `access` into `into`: one file system operation. Returns the stream bytes before the end
+    /// of the file (before the first that lies behind it); their holes read as zeros. The memory of
+    /// the others is left alone.
+    pub fn read(&self, access: &Pattern, form: Form, into: &mut Target<'_>) -> Result<u64> {
+        self.read_each(&mut iter::once((0, access.clone())), form, into)
+    }
+
+    /// Writes `access` from `from`: one file system operation. Returns the stream bytes written,
+    /// which is all of them.
+    pub fn write(&self, access: &Pattern, form: Form, from: &mut Source<'_>) -> Result<u64> {
+        self.write_each(&mut iter::once((0, access.clone())), form, from)
+    }
+
+    /// Many reads kept in flight, each (position in the memory side's stream, file pattern). Returns
+    /// the sum of what [`File::read`] would return for each.
+    pub fn read_each(
+        &self,
+        accesses: &mut dyn Iterator<Item = (u64, Pattern)>,
+        form: Form,
+        into: &mut Target<'_>,
+    ) -> Result<u64> {
+        self.0.may("read", self.0.read)?;
+        self.each(accesses, form, Memory::Into(into))
+    }
+
+    /// Many writes kept in flight, each (position in the memory side's stream, file pattern). Where
+    /// they overlap, each byte ends as one of the written values.
+    pub fn write_each(
+        &self,
+        accesses: &mut dyn Iterator<Item = (u64, Pattern)>,
+        form: Form,
+        from: &mut Source<'_>,
+    ) -> Result<u64> {
+        self.0.may("write", self.0.write)?;
+        self.each(accesses, form, Memory::From(from))
+    }
+
+    fn each(
+        &self,
+        accesses: &mut dyn Iterator<Item = (u64, Pattern)>,
+        form: Form,
+        memory: Memory<'_, '_>,
+    ) -> Result<u64> {
+        let file = &*self.0;
+        let mut first = accesses.next();
+        let held = first.as_ref().and_then(|(_, access)| file.held(access));
+        let mut all = iter::from_fn(|| first.take().or_else(|| accesses.next()));
+        let trace = file.client.trace();
+        // Under a lock the connections are the lock's own, so nothing is taken from other calls, and a
+        // call that waits for the lock cannot keep its holder from going on.
+        let (_busy, _permit) = match &held {
+            Some(held) => (Some(held.enter()), None),
+            None => (None, Some(file.client.permit()?)),
+        };
+        Exchange::new(file, held.as_deref(), form, memory, trace).run(&mut all)
+    }
+
+    /// Length in bytes: the furthest that any server's object proves.
+    pub fn len(&self) -> Result<u64> {
+        let _permit = self.0.client.permit()?;
+        let lens = self.0.object_lens(self.0.client.trace())?;
+        Ok(self.0.len_of(&lens))
+    }
+
+    /// Whether the file has no bytes.
+    pub fn is_empty(&self) -> Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// Cuts or extends (with a hole) to `len` bytes.
+    pub fn set_len(&self, len: u64) -> Result<()> {
+        let file = &*self.0;
+        file.may("set the length", file.write)?;
+        (0..file.sites.len()).for_each(|i| file.note_write(i));
+        let _permit = file.client.permit()?;
+        let replies = file.call_each("set the length", file.client.trace(), |i, handle| {
+            DataRequest::SetLen {
+                handle,
+                len: file.layout.object_len(len, i),
+            }
+        })?;
+        file.all_done("set the length", replies)?;
+        Ok(())
+    }
+
+    /// Reserves space for the first `len` bytes; the file is at least that long afterwards.
+    pub fn allocate(&self, len: u64) -> Result<()> {
+        let file = &*self.0;
+        file.may("allocate", file.write)?;
+        if len == 0 {
+            return Ok(());
+        }
+        {
+            let _permit = file.client.permit()?;
+            let replies = file.call_each("allocate", file.client.trace(), |i, handle| {
+                DataRequest::Allocate {
+                    handle,
+                    len: file.layout.object_len(len, i),
+                }
+            })?;
+            file.all_done("allocate", replies)?;
+        }
+        if self.len()? >= len {
+            return Ok(());
+        }
+        // Nobody may write behind the end between looking and extending: extending would cut it off.
+        let _lock = self.lock(0..i64::MAX.unsigned_abs(), LockMode::Exclusive)?;
+        if self.len()? < len {
+            self.set_len(len)?;
+        }
+        Ok(())
+    }
+
+    /// Everything acknowledged so far, by whichever client, is on stable storage at all servers when
+    /// this returns.
+    ///
+    /// A data server that ends (even by kill -9) loses nothing acknowledged as long as its host stays
+    /// up and its store is a directory: the bytes are in the host's page cache already. After a crash
+    /// of the host, bytes not covered by a successful sync may be gone. A memory store loses
+    /// everything with its server: if one was restarted since this file's last sync, the call fails
+    /// with [`Error::LostWrites`] instead of reporting success.
+    pub fn sync(&self) -> Result<()> {
+        let file = &*self.0;
+        let _permit = file.client.permit()?;
+        let noted: Vec<u64> = file.unsynced.iter().map(|u| u.load(Relaxed)).collect();
+        let replies = file.call_each("sync", file.client.trace(), |_, handle| {
+            DataRequest::Sync { handle }
+        })?;
+        file.all_done("sync", replies)?;
+        for (i, noted) in noted.into_iter().enumerate() {
+            let site = &file.sites[i];
+            let lost = noted != 0 && noted - 1 != site.epoch() && site.is_volatile();
+            // Writes acknowledged meanwhile stay noted.
+            let _ = file.unsynced[i].compare_exchange(noted, 0, Relaxed, Relaxed);
+            if lost {
+                return Err(Error::LostWrites {
+                    peer: site.peer.clone(),
+                    path: file.path.clone(),
+                    store: "memory".into(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// A fresh look at the attributes of the file's path.
+    pub fn refresh(&self) -> Result<Attributes> {
+        self.0.client.attributes(&self.0.path)
+    }
+}
+
+impl FileInner {
+    pub fn counters(&self) -> [&Counters; 2] {
+        [&self.counters, self.client.counters()]
+    }
+
+    fn may(&self, what: &str, allowed: bool) -> Result<()> {
+        if allowed {
+            return Ok(());
+        }
+        Err(Error::Local {
+            what: format!("{what} {}", self.path),
+            kind: ErrorKind::Permission,
+            detail: "the file was not opened for that".into(),
+        })
+    }
+
+    /// Writes to server `i` begin, to be acknowledged on the connections of now or later.
+    pub fn note_write(&self, i: usize) {
+        let epoch = self.sites[i].epoch() + 1;
+        // An older epoch stays: its writes may be lost.
+        let _ = self.unsynced[i].compare_exchange(0, epoch, Relaxed, Relaxed);
+    }
+
+    /// The held lock that an access carries.
+    fn held(&self, access: &Pattern) -> Option<Arc<Held>> {
+        let locks = guard(&self.locks);
+        if locks.len() <= 1 {
+            return locks.first().cloned();
+        }
+        let (lo, hi) = access.bounds();
+        let overlaps = |held: &&Arc<Held>| {
+            lo < i64::try_from(held.range.end).unwrap_or(i64::MAX)
+                && i64::try_from(held.range.start).unwrap_or(i64::MAX) < hi
+        };
+        locks.iter().rev().find(overlaps).cloned()
+    }
+
+    // ---- capability and handles ----
+
+    /// A capability that has not ended, other than the one that ends at `stale`.
+    fn capability(&self, stale: Option<u64>) -> Result<Capability> {
+        let mut capability = guard(&self.capability);
+        if capability.expires_ms <= now_ms() || stale == Some(capability.expires_ms) {
+            let reply = self.client.meta(
+                "renew a capability",
+                &MetaRequest::Renew {
+                    file: self.id,
+                    read: self.read,
+                    write: self.write,
+                },
+            )?;
+            let MetaReply::Renewed { capability: fresh } = reply else {
+                return Err(self.client.meta_protocol("renew a capability", &reply));
+            };
+            *capability = fresh;
+        }
+        Ok(capability.clone())
+    }
+
+    /// The file's handle on this connection.
+    pub fn attach(
+        &self,
+        link: &mut Link,
+        trace: TraceContext,
+    ) -> std::result::Result<Handle, Fault> {
+        match link.attached.get(&self.id) {
+            Some(at)
+                if at.expires_ms > now_ms() && at.read >= self.read && at.write >= self.write =>
+            {
+                Ok(at.handle)
+            }
+            _ => self.present(link, trace, None),
+        }
+    }
+
+    /// The same after the server has called the capability expired.
+    pub fn attach_again(
+        &self,
+        link: &mut Link,
+        trace: TraceContext,
+    ) -> std::result::Result<Handle, Fault> {
+        let stale = link.attached.get(&self.id).map(|at| at.expires_ms);
+        self.present(link, trace, stale)
+    }
+
+    fn present(
+        &self,
+        link: &mut Link,
+        trace: TraceContext,
+        mut stale: Option<u64>,
+    ) -> std::result::Result<Handle, Fault> {
+        loop {
+            let capability = self.capability(stale)?;
+            let expires_ms = capability.expires_ms;
+            match link.call("attach", trace, &DataRequest::Attach { capability })? {
+                DataReply::Attached { handle } => {
+                    let at = Attachment {
+                        handle,
+                        read: self.read,
+                        write: self.write,
+                        expires_ms,
+                    };
+                    link.attached.insert(self.id, at);
+                    return Ok(handle);
+                }
+                DataReply::Error(e)
+                    if e.kind == ErrorKind::ExpiredCapability && stale.is_none() =>
+                {
+                    stale = Some(expires_ms);
+                }
+                other => return Err(link.site.unexpected("attach", other)),
+            }
+        }
+    }
+
+    /// Gives a connection back to the pool.
+    pub fn put(&self, link: Link) {
+        link.site.clone().put(link);
+    }
+
+    // ---- calls to all servers ----
+
+    /// One request to each server, all at once; lost connections are made again until the retry limit.
+    pub fn call_each(
+        &self,
+        operation: &'static str,
+        trace: TraceContext,
+        make: impl Fn(ServerIndex, Handle) -> DataRequest,
+    ) -> Result<Vec<DataReply>> {
+        let mut replies: Vec<Option<DataReply>> = self.sites.iter().map(|_| None).collect();
+        let mut retry = Retry::new(self.client.backoff());
+        let mut stale = false;
+        loop {
+            let mut away = None;
+            let mut refused = None;
+            let mut asked = Vec::new();
+            for i in (0..self.sites.len()).filter(|&i| replies[i].is_none()) {
+                let server = ServerIndex(i as u32);
+                let ask = || -> std::result::Result<(Link, u64), Fault> {
+                    let mut link = self.sites[i].connect(operation)?;
+                    let handle = if stale {
+                        self.attach_again(&mut link, trace)?
+                    } else {
+                        self.attach(&mut link, trace)?
+                    };
+                    let id = link.ask(operation, trace, &make(server, handle))?;
+                    Ok((link, id))
+                };
+                match ask() {
+                    Ok((link, id)) => asked.push((i, link, id)),
+                    Err(Fault::Away(detail)) => away = Some((i, detail)),
+                    Err(Fault::Final(e)) => refused = Some(e),
+                }
+            }
+            let mut expired = false;
+            // All answers are taken even after a refusal: the connections stay usable.
+            for (i, mut link, id) in asked {
+                match link.answer::<DataReply>(operation, id) {
+                    Ok(DataReply::Error(e)) if e.kind == ErrorKind::ExpiredCapability && !stale => {
+                        expired = true;
+                        self.put(link);
+                    }
+                    Ok(DataReply::Error(e)) => {
+                        match self.sites[i].unexpected(operation, DataReply::Error(e)) {
+                            Fault::Away(detail) => away = Some((i, detail)),
+                            Fault::Final(e) => {
+                                refused = Some(e);
+                                self.put(link);
+                            }
+                        }
+                    }
+                    Ok(reply) => {
+                        replies[i] = Some(reply);
+                        self.put(link);
+                    }
+                    Err(Fault::Away(detail)) => away = Some((i, detail)),
+                    Err(Fault::Final(e)) => refused = Some(e),
+                }
+            }
+            if let Some(e) = refused {
+                return Err(e);
+            }
+            stale = expired;
+            if let Some((i, detail)) = away {
+                let site = &self.sites[i];
+                site.lost();
+                match retry.failed(Instant::now()) {
+                    Next::TryAt(at) => {
+                        std::thread::sleep(at.saturating_duration_since(Instant::now()));
+                    }
+                    Next::GiveUp { tried } => {
+                        return Err(Error::Unreachable {
+                            peer: site.peer.clone(),
+                            operation,
+                            detail,
+                            tried,
+                        });
+                    }
+                }
+            } else if !expired {
+                return Ok(replies.into_iter().flatten().collect());
+            }
+        }
+    }
+
+    fn all_done(&self, operation: &'static str, replies: Vec<DataReply>) -> Result<()> {
+        for (site, reply) in self.sites.iter().zip(replies) {
+            if reply != DataReply::Done {
+                return Err(site
+                    .unexpected(operation, reply)
+                    .into_final(site, operation));
+            }
+        }
+        Ok(())
+    }
+
+    /// Object length at each server.
+    pub fn object_lens(&self, trace: TraceContext) -> Result<Vec<u64>> {
+        let replies = self.call_each("length", trace, |_, handle| DataRequest::Len { handle })?;
+        self.sites
+            .iter()
+            .zip(replies)
+            .map(|(site, reply)| match reply {
+                DataReply::Len { len } => Ok(len),
+                other => Err(site.unexpected("length", other).into_final(site, "length")),
+            })
+            .collect()
+    }
+
+    /// The file length that these object lengths prove.
+    pub fn len_of(&self, lens: &[u64]) -> u64 {
+        (0..)
+            .map(ServerIndex)
+            .zip(lens)
+            .map(|(i, &len)| self.layout.file_len(i, len))
+            .max()
+            .unwrap_or(0)
+    }
+}
+
+impl Drop for FileInner {
+    /// Closes the file at the servers, so that a removed file's space is not kept.
+    fn drop(&mut self) {
+        let trace = self.client.trace();
+        self.give_back_grants(trace);
+        for site in &self.sites {
+            let mut asked = Vec::new();
+            for mut link in site.drain() {
+                let Some(at) = link.attached.remove(&self.id) else {
+                    site.put(link);
+                    continue;
+                };
+                let request = DataRequest::Detach { handle: at.handle };
+                if let Ok(id) = link.ask("close", trace, &request) {
+                    asked.push((link, id));
+                }
+            }
+            for (mut link, id) in asked {
+                let quick = link.set_patience(Some(Duration::from_secs(2)));
+                if quick.is_ok()
+                    && link.answer::<DataReply>("close", id).is_ok()
+                    && link.set_patience(None).is_ok()
+                {
+                    site.put(link);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Range locks over all servers of a file.
+//!
+//! A lock on a file range is a lock on the object range of each touched server, taken one server
+//! after the other in the file's own order. Since everybody takes them in that order and each server
+//! serves waiters in order of arrival, no circle of waiting can form.
+//!
+//! A server knows a lock by the connection it came over and frees it when that connection ends, so a
+//! held lock keeps its connections to itself, and what is read or written under it goes over them.
+use crate::error::{Error, Result};
+use crate::file::{File, FileInner};
+use crate::retry::{Next, Retry};
+use crate::site::{Fault, Link, guard};
+use penstock_layout::ServerIndex;
+use penstock_wire::message::{
+    DataReply, DataRequest, ErrorKind, LockId, LockMode, TraceContext, WireError,
+};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// Beyond the server's own limit of a lock wait, for the answer to arrive.
+const GRACE: Duration = Duration::from_secs(5);
+
+#[derive(Debug)]
+enum Part {
+    /// The range does not touch this server.
+    None,
+    Idle(Box<Link>, LockId),
+    InUse(LockId),
+    Lost,
+}
+
+/// A lock as the file knows it.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub range: Range<u64>,
+    path: String,
+    sites: Vec<crate::error::Peer>,
+    parts: Vec<Mutex<Part>>,
+    released: AtomicBool,
+    /// One call at a time uses the lock's connections.
+    busy: Mutex<()>,
+}
+
+impl Held {
+    /// For the length of one call.
+    pub fn enter(&self) -> MutexGuard<'_, ()> {
+        guard(&self.busy)
+    }
+
+    /// The connection and lock at server `i`; `None` if the lock does not touch it.
+    pub fn take(
+        &self,
+        i: usize,
+        operation: &'static str,
+    ) -> std::result::Result<Option<(Link, LockId)>, Fault> {
+        let mut part = guard(&self.parts[i]);
+        match std::mem::replace(&mut *part, Part::Lost) {
+            Part::Idle(link, lock) => {
+                *part = Part::InUse(lock);
+                Ok(Some((*link, lock)))
+            }
+            Part::None => {
+                *part = Part::None;
+                Ok(None)
+            }
+            Part::InUse(_) | Part::Lost => Err(Fault::Final(self.lost_error(operation, i))),
+        }
+    }
+
+    /// The connection comes back in good order.
+    pub fn put(&self, i: usize, link: Link) {
+        let mut part = guard(&self.parts[i]);
+        if let Part::InUse(lock) = *part
+            && !self.released.load(SeqCst)
+        {
+            *part = Part::Idle(Box::new(link), lock);
+        }
+    }
+
+    /// The connection is gone, and with it the lock at that server.
+    pub fn lost(&self, i: usize) {
+        *guard(&self.parts[i]) = Part::Lost;
+    }
+
+    pub fn lost_error(&self, operation: &'static str, i: usize) -> Error {
+        Error::Refused {
+            peer: self.sites[i].clone(),
+            operation,
+            source: WireError {
+                kind: ErrorKind::LockLost,
+                message: format!(
+                    "the lock on bytes {}..{} of {} was lost with the connection; \
+                     others may have changed them since: lock and read again",
+                    self.range.start, self.range.end, self.path
+                ),
+            },
+        }
+    }
+}
+
+/// A held lock on a file range; released when dropped.
+///
+/// Reads and writes of the [`File`] (and its clones) made while it is held carry it. Where several
+/// locks are held, a call carries the one that its first access overlaps.
+#[derive(Debug)]
+pub struct RangeLock {
+    file: Arc<FileInner>,
+    held: Arc<Held>,
+}
+
+impl RangeLock {
+    /// The locked file range.
+    pub fn range(&self) -> Range<u64> {
+        self.held.range.clone()
+    }
+}
+
+impl Drop for RangeLock {
+    fn drop(&mut self) {
+        guard(&self.file.locks).retain(|h| !Arc::ptr_eq(h, &self.held));
+        self.held.released.store(true, SeqCst);
+        release(&self.file, &self.held);
+    }
+}
+
+/// Unlocks at all servers at once. A connection on which that fails is closed, which unlocks too.
+fn release(file: &FileInner, held: &Held) {
+    let trace = file.client.trace();
+    let mut asked = Vec::new();
+    for part in &held.parts {
+        let taken = std::mem::replace(&mut *guard(part), Part::Lost);
+        if let Part::Idle(mut link, lock) = taken
+            && let Some(at) = link.attached.get(&file.id)
+        {
+            let request = DataRequest::Unlock {
+                handle: at.handle,
+                lock,
+            };
+            if let Ok(id) = link.ask("unlock", trace, &request) {
+                asked.push((*link, id));
+            }
+        }
+    }
+    for (mut link, id) in asked {
+        if let Ok(DataReply::Done) = link.answer("unlock", id) {
+            file.put(link);
+        }
+    }
+}
+
+impl File {
+    /// Locks file bytes `range`: [`LockMode::Exclusive`] keeps everyone else's reads, writes and locks
+    /// out, [`LockMode::Shared`] everyone else's writes and exclusive locks. Waits in order of arrival,
+    /// at most [`crate::ClientOptions::lock_timeout`]. An empty range locks nothing.
+    pub fn lock(&self, range: Range<u64>, mode: LockMode) -> Result<RangeLock> {
+        let file = &self.0;
+        let trace = file.client.trace();
+        let end = Instant::now() + file.client.options().lock_timeout;
+        let held = Arc::new(Held {
+            range: range.clone(),
+            path: file.path.clone(),
+            sites: file.sites.iter().map(|s| s.peer.clone()).collect(),
+            parts: file.sites.iter().map(|_| Mutex::new(Part::None)).collect(),
+            released: AtomicBool::new(false),
+            busy: Mutex::new(()),
+        });
+        // Dropped on an error below, which releases what has been taken.
+        let lock = RangeLock {
+            file: file.clone(),
+            held: held.clone(),
+        };
+        let mut servers = 0;
+        for i in 0..file.sites.len() {
+            let server = ServerIndex(i as u32);
+            let from = file.layout.object_len(range.start, server);
+            let to = file.layout.object_len(range.end, server);
+            if from < to {
+                let part = lock_object(file, i, from..to, mode, end, trace)?;
+                *guard(&held.parts[i]) = Part::Idle(Box::new(part.0), part.1);
+                servers += 1;
+            }
+        }
+        for counters in file.counters() {
+            counters.locked(servers);
+        }
+        guard(&file.locks).push(held);
+        Ok(lock)
+    }
+}
+
+/// Waits for one object range on a connection of its own.
+fn lock_object(
+    file: &FileInner,
+    i: usize,
+    range: Range<u64>,
+    mode: LockMode,
+    end: Instant,
+    trace: TraceContext,
+) -> Result<(Link, LockId)> {
+    let site = &file.sites[i];
+    let mut retry = Retry::new(file.client.backoff());
+    let try_once = || -> std::result::Result<(Link, LockId), Fault> {
+        let mut link = site.connect("lock")?;
+        let mut fresh = false;
+        loop {
+            let handle = if fresh {
+                file.attach_again(&mut link, trace)?
+            } else {
+                file.attach(&mut link, trace)?
+            };
+            let left = end.saturating_duration_since(Instant::now());
+            link.set_patience(Some(left + GRACE))?;
+            let reply = link.call(
+                "lock",
+                trace,
+                &DataRequest::Lock {
+                    handle,
+                    start: range.start,
+                    end: range.end,
+                    mode,
+                    timeout_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX),
+                },
+            )?;
+            link.set_patience(None)?;
+            match reply {
+                DataReply::Locked { lock } => return Ok((link, lock)),
+                DataReply::Error(e) if e.kind == ErrorKind::ExpiredCapability && !fresh => {
+                    fresh = true;
+                }
+                other => return Err(site.unexpected("lock", other)),
+            }
+        }
+    };
+    loop {
+        match try_once() {
+            Ok(got) => return Ok(got),
+            Err(Fault::Final(e)) => return Err(e),
+            Err(Fault::Away(detail)) => {
+                site.lost();
+                match retry.failed(Instant::now()) {
+                    Next::TryAt(at) => {
+                        std::thread::sleep(at.saturating_duration_since(Instant::now()));
+                    }
+                    Next::GiveUp { tried } => {
+                        return Err(Error::Unreachable {
+                            peer: site.peer.clone(),
+                            operation: "lock",
+                            detail,
+                            tried,
+                        });
+                    }
+                }
+            }
+        }
+    }
+}

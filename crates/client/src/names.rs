@@ -1,0 +1,328 @@
+//! The name space: everything that has a path. The metadata server decides; objects are removed at
+//! the data servers with the capability that it gives.
+use crate::client::Client;
+use crate::error::{Error, Result};
+use crate::site::Fault;
+use penstock_wire::message::{
+    Attributes, Capability, DataReply, DataRequest, DataStatus, ErrorKind, MetaReply, MetaRequest,
+    MetaStatus,
+};
+
+/// Entries of one page of a directory.
+const PAGE: u32 = 1024;
+
+/// Attributes and size.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stat {
+    /// What the metadata server knows.
+    pub attributes: Attributes,
+    /// Bytes of a file; 0 for anything else.
+    pub size: u64,
+}
+
+/// Which attributes to change.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SetAttributes {
+    /// Permission bits.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Last change of content, nanoseconds since the epoch.
+    pub mtime_ns: Option<i64>,
+    /// Last access, nanoseconds since the epoch.
+    pub atime_ns: Option<i64>,
+}
+
+/// An absolute path without empty, `.` and `..` names. A path that does not begin with `/` is taken
+/// from the root.
+pub(crate) fn normalise(path: &str) -> Result<String> {
+    let mut names: Vec<&str> = Vec::new();
+    for name in path.split('/') {
+        match name {
+            "" | "." => {}
+            ".." => {
+                names.pop();
+            }
+            name => names.push(name),
+        }
+    }
+    if path.is_empty() {
+        return Err(Error::Invalid(
+            "an empty path; write `/` for the root".into(),
+        ));
+    }
+    Ok(format!("/{}", names.join("/")))
+}
+
+impl Client {
+    fn expect<T>(
+        &self,
+        operation: &'static str,
+        request: &MetaRequest,
+        take: impl FnOnce(MetaReply) -> std::result::Result<T, Box<MetaReply>>,
+    ) -> Result<T> {
+        take(self.meta(operation, request)?).map_err(|reply| self.meta_protocol(operation, &reply))
+    }
+
+    fn done(&self, operation: &'static str, request: &MetaRequest) -> Result<()> {
+        self.expect(operation, request, |reply| match reply {
+            MetaReply::Done => Ok(()),
+            other => Err(other.into()),
+        })
+    }
+
+    pub(crate) fn attributes(&self, path: &str) -> Result<Attributes> {
+        let path = normalise(path)?;
+        self.expect("stat", &MetaRequest::Stat { path }, |reply| match reply {
+            MetaReply::Attributes(a) => Ok(a),
+            other => Err(other.into()),
+        })
+    }
+
+    /// Attributes of a path, and the size of a file, for which its data servers are asked.
+    pub fn stat(&self, path: &str) -> Result<Stat> {
+        let attributes = self.attributes(path)?;
+        let size = match &attributes.layout {
+            None => 0,
+            Some(_) => {
+                let how = crate::OpenOptions::default();
+                self.open(path, &how)?.len()?
+            }
+        };
+        Ok(Stat { attributes, size })
+    }
+
+    /// Removes a file: first its name, then its objects. Objects that cannot be removed now (a server
+    /// is down) are left without a name; `penstock check` frees them.
+    pub fn unlink(&self, path: &str) -> Result<()> {
+        let path = normalise(path)?;
+        let request = MetaRequest::Unlink { path };
+        let (reply, uncertain) = self.meta_uncertain("unlink", &request)?;
+        let capability = match reply {
+            Ok(MetaReply::Unlinked { capability }) => capability,
+            // An earlier try whose answer was lost did it.
+            Err(e) if uncertain && e.kind() == ErrorKind::NotFound => None,
+            Err(e) => return Err(e),
+            Ok(other) => return Err(self.meta_protocol("unlink", &other)),
+        };
+        if let Some(capability) = capability {
+            self.remove_objects(&capability);
+        }
+        Ok(())
+    }
+
+    fn remove_objects(&self, capability: &Capability) {
+        let Ok(sites) = self.sites(&capability.layout) else {
+            log::warn!(
+                "objects of file {} stay: the deployment file lacks their servers",
+                capability.file.0
+            );
+            return;
+        };
+        let trace = self.trace();
+        let Ok(_permit) = self.permit() else {
+            return;
+        };
+        // All servers at once, each tried once: a missing server must not hold up an unlink.
+        let mut asked = Vec::new();
+        let left = |site: &crate::site::Site, fault: Fault| {
+            log::warn!(
+                "an object of file {} stays at {} until `penstock check`: {}",
+                capability.file.0,
+                site.peer,
+                fault.into_final(site, "remove")
+            );
+        };
+        for site in &sites {
+            let request = DataRequest::Remove {
+                capability: capability.clone(),
+            };
+            let ask = || {
+                let mut link = site.connect("remove")?;
+                let id = link.ask("remove", trace, &request)?;
+                Ok((link, id))
+            };
+            match ask() {
+                Ok(asking) => asked.push(asking),
+                Err(fault) => left(site, fault),
+            }
+        }
+        for (mut link, id) in asked {
+            let site = link.site.clone();
+            match link.answer("remove", id) {
+                Ok(DataReply::Done) => site.put(link),
+                Ok(DataReply::Error(e)) if e.kind == ErrorKind::NotFound => site.put(link),
+                Ok(other) => left(&site, site.unexpected("remove", other)),
+                Err(fault) => left(&site, fault),
+            }
+        }
+    }
+
+    /// Renames a file or directory; an existing file at `to` is replaced and its objects removed.
+    pub fn rename(&self, from: &str, to: &str) -> Result<()> {
+        let (from, to) = (normalise(from)?, normalise(to)?);
+        match self.meta("rename", &MetaRequest::Rename { from, to })? {
+            MetaReply::Done => Ok(()),
+            MetaReply::Unlinked { capability } => {
+                if let Some(capability) = capability {
+                    self.remove_objects(&capability);
+                }
+                Ok(())
+            }
+            other => Err(self.meta_protocol("rename", &other)),
+        }
+    }
+
+    /// Creates a directory.
+    pub fn mkdir(&self, path: &str, mode: u32) -> Result<()> {
+        let path = normalise(path)?;
+        self.done("mkdir", &MetaRequest::Mkdir { path, mode })
+    }
+
+    /// Removes an empty directory.
+    pub fn rmdir(&self, path: &str) -> Result<()> {
+        let path = normalise(path)?;
+        let (reply, uncertain) = self.meta_uncertain("rmdir", &MetaRequest::Rmdir { path })?;
+        match reply {
+            Ok(MetaReply::Done) => Ok(()),
+            Err(e) if uncertain && e.kind() == ErrorKind::NotFound => Ok(()),
+            Err(e) => Err(e),
+            Ok(other) => Err(self.meta_protocol("rmdir", &other)),
+        }
+    }
+
+    /// Calls `f` for each entry of a directory, in name order, page by page.
+    pub fn readdir_each(&self, path: &str, mut f: impl FnMut(String, Attributes)) -> Result<()> {
+        let path = normalise(path)?;
+        let mut after = None;
+        loop {
+            let request = MetaRequest::Readdir {
+                path: path.clone(),
+                after: after.take(),
+                limit: PAGE,
+            };
+            let (entries, more) = self.expect("readdir", &request, |reply| match reply {
+                MetaReply::Entries { entries, more } => Ok((entries, more)),
+                other => Err(other.into()),
+            })?;
+            after = entries.last().map(|(name, _)| name.clone());
+            for (name, attributes) in entries {
+                f(name, attributes);
+            }
+            if !more || after.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// All entries of a directory, in name order.
+    pub fn readdir(&self, path: &str) -> Result<Vec<(String, Attributes)>> {
+        let mut all = Vec::new();
+        self.readdir_each(path, |name, attributes| all.push((name, attributes)))?;
+        Ok(all)
+    }
+
+    /// Changes attributes.
+    pub fn set_attributes(&self, path: &str, change: &SetAttributes) -> Result<()> {
+        let path = normalise(path)?;
+        let SetAttributes {
+            mode,
+            uid,
+            gid,
+            mtime_ns,
+            atime_ns,
+        } = *change;
+        let request = MetaRequest::SetAttr {
+            path,
+            mode,
+            uid,
+            gid,
+            mtime_ns,
+            atime_ns,
+        };
+        match self.meta("set attributes", &request)? {
+            MetaReply::Done | MetaReply::Attributes(_) => Ok(()),
+            other => Err(self.meta_protocol("set attributes", &other)),
+        }
+    }
+
+    /// All names acknowledged so far are on stable storage when this returns.
+    pub fn sync_metadata(&self) -> Result<()> {
+        self.done("sync metadata", &MetaRequest::Sync)
+    }
+
+    /// Several metadata requests in one message, answered in order. Paths must be normalised.
+    pub fn batch(&self, requests: Vec<MetaRequest>) -> Result<Vec<MetaReply>> {
+        let n = requests.len();
+        let replies = self.expect(
+            "batch",
+            &MetaRequest::Batch(requests),
+            |reply| match reply {
+                MetaReply::Batch(replies) if replies.len() == n => Ok(replies),
+                other => Err(other.into()),
+            },
+        )?;
+        Ok(replies)
+    }
+
+    /// What the metadata server says of itself.
+    pub fn meta_status(&self) -> Result<MetaStatus> {
+        self.expect("status", &MetaRequest::Status, |reply| match reply {
+            MetaReply::Status(s) => Ok(s),
+            other => Err(other.into()),
+        })
+    }
+
+    /// What each data server says of itself, or why it does not.
+    pub fn data_status(&self) -> Vec<(penstock_layout::ServerId, Result<DataStatus>)> {
+        self.data_sites()
+            .map(|(id, site)| {
+                let status = match self.data(site, "status", &DataRequest::Status) {
+                    Ok(DataReply::Status(status)) => Ok(status),
+                    Ok(other) => Err(site.unexpected("status", other).into_final(site, "status")),
+                    Err(e) => Err(e),
+                };
+                (id, status)
+            })
+            .collect()
+    }
+
+    /// Asks the metadata server to end (administrators).
+    pub fn shut_down_meta(&self) -> Result<()> {
+        self.done("shut down", &MetaRequest::Shutdown)
+    }
+
+    /// Asks one data server to end (administrators).
+    pub fn shut_down_data(&self, server: penstock_layout::ServerId) -> Result<()> {
+        let Some((_, site)) = self.data_sites().find(|(id, _)| *id == server) else {
+            return Err(Error::Invalid(format!("no data server {}", server.0)));
+        };
+        match self.data(site, "shut down", &DataRequest::Shutdown)? {
+            DataReply::Done => Ok(()),
+            other => Err(site
+                .unexpected("shut down", other)
+                .into_final(site, "shut down")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_normalised() {
+        for (path, normal) in [
+            ("/", "/"),
+            ("a", "/a"),
+            ("//a/./b/", "/a/b"),
+            ("/a/../b", "/b"),
+            ("/../..", "/"),
+        ] {
+            assert_eq!(normalise(path).unwrap(), normal);
+        }
+        assert!(normalise("").is_err());
+    }
+}

@@ -1,0 +1,461 @@
+//! Form::Shortcut: a client on the server's host reads and writes an object through its own descriptor.
+//!
+//! Problem: a request through a socket costs two wake-ups and two copies; on the server's own host the
+//! bytes are one `pread` away.
+//! Idea: the server passes the object's descriptor and a page of shared memory (the *grant*). Each
+//! operation enters the grant, does its I/O and leaves; the server can forbid new operations and wait
+//! for those under way, for example before it grants a range lock (protocol: `penstock_wire::grant`).
+//! When it pays: always when it is granted, which is while no policy has to see each request.
+//! A revoked or refused grant means requests, at once and without the caller noticing; a new grant is
+//! asked for after a while, twice as long after each refusal.
+//!
+//! A server that was killed cannot revoke, and its successor does not know of old grants. So a grant
+//! is good only as long as the connection that it came over, which ends with the server: the client
+//! looks at that connection before an operation, at most every [`LOOK`], and cuts long operations into
+//! steps of [`STEP`].
+//! Parameters: [`FIRST_DELAY`], [`MOST_DELAY`], [`LOOK`], [`STEP`], [`PACKED_STEP`].
+use crate::error::{Error, Result};
+use crate::file::{Done, FileInner};
+use crate::memory::{Memory, Stretch};
+use crate::plan::Shape;
+use crate::site::{Fault, Link, Site, guard};
+use penstock_layout::{ObjectOffset, ServerIndex};
+use penstock_store::{Descriptor, Object, StoreError};
+use penstock_wire::grant::GrantPage;
+use penstock_wire::message::{DataReply, DataRequest, TraceContext};
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// From a refusal to the next try, at first and at most.
+const FIRST_DELAY: Duration = Duration::from_millis(20);
+const MOST_DELAY: Duration = Duration::from_secs(2);
+/// How long a look at the server's connection is trusted. A server that is killed takes longer to
+/// start again.
+const LOOK: Duration = Duration::from_millis(1);
+/// Bytes of one operation under a grant.
+const STEP: u64 = 8 << 20;
+/// The same where memory is packed.
+const PACKED_STEP: u64 = 256 << 10;
+/// Separate memory ranges of one operation.
+const MAX_RANGES: usize = 512;
+/// How long closing a file waits for operations of other threads.
+const QUIESCE: Duration = Duration::from_secs(5);
+
+/// The connection that all grants of a server came over.
+#[derive(Debug)]
+pub(crate) struct GrantLink {
+    link: Mutex<Link>,
+    began: Instant,
+    /// When it was last seen alive, nanoseconds after `began`.
+    looked: AtomicU64,
+    dead: AtomicBool,
+}
+
+impl GrantLink {
+    fn is_alive(&self) -> bool {
+        if self.dead.load(Relaxed) {
+            return false;
+        }
+        let now = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        if now.saturating_sub(self.looked.load(Relaxed)) < LOOK.as_nanos() as u64 {
+            return true;
+        }
+        // Whoever holds the connection will find out by itself.
+        if let Ok(link) = self.link.try_lock()
+            && !link.is_open()
+        {
+            self.dead.store(true, Relaxed);
+            return false;
+        }
+        self.looked.store(now, Relaxed);
+        true
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Grant {
+    object: OwnedFd,
+    page: GrantPage,
+    writable: bool,
+    link: Arc<GrantLink>,
+}
+
+impl Grant {
+    fn is_good(&self) -> bool {
+        !self.page.is_revoked() && self.link.is_alive()
+    }
+}
+
+/// What is known about shortcuts to one server for one file.
+#[derive(Debug, Default)]
+pub(crate) struct Shortcut {
+    grant: Option<Arc<Grant>>,
+    /// Not before, and how long after the next refusal.
+    again: Option<(Instant, Duration)>,
+}
+
+impl Shortcut {
+    fn refused(&mut self) {
+        let delay = self.again.map_or(FIRST_DELAY, |(_, delay)| delay);
+        self.again = Some((Instant::now() + delay, (delay * 2).min(MOST_DELAY)));
+    }
+}
+
+impl Site {
+    /// The connection for grants; made when there is none.
+    fn grant_link(self: &Arc<Site>) -> std::result::Result<Arc<GrantLink>, Fault> {
+        let mut slot = guard(&self.grants);
+        if let Some(link) = slot.as_ref().filter(|l| l.is_alive()) {
+            return Ok(link.clone());
+        }
+        let link = Arc::new(GrantLink {
+            link: Mutex::new(self.dial("ask for a shortcut")?),
+            began: Instant::now(),
+            looked: AtomicU64::new(0),
+            dead: AtomicBool::new(false),
+        });
+        *slot = Some(link.clone());
+        Ok(link)
+    }
+}
+
+impl FileInner {
+    /// The grant at `server`, asked for if it is time; `None` = use requests.
+    pub fn grant(&self, server: ServerIndex, trace: TraceContext) -> Option<Arc<Grant>> {
+        let i = server.0 as usize;
+        let site = &self.sites[i];
+        if !self.client.options().shortcuts || !site.is_local() {
+            return None;
+        }
+        let mut shortcut = guard(&self.shortcuts[i]);
+        if let Some(grant) = &shortcut.grant {
+            if grant.is_good() {
+                return Some(grant.clone());
+            }
+            shortcut.grant = None;
+            // The first time after a revocation there is no hurry either: something needed it.
+            shortcut.again = None;
+            shortcut.refused();
+        }
+        if shortcut.again.is_some_and(|(at, _)| Instant::now() < at) {
+            return None;
+        }
+        match self.ask_for_grant(site, trace) {
+            Ok(Ok(grant)) => {
+                shortcut.again = None;
+                shortcut.grant = Some(Arc::new(grant));
+            }
+            Ok(Err(reason)) => {
+                log::debug!("{}: no shortcut to {}: {reason}", self.path, site.peer);
+                shortcut.refused();
+            }
+            // Requests will meet the same trouble and deal with it.
+            Err(Fault::Away(reason)) => {
+                log::debug!("{}: no shortcut to {}: {reason}", self.path, site.peer);
+                shortcut.refused();
+            }
+            Err(Fault::Final(e)) => {
+                log::debug!("{}: no shortcut: {e}", self.path);
+                shortcut.refused();
+            }
+        }
+        shortcut.grant.clone()
+    }
+
+    fn ask_for_grant(
+        &self,
+        site: &Arc<Site>,
+        trace: TraceContext,
+    ) -> std::result::Result<std::result::Result<Grant, String>, Fault> {
+        let holder = site.grant_link()?;
+        let mut link = guard(&holder.link);
+        let asked = (|| {
+            if !link.is_unix() {
+                return Ok(Err("not on this host".to_owned()));
+            }
+            let handle = self.attach(&mut link, trace)?;
+            let request = DataRequest::Shortcut { handle };
+            let writable = match link.call("ask for a shortcut", trace, &request)? {
+                DataReply::Shortcut { writable } => writable,
+                DataReply::NoShortcut { reason } => return Ok(Err(reason)),
+                other => return Err(site.unexpected("ask for a shortcut", other)),
+            };
+            let [object, page] = <[OwnedFd; 2]>::try_from(link.descriptors())
+                .map_err(|got| Fault::Away(format!("{} descriptors instead of two", got.len())))?;
+            let page = GrantPage::open(page).map_err(|e| Fault::Away(e.to_string()))?;
+            Ok(Ok((object, page, writable)))
+        })();
+        if matches!(asked, Err(Fault::Away(_))) {
+            holder.dead.store(true, Relaxed);
+        }
+        drop(link);
+        Ok(asked?.map(|(object, page, writable)| Grant {
+            object,
+            page,
+            writable,
+            link: holder,
+        }))
+    }
+
+    /// Moves the bytes of `shape` on `server` through the grant; `None` if there is none.
+    pub fn direct(
+        &self,
+        server: ServerIndex,
+        shape: &Shape,
+        at: u64,
+        memory: &mut Memory<'_, '_>,
+        scratch: &mut Scratch,
+        trace: TraceContext,
+    ) -> Result<Option<Done>> {
+        let write = matches!(memory, Memory::From(_));
+        let grant = self
+            .grant(server, trace)
+            .filter(|grant| grant.writable || !write);
+        let Some(grant) = grant else {
+            for counters in self.counters() {
+                counters.shortcut_refused();
+            }
+            return Ok(None);
+        };
+        if write {
+            self.note_write(server.0 as usize);
+        }
+        let coarse = memory.is_coarse();
+        let mut direct = Direct {
+            grant: &grant,
+            write,
+            step: if coarse { STEP } else { PACKED_STEP },
+            coarse,
+            ranges: std::mem::take(&mut scratch.ranges),
+            from: 0,
+            bytes: 0,
+            stream: 0,
+            scratch,
+            done: Done {
+                bytes: 0,
+                short: None,
+            },
+            outcome: Outcome::Going,
+        };
+        shape.pieces(&self.layout, server, 0, |object, stream, len| {
+            direct.add(object, at, stream, len, memory)
+        });
+        direct.flush(at, memory);
+        let Direct {
+            mut ranges,
+            done,
+            outcome,
+            ..
+        } = direct;
+        ranges.clear();
+        scratch.ranges = ranges;
+        match outcome {
+            Outcome::Going | Outcome::Short => Ok(Some(done)),
+            // What has been done so far may be done again by requests.
+            Outcome::Revoked => Ok(None),
+            Outcome::Failed(e) => Err(Error::Local {
+                what: format!(
+                    "{} {} by shortcut at {}",
+                    if write { "write" } else { "read" },
+                    self.path,
+                    self.sites[server.0 as usize].peer
+                ),
+                kind: crate::error::kind_of(&e),
+                detail: e.to_string(),
+            }),
+        }
+    }
+
+    /// Gives all grants back, so that the servers may close the object.
+    pub fn give_back_grants(&self, trace: TraceContext) {
+        for (site, shortcut) in self.sites.iter().zip(&self.shortcuts) {
+            let Some(grant) = guard(shortcut).grant.take() else {
+                continue;
+            };
+            if !grant.page.quiesce(QUIESCE) {
+                log::warn!("{}: a shortcut at {} is still in use", self.path, site.peer);
+                continue;
+            }
+            let mut link = guard(&grant.link.link);
+            if let Some(attached) = link.attached.remove(&self.id) {
+                let request = DataRequest::Detach {
+                    handle: attached.handle,
+                };
+                if link.call("close", trace, &request).is_err() {
+                    grant.link.dead.store(true, Relaxed);
+                }
+            }
+        }
+    }
+}
+
+enum Outcome {
+    Going,
+    Short,
+    Revoked,
+    Failed(StoreError),
+}
+
+/// Collects pieces that are adjacent in the object into one system call.
+struct Direct<'g> {
+    grant: &'g Grant,
+    write: bool,
+    /// Bytes of one step, and whether they go straight between object and memory.
+    step: u64,
+    coarse: bool,
+    /// Memory stream positions and lengths of the step.
+    ranges: Vec<(u64, u64)>,
+    /// Object offset where the step begins, its bytes, and its first stream position.
+    from: u64,
+    bytes: u64,
+    stream: u64,
+    scratch: &'g mut Scratch,
+    done: Done,
+    outcome: Outcome,
+}
+
+/// Buffers kept from one operation to the next.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    ranges: Vec<(u64, u64)>,
+    stretches: Vec<Stretch>,
+    packed: Vec<u8>,
+}
+
+impl Direct<'_> {
+    /// A piece of the object; `at` = where the operation begins in memory. False when there is no
+    /// point in going on.
+    fn add(
+        &mut self,
+        mut object: u64,
+        at: u64,
+        mut stream: u64,
+        mut len: u64,
+        memory: &mut Memory<'_, '_>,
+    ) -> bool {
+        while len > 0 {
+            let full = self.bytes >= self.step || self.ranges.len() >= MAX_RANGES;
+            if self.bytes > 0 && (full || self.from + self.bytes != object) {
+                self.flush(at, memory);
+            }
+            if !matches!(self.outcome, Outcome::Going) {
+                return false;
+            }
+            if self.bytes == 0 {
+                (self.from, self.stream) = (object, stream);
+            }
+            let take = len.min(self.step - self.bytes);
+            match self.ranges.last_mut() {
+                Some((start, n)) if *start + *n == at + stream => *n += take,
+                _ => self.ranges.push((at + stream, take)),
+            }
+            self.bytes += take;
+            (object, stream, len) = (object + take, stream + take, len - take);
+        }
+        true
+    }
+
+    /// Does the I/O of the step under the grant.
+    fn flush(&mut self, at: u64, memory: &mut Memory<'_, '_>) {
+        if self.bytes == 0 || !matches!(self.outcome, Outcome::Going) {
+            return;
+        }
+        let operation = match self.grant.page.enter() {
+            Some(operation) if self.grant.link.is_alive() => operation,
+            _ => {
+                self.outcome = Outcome::Revoked;
+                return;
+            }
+        };
+        let moved = if self.coarse {
+            self.straight(memory)
+        } else {
+            self.packed(memory)
+        };
+        drop(operation);
+        match moved {
+            Ok(n) => {
+                self.done.bytes += n;
+                if n < self.bytes {
+                    let mut rest = n;
+                    let mut short = self.stream;
+                    for &(start, len) in &self.ranges {
+                        short = start - at + rest.min(len);
+                        if rest < len {
+                            break;
+                        }
+                        rest -= len;
+                    }
+                    self.done.short = Some(short);
+                    self.outcome = Outcome::Short;
+                }
+            }
+            Err(e) => self.outcome = Outcome::Failed(e),
+        }
+        self.bytes = 0;
+        self.ranges.clear();
+    }
+
+    /// Between object and the caller's memory.
+    fn straight(&mut self, memory: &mut Memory<'_, '_>) -> std::result::Result<u64, StoreError> {
+        let stretches = &mut self.scratch.stretches;
+        stretches.clear();
+        for &(start, len) in &self.ranges {
+            memory.stretches(start, len, stretches);
+        }
+        let object = Descriptor::new(&self.grant.object);
+        let from = ObjectOffset(self.from);
+        if self.write {
+            let slices: Vec<IoSlice<'_>> = stretches
+                .iter()
+                // SAFETY: stretches of a source lie in the buffer that `memory` borrows, which nobody
+                // writes to as long as it does.
+                .map(|s| IoSlice::new(unsafe { std::slice::from_raw_parts(s.base, s.len) }))
+                .collect();
+            object.write_vectored_at(from, &slices)?;
+            Ok(self.bytes)
+        } else {
+            let mut slices: Vec<IoSliceMut<'_>> = stretches
+                .iter()
+                // SAFETY: stretches of a target lie in the buffer that `memory` borrows exclusively.
+                // They overlap only if the caller's memory pattern does; only the kernel writes to them,
+                // and no reference is used for anything but its address.
+                .map(|s| IoSliceMut::new(unsafe { std::slice::from_raw_parts_mut(s.base, s.len) }))
+                .collect();
+            Ok(object.read_vectored_at(from, &mut slices)? as u64)
+        }
+    }
+
+    /// Through a buffer, because the memory's pieces are small.
+    fn packed(&mut self, memory: &mut Memory<'_, '_>) -> std::result::Result<u64, StoreError> {
+        let packed = &mut self.scratch.packed;
+        if packed.len() < self.bytes as usize {
+            packed.resize(self.bytes as usize, 0);
+        }
+        let packed = &mut packed[..self.bytes as usize];
+        let object = Descriptor::new(&self.grant.object);
+        let from = ObjectOffset(self.from);
+        let n = if self.write {
+            let mut fill = 0;
+            for &(start, len) in &self.ranges {
+                memory.gather(start, &mut packed[fill..fill + len as usize]);
+                fill += len as usize;
+            }
+            object.write_at(from, packed)?;
+            packed.len()
+        } else {
+            let n = object.read_at(from, packed)?;
+            let mut used = 0;
+            for &(start, len) in &self.ranges {
+                let len = (len as usize).min(n - used);
+                memory.scatter(start, &packed[used..used + len]);
+                used += len;
+            }
+            n
+        };
+        Ok(n as u64)
+    }
+}
