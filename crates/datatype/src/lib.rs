@@ -17,6 +17,7 @@
 //! | `fuse` | loop fusion: one canonical tree per construction |
 //! | `locate` | stream position ↔ offset, counts and bounds, without walking |
 //! | `walk` | the runs of a stream range, in bursts |
+//! | `stripes`, `residue` | meeting regularly repeated stripes, without visiting what lies between |
 //! | `pattern`, `cursor` | tilings, ranges of them, and walking them step by step |
 //! | `kernel`, `buffer`, `copy` | moving the bytes |
 //! | `codec` | the encoded form and its hash |
@@ -33,7 +34,9 @@ mod kernel;
 mod locate;
 mod loops;
 mod pattern;
+mod residue;
 mod signature;
+mod stripes;
 mod walk;
 
 pub use buffer::{Source, Target};
@@ -45,3 +48,4 @@ pub use error::{Error, Result};
 pub use loops::{Loop, MAX_DEPTH};
 pub use pattern::{Pattern, Run};
 pub use signature::{Elem, ElemKind, Signature};
+pub use stripes::Stripes;

@@ -99,7 +99,7 @@ impl Pattern {
 
     /// The unit and stride that the tiling repeats without end; a vector that goes on evenly from
     /// tile to tile dissolves.
-    fn unit(&self) -> (&Body, i64) {
+    pub(crate) fn unit(&self) -> (&Body, i64) {
         let (body, extent) = (self.tile.body(), self.tile.extent());
         match &body.kind {
             Kind::Vector {

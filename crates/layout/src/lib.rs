@@ -4,12 +4,11 @@
 //! Byte `f` lies on turn `f / (unit * n)`, server index `(f / unit) % n`, object offset
 //! `turn * unit + f % unit`. Offsets are typed: a file offset never compiles as an object offset.
 //!
-//! [`layout`] holds the arithmetic of single bytes and lengths, [`pieces`] meets a structured access
-//! with the stripes of one server, [`residue`] is the number theory below it.
+//! `layout` holds the arithmetic of single bytes and lengths, `pieces` meets a structured access with
+//! the stripes of one server.
 
 mod layout;
 mod pieces;
-mod residue;
 
 pub use layout::{FileId, FileOffset, Layout, LayoutError, ObjectOffset, ServerId, ServerIndex};
 pub use pieces::{Piece, Pieces};

@@ -2,15 +2,12 @@
 //!
 //! Problem: an access of millions of runs is executed by every server it touches, and each must find
 //! its own part without visiting the rest.
-//! Idea: leapfrog. A run is cut at stripe borders by arithmetic. After the last byte in one of our
-//! stripes, the next byte that can be ours lies at the start of our next stripe; for a monotone pattern
-//! `stream_at` jumps there in O(depth log blocks). Where runs are sparser than stripes a jump passes one
-//! run only; then whole tiles are skipped instead: the next tile whose span can meet our stripes is a
-//! first hit of an arithmetic progression in a residue window ([`crate::residue`]), O(log).
-//! Patterns that are not monotone are walked run by run.
-use crate::residue::first_hit;
+//! Idea: leapfrog. Runs are taken one by one while they fall into our stripes and cut at their borders
+//! by arithmetic. After a few runs that do not, `Pattern::first_on` finds the next one that does in
+//! closed form, so that a vector whose runs all land on another server costs O(log), not O(runs).
+//! Costs: one step per piece, one search per gap between our stripes.
 use crate::{FileOffset, Layout, LayoutError, ObjectOffset, ServerIndex};
-use penstock_datatype::{Cursor, Pattern};
+use penstock_datatype::{Cursor, Pattern, Stripes};
 
 /// A contiguous piece of an access on one server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,19 +20,16 @@ pub struct Piece {
     pub len: u64,
 }
 
-/// Runs looked at one by one before a jump: walking a run is several times cheaper than a jump.
-const WALK: u32 = 4;
+/// Runs on other servers looked at one by one before a search: a run is several times cheaper.
+const WALK: u32 = 3;
 
 /// The pieces of an access on one server, in stream order. Stops after any byte and goes on.
 #[derive(Debug, Clone)]
 pub struct Pieces {
     access: Pattern,
     cursor: Cursor,
-    monotone: bool,
-    unit: u64,
-    width: u64,
-    /// File offset of our unit in turn 0.
-    first: u64,
+    /// Our stripes in the file.
+    stripes: Stripes,
     /// What is left of the current run.
     run: Rest,
     /// The stripe of ours that the last piece fell into, as file offsets, and its object offset.
@@ -71,11 +65,8 @@ impl Pieces {
         };
         let mut pieces = Pieces {
             cursor: access.cursor(),
-            monotone: access.tile.is_monotone(),
             access,
-            unit: layout.stripe_unit,
-            width: layout.width(),
-            first: u64::from(server.0) * layout.stripe_unit,
+            stripes: layout.stripes(server),
             run: Rest::default(),
             window: (0, 0),
             window_object: 0,
@@ -136,8 +127,11 @@ impl Pieces {
                     None => {
                         self.run.len = 0;
                         misses += 1;
-                        if misses >= WALK && self.monotone {
-                            self.jump(ours?)?;
+                        if misses >= WALK {
+                            let from = self.cursor.position();
+                            let next = self.access.first_on(&self.stripes, from);
+                            self.cursor.seek(next.unwrap_or(self.access.len));
+                            misses = 0;
                         }
                     }
                 }
@@ -164,7 +158,7 @@ impl Pieces {
                 0
             };
             if below == run.len {
-                if self.monotone {
+                if self.access.is_monotone() {
                     let reach = self.access.stream_at(0);
                     if reach > self.cursor.position() {
                         self.cursor.seek(reach);
@@ -183,72 +177,26 @@ impl Pieces {
 
     /// Makes the stripe around `offset` the window, if it is ours.
     fn enter(&mut self, offset: u64) -> bool {
-        let turn = offset / self.width;
-        let start = turn * self.width + self.first;
-        let ours = offset >= start && offset - start < self.unit;
+        let Stripes { period, first, len } = self.stripes;
+        let turn = offset / period;
+        let start = turn * period + first;
+        let ours = offset >= start && offset - start < len;
         if ours {
-            self.window = (start, start.saturating_add(self.unit));
-            self.window_object = turn * self.unit;
+            self.window = (start, start.saturating_add(len));
+            self.window_object = turn * len;
         }
         ours
     }
 
     /// Start of our first stripe after `offset`, which lies outside our stripes.
     fn next_window_start(&self, offset: u64) -> Option<u64> {
-        let start = offset / self.width * self.width + self.first;
+        let Stripes { period, first, .. } = self.stripes;
+        let start = offset / period * period + first;
         if start > offset {
             Some(start)
         } else {
-            start.checked_add(self.width)
+            start.checked_add(period)
         }
-    }
-
-    /// Monotone patterns: passes everything below `ours`, the start of our next stripe; and if what
-    /// follows misses that stripe too, the tiles that cannot meet any stripe of ours.
-    fn jump(&mut self, ours: u64) -> Option<()> {
-        let ours = i64::try_from(ours).ok()?; // no offset lies that far
-        let mut stream = self.access.stream_at(ours).max(self.cursor.position());
-        if let Some(tile) = self.tile_to_wait_for(stream) {
-            stream = stream.max(tile);
-        }
-        if stream >= self.access.len {
-            return None;
-        }
-        self.cursor.seek(stream);
-        Some(())
-    }
-
-    /// Stream position where the first tile begins, from the one around `stream` on, whose span meets
-    /// our stripes. The end of the stream if there is none.
-    fn tile_to_wait_for(&self, stream: u64) -> Option<u64> {
-        let tile = &self.access.tile;
-        let (size, span) = (tile.size(), tile.true_extent());
-        let stride = u64::try_from(tile.extent()).ok()?;
-        let reach = span.checked_add(self.unit - 1)?;
-        if size == 0 || reach >= self.width {
-            return None; // every tile meets a stripe
-        }
-        let number = (self.access.start.checked_add(stream)?) / size;
-        let lowest = i128::from(self.access.disp)
-            + i128::from(tile.true_lb())
-            + i128::from(number) * i128::from(stride);
-        let width = i128::from(self.width);
-        // A span [o, o + span) meets [s, s + unit) when o is in (s - span, s + unit).
-        let from = (i128::from(self.first) - i128::from(span) + 1).rem_euclid(width);
-        let skip = first_hit(
-            stride % self.width,
-            u64::try_from(lowest.rem_euclid(width)).ok()?,
-            self.width,
-            u64::try_from(from).ok()?,
-            reach,
-        );
-        Some(match skip {
-            Some(k) => number
-                .checked_add(k)
-                .and_then(|n| n.checked_mul(size))
-                .map_or(u64::MAX, |s| s.saturating_sub(self.access.start)),
-            None => u64::MAX,
-        })
     }
 }
 
@@ -260,6 +208,15 @@ impl Layout {
             return Err(LayoutError::Overflow);
         }
         Ok(())
+    }
+
+    /// Where the units of `server` lie in the file.
+    pub fn stripes(&self, server: ServerIndex) -> Stripes {
+        Stripes {
+            period: self.width(),
+            first: u64::from(server.0) * self.stripe_unit,
+            len: self.stripe_unit,
+        }
     }
 
     /// The pieces of `access` on `server` in stream order, to be taken one by one.
@@ -293,7 +250,7 @@ impl Layout {
             return access.len;
         }
         let turns = (high - low) / self.width() + 2;
-        if access.tile.is_monotone() && turns < access.regions() / 2 {
+        if access.is_monotone() && turns < access.regions() / 2 {
             let below = |at: u64| access.stream_at(i64::try_from(at).unwrap_or(i64::MAX));
             let first = u64::from(server.0) * self.stripe_unit;
             return (0..turns)
@@ -311,61 +268,182 @@ impl Layout {
         bytes
     }
 
-    /// Servers with at least one byte of `access`, in ascending order.
+    /// Servers with at least one byte of `access`, in ascending order. Arithmetic for a contiguous
+    /// access, otherwise one search per server.
     pub fn touched(&self, access: &Pattern) -> Vec<ServerIndex> {
-        let n = self.servers.len();
-        if access.len == 0 {
+        let n = self.servers.len() as u64;
+        let (low, high) = access.bounds();
+        let (low, high) = (low.max(0).unsigned_abs(), high.max(0).unsigned_abs());
+        if low == high {
             return Vec::new();
         }
-        let mut hit = vec![false; n];
-        // Hop from stripe to stripe; a few turns find all servers of a dense access.
-        let mut left = n;
-        let mut hops = 4 * n + 16;
-        let mut cursor = access.cursor();
-        let monotone = access.tile.is_monotone();
-        while left > 0 {
-            let Some(run) = cursor.next_run(u64::MAX) else {
-                left = 0;
-                break;
-            };
-            if monotone && hops == 0 {
-                break;
-            }
-            hops = hops.saturating_sub(1);
-            let end = run.offset.saturating_add_unsigned(run.len);
-            if end <= 0 {
-                continue;
-            }
-            let (from, to) = (run.offset.max(0).unsigned_abs(), end.unsigned_abs());
-            let units = from / self.stripe_unit..=(to - 1) / self.stripe_unit;
-            let last = *units.end();
-            for unit in units.take(n) {
-                let slot = &mut hit[(unit % n as u64) as usize];
-                left -= usize::from(!*slot);
-                *slot = true;
-            }
-            if monotone {
-                let next = (last + 1).saturating_mul(self.stripe_unit);
-                let Ok(next) = i64::try_from(next) else { break };
-                let stream = access.stream_at(next);
-                if stream > cursor.position() {
-                    cursor.seek(stream);
-                }
-            }
+        let all = || (0..n as u32).map(ServerIndex);
+        let (first, last) = (low / self.stripe_unit, (high - 1) / self.stripe_unit);
+        if !access.is_contiguous() {
+            return all()
+                .filter(|s| self.walk(access, *s).next_piece(1).is_some())
+                .collect();
         }
-        (0..n as u32)
-            .map(ServerIndex)
-            .filter(|s| {
-                hit[s.0 as usize] || (left > 0 && self.walk(access, *s).next_piece(1).is_some())
-            })
-            .collect()
+        if last - first >= n {
+            return all().collect();
+        }
+        let mut hit: Vec<_> = (first..=last)
+            .map(|unit| ServerIndex((unit % n) as u32))
+            .collect();
+        hit.sort_unstable();
+        hit.dedup();
+        hit
     }
 }
 
-/// The file range of one piece, for callers that think in file offsets.
 impl Piece {
     /// Where the piece's first byte lies in the file.
     pub fn file_offset(&self, layout: &Layout, server: ServerIndex) -> FileOffset {
         layout.file_offset(server, self.object)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ServerId;
+    use penstock_datatype::Loop;
+    use proptest::prelude::*;
+
+    /// Pieces found by looking at every byte; bytes before the start of the file are on no server.
+    fn brute(layout: &Layout, access: &Pattern, server: ServerIndex) -> Vec<Piece> {
+        let mut pieces: Vec<Piece> = Vec::new();
+        for stream in 0..access.len {
+            let Ok(at) = u64::try_from(access.offset_at(stream).unwrap()) else {
+                continue;
+            };
+            let (s, object) = layout.locate(FileOffset(at));
+            if s != server {
+                continue;
+            }
+            match pieces.last_mut() {
+                Some(p) if p.object.0 + p.len == object.0 && p.stream + p.len == stream => {
+                    p.len += 1;
+                }
+                _ => pieces.push(Piece {
+                    object,
+                    stream,
+                    len: 1,
+                }),
+            }
+        }
+        pieces
+    }
+
+    fn any_access() -> impl Strategy<Value = Pattern> {
+        let vector = || {
+            (1u64..8, 1u64..40, 0i64..90).prop_filter_map("invalid", |(count, len, gap)| {
+                Loop::vector(count, 1, len as i64 + gap, &Loop::bytes(len)).ok()
+            })
+        };
+        let tile = prop_oneof![
+            (1u64..100).prop_map(Loop::bytes),
+            vector(),
+            (vector(), 0i64..200).prop_filter_map("invalid", |(v, gap)| {
+                v.resized(v.lb(), v.extent() + gap).ok()
+            }),
+            (vector(), 1u64..5, -100i64..400)
+                .prop_filter_map("invalid", |(v, n, s)| Loop::vector(n, 1, s, &v).ok()),
+            prop::collection::vec((1u64..30, 0i64..300), 1..8).prop_filter_map(
+                "invalid",
+                |blocks| {
+                    let (lens, displs): (Vec<_>, Vec<_>) = blocks.into_iter().unzip();
+                    Loop::indexed(&lens, &displs, &Loop::bytes(1)).ok()
+                }
+            ),
+        ];
+        (tile, -30i64..500, 0u64..80, 0u64..600).prop_filter_map("invalid", |(t, d, s, l)| {
+            Pattern::new(d, t, s, l).ok()
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1500))]
+        #[test]
+        fn pieces_shares_and_servers_equal_looking_at_every_byte(
+            access in any_access(), unit in 1u64..80, n in 1u32..6, max in 1u64..50,
+        ) {
+            let layout = Layout::new(unit, (0..n).map(ServerId).collect()).unwrap();
+            let mut touched = Vec::new();
+            for server in (0..n).map(ServerIndex) {
+                let expected = brute(&layout, &access, server);
+                let mut found = Vec::new();
+                layout.pieces(&access, server, |p| {
+                    found.push(p);
+                    true
+                });
+                prop_assert_eq!(&found, &expected);
+                let share: u64 = expected.iter().map(|p| p.len).sum();
+                prop_assert_eq!(layout.share(&access, server), share);
+                if share > 0 {
+                    touched.push(server);
+                }
+                // In steps of at most `max` bytes the same bytes come, in as few steps as possible.
+                let mut steps = layout.walk(&access, server);
+                for piece in &expected {
+                    let mut done = 0;
+                    while done < piece.len {
+                        let len = max.min(piece.len - done);
+                        let part = Piece {
+                            object: ObjectOffset(piece.object.0 + done),
+                            stream: piece.stream + done,
+                            len,
+                        };
+                        prop_assert_eq!(steps.next_piece(max), Some(part));
+                        done += len;
+                    }
+                }
+                prop_assert_eq!(steps.next_piece(max), None);
+            }
+            prop_assert_eq!(layout.touched(&access), touched);
+            prop_assert_eq!(layout.share(&access, ServerIndex(n)), 0);
+            prop_assert!(layout.walk(&access, ServerIndex(n)).next_piece(1).is_none());
+        }
+    }
+
+    #[test]
+    fn a_server_that_an_endless_vector_passes_by_costs_no_walk() {
+        // 2^36 runs of 256 B, all on server 0 of 4: the test ends only if no run is visited.
+        let tile = Loop::vector(1 << 36, 1, 1 << 20, &Loop::bytes(256)).unwrap();
+        let size = tile.size();
+        let access = Pattern::new(0, tile, 0, size).unwrap();
+        let layout = Layout::new(65536, (0..4).map(ServerId).collect()).unwrap();
+        assert_eq!(layout.touched(&access), [ServerIndex(0)]);
+        assert_eq!(layout.share(&access, ServerIndex(2)), 0);
+        let mut first = None;
+        layout.pieces(&access, ServerIndex(0), |piece| {
+            first = Some(piece);
+            false
+        });
+        assert_eq!(first.map(|p| p.len), Some(256));
+    }
+
+    #[test]
+    fn units_dealt_to_one_server_join_in_its_object() {
+        // Every rank writes whole units of one server: adjacent in the object and in the stream.
+        let tile = Loop::vector(16, 1, 4 * 64, &Loop::bytes(64)).unwrap();
+        let access = Pattern::new(64, tile, 0, 1024).unwrap();
+        let layout = Layout::new(64, (0..4).map(ServerId).collect()).unwrap();
+        let mut pieces = Vec::new();
+        layout.pieces(&access, ServerIndex(1), |p| {
+            pieces.push((p.object.0, p.stream, p.len));
+            true
+        });
+        assert_eq!(pieces, [(0, 0, 1024)]);
+    }
+
+    #[test]
+    fn accesses_outside_the_file_are_refused() {
+        let layout = Layout::new(64, vec![ServerId(0)]).unwrap();
+        assert_eq!(layout.check(&Pattern::contiguous(0, 1 << 40)), Ok(()));
+        assert_eq!(
+            layout.check(&Pattern::contiguous(-1, 10)),
+            Err(LayoutError::Overflow)
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! Where bytes live (SYSTEMS 3): objects of one data server.
 //!
 //! A [`Store`] keeps one [`Object`] per file: a sparse run of bytes. Two backends, one file each:
-//! [`dir`] (sparse files in a directory, checksummed records) and [`memory`] (one memfd per object).
+//! `dir` (sparse files in a directory, checksummed records) and `memory` (one memfd per object).
 //! The minimal backend is `memory`: read it first.
 
 mod cache;

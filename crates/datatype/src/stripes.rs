@@ -1,0 +1,285 @@
+//! Where a pattern meets regularly repeated stripes of bytes, such as those of one data server.
+//!
+//! Problem: a server must find its part of an access whose runs mostly lie on other servers, without
+//! visiting those.
+//! Idea: descend the tree with a stream range. In regular levels the next copy whose span can meet a
+//! stripe is the first hit of an arithmetic progression in a residue window ([`crate::residue`]): whole
+//! copies are passed over in O(log period), however many. In monotone irregular levels the next stripe's
+//! start is looked up among the displacements. A subtree whose span meets no stripe costs O(1).
+//! Costs: O(depth · log) when the next run met is one of the innermost regular level's; every copy of
+//! an outer level whose span meets a stripe but whose runs do not costs one more search inside it.
+
+use crate::loops::{Body, Kind};
+use crate::pattern::Pattern;
+use crate::residue::first_hit;
+use crate::walk::block_of;
+
+/// The offsets `o` with `(o - first) mod period < len`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stripes {
+    /// Distance from one stripe to the next (bytes); at least 1, less than 2^62.
+    pub period: u64,
+    /// Start of one stripe; less than the period.
+    pub first: u64,
+    /// Bytes of a stripe.
+    pub len: u64,
+}
+
+impl Stripes {
+    /// Bytes from `offset` to the next offset on a stripe; 0 when it is on one.
+    fn gap(&self, offset: i64) -> u64 {
+        let into = self.into(offset);
+        if into < self.len {
+            0
+        } else {
+            self.period - into
+        }
+    }
+
+    /// Bytes from the last start of a stripe to `offset`.
+    fn into(&self, offset: i64) -> u64 {
+        let residue = offset.rem_euclid(self.period as i64) as u64;
+        if residue >= self.first {
+            residue - self.first
+        } else {
+            residue + self.period - self.first
+        }
+    }
+
+    /// Smallest `k` such that bytes [at + k·stride, + span) meet a stripe.
+    fn first_meeting(&self, at: i64, stride: i64, span: u64) -> Option<u64> {
+        // A span from o meets [s, s + len) when o is in [s - (span - 1), s + len).
+        let before = span - 1;
+        let window = self.len.saturating_add(before);
+        if window >= self.period {
+            return Some(0);
+        }
+        first_hit(
+            stride.rem_euclid(self.period as i64) as u64,
+            self.into(at),
+            self.period,
+            (self.period - before % self.period) % self.period,
+            window,
+        )
+    }
+}
+
+impl Pattern {
+    /// The smallest stream position of this pattern, `from` or later, whose byte lies on a stripe.
+    /// Regular levels are passed in closed form.
+    pub fn first_on(&self, stripes: &Stripes, from: u64) -> Option<u64> {
+        if from >= self.len || self.tile.size() == 0 || stripes.len == 0 {
+            return None;
+        }
+        let (unit, stride) = self.unit();
+        let at = self.disp.wrapping_add(self.tile.at());
+        let (lo, hi) = (self.start + from, self.start.saturating_add(self.len));
+        Some(in_copies(unit, stride, at, lo, hi, stripes)? - self.start)
+    }
+}
+
+/// First position in stream range `[lo, hi)`, not empty, of copies of `unit` from `at` on.
+fn in_copies(unit: &Body, stride: i64, at: i64, lo: u64, hi: u64, on: &Stripes) -> Option<u64> {
+    if unit.dense(stride) {
+        return in_run(at, lo, hi, on);
+    }
+    let (mut copy, last) = (lo / unit.size, (hi - 1) / unit.size);
+    loop {
+        let place = at.wrapping_add((copy as i64).wrapping_mul(stride));
+        let span = (unit.hi - unit.lo) as u64;
+        let skipped = on.first_meeting(place.wrapping_add(unit.lo), stride, span)?;
+        copy = copy.checked_add(skipped).filter(|copy| *copy <= last)?;
+        let place = place.wrapping_add((skipped as i64).wrapping_mul(stride));
+        let before = copy * unit.size;
+        let from = lo.saturating_sub(before);
+        let to = (hi - before).min(unit.size);
+        if let Some(found) = in_body(unit, place, from, to, on) {
+            return Some(before + found);
+        }
+        if copy == last {
+            return None;
+        }
+        copy += 1;
+    }
+}
+
+fn in_run(at: i64, lo: u64, hi: u64, on: &Stripes) -> Option<u64> {
+    let gap = on.gap(at.wrapping_add(lo as i64));
+    (gap < hi - lo).then_some(lo + gap)
+}
+
+/// First position in stream range `[lo, hi)`, not empty, of a body placed at `at`.
+fn in_body(body: &Body, at: i64, lo: u64, hi: u64, on: &Stripes) -> Option<u64> {
+    match &body.kind {
+        Kind::Contig => in_run(at, lo, hi, on),
+        Kind::Vector { stride, child, .. } => in_copies(child, *stride, at, lo, hi, on),
+        Kind::BlockIndexed { displs, child, .. } => {
+            let n = child.size;
+            let blocks = Blocks {
+                displs,
+                monotone: body.monotone,
+                at,
+                on,
+            };
+            let (first, last) = ((lo / n) as usize, ((hi - 1) / n) as usize);
+            blocks.search(first, last, |i| {
+                let before = i as u64 * n;
+                let place = at.wrapping_add(displs[i]);
+                let (from, to) = (lo.saturating_sub(before), (hi - before).min(n));
+                Some(before + in_body(child, place, from, to, on)?)
+            })
+        }
+        Kind::Indexed {
+            displs,
+            starts,
+            stride,
+            child,
+            ..
+        } => {
+            let n = child.size;
+            let blocks = Blocks {
+                displs,
+                monotone: body.monotone,
+                at,
+                on,
+            };
+            let (first, last) = (block_of(starts, lo / n), block_of(starts, (hi - 1) / n));
+            blocks.search(first, last, |i| {
+                let (before, end) = (starts[i] * n, starts[i + 1] * n);
+                let place = at.wrapping_add(displs[i]);
+                let (from, to) = (lo.saturating_sub(before), hi.min(end) - before);
+                Some(before + in_copies(child, *stride, place, from, to, on)?)
+            })
+        }
+        Kind::Struct { fields } => {
+            let first = fields.partition_point(|f| f.start <= lo) - 1;
+            fields[first..]
+                .iter()
+                .take_while(|f| f.start < hi)
+                .find_map(|f| {
+                    let (from, to) = (lo.saturating_sub(f.start), (hi - f.start).min(f.body.size));
+                    let place = at.wrapping_add(f.displ);
+                    let (low, span) = (place.wrapping_add(f.body.lo), f.body.hi - f.body.lo);
+                    on.first_meeting(low, 0, span as u64)?;
+                    Some(f.start + in_body(&f.body, place, from, to, on)?)
+                })
+        }
+    }
+}
+
+/// Irregular blocks of one level.
+struct Blocks<'a> {
+    displs: &'a [i64],
+    monotone: bool,
+    at: i64,
+    on: &'a Stripes,
+}
+
+impl Blocks<'_> {
+    /// The first find among blocks first..=last. When they ascend, those that end before the next
+    /// stripe are passed over.
+    fn search(
+        &self,
+        first: usize,
+        last: usize,
+        find: impl Fn(usize) -> Option<u64>,
+    ) -> Option<u64> {
+        let mut block = first;
+        while block <= last {
+            if let Some(found) = find(block) {
+                return Some(found);
+            }
+            block += 1;
+            if self.monotone && block <= last {
+                // All bytes of the next blocks lie at or after the start of the next one. The last
+                // block that begins before the next stripe may reach into it; those before cannot.
+                let start = self.displs[block];
+                let gap = self.on.gap(self.at.wrapping_add(start));
+                let stripe = start.saturating_add_unsigned(gap);
+                let ahead = &self.displs[block..=last];
+                block += ahead.partition_point(|d| *d <= stripe).max(1) - 1;
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Loop;
+    use proptest::prelude::*;
+
+    fn any_loop() -> impl Strategy<Value = Loop> {
+        let leaf = (1u64..20).prop_map(Loop::bytes);
+        leaf.prop_recursive(3, 12, 4, |inner| {
+            prop_oneof![
+                (1u64..6, 1u64..3, -90i64..90, inner.clone())
+                    .prop_map(|(n, b, s, c)| Loop::vector(n, b, s, &c)),
+                (1u64..3, prop::collection::vec(-200i64..200, 1..6), inner.clone())
+                    .prop_map(|(b, d, c)| Loop::blockindexed(b, &d, &c)),
+                (prop::collection::vec((0u64..3, 0i64..60), 1..6), inner.clone()).prop_map(
+                    |(blocks, c)| {
+                        // Ascending, so that monotone levels occur.
+                        let mut at = 0;
+                        let (lens, displs): (Vec<_>, Vec<_>) = blocks
+                            .iter()
+                            .map(|(len, gap)| {
+                                let here = at;
+                                at += *len as i64 * c.extent().max(1) + gap;
+                                (*len, here)
+                            })
+                            .unzip();
+                        Loop::indexed(&lens, &displs, &c)
+                    }
+                ),
+                (prop::collection::vec((1u64..3, -90i64..90), 1..4), inner.clone()).prop_map(
+                    |(fields, c)| {
+                        let fields: Vec<_> =
+                            fields.into_iter().map(|(n, d)| (n, d, c.clone())).collect();
+                        Loop::structure(&fields)
+                    }
+                ),
+                (0i64..40, inner).prop_map(|(more, c)| c.resized(c.lb(), c.extent() + more)),
+            ]
+            .prop_filter_map("invalid", std::result::Result::ok)
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1500))]
+        #[test]
+        fn equals_looking_at_every_byte(
+            tile in any_loop(), disp in -50i64..200, start in 0u64..60, len in 0u64..400,
+            period in 1u64..160, first in 0u64..160, width in 0u64..160,
+        ) {
+            let on = Stripes { period, first: first % period, len: width.min(period) };
+            let Ok(pattern) = Pattern::new(disp, tile, start, len) else { return Ok(()) };
+            let hits: Vec<u64> = (0..len)
+                .filter(|s| {
+                    let o = pattern.offset_at(*s).unwrap();
+                    (o - on.first as i64).rem_euclid(period as i64) < on.len as i64
+                })
+                .collect();
+            for from in 0..=len {
+                let expected = hits.iter().copied().find(|s| *s >= from);
+                prop_assert_eq!(pattern.first_on(&on, from), expected, "from {}", from);
+            }
+        }
+    }
+
+    #[test]
+    fn a_vector_on_other_stripes_alone_is_passed_at_once() {
+        // 2^40 runs, all in the first half of each period: the test ends only if none is visited.
+        let tile = Loop::vector(1 << 40, 1, 1 << 20, &Loop::bytes(256)).unwrap();
+        let size = tile.size();
+        let pattern = Pattern::new(0, tile, 0, size).unwrap();
+        let on = |first| Stripes { period: 1 << 18, first, len: 1 << 16 };
+        assert_eq!(pattern.first_on(&on(1 << 16), 0), None);
+        assert_eq!(pattern.first_on(&on(0), 300), Some(300));
+        // A stride that drifts against the period meets each stripe after a while.
+        let tile = Loop::vector(1 << 40, 1, (1 << 18) + 2, &Loop::bytes(2)).unwrap();
+        let pattern = Pattern::new(0, tile, 0, 1 << 41).unwrap();
+        assert_eq!(pattern.first_on(&on(1 << 16), 0), Some(1 << 16));
+    }
+}
