@@ -216,10 +216,17 @@ mod tests {
             prop_oneof![
                 (1u64..6, 1u64..3, -90i64..90, inner.clone())
                     .prop_map(|(n, b, s, c)| Loop::vector(n, b, s, &c)),
-                (1u64..3, prop::collection::vec(-200i64..200, 1..6), inner.clone())
+                (
+                    1u64..3,
+                    prop::collection::vec(-200i64..200, 1..6),
+                    inner.clone()
+                )
                     .prop_map(|(b, d, c)| Loop::blockindexed(b, &d, &c)),
-                (prop::collection::vec((0u64..3, 0i64..60), 1..6), inner.clone()).prop_map(
-                    |(blocks, c)| {
+                (
+                    prop::collection::vec((0u64..3, 0i64..60), 1..6),
+                    inner.clone()
+                )
+                    .prop_map(|(blocks, c)| {
                         // Ascending, so that monotone levels occur.
                         let mut at = 0;
                         let (lens, displs): (Vec<_>, Vec<_>) = blocks
@@ -231,15 +238,16 @@ mod tests {
                             })
                             .unzip();
                         Loop::indexed(&lens, &displs, &c)
-                    }
-                ),
-                (prop::collection::vec((1u64..3, -90i64..90), 1..4), inner.clone()).prop_map(
-                    |(fields, c)| {
+                    }),
+                (
+                    prop::collection::vec((1u64..3, -90i64..90), 1..4),
+                    inner.clone()
+                )
+                    .prop_map(|(fields, c)| {
                         let fields: Vec<_> =
                             fields.into_iter().map(|(n, d)| (n, d, c.clone())).collect();
                         Loop::structure(&fields)
-                    }
-                ),
+                    }),
                 (0i64..40, inner).prop_map(|(more, c)| c.resized(c.lb(), c.extent() + more)),
             ]
             .prop_filter_map("invalid", std::result::Result::ok)
@@ -274,7 +282,11 @@ mod tests {
         let tile = Loop::vector(1 << 40, 1, 1 << 20, &Loop::bytes(256)).unwrap();
         let size = tile.size();
         let pattern = Pattern::new(0, tile, 0, size).unwrap();
-        let on = |first| Stripes { period: 1 << 18, first, len: 1 << 16 };
+        let on = |first| Stripes {
+            period: 1 << 18,
+            first,
+            len: 1 << 16,
+        };
         assert_eq!(pattern.first_on(&on(1 << 16), 0), None);
         assert_eq!(pattern.first_on(&on(0), 300), Some(300));
         // A stride that drifts against the period meets each stripe after a while.

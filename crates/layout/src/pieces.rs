@@ -357,9 +357,8 @@ mod tests {
                 }
             ),
         ];
-        (tile, -30i64..500, 0u64..80, 0u64..600).prop_filter_map("invalid", |(t, d, s, l)| {
-            Pattern::new(d, t, s, l).ok()
-        })
+        (tile, -30i64..500, 0u64..80, 0u64..600)
+            .prop_filter_map("invalid", |(t, d, s, l)| Pattern::new(d, t, s, l).ok())
     }
 
     proptest! {
