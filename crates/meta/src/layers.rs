@@ -39,13 +39,13 @@ struct Cache {
 impl Layers {
     /// Over the state found at the start, at `now_ns` since the epoch.
     ///
-    /// Ids go on where the last reservation ended, or at a number made from the time if that is higher:
-    /// then ids stay unique even when an old copy of the store is restored, as long as fewer than 2^20
-    /// files a second are made. The reservation made here has to be committed before the first id.
+    /// Ids go on where the last reservation ended, or at `now_ns` if that is higher: files are never made
+    /// at a rate of one a nanosecond, so ids stay unique even when an old copy of the store is put back.
+    /// The reservation made here has to be committed before the first id.
     pub fn new(stored: Snapshot, now_ns: i64) -> Layers {
         let durable_ids = stored.totals().ids_reserved;
-        let seconds = u64::try_from(now_ns / 1_000_000_000).unwrap_or(0);
-        let next_id = durable_ids.max(seconds << 20).max(ROOT.0 + 1);
+        let now = u64::try_from(now_ns).unwrap_or(0);
+        let next_id = durable_ids.max(now).max(ROOT.0 + 1);
         let totals = Totals {
             ids_reserved: next_id + ID_BLOCK,
             ..stored.totals()

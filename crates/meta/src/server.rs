@@ -134,13 +134,14 @@ fn serve_requests(
                 continue;
             }
             Err(penstock_wire::Error::Closed { .. }) => return Ok(After::Continue),
-            Err(e) => return Err(e),
+            Err(e) => return Err(last_word(connection, e)),
         };
         let Some(request) = received.body else {
-            return Err(penstock_wire::Error::Malformed {
+            let error = penstock_wire::Error::Malformed {
                 peer: connection.peer().to_owned(),
                 what: "a metadata request without a body".into(),
-            });
+            };
+            return Err(last_word(connection, error));
         };
         let stop = matches!(request, MetaRequest::Shutdown);
         let reply = answer(request);
@@ -155,4 +156,22 @@ fn serve_requests(
             return Ok(After::StopServer);
         }
     }
+}
+
+/// Tells the peer why its connection ends, when that is its own doing.
+fn last_word(connection: &mut Connection, why: penstock_wire::Error) -> penstock_wire::Error {
+    use penstock_wire::Error::{Malformed, TooLarge, Version};
+    if !matches!(why, Malformed { .. } | TooLarge { .. } | Version { .. }) {
+        return why;
+    }
+    let envelope = Envelope {
+        reply: true,
+        ..Envelope::default()
+    };
+    let reply = MetaReply::Error(WireError::new(why.kind(), why.to_string()));
+    // The peer may be gone already; `why` is what counts.
+    let _ = connection
+        .queue(&envelope, &reply)
+        .and_then(|()| connection.flush());
+    why
 }

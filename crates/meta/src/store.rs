@@ -36,6 +36,9 @@ const DATABASE: &str = "namespace.redb";
 const CHECKED: &str = "namespace.checked";
 const LOCK: &str = "lock";
 
+/// How system errors that mean "no room" end: disk, quota, file size limit.
+const FULL: [&str; 3] = ["(os error 28)", "(os error 122)", "(os error 27)"];
+
 /// redb's page cache.
 const PAGE_CACHE: usize = 64 << 20;
 /// Stores up to this size are read through and copied at each start.
@@ -290,7 +293,7 @@ impl Store {
 
     /// redb does not keep the system's error number apart from its text.
     fn commit_error(&self, detail: &str) -> WireError {
-        let full = detail.contains("os error 28") || detail.contains("os error 122");
+        let full = FULL.iter().any(|code| detail.contains(code));
         let path = self.directory.display();
         if full {
             error(

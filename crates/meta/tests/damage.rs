@@ -1,0 +1,197 @@
+//! Stores that are damaged, foreign or in use: never a wrong answer, always a clear error.
+mod common;
+
+use common::{Client, create, deployment};
+use penstock_layout::FileId;
+use penstock_meta::{Error, Options, StoreError, start};
+use penstock_wire::deployment::Deployment;
+use penstock_wire::message::MetaRequest;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::LazyLock;
+
+const FILES: usize = 300;
+
+/// A store with some files, stopped in order; the files.
+fn filled(d: &Deployment) -> BTreeMap<String, FileId> {
+    let server = start(d, Options::default()).unwrap();
+    let mut c = Client::new(d);
+    let files = (0..FILES)
+        .map(|i| {
+            let (attributes, ..) = c.open(create(format!("/file-{i}")));
+            (format!("file-{i}"), attributes.id)
+        })
+        .collect();
+    c.ok(MetaRequest::Sync);
+    drop(c);
+    server.stop();
+    files
+}
+
+fn database(dir: &Path) -> std::path::PathBuf {
+    dir.join("meta/namespace.redb")
+}
+
+/// Starts on the store as it is: either all files are there, or it is called damaged with advice.
+fn whole_or_damaged(d: &Deployment, files: &BTreeMap<String, FileId>) -> bool {
+    match start(d, Options::default()) {
+        Ok(_server) => {
+            let found: BTreeMap<_, _> = Client::new(d).list("/", 1000).into_iter().collect();
+            assert_eq!(&found, files);
+            true
+        }
+        Err(e @ Error::Store(StoreError::Damaged { .. })) => {
+            let text = e.to_string();
+            assert!(text.contains("namespace.redb") && text.contains("restore"), "{text}");
+            false
+        }
+        Err(e) => panic!("{e}"),
+    }
+}
+
+struct Sample {
+    dir: tempfile::TempDir,
+    deployment: Deployment,
+    files: BTreeMap<String, FileId>,
+    image: Vec<u8>,
+}
+
+static SAMPLE: LazyLock<Sample> = LazyLock::new(|| {
+    let dir = tempfile::tempdir().unwrap();
+    let deployment = deployment(dir.path());
+    let files = filled(&deployment);
+    let image = std::fs::read(database(dir.path())).unwrap();
+    Sample {
+        dir,
+        deployment,
+        files,
+        image,
+    }
+});
+
+#[derive(Debug, Clone)]
+enum Harm {
+    /// Other bytes at a place (per mille of the file).
+    Overwrite(usize, Vec<u8>),
+    /// A page of zeros.
+    Zero(usize),
+    Truncate(usize),
+}
+
+fn harm() -> impl Strategy<Value = Harm> {
+    prop_oneof![
+        3 => (0..1000usize, prop::collection::vec(any::<u8>(), 1..64))
+            .prop_map(|(at, bytes)| Harm::Overwrite(at, bytes)),
+        2 => (0..1000usize).prop_map(Harm::Zero),
+        2 => (0..1000usize).prop_map(Harm::Truncate),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, max_shrink_iters: 0, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn damage_is_found_or_harmless(harm in harm()) {
+        let sample = &*SAMPLE;
+        let mut image = sample.image.clone();
+        let len = image.len();
+        match &harm {
+            Harm::Overwrite(at, bytes) => {
+                let at = len * at / 1000;
+                let n = bytes.len().min(len - at);
+                image[at..at + n].copy_from_slice(&bytes[..n]);
+            }
+            Harm::Zero(at) => {
+                let page = len * at / 1000 / 4096 * 4096;
+                let end = (page + 4096).min(len);
+                image[page..end].fill(0);
+            }
+            Harm::Truncate(at) => image.truncate(len * at / 1000),
+        }
+        let changed = image != sample.image;
+        std::fs::write(database(sample.dir.path()), &image).unwrap();
+        let whole = whole_or_damaged(&sample.deployment, &sample.files);
+        prop_assert!(whole || changed);
+        if let Harm::Truncate(at) = harm && at < 500 {
+            prop_assert!(!whole, "half a file cannot be whole");
+        }
+    }
+}
+
+/// Bytes of a name in a live page: must be noticed.
+#[test]
+fn a_changed_record_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let d = deployment(dir.path());
+    let files = filled(&d);
+    let path = database(dir.path());
+    let image = std::fs::read(&path).unwrap();
+    let name = b"file-123";
+    let places: Vec<usize> = (0..image.len() - name.len())
+        .filter(|at| image[*at..].starts_with(name))
+        .collect();
+    assert!(places.len() >= 2, "in its node and in its entry");
+    let mut found = 0;
+    for at in places {
+        let mut harmed = image.clone();
+        harmed[at] ^= 1;
+        std::fs::write(&path, &harmed).unwrap();
+        found += usize::from(!whole_or_damaged(&d, &files));
+    }
+    assert!(found >= 2);
+}
+
+#[test]
+fn a_checked_copy_can_be_put_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let d = deployment(dir.path());
+    let files = filled(&d);
+    let path = database(dir.path());
+    let copy = dir.path().join("meta/namespace.checked");
+    assert!(!copy.exists());
+    // A start that finds everything in order leaves a copy; what comes later is not in it.
+    let server = start(&d, Options::default()).unwrap();
+    let (later, ..) = Client::new(&d).open(create("/later"));
+    server.stop();
+    assert!(copy.exists());
+    for damage in ["gone", "garbage", "empty"] {
+        match damage {
+            "gone" => std::fs::remove_file(&path).unwrap(),
+            "garbage" => std::fs::write(&path, vec![7; 100_000]).unwrap(),
+            _ => std::fs::write(&path, []).unwrap(),
+        }
+        let Err(e) = start(&d, Options::default()) else {
+            panic!("started although {damage}")
+        };
+        assert!(e.to_string().contains("namespace.checked"), "{damage}: {e}");
+    }
+    std::fs::copy(&copy, &path).unwrap();
+    let _server = start(&d, Options::default()).unwrap();
+    let mut c = Client::new(&d);
+    let found: BTreeMap<_, _> = c.list("/", 1000).into_iter().collect();
+    assert_eq!(found, files);
+    let (new, ..) = c.open(create("/new"));
+    assert!(new.id > later.id, "ids of lost files are not used again");
+}
+
+#[test]
+fn a_store_in_use_or_of_another_deployment_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let d = deployment(dir.path());
+    let server = start(&d, Options::default()).unwrap();
+    let mut second = d.clone();
+    second.meta.address.unix = Some(dir.path().join("second.sock"));
+    let Err(e) = start(&second, Options::default()) else {
+        panic!("started twice")
+    };
+    let pid = std::process::id().to_string();
+    assert!(matches!(e, Error::Store(StoreError::InUse { .. })), "{e}");
+    assert!(e.to_string().contains(&pid), "{e}");
+    server.stop();
+    second.id = Deployment::new_id().unwrap();
+    let Err(e) = start(&second, Options::default()) else {
+        panic!("started on a foreign store")
+    };
+    assert!(matches!(e, Error::Store(StoreError::WrongDeployment { .. })), "{e}");
+    assert!(e.to_string().contains(&d.id), "{e}");
+}
