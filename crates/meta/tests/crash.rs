@@ -1,5 +1,7 @@
 //! The server is killed with SIGKILL at random moments of a workload and started again: everything
 //! acknowledged by Sync is there, each client finds a prefix of what it did, and ids are never used twice.
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::{Client, create, deployment, mkdir, rename, stat, unlink};
@@ -263,7 +265,9 @@ fn a_full_store_refuses_and_recovers() {
     {
         let _server = Server::start(&d, &file, None);
     }
-    let size = std::fs::metadata(dir.path().join("meta/namespace.redb")).unwrap().len();
+    let size = std::fs::metadata(dir.path().join("meta/namespace.redb"))
+        .unwrap()
+        .len();
     let server = Server::start(&d, &file, Some(size / 512 + 64));
     let mut c = Client::new(&d);
     let mut made = Vec::new();
@@ -281,7 +285,10 @@ fn a_full_store_refuses_and_recovers() {
     }
     let refusal = refusal.expect("the store was full at some point");
     assert_eq!(refusal.kind, ErrorKind::NoSpace, "{refusal}");
-    assert!(refusal.message.contains("full") && refusal.message.contains("free"), "{refusal}");
+    assert!(
+        refusal.message.contains("full") && refusal.message.contains("free"),
+        "{refusal}"
+    );
     assert_eq!(c.err(MetaRequest::Sync), ErrorKind::NoSpace);
     for path in made.iter().step_by(97) {
         c.stat(path);
@@ -301,11 +308,16 @@ fn a_full_store_refuses_and_recovers() {
     let found = c.list("/", 1000);
     let lost = made.iter().filter(|path| {
         let name = &path[1..];
-        found.binary_search_by(|(n, _)| n.as_str().cmp(name)).is_err()
+        found
+            .binary_search_by(|(n, _)| n.as_str().cmp(name))
+            .is_err()
     });
     assert_eq!(lost.count(), 0);
     assert!(found.len() >= made.len());
     let after = c.call(&stat("/after")).unwrap();
     let not_synced = matches!(&after, MetaReply::Error(e) if e.kind == ErrorKind::NotFound);
-    assert!(not_synced || matches!(after, MetaReply::Attributes(_)), "{after:?}");
+    assert!(
+        not_synced || matches!(after, MetaReply::Attributes(_)),
+        "{after:?}"
+    );
 }

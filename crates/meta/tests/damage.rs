@@ -1,4 +1,6 @@
 //! Stores that are damaged, foreign or in use: never a wrong answer, always a clear error.
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::{Client, create, deployment};
@@ -43,7 +45,10 @@ fn whole_or_damaged(d: &Deployment, files: &BTreeMap<String, FileId>) -> bool {
         }
         Err(e @ Error::Store(StoreError::Damaged { .. })) => {
             let text = e.to_string();
-            assert!(text.contains("namespace.redb") && text.contains("restore"), "{text}");
+            assert!(
+                text.contains("namespace.redb") && text.contains("restore"),
+                "{text}"
+            );
             false
         }
         Err(e) => panic!("{e}"),
@@ -192,6 +197,9 @@ fn a_store_in_use_or_of_another_deployment_is_refused() {
     let Err(e) = start(&second, Options::default()) else {
         panic!("started on a foreign store")
     };
-    assert!(matches!(e, Error::Store(StoreError::WrongDeployment { .. })), "{e}");
+    assert!(
+        matches!(e, Error::Store(StoreError::WrongDeployment { .. })),
+        "{e}"
+    );
     assert!(e.to_string().contains(&d.id), "{e}");
 }

@@ -1,4 +1,6 @@
 //! The metadata server over its socket.
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::{Client, create, deployment, mkdir, open, rename, stat, unlink};
@@ -162,15 +164,7 @@ fn batches_run_in_order_and_past_errors() {
         })
         .collect();
     use ErrorKind::{Exists, NotFound};
-    let expected = [
-        None,
-        None,
-        Some(Exists),
-        None,
-        None,
-        Some(NotFound),
-        None,
-    ];
+    let expected = [None, None, Some(Exists), None, None, Some(NotFound), None];
     assert_eq!(kinds, expected);
 }
 
@@ -199,7 +193,9 @@ fn replies_of_a_batch_fit_a_message() {
     let _server = start(&d, Options::default()).unwrap();
     let mut c = Client::new(&d);
     let long = "x".repeat(200);
-    let creates = (0..MAX_BATCH / 2).map(|i| create(format!("/{long}{i}"))).collect();
+    let creates = (0..MAX_BATCH / 2)
+        .map(|i| create(format!("/{long}{i}")))
+        .collect();
     let MetaReply::Batch(replies) = c.ok(MetaRequest::Batch(creates)) else {
         panic!()
     };
@@ -211,7 +207,9 @@ fn replies_of_a_batch_fit_a_message() {
         limit: u32::MAX,
     };
     let wrong = || stat(format!("/{}", "y/".repeat(100)));
-    let pages = (0..MAX_BATCH).map(|i| if i % 2 == 0 { list() } else { wrong() }).collect();
+    let pages = (0..MAX_BATCH)
+        .map(|i| if i % 2 == 0 { list() } else { wrong() })
+        .collect();
     let MetaReply::Batch(replies) = c.ok(MetaRequest::Batch(pages)) else {
         panic!()
     };
@@ -247,7 +245,10 @@ fn counters_are_shared_and_end_with_their_connection() {
                 })
             })
             .collect();
-        workers.into_iter().flat_map(|w| w.join().unwrap()).collect()
+        workers
+            .into_iter()
+            .flat_map(|w| w.join().unwrap())
+            .collect()
     });
     all.sort_unstable();
     assert_eq!(all, (0..400).map(|i| 100 + 7 * i).collect::<Vec<_>>());
@@ -291,14 +292,20 @@ fn administrators_list_all_files_and_stop_the_server() {
             break;
         }
     }
-    let found: Vec<_> = listed.iter().map(|(id, path, _)| (*id, path.as_str())).collect();
+    let found: Vec<_> = listed
+        .iter()
+        .map(|(id, path, _)| (*id, path.as_str()))
+        .collect();
     let expected = ["/d/0", "/d/1", "/d/2", "/d/3", "/d/4"];
     assert_eq!(found, ids.into_iter().zip(expected).collect::<Vec<_>>());
     c.ok(MetaRequest::Sync);
     let MetaReply::Status(status) = c.ok(MetaRequest::Status) else {
         panic!()
     };
-    assert_eq!((status.files, status.directories, status.connections), (5, 2, 2));
+    assert_eq!(
+        (status.files, status.directories, status.connections),
+        (5, 2, 2)
+    );
     assert!(status.requests >= 6 && status.commits >= 1);
     assert_eq!(admin.ok(MetaRequest::Shutdown), MetaReply::Done);
     server.wait();
@@ -359,5 +366,9 @@ fn limits_of_names_and_paths() {
     let MetaReply::Files { files, .. } = reply else {
         panic!()
     };
-    assert!(files.iter().any(|(_, path, _)| path.starts_with("/deeper/d/d")));
+    assert!(
+        files
+            .iter()
+            .any(|(_, path, _)| path.starts_with("/deeper/d/d"))
+    );
 }
