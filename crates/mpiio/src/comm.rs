@@ -3,6 +3,8 @@
 //! The methods need five operations of it. The C shim implements them over MPI; [`crate::testing::ThreadComm`]
 //! over threads.
 use crate::error::{Error, ErrorClass, Result};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 /// What a file needs of its communicator. All operations are collective over its ranks except
 /// `rank` and `size`; every rank calls them in the same order. A file never calls two at once, but may call
@@ -25,22 +27,46 @@ pub trait Comm: Send + Sync {
 /// Longest message text that an agreement carries.
 const MAX_MESSAGE: usize = 2048;
 
-/// Ends a collective call: if any rank failed, every rank fails. The rank's own error stays its own; the
+/// Ends a collective call: if any rank failed, every rank fails. A failed rank's own error stays its own; the
 /// others get the lowest failing rank's, with that rank named.
 pub(crate) fn agree<T>(comm: &dyn Comm, mine: Result<T>) -> Result<T> {
     if comm.size() == 1 {
         return mine;
     }
     let outcomes = comm.allgather(&encode_outcome(&mine))?;
-    let first = outcomes
-        .iter()
-        .enumerate()
-        .find_map(|(rank, bytes)| decode_outcome(rank, bytes).err());
-    match (mine, first) {
-        (Ok(value), None) => Ok(value),
-        (Ok(_), Some(e)) => Err(e),
-        (Err(e), _) => Err(e),
+    let value = mine?;
+    for (rank, outcome) in outcomes.iter().enumerate() {
+        decode_outcome(rank, outcome)?;
     }
+    Ok(value)
+}
+
+/// Everyone's values, by rank; or an error on every rank if any has one.
+pub(crate) fn confer<T: Serialize + DeserializeOwned + Clone>(
+    comm: &dyn Comm,
+    mine: Result<T>,
+) -> Result<Vec<T>> {
+    if comm.size() == 1 {
+        return mine.map(|value| vec![value]);
+    }
+    let told = serde_json::to_vec(&mine).map_err(|_| unreadable(comm.rank()))?;
+    let all = comm.allgather(&told)?;
+    mine?;
+    all.iter()
+        .enumerate()
+        .map(|(rank, told)| {
+            serde_json::from_slice::<Result<T>>(told)
+                .map_err(|_| unreadable(rank))?
+                .map_err(|e| e.at(format_args!("rank {rank}")))
+        })
+        .collect()
+}
+
+fn unreadable(rank: usize) -> Error {
+    Error::new(
+        ErrorClass::Intern,
+        format!("rank {rank} said something unreadable; all ranks must run the same library"),
+    )
 }
 
 /// An outcome in a few bytes: empty when good.
@@ -66,11 +92,6 @@ pub(crate) fn decode_outcome(rank: usize, bytes: &[u8]) -> Result<()> {
     }
     match serde_json::from_slice::<Error>(bytes) {
         Ok(e) => Err(e.at(format_args!("rank {rank}"))),
-        Err(_) => Err(Error::new(
-            ErrorClass::Intern,
-            format!(
-                "rank {rank} reported an unreadable outcome; all ranks must run the same library"
-            ),
-        )),
+        Err(_) => Err(unreadable(rank)),
     }
 }

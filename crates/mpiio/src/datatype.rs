@@ -1,4 +1,5 @@
 //! A datatype as this layer sees it: where its bytes lie, and which basic elements they are.
+use crate::error::Result;
 use penstock_datatype::{Elem, Loop, Signature};
 
 /// One MPI datatype, decoded.
@@ -31,15 +32,22 @@ impl Datatype {
         }
     }
 
-    /// `MPI_BYTE`.
-    pub fn byte() -> Datatype {
-        Datatype::elementary(1)
+    /// `count` basic elements, the same wherever their bytes lie.
+    pub fn elementary(elem: Elem, mem_bytes: u64, file_bytes: u64) -> Result<Datatype> {
+        Ok(Datatype {
+            layout: Loop::bytes(mem_bytes),
+            signature: Signature::elems(elem, 1)?,
+            external32: Loop::bytes(file_bytes),
+        })
     }
 
-    /// An uninterpreted basic type of `width` (> 0) bytes, the same in memory and in external32.
-    pub fn elementary(width: u32) -> Datatype {
-        let one = Elem::opaque(width).and_then(|elem| Signature::elems(elem, 1));
-        let one = one.expect("a basic type has at least a byte");
-        Datatype::new(Loop::bytes(u64::from(width)), one)
+    /// Uninterpreted bytes that lie as `layout` says.
+    pub fn opaque(layout: Loop) -> Result<Datatype> {
+        Ok(Datatype::new(layout.clone(), Signature::bytes(layout.size())?))
+    }
+
+    /// `MPI_BYTE`.
+    pub fn byte() -> Result<Datatype> {
+        Datatype::opaque(Loop::bytes(1))
     }
 }

@@ -1,125 +1,289 @@
-//! One rank's `MPI_File`: open, close and the calls in between.
-#![allow(unused_variables, clippy::todo, dead_code)]
-use crate::comm::Comm;
+//! One rank's `MPI_File`: open, close, and the calls that do not move data. Those that do are in [`crate::calls`].
+use crate::access::Direction;
+use crate::amode::Amode;
+use crate::announce::Announcements;
+use crate::comm::{Comm, agree, confer};
 use crate::datarep::DataRep;
 use crate::datatype::Datatype;
-use crate::error::Result;
-use crate::hints::Info;
-use penstock_datatype::{Source, Target};
-use std::ops::{BitOr, BitOrAssign};
-
-/// Access mode of an open file. The bits are this library's own; the shim maps the ABI's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
-pub struct Amode(u32);
-
-impl Amode {
-    /// `MPI_MODE_RDONLY`.
-    pub const RDONLY: Amode = Amode(1);
-    /// `MPI_MODE_RDWR`.
-    pub const RDWR: Amode = Amode(2);
-    /// `MPI_MODE_WRONLY`.
-    pub const WRONLY: Amode = Amode(4);
-    /// `MPI_MODE_CREATE`.
-    pub const CREATE: Amode = Amode(8);
-    /// `MPI_MODE_EXCL`.
-    pub const EXCL: Amode = Amode(16);
-    /// `MPI_MODE_DELETE_ON_CLOSE`.
-    pub const DELETE_ON_CLOSE: Amode = Amode(32);
-    /// `MPI_MODE_UNIQUE_OPEN`.
-    pub const UNIQUE_OPEN: Amode = Amode(64);
-    /// `MPI_MODE_SEQUENTIAL`.
-    pub const SEQUENTIAL: Amode = Amode(128);
-    /// `MPI_MODE_APPEND`.
-    pub const APPEND: Amode = Amode(256);
-    /// Stands for a bit the ABI does not define, so that the check at open reports it on every rank.
-    pub const INVALID: Amode = Amode(1 << 31);
-
-    /// All bits of `other` are set.
-    pub fn has(self, other: Amode) -> bool {
-        self.0 & other.0 == other.0
-    }
-    /// As a number, for comparing between ranks.
-    pub fn bits(self) -> u32 {
-        self.0
-    }
-}
-impl BitOr for Amode {
-    type Output = Amode;
-    fn bitor(self, other: Amode) -> Amode {
-        Amode(self.0 | other.0)
-    }
-}
-impl BitOrAssign for Amode {
-    fn bitor_assign(&mut self, other: Amode) {
-        self.0 |= other.0;
-    }
-}
-
-/// Where an access begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Where {
-    /// Explicit offset, in etypes of the view.
-    At(i64),
-    /// This rank's own pointer.
-    Individual,
-    /// The pointer all ranks share; order of ranks undefined.
-    Shared,
-    /// The pointer all ranks share, in order of rank. Always collective.
-    Ordered,
-}
-
-/// Origin of a seek.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whence {
-    /// `MPI_SEEK_SET`.
-    Set,
-    /// `MPI_SEEK_CUR`.
-    Current,
-    /// `MPI_SEEK_END`.
-    End,
-}
+use crate::error::{Error, ErrorClass, Result};
+use crate::filesystem::{FileHandle, FileSystem, OpenHow};
+use crate::hints::{Hints, Info};
+use crate::node::{Nodes, mark};
+use crate::node_memory::NodeMemory;
+use crate::nonblocking::Worker;
+use crate::pointer::{SharedPointer, Whence, moved};
+use crate::process::Process;
+use crate::stats::FileSummary;
+use crate::transfer::Plan;
+use crate::view::{Seen, View};
+use penstock_layout::ServerId;
+use serde::{Deserialize, Serialize};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
 
 /// `MPI_DISPLACEMENT_CURRENT`: begin the new view at the shared pointer (sequential files).
 pub const DISPLACEMENT_CURRENT: i64 = i64::MIN;
 
-/// What a nonblocking operation calls when it is complete, with the bytes moved. It runs on a thread of the
-/// file's own and must not call back into the file.
-pub type Done = Box<dyn FnOnce(Result<u64>) + Send>;
-
-/// The view in force, as given to `set_view`.
-#[derive(Debug, Clone)]
-pub struct View {
-    /// Byte displacement.
-    pub disp: u64,
-    /// Unit of positions.
-    pub etype: Datatype,
-    /// Template of the accessible bytes.
-    pub filetype: Datatype,
-    /// Data representation.
-    pub datarep: DataRep,
-}
-
 /// One rank's open file. All methods take `&self`; a file may be shared between threads.
 pub struct File {
-    _private: (),
+    pub(crate) inner: Arc<Inner>,
+}
+
+/// What the methods of a file and its background threads share.
+pub(crate) struct Inner {
+    comm: Box<dyn Comm>,
+    /// Held by whoever uses the communicator.
+    turn: Mutex<()>,
+    pub file_system: Arc<dyn FileSystem>,
+    pub handle: Arc<dyn FileHandle>,
+    /// As the program named it.
+    pub path: String,
+    /// As the file system names it.
+    name: String,
+    pub amode: Amode,
+    pub nodes: Nodes,
+    pub state: Mutex<State>,
+    pub shared: SharedPointer,
+    pub announcements: Mutex<Announcements>,
+    /// Made when a collective call first needs it; `None` if the ranks cannot share memory.
+    node_memory: OnceLock<Option<NodeMemory>>,
+    pub independent: Worker,
+    pub collective: Worker,
+    pub summary: Mutex<FileSummary>,
+    pub process: Arc<Process>,
+    closed: AtomicBool,
+}
+
+/// What changes while a file is open.
+pub(crate) struct State {
+    pub seen: Arc<Seen>,
+    /// The individual pointer, in etypes.
+    pub position: i64,
+    pub hints: Arc<Hints>,
+    pub atomic: bool,
+    /// All ranks' views are contiguous, so that no exchange can help a collective call.
+    pub all_contiguous: bool,
+    /// All ranks' views are in ascending order.
+    pub all_monotone: bool,
+    /// The split collective call under way and its outcome.
+    pub split: Option<Split>,
+    /// How the last access was performed, by direction.
+    pub chosen: [Option<Plan>; 2],
+}
+
+/// A split collective call between its begin and its end.
+pub(crate) struct Split {
+    pub direction: Direction,
+    pub kind: std::mem::Discriminant<crate::calls::Where>,
+    pub outcome: Result<u64>,
+}
+
+/// The right to use the communicator.
+pub(crate) struct Turn<'f> {
+    pub comm: &'f dyn Comm,
+    _turn: MutexGuard<'f, ()>,
+}
+
+/// What ranks tell each other first at open.
+#[derive(Clone, Serialize, Deserialize)]
+struct Greeting {
+    amode: u32,
+    node: String,
+    /// Rank 0's count.
+    hints: Option<Hints>,
+}
+
+/// What rank 0 tells of the file it opened.
+#[derive(Clone, Default, Serialize, Deserialize)]
+struct Opened {
+    /// Names the shared pointer.
+    token: [u64; 2],
+    /// With `MPI_MODE_APPEND`: where the pointers begin.
+    end: u64,
+}
+
+/// What ranks tell each other at `set_view`.
+#[derive(Clone, Serialize, Deserialize)]
+struct NewView {
+    etype_extent: i64,
+    datarep: String,
+    contiguous: bool,
+    monotone: bool,
+    pointer_made: bool,
+    hints: Option<Hints>,
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl File {
     /// `MPI_File_open`; collective. `comm` belongs to the file from now on: give a duplicate.
     pub fn open(comm: Box<dyn Comm>, path: &str, amode: Amode, info: &Info) -> Result<File> {
-        todo!()
+        File::open_in(Process::global(), comm, path, amode, info)
+    }
+
+    /// The same in a process of one's own.
+    pub fn open_in(
+        process: &Arc<Process>,
+        comm: Box<dyn Comm>,
+        path: &str,
+        amode: Amode,
+        info: &Info,
+    ) -> Result<File> {
+        let began = Instant::now();
+        let place = |e: Error| e.at(format_args!("open {path}"));
+        let rank = comm.rank();
+
+        // Arguments agree, and everyone reaches the file system.
+        let mut hints = process.hints();
+        hints.take(info);
+        let ready = amode
+            .check(path)
+            .and_then(|()| process.find(path, rank).map_err(place));
+        let greeting = ready.as_ref().map_err(Error::clone).map(|_| Greeting {
+            amode: amode.bits(),
+            node: mark(),
+            hints: (rank == 0).then_some(hints.clone()),
+        });
+        let greetings = confer(&*comm, greeting)?;
+        let (file_system, name) = ready?;
+        if let Some(other) = greetings.iter().position(|g| g.amode != amode.bits()) {
+            return Err(Error::new(
+                ErrorClass::NotSame,
+                format!(
+                    "open {path}: rank {other} gives another access mode than rank {rank}; all must give the same"
+                ),
+            ));
+        }
+        // Rank 0's hints hold for the file: methods must be chosen alike everywhere.
+        let hints = greetings[0].hints.clone().unwrap_or(hints);
+        let nodes = Nodes::new(greetings.iter().map(|g| g.node.as_str()));
+
+        // Rank 0 creates or opens, then the others open what is there.
+        let how = |first: bool| OpenHow {
+            read: amode.reads(),
+            write: amode.writes(),
+            create: (first && amode.has(Amode::CREATE)).then_some(hints.file_perm),
+            exclusive: amode.has(Amode::EXCL),
+            stripe_unit: hints.striping_unit,
+            stripe_count: hints.striping_factor,
+            start_server: hints.start_iodevice.map(ServerId),
+        };
+        let open = |first| file_system.open(&name, &how(first)).map_err(place);
+        let first = (rank == 0).then(|| open(true)).transpose();
+        let opened = first.as_ref().map_err(Error::clone).and_then(|handle| {
+            let mut opened = Opened {
+                token: [random(), random()],
+                end: 0,
+            };
+            if let Some(handle) = handle
+                && amode.has(Amode::APPEND)
+            {
+                opened.end = handle.len().map_err(place)?;
+            }
+            Ok(opened)
+        });
+        let opened = confer(&*comm, opened)?.swap_remove(0);
+        let handle = match first? {
+            Some(handle) => Ok(handle),
+            None => open(false),
+        };
+        let handle = agree(&*comm, handle)?;
+
+        let token = (u128::from(opened.token[0]) << 64) | u128::from(opened.token[1]);
+        let end = i64::try_from(opened.end).unwrap_or(i64::MAX);
+        let shared = {
+            let (file_system, name) = (Arc::clone(&file_system), name.clone());
+            let one_node = nodes.is_one();
+            SharedPointer::new(
+                end,
+                Box::new(move |initial| file_system.counter(&name, token, initial, one_node)),
+            )
+        };
+        let inner = Inner {
+            announcements: Mutex::new(Announcements::new(comm.size())),
+            turn: Mutex::new(()),
+            file_system,
+            handle,
+            path: path.to_owned(),
+            name,
+            amode,
+            nodes,
+            state: Mutex::new(State {
+                seen: Arc::new(Seen::whole()?),
+                position: end,
+                hints: Arc::new(hints),
+                atomic: false,
+                all_contiguous: true,
+                all_monotone: true,
+                split: None,
+                chosen: [None, None],
+            }),
+            shared,
+            node_memory: OnceLock::new(),
+            independent: Worker::new("penstock-io"),
+            collective: Worker::new("penstock-all"),
+            summary: Mutex::new(FileSummary {
+                path: path.to_owned(),
+                opens: 1,
+                open_seconds: began.elapsed().as_secs_f64(),
+                ..FileSummary::default()
+            }),
+            process: Arc::clone(process),
+            closed: AtomicBool::new(false),
+            comm,
+        };
+        Ok(File {
+            inner: Arc::new(inner),
+        })
     }
 
     /// `MPI_File_delete`; not collective.
     pub fn delete(path: &str, info: &Info) -> Result<()> {
-        todo!()
+        File::delete_in(Process::global(), path, info)
     }
 
-    /// `MPI_File_close`; collective. Waits for nonblocking operations, syncs as MPI asks, frees the shared pointer,
-    /// deletes if so opened. The file is closed whatever it returns; a second call is an error. Dropping an open
-    /// file releases its resources without communication.
+    /// The same in a process of one's own.
+    pub fn delete_in(process: &Arc<Process>, path: &str, _info: &Info) -> Result<()> {
+        let (file_system, name) = process.find(path, 0)?;
+        file_system.unlink(&name)
+    }
+
+    /// `MPI_File_close`; collective. Completes nonblocking operations, frees the shared pointer, deletes if so opened, and
+    /// syncs if the hint `penstock_sync_on_close` asks for it. The file is closed whatever it returns; a second call is
+    /// an error. Dropping an open file releases its resources without communication.
     pub fn close(&self) -> Result<()> {
-        todo!()
+        let began = Instant::now();
+        let file = &*self.inner;
+        if file.closed.swap(true, Ordering::AcqRel) {
+            return Err(Error::new(
+                ErrorClass::File,
+                format!("close {}: it is closed already", file.path),
+            ));
+        }
+        file.independent.close();
+        file.collective.close();
+        let turn = file.turn();
+        let synced = if file.hints().sync_on_close && file.amode.writes() {
+            file.sync_all(&turn)
+        } else {
+            agree(turn.comm, Ok(()))
+        };
+        // Everyone is through with the shared pointer and the file.
+        let mut last = file.shared.free();
+        if file.amode.has(Amode::DELETE_ON_CLOSE) && turn.comm.rank() == 0 {
+            last = last.and(file.file_system.unlink(&file.name));
+        }
+        let last = if file.amode.has(Amode::DELETE_ON_CLOSE) {
+            agree(turn.comm, last)
+        } else {
+            last
+        };
+        lock(&file.summary).open_seconds += began.elapsed().as_secs_f64();
+        synced.and(last)
     }
 
     /// `MPI_File_set_view`; collective. `disp` in bytes or [`DISPLACEMENT_CURRENT`].
@@ -131,145 +295,395 @@ impl File {
         datarep: DataRep,
         info: &Info,
     ) -> Result<()> {
-        todo!()
+        let file = &*self.inner;
+        let turn = file.collective_turn();
+        let mut hints = (*file.hints()).clone();
+        hints.take(info);
+        let seen = file
+            .displacement(disp)
+            .and_then(|disp| {
+                let view = View {
+                    disp,
+                    etype: etype.clone(),
+                    filetype: filetype.clone(),
+                    datarep,
+                };
+                Seen::new(view, file.amode.writes())
+            })
+            .map_err(|e| e.at(&file.path));
+        let told = seen.as_ref().map_err(Error::clone).map(|seen| NewView {
+            etype_extent: etype.layout.extent(),
+            datarep: datarep.name().into(),
+            contiguous: seen.is_contiguous(),
+            monotone: seen.is_monotone(),
+            pointer_made: file.shared.is_made(),
+            hints: (turn.comm.rank() == 0).then_some(hints.clone()),
+        });
+        let views = confer(turn.comm, told)?;
+        let mine = &views[turn.comm.rank()];
+        let differs = views
+            .iter()
+            .position(|v| v.etype_extent != mine.etype_extent || v.datarep != mine.datarep);
+        if let Some(other) = differs {
+            return Err(Error::new(
+                ErrorClass::NotSame,
+                format!(
+                    "set_view of {}: rank {other} gives another etype extent or data representation; all must give the \
+                     same",
+                    file.path
+                ),
+            ));
+        }
+        file.shared.reset(0);
+        let made = views.iter().any(|v| v.pointer_made);
+        if made {
+            let reset = if turn.comm.rank() == 0 {
+                file.shared.set(0)
+            } else {
+                Ok(())
+            };
+            agree(turn.comm, reset)?;
+        }
+        let mut state = lock(&file.state);
+        state.seen = Arc::new(seen?);
+        state.position = 0;
+        state.hints = Arc::new(views[0].hints.clone().unwrap_or(hints));
+        state.all_contiguous = views.iter().all(|v| v.contiguous);
+        state.all_monotone = views.iter().all(|v| v.monotone);
+        Ok(())
     }
 
     /// `MPI_File_get_view`.
     pub fn view(&self) -> View {
-        todo!()
-    }
-
-    /// A blocking read into `into`, whose pattern describes count × `memtype` in memory. Returns the bytes
-    /// (as they lie in memory) that were before the end of the file.
-    pub fn read(
-        &self,
-        at: Where,
-        collective: bool,
-        into: &mut Target<'_>,
-        memtype: &Datatype,
-    ) -> Result<u64> {
-        todo!()
-    }
-
-    /// A blocking write. Returns the bytes taken from memory.
-    pub fn write(
-        &self,
-        at: Where,
-        collective: bool,
-        from: &mut Source<'_>,
-        memtype: &Datatype,
-    ) -> Result<u64> {
-        todo!()
-    }
-
-    /// `MPI_File_iread*`: an error here means that `done` will not be called (argument errors of independent
-    /// operations); otherwise `done` gets the outcome. The caller keeps the buffer alive and untouched until then.
-    pub fn start_read(
-        &self,
-        at: Where,
-        collective: bool,
-        into: Target<'static>,
-        memtype: &Datatype,
-        done: Done,
-    ) -> Result<()> {
-        todo!()
-    }
-
-    /// `MPI_File_iwrite*`.
-    pub fn start_write(
-        &self,
-        at: Where,
-        collective: bool,
-        from: Source<'static>,
-        memtype: &Datatype,
-        done: Done,
-    ) -> Result<()> {
-        todo!()
-    }
-
-    /// `MPI_File_read_all_begin` and its siblings (`At`, `Individual`, `Ordered`).
-    pub fn begin_read(&self, at: Where, into: &mut Target<'_>, memtype: &Datatype) -> Result<()> {
-        todo!()
-    }
-
-    /// `MPI_File_write_all_begin` and its siblings.
-    pub fn begin_write(&self, at: Where, from: &mut Source<'_>, memtype: &Datatype) -> Result<()> {
-        todo!()
-    }
-
-    /// `MPI_File_read_all_end` and its siblings: bytes of the matching begin; `at` tells the kind
-    /// (an `At` offset is ignored).
-    pub fn end_read(&self, at: Where) -> Result<u64> {
-        todo!()
-    }
-
-    /// `MPI_File_write_all_end` and its siblings.
-    pub fn end_write(&self, at: Where) -> Result<u64> {
-        todo!()
+        self.inner.seen().view.clone()
     }
 
     /// `MPI_File_seek`.
     pub fn seek(&self, offset: i64, whence: Whence) -> Result<()> {
-        todo!()
+        let file = &*self.inner;
+        file.not_sequential("seek")?;
+        let mut state = lock(&file.state);
+        let base = match whence {
+            Whence::Set => 0,
+            Whence::Current => state.position,
+            Whence::End => state.seen.end(file.handle.len()?)?,
+        };
+        state.position = moved(base, offset)?;
+        Ok(())
     }
+
     /// `MPI_File_seek_shared`; collective.
     pub fn seek_shared(&self, offset: i64, whence: Whence) -> Result<()> {
-        todo!()
+        let file = &*self.inner;
+        let turn = file.collective_turn();
+        let arguments = Ok((offset, whence as u8));
+        file.same(&turn, "seek_shared", arguments)?;
+        let sought = if turn.comm.rank() == 0 {
+            let base = match whence {
+                Whence::Set => Ok(0),
+                Whence::Current => file.shared.get(),
+                Whence::End => file.handle.len().and_then(|len| file.seen().end(len)),
+            };
+            base.and_then(|base| moved(base, offset))
+                .and_then(|position| file.shared.set(position))
+        } else {
+            Ok(())
+        };
+        agree(turn.comm, sought)
     }
+
     /// `MPI_File_get_position`, in etypes.
     pub fn position(&self) -> Result<i64> {
-        todo!()
+        self.inner.not_sequential("get_position")?;
+        Ok(lock(&self.inner.state).position)
     }
+
     /// `MPI_File_get_position_shared`, in etypes.
     pub fn position_shared(&self) -> Result<i64> {
-        todo!()
+        self.inner.shared.get()
     }
+
     /// `MPI_File_get_byte_offset`: absolute byte position of a view offset.
     pub fn byte_offset(&self, offset: i64) -> Result<i64> {
-        todo!()
+        self.inner.not_sequential("get_byte_offset")?;
+        self.inner.seen().byte_offset(offset)
     }
+
     /// `MPI_File_get_size`, bytes.
     pub fn size(&self) -> Result<i64> {
-        todo!()
+        Ok(i64::try_from(self.inner.handle.len()?).unwrap_or(i64::MAX))
     }
+
     /// `MPI_File_set_size`; collective.
     pub fn set_size(&self, size: i64) -> Result<()> {
-        todo!()
+        self.resize("set_size", size, |handle, size| handle.set_len(size))
     }
+
     /// `MPI_File_preallocate`; collective.
     pub fn preallocate(&self, size: i64) -> Result<()> {
-        todo!()
+        self.resize("preallocate", size, |handle, size| handle.allocate(size))
     }
+
+    fn resize(
+        &self,
+        what: &str,
+        size: i64,
+        act: impl FnOnce(&dyn FileHandle, u64) -> Result<()>,
+    ) -> Result<()> {
+        let file = &*self.inner;
+        let turn = file.collective_turn();
+        let checked = file.check_writes(what).and_then(|()| {
+            file.not_sequential(what)?;
+            u64::try_from(size).map_err(|_| {
+                Error::new(
+                    ErrorClass::Arg,
+                    format!("{what} of {}: size {size} is negative", file.path),
+                )
+            })
+        });
+        let size = file.same(&turn, what, checked)?;
+        let done = if turn.comm.rank() == 0 {
+            act(&*file.handle, size)
+        } else {
+            Ok(())
+        };
+        agree(turn.comm, done)
+    }
+
     /// `MPI_File_sync`; collective.
     pub fn sync(&self) -> Result<()> {
-        todo!()
+        let file = &*self.inner;
+        let turn = file.collective_turn();
+        file.sync_all(&turn)
     }
+
     /// `MPI_File_set_atomicity`; collective.
     pub fn set_atomicity(&self, on: bool) -> Result<()> {
-        todo!()
+        let file = &*self.inner;
+        let turn = file.collective_turn();
+        let on = file.same(&turn, "set_atomicity", Ok(on))?;
+        lock(&file.state).atomic = on;
+        Ok(())
     }
+
     /// `MPI_File_get_atomicity`.
     pub fn atomicity(&self) -> bool {
-        todo!()
+        lock(&self.inner.state).atomic
     }
+
     /// `MPI_File_get_amode`.
     pub fn amode(&self) -> Amode {
-        todo!()
+        self.inner.amode
     }
+
     /// `MPI_File_get_info`: every hint in force, with what was chosen.
     pub fn info(&self) -> Info {
-        todo!()
+        let file = &*self.inner;
+        let state = lock(&file.state);
+        let mut info = state.hints.report(file.comm.size());
+        info.set("filename", &*file.path);
+        info.set("romio_filesystem_type", file.file_system.name());
+        info.set("penstock_file_system", file.file_system.name());
+        // Acknowledged writes are visible to every process at once.
+        info.set("romio_visibility_immediate", "true");
+        let yes = |b: bool| if b { "true" } else { "false" };
+        info.set("penstock_one_node", yes(file.nodes.is_one()));
+        if let Some(layout) = file.handle.layout() {
+            info.set("striping_unit", layout.stripe_unit.to_string());
+            info.set("striping_factor", layout.servers.len().to_string());
+            if let Some(first) = layout.servers.first() {
+                info.set("start_iodevice", first.0.to_string());
+            }
+        }
+        for direction in [Direction::Read, Direction::Write] {
+            if let Some(plan) = &state.chosen[direction.index()] {
+                let stem = format!("penstock_{}_method", direction.name());
+                info.set(format!("{stem}_reason"), plan.reason());
+                info.set(stem, plan.candidate.method.name());
+            }
+        }
+        info
     }
+
     /// `MPI_File_set_info`; collective.
     pub fn set_info(&self, info: &Info) -> Result<()> {
-        todo!()
+        let file = &*self.inner;
+        let turn = file.collective_turn();
+        let mut hints = (*file.hints()).clone();
+        hints.take(info);
+        let hints = confer(turn.comm, Ok(hints))?.swap_remove(0);
+        lock(&file.state).hints = Arc::new(hints);
+        Ok(())
     }
+
     /// `MPI_File_get_type_extent`: the extent of a type in this file's data representation.
     pub fn type_extent(&self, datatype: &Datatype) -> Result<i64> {
-        todo!()
+        Ok(match self.inner.seen().view.datarep {
+            DataRep::External32 => datatype.external32.extent(),
+            DataRep::Native | DataRep::Internal => datatype.layout.extent(),
+        })
     }
+
     /// The path it was opened with.
     pub fn path(&self) -> &str {
-        todo!()
+        &self.inner.path
+    }
+
+    /// What was done through this open so far.
+    pub fn summary(&self) -> FileSummary {
+        self.inner.summary()
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let file = &*self.inner;
+        if !file.closed.swap(true, Ordering::AcqRel) {
+            file.independent.close();
+            file.collective.close();
+        }
+        file.process.add(file.summary());
+    }
+}
+
+/// 64 bits nobody can guess cheaply; tokens only have to differ between opens.
+fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+impl Inner {
+    /// The communicator, for a collective call of the caller's thread: after the started nonblocking ones.
+    pub(crate) fn collective_turn(&self) -> Turn<'_> {
+        self.collective.drain();
+        self.turn()
+    }
+
+    /// The communicator, for the thread of the collective nonblocking calls.
+    pub(crate) fn turn(&self) -> Turn<'_> {
+        Turn {
+            _turn: lock(&self.turn),
+            comm: &*self.comm,
+        }
+    }
+
+    pub(crate) fn hints(&self) -> Arc<Hints> {
+        Arc::clone(&lock(&self.state).hints)
+    }
+
+    pub(crate) fn seen(&self) -> Arc<Seen> {
+        Arc::clone(&lock(&self.state).seen)
+    }
+
+    /// Memory shared by the ranks, made at the first call; collective. `None` on all ranks if one has none.
+    pub(crate) fn node_memory(&self, turn: &Turn<'_>, hints: &Hints) -> Option<&NodeMemory> {
+        self.node_memory
+            .get_or_init(|| {
+                if !self.nodes.is_one() {
+                    return None;
+                }
+                NodeMemory::new(turn.comm, hints.exchange_buffer_size)
+                    .inspect_err(|e| log::warn!("{}: {e}; ranks exchange by messages", self.path))
+                    .ok()
+            })
+            .as_ref()
+    }
+
+    /// Arguments of a collective call that must be the same on all ranks.
+    fn same<T>(&self, turn: &Turn<'_>, what: &str, mine: Result<T>) -> Result<T>
+    where
+        T: Clone + PartialEq + Serialize + for<'de> Deserialize<'de>,
+    {
+        let all = confer(turn.comm, mine.clone())?;
+        let mine = mine?;
+        match all.iter().position(|other| *other != mine) {
+            None => Ok(mine),
+            Some(other) => Err(Error::new(
+                ErrorClass::NotSame,
+                format!(
+                    "{what} of {}: rank {other} gives other arguments; all must give the same",
+                    self.path
+                ),
+            )),
+        }
+    }
+
+    fn summary(&self) -> FileSummary {
+        let mut summary = lock(&self.summary).clone();
+        let [read, write] = lock(&self.state).chosen;
+        let reason = |plan: Option<Plan>| plan.map(|p| p.reason()).unwrap_or_default();
+        summary.read.reason = reason(read);
+        summary.write.reason = reason(write);
+        summary
+    }
+
+    fn sync_all(&self, turn: &Turn<'_>) -> Result<()> {
+        let began = Instant::now();
+        // All ranks' writes are done before the first rank of each node makes them durable.
+        agree(turn.comm, Ok(()))?;
+        let synced = self.handle.sync(self.nodes.leads(turn.comm.rank()));
+        let synced = agree(turn.comm, synced);
+        let mut summary = lock(&self.summary);
+        summary.syncs += 1;
+        summary.sync_seconds += began.elapsed().as_secs_f64();
+        synced
+    }
+
+    pub(crate) fn check_writes(&self, what: &str) -> Result<()> {
+        if self.amode.writes() {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorClass::ReadOnly,
+            format!(
+                "{what} of {}: it was opened MPI_MODE_RDONLY; open it MPI_MODE_RDWR",
+                self.path
+            ),
+        ))
+    }
+
+    pub(crate) fn check_reads(&self, what: &str) -> Result<()> {
+        if self.amode.reads() {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorClass::Access,
+            format!(
+                "{what} of {}: it was opened MPI_MODE_WRONLY; open it MPI_MODE_RDWR",
+                self.path
+            ),
+        ))
+    }
+
+    pub(crate) fn not_sequential(&self, what: &str) -> Result<()> {
+        if !self.amode.has(Amode::SEQUENTIAL) {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorClass::UnsupportedOperation,
+            format!(
+                "{what} of {}: a file opened MPI_MODE_SEQUENTIAL has the shared pointer only",
+                self.path
+            ),
+        ))
+    }
+
+    /// A displacement given to `set_view`, in bytes.
+    fn displacement(&self, disp: i64) -> Result<u64> {
+        if disp == DISPLACEMENT_CURRENT {
+            if !self.amode.has(Amode::SEQUENTIAL) {
+                return Err(Error::new(
+                    ErrorClass::Arg,
+                    "set_view: MPI_DISPLACEMENT_CURRENT is for files opened MPI_MODE_SEQUENTIAL",
+                ));
+            }
+            let current = self.seen().byte_offset(self.shared.get()?)?;
+            return Ok(current.unsigned_abs());
+        }
+        u64::try_from(disp).map_err(|_| {
+            Error::new(
+                ErrorClass::Arg,
+                format!("set_view: displacement {disp} is negative; use 0 or more"),
+            )
+        })
     }
 }

@@ -14,20 +14,42 @@
 //! filesystem.rs what a method needs below it: penstock.rs (servers), direct.rs (a mounted file system)
 //! stats.rs      what was done                                model.rs     what DT predicts
 //! ```
-#![allow(clippy::todo, dead_code)]
+mod access;
+mod amode;
+mod announce;
+mod calls;
 mod comm;
 mod datarep;
 mod datatype;
+mod direct;
 mod error;
+mod external32;
 mod file;
 mod filesystem;
 mod hints;
+mod methods;
+mod model;
+mod node;
+mod node_memory;
+mod nonblocking;
+mod pointer;
 mod process;
+mod stats;
+pub mod testing;
+mod transfer;
+mod view;
 
+pub use amode::Amode;
+pub use calls::{Done, Where};
 pub use comm::Comm;
 pub use datarep::DataRep;
 pub use datatype::Datatype;
 pub use error::{Error, ErrorClass, Result};
-pub use file::{Amode, DISPLACEMENT_CURRENT, Done, File, View, Whence, Where};
-pub use hints::Info;
-pub use process::{Claim, belongs, write_summary};
+pub use file::{DISPLACEMENT_CURRENT, File};
+pub use hints::{HINTS, Info};
+pub use methods::Method;
+pub use model::{Prediction, Shape, predict};
+pub use pointer::Whence;
+pub use process::{Claim, Environment, Process, belongs, write_summary};
+pub use stats::{Counts, DirectionSummary, FileSummary, Summary};
+pub use view::View;

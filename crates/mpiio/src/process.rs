@@ -1,5 +1,17 @@
-//! What a process knows besides its files: environment, connection, summary.
-use crate::error::Result;
+//! What a process knows besides its files: environment, connection, costs learnt, summary.
+use crate::direct::Direct;
+use crate::error::{Error, ErrorClass, Result};
+use crate::filesystem::FileSystem;
+use crate::hints::{Hints, Info};
+use crate::methods::Method;
+use crate::methods::auto::Learnt;
+use crate::stats::{FORMAT, FileSummary, Summary};
+use std::collections::BTreeMap;
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// Prefix of names in the deployment's name space.
+const PREFIX: &str = "penstock:";
 
 /// A path that belongs to this library, and where it leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -10,17 +22,242 @@ pub enum Claim {
     Direct(String),
 }
 
+/// What the environment says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Environment {
+    /// `PENSTOCK_DEPLOYMENT`: the deployment file.
+    pub deployment: Option<PathBuf>,
+    /// `PENSTOCK_DIRECT=1`: no servers, every path is ours.
+    pub direct: bool,
+    /// `PENSTOCK_METHOD`: a method for all files, whatever the hints say; `None` is `auto`.
+    pub method: Option<Method>,
+    /// `PENSTOCK_SHORTCUT`: `enable`, `disable` or `automatic`.
+    pub shortcut: Option<String>,
+    /// `PENSTOCK_MOUNT`: plain paths under this one are names of the deployment.
+    pub mount: Option<PathBuf>,
+    /// `PENSTOCK_PROGRAM`: the parallel job's number.
+    pub program: u64,
+    /// `PENSTOCK_SUMMARY_DIR`: where summaries go.
+    pub summary_dir: Option<PathBuf>,
+}
+
+impl Environment {
+    /// Reads the process's environment.
+    pub fn read() -> Environment {
+        let get = |name| std::env::var_os(name).filter(|v| !v.is_empty());
+        let text = |name| get(name).and_then(|v| v.into_string().ok());
+        let method = text("PENSTOCK_METHOD").and_then(|name| {
+            let method = Method::parse(&name);
+            if method.is_none() && name != "auto" {
+                log::warn!("PENSTOCK_METHOD={name} is no method and has no effect; see docs/hints.md");
+            }
+            method
+        });
+        Environment {
+            deployment: get("PENSTOCK_DEPLOYMENT").map(PathBuf::from),
+            direct: text("PENSTOCK_DIRECT").is_some_and(|v| v != "0"),
+            method,
+            shortcut: text("PENSTOCK_SHORTCUT"),
+            mount: get("PENSTOCK_MOUNT").map(PathBuf::from),
+            program: text("PENSTOCK_PROGRAM")
+                .and_then(|v| v.parse().ok())
+                .unwrap_or(0),
+            summary_dir: get("PENSTOCK_SUMMARY_DIR").map(PathBuf::from),
+        }
+    }
+
+    /// Whether `path` is ours: see [`belongs`].
+    pub fn claim(&self, path: &str) -> Option<Claim> {
+        if let Some(name) = path.strip_prefix(PREFIX) {
+            if self.direct {
+                return Some(Claim::Direct(name.to_owned()));
+            }
+            return Some(Claim::Penstock(format!("/{}", name.trim_start_matches('/'))));
+        }
+        if self.direct {
+            return Some(Claim::Direct(path.to_owned()));
+        }
+        let inside = normal(path).strip_prefix(self.mount.as_ref()?).ok()?.to_owned();
+        Some(Claim::Penstock(format!("/{}", inside.to_str()?)))
+    }
+}
+
+/// The absolute path, `.` and `..` taken out by name alone: what is below the mount path need not exist in any other
+/// file system.
+fn normal(path: &str) -> PathBuf {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path));
+    let mut out = PathBuf::new();
+    for part in absolute.components() {
+        match part {
+            Component::ParentDir => {
+                out.pop();
+            }
+            Component::CurDir => {}
+            part => out.push(part),
+        }
+    }
+    out
+}
+
+/// What the files of a process share. Programs use the one of the environment; tests make their own.
+pub struct Process {
+    environment: Environment,
+    direct: Arc<dyn FileSystem>,
+    servers: OnceLock<Arc<dyn FileSystem>>,
+    connecting: Mutex<()>,
+    files: Mutex<BTreeMap<String, FileSummary>>,
+    pub(crate) learnt: Mutex<Learnt>,
+}
+
+impl Process {
+    /// A process in this environment. Connects when the first file is opened.
+    pub fn new(environment: Environment) -> Process {
+        Process {
+            environment,
+            direct: Arc::new(Direct),
+            servers: OnceLock::new(),
+            connecting: Mutex::new(()),
+            files: Mutex::default(),
+            learnt: Mutex::new(Learnt::default()),
+        }
+    }
+
+    /// The one of this process's environment, read at the first use.
+    pub fn global() -> &'static Arc<Process> {
+        static PROCESS: OnceLock<Arc<Process>> = OnceLock::new();
+        PROCESS.get_or_init(|| Arc::new(Process::new(Environment::read())))
+    }
+
+    /// What its environment says.
+    pub fn environment(&self) -> &Environment {
+        &self.environment
+    }
+
+    /// The hints that hold before a file's own.
+    pub(crate) fn hints(&self) -> Hints {
+        let mut hints = Hints {
+            method: self.environment.method,
+            method_fixed: self.environment.method.is_some(),
+            ..Hints::default()
+        };
+        if let Some(shortcut) = &self.environment.shortcut {
+            hints.take(&Info::from_iter([("penstock_shortcut", shortcut.as_str())]));
+        }
+        hints
+    }
+
+    /// The file system a path leads to, and the path there. `rank` tells servers who asks.
+    pub(crate) fn find(&self, path: &str, rank: usize) -> Result<(Arc<dyn FileSystem>, String)> {
+        match self.environment.claim(path) {
+            Some(Claim::Direct(path)) => Ok((Arc::clone(&self.direct), path)),
+            Some(Claim::Penstock(path)) => Ok((self.servers(rank)?, path)),
+            None => Err(Error::new(
+                ErrorClass::BadFile,
+                format!(
+                    "{path} is no name of Penstock's; use the prefix {PREFIX}, or the mount path{}",
+                    match &self.environment.mount {
+                        Some(mount) => format!(" {}", mount.display()),
+                        None => " (none is configured)".into(),
+                    }
+                ),
+            )),
+        }
+    }
+
+    fn servers(&self, rank: usize) -> Result<Arc<dyn FileSystem>> {
+        let _one_at_a_time = self
+            .connecting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(servers) = self.servers.get() {
+            return Ok(Arc::clone(servers));
+        }
+        let servers = connect(&self.environment, rank)?;
+        Ok(Arc::clone(self.servers.get_or_init(|| servers)))
+    }
+
+    /// Adds what an open of a file did.
+    pub(crate) fn add(&self, summary: FileSummary) {
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        files
+            .entry(summary.path.clone())
+            .or_insert_with(|| FileSummary {
+                path: summary.path.clone(),
+                ..FileSummary::default()
+            })
+            .merge(summary);
+    }
+
+    /// What was done so far by the files that are closed.
+    pub fn summary(&self, rank: usize) -> Summary {
+        let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        Summary {
+            format: FORMAT,
+            rank,
+            pid: std::process::id(),
+            program: self.environment.program,
+            file_system: if self.environment.direct {
+                "direct".into()
+            } else {
+                "penstock".into()
+            },
+            method: self
+                .environment
+                .method
+                .map_or("auto", Method::name)
+                .to_owned(),
+            files: files.values().cloned().collect(),
+        }
+    }
+}
+
+fn connect(environment: &Environment, rank: usize) -> Result<Arc<dyn FileSystem>> {
+    let Some(deployment) = &environment.deployment else {
+        return Err(Error::new(
+            ErrorClass::NoSuchFile,
+            "no deployment is named; set PENSTOCK_DEPLOYMENT to a deployment file or run under `penstock run`",
+        ));
+    };
+    let _ = (deployment, rank);
+    Err(Error::new(ErrorClass::Other, "not connected"))
+}
+
 /// Whether `path`, as given to `MPI_File_open` or `MPI_File_delete`, is ours: prefix `penstock:`, a path under
 /// the mount path, or in direct mode every path. `None`: the program's own MPI library gets the call. Cheap, and
 /// never connects. Needs no MPI.
 pub fn belongs(path: &str) -> Option<Claim> {
-    let _ = path;
-    todo!()
+    Process::global().environment.claim(path)
 }
 
 /// Writes this process's summary to `$PENSTOCK_SUMMARY_DIR/rank-<rank>-<pid>.json`, if that is set. Called once, at
 /// `MPI_Finalize`.
 pub fn write_summary(rank: usize) -> Result<()> {
-    let _ = rank;
-    todo!()
+    let process = Process::global();
+    match &process.environment.summary_dir {
+        Some(dir) => process.summary(rank).write(Path::new(dir)),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_claimed_by_prefix_mount_or_mode() {
+        let mut environment = Environment {
+            mount: Some("/p".into()),
+            ..Environment::default()
+        };
+        let penstock = |name: &str| Some(Claim::Penstock(name.into()));
+        assert_eq!(environment.claim("penstock:a/b"), penstock("/a/b"));
+        assert_eq!(environment.claim("penstock:/a"), penstock("/a"));
+        assert_eq!(environment.claim("/p/x/../y"), penstock("/y"));
+        assert_eq!(environment.claim("/p/../q"), None);
+        assert_eq!(environment.claim("/pq/x"), None);
+        environment.direct = true;
+        assert_eq!(environment.claim("/q"), Some(Claim::Direct("/q".into())));
+        environment = Environment::default();
+        assert_eq!(environment.claim("/p/x"), None);
+    }
 }

@@ -1,0 +1,511 @@
+//! Direct mode: the files of an ordinary mounted file system.
+//!
+//! Each file region of an operation is one vectored `preadv` or `pwritev`. A read-modify-write holds an exclusive
+//! record lock on the bytes it rewrites, every other write a shared one on its extent, so that a sieved writer
+//! beside a contiguous one never writes back stale bytes. The locks are Linux's open-file-description locks: they
+//! belong to a descriptor, not to the process, and the kernel releases them when their holder ends. Each guard takes
+//! a descriptor of its own from a pool, so threads of one process exclude each other too.
+use crate::error::{Error, ErrorClass, Result};
+use crate::filesystem::{
+    Counter, FileHandle, FileSystem, Form, Guard, LockMode, OpenHow, Operations,
+};
+use penstock_datatype::{Pattern, Source, Target};
+use penstock_layout::Layout;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Memory pieces of one vectored call; the kernel's own limit.
+const MAX_IOVECS: usize = 1024;
+/// Bytes of one system call; the kernel's limit is just below 2 GiB.
+const MAX_CALL_BYTES: u64 = 1 << 30;
+/// Lock descriptors kept for reuse.
+const MAX_IDLE_LOCK_FILES: usize = 8;
+
+/// The mounted file systems of this host.
+#[derive(Debug, Default)]
+pub(crate) struct Direct;
+
+impl FileSystem for Direct {
+    fn name(&self) -> &'static str {
+        "direct"
+    }
+
+    fn open(&self, path: &str, how: &OpenHow) -> Result<Arc<dyn FileHandle>> {
+        let failed = |e: &io::Error| Error::os(format_args!("open {path}"), e);
+        let mut options = File::options();
+        options.custom_flags(libc::O_CLOEXEC);
+        if let Some(mode) = how.create {
+            options.mode(mode);
+            options.create(!how.exclusive).create_new(how.exclusive);
+        }
+        // Sieving reads before it writes, and a shared record lock needs a readable descriptor: a file opened for
+        // writing alone is opened for both where its permissions allow.
+        let file = if how.write {
+            match options.clone().read(true).write(true).open(path) {
+                Err(e) if !how.read && e.kind() == io::ErrorKind::PermissionDenied => {
+                    options.clone().write(true).open(path)
+                }
+                other => other,
+            }
+        } else {
+            options.read(true);
+            match how.create {
+                // The kernel creates a file only for one who may write it; MPI has no such rule.
+                Some(_) => options.clone().write(true).open(path),
+                None => options.open(path),
+            }
+        }
+        .map_err(|e| failed(&e))?;
+        let is_dir = file.metadata().map_err(|e| failed(&e))?.is_dir();
+        if is_dir {
+            return Err(failed(&io::Error::from_raw_os_error(libc::EISDIR)));
+        }
+        let readable = flags(&file) & libc::O_ACCMODE != libc::O_WRONLY;
+        Ok(Arc::new(DirectFile {
+            file,
+            readable,
+            path: path.to_owned(),
+            idle: Arc::default(),
+        }))
+    }
+
+    fn unlink(&self, path: &str) -> Result<()> {
+        std::fs::remove_file(path).map_err(|e| Error::os(format_args!("delete {path}"), &e))
+    }
+
+    fn counter(
+        &self,
+        path: &str,
+        token: u128,
+        initial: i64,
+        one_node: bool,
+    ) -> Result<Box<dyn Counter>> {
+        Ok(Box::new(Sidecar::new(path, token, initial, one_node)?))
+    }
+}
+
+fn flags(file: &File) -> libc::c_int {
+    // SAFETY: F_GETFL takes no argument and only reads the state of a descriptor we own.
+    unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) }
+}
+
+/// An open file of a mounted file system.
+struct DirectFile {
+    file: File,
+    readable: bool,
+    path: String,
+    idle: Arc<Mutex<Vec<File>>>,
+}
+
+impl DirectFile {
+    fn failed(&self, what: &str, e: &io::Error) -> Error {
+        Error::os(format_args!("{what} {}", self.path), e)
+    }
+
+    /// Takes a record lock on a descriptor that nobody else uses at the same time.
+    fn record_lock(&self, range: Range<u64>, exclusive: bool) -> Result<Box<dyn Guard>> {
+        let exclusive = exclusive || !self.readable;
+        let idle = self
+            .idle
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop();
+        let file = match idle {
+            Some(file) => file,
+            None => File::options()
+                .read(self.readable)
+                .write(flags(&self.file) & libc::O_ACCMODE != libc::O_RDONLY)
+                .custom_flags(libc::O_CLOEXEC)
+                .open(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
+                .map_err(|e| self.failed("lock", &e))?,
+        };
+        let kind = if exclusive {
+            libc::F_WRLCK
+        } else {
+            libc::F_RDLCK
+        };
+        set_record_lock(&file, kind, &range).map_err(|e| self.failed("lock", &e))?;
+        Ok(Box::new(RecordLock {
+            file: Some(file),
+            range,
+            idle: Arc::clone(&self.idle),
+        }))
+    }
+}
+
+/// Sets or clears an open-file-description lock, waiting for it.
+fn set_record_lock(file: &File, kind: libc::c_int, range: &Range<u64>) -> io::Result<()> {
+    let limit = i64::MAX as u64;
+    let start = range.start.min(limit);
+    let lock = libc::flock {
+        l_type: kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: start as i64,
+        // 0 means to the end of all files.
+        l_len: if range.end >= limit {
+            0
+        } else {
+            (range.end.max(start + 1) - start) as i64
+        },
+        l_pid: 0,
+    };
+    loop {
+        // SAFETY: F_OFD_SETLKW reads the flock structure, which lives for the call, and changes nothing of ours.
+        if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLKW, &lock) } == 0 {
+            return Ok(());
+        }
+        let e = io::Error::last_os_error();
+        if e.kind() != io::ErrorKind::Interrupted {
+            return Err(e);
+        }
+    }
+}
+
+/// A held record lock.
+struct RecordLock {
+    file: Option<File>,
+    range: Range<u64>,
+    idle: Arc<Mutex<Vec<File>>>,
+}
+impl Guard for RecordLock {}
+impl Drop for RecordLock {
+    fn drop(&mut self) {
+        let Some(file) = self.file.take() else { return };
+        // Closing the descriptor releases the lock as well, so a failure here only costs the reuse.
+        if set_record_lock(&file, libc::F_UNLCK, &self.range).is_ok() {
+            let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+            if idle.len() < MAX_IDLE_LOCK_FILES {
+                idle.push(file);
+            }
+        }
+    }
+}
+
+/// Bytes of one vectored call: as many as its iovecs can be expected to hold, so that the pieces of a
+/// scattered memory side are walked once.
+fn call_bytes(memory: &Pattern) -> u64 {
+    if memory.is_contiguous() {
+        return MAX_CALL_BYTES;
+    }
+    let mean_piece = memory.len.div_ceil(memory.regions().max(1));
+    mean_piece
+        .saturating_mul(MAX_IOVECS as u64)
+        .clamp(1, MAX_CALL_BYTES)
+}
+
+/// One file region against the memory pieces of the same stream bytes.
+fn read_region(
+    file: &File,
+    mut offset: u64,
+    from: u64,
+    len: u64,
+    into: &mut Target<'_>,
+    call_bytes: u64,
+    iovecs: &mut Vec<libc::iovec>,
+) -> io::Result<u64> {
+    let mut done = 0;
+    while done < len {
+        let ask = (len - done).min(call_bytes);
+        iovecs.clear();
+        into.pieces(from + done, ask, |piece| {
+            if iovecs.len() < MAX_IOVECS {
+                iovecs.push(libc::iovec {
+                    iov_base: piece.as_mut_ptr().cast(),
+                    iov_len: piece.len(),
+                });
+            }
+        });
+        // SAFETY: each iovec is a piece of `into`, writable and untouched by others for the target's lifetime, which
+        // outlives this call; `pieces` hands out slices that stay valid after the callback.
+        let n = unsafe {
+            libc::preadv(
+                file.as_raw_fd(),
+                iovecs.as_ptr(),
+                iovecs.len() as libc::c_int,
+                offset as libc::off_t,
+            )
+        };
+        match n {
+            0 => break,
+            n if n > 0 => {
+                done += n as u64;
+                offset += n as u64;
+            }
+            _ => {
+                let e = io::Error::last_os_error();
+                if e.kind() != io::ErrorKind::Interrupted {
+                    return Err(e);
+                }
+            }
+        }
+    }
+    Ok(done)
+}
+
+/// The writing counterpart of [`read_region`].
+fn write_region(
+    file: &File,
+    mut offset: u64,
+    position: u64,
+    len: u64,
+    from: &mut Source<'_>,
+    call_bytes: u64,
+    iovecs: &mut Vec<libc::iovec>,
+) -> io::Result<()> {
+    let mut done = 0;
+    while done < len {
+        let ask = (len - done).min(call_bytes);
+        iovecs.clear();
+        from.pieces(position + done, ask, |piece| {
+            if iovecs.len() < MAX_IOVECS {
+                iovecs.push(libc::iovec {
+                    iov_base: piece.as_ptr().cast_mut().cast(),
+                    iov_len: piece.len(),
+                });
+            }
+        });
+        // SAFETY: each iovec is a readable piece of `from` that outlives this call; pwritev only reads it.
+        let n = unsafe {
+            libc::pwritev(
+                file.as_raw_fd(),
+                iovecs.as_ptr(),
+                iovecs.len() as libc::c_int,
+                offset as libc::off_t,
+            )
+        };
+        match n {
+            0 => return Err(io::Error::from_raw_os_error(libc::ENOSPC)),
+            n if n > 0 => {
+                done += n as u64;
+                offset += n as u64;
+            }
+            _ => {
+                let e = io::Error::last_os_error();
+                if e.kind() != io::ErrorKind::Interrupted {
+                    return Err(e);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+impl FileHandle for DirectFile {
+    fn layout(&self) -> Option<&Layout> {
+        None
+    }
+
+    fn has_shortcut(&self) -> bool {
+        false
+    }
+
+    fn read_each(
+        &self,
+        operations: &mut Operations<'_>,
+        _form: Form,
+        into: &mut Target<'_>,
+    ) -> Result<u64> {
+        let call_bytes = call_bytes(into.pattern());
+        let mut iovecs = Vec::new();
+        let mut total = 0;
+        for (mut position, pattern) in operations {
+            let mut cursor = pattern.cursor();
+            while let Some(run) = cursor.next_run(u64::MAX) {
+                let got = read_region(
+                    &self.file,
+                    run.offset as u64,
+                    position,
+                    run.len,
+                    into,
+                    call_bytes,
+                    &mut iovecs,
+                )
+                .map_err(|e| self.failed("read", &e))?;
+                total += got;
+                position += run.len;
+            }
+        }
+        Ok(total)
+    }
+
+    fn write_each(
+        &self,
+        operations: &mut Operations<'_>,
+        _form: Form,
+        from: &mut Source<'_>,
+    ) -> Result<u64> {
+        let call_bytes = call_bytes(from.pattern());
+        let mut iovecs = Vec::new();
+        let mut total = 0;
+        for (mut position, pattern) in operations {
+            let mut cursor = pattern.cursor();
+            while let Some(run) = cursor.next_run(u64::MAX) {
+                write_region(
+                    &self.file,
+                    run.offset as u64,
+                    position,
+                    run.len,
+                    from,
+                    call_bytes,
+                    &mut iovecs,
+                )
+                .map_err(|e| self.failed("write", &e))?;
+                total += run.len;
+                position += run.len;
+            }
+        }
+        Ok(total)
+    }
+
+    fn len(&self) -> Result<u64> {
+        Ok(self
+            .file
+            .metadata()
+            .map_err(|e| self.failed("size of", &e))?
+            .len())
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.file
+            .set_len(len)
+            .map_err(|e| self.failed("set the size of", &e))
+    }
+
+    fn allocate(&self, len: u64) -> Result<()> {
+        if len == 0 {
+            return Ok(());
+        }
+        // SAFETY: fallocate takes plain numbers and a descriptor we own.
+        let failed = unsafe {
+            libc::fallocate(self.file.as_raw_fd(), 0, 0, len as libc::off_t) != 0
+        };
+        if !failed {
+            return Ok(());
+        }
+        let e = io::Error::last_os_error();
+        match e.raw_os_error() {
+            // A file system that cannot reserve still gets the length.
+            Some(libc::EOPNOTSUPP) if self.len()? < len => self.set_len(len),
+            Some(libc::EOPNOTSUPP) => Ok(()),
+            _ => Err(self.failed("preallocate", &e)),
+        }
+    }
+
+    fn sync(&self, leads: bool) -> Result<()> {
+        if !leads {
+            return Ok(());
+        }
+        self.file
+            .sync_all()
+            .map_err(|e| self.failed("sync", &e))
+    }
+
+    fn lock(&self, range: Range<u64>, mode: LockMode) -> Result<Box<dyn Guard>> {
+        self.record_lock(range, mode == LockMode::Exclusive)
+    }
+
+    fn writing(&self, range: Range<u64>) -> Result<Option<Box<dyn Guard>>> {
+        self.record_lock(range, false).map(Some)
+    }
+}
+
+/// The shared pointer of a file in direct mode: eight bytes in a file of their own, changed under a record lock. The
+/// file is in shared memory when all ranks are on one node, else hidden beside the data; the first use makes it and
+/// closing removes it.
+struct Sidecar {
+    path: PathBuf,
+    initial: i64,
+    file: Mutex<Option<File>>,
+}
+
+impl Sidecar {
+    fn new(path: &str, token: u128, initial: i64, one_node: bool) -> Result<Sidecar> {
+        let path = Path::new(path);
+        let name = path.file_name().ok_or_else(|| {
+            Error::new(
+                ErrorClass::BadFile,
+                format!("{} has no file name; name a file", path.display()),
+            )
+        })?;
+        let path = if one_node {
+            Path::new("/dev/shm").join(format!("penstock-pointer-{token:032x}"))
+        } else {
+            let name: String = name.to_string_lossy().chars().take(64).collect();
+            path.with_file_name(format!(".{name}.penstock-pointer-{token:032x}"))
+        };
+        Ok(Sidecar {
+            path,
+            initial,
+            file: Mutex::new(None),
+        })
+    }
+
+    fn failed(&self, e: &io::Error) -> Error {
+        Error::os(format_args!("shared pointer {}", self.path.display()), e)
+    }
+
+    /// Applies `change` to the value; returns what it was before.
+    fn change(&self, change: impl FnOnce(i64) -> Result<i64>) -> Result<i64> {
+        let mut slot = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let file = match slot.take() {
+            Some(file) => file,
+            None => File::options()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .mode(0o600)
+                .custom_flags(libc::O_CLOEXEC | libc::O_NOFOLLOW)
+                .open(&self.path)
+                .map_err(|e| self.failed(&e))?,
+        };
+        let file = slot.insert(file);
+        set_record_lock(file, libc::F_WRLCK, &(0..8)).map_err(|e| self.failed(&e))?;
+        let result = self.change_locked(file, change);
+        set_record_lock(file, libc::F_UNLCK, &(0..8)).map_err(|e| self.failed(&e))?;
+        result
+    }
+
+    fn change_locked(&self, file: &File, change: impl FnOnce(i64) -> Result<i64>) -> Result<i64> {
+        let mut bytes = [0; 8];
+        let before = match file.read_exact_at(&mut bytes, 0) {
+            Ok(()) => i64::from_le_bytes(bytes),
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => self.initial,
+            Err(e) => return Err(self.failed(&e)),
+        };
+        let after = change(before)?;
+        file.write_all_at(&after.to_le_bytes(), 0)
+            .map_err(|e| self.failed(&e))?;
+        Ok(before)
+    }
+}
+
+impl Counter for Sidecar {
+    fn add(&self, n: i64) -> Result<i64> {
+        self.change(|before| {
+            before.checked_add(n).ok_or_else(|| {
+                Error::new(
+                    ErrorClass::Arg,
+                    format!("shared pointer {before} + {n} leaves 64 bits; seek back first"),
+                )
+            })
+        })
+    }
+    fn set(&self, value: i64) -> Result<()> {
+        self.change(|_| Ok(value)).map(drop)
+    }
+    fn get(&self) -> Result<i64> {
+        self.change(Ok)
+    }
+    fn free(&self) -> Result<()> {
+        match std::fs::remove_file(&self.path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(self.failed(&e)),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! File domains: which aggregator owns which part of the file in a collective call, and the windows in which each
+//! works through its part. Every rank computes the same from the same patterns.
+use crate::access::first_offset;
+use penstock_datatype::Pattern;
+use std::ops::Range;
+
+/// Bytes of extent for each wanted byte above which empty windows are skipped: finding them costs every rank a look at
+/// every pattern, which dense accesses need not pay.
+const SPARSE: u64 = 4;
+
+/// The file domains of a collective access and how far each has come.
+pub(crate) struct Domains<'p> {
+    patterns: &'p [Pattern],
+    /// What is left of each aggregator's part.
+    left: Vec<Range<i64>>,
+    window: i64,
+    sparse: bool,
+}
+
+/// First and one past the last byte that any of the patterns touches; `None` if there is none.
+pub(crate) fn extent(patterns: &[Pattern]) -> Option<(i64, i64)> {
+    patterns
+        .iter()
+        .filter(|p| p.len > 0)
+        .map(Pattern::bounds)
+        .reduce(|(a, b), (c, d)| (a.min(c), b.max(d)))
+}
+
+impl<'p> Domains<'p> {
+    /// Divides the extent of `patterns` evenly among `aggregators`, at multiples of `unit` where the parts are larger
+    /// than that. Windows are at most `window` bytes.
+    pub(crate) fn new(
+        patterns: &'p [Pattern],
+        aggregators: usize,
+        window: u64,
+        unit: u64,
+    ) -> Domains<'p> {
+        let left = Domains::parts(patterns, aggregators, unit);
+        let (lo, hi) = extent(patterns).unwrap_or((0, 0));
+        let wanted: u64 = patterns.iter().map(|p| p.len).sum();
+        Domains {
+            patterns,
+            left,
+            window: i64::try_from(window).unwrap_or(i64::MAX).max(1),
+            sparse: (hi - lo) as u64 / SPARSE > wanted,
+        }
+    }
+
+    /// Each aggregator's part of the extent.
+    pub(crate) fn parts(patterns: &[Pattern], aggregators: usize, unit: u64) -> Vec<Range<i64>> {
+        let (lo, hi) = extent(patterns).unwrap_or((0, 0));
+        let count = aggregators.max(1) as i64;
+        let even = (hi - lo).div_euclid(count) + i64::from((hi - lo) % count != 0);
+        let unit = i64::try_from(unit).unwrap_or(i64::MAX);
+        let align = if unit > 0 && even > unit { unit } else { 1 };
+        // The i-th boundary, rounded down to a stripe unit of the file.
+        let boundary = |i: i64| match i {
+            0 => lo,
+            i if i == count => hi,
+            i => {
+                let at = lo.saturating_add(even.saturating_mul(i)).min(hi);
+                (at / align * align).max(lo)
+            }
+        };
+        (0..count).map(|i| boundary(i)..boundary(i + 1)).collect()
+    }
+
+    /// The next window of each aggregator, empty for those that are done; `None` when all are.
+    pub(crate) fn next_windows(&mut self) -> Option<Vec<Range<i64>>> {
+        let windows: Vec<_> = self
+            .left
+            .iter_mut()
+            .map(|left| {
+                if self.sparse {
+                    let next = self
+                        .patterns
+                        .iter()
+                        .filter_map(|p| first_offset(p, p.stream_at(left.start)))
+                        .min();
+                    left.start = next.unwrap_or(left.end).clamp(left.start, left.end);
+                }
+                let end = left.start.saturating_add(self.window).min(left.end);
+                let window = left.start..end;
+                left.start = end;
+                window
+            })
+            .collect();
+        windows.iter().any(|w| !w.is_empty()).then_some(windows)
+    }
+}
+
+/// The part of a pattern in a window, with its position in the pattern's stream.
+pub(crate) fn part(pattern: &Pattern, window: &Range<i64>) -> (u64, Pattern) {
+    if window.is_empty() || pattern.len == 0 {
+        return (0, Pattern::contiguous(window.start, 0));
+    }
+    let at = pattern.stream_at(window.start);
+    (at, pattern.slice(at, pattern.stream_at(window.end) - at))
+}
+
+/// Which bytes of a window are covered by a set of parts.
+pub(crate) struct Coverage {
+    words: Vec<u64>,
+}
+
+impl Coverage {
+    pub(crate) fn new() -> Coverage {
+        Coverage { words: Vec::new() }
+    }
+
+    /// Whether the parts together cover every byte of `window`. Parts may overlap.
+    pub(crate) fn is_full<'a>(
+        &mut self,
+        parts: impl Iterator<Item = &'a Pattern> + Clone,
+        window: &Range<i64>,
+    ) -> bool {
+        let len = (window.end - window.start) as u64;
+        let bytes: u64 = parts.clone().map(|p| p.len).sum();
+        if bytes < len {
+            return false;
+        }
+        if parts.clone().any(|p| p.len == len) {
+            return true; // a part never covers a byte twice
+        }
+        self.words.clear();
+        self.words.resize(len.div_ceil(64) as usize, 0);
+        for part in parts {
+            part.for_each_run(|_, run| self.mark((run.offset - window.start) as u64, run.len));
+        }
+        let (last, rest) = (len % 64, (len / 64) as usize);
+        self.words[..rest].iter().all(|w| *w == u64::MAX)
+            && (last == 0 || self.words[rest] == (1 << last) - 1)
+    }
+
+    fn mark(&mut self, start: u64, len: u64) {
+        let end = start + len;
+        let (first, last) = ((start / 64) as usize, ((end - 1) / 64) as usize);
+        let head = u64::MAX << (start % 64);
+        let tail = u64::MAX >> (63 - (end - 1) % 64);
+        if first == last {
+            self.words[first] |= head & tail;
+        } else {
+            self.words[first] |= head;
+            self.words[first + 1..last].fill(u64::MAX);
+            self.words[last] |= tail;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use penstock_datatype::Loop;
+
+    #[test]
+    fn domains_cut_the_extent_without_gap_or_overlap() {
+        let patterns = [Pattern::contiguous(100, 1000), Pattern::contiguous(3000, 2001)];
+        for (count, window, unit) in [(1, 64, 0), (3, 1000, 64), (7, 13, 1), (5000, 1, 64)] {
+            let mut domains = Domains::new(&patterns, count, window, unit);
+            let mut seen = Vec::new();
+            while let Some(windows) = domains.next_windows() {
+                seen.extend(windows.into_iter().filter(|w| !w.is_empty()));
+            }
+            seen.sort_by_key(|w| w.start);
+            assert_eq!((seen[0].start, seen.last().unwrap().end), (100, 5001));
+            assert!(seen.windows(2).all(|w| w[0].end == w[1].start));
+        }
+    }
+
+    #[test]
+    fn empty_windows_of_sparse_accesses_are_skipped() {
+        let far = 1 << 50;
+        let patterns = [Pattern::contiguous(0, 10), Pattern::contiguous(far, 10)];
+        let mut domains = Domains::new(&patterns, 2, 1 << 20, 0);
+        let windows = domains.next_windows().unwrap();
+        assert_eq!(windows[0].start, 0);
+        assert_eq!(windows[1], far..far + 10);
+        assert_eq!(domains.next_windows(), None);
+    }
+
+    #[test]
+    fn coverage_is_exact() {
+        let every_second = |disp| {
+            let tile = Loop::bytes(3).resized(0, 6).unwrap();
+            Pattern::new(disp, tile, 0, 99).unwrap()
+        };
+        let mut coverage = Coverage::new();
+        let parts = [every_second(0), every_second(3)];
+        assert!(coverage.is_full(parts.iter(), &(0..198)));
+        assert!(!coverage.is_full(parts.iter(), &(0..199)));
+        let overlap = [every_second(0), every_second(0), Pattern::contiguous(0, 190)];
+        assert!(!coverage.is_full(overlap.iter(), &(0..198)));
+    }
+}

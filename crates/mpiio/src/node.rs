@@ -1,0 +1,106 @@
+//! Which ranks share a node, and who aggregates for whom.
+use crate::hints::Hints;
+use std::collections::BTreeMap;
+
+/// Tells nodes apart: processes with the same mark can open each other's descriptors. Host name for people, boot id for
+/// hosts with one name, process id name space because containers of one host do not see each other's processes.
+pub(crate) fn mark() -> String {
+    let read = |path: &str| {
+        std::fs::read_to_string(path)
+            .map(|s| s.trim().to_owned())
+            .unwrap_or_default()
+    };
+    let processes = std::fs::read_link("/proc/self/ns/pid")
+        .map(|link| link.to_string_lossy().into_owned())
+        .unwrap_or_default();
+    format!(
+        "{}/{}/{processes}",
+        read("/proc/sys/kernel/hostname"),
+        read("/proc/sys/kernel/random/boot_id"),
+    )
+}
+
+/// The nodes of a file's ranks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Nodes {
+    /// Each rank's node.
+    of_rank: Vec<usize>,
+    count: usize,
+}
+
+impl Nodes {
+    /// From every rank's mark.
+    pub(crate) fn new<'a>(marks: impl Iterator<Item = &'a str>) -> Nodes {
+        let mut seen = BTreeMap::new();
+        let of_rank = marks
+            .map(|mark| {
+                let next = seen.len();
+                *seen.entry(mark).or_insert(next)
+            })
+            .collect();
+        Nodes {
+            of_rank,
+            count: seen.len(),
+        }
+    }
+
+    pub(crate) fn is_one(&self) -> bool {
+        self.count == 1
+    }
+
+    /// The lowest rank of its node.
+    pub(crate) fn leads(&self, rank: usize) -> bool {
+        self.of_rank.iter().position(|n| *n == self.of_rank[rank]) == Some(rank)
+    }
+
+    /// The ranks that aggregate: at most `cb_nodes`, at most so many on a node as `cb_config_list` says, spread evenly.
+    pub(crate) fn aggregators(&self, hints: &Hints) -> Vec<usize> {
+        let ranks = self.of_rank.len();
+        let most = hints.aggregators_per_node().unwrap_or(ranks);
+        let mut used = vec![0; self.count];
+        let able: Vec<usize> = (0..ranks)
+            .filter(|rank| {
+                let used = &mut used[self.of_rank[*rank]];
+                *used += 1;
+                *used <= most
+            })
+            .collect();
+        let count = hints.cb_nodes.unwrap_or(able.len()).clamp(1, able.len().max(1));
+        (0..count).map(|i| able[i * able.len() / count]).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hints::Info;
+
+    fn nodes() -> Nodes {
+        Nodes::new(["a", "a", "a", "b", "b", "b"].into_iter())
+    }
+
+    fn aggregators(pairs: &[(&str, &str)]) -> Vec<usize> {
+        let mut hints = Hints::default();
+        hints.take(&Info::from_iter(pairs.iter().copied()));
+        nodes().aggregators(&hints)
+    }
+
+    #[test]
+    fn every_rank_aggregates_unless_told_otherwise() {
+        assert_eq!(aggregators(&[]), [0, 1, 2, 3, 4, 5]);
+        assert_eq!(aggregators(&[("cb_nodes", "2")]), [0, 3]);
+        assert_eq!(aggregators(&[("cb_nodes", "100")]), [0, 1, 2, 3, 4, 5]);
+        assert_eq!(aggregators(&[("cb_config_list", "*:1")]), [0, 3]);
+        assert_eq!(
+            aggregators(&[("cb_config_list", "*:2"), ("cb_nodes", "3")]),
+            [0, 1, 3]
+        );
+    }
+
+    #[test]
+    fn leaders_are_the_lowest_ranks_of_their_nodes() {
+        let leaders: Vec<_> = (0..6).filter(|r| nodes().leads(*r)).collect();
+        assert_eq!(leaders, [0, 3]);
+        assert!(!nodes().is_one());
+    }
+}

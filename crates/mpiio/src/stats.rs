@@ -1,0 +1,186 @@
+//! What was done: counts for each file, direction and method, as the sources count them, beside what the model
+//! predicts. One JSON file for each rank at the end of the process.
+use crate::access::{Direction, Tally};
+use crate::error::{Error, Result};
+use crate::methods::Method;
+use crate::model::Prediction;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Version of the JSON form.
+pub const FORMAT: u32 = 1;
+
+/// One process's summary.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// [`FORMAT`].
+    pub format: u32,
+    /// Rank in `MPI_COMM_WORLD`.
+    pub rank: usize,
+    /// Process id.
+    pub pid: u32,
+    /// `$PENSTOCK_PROGRAM`.
+    pub program: u64,
+    /// `penstock` or `direct`.
+    pub file_system: String,
+    /// `$PENSTOCK_METHOD`, or `auto`.
+    pub method: String,
+    /// Files in order of name.
+    pub files: Vec<FileSummary>,
+}
+
+/// One file, over all its opens in this process.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct FileSummary {
+    /// As the program named it.
+    pub path: String,
+    /// Times opened.
+    pub opens: u64,
+    /// Times synced.
+    pub syncs: u64,
+    /// Seconds in open and close.
+    pub open_seconds: f64,
+    /// Seconds in sync.
+    pub sync_seconds: f64,
+    /// Reads.
+    pub read: DirectionSummary,
+    /// Writes.
+    pub write: DirectionSummary,
+}
+
+/// All accesses of a file in one direction.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct DirectionSummary {
+    /// MPI calls.
+    pub calls: u64,
+    /// Of these, collective.
+    pub collective_calls: u64,
+    /// Bytes the program read or wrote.
+    pub bytes: u64,
+    /// Seconds in these calls.
+    pub seconds: f64,
+    /// By method name.
+    pub methods: BTreeMap<String, Counts>,
+    /// Why the method of the last call was chosen.
+    pub reason: String,
+}
+
+/// The accesses that one method performed, in the terms of DT table I.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Accesses.
+    pub calls: u64,
+    /// Bytes the program read or wrote.
+    pub bytes: u64,
+    /// File system operations.
+    pub operations: u64,
+    /// File bytes the operations covered.
+    pub accessed_bytes: u64,
+    /// Bytes handed to other ranks.
+    pub resent_bytes: u64,
+    /// Bytes read only to be written back.
+    pub reread_bytes: u64,
+    /// Bytes of a region accessed, in the last access.
+    pub region_bytes: u64,
+    /// Seconds.
+    pub seconds: f64,
+    /// Accesses that used descriptors in place of requests.
+    pub shortcut_calls: u64,
+    /// What the model predicts for the same accesses.
+    pub model: Prediction,
+}
+
+/// One access, done.
+pub(crate) struct Record {
+    pub direction: Direction,
+    pub collective: bool,
+    pub method: Method,
+    pub shortcut: bool,
+    pub bytes: u64,
+    pub region_bytes: u64,
+    pub tally: Tally,
+    pub model: Prediction,
+    pub seconds: f64,
+}
+
+impl FileSummary {
+    /// Adds an access.
+    pub(crate) fn add(&mut self, record: &Record) {
+        let direction = match record.direction {
+            Direction::Read => &mut self.read,
+            Direction::Write => &mut self.write,
+        };
+        direction.calls += 1;
+        direction.collective_calls += u64::from(record.collective);
+        direction.bytes += record.bytes;
+        direction.seconds += record.seconds;
+        let name = record.method.name();
+        if !direction.methods.contains_key(name) {
+            direction.methods.insert(name.into(), Counts::default());
+        }
+        let Some(counts) = direction.methods.get_mut(name) else {
+            return;
+        };
+        counts.calls += 1;
+        counts.bytes += record.bytes;
+        counts.operations += record.tally.operations;
+        counts.accessed_bytes += record.tally.accessed;
+        counts.resent_bytes += record.tally.resent;
+        counts.reread_bytes += record.tally.reread;
+        counts.region_bytes = record.region_bytes;
+        counts.seconds += record.seconds;
+        counts.shortcut_calls += u64::from(record.shortcut);
+        counts.model.operations += record.model.operations;
+        counts.model.accessed_bytes += record.model.accessed_bytes;
+        counts.model.resent_bytes += record.model.resent_bytes;
+    }
+
+    /// Adds another open's summary of the same file.
+    pub(crate) fn merge(&mut self, other: FileSummary) {
+        self.opens += other.opens;
+        self.syncs += other.syncs;
+        self.open_seconds += other.open_seconds;
+        self.sync_seconds += other.sync_seconds;
+        self.read.merge(other.read);
+        self.write.merge(other.write);
+    }
+}
+
+impl DirectionSummary {
+    fn merge(&mut self, other: DirectionSummary) {
+        self.calls += other.calls;
+        self.collective_calls += other.collective_calls;
+        self.bytes += other.bytes;
+        self.seconds += other.seconds;
+        if other.calls > 0 {
+            self.reason = other.reason;
+        }
+        for (name, counts) in other.methods {
+            let sum = self.methods.entry(name).or_default();
+            sum.calls += counts.calls;
+            sum.bytes += counts.bytes;
+            sum.operations += counts.operations;
+            sum.accessed_bytes += counts.accessed_bytes;
+            sum.resent_bytes += counts.resent_bytes;
+            sum.reread_bytes += counts.reread_bytes;
+            sum.region_bytes = counts.region_bytes;
+            sum.seconds += counts.seconds;
+            sum.shortcut_calls += counts.shortcut_calls;
+            sum.model.operations += counts.model.operations;
+            sum.model.accessed_bytes += counts.model.accessed_bytes;
+            sum.model.resent_bytes += counts.model.resent_bytes;
+        }
+    }
+}
+
+impl Summary {
+    /// Writes `rank-<rank>-<pid>.json` into a directory.
+    pub fn write(&self, dir: &Path) -> Result<()> {
+        let path = dir.join(format!("rank-{}-{}.json", self.rank, self.pid));
+        serde_json::to_vec_pretty(self)
+            .map_err(std::io::Error::other)
+            .and_then(|json| std::fs::write(&path, json))
+            .map_err(|e| Error::os(format_args!("write the summary {}", path.display()), &e))
+    }
+}

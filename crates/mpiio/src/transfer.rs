@@ -1,0 +1,550 @@
+//! Performs prepared accesses: picks the method, runs it, agrees on the outcome, keeps the books.
+use crate::access::{Buffer, Direction, Io};
+use crate::announce::{Announced, NOTES};
+use crate::calls::Prepared;
+use crate::comm::{agree, confer};
+use crate::datarep::DataRep;
+use crate::error::Result;
+use crate::external32;
+use crate::file::{Inner, Turn, lock};
+use crate::filesystem::LockMode;
+use crate::hints::{Hints, Toggle};
+use crate::methods::auto::{self, Candidate, Choice, Learnt, Place};
+use crate::methods::domains::{self, Domains};
+use crate::methods::two_phase::Aggregators;
+use crate::methods::{Method, datatype, list, node_exchange, posix, sieve, two_phase};
+use crate::model::{Prediction, Shape, predict};
+use crate::stats::Record;
+use penstock_datatype::{Pattern, Signature, Source, Target};
+use std::thread::available_parallelism;
+use std::time::Instant;
+
+/// How an access is to be performed, and why.
+#[derive(Clone, Copy)]
+pub(crate) struct Plan {
+    pub candidate: Candidate,
+    pub why: Why,
+}
+
+/// Why an access is performed as it is.
+#[derive(Clone, Copy)]
+pub(crate) enum Why {
+    /// A hint or the environment names the method.
+    Named,
+    /// The cost model.
+    Cheapest(Choice),
+    /// What was planned cannot be done here.
+    Instead(Candidate, &'static str),
+}
+
+impl Plan {
+    fn cheapest(choice: Choice) -> Plan {
+        Plan {
+            candidate: choice.candidate,
+            why: Why::Cheapest(choice),
+        }
+    }
+
+    /// Another method than planned.
+    fn instead(self, method: Method, because: &'static str) -> Plan {
+        Plan {
+            candidate: Candidate {
+                method,
+                ..self.candidate
+            },
+            why: Why::Instead(self.candidate, because),
+        }
+    }
+
+    /// A sentence for people.
+    pub(crate) fn reason(&self) -> String {
+        match &self.why {
+            Why::Named => "named by hint or environment".into(),
+            Why::Cheapest(choice) => choice.reason(),
+            Why::Instead(planned, because) => {
+                format!("in place of {}: {because}", planned.method.name())
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// Performs an access. With a turn it is a collective call, and an error here is an error on every rank.
+    pub(crate) fn perform(
+        &self,
+        prepared: Result<Prepared>,
+        turn: Option<&Turn<'_>>,
+        buffer: &mut Buffer<'_, '_>,
+    ) -> Result<u64> {
+        let converts = match (turn, &prepared) {
+            // All ranks take the same way; the representation is the same everywhere.
+            (Some(_), _) => self.seen().view.datarep == DataRep::External32,
+            (None, Ok(prepared)) => prepared.signature.is_some(),
+            (None, Err(_)) => false,
+        };
+        let whole = |p: Prepared| (p.pattern, p.seen.is_monotone());
+        let outcome = if converts {
+            self.convert(prepared, turn, buffer)
+        } else {
+            self.step(prepared.map(whole), turn, buffer)
+        };
+        outcome.map_err(|e| {
+            e.at(format_args!("{} {}", buffer.direction().name(), self.path))
+        })
+    }
+
+    /// An access whose bytes move as they are; its pattern, and whether that is monotone.
+    fn step(
+        &self,
+        access: Result<(Pattern, bool)>,
+        turn: Option<&Turn<'_>>,
+        buffer: &mut Buffer<'_, '_>,
+    ) -> Result<u64> {
+        match turn {
+            Some(turn) => self.together(turn, access, buffer),
+            None => access.and_then(|(pattern, monotone)| self.alone(&pattern, monotone, buffer, false)),
+        }
+    }
+
+    /// An access in external32, chunk by chunk.
+    fn convert(
+        &self,
+        prepared: Result<Prepared>,
+        turn: Option<&Turn<'_>>,
+        buffer: &mut Buffer<'_, '_>,
+    ) -> Result<u64> {
+        let bytes = buffer.pattern().len;
+        // A plain type moves as it is, in the same chunks.
+        let signature = match &prepared {
+            Ok(Prepared {
+                signature: Some(signature),
+                ..
+            }) => signature.clone(),
+            _ => Signature::bytes(1)?,
+        };
+        let rounds = external32::steps(&signature, bytes).count();
+        let rounds = match turn {
+            Some(turn) => {
+                let mine = prepared.as_ref().map(|_| rounds).map_err(Clone::clone);
+                confer(turn.comm, mine)?.into_iter().max().unwrap_or(0)
+            }
+            None => rounds,
+        };
+        let mut steps = external32::steps(&signature, bytes);
+        let prepared = prepared?;
+        let monotone = prepared.seen.is_monotone();
+        let mut moved = 0;
+        let mut chunk = Vec::new();
+        let mut ended = false;
+        for _ in 0..rounds {
+            // A rank that is through takes part with nothing.
+            let step = steps.next().unwrap_or_default();
+            let part = prepared.pattern.slice(step.file.0, step.file.1);
+            match buffer {
+                Buffer::From(source) => {
+                    let encoded = external32::encode(&signature, &step, source, &mut chunk);
+                    let mut source = Source::from_slice(&chunk);
+                    let access = encoded.map(|()| (part, monotone));
+                    self.step(access, turn, &mut Buffer::From(&mut source))?;
+                    moved += step.memory.1;
+                }
+                Buffer::Into(target) => {
+                    chunk.resize(step.file.1 as usize, 0);
+                    let mut external = Target::from_slice(&mut chunk);
+                    let access = Ok((part, monotone));
+                    let got = self.step(access, turn, &mut Buffer::Into(&mut external))?;
+                    if !ended {
+                        let got = &chunk[..got as usize];
+                        moved += external32::decode(&signature, &step, got, target)?;
+                    }
+                    ended |= got < step.file.1;
+                }
+            }
+        }
+        Ok(moved)
+    }
+
+    /// A collective access. Every rank gets here, also those whose arguments are bad.
+    fn together(
+        &self,
+        turn: &Turn<'_>,
+        mine: Result<(Pattern, bool)>,
+        buffer: &mut Buffer<'_, '_>,
+    ) -> Result<u64> {
+        let comm = turn.comm;
+        let direction = buffer.direction();
+        let hints = self.hints();
+        let (exchange, view_helps) = {
+            let state = lock(&self.state);
+            let may = comm.size() > 1 && !state.atomic && state.all_monotone;
+            (may, !state.all_contiguous)
+        };
+        let named = hints.method;
+        let wants = match named {
+            Some(method) => method.is_collective(),
+            None => {
+                hints.cb[direction.index()] == Toggle::Enable
+                    || view_helps && hints.cb[direction.index()] != Toggle::Disable
+            }
+        };
+        if !exchange || !wants {
+            let moved = mine
+                .and_then(|(pattern, monotone)| self.alone(&pattern, monotone, buffer, true));
+            return agree(comm, moved);
+        }
+
+        let pattern = mine.map(|(pattern, _)| pattern);
+        let learnt = *lock(&self.process.learnt);
+        let notes = notes(
+            buffer.pattern(),
+            self.handle.has_shortcut(),
+            &learnt,
+            direction,
+        );
+        let announced = lock(&self.announcements).exchange(comm, &pattern, &notes)?;
+        let began = Instant::now();
+        let patterns: Vec<Pattern> = announced.iter().map(|a| a.pattern.clone()).collect();
+        let plan = match named {
+            Some(method) => self.plan_named(&hints, method),
+            None => self.plan_exchange(&hints, direction, &announced, &learnt),
+        };
+        if !plan.candidate.method.is_collective() {
+            let moved = self.run_alone(&patterns[comm.rank()], buffer, &plan, true);
+            let moved = agree(comm, moved);
+            self.learn(direction, &plan, began);
+            return moved;
+        }
+        self.run_exchange(turn, &hints, &patterns, buffer, plan, began)
+    }
+
+    /// An access of this rank by itself.
+    fn alone(
+        &self,
+        pattern: &Pattern,
+        monotone: bool,
+        buffer: &mut Buffer<'_, '_>,
+        collective: bool,
+    ) -> Result<u64> {
+        let hints = self.hints();
+        let atomic = lock(&self.state).atomic;
+        let direction = buffer.direction();
+        let mut plan = match hints.method {
+            Some(method) => self.plan_named(&hints, method),
+            None => self.plan_alone(&hints, pattern, buffer),
+        };
+        if !monotone {
+            plan = plan.instead(Method::Posix, "the view is not in ascending order");
+        } else if atomic && plan.candidate.method == Method::Sieve {
+            plan = plan.instead(Method::Datatype, "atomic mode locks the whole access");
+        } else if plan.candidate.method.is_collective() {
+            let because = "it needs a collective call of several ranks, not atomic";
+            plan = plan.instead(Method::Datatype, because);
+        }
+        let began = Instant::now();
+        let moved = self.run_alone(pattern, buffer, &plan, collective)?;
+        if !atomic {
+            self.learn(direction, &plan, began);
+        }
+        Ok(moved)
+    }
+
+    fn run_alone(
+        &self,
+        pattern: &Pattern,
+        buffer: &mut Buffer<'_, '_>,
+        plan: &Plan,
+        collective: bool,
+    ) -> Result<u64> {
+        let began = Instant::now();
+        let hints = self.hints();
+        let direction = buffer.direction();
+        let atomic = lock(&self.state).atomic;
+        let mut io = self.io(&hints, direction, plan.candidate.shortcut);
+        let (lo, hi) = pattern.bounds();
+        let _lock = if atomic && pattern.len > 0 {
+            let mode = match direction {
+                Direction::Read => LockMode::Shared,
+                Direction::Write => LockMode::Exclusive,
+            };
+            io.locked = true;
+            Some(self.handle.lock(lo as u64..hi as u64, mode)?)
+        } else {
+            None
+        };
+        let method = plan.candidate.method;
+        let moved = if pattern.len == 0 {
+            Ok(0)
+        } else {
+            match method {
+                Method::Posix => posix::access(&mut io, pattern, buffer),
+                Method::Sieve => sieve::access(&mut io, pattern, buffer),
+                Method::List => list::access(&mut io, pattern, buffer),
+                Method::Datatype | Method::TwoPhase | Method::NodeExchange => {
+                    datatype::access(&mut io, pattern, buffer)
+                }
+            }
+        };
+        let shape = Shape {
+            bytes: pattern.len,
+            file_regions: pattern.regions(),
+            memory_regions: buffer.pattern().regions(),
+            extent: (hi - lo) as u64,
+            aggregate_extent: (hi - lo) as u64,
+            aggregators: 1,
+        };
+        let region_bytes = match method {
+            Method::Posix => io.tally.accessed / io.tally.operations.max(1),
+            Method::Sieve => io.tally.largest,
+            _ => shape.bytes / shape.file_regions.max(1),
+        };
+        let record = Record {
+            direction,
+            collective,
+            method,
+            shortcut: plan.candidate.shortcut,
+            bytes: *moved.as_ref().unwrap_or(&0),
+            region_bytes,
+            tally: io.tally,
+            model: predict(method, &shape, io.sieve_buffer),
+            seconds: began.elapsed().as_secs_f64(),
+        };
+        self.keep(&record, *plan);
+        moved
+    }
+
+    /// A collective access by exchange; ends with the agreement.
+    fn run_exchange(
+        &self,
+        turn: &Turn<'_>,
+        hints: &Hints,
+        patterns: &[Pattern],
+        buffer: &mut Buffer<'_, '_>,
+        mut plan: Plan,
+        began: Instant,
+    ) -> Result<u64> {
+        let comm = turn.comm;
+        let direction = buffer.direction();
+        let memory = match plan.candidate.method {
+            Method::NodeExchange => self.node_memory(turn, hints),
+            _ => None,
+        };
+        if plan.candidate.method == Method::NodeExchange && memory.is_none() {
+            plan = plan.instead(Method::TwoPhase, "the ranks share no memory");
+        }
+        let mut io = self.io(hints, direction, plan.candidate.shortcut);
+        let unit = self.handle.layout().map_or(0, |layout| layout.stripe_unit);
+        let aggregators = match memory {
+            Some(_) => (0..comm.size()).collect(),
+            None => self.nodes.aggregators(hints),
+        };
+        let moved = match memory {
+            Some(memory) => {
+                node_exchange::access(&mut io, comm, memory, patterns, unit, buffer)
+            }
+            None => {
+                let aggregators = Aggregators {
+                    ranks: &aggregators,
+                    unit,
+                };
+                two_phase::access(&mut io, comm, patterns, &aggregators, buffer)
+            }
+        };
+        let moved = agree(comm, moved);
+        self.learn(direction, &plan, began);
+        let window = memory.map_or(io.cb_buffer, |m| m.half_bytes() as u64);
+        let record = Record {
+            direction,
+            collective: true,
+            method: plan.candidate.method,
+            shortcut: plan.candidate.shortcut,
+            bytes: *moved.as_ref().unwrap_or(&0),
+            region_bytes: io.tally.largest,
+            tally: io.tally,
+            model: predict_exchange(
+                plan.candidate.method,
+                direction,
+                comm.rank(),
+                patterns,
+                &aggregators,
+                window,
+                unit,
+            ),
+            seconds: began.elapsed().as_secs_f64(),
+        };
+        self.keep(&record, plan);
+        moved
+    }
+
+    fn io<'f>(&'f self, hints: &Hints, direction: Direction, shortcut: bool) -> Io<'f> {
+        Io {
+            handle: &*self.handle,
+            shortcut,
+            locked: false,
+            sieve_buffer: hints.sieve_buffer_size[direction.index()],
+            cb_buffer: hints.cb_buffer_size,
+            tally: Default::default(),
+        }
+    }
+
+    /// The named methods go through requests, so that their counts mean what the sources mean, unless descriptors are
+    /// asked for.
+    fn plan_named(&self, hints: &Hints, method: Method) -> Plan {
+        let shortcut = hints.shortcut == Toggle::Enable && self.handle.has_shortcut();
+        Plan {
+            candidate: Candidate { method, shortcut },
+            why: Why::Named,
+        }
+    }
+
+    fn plan_alone(&self, hints: &Hints, pattern: &Pattern, buffer: &Buffer<'_, '_>) -> Plan {
+        let place = self.place(hints, buffer.direction(), 1);
+        let shape = self.shape(pattern, buffer.pattern().regions());
+        let learnt = *lock(&self.process.learnt);
+        let choice = auto::choose(
+            &learnt,
+            hints,
+            buffer.direction(),
+            &[shape],
+            shape.extent,
+            false,
+            &place,
+        );
+        Plan::cheapest(choice)
+    }
+
+    fn plan_exchange(
+        &self,
+        hints: &Hints,
+        direction: Direction,
+        announced: &[Announced],
+        learnt: &Learnt,
+    ) -> Plan {
+        let patterns = announced.iter().map(|a| &a.pattern);
+        let shapes: Vec<_> = announced
+            .iter()
+            .map(|a| self.shape(&a.pattern, a.notes[0] as u64))
+            .collect();
+        let (lo, hi) = patterns
+            .filter(|p| p.len > 0)
+            .map(Pattern::bounds)
+            .reduce(|(a, b), (c, d)| (a.min(c), b.max(d)))
+            .unwrap_or((0, 0));
+        // Rank 0's experience and means count for all, so that all choose alike.
+        let learnt = learnt.with_ratios(direction, &announced[0].notes[2..]);
+        let mut place = self.place(hints, direction, announced.len());
+        place.shortcut = announced[0].notes[1] > 0.0;
+        let choice = auto::choose(
+            &learnt,
+            hints,
+            direction,
+            &shapes,
+            (hi - lo) as f64,
+            true,
+            &place,
+        );
+        Plan::cheapest(choice)
+    }
+
+    fn shape(&self, pattern: &Pattern, memory_regions: u64) -> auto::Shape {
+        let (lo, hi) = pattern.bounds();
+        let regions = pattern.regions() as f64;
+        let cut = self.handle.layout().map_or(0.0, |layout| {
+            let units = pattern.len as f64 / layout.stripe_unit as f64;
+            if regions > 1.0 {
+                units
+            } else {
+                units.min(layout.servers.len() as f64)
+            }
+        });
+        auto::Shape {
+            bytes: pattern.len as f64,
+            file_regions: regions + cut,
+            memory_regions: memory_regions as f64,
+            extent: (hi - lo) as f64,
+        }
+    }
+
+    fn place(&self, hints: &Hints, direction: Direction, ranks: usize) -> Place {
+        Place {
+            ranks: ranks as f64,
+            processors: available_parallelism().map_or(1.0, |n| n.get() as f64),
+            one_node: self.nodes.is_one(),
+            shortcut: self.handle.has_shortcut(),
+            servers: self.handle.layout().is_some(),
+            exchange_buffer: hints.exchange_buffer_size as f64,
+            cb_buffer: hints.cb_buffer_size as f64,
+            sieve_buffer: hints.sieve_buffer_size[direction.index()] as f64,
+        }
+    }
+
+    fn learn(&self, direction: Direction, plan: &Plan, began: Instant) {
+        if let Why::Cheapest(choice) = &plan.why {
+            let seconds = began.elapsed().as_secs_f64();
+            lock(&self.process.learnt).learn(direction, choice.candidate, choice.estimate, seconds);
+        }
+    }
+
+    fn keep(&self, record: &Record, plan: Plan) {
+        lock(&self.state).chosen[record.direction.index()] = Some(plan);
+        lock(&self.summary).add(record);
+    }
+}
+
+/// DT table I for an exchange, with the bytes this rank hands to others computed from the patterns.
+fn predict_exchange(
+    method: Method,
+    direction: Direction,
+    rank: usize,
+    patterns: &[Pattern],
+    aggregators: &[usize],
+    window: u64,
+    unit: u64,
+) -> Prediction {
+    let (lo, hi) = domains::extent(patterns).unwrap_or((0, 0));
+    let shape = Shape {
+        aggregate_extent: (hi - lo) as u64,
+        aggregators: aggregators.len() as u64,
+        ..Shape::default()
+    };
+    let mut prediction = predict(method, &shape, window);
+    let parts = Domains::parts(patterns, aggregators.len(), unit);
+    let wanted = |who: usize, part: &std::ops::Range<i64>| {
+        let pattern = &patterns[who];
+        pattern.stream_at(part.end) - pattern.stream_at(part.start)
+    };
+    prediction.resent_bytes = match direction {
+        Direction::Write => parts
+            .iter()
+            .zip(aggregators)
+            .filter(|(_, owner)| **owner != rank)
+            .map(|(part, _)| wanted(rank, part))
+            .sum(),
+        Direction::Read => parts
+            .iter()
+            .zip(aggregators)
+            .filter(|(_, owner)| **owner == rank)
+            .flat_map(|(part, _)| {
+                (0..patterns.len())
+                    .filter(|who| *who != rank)
+                    .map(|who| wanted(who, part))
+            })
+            .sum(),
+    };
+    prediction
+}
+
+
+/// What this rank tells the others beside its pattern: pieces in memory, whether descriptors may be used, experience.
+fn notes(
+    memory: &Pattern,
+    shortcut: bool,
+    learnt: &Learnt,
+    direction: Direction,
+) -> [f32; NOTES] {
+    let mut notes = [0.0; NOTES];
+    notes[0] = memory.regions() as f32;
+    notes[1] = f32::from(u8::from(shortcut));
+    let ratios = learnt.ratios(direction);
+    notes[2..2 + ratios.len()].copy_from_slice(&ratios);
+    notes
+}

@@ -1,0 +1,180 @@
+//! What the tests share: places to run in, and patterns with their flat models.
+#![allow(dead_code)]
+#![allow(clippy::unwrap_used)]
+use penstock_datatype::{Loop, Pattern, Source, Target};
+use penstock_mpiio::{Amode, Comm, Datatype, Environment, File, Info, Process};
+use std::path::PathBuf;
+use std::sync::Arc;
+use tempfile::TempDir;
+
+/// A file system to test on.
+pub struct Site {
+    pub dir: TempDir,
+    pub environment: Environment,
+}
+
+impl Site {
+    pub fn direct() -> Site {
+        Site {
+            dir: TempDir::new().unwrap(),
+            environment: Environment {
+                direct: true,
+                ..Environment::default()
+            },
+        }
+    }
+
+    /// A process of its own, as each rank has one.
+    pub fn process(&self) -> Arc<Process> {
+        Arc::new(Process::new(self.environment.clone()))
+    }
+
+    pub fn path(&self, name: &str) -> String {
+        if self.environment.direct {
+            self.dir.path().join(name).to_str().unwrap().to_owned()
+        } else {
+            format!("penstock:{name}")
+        }
+    }
+
+    pub fn real_path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn open(&self, comm: impl Comm + 'static, name: &str, hints: &[(&str, &str)]) -> File {
+        self.open_mode(comm, name, Amode::RDWR | Amode::CREATE, hints)
+    }
+
+    pub fn open_mode(
+        &self,
+        comm: impl Comm + 'static,
+        name: &str,
+        amode: Amode,
+        hints: &[(&str, &str)],
+    ) -> File {
+        let info = Info::from_iter(hints.iter().copied());
+        File::open_in(
+            &self.process(),
+            Box::new(comm),
+            &self.path(name),
+            amode,
+            &info,
+        )
+        .unwrap()
+    }
+
+    /// All bytes of a file, by one plain read of one rank.
+    pub fn contents(&self, name: &str) -> Vec<u8> {
+        let [comm] = penstock_mpiio::testing::ThreadComm::group(1)
+            .try_into()
+            .unwrap_or_else(|_| panic!());
+        let file = self.open_mode(comm, name, Amode::RDONLY, &[("penstock_method", "posix")]);
+        let mut bytes = vec![0; file.size().unwrap() as usize];
+        let n = bytes.len() as u64;
+        let got = file
+            .read(
+                penstock_mpiio::Where::At(0),
+                false,
+                &mut Target::from_slice(&mut bytes),
+                &byte(),
+            )
+            .unwrap();
+        assert_eq!(got, n);
+        file.close().unwrap();
+        bytes
+    }
+}
+
+pub fn byte() -> Datatype {
+    Datatype::byte().unwrap()
+}
+
+/// A datatype of bytes that lie as a loop says.
+pub fn of(layout: Loop) -> Datatype {
+    Datatype::opaque(layout).unwrap()
+}
+
+/// Regions (offset, length) of a range of a tiled loop, the slow and plain way.
+pub fn flatten(pattern: &Pattern) -> Vec<(i64, u64)> {
+    let mut regions = Vec::new();
+    let mut cursor = pattern.cursor();
+    while let Some(run) = cursor.next_run(u64::MAX) {
+        regions.push((run.offset, run.len));
+    }
+    regions
+}
+
+/// A byte that tells where it comes from.
+pub fn mark(rank: usize, stream: u64) -> u8 {
+    (stream.wrapping_mul(37) ^ (stream >> 8).wrapping_mul(11) ^ (rank as u64).wrapping_mul(101)) as u8 | 1
+}
+
+/// A memory buffer whose stream bytes are a rank's marks, or zero to read into.
+pub struct Memory {
+    pub bytes: Vec<u8>,
+    pub base: usize,
+    pub pattern: Pattern,
+}
+
+impl Memory {
+    /// `len` stream bytes of a tiled loop; the buffer has room on both sides and is filled with 0xEE.
+    pub fn new(tile: &Loop, len: u64) -> Memory {
+        let pattern = Pattern::new(0, tile.clone(), 0, len).unwrap();
+        let (lo, hi) = pattern.bounds();
+        let (lo, hi) = (lo.min(0), hi.max(0));
+        let bytes = vec![0xEE; (hi - lo) as usize + 64];
+        Memory {
+            bytes,
+            base: (32 - lo) as usize,
+            pattern,
+        }
+    }
+
+    pub fn filled(tile: &Loop, len: u64, rank: usize) -> Memory {
+        let mut memory = Memory::new(tile, len);
+        let mut at = 0;
+        for (offset, len) in flatten(&memory.pattern) {
+            for i in 0..len {
+                let place = (memory.base as i64 + offset) as u64 + i;
+                memory.bytes[place as usize] = mark(rank, at);
+                at += 1;
+            }
+        }
+        memory
+    }
+
+    pub fn source(&self) -> Source<'_> {
+        // SAFETY: the buffer was made large enough for the pattern.
+        unsafe { Source::new(self.bytes.as_ptr().add(self.base), self.pattern.clone()) }
+    }
+
+    pub fn target(&mut self) -> Target<'_> {
+        // SAFETY: as above, borrowed exclusively.
+        unsafe { Target::new(self.bytes.as_mut_ptr().add(self.base), self.pattern.clone()) }
+    }
+
+    /// The stream bytes.
+    pub fn stream(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        for (offset, len) in flatten(&self.pattern) {
+            let at = (self.base as i64 + offset) as usize;
+            out.extend_from_slice(&self.bytes[at..at + len as usize]);
+        }
+        out
+    }
+
+    /// No byte outside the pattern was touched.
+    pub fn check_surroundings(&self) {
+        let mut inside = vec![false; self.bytes.len()];
+        for (offset, len) in flatten(&self.pattern) {
+            let at = (self.base as i64 + offset) as usize;
+            inside[at..at + len as usize].fill(true);
+        }
+        let stray = self
+            .bytes
+            .iter()
+            .zip(inside)
+            .position(|(b, inside)| !inside && *b != 0xEE);
+        assert_eq!(stray, None, "a byte outside the datatype was written");
+    }
+}
