@@ -198,13 +198,7 @@ pub(crate) fn fill_window(
 
 /// Copies the bytes of `part` from `window`, which holds the file range beginning at `lo`, to memory bytes
 /// [`at`, `at + part.len`).
-pub(crate) fn drain_window(
-    into: &mut Target<'_>,
-    at: u64,
-    part: &Pattern,
-    window: &[u8],
-    lo: i64,
-) {
+pub(crate) fn drain_window(into: &mut Target<'_>, at: u64, part: &Pattern, window: &[u8], lo: i64) {
     check_inside(part, lo, window.len());
     // SAFETY: the rebased pattern stays inside `window`, checked above, which is borrowed for the call.
     let mut from = unsafe { Source::new(window.as_ptr(), rebase(part, lo)) };

@@ -48,7 +48,12 @@ impl Amode {
 
     /// Whether the mode makes sense.
     pub(crate) fn check(self, path: &str) -> Result<()> {
-        let wrong = |what: &str| Err(Error::new(ErrorClass::Amode, format!("open {path}: {what}")));
+        let wrong = |what: &str| {
+            Err(Error::new(
+                ErrorClass::Amode,
+                format!("open {path}: {what}"),
+            ))
+        };
         let kinds = [Amode::RDONLY, Amode::RDWR, Amode::WRONLY];
         if self.has(Amode::INVALID) {
             return wrong("the access mode has bits that MPI does not define");
@@ -57,10 +62,14 @@ impl Amode {
             return wrong("give exactly one of MPI_MODE_RDONLY, MPI_MODE_RDWR, MPI_MODE_WRONLY");
         }
         if self.has(Amode::RDONLY) && (self.has(Amode::CREATE) || self.has(Amode::EXCL)) {
-            return wrong("MPI_MODE_RDONLY excludes MPI_MODE_CREATE and MPI_MODE_EXCL; open MPI_MODE_RDWR");
+            return wrong(
+                "MPI_MODE_RDONLY excludes MPI_MODE_CREATE and MPI_MODE_EXCL; open MPI_MODE_RDWR",
+            );
         }
         if self.has(Amode::RDWR) && self.has(Amode::SEQUENTIAL) {
-            return wrong("MPI_MODE_RDWR excludes MPI_MODE_SEQUENTIAL; use MPI_MODE_RDONLY or MPI_MODE_WRONLY");
+            return wrong(
+                "MPI_MODE_RDWR excludes MPI_MODE_SEQUENTIAL; use MPI_MODE_RDONLY or MPI_MODE_WRONLY",
+            );
         }
         Ok(())
     }

@@ -102,7 +102,9 @@ impl Announcements {
         let unreadable = || {
             Error::new(
                 ErrorClass::Intern,
-                format!("rank {rank} announced an unreadable access; all ranks must run the same library"),
+                format!(
+                    "rank {rank} announced an unreadable access; all ranks must run the same library"
+                ),
             )
         };
         let (kind, mut rest) = bytes.split_first().ok_or_else(unreadable)?;

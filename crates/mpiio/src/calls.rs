@@ -78,11 +78,19 @@ impl File {
         done: Done,
     ) -> Result<()> {
         let mut into = into;
-        self.start(at, collective, into.len(), Direction::Read, memtype, done, {
-            move |file, prepared, turn| {
-                file.perform(prepared, turn, &mut Buffer::Into(&mut into))
-            }
-        })
+        self.start(
+            at,
+            collective,
+            into.len(),
+            Direction::Read,
+            memtype,
+            done,
+            {
+                move |file, prepared, turn| {
+                    file.perform(prepared, turn, &mut Buffer::Into(&mut into))
+                }
+            },
+        )
     }
 
     /// `MPI_File_iwrite*`; see [`File::start_read`].
@@ -95,11 +103,19 @@ impl File {
         done: Done,
     ) -> Result<()> {
         let mut from = from;
-        self.start(at, collective, from.len(), Direction::Write, memtype, done, {
-            move |file, prepared, turn| {
-                file.perform(prepared, turn, &mut Buffer::From(&mut from))
-            }
-        })
+        self.start(
+            at,
+            collective,
+            from.len(),
+            Direction::Write,
+            memtype,
+            done,
+            {
+                move |file, prepared, turn| {
+                    file.perform(prepared, turn, &mut Buffer::From(&mut from))
+                }
+            },
+        )
     }
 
     #[allow(clippy::too_many_arguments)] // the arguments of an MPI call
@@ -111,7 +127,9 @@ impl File {
         direction: Direction,
         memtype: &Datatype,
         done: Done,
-        perform: impl FnOnce(&Inner, Result<Prepared>, Option<&Turn<'_>>) -> Result<u64> + Send + 'static,
+        perform: impl FnOnce(&Inner, Result<Prepared>, Option<&Turn<'_>>) -> Result<u64>
+        + Send
+        + 'static,
     ) -> Result<()> {
         let file = Arc::clone(&self.inner);
         if at == Where::Ordered {
@@ -220,10 +238,7 @@ impl Inner {
         if at == Where::Ordered {
             let turn = self.collective_turn();
             let checked = self.check(at, bytes, direction, memtype);
-            let etypes = checked
-                .as_ref()
-                .map(|c| c.etypes)
-                .map_err(Error::clone);
+            let etypes = checked.as_ref().map(|c| c.etypes).map_err(Error::clone);
             let position = self.shared.advance_ordered(turn.comm, &etypes);
             let prepared = checked.and_then(|c| c.place(position?));
             return self.perform(prepared, Some(&turn), &mut buffer);
@@ -274,9 +289,8 @@ impl Inner {
             self.not_sequential(direction.name())?;
         }
         let seen = self.seen();
-        let signature = (seen.view.datarep == DataRep::External32
-            && !memtype.signature.is_plain())
-        .then(|| memtype.signature.clone());
+        let signature = (seen.view.datarep == DataRep::External32 && !memtype.signature.is_plain())
+            .then(|| memtype.signature.clone());
         let file_bytes = match &signature {
             Some(signature) => external32::file_bytes(signature, bytes)?,
             None => bytes,

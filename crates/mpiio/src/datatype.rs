@@ -43,7 +43,10 @@ impl Datatype {
 
     /// Uninterpreted bytes that lie as `layout` says.
     pub fn opaque(layout: Loop) -> Result<Datatype> {
-        Ok(Datatype::new(layout.clone(), Signature::bytes(layout.size())?))
+        Ok(Datatype::new(
+            layout.clone(),
+            Signature::bytes(layout.size())?,
+        ))
     }
 
     /// `MPI_BYTE`.

@@ -381,9 +381,8 @@ impl FileHandle for DirectFile {
             return Ok(());
         }
         // SAFETY: fallocate takes plain numbers and a descriptor we own.
-        let failed = unsafe {
-            libc::fallocate(self.file.as_raw_fd(), 0, 0, len as libc::off_t) != 0
-        };
+        let failed =
+            unsafe { libc::fallocate(self.file.as_raw_fd(), 0, 0, len as libc::off_t) != 0 };
         if !failed {
             return Ok(());
         }
@@ -400,9 +399,7 @@ impl FileHandle for DirectFile {
         if !leads {
             return Ok(());
         }
-        self.file
-            .sync_all()
-            .map_err(|e| self.failed("sync", &e))
+        self.file.sync_all().map_err(|e| self.failed("sync", &e))
     }
 
     fn lock(&self, range: Range<u64>, mode: LockMode) -> Result<Box<dyn Guard>> {

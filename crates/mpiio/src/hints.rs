@@ -174,7 +174,9 @@ impl Hints {
     pub(crate) fn take(&mut self, info: &Info) {
         for (key, value) in info.iter() {
             if self.take_one(key, value.trim()).is_none() {
-                log::warn!("hint {key}={value} is not understood and has no effect; see docs/hints.md");
+                log::warn!(
+                    "hint {key}={value} is not understood and has no effect; see docs/hints.md"
+                );
             }
         }
     }
@@ -231,7 +233,9 @@ impl Hints {
             }
             "start_iodevice" => self.start_iodevice = Some(u32::try_from(number()?).ok()?),
             "file_perm" => {
-                self.file_perm = u32::from_str_radix(value, 8).ok().filter(|m| *m <= 0o7777)?;
+                self.file_perm = u32::from_str_radix(value, 8)
+                    .ok()
+                    .filter(|m| *m <= 0o7777)?;
             }
             _ => {} // MPI: unknown keys are ignored
         }
@@ -253,10 +257,7 @@ impl Hints {
         info.set("cb_nodes", nodes.to_string());
         info.set("cb_buffer_size", self.cb_buffer_size.to_string());
         info.set("cb_config_list", &*self.cb_config_list);
-        info.set(
-            "collective_buffering",
-            yes(self.cb != [Toggle::Disable; 2]),
-        );
+        info.set("collective_buffering", yes(self.cb != [Toggle::Disable; 2]));
         let pairs = [
             ("romio_cb", self.cb),
             ("romio_ds", self.ds),

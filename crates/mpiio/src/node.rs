@@ -65,7 +65,10 @@ impl Nodes {
                 *used <= most
             })
             .collect();
-        let count = hints.cb_nodes.unwrap_or(able.len()).clamp(1, able.len().max(1));
+        let count = hints
+            .cb_nodes
+            .unwrap_or(able.len())
+            .clamp(1, able.len().max(1));
         (0..count).map(|i| able[i * able.len() / count]).collect()
     }
 }

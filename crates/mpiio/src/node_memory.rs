@@ -133,7 +133,9 @@ impl Mapping {
             )
         };
         match NonNull::new(start.cast::<u8>()) {
-            Some(start) if start.as_ptr().cast() != libc::MAP_FAILED => Ok(Mapping { start, bytes }),
+            Some(start) if start.as_ptr().cast() != libc::MAP_FAILED => {
+                Ok(Mapping { start, bytes })
+            }
             _ => Err(io::Error::last_os_error()),
         }
     }

@@ -51,7 +51,9 @@ impl Worker {
         if queue.waiting.len() >= MAX_WAITING {
             return Err(Error::new(
                 ErrorClass::Other,
-                format!("{MAX_WAITING} nonblocking accesses are waiting; complete some before starting more"),
+                format!(
+                    "{MAX_WAITING} nonblocking accesses are waiting; complete some before starting more"
+                ),
             ));
         }
         queue.waiting.push_back(job);

@@ -49,7 +49,9 @@ impl Environment {
         let method = text("PENSTOCK_METHOD").and_then(|name| {
             let method = Method::parse(&name);
             if method.is_none() && name != "auto" {
-                log::warn!("PENSTOCK_METHOD={name} is no method and has no effect; see docs/hints.md");
+                log::warn!(
+                    "PENSTOCK_METHOD={name} is no method and has no effect; see docs/hints.md"
+                );
             }
             method
         });
@@ -72,12 +74,18 @@ impl Environment {
             if self.direct {
                 return Some(Claim::Direct(name.to_owned()));
             }
-            return Some(Claim::Penstock(format!("/{}", name.trim_start_matches('/'))));
+            return Some(Claim::Penstock(format!(
+                "/{}",
+                name.trim_start_matches('/')
+            )));
         }
         if self.direct {
             return Some(Claim::Direct(path.to_owned()));
         }
-        let inside = normal(path).strip_prefix(self.mount.as_ref()?).ok()?.to_owned();
+        let inside = normal(path)
+            .strip_prefix(self.mount.as_ref()?)
+            .ok()?
+            .to_owned();
         Some(Claim::Penstock(format!("/{}", inside.to_str()?)))
     }
 }

@@ -88,9 +88,7 @@ impl Inner {
         } else {
             self.step(prepared.map(whole), turn, buffer)
         };
-        outcome.map_err(|e| {
-            e.at(format_args!("{} {}", buffer.direction().name(), self.path))
-        })
+        outcome.map_err(|e| e.at(format_args!("{} {}", buffer.direction().name(), self.path)))
     }
 
     /// An access whose bytes move as they are; its pattern, and whether that is monotone.
@@ -102,7 +100,9 @@ impl Inner {
     ) -> Result<u64> {
         match turn {
             Some(turn) => self.together(turn, access, buffer),
-            None => access.and_then(|(pattern, monotone)| self.alone(&pattern, monotone, buffer, false)),
+            None => {
+                access.and_then(|(pattern, monotone)| self.alone(&pattern, monotone, buffer, false))
+            }
         }
     }
 
@@ -188,8 +188,8 @@ impl Inner {
             }
         };
         if !exchange || !wants {
-            let moved = mine
-                .and_then(|(pattern, monotone)| self.alone(&pattern, monotone, buffer, true));
+            let moved =
+                mine.and_then(|(pattern, monotone)| self.alone(&pattern, monotone, buffer, true));
             return agree(comm, moved);
         }
 
@@ -338,9 +338,7 @@ impl Inner {
             None => self.nodes.aggregators(hints),
         };
         let moved = match memory {
-            Some(memory) => {
-                node_exchange::access(&mut io, comm, memory, patterns, unit, buffer)
-            }
+            Some(memory) => node_exchange::access(&mut io, comm, memory, patterns, unit, buffer),
             None => {
                 let aggregators = Aggregators {
                     ranks: &aggregators,
@@ -533,14 +531,8 @@ fn predict_exchange(
     prediction
 }
 
-
 /// What this rank tells the others beside its pattern: pieces in memory, whether descriptors may be used, experience.
-fn notes(
-    memory: &Pattern,
-    shortcut: bool,
-    learnt: &Learnt,
-    direction: Direction,
-) -> [f32; NOTES] {
+fn notes(memory: &Pattern, shortcut: bool, learnt: &Learnt, direction: Direction) -> [f32; NOTES] {
     let mut notes = [0.0; NOTES];
     notes[0] = memory.regions() as f32;
     notes[1] = f32::from(u8::from(shortcut));

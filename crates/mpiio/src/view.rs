@@ -130,7 +130,9 @@ impl Seen {
         if self.tile.size() == 0 {
             return Err(Error::new(
                 ErrorClass::Arg,
-                format!("an access of {bytes} bytes through a view with an empty filetype; set another view"),
+                format!(
+                    "an access of {bytes} bytes through a view with an empty filetype; set another view"
+                ),
             ));
         }
         Ok(Pattern::new(
@@ -149,15 +151,17 @@ impl Seen {
                 format!("offset {position} is before the beginning of the view; use 0 or more"),
             )
         })?;
-        position.checked_mul(self.etype_bytes.max(1)).ok_or_else(|| {
-            Error::new(
-                ErrorClass::Arg,
-                format!(
-                    "offset {position} etypes of {} bytes is beyond 2^63 bytes",
-                    self.etype_bytes
-                ),
-            )
-        })
+        position
+            .checked_mul(self.etype_bytes.max(1))
+            .ok_or_else(|| {
+                Error::new(
+                    ErrorClass::Arg,
+                    format!(
+                        "offset {position} etypes of {} bytes is beyond 2^63 bytes",
+                        self.etype_bytes
+                    ),
+                )
+            })
     }
 
     /// Absolute byte position of `position` etypes.
@@ -179,7 +183,8 @@ impl Seen {
             self.whole_stream(len).stream_at(len)
         } else {
             // Without an order only whole tiles can be told to be before the end.
-            let tile_end = self.view.disp as i64 + self.tile.true_lb() + self.tile.true_extent() as i64;
+            let tile_end =
+                self.view.disp as i64 + self.tile.true_lb() + self.tile.true_extent() as i64;
             let extent = self.tile.extent().max(1);
             if len < tile_end {
                 0

@@ -67,7 +67,14 @@ fn cases(rank: usize) -> Vec<Case> {
         .resized(-16, 64)
         .unwrap();
     vec![
-        case("contiguous", 0, plain.clone(), 70_000 * rank as u64, 70_000, &plain),
+        case(
+            "contiguous",
+            0,
+            plain.clone(),
+            70_000 * rank as u64,
+            70_000,
+            &plain,
+        ),
         case(
             "interleaved",
             (r * 50) as u64,
@@ -85,8 +92,22 @@ fn cases(rank: usize) -> Vec<Case> {
             &scattered,
         ),
         case("3-D block", 11, block.clone(), 0, block.size(), &plain),
-        case("3-D block, scattered memory", 11, block.clone(), 0, block.size(), &scattered),
-        case("holes", (r * 240) as u64, holey, 17, 9_000, &vector(1, 3, 8).resized(0, 8).unwrap()),
+        case(
+            "3-D block, scattered memory",
+            11,
+            block.clone(),
+            0,
+            block.size(),
+            &scattered,
+        ),
+        case(
+            "holes",
+            (r * 240) as u64,
+            holey,
+            17,
+            9_000,
+            &vector(1, 3, 8).resized(0, 8).unwrap(),
+        ),
         case(
             "only some ranks",
             1000,
@@ -95,7 +116,14 @@ fn cases(rank: usize) -> Vec<Case> {
             if rank % 2 == 0 { 5_000 } else { 0 },
             &plain,
         ),
-        case("sparse", (r * (1 << 30)) as u64, plain.clone(), 5, 3_000, &plain),
+        case(
+            "sparse",
+            (r * (1 << 30)) as u64,
+            plain.clone(),
+            5,
+            3_000,
+            &plain,
+        ),
     ]
 }
 
@@ -116,8 +144,13 @@ fn model(case: usize, old: u8, size: usize) -> Vec<u8> {
     let mut file = vec![old; size];
     for rank in 0..RANKS {
         let case = &cases(rank)[case];
-        let pattern =
-            Pattern::new(case.disp as i64, case.filetype.clone(), case.position, case.bytes).unwrap();
+        let pattern = Pattern::new(
+            case.disp as i64,
+            case.filetype.clone(),
+            case.position,
+            case.bytes,
+        )
+        .unwrap();
         let mut at = 0;
         for (offset, len) in flatten(&pattern) {
             for i in 0..len {
@@ -166,7 +199,12 @@ fn check_method(site: &Site, method: &'static str) {
                 let memory = Memory::filled(&case.memory, case.bytes, rank);
                 let memtype = of(case.memory.clone());
                 let written = file
-                    .write(Where::Individual, collective, &mut memory.source(), &memtype)
+                    .write(
+                        Where::Individual,
+                        collective,
+                        &mut memory.source(),
+                        &memtype,
+                    )
                     .unwrap();
                 assert_eq!(written, case.bytes, "{what}");
                 assert_eq!(
@@ -185,7 +223,10 @@ fn check_method(site: &Site, method: &'static str) {
                     )
                     .unwrap();
                 assert_eq!(read, case.bytes, "{what}");
-                assert!(back.stream() == memory.stream(), "{what}: rank {rank} reads other bytes");
+                assert!(
+                    back.stream() == memory.stream(),
+                    "{what}: rank {rank} reads other bytes"
+                );
                 back.check_surroundings();
                 file.close().unwrap();
             });
@@ -249,12 +290,19 @@ fn check_end(site: &Site) {
                         )
                         .unwrap();
                     let want = there.saturating_sub(from).min(4_000);
-                    assert_eq!(got, want, "{method} collective {collective} rank {rank} from {from}");
+                    assert_eq!(
+                        got, want,
+                        "{method} collective {collective} rank {rank} from {from}"
+                    );
                     let stream = back.stream();
                     for (i, byte) in stream.iter().enumerate() {
                         let s = from + i as u64;
                         let offset = s / 50 * 200 + rank * 50 + s % 50;
-                        let want = if (i as u64) < want { mark(9, offset) } else { 0xEE };
+                        let want = if (i as u64) < want {
+                            mark(9, offset)
+                        } else {
+                            0xEE
+                        };
                         assert_eq!(*byte, want, "{method} rank {rank} byte {i} of {from}");
                     }
                 }

@@ -324,7 +324,11 @@ fn together(
     // Windows with holes are written as each rank's pieces.
     let holes = match direction {
         Direction::Write if bytes < 0.999 * touched => {
-            let each = if by_call { costs.call } else { costs.server_region };
+            let each = if by_call {
+                costs.call
+            } else {
+                costs.server_region
+            };
             regions * each
         }
         _ => 0.0,

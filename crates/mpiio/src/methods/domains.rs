@@ -154,7 +154,10 @@ mod tests {
 
     #[test]
     fn domains_cut_the_extent_without_gap_or_overlap() {
-        let patterns = [Pattern::contiguous(100, 1000), Pattern::contiguous(3000, 2001)];
+        let patterns = [
+            Pattern::contiguous(100, 1000),
+            Pattern::contiguous(3000, 2001),
+        ];
         for (count, window, unit) in [(1, 64, 0), (3, 1000, 64), (7, 13, 1), (5000, 1, 64)] {
             let mut domains = Domains::new(&patterns, count, window, unit);
             let mut seen = Vec::new();
@@ -188,7 +191,11 @@ mod tests {
         let parts = [every_second(0), every_second(3)];
         assert!(coverage.is_full(parts.iter(), &(0..198)));
         assert!(!coverage.is_full(parts.iter(), &(0..199)));
-        let overlap = [every_second(0), every_second(0), Pattern::contiguous(0, 190)];
+        let overlap = [
+            every_second(0),
+            every_second(0),
+            Pattern::contiguous(0, 190),
+        ];
         assert!(!coverage.is_full(overlap.iter(), &(0..198)));
     }
 }

@@ -19,7 +19,12 @@ pub(crate) fn access(io: &mut Io<'_>, file: &Pattern, buffer: &mut Buffer<'_, '_
     let mut pieces = Joint::new(file, buffer.pattern());
     let mut lists = std::iter::from_fn(|| {
         let first = pieces.next()?;
-        let len = first.len + pieces.by_ref().take(MAX_LIST - 1).map(|p| p.len).sum::<u64>();
+        let len = first.len
+            + pieces
+                .by_ref()
+                .take(MAX_LIST - 1)
+                .map(|p| p.len)
+                .sum::<u64>();
         Some((first.stream, file.slice(first.stream, len)))
     });
     io.operate(&mut lists, Form::List, buffer, file.bounds())

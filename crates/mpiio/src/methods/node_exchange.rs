@@ -88,12 +88,7 @@ impl Exchange<'_, '_> {
             .map(|owner| (owner, &windows[owner]))
     }
 
-    fn write(
-        &mut self,
-        windows: &[Range<i64>],
-        half: usize,
-        from: &mut Source<'_>,
-    ) -> Result<u64> {
+    fn write(&mut self, windows: &[Range<i64>], half: usize, from: &mut Source<'_>) -> Result<u64> {
         let rank = self.comm.rank();
         let mut moved = 0;
         let mut alone = None;
@@ -177,12 +172,7 @@ impl Exchange<'_, '_> {
         Ok(())
     }
 
-    fn read(
-        &mut self,
-        windows: &[Range<i64>],
-        half: usize,
-        into: &mut Target<'_>,
-    ) -> Result<u64> {
+    fn read(&mut self, windows: &[Range<i64>], half: usize, into: &mut Target<'_>) -> Result<u64> {
         let rank = self.comm.rank();
         let window = windows[rank].clone();
         let got = self.attempt(|x| x.read_window(&window, half));

@@ -28,7 +28,9 @@ pub(crate) fn access(io: &mut Io<'_>, file: &Pattern, buffer: &mut Buffer<'_, '_
         let part = file.slice(at, file.stream_at(hi) - at);
         if part.len == 0 {
             // On to the buffer that holds the next wanted byte.
-            let Some(next) = first_offset(file, at) else { break };
+            let Some(next) = first_offset(file, at) else {
+                break;
+            };
             lo += (next - lo) / step * step;
             continue;
         }

@@ -164,10 +164,19 @@ impl Round<'_, '_> {
             .iter()
             .zip(received)
             .filter(|(part, bytes)| part.len > 0 && part.len == bytes.len() as u64);
-        if self.coverage.is_full(complete.clone().map(|(part, _)| part), &(lo..hi)) {
+        if self
+            .coverage
+            .is_full(complete.clone().map(|(part, _)| part), &(lo..hi))
+        {
             self.memory.resize((hi - lo) as usize, 0);
             for (part, bytes) in complete {
-                fill_window(&mut Source::from_slice(bytes), 0, part, &mut self.memory, lo);
+                fill_window(
+                    &mut Source::from_slice(bytes),
+                    0,
+                    part,
+                    &mut self.memory,
+                    lo,
+                );
             }
             return self.io.write_range(lo, &self.memory);
         }

@@ -106,7 +106,9 @@ pub fn flatten(pattern: &Pattern) -> Vec<(i64, u64)> {
 
 /// A byte that tells where it comes from.
 pub fn mark(rank: usize, stream: u64) -> u8 {
-    (stream.wrapping_mul(37) ^ (stream >> 8).wrapping_mul(11) ^ (rank as u64).wrapping_mul(101)) as u8 | 1
+    (stream.wrapping_mul(37) ^ (stream >> 8).wrapping_mul(11) ^ (rank as u64).wrapping_mul(101))
+        as u8
+        | 1
 }
 
 /// A memory buffer whose stream bytes are a rank's marks, or zero to read into.
