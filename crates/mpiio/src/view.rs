@@ -35,7 +35,7 @@ pub(crate) struct Seen {
 impl Seen {
     /// The view of a file just opened: all its bytes.
     pub(crate) fn whole() -> Result<Seen> {
-        let byte = Datatype::byte()?;
+        let byte = Datatype::byte();
         let view = View {
             disp: 0,
             etype: byte.clone(),

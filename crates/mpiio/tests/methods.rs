@@ -113,7 +113,7 @@ fn cases(rank: usize) -> Vec<Case> {
             1000,
             plain.clone(),
             (r * 10_000) as u64,
-            if rank % 2 == 0 { 5_000 } else { 0 },
+            if rank.is_multiple_of(2) { 5_000 } else { 0 },
             &plain,
         ),
         case(
@@ -357,7 +357,7 @@ fn check_disjoint(site: &Site) {
                 if rank == 0 {
                     let contents = site.contents(&format!("disjoint-{method}"));
                     for (i, byte) in contents.iter().enumerate() {
-                        let strided = i as u64 / PIECE % 2 == 0;
+                        let strided = (i as u64 / PIECE).is_multiple_of(2);
                         let want = if strided { 1 + round } else { 101 + round };
                         assert_eq!(*byte, want, "{method}, round {round}, byte {i}");
                     }

@@ -86,7 +86,7 @@ impl Site {
 }
 
 pub fn byte() -> Datatype {
-    Datatype::byte().unwrap()
+    Datatype::byte()
 }
 
 /// A datatype of bytes that lie as a loop says.
