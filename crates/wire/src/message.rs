@@ -11,6 +11,8 @@ pub const MAX_PAYLOAD: usize = 1 << 20;
 pub const MAX_LIST: usize = 64;
 /// Bytes of one encoded loop on the wire.
 pub const MAX_LOOP: usize = 1 << 19;
+/// Findings of one verification that are told.
+pub const MAX_FINDINGS: usize = 1024;
 /// Requests in one batch to the metadata server.
 pub const MAX_BATCH: usize = 4096;
 
@@ -139,6 +141,9 @@ pub enum DataRequest {
     RemoveObject {
         file: FileId,
     },
+    /// For `check`: examines every object without reading its bytes (`Store::verify`), answered by
+    /// `Findings`. Takes as long as it takes. Needs the admin right.
+    Verify,
     Status,
     Shutdown,
 }
@@ -174,9 +179,38 @@ pub enum DataReply {
         objects: Vec<(FileId, u64)>,
         more: bool,
     },
+    /// The first MAX_FINDINGS of them; `more` were found.
+    Findings {
+        findings: Vec<ObjectFinding>,
+        more: bool,
+    },
     Status(DataStatus),
     Done,
     Error(WireError),
+}
+
+/// What a data server found wrong in its store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObjectFinding {
+    /// `None`: something that is no object.
+    pub object: Option<FileId>,
+    pub problem: ObjectProblem,
+    /// What, where, and what to do.
+    pub message: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ObjectProblem {
+    /// Shorter than what was synced.
+    Truncated {
+        recorded: u64,
+        actual: u64,
+    },
+    /// The record of its length is damaged; its bytes may be whole.
+    BadRecord,
+    /// A file that no store makes.
+    Foreign,
+    Unreadable,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
