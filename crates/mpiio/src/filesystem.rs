@@ -1,5 +1,5 @@
-//! What the methods need below them: Penstock's servers ([`crate::penstock`]) or an ordinary mounted file system
-//! ([`crate::direct`]).
+//! What the methods need below them: Penstock's servers (`penstock.rs`) or an ordinary mounted file system
+//! (`direct.rs`).
 use crate::error::Result;
 use penstock_datatype::{Pattern, Source, Target};
 use penstock_layout::{Layout, ServerId};
@@ -57,6 +57,8 @@ pub trait FileSystem: Send + Sync {
         initial: i64,
         one_node: bool,
     ) -> Result<Box<dyn Counter>>;
+    /// An MPI call that moves data begins: operations from now on are its, for traces.
+    fn begin_call(&self) {}
 }
 
 /// A number that all ranks of an open file share.

@@ -2,7 +2,7 @@
 //!
 //! A rank opens a [`File`] over a [`Comm`] and reads and writes through it. Each access is a pair of
 //! patterns, where its bytes lie in the file (the view, tiled from the pointer) and where they lie in memory.
-//! One of the methods in [`methods`] turns the pair into operations of a [`FileSystem`]; nothing on the way
+//! One of the methods in [`Method`] turns the pair into operations of a file system; nothing on the way
 //! expands a pattern into a list of its regions.
 //!
 //! ```text
@@ -32,6 +32,7 @@ mod model;
 mod node;
 mod node_memory;
 mod nonblocking;
+mod penstock;
 mod pointer;
 mod process;
 mod stats;

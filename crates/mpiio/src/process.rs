@@ -6,9 +6,13 @@ use crate::hints::{Hints, Info};
 use crate::methods::Method;
 use crate::methods::auto::Learnt;
 use crate::stats::{FORMAT, FileSummary, Summary};
+use crate::penstock::Penstock;
+use penstock_client::{ClientOptions, Identity};
+use penstock_wire::deployment::Deployment;
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 /// Prefix of names in the deployment's name space.
 const PREFIX: &str = "penstock:";
@@ -39,6 +43,8 @@ pub struct Environment {
     pub program: u64,
     /// `PENSTOCK_SUMMARY_DIR`: where summaries go.
     pub summary_dir: Option<PathBuf>,
+    /// `PENSTOCK_PATIENCE`, seconds: how long a server that is away is tried again before a call fails.
+    pub patience: Option<Duration>,
 }
 
 impl Environment {
@@ -55,16 +61,25 @@ impl Environment {
             }
             method
         });
+        let deployment = get("PENSTOCK_DEPLOYMENT").map(PathBuf::from);
+        // A deployment file may name the mount path; one that cannot be read is reported at the first open.
+        let mount = get("PENSTOCK_MOUNT").map(PathBuf::from).or_else(|| {
+            let deployment = Deployment::load(deployment.as_deref()?).ok()?;
+            deployment.mount
+        });
         Environment {
-            deployment: get("PENSTOCK_DEPLOYMENT").map(PathBuf::from),
+            deployment,
             direct: text("PENSTOCK_DIRECT").is_some_and(|v| v != "0"),
             method,
             shortcut: text("PENSTOCK_SHORTCUT"),
-            mount: get("PENSTOCK_MOUNT").map(PathBuf::from),
+            mount,
             program: text("PENSTOCK_PROGRAM")
                 .and_then(|v| v.parse().ok())
                 .unwrap_or(0),
             summary_dir: get("PENSTOCK_SUMMARY_DIR").map(PathBuf::from),
+            patience: text("PENSTOCK_PATIENCE")
+                .and_then(|v| v.parse().ok())
+                .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
         }
     }
 
@@ -226,8 +241,25 @@ fn connect(environment: &Environment, rank: usize) -> Result<Arc<dyn FileSystem>
             "no deployment is named; set PENSTOCK_DEPLOYMENT to a deployment file or run under `penstock run`",
         ));
     };
-    let _ = (deployment, rank);
-    Err(Error::new(ErrorClass::Other, "not connected"))
+    let deployment = load(deployment)?;
+    let who = Identity {
+        program: environment.program,
+        rank: u32::try_from(rank).unwrap_or(u32::MAX),
+    };
+    let options = ClientOptions {
+        retry_limit: environment.patience.unwrap_or(ClientOptions::default().retry_limit),
+        ..ClientOptions::default()
+    };
+    Ok(Arc::new(Penstock::connect(&deployment, who, options)?))
+}
+
+fn load(path: &Path) -> Result<Deployment> {
+    Deployment::load(path).map_err(|e| {
+        Error::new(
+            Error::class_of(e.kind()),
+            format!("deployment {}: {e}", path.display()),
+        )
+    })
 }
 
 /// Whether `path`, as given to `MPI_File_open` or `MPI_File_delete`, is ours: prefix `penstock:`, a path under

@@ -76,6 +76,7 @@ impl Inner {
         turn: Option<&Turn<'_>>,
         buffer: &mut Buffer<'_, '_>,
     ) -> Result<u64> {
+        self.file_system.begin_call();
         let converts = match (turn, &prepared) {
             // All ranks take the same way; the representation is the same everywhere.
             (Some(_), _) => self.seen().view.datarep == DataRep::External32,

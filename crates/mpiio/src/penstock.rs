@@ -1,0 +1,213 @@
+//! Files on Penstock's servers, through the client library.
+use crate::error::{Error, Result};
+use crate::filesystem::{
+    Counter, FileHandle, FileSystem, Form, Guard, LockMode, OpenHow, Operations,
+};
+use penstock_client::{Client, ClientOptions, CreateOptions, ErrorKind, Identity, OpenOptions};
+use penstock_datatype::{Source, Target};
+use penstock_layout::Layout;
+use penstock_wire::Role;
+use penstock_wire::deployment::{self, Deployment};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+impl From<penstock_client::Error> for Error {
+    fn from(e: penstock_client::Error) -> Error {
+        Error::new(Error::class_of(e.kind()), e.to_string())
+    }
+}
+
+/// The name space of a deployment.
+pub(crate) struct Penstock {
+    client: Client,
+    /// MPI calls begun, for traces.
+    calls: AtomicU64,
+}
+
+impl Penstock {
+    pub(crate) fn connect(
+        deployment: &Deployment,
+        who: Identity,
+        options: ClientOptions,
+    ) -> Result<Penstock> {
+        Ok(Penstock {
+            client: Client::connect_with(deployment, who, Role::Client, options)?,
+            calls: AtomicU64::new(0),
+        })
+    }
+}
+
+impl FileSystem for Penstock {
+    fn name(&self) -> &'static str {
+        "penstock"
+    }
+
+    fn open(&self, path: &str, how: &OpenHow) -> Result<Arc<dyn FileHandle>> {
+        let options = OpenOptions {
+            read: how.read,
+            // A read-modify-write needs both; whether it may write is checked at open.
+            write: how.write,
+            create: how.create.map(|mode| CreateOptions {
+                mode: mode & !umask(),
+                stripe_unit: how.stripe_unit,
+                stripe_count: how.stripe_count,
+                start_server: how.start_server,
+            }),
+            exclusive: how.exclusive,
+        };
+        // Sieving reads before it writes, so a file for writing is opened for both where its permissions allow.
+        let both = OpenOptions {
+            read: true,
+            ..options.clone()
+        };
+        let file = match self.client.open(path, &both) {
+            Err(e) if !how.read && e.kind() == ErrorKind::Permission => {
+                self.client.open(path, &options)?
+            }
+            other => other?,
+        };
+        let volatile = file.layout().servers.iter().any(|id| {
+            let server = self.client.deployment().server(*id);
+            server.is_some_and(|s| matches!(s.target(), Ok(deployment::Target::Memory)))
+        });
+        Ok(Arc::new(PenstockFile { file, volatile }))
+    }
+
+    fn unlink(&self, path: &str) -> Result<()> {
+        Ok(self.client.unlink(path)?)
+    }
+
+    fn counter(
+        &self,
+        _path: &str,
+        token: u128,
+        initial: i64,
+        _one_node: bool,
+    ) -> Result<Box<dyn Counter>> {
+        let counter = self.client.counter(token);
+        // The first rank to come makes it, and keeps it until all have closed the file.
+        let made = match counter.create(initial) {
+            Ok(()) => true,
+            Err(e) if e.kind() == ErrorKind::Exists => false,
+            Err(e) => return Err(e.into()),
+        };
+        Ok(Box::new(PenstockCounter { counter, made }))
+    }
+
+    fn begin_call(&self) {
+        let call = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
+        self.client.set_mpi_call(call);
+    }
+}
+
+/// The permission bits that new files of this process do not get.
+fn umask() -> u32 {
+    // Asking by umask(2) would change it for a moment, also for other threads.
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("Umask:"))
+        .and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok())
+        .unwrap_or(0o022)
+}
+
+struct PenstockFile {
+    file: penstock_client::File,
+    /// A server keeps its bytes in memory: writes can be lost with it, which only their writer can tell.
+    volatile: bool,
+}
+
+fn form(form: Form) -> penstock_client::Form {
+    match form {
+        Form::Contiguous => penstock_client::Form::Contiguous,
+        Form::List => penstock_client::Form::List,
+        Form::Structured => penstock_client::Form::Structured,
+        Form::Shortcut => penstock_client::Form::Shortcut,
+    }
+}
+
+impl FileHandle for PenstockFile {
+    fn layout(&self) -> Option<&Layout> {
+        Some(self.file.layout())
+    }
+
+    fn has_shortcut(&self) -> bool {
+        self.file.has_shortcut()
+    }
+
+    fn read_each(
+        &self,
+        operations: &mut Operations<'_>,
+        how: Form,
+        into: &mut Target<'_>,
+    ) -> Result<u64> {
+        Ok(self.file.read_each(operations, form(how), into)?)
+    }
+
+    fn write_each(
+        &self,
+        operations: &mut Operations<'_>,
+        how: Form,
+        from: &mut Source<'_>,
+    ) -> Result<u64> {
+        Ok(self.file.write_each(operations, form(how), from)?)
+    }
+
+    fn len(&self) -> Result<u64> {
+        Ok(self.file.len()?)
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        Ok(self.file.set_len(len)?)
+    }
+
+    fn allocate(&self, len: u64) -> Result<()> {
+        Ok(self.file.allocate(len)?)
+    }
+
+    fn sync(&self, leads: bool) -> Result<()> {
+        if leads || self.volatile {
+            self.file.sync()?;
+        }
+        Ok(())
+    }
+
+    fn lock(&self, range: Range<u64>, mode: LockMode) -> Result<Box<dyn Guard>> {
+        let lock = self.file.lock(range, mode)?;
+        Ok(Box::new(Locked { _lock: lock }))
+    }
+
+    fn writing(&self, _range: Range<u64>) -> Result<Option<Box<dyn Guard>>> {
+        // Servers keep every write out of others' exclusive locks.
+        Ok(None)
+    }
+}
+
+struct Locked {
+    _lock: penstock_client::RangeLock,
+}
+impl Guard for Locked {}
+
+struct PenstockCounter {
+    counter: penstock_client::Counter,
+    made: bool,
+}
+
+impl Counter for PenstockCounter {
+    fn add(&self, n: i64) -> Result<i64> {
+        Ok(self.counter.add(n)?)
+    }
+    fn set(&self, value: i64) -> Result<()> {
+        Ok(self.counter.set(value)?)
+    }
+    fn get(&self) -> Result<i64> {
+        Ok(self.counter.get()?)
+    }
+    fn free(&self) -> Result<()> {
+        if self.made {
+            self.counter.free()?;
+        }
+        Ok(())
+    }
+}
