@@ -5,8 +5,8 @@ use crate::filesystem::FileSystem;
 use crate::hints::{Hints, Info};
 use crate::methods::Method;
 use crate::methods::auto::Learnt;
-use crate::stats::{FORMAT, FileSummary, Summary};
 use crate::penstock::Penstock;
+use crate::stats::{FORMAT, FileSummary, Summary};
 use penstock_client::{ClientOptions, Identity};
 use penstock_wire::deployment::Deployment;
 use std::collections::BTreeMap;
@@ -247,7 +247,9 @@ fn connect(environment: &Environment, rank: usize) -> Result<Arc<dyn FileSystem>
         rank: u32::try_from(rank).unwrap_or(u32::MAX),
     };
     let options = ClientOptions {
-        retry_limit: environment.patience.unwrap_or(ClientOptions::default().retry_limit),
+        retry_limit: environment
+            .patience
+            .unwrap_or(ClientOptions::default().retry_limit),
         ..ClientOptions::default()
     };
     Ok(Arc::new(Penstock::connect(&deployment, who, options)?))
