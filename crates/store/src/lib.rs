@@ -2,12 +2,14 @@
 //!
 //! A [`Store`] keeps one [`Object`] per file: a sparse run of bytes. Two backends, one file each:
 //! `dir` (sparse files in a directory, checksummed records) and `memory` (one memfd per object).
-//! The minimal backend is `memory`: read it first.
+//! The minimal backend is `memory`: read it first. An [`Execution`] carries out one structured access
+//! against one object, for the data server and for clients that hold a descriptor of the object.
 
 mod cache;
-pub mod descriptor;
+mod descriptor;
 mod dir;
 mod error;
+mod execute;
 mod memory;
 mod record;
 mod superblock;
@@ -16,6 +18,7 @@ mod tests;
 
 pub use descriptor::Descriptor;
 pub use error::{Finding, Problem, StoreError};
+pub use execute::{End, Execution, Scratch};
 
 use penstock_layout::{FileId, ObjectOffset};
 use std::io::{IoSlice, IoSliceMut};
