@@ -56,7 +56,9 @@ impl Striped {
     }
 
     fn servers(&self) -> impl Iterator<Item = (ServerIndex, &dyn Object)> {
-        (0..).map(ServerIndex).zip(self.objects.iter().map(|o| &**o))
+        (0..)
+            .map(ServerIndex)
+            .zip(self.objects.iter().map(|o| &**o))
     }
 
     fn server_of(&self, at: i64) -> (ServerIndex, ObjectOffset) {
@@ -89,14 +91,17 @@ fn any_access() -> impl Strategy<Value = Pattern> {
             tile.resized(tile.lb(), at).ok()
         })
         .boxed();
-    (prop_oneof![vector, list], 0i64..9000, 0u64..5000, 0u64..90_000).prop_filter_map(
-        "invalid",
-        |(tile, disp, start, len)| {
+    (
+        prop_oneof![vector, list],
+        0i64..9000,
+        0u64..5000,
+        0u64..90_000,
+    )
+        .prop_filter_map("invalid", |(tile, disp, start, len)| {
             let access = Pattern::new(disp, tile, start, len).ok()?;
             let (low, high) = access.bounds();
             (low >= 0 && high < 600_000).then_some(access)
-        },
-    )
+        })
 }
 
 /// Memory forms: contiguous, or with holes of some kind.
@@ -277,8 +282,7 @@ fn writers_of_interleaved_pieces_do_not_disturb_each_other() {
                 let tile = Loop::bytes(piece)
                     .resized(0, (piece * writers) as i64)
                     .unwrap();
-                let access =
-                    Pattern::new((w * piece) as i64, tile, 0, piece * count).unwrap();
+                let access = Pattern::new((w * piece) as i64, tile, 0, piece * count).unwrap();
                 let data = vec![w as u8 + 1; (piece * count) as usize];
                 let mut scratch = Scratch::new();
                 for (server, object) in striped.servers() {
@@ -299,7 +303,11 @@ fn writers_of_interleaved_pieces_do_not_disturb_each_other() {
         .into_iter()
         .enumerate()
     {
-        assert_eq!(u64::from(byte), at as u64 / piece % writers + 1, "byte {at}");
+        assert_eq!(
+            u64::from(byte),
+            at as u64 / piece % writers + 1,
+            "byte {at}"
+        );
         *counts.entry(byte).or_insert(0) += 1;
     }
     assert_eq!(counts.len(), writers as usize);
