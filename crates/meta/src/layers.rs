@@ -47,6 +47,7 @@ impl Layers {
         let now = u64::try_from(now_ns).unwrap_or(0);
         let next_id = durable_ids.max(now).max(ROOT.0 + 1);
         let totals = Totals {
+            ids_from: next_id,
             ids_reserved: next_id + ID_BLOCK,
             ..stored.totals()
         };
@@ -107,6 +108,17 @@ impl Layers {
                 "the metadata store is being opened again after an error; try again",
             )
         })
+    }
+
+    /// All ranges of ids ever given out, ascending.
+    pub fn given_ids(&self) -> Result<Vec<(FileId, FileId)>> {
+        let totals = self.collecting.totals;
+        let now = (totals.ids_from, totals.ids_reserved);
+        let past = self.stored()?.past_ids().iter().copied();
+        Ok(past
+            .chain(std::iter::once(now))
+            .map(|(first, end)| (FileId(first), FileId(end)))
+            .collect())
     }
 
     /// Changes not yet stored, newest first.

@@ -1,6 +1,6 @@
 //! The metadata server: names, permissions, striping, capabilities and shared counters.
 //!
-//! A request runs on its connection's thread ([`session`](self)): the name space is a plain state machine
+//! A request runs on its connection's thread (`session`): the name space is a plain state machine
 //! (`namespace`) over changes in memory on top of a redb snapshot (`layers`, `pending`, `store`), under one
 //! lock (`engine`). A committing thread makes changes durable in groups (`commit`). Reads and changes never
 //! wait for a disk flush; `Sync` does, and so does whoever gets the right to free the objects of a removed

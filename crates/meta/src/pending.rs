@@ -53,7 +53,9 @@ pub type EntryRange<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
 pub struct Totals {
     pub files: u64,
     pub directories: u64,
-    /// Ids below this may have been handed out.
+    /// First id that this run of the server may hand out.
+    pub ids_from: u64,
+    /// The end of those reserved so far.
     pub ids_reserved: u64,
 }
 

@@ -124,6 +124,7 @@ impl Session {
         let layout = 5 * self.shared.engine.servers();
         let most = match request {
             MetaRequest::Open { .. } => 2 * (attributes_size(None) + layout),
+            MetaRequest::GivenIds => 20 * (crate::store::PAST_IDS + 1),
             MetaRequest::Readdir { .. } | MetaRequest::ListFiles { .. } => {
                 attributes_size(None) + layout + crate::path::MAX_PATH
             }
@@ -248,6 +249,13 @@ impl Session {
                     durable: true,
                 });
             }
+            MetaRequest::SyncFile { file } => {
+                engine.read(|space| space.layout(file))?;
+                return Ok(Answer {
+                    reply: MetaReply::Done,
+                    durable: true,
+                });
+            }
             MetaRequest::Batch(_) => {
                 return Err(error(
                     ErrorKind::InvalidArgument,
@@ -279,6 +287,12 @@ impl Session {
                 MetaReply::Files {
                     files: page.items,
                     more: page.more,
+                }
+            }
+            MetaRequest::GivenIds => {
+                self.require_admin("ask for the ids of all files")?;
+                MetaReply::Ids {
+                    ranges: engine.read(|space| space.names().given_ids())?,
                 }
             }
             MetaRequest::Status => {

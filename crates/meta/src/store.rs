@@ -39,6 +39,9 @@ const LOCK: &str = "lock";
 /// How system errors that mean "no room" end: disk, quota, file size limit.
 const FULL: [&str; 3] = ["(os error 28)", "(os error 122)", "(os error 27)"];
 
+/// Ranges of given ids that are remembered; each start adds one.
+pub const PAST_IDS: usize = 128;
+
 /// redb's page cache.
 const PAGE_CACHE: usize = 64 << 20;
 /// Stores up to this size are read through and copied at each start.
@@ -101,6 +104,29 @@ struct Facts {
     totals: Totals,
     /// Transactions so far: tells whether a repair lost one.
     commits: u64,
+    /// Ranges of ids that earlier runs may have given out, ascending.
+    past_ids: Vec<(u64, u64)>,
+}
+
+impl Facts {
+    /// After a commit that leaves these totals.
+    fn after(&self, totals: Totals) -> Facts {
+        let mut past_ids = self.past_ids.clone();
+        if totals.ids_from != self.totals.ids_from && self.totals.ids_reserved > 0 {
+            past_ids.push((self.totals.ids_from, self.totals.ids_reserved));
+            if past_ids.len() > PAST_IDS {
+                // The two oldest become one.
+                past_ids[1].0 = past_ids[0].0;
+                past_ids.remove(0);
+            }
+        }
+        Facts {
+            totals,
+            commits: self.commits + 1,
+            past_ids,
+            ..self.clone()
+        }
+    }
 }
 
 /// The names as of one commit.
@@ -127,6 +153,10 @@ impl Snapshot {
 
     pub fn totals(&self) -> Totals {
         self.facts.totals
+    }
+
+    pub fn past_ids(&self) -> &[(u64, u64)] {
+        &self.facts.past_ids
     }
 
     pub fn node(&self, id: FileId) -> Result<Option<Node>> {
@@ -266,11 +296,7 @@ impl Store {
                 ),
             ));
         };
-        let facts = Facts {
-            totals: pending.totals,
-            commits: self.facts.commits + 1,
-            ..self.facts.clone()
-        };
+        let facts = self.facts.after(pending.totals);
         let snapshot = unpanicked(|| write(database, pending, &facts))
             .and_then(|written| written.map_err(|e| e.to_string()))
             .map_err(|detail| self.commit_error(&detail))?;
@@ -375,6 +401,7 @@ fn create(directory: &Path, deployment: &str, root: &Node) -> Opened<()> {
         deployment: deployment.to_owned(),
         totals: pending.totals,
         commits: 1,
+        past_ids: Vec::new(),
     };
     let database = Builder::new()
         .create_file(file)
@@ -579,4 +606,36 @@ fn unpanicked<T>(f: impl FnOnce() -> T) -> std::result::Result<T, String> {
             text.unwrap_or("no reason given")
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_of_given_ids_are_kept_and_bounded() {
+        let mut facts = Facts {
+            format: FORMAT,
+            deployment: "d".into(),
+            totals: Totals::default(),
+            commits: 1,
+            past_ids: Vec::new(),
+        };
+        let runs = 2 * PAST_IDS as u64;
+        for run in 1..=runs {
+            for end in 1..3 {
+                facts = facts.after(Totals {
+                    ids_from: 100 * run,
+                    ids_reserved: 100 * run + 10 * end,
+                    ..Totals::default()
+                });
+            }
+        }
+        assert_eq!(facts.commits, 1 + 2 * runs);
+        assert_eq!(facts.past_ids.len(), PAST_IDS);
+        let newest = 100 * (runs - 1);
+        assert_eq!(facts.past_ids.last(), Some(&(newest, newest + 20)));
+        assert_eq!(facts.past_ids[0].0, 100, "the oldest cover all before");
+        assert!(facts.past_ids.is_sorted_by(|a, b| a.1 <= b.0));
+    }
 }

@@ -7,7 +7,7 @@ use common::{Client, create, deployment};
 use penstock_layout::FileId;
 use penstock_meta::{Error, Options, StoreError, start};
 use penstock_wire::deployment::Deployment;
-use penstock_wire::message::MetaRequest;
+use penstock_wire::message::{MetaReply, MetaRequest};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -177,6 +177,13 @@ fn a_checked_copy_can_be_put_back() {
     assert_eq!(found, files);
     let (new, ..) = c.open(create("/new"));
     assert!(new.id > later.id, "ids of lost files are not used again");
+    let reply = Client::admin(&d).ok(MetaRequest::GivenIds);
+    let MetaReply::Ids { ranges } = reply else {
+        panic!()
+    };
+    let given = |id: FileId| ranges.iter().any(|(first, end)| (*first..*end).contains(&id));
+    assert!(files.values().all(|id| given(*id)) && given(new.id));
+    assert!(!given(later.id), "the copy does not know of it");
 }
 
 #[test]

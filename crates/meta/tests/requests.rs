@@ -56,6 +56,8 @@ fn opening_gives_a_capability_that_data_servers_accept() {
     other.ok(renew(id, true, false));
     assert_eq!(other.err(renew(id, true, true)), ErrorKind::BadCapability);
 
+    let sync = MetaRequest::SyncFile { file: id };
+    c.ok(sync.clone());
     let MetaReply::Unlinked { capability } = other.ok(unlink("/f")) else {
         panic!()
     };
@@ -63,6 +65,7 @@ fn opening_gives_a_capability_that_data_servers_accept() {
     capability.verify(&key, now_ms()).unwrap();
     assert!(capability.remove && !capability.read && capability.file == id);
     assert_eq!(c.err(renew(id, true, true)), ErrorKind::NotFound);
+    assert_eq!(c.err(sync), ErrorKind::NotFound);
 }
 
 #[test]

@@ -345,6 +345,11 @@ pub enum MetaRequest {
     },
     /// All metadata acknowledged so far is on stable storage when this is answered (group commit).
     Sync,
+    /// The same, and the file is in the name space: `NotFound` if it was removed, or lost in a crash before it
+    /// was durable.
+    SyncFile {
+        file: FileId,
+    },
     /// Several requests, answered by `Batch` in order; later ones run although earlier ones failed.
     /// At most MAX_BATCH; a batch holds no batch.
     Batch(#[serde(deserialize_with = "bounded::batch")] Vec<MetaRequest>),
@@ -373,6 +378,8 @@ pub enum MetaRequest {
         after: Option<FileId>,
         limit: u32,
     },
+    /// For `check`: the ranges of ids that this store ever gave to files. Needs the admin right.
+    GivenIds,
     Status,
     Shutdown,
 }
@@ -403,6 +410,10 @@ pub enum MetaReply {
     Files {
         files: Vec<(FileId, String, Layout)>,
         more: bool,
+    },
+    /// Ascending [first, end).
+    Ids {
+        ranges: Vec<(FileId, FileId)>,
     },
     Status(MetaStatus),
     Done,
