@@ -181,7 +181,11 @@ fn a_checked_copy_can_be_put_back() {
     let MetaReply::Ids { ranges } = reply else {
         panic!()
     };
-    let given = |id: FileId| ranges.iter().any(|(first, end)| (*first..*end).contains(&id));
+    let given = |id: FileId| {
+        ranges
+            .iter()
+            .any(|(first, end)| (*first..*end).contains(&id))
+    };
     assert!(files.values().all(|id| given(*id)) && given(new.id));
     assert!(!given(later.id), "the copy does not know of it");
 }
