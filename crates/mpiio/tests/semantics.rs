@@ -29,7 +29,12 @@ fn try_open(site: &Site, comm: ThreadComm, name: &str, amode: Amode) -> Result<F
 }
 
 fn write_at(file: &File, at: i64, bytes: &[u8]) -> penstock_mpiio::Result<u64> {
-    file.write(Where::At(at), false, &mut Source::from_slice(bytes), &byte())
+    file.write(
+        Where::At(at),
+        false,
+        &mut Source::from_slice(bytes),
+        &byte(),
+    )
 }
 
 fn read_at(file: &File, at: i64, len: usize) -> Vec<u8> {
@@ -47,8 +52,14 @@ fn read_at(file: &File, at: i64, len: usize) -> Vec<u8> {
 }
 
 fn set_view(file: &File, disp: i64, filetype: &Loop) {
-    file.set_view(disp, &byte(), &of(filetype.clone()), DataRep::Native, &Info::new())
-        .unwrap();
+    file.set_view(
+        disp,
+        &byte(),
+        &of(filetype.clone()),
+        DataRep::Native,
+        &Info::new(),
+    )
+    .unwrap();
 }
 
 /// Runs a test on every kind of place.
@@ -203,7 +214,9 @@ fn views(site: &Site) {
         set_view(&file, 0, &Loop::bytes(1));
         file.sync().unwrap();
         let all: Vec<u8> = read_at(&file, 0, 64).chunks(4).map(|c| c[0]).collect();
-        let want = [0, 1, 100, 101, 2, 3, 102, 103, 4, 5, 104, 105, 6, 7, 106, 107];
+        let want = [
+            0, 1, 100, 101, 2, 3, 102, 103, 4, 5, 104, 105, 6, 7, 106, 107,
+        ];
         assert_eq!(all, want);
         let view = file.view();
         assert_eq!((view.disp, view.datarep), (0, DataRep::Native));
@@ -230,13 +243,8 @@ fn huge_view(site: &Site) {
             )
             .unwrap();
             let mut back = Memory::new(&Loop::bytes(1), 1600);
-            file.read(
-                Where::At(position),
-                collective,
-                &mut back.target(),
-                &double,
-            )
-            .unwrap();
+            file.read(Where::At(position), collective, &mut back.target(), &double)
+                .unwrap();
             assert!(back.stream() == memory.stream(), "at {position}");
         }
         assert_eq!(file.byte_offset(1000).unwrap(), 8 * rank + 16 * 1000);
@@ -292,7 +300,8 @@ fn odd_types(site: &Site) {
         let value = [40 + rank as u8];
         // SAFETY: every byte of the pattern is `value`.
         let mut source = unsafe { Source::new(value.as_ptr(), pattern) };
-        file.write(Where::At(0), true, &mut source, &of(same)).unwrap();
+        file.write(Where::At(0), true, &mut source, &of(same))
+            .unwrap();
         // A type that begins before its buffer.
         let tile = Loop::indexed(&[2, 3], &[-8, -3], &Loop::bytes(1)).unwrap();
         let memory = Memory::filled(&tile, 50, rank);
@@ -406,11 +415,7 @@ fn split_collectives(site: &Site) {
             &byte(),
         )
         .unwrap();
-        let second = file.begin_write(
-            Where::At(0),
-            &mut Source::from_slice(&bytes),
-            &byte(),
-        );
+        let second = file.begin_write(Where::At(0), &mut Source::from_slice(&bytes), &byte());
         assert_eq!(second.unwrap_err().class, ErrorClass::Request);
         let other = file.end_read(Where::At(0));
         assert_eq!(other.unwrap_err().class, ErrorClass::Request);
@@ -425,7 +430,10 @@ fn split_collectives(site: &Site) {
         .unwrap();
         let got = file.end_read(Where::Ordered).unwrap();
         assert_eq!(got, if rank == 0 { 150 } else { 50 });
-        assert_eq!(file.end_read(Where::Ordered).unwrap_err().class, ErrorClass::Request);
+        assert_eq!(
+            file.end_read(Where::Ordered).unwrap_err().class,
+            ErrorClass::Request
+        );
         file.close().unwrap();
     });
 }
@@ -456,7 +464,12 @@ fn nonblocking(site: &Site) {
         let started: Vec<_> = (0..20_u8)
             .map(|k| {
                 let block = vec![10 * (k % 10) + rank as u8; 1000].leak();
-                start_write(&file, Where::At((2 * i64::from(k) + rank as i64) * 1000), false, block)
+                start_write(
+                    &file,
+                    Where::At((2 * i64::from(k) + rank as i64) * 1000),
+                    false,
+                    block,
+                )
             })
             .collect();
         for outcome in started {
@@ -562,19 +575,35 @@ fn external32_everywhere(site: &Site) {
             Signature::repeat(2, &int.signature).unwrap(),
         );
         let ints: &'static [i32] = &[1, 0x0102_0304, -2, 7];
-        let native: &'static [u8] = ints.iter().flat_map(|i| i.to_ne_bytes()).collect::<Vec<_>>().leak();
+        let native: &'static [u8] = ints
+            .iter()
+            .flat_map(|i| i.to_ne_bytes())
+            .collect::<Vec<_>>()
+            .leak();
         let external: Vec<u8> = ints.iter().flat_map(|i| i.to_be_bytes()).collect();
         // (etype position, how) for blocking, collective, nonblocking and nonblocking collective calls.
-        for (k, (collective, blocking)) in [(false, true), (true, true), (false, false), (true, false)]
-            .into_iter()
-            .enumerate()
+        for (k, (collective, blocking)) in
+            [(false, true), (true, true), (false, false), (true, false)]
+                .into_iter()
+                .enumerate()
         {
             let base = k as i64 * 1000;
-            file.set_view(base + rank * 8, &int, &pair, DataRep::External32, &Info::new())
-                .unwrap();
+            file.set_view(
+                base + rank * 8,
+                &int,
+                &pair,
+                DataRep::External32,
+                &Info::new(),
+            )
+            .unwrap();
             if blocking {
                 let written = file
-                    .write(Where::At(0), collective, &mut Source::from_slice(native), &int)
+                    .write(
+                        Where::At(0),
+                        collective,
+                        &mut Source::from_slice(native),
+                        &int,
+                    )
                     .unwrap();
                 assert_eq!(written, 16);
             } else {
@@ -695,8 +724,20 @@ fn errors_reach_every_rank(site: &Site) {
     run(3, |comm| {
         let rank = comm.rank();
         let file = try_open(site, comm, "failing", rdwr()).unwrap();
-        set_view(&file, rank as i64 * 10, &Loop::bytes(10).resized(0, 30).unwrap());
-        for method in ["auto", "posix", "two-phase", "node-exchange", "list", "datatype", "sieve"] {
+        set_view(
+            &file,
+            rank as i64 * 10,
+            &Loop::bytes(10).resized(0, 30).unwrap(),
+        );
+        for method in [
+            "auto",
+            "posix",
+            "two-phase",
+            "node-exchange",
+            "list",
+            "datatype",
+            "sieve",
+        ] {
             file.set_info(&Info::from_iter([("penstock_method", method)]))
                 .unwrap();
             let at = Where::At(if rank == 1 { -1 } else { 0 });
@@ -726,27 +767,48 @@ fn errors_reach_every_rank(site: &Site) {
     // An open fails everywhere when it fails on one rank.
     run(3, |comm| {
         let rank = comm.rank();
-        let amode = if rank == 2 { Amode::RDONLY | Amode::CREATE } else { rdwr() };
-        assert_eq!(try_open(site, comm, "failing", amode).err(), Some(ErrorClass::Amode));
+        let amode = if rank == 2 {
+            Amode::RDONLY | Amode::CREATE
+        } else {
+            rdwr()
+        };
+        assert_eq!(
+            try_open(site, comm, "failing", amode).err(),
+            Some(ErrorClass::Amode)
+        );
     });
 }
 
 fn collective_arguments_agree(site: &Site) {
     run(2, |comm| {
         let rank = comm.rank();
-        let amode = if rank == 0 { rdwr() } else { rdwr() | Amode::UNIQUE_OPEN };
-        assert_eq!(try_open(site, comm, "same", amode).err(), Some(ErrorClass::NotSame));
+        let amode = if rank == 0 {
+            rdwr()
+        } else {
+            rdwr() | Amode::UNIQUE_OPEN
+        };
+        assert_eq!(
+            try_open(site, comm, "same", amode).err(),
+            Some(ErrorClass::NotSame)
+        );
     });
     run(2, |comm| {
         let rank = comm.rank();
         let file = try_open(site, comm, "same", rdwr()).unwrap();
-        assert_eq!(file.set_atomicity(rank == 0).unwrap_err().class, ErrorClass::NotSame);
+        assert_eq!(
+            file.set_atomicity(rank == 0).unwrap_err().class,
+            ErrorClass::NotSame
+        );
         let seek = file.seek_shared(rank as i64, Whence::Set);
         assert_eq!(seek.unwrap_err().class, ErrorClass::NotSame);
         let etype = of(Loop::bytes(1 + rank as u64));
         let view = file.set_view(0, &etype, &etype, DataRep::Native, &Info::new());
         assert_eq!(view.unwrap_err().class, ErrorClass::NotSame);
-        let datarep = if rank == 0 { DataRep::Native } else { DataRep::External32 };
+        let datarep = if rank == 0 {
+            DataRep::Native
+        } else {
+            DataRep::External32
+        };
         let view = file.set_view(0, &byte(), &byte(), datarep, &Info::new());
         assert_eq!(view.unwrap_err().class, ErrorClass::NotSame);
         for (disp, filetype) in [
@@ -760,7 +822,13 @@ fn collective_arguments_agree(site: &Site) {
             assert_eq!(view.unwrap_err().class, ErrorClass::Arg);
         }
         let three = of(Loop::bytes(3));
-        let view = file.set_view(0, &of(Loop::bytes(2)), &three, DataRep::Native, &Info::new());
+        let view = file.set_view(
+            0,
+            &of(Loop::bytes(2)),
+            &three,
+            DataRep::Native,
+            &Info::new(),
+        );
         assert_eq!(view.unwrap_err().class, ErrorClass::Arg);
         file.close().unwrap();
     });
@@ -833,16 +901,27 @@ fn delete_on_close(site: &Site) {
 fn info_tells_what_was_chosen(site: &Site) {
     run(2, |comm| {
         let rank = comm.rank();
-        let file = site.open(comm, "info", &[("cb_nodes", "1"), ("romio_cb_write", "disable")]);
+        let file = site.open(
+            comm,
+            "info",
+            &[("cb_nodes", "1"), ("romio_cb_write", "disable")],
+        );
         write_at(&file, 100 * rank as i64, &[1; 100]).unwrap();
         let info = file.info();
         assert_eq!(info.get("penstock_write_method"), Some("datatype"));
-        assert!(info.get("penstock_write_method_reason").unwrap().contains("density"));
+        assert!(
+            info.get("penstock_write_method_reason")
+                .unwrap()
+                .contains("density")
+        );
         assert_eq!(info.get("romio_visibility_immediate"), Some("true"));
         assert_eq!(info.get("cb_nodes"), Some("1"));
         assert_eq!(info.get("penstock_method"), Some("auto"));
         for (key, _) in info.iter() {
-            assert!(penstock_mpiio::HINTS.contains(&key), "{key} is not in the table");
+            assert!(
+                penstock_mpiio::HINTS.contains(&key),
+                "{key} is not in the table"
+            );
         }
         // Rank 0's hints hold.
         let mine = if rank == 0 { "posix" } else { "sieve" };
@@ -886,7 +965,11 @@ fn reading_through_an_unordered_view(site: &Site) {
                 )
                 .unwrap();
             assert_eq!(got, 6);
-            let want = if rank == 0 { [0, 1, 1, 2, 3, 4] } else { [0, 1, 2, 3, 4, 5] };
+            let want = if rank == 0 {
+                [0, 1, 1, 2, 3, 4]
+            } else {
+                [0, 1, 2, 3, 4, 5]
+            };
             assert_eq!(back, want);
         }
         file.close().unwrap();
