@@ -1,5 +1,6 @@
 //! Client library: names through the metadata server, bytes straight to the data servers.
 
+mod check;
 mod client;
 mod counter;
 mod end_of_file;
@@ -18,6 +19,7 @@ mod site;
 mod socket;
 mod stats;
 
+pub use check::{CheckFinding, CheckOptions, CheckReport, FindingKind, check};
 pub use client::{Client, ClientOptions, Identity};
 pub use counter::Counter;
 pub use error::{Error, Peer, Result};

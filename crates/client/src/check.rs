@@ -1,0 +1,803 @@
+//! Consistency check and repair of a whole deployment.
+//!
+//! Problem: after crashes and partial failures there can be objects without a file (the space is lost), files
+//! whose objects are damaged or elsewhere, and metadata that does not agree with itself. Idea: list files
+//! and objects by id, page by page, and merge; ask each data server to examine its store; walk the name
+//! space both by id and by path, which must agree. Memory is bounded by the pages, whatever the size.
+//!
+//! It runs beside normal work. Ids are never used twice and a file is always known before its objects, so
+//! an object whose file is not there has lost it for good; those found are looked at again after a
+//! grace period, because their removal may be under way. Repair frees such orphans and nothing else. It
+//! does not touch objects whose ids the metadata store never gave out: then the store is an older copy or a
+//! new one, and the objects may be all that is left of their files.
+use crate::client::Client;
+use crate::error::{Error, Result};
+use crate::site::Site;
+use penstock_layout::{FileId, Layout, ServerId};
+use penstock_wire::message::{
+    DataReply, DataRequest, ErrorKind, MAX_BATCH, MetaReply, MetaRequest, NodeKind, ObjectFinding,
+    ObjectProblem,
+};
+use serde::Serialize;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Files or objects of one page.
+const PAGE: u32 = 2048;
+/// Entries of one page of a directory while walking; one page is kept for each directory on the way down.
+const WALK_PAGE: u32 = 256;
+/// How long a data server may take to examine its store.
+const VERIFY: Duration = Duration::from_secs(3600);
+/// Objects without a file that one run looks at again; further ones wait for the next run.
+const MAX_CANDIDATES: usize = 1 << 20;
+/// A directory tree deeper than this is not walked further.
+const MAX_DEPTH: usize = 4096;
+
+/// How to check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CheckOptions {
+    /// Free orphans.
+    pub repair: bool,
+    /// With `repair`: also free objects whose ids the metadata store never gave out. Only for a store that
+    /// is known to be the right one.
+    pub free_unknown: bool,
+    /// Time between finding an orphan and looking again.
+    pub grace: Duration,
+    /// Findings listed one by one; further ones are counted.
+    pub max_findings: usize,
+}
+
+impl Default for CheckOptions {
+    /// Report only, 1 s of grace, 1000 findings.
+    fn default() -> CheckOptions {
+        CheckOptions {
+            repair: false,
+            free_unknown: false,
+            grace: Duration::from_secs(1),
+            max_findings: 1000,
+        }
+    }
+}
+
+/// What kind of thing was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FindingKind {
+    /// An object without a file. Repair frees it.
+    Orphan,
+    /// An object whose id the metadata store never gave out.
+    UnknownObject,
+    /// An object on a server that its file's layout does not name.
+    MisplacedObject,
+    /// An object shorter than what was synced.
+    TruncatedObject,
+    /// An object whose record is damaged; its bytes may be whole.
+    DamagedRecord,
+    /// An object that cannot be opened.
+    UnreadableObject,
+    /// A file in a data store that no store makes.
+    ForeignFile,
+    /// A file whose layout names a server that the deployment lacks.
+    MissingServer,
+    /// Metadata that does not agree with itself or cannot be read.
+    DamagedMetadata,
+    /// A data server that cannot be asked.
+    SilentServer,
+}
+
+/// One thing found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CheckFinding {
+    /// Its kind.
+    pub kind: FindingKind,
+    /// The data server concerned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server: Option<ServerId>,
+    /// The file or object concerned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<FileId>,
+    /// The file's path, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// The object's length in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// Repair has dealt with it.
+    pub mended: bool,
+    /// What, where, and what to do.
+    pub message: String,
+}
+
+/// Result of a check.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct CheckReport {
+    /// Nothing was found, or everything found was mended.
+    pub clean: bool,
+    /// All servers could be asked about everything.
+    pub complete: bool,
+    /// Files listed.
+    pub files: u64,
+    /// Directories walked.
+    pub directories: u64,
+    /// Objects listed, over all data servers.
+    pub objects: u64,
+    /// Their bytes.
+    pub object_bytes: u64,
+    /// Objects without a file.
+    pub orphans: u64,
+    /// Their bytes.
+    pub orphan_bytes: u64,
+    /// Orphans freed by this run.
+    pub freed: u64,
+    /// Their bytes.
+    pub freed_bytes: u64,
+    /// What was found, at most [`CheckOptions::max_findings`].
+    pub findings: Vec<CheckFinding>,
+    /// Findings beyond those listed.
+    pub more_findings: u64,
+}
+
+/// Checks the deployment of `client`, who must be an administrator. `progress` is called after each page.
+///
+/// Errors are those that make a check pointless: no right to it, or no metadata server. A data server that does
+/// not answer is a finding.
+pub fn check(
+    client: &Client,
+    options: &CheckOptions,
+    progress: &mut dyn FnMut(&CheckReport),
+) -> Result<CheckReport> {
+    Checker::new(&Asking { client }, *options, progress).run()
+}
+
+// ---- what the check asks of the servers ----
+
+type FilePage = (Vec<(FileId, String, Layout)>, bool);
+
+/// The servers, as narrow as the check needs them.
+trait Inventory {
+    fn servers(&self) -> Vec<ServerId>;
+    fn given_ids(&self) -> Result<Vec<(FileId, FileId)>>;
+    fn files(&self, after: Option<FileId>, limit: u32) -> Result<FilePage>;
+    fn objects(
+        &self,
+        server: ServerId,
+        after: Option<FileId>,
+        limit: u32,
+    ) -> Result<(Vec<(FileId, u64)>, bool)>;
+    fn verify(&self, server: ServerId) -> Result<(Vec<ObjectFinding>, bool)>;
+    /// The ids at these paths.
+    fn ids(&self, paths: Vec<String>) -> Result<Vec<Result<FileId>>>;
+    /// Names of a directory's entries, and which are directories.
+    fn entries(
+        &self,
+        path: &str,
+        after: Option<String>,
+        limit: u32,
+    ) -> Result<(Vec<(String, bool)>, bool)>;
+    fn remove_object(&self, server: ServerId, object: FileId) -> Result<()>;
+    fn pause(&self, time: Duration);
+}
+
+struct Asking<'a> {
+    client: &'a Client,
+}
+
+impl Asking<'_> {
+    fn site(&self, server: ServerId) -> Result<&Arc<Site>> {
+        self.client
+            .data_sites()
+            .find_map(|(id, site)| (id == server).then_some(site))
+            .ok_or_else(|| Error::Invalid(format!("no data server {}", server.0)))
+    }
+
+    fn data<T>(
+        &self,
+        server: ServerId,
+        request: &DataRequest,
+        take: impl FnOnce(DataReply) -> std::result::Result<T, DataReply>,
+    ) -> Result<T> {
+        let site = self.site(server)?;
+        let reply = self.client.data(site, "check", request)?;
+        take(reply).map_err(|other| site.unexpected("check", other).into_final(site, "check"))
+    }
+
+    fn meta<T>(
+        &self,
+        request: &MetaRequest,
+        take: impl FnOnce(MetaReply) -> std::result::Result<T, Box<MetaReply>>,
+    ) -> Result<T> {
+        let reply = self.client.meta("check", request)?;
+        take(reply).map_err(|other| self.client.meta_protocol("check", &other))
+    }
+}
+
+impl Inventory for Asking<'_> {
+    fn servers(&self) -> Vec<ServerId> {
+        self.client.deployment().server_ids()
+    }
+
+    fn given_ids(&self) -> Result<Vec<(FileId, FileId)>> {
+        self.meta(&MetaRequest::GivenIds, |reply| match reply {
+            MetaReply::Ids { ranges } => Ok(ranges),
+            other => Err(other.into()),
+        })
+    }
+
+    fn files(&self, after: Option<FileId>, limit: u32) -> Result<FilePage> {
+        self.meta(
+            &MetaRequest::ListFiles { after, limit },
+            |reply| match reply {
+                MetaReply::Files { files, more } => Ok((files, more)),
+                other => Err(other.into()),
+            },
+        )
+    }
+
+    fn objects(
+        &self,
+        server: ServerId,
+        after: Option<FileId>,
+        limit: u32,
+    ) -> Result<(Vec<(FileId, u64)>, bool)> {
+        let request = DataRequest::ListObjects { after, limit };
+        self.data(server, &request, |reply| match reply {
+            DataReply::Objects { objects, more } => Ok((objects, more)),
+            other => Err(other),
+        })
+    }
+
+    fn verify(&self, server: ServerId) -> Result<(Vec<ObjectFinding>, bool)> {
+        let site = self.site(server)?;
+        let ask = || {
+            let mut link = site.dial("verify")?;
+            link.set_patience(Some(VERIFY))?;
+            link.call("verify", self.client.trace(), &DataRequest::Verify)
+        };
+        match ask() {
+            Ok(DataReply::Findings { findings, more }) => Ok((findings, more)),
+            Ok(other) => Err(site.unexpected("verify", other).into_final(site, "verify")),
+            Err(fault) => Err(fault.into_final(site, "verify")),
+        }
+    }
+
+    fn ids(&self, paths: Vec<String>) -> Result<Vec<Result<FileId>>> {
+        let requests = paths.into_iter().map(|path| MetaRequest::Stat { path });
+        let replies = self.client.batch(requests.collect())?;
+        let id = |reply| match reply {
+            MetaReply::Attributes(attributes) => Ok(attributes.id),
+            MetaReply::Error(source) => Err(Error::Refused {
+                peer: self.client.meta_site().peer.clone(),
+                operation: "stat",
+                source,
+            }),
+            other => Err(self.client.meta_protocol("stat", &other)),
+        };
+        Ok(replies.into_iter().map(id).collect())
+    }
+
+    fn entries(
+        &self,
+        path: &str,
+        after: Option<String>,
+        limit: u32,
+    ) -> Result<(Vec<(String, bool)>, bool)> {
+        let request = MetaRequest::Readdir {
+            path: path.to_owned(),
+            after,
+            limit,
+        };
+        self.meta(&request, |reply| match reply {
+            MetaReply::Entries { entries, more } => {
+                let names = entries
+                    .into_iter()
+                    .map(|(name, attributes)| (name, attributes.kind == NodeKind::Directory));
+                Ok((names.collect(), more))
+            }
+            other => Err(other.into()),
+        })
+    }
+
+    fn remove_object(&self, server: ServerId, object: FileId) -> Result<()> {
+        let removed = self.data(
+            server,
+            &DataRequest::RemoveObject { file: object },
+            |reply| match reply {
+                DataReply::Done => Ok(()),
+                other => Err(other),
+            },
+        );
+        match removed {
+            // Somebody else did it.
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        }
+    }
+
+    fn pause(&self, time: Duration) {
+        std::thread::sleep(time);
+    }
+}
+
+// ---- the check itself ----
+
+/// The objects of one server, in order, page by page.
+struct Objects {
+    server: ServerId,
+    page: std::vec::IntoIter<(FileId, u64)>,
+    last: Option<FileId>,
+    more: bool,
+}
+
+/// A directory on the way down the tree.
+#[derive(Default)]
+struct Level {
+    path: String,
+    /// Directories in it still to be walked, of the page read last; the next one at the end.
+    below: Vec<String>,
+    /// Last name of that page.
+    after: Option<String>,
+    /// There is no further page.
+    read: bool,
+}
+
+/// An object that seems to have no file.
+struct Candidate {
+    server: ServerId,
+    object: FileId,
+}
+
+struct Checker<'a, I> {
+    inventory: &'a I,
+    options: CheckOptions,
+    progress: &'a mut dyn FnMut(&CheckReport),
+    report: CheckReport,
+    given: Vec<(FileId, FileId)>,
+    candidates: Vec<Candidate>,
+    /// Findings not mended.
+    open: u64,
+}
+
+impl<'a, I: Inventory> Checker<'a, I> {
+    fn new(
+        inventory: &'a I,
+        options: CheckOptions,
+        progress: &'a mut dyn FnMut(&CheckReport),
+    ) -> Self {
+        Checker {
+            inventory,
+            options,
+            progress,
+            report: CheckReport {
+                complete: true,
+                ..CheckReport::default()
+            },
+            given: Vec::new(),
+            candidates: Vec::new(),
+            open: 0,
+        }
+    }
+
+    fn run(mut self) -> Result<CheckReport> {
+        self.given = self.inventory.given_ids()?;
+        self.verify_stores()?;
+        let whole = self.merge()?;
+        self.walk()?;
+        if whole {
+            self.settle()?;
+        } else if !self.candidates.is_empty() {
+            log::warn!(
+                "{} objects have no file among those that can be listed; none is called an orphan while metadata is damaged",
+                self.candidates.len()
+            );
+        }
+        self.report.clean = self.open == 0 && self.report.complete;
+        Ok(self.report)
+    }
+
+    fn find(&mut self, finding: CheckFinding) {
+        self.open += u64::from(!finding.mended);
+        if self.report.findings.len() < self.options.max_findings {
+            self.report.findings.push(finding);
+        } else {
+            self.report.more_findings += 1;
+        }
+    }
+
+    /// A data server failed: a finding, and the check goes on without it.
+    fn silent(&mut self, server: ServerId, e: &Error) {
+        self.report.complete = false;
+        let known = |f: &CheckFinding| {
+            f.kind == FindingKind::SilentServer && f.server == Some(server)
+        };
+        if self.report.findings.iter().any(known) {
+            return;
+        }
+        self.find(CheckFinding {
+            kind: FindingKind::SilentServer,
+            server: Some(server),
+            file: None,
+            path: None,
+            bytes: None,
+            mended: false,
+            message: format!("data server {} was left out: {e}", server.0),
+        });
+    }
+
+    /// Metadata that cannot be read is a finding; anything else ends the check.
+    fn damaged(&mut self, e: Error, path: Option<String>) -> Result<()> {
+        if e.kind() != ErrorKind::Damaged {
+            return Err(e);
+        }
+        self.report.complete = false;
+        self.find(CheckFinding {
+            kind: FindingKind::DamagedMetadata,
+            server: None,
+            file: None,
+            path,
+            bytes: None,
+            mended: false,
+            message: e.to_string(),
+        });
+        Ok(())
+    }
+
+    // -- objects as their stores see them --
+
+    fn verify_stores(&mut self) -> Result<()> {
+        for server in self.inventory.servers() {
+            let (findings, more) = match self.inventory.verify(server) {
+                Ok(found) => found,
+                Err(e) => {
+                    self.silent(server, &e);
+                    continue;
+                }
+            };
+            if more {
+                self.report.more_findings += 1;
+                self.open += 1;
+            }
+            for found in findings {
+                let path = match found.object {
+                    Some(id) => self.path_of(id)?,
+                    None => None,
+                };
+                let (kind, bytes) = match found.problem {
+                    ObjectProblem::Truncated { actual, .. } => {
+                        (FindingKind::TruncatedObject, Some(actual))
+                    }
+                    ObjectProblem::BadRecord => (FindingKind::DamagedRecord, None),
+                    ObjectProblem::Foreign => (FindingKind::ForeignFile, None),
+                    ObjectProblem::Unreadable => (FindingKind::UnreadableObject, None),
+                };
+                self.find(CheckFinding {
+                    kind,
+                    server: Some(server),
+                    file: found.object,
+                    path,
+                    bytes,
+                    mended: false,
+                    message: found.message,
+                });
+            }
+            (self.progress)(&self.report);
+        }
+        Ok(())
+    }
+
+    fn file(&self, id: FileId) -> Result<Option<(String, Layout)>> {
+        let after = id.0.checked_sub(1).map(FileId);
+        let (page, _) = self.inventory.files(after, 1)?;
+        let found = page.into_iter().find(|(found, ..)| *found == id);
+        Ok(found.map(|(_, path, layout)| (path, layout)))
+    }
+
+    fn path_of(&self, id: FileId) -> Result<Option<String>> {
+        match self.file(id) {
+            Ok(found) => Ok(found.map(|(path, _)| path)),
+            Err(e) if e.kind() == ErrorKind::Damaged => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    // -- files against objects, by id --
+
+    /// True when all files could be listed.
+    fn merge(&mut self) -> Result<bool> {
+        let mut servers: Vec<Objects> = self
+            .inventory
+            .servers()
+            .into_iter()
+            .map(|server| Objects {
+                server,
+                page: Vec::new().into_iter(),
+                last: None,
+                more: true,
+            })
+            .collect();
+        let mut after = None;
+        loop {
+            let (files, more) = match self.inventory.files(after, PAGE) {
+                Ok(page) => page,
+                Err(e) => {
+                    self.damaged(e, None)?;
+                    return Ok(false);
+                }
+            };
+            after = files.last().map(|(id, ..)| *id).or(after);
+            let up_to = if more { after } else { None };
+            self.check_files(&files)?;
+            for objects in &mut servers {
+                self.compare(objects, &files, up_to);
+            }
+            (self.progress)(&self.report);
+            if !more || files.is_empty() {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Layouts name servers that exist; paths lead to the files.
+    fn check_files(&mut self, files: &[(FileId, String, Layout)]) -> Result<()> {
+        self.report.files += files.len() as u64;
+        let servers = self.inventory.servers();
+        for (id, path, layout) in files {
+            for server in layout.servers.iter().filter(|s| !servers.contains(s)) {
+                self.find(CheckFinding {
+                    kind: FindingKind::MissingServer,
+                    server: Some(*server),
+                    file: Some(*id),
+                    path: Some(path.clone()),
+                    bytes: None,
+                    mended: false,
+                    message: format!(
+                        "{path} has bytes on data server {}, which is not in the deployment file; put the server back or remove the file",
+                        server.0
+                    ),
+                });
+            }
+        }
+        for chunk in files.chunks(MAX_BATCH / 4) {
+            let paths = chunk.iter().map(|(_, path, _)| path.clone()).collect();
+            let found = self.inventory.ids(paths)?;
+            for ((id, path, _), found) in chunk.iter().zip(found) {
+                if !matches!(found, Ok(found) if found == *id) {
+                    self.look_again(*id, path)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The path did not lead to the file. It may have been renamed or removed since it was listed.
+    fn look_again(&mut self, id: FileId, listed: &str) -> Result<()> {
+        const TRIES: usize = 3;
+        let mut why = String::new();
+        for _ in 0..TRIES {
+            let path = match self.file(id) {
+                Ok(Some((path, _))) => path,
+                Ok(None) => return Ok(()),
+                Err(e) => return self.damaged(e, Some(listed.to_owned())),
+            };
+            match self.inventory.ids(vec![path])?.pop() {
+                Some(Ok(found)) if found == id => return Ok(()),
+                // Renaming can make paths that are too long to be named; the file is only hard to reach.
+                Some(Err(e)) if e.kind() == ErrorKind::TooLarge => return Ok(()),
+                Some(Err(e)) => why = e.to_string(),
+                Some(Ok(found)) => why = format!("file {} is there", found.0),
+                None => why = "no answer".into(),
+            }
+        }
+        self.find(CheckFinding {
+            kind: FindingKind::DamagedMetadata,
+            server: None,
+            file: Some(id),
+            path: Some(listed.to_owned()),
+            bytes: None,
+            mended: false,
+            message: format!(
+                "file {} is listed as {listed}, which does not lead to it ({why}); copy what can be read and restore the metadata store",
+                id.0
+            ),
+        });
+        Ok(())
+    }
+
+    /// The objects of one server up to and with `up_to` (all if `None`) against the files in that range.
+    fn compare(
+        &mut self,
+        objects: &mut Objects,
+        files: &[(FileId, String, Layout)],
+        up_to: Option<FileId>,
+    ) {
+        loop {
+            let Some((object, bytes)) = objects.page.as_slice().first().copied() else {
+                if !objects.more {
+                    return;
+                }
+                match self.inventory.objects(objects.server, objects.last, PAGE) {
+                    Ok((page, more)) => {
+                        objects.more = more && !page.is_empty();
+                        objects.last = page.last().map(|(id, _)| *id).or(objects.last);
+                        objects.page = page.into_iter();
+                    }
+                    Err(e) => {
+                        objects.more = false;
+                        self.silent(objects.server, &e);
+                    }
+                }
+                continue;
+            };
+            if up_to.is_some_and(|end| object > end) {
+                return;
+            }
+            objects.page.next();
+            self.report.objects += 1;
+            self.report.object_bytes += bytes;
+            match files.binary_search_by_key(&object, |(id, ..)| *id) {
+                Ok(at) => {
+                    let (_, path, layout) = &files[at];
+                    if !layout.servers.contains(&objects.server) {
+                        self.misplaced(objects.server, object, bytes, path);
+                    }
+                }
+                Err(_) if self.candidates.len() < MAX_CANDIDATES => {
+                    self.candidates.push(Candidate {
+                        server: objects.server,
+                        object,
+                    });
+                }
+                Err(_) => {
+                    self.report.complete = false;
+                }
+            }
+        }
+    }
+
+    fn misplaced(&mut self, server: ServerId, object: FileId, bytes: u64, path: &str) {
+        self.find(CheckFinding {
+            kind: FindingKind::MisplacedObject,
+            server: Some(server),
+            file: Some(object),
+            path: Some(path.to_owned()),
+            bytes: Some(bytes),
+            mended: false,
+            message: format!(
+                "data server {} has {bytes} bytes of {path}, whose layout does not name it; were stores or addresses of servers swapped?",
+                server.0
+            ),
+        });
+    }
+
+    // -- names, by path --
+
+    /// Reads all directories: each entry must name a node that agrees with it.
+    fn walk(&mut self) -> Result<()> {
+        let mut way = vec![Level::default()];
+        self.report.directories += 1;
+        while let Some(level) = way.last_mut() {
+            if let Some(name) = level.below.pop() {
+                let path = format!("{}/{name}", level.path);
+                self.report.directories += 1;
+                if way.len() < MAX_DEPTH {
+                    way.push(Level {
+                        path,
+                        ..Level::default()
+                    });
+                } else {
+                    self.report.complete = false;
+                }
+                continue;
+            }
+            if level.read {
+                way.pop();
+                continue;
+            }
+            let path = if level.path.is_empty() { "/" } else { &level.path };
+            match self.inventory.entries(path, level.after.take(), WALK_PAGE) {
+                Ok((entries, more)) => {
+                    level.after = entries.last().map(|(name, _)| name.clone());
+                    level.read = !more || level.after.is_none();
+                    let below = entries.into_iter().rev().filter(|(_, directory)| *directory);
+                    level.below = below.map(|(name, _)| name).collect();
+                }
+                Err(e) => {
+                    let path = path.to_owned();
+                    way.pop();
+                    match e.kind() {
+                        // Removed, renamed or replaced since; or too deep to be named.
+                        ErrorKind::NotFound | ErrorKind::NotDirectory | ErrorKind::TooLarge => {}
+                        _ => self.damaged(e, Some(path))?,
+                    }
+                }
+            }
+            (self.progress)(&self.report);
+        }
+        Ok(())
+    }
+
+    // -- orphans --
+
+    /// Looks at the candidates again; those that still have no file are orphans.
+    fn settle(&mut self) -> Result<()> {
+        let candidates = std::mem::take(&mut self.candidates);
+        if candidates.is_empty() {
+            return Ok(());
+        }
+        self.inventory.pause(self.options.grace);
+        let mut silent: HashSet<ServerId> = HashSet::new();
+        for Candidate { server, object } in candidates {
+            if silent.contains(&server) {
+                continue;
+            }
+            let after = object.0.checked_sub(1).map(FileId);
+            let bytes = match self.inventory.objects(server, after, 1) {
+                Ok((page, _)) => page.first().filter(|(id, _)| *id == object).map(|o| o.1),
+                Err(e) => {
+                    self.silent(server, &e);
+                    silent.insert(server);
+                    continue;
+                }
+            };
+            let Some(bytes) = bytes else { continue };
+            // After the object: a file is made before its objects.
+            let file = match self.file(object) {
+                Ok(file) => file,
+                Err(e) => {
+                    // From here on nothing can be told for sure.
+                    return self.damaged(e, None);
+                }
+            };
+            if file.is_none() {
+                self.orphan(server, object, bytes);
+            }
+        }
+        Ok(())
+    }
+
+    fn orphan(&mut self, server: ServerId, object: FileId, bytes: u64) {
+        let given = self
+            .given
+            .iter()
+            .any(|(first, end)| (*first..*end).contains(&object));
+        self.report.orphans += 1;
+        self.report.orphan_bytes += bytes;
+        let (kind, advice) = if given {
+            (
+                FindingKind::Orphan,
+                "no file has it; `penstock check --repair` frees it",
+            )
+        } else {
+            (
+                FindingKind::UnknownObject,
+                "the metadata store never made such a file, so it may be an older copy or a new one; put the right store back, or copy the object away before freeing it",
+            )
+        };
+        let free = self.options.repair && (given || self.options.free_unknown);
+        let result = free.then(|| self.inventory.remove_object(server, object));
+        let (mended, what) = match result {
+            Some(Ok(())) => {
+                self.report.freed += 1;
+                self.report.freed_bytes += bytes;
+                (true, "freed: no file had it".to_owned())
+            }
+            Some(Err(e)) => (false, format!("no file has it, and it cannot be freed: {e}")),
+            None => (false, advice.to_owned()),
+        };
+        self.find(CheckFinding {
+            kind,
+            server: Some(server),
+            file: Some(object),
+            path: None,
+            bytes: Some(bytes),
+            mended,
+            message: format!(
+                "object {} of {bytes} bytes on data server {}: {what}",
+                object.0, server.0
+            ),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;
