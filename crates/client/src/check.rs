@@ -407,9 +407,8 @@ impl<'a, I: Inventory> Checker<'a, I> {
     /// A data server failed: a finding, and the check goes on without it.
     fn silent(&mut self, server: ServerId, e: &Error) {
         self.report.complete = false;
-        let known = |f: &CheckFinding| {
-            f.kind == FindingKind::SilentServer && f.server == Some(server)
-        };
+        let known =
+            |f: &CheckFinding| f.kind == FindingKind::SilentServer && f.server == Some(server);
         if self.report.findings.iter().any(known) {
             return;
         }
@@ -693,12 +692,19 @@ impl<'a, I: Inventory> Checker<'a, I> {
                 way.pop();
                 continue;
             }
-            let path = if level.path.is_empty() { "/" } else { &level.path };
+            let path = if level.path.is_empty() {
+                "/"
+            } else {
+                &level.path
+            };
             match self.inventory.entries(path, level.after.take(), WALK_PAGE) {
                 Ok((entries, more)) => {
                     level.after = entries.last().map(|(name, _)| name.clone());
                     level.read = !more || level.after.is_none();
-                    let below = entries.into_iter().rev().filter(|(_, directory)| *directory);
+                    let below = entries
+                        .into_iter()
+                        .rev()
+                        .filter(|(_, directory)| *directory);
                     level.below = below.map(|(name, _)| name).collect();
                 }
                 Err(e) => {
@@ -781,7 +787,10 @@ impl<'a, I: Inventory> Checker<'a, I> {
                 self.report.freed_bytes += bytes;
                 (true, "freed: no file had it".to_owned())
             }
-            Some(Err(e)) => (false, format!("no file has it, and it cannot be freed: {e}")),
+            Some(Err(e)) => (
+                false,
+                format!("no file has it, and it cannot be freed: {e}"),
+            ),
             None => (false, advice.to_owned()),
         };
         self.find(CheckFinding {

@@ -49,7 +49,9 @@ impl Fake {
     /// A file over all servers with an object of `id` bytes on each.
     fn with_file(self, id: u64) -> Fake {
         let layout = Layout::new(65536, self.servers.clone()).unwrap();
-        self.files.borrow_mut().insert(id, (format!("/f{id}"), layout));
+        self.files
+            .borrow_mut()
+            .insert(id, (format!("/f{id}"), layout));
         for server in &self.servers {
             self.objects.borrow_mut().insert((server.0, id), id);
         }
@@ -162,7 +164,11 @@ impl Inventory for Fake {
         if self.bad_directory.as_deref() == Some(path) {
             return Err(refused(ErrorKind::Damaged, "an entry names nothing"));
         }
-        let prefix = if path == "/" { "/".into() } else { format!("{path}/") };
+        let prefix = if path == "/" {
+            "/".into()
+        } else {
+            format!("{path}/")
+        };
         let files = self.files.borrow();
         let paths = files.values().map(|(path, _)| (path, false));
         let all: BTreeMap<String, bool> = self
@@ -174,7 +180,9 @@ impl Inventory for Fake {
             .filter(|(name, _)| !name.contains('/'))
             .map(|(name, directory)| (name.to_owned(), directory))
             .collect();
-        let mut rest = all.into_iter().filter(|(n, _)| after.as_ref().is_none_or(|a| n > a));
+        let mut rest = all
+            .into_iter()
+            .filter(|(n, _)| after.as_ref().is_none_or(|a| n > a));
         let page = rest.by_ref().take(PAGE.min(limit as usize)).collect();
         Ok((page, rest.next().is_some()))
     }
@@ -200,7 +208,10 @@ fn a_consistent_deployment_is_clean() {
     assert!(report.clean && report.complete, "{report:?}");
     assert_eq!((report.files, report.objects), (10, 30));
     assert_eq!(report.directories, 5);
-    assert_eq!(report.object_bytes, 3 * (1..=10).map(|id| 3 * id).sum::<u64>());
+    assert_eq!(
+        report.object_bytes,
+        3 * (1..=10).map(|id| 3 * id).sum::<u64>()
+    );
     assert_eq!(fake.pauses.get(), 0, "nothing to wait for");
 }
 
@@ -240,10 +251,16 @@ fn what_goes_or_comes_meanwhile_is_no_orphan() {
 
 #[test]
 fn objects_the_metadata_never_knew_are_kept() {
-    let mut fake = Fake::new(1).with_file(50).with_object(0, 60).with_object(0, 700);
+    let mut fake = Fake::new(1)
+        .with_file(50)
+        .with_object(0, 60)
+        .with_object(0, 700);
     fake.given = vec![(FileId(10), FileId(100)), (FileId(500), FileId(600))];
     let report = fake.check(true);
-    assert_eq!(kinds(&report), [FindingKind::Orphan, FindingKind::UnknownObject]);
+    assert_eq!(
+        kinds(&report),
+        [FindingKind::Orphan, FindingKind::UnknownObject]
+    );
     assert!(!report.clean);
     assert_eq!(fake.left(), [(0, 50), (0, 700)]);
     let report = fake.check_with(CheckOptions {
@@ -278,12 +295,20 @@ fn unreadable_directories_are_reported_and_others_still_read() {
 
 #[test]
 fn a_silent_server_is_a_finding_and_the_others_are_checked() {
-    let mut fake = Fake::new(3).with_file(5).with_object(0, 6).with_object(1, 6).with_object(2, 6);
+    let mut fake = Fake::new(3)
+        .with_file(5)
+        .with_object(0, 6)
+        .with_object(1, 6)
+        .with_object(2, 6);
     fake.silent = Some(1);
     let report = fake.check(true);
     assert_eq!(
         kinds(&report),
-        [FindingKind::SilentServer, FindingKind::Orphan, FindingKind::Orphan]
+        [
+            FindingKind::SilentServer,
+            FindingKind::Orphan,
+            FindingKind::Orphan
+        ]
     );
     assert!(!report.clean && !report.complete);
     assert_eq!(fake.left(), [(0, 5), (1, 5), (1, 6), (2, 5)]);
