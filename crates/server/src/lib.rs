@@ -1,1 +1,19 @@
-//! See docs/ARCHITECTURE.md.
+//! The data server: accept, dispatch, reply; no policy of its own.
+//!
+//! Decisions are plain state machines ([`locks`], [`handles`], [`loops`], [`access`]); around them
+//! [`objects`] lets threads wait, [`transfer`] moves bytes and [`session`] speaks the protocol. Sockets and threads are
+//! those of [`penstock_wire::serve`].
+mod access;
+mod error;
+mod handles;
+mod locks;
+mod loops;
+mod objects;
+mod server;
+mod session;
+mod shortcut;
+mod sync;
+mod transfer;
+
+pub use error::Error;
+pub use server::{Options, start, start_on};

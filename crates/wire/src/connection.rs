@@ -500,6 +500,11 @@ impl Connection {
         Some(&self.input[at..at + len])
     }
 
+    /// Whether [`Connection::buffered_payload`] would succeed.
+    pub fn payload_is_buffered(&self) -> bool {
+        self.buffered() >= self.payload_left
+    }
+
     /// Drops what is left of the current payload.
     pub fn skip_payload(&mut self) -> Result<()> {
         while self.payload_left > 0 {

@@ -1,0 +1,71 @@
+//! Errors of the server, and how the store's become a client's.
+use penstock_layout::ServerId;
+use penstock_store::StoreError;
+use penstock_wire::message::{ErrorKind, WireError};
+
+/// Why a data server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Keys, sockets.
+    #[error(transparent)]
+    Wire(#[from] penstock_wire::Error),
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The deployment has no such server.
+    #[error("the deployment has no server {id}; its servers are {known:?}", id = .id.0)]
+    UnknownServer {
+        /// Asked for.
+        id: ServerId,
+        /// In the deployment.
+        known: Vec<u32>,
+    },
+}
+
+/// How a request ends early: with an answer, or with the connection.
+#[derive(Debug)]
+pub(crate) enum Fail {
+    /// The client is told.
+    Reply(WireError),
+    /// Nobody is left to be told.
+    Connection(penstock_wire::Error),
+}
+
+impl From<WireError> for Fail {
+    fn from(e: WireError) -> Fail {
+        Fail::Reply(e)
+    }
+}
+
+impl From<penstock_wire::Error> for Fail {
+    fn from(e: penstock_wire::Error) -> Fail {
+        Fail::Connection(e)
+    }
+}
+
+/// An answer that says no.
+pub(crate) fn refuse(kind: ErrorKind, message: impl Into<String>) -> WireError {
+    WireError::new(kind, message)
+}
+
+/// A store's error for the client: the kind decides errno and MPI class.
+pub(crate) fn store_error(e: StoreError) -> WireError {
+    let kind = match &e {
+        StoreError::NotFound(..) => ErrorKind::NotFound,
+        StoreError::Full(_) => ErrorKind::NoSpace,
+        StoreError::ReadOnly(_) => ErrorKind::ReadOnly,
+        StoreError::Damaged { .. } => ErrorKind::Damaged,
+        StoreError::Descriptors(_) => ErrorKind::Busy,
+        StoreError::Spec(_) | StoreError::InUse { .. } | StoreError::WrongDeployment { .. } => {
+            ErrorKind::InvalidArgument
+        }
+        StoreError::Io { source, .. } => match source.kind() {
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+                ErrorKind::NoSpace
+            }
+            std::io::ErrorKind::FileTooLarge => ErrorKind::TooLarge,
+            _ => ErrorKind::Io,
+        },
+    };
+    refuse(kind, e.to_string())
+}

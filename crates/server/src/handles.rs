@@ -1,0 +1,147 @@
+//! The files that one connection has open at this server, by handle.
+//!
+//! Attaching the same file with the same rights again renews the handle that is there; with other rights it makes
+//! another one. So a client can renew a capability without disturbing anyone, and an open for reading
+//! never takes rights from an open for writing.
+use crate::error::refuse;
+use crate::objects::OpenObject;
+use penstock_layout::{FileId, Layout, ServerIndex};
+use penstock_wire::Rights;
+use penstock_wire::message::{Capability, ErrorKind, Handle, WireError};
+use std::sync::Arc;
+
+/// Handles of one connection.
+const MAX_HANDLES: usize = 4096;
+
+/// One open file.
+pub(crate) struct OpenFile {
+    pub(crate) file: FileId,
+    pub(crate) rights: Rights,
+    /// Milliseconds since the epoch.
+    pub(crate) expires_ms: u64,
+    pub(crate) layout: Layout,
+    /// This server in the file's layout.
+    pub(crate) index: ServerIndex,
+    pub(crate) object: Arc<OpenObject>,
+}
+
+/// What a request wants to do with a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Need {
+    Read,
+    Write,
+    /// Either.
+    Any,
+}
+
+/// See the module's text.
+#[derive(Default)]
+pub(crate) struct Handles {
+    slots: Vec<Option<OpenFile>>,
+}
+
+impl Handles {
+    /// Adds or renews.
+    pub(crate) fn attach(
+        &mut self,
+        capability: Capability,
+        index: ServerIndex,
+        open: impl FnOnce(FileId) -> Arc<OpenObject>,
+    ) -> Result<Handle, WireError> {
+        let rights = Rights {
+            read: capability.read,
+            write: capability.write,
+            remove: capability.remove,
+        };
+        let mut free = None;
+        for (at, slot) in self.slots.iter_mut().enumerate() {
+            match slot {
+                Some(f) if f.file == capability.file && f.rights == rights => {
+                    f.expires_ms = f.expires_ms.max(capability.expires_ms);
+                    return Ok(Handle(at as u32));
+                }
+                Some(_) => {}
+                None => free = free.or(Some(at)),
+            }
+        }
+        let at = match free {
+            Some(at) => at,
+            None if self.slots.len() < MAX_HANDLES => {
+                self.slots.push(None);
+                self.slots.len() - 1
+            }
+            None => {
+                return Err(refuse(
+                    ErrorKind::Busy,
+                    format!("this connection has {MAX_HANDLES} files open here, its limit; close some"),
+                ));
+            }
+        };
+        self.slots[at] = Some(OpenFile {
+            file: capability.file,
+            rights,
+            expires_ms: capability.expires_ms,
+            layout: capability.layout,
+            index,
+            object: open(capability.file),
+        });
+        Ok(Handle(at as u32))
+    }
+
+    /// Forgets a handle. The object comes back if no other handle of this connection names it.
+    pub(crate) fn detach(&mut self, handle: Handle) -> Result<Option<Arc<OpenObject>>, WireError> {
+        let file = self
+            .slots
+            .get_mut(handle.0 as usize)
+            .and_then(Option::take)
+            .ok_or_else(|| unknown(handle))?;
+        let still_open = self.slots.iter().flatten().any(|f| f.file == file.file);
+        Ok((!still_open).then_some(file.object))
+    }
+
+    /// The file, if its rights allow `need` and have not expired at `now_ms`.
+    pub(crate) fn get(&self, handle: Handle, need: Need, now_ms: u64) -> Result<&OpenFile, WireError> {
+        let file = self
+            .slots
+            .get(handle.0 as usize)
+            .and_then(Option::as_ref)
+            .ok_or_else(|| unknown(handle))?;
+        let allowed = match need {
+            Need::Read => file.rights.read,
+            Need::Write => file.rights.write,
+            Need::Any => file.rights.read || file.rights.write,
+        };
+        if !allowed {
+            return Err(refuse(
+                ErrorKind::Permission,
+                format!(
+                    "file {} was not opened for {}",
+                    file.file.0,
+                    if need == Need::Read { "reading" } else { "writing" }
+                ),
+            ));
+        }
+        if now_ms >= file.expires_ms {
+            return Err(refuse(
+                ErrorKind::ExpiredCapability,
+                format!(
+                    "the capability for file {} has expired; renew it at the metadata server and attach again",
+                    file.file.0
+                ),
+            ));
+        }
+        Ok(file)
+    }
+
+    /// All objects this connection has open, each at least once.
+    pub(crate) fn objects(&self) -> impl Iterator<Item = &Arc<OpenObject>> {
+        self.slots.iter().flatten().map(|f| &f.object)
+    }
+}
+
+fn unknown(handle: Handle) -> WireError {
+    refuse(
+        ErrorKind::InvalidArgument,
+        format!("no file is attached under handle {}", handle.0),
+    )
+}

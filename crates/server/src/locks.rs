@@ -1,0 +1,532 @@
+//! Range locks of one object.
+//!
+//! *Problem*: a client that sieves reads a whole extent, changes some bytes and writes all of it
+//! back; whoever writes into the extent meanwhile would lose bytes. MPI atomic mode wants whole accesses
+//! one after another. And a holder may die or stall.
+//! *Idea*: one queue per object in order of arrival. A request is granted when it conflicts neither with
+//! what is held nor with anything before it in the queue, so nobody starves and strangers to a range
+//! never wait. A plain write takes part for as long as it touches the store: writes are compatible with each
+//! other and conflict with locks, so a plain write waits for the holder, and the holder for plain writes
+//! under way.
+//! *Lease*: a lock that has not been used for a while is taken away, but only when someone waits for it and only
+//! between uses. Its holder learns of it at its next use ([`Refusal::Lost`]), before a byte is written.
+//! *Source*: the contract "Visibility" of docs/ARCHITECTURE.md.
+//!
+//! A plain state machine: requests and times go in, grants come out of [`RangeLocks::advance`].
+//! Whoever asked waits outside.
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+/// A connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Owner(pub u64);
+
+/// A request in the queue, and later the grant that came of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Ticket(pub u64);
+
+/// What a range is wanted for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// One plain write, while it touches the store.
+    Write,
+    /// A lock that keeps writers out.
+    Shared,
+    /// A lock that keeps everyone out who asks.
+    Exclusive,
+}
+
+impl Mode {
+    fn compatible(self, other: Mode) -> bool {
+        self == other && self != Mode::Exclusive
+    }
+}
+
+/// Why a request or a use is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// Too many wait already.
+    Full,
+    /// This connection itself holds a conflicting lock: it would wait for itself.
+    Own,
+    /// No such lock: never granted, released, or its lease ran out while others waited.
+    Lost,
+}
+
+/// Bounds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LockLimits {
+    /// An unused lock lives at least this long.
+    pub lease: Duration,
+    /// Requests waiting for one object.
+    pub waiters: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    ticket: Ticket,
+    owner: Owner,
+    range: Range<u64>,
+    mode: Mode,
+}
+
+impl Entry {
+    fn conflicts(&self, other: &Entry) -> bool {
+        let overlap = self.range.start < other.range.end && other.range.start < self.range.end;
+        if !overlap || self.mode.compatible(other.mode) {
+            return false;
+        }
+        // A holder's own plain writes are what its lock is for.
+        let own_write = self.mode == Mode::Write || other.mode == Mode::Write;
+        !(self.owner == other.owner && own_write)
+    }
+}
+
+#[derive(Debug)]
+struct Held {
+    entry: Entry,
+    /// Uses under way; a used lock is not taken away.
+    uses: u32,
+    /// End of the lease. Plain writes have none.
+    expires: Instant,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    entry: Entry,
+    /// Shortcuts have been revoked, or there is no need.
+    ready: bool,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct RangeLocks {
+    limits: LockLimits,
+    next: u64,
+    held: Vec<Held>,
+    queue: VecDeque<Waiting>,
+}
+
+impl RangeLocks {
+    pub(crate) fn new(limits: LockLimits) -> RangeLocks {
+        RangeLocks {
+            limits,
+            next: 1,
+            held: Vec::new(),
+            queue: VecDeque::new(),
+        }
+    }
+
+    fn entry(&mut self, owner: Owner, range: Range<u64>, mode: Mode) -> Entry {
+        let ticket = Ticket(self.next);
+        self.next += 1;
+        Entry {
+            ticket,
+            owner,
+            range,
+            mode,
+        }
+    }
+
+    /// A plain write that may start at once, or `None`: [`RangeLocks::request`] it then.
+    pub(crate) fn try_write(&mut self, now: Instant, owner: Owner, range: &Range<u64>) -> Option<Ticket> {
+        let entry = self.entry(owner, range.clone(), Mode::Write);
+        let blocked = self.held.iter().any(|h| h.entry.conflicts(&entry));
+        // Those in the queue wait for the holder anyway: its writes go first, or both would wait.
+        let waits = || self.queue.iter().any(|w| w.entry.conflicts(&entry));
+        if blocked || (waits() && !self.covered(owner, range)) {
+            return None;
+        }
+        let ticket = entry.ticket;
+        self.hold(now, entry);
+        Some(ticket)
+    }
+
+    /// The owner holds an exclusive lock on all of `range`.
+    fn covered(&self, owner: Owner, range: &Range<u64>) -> bool {
+        self.held.iter().any(|h| {
+            h.entry.owner == owner
+                && h.entry.mode == Mode::Exclusive
+                && h.entry.range.start <= range.start
+                && range.end <= h.entry.range.end
+        })
+    }
+
+    /// Queues a request. It is not granted before [`RangeLocks::ready`].
+    pub(crate) fn request(
+        &mut self,
+        owner: Owner,
+        range: Range<u64>,
+        mode: Mode,
+    ) -> Result<Ticket, Refusal> {
+        if self.queue.len() >= self.limits.waiters {
+            return Err(Refusal::Full);
+        }
+        let entry = self.entry(owner, range, mode);
+        let own = |h: &Held| h.entry.owner == owner && h.entry.conflicts(&entry);
+        if self.held.iter().any(own) {
+            return Err(Refusal::Own);
+        }
+        let ticket = entry.ticket;
+        self.queue.push_back(Waiting {
+            entry,
+            ready: false,
+        });
+        Ok(ticket)
+    }
+
+    /// From now on the request may be granted.
+    pub(crate) fn ready(&mut self, ticket: Ticket) {
+        if let Some(w) = self.queue.iter_mut().find(|w| w.entry.ticket == ticket) {
+            w.ready = true;
+        }
+    }
+
+    /// Grants what can be granted, taking away expired locks that stand in the way. Call after every change and
+    /// at [`RangeLocks::next_expiry`].
+    pub(crate) fn advance(&mut self, now: Instant, mut granted: impl FnMut(Ticket)) {
+        let mut at = 0;
+        while at < self.queue.len() {
+            let waiting = &self.queue[at];
+            let behind = self
+                .queue
+                .iter()
+                .take(at)
+                .any(|before| before.entry.conflicts(&waiting.entry));
+            if behind || !waiting.ready {
+                at += 1;
+                continue;
+            }
+            self.held.retain(|h| !(h.expired(now) && h.entry.conflicts(&waiting.entry)));
+            if self.held.iter().any(|h| h.entry.conflicts(&waiting.entry)) {
+                at += 1;
+                continue;
+            }
+            // Later requests were blocked by this one and still are: go on from here.
+            if let Some(waiting) = self.queue.remove(at) {
+                granted(waiting.entry.ticket);
+                self.hold(now, waiting.entry);
+            }
+        }
+    }
+
+    fn hold(&mut self, now: Instant, entry: Entry) {
+        self.held.push(Held {
+            // A plain write ends when its system call ends; nobody takes it away.
+            uses: u32::from(entry.mode == Mode::Write),
+            entry,
+            expires: now + self.limits.lease,
+        });
+    }
+
+    /// When [`RangeLocks::advance`] can next do something by time alone.
+    pub(crate) fn next_expiry(&self) -> Option<Instant> {
+        self.held
+            .iter()
+            .filter(|h| h.uses == 0 && self.queue.iter().any(|w| w.entry.conflicts(&h.entry)))
+            .map(|h| h.expires)
+            .min()
+    }
+
+    /// The requester waits no longer. True if it was still in the queue.
+    pub(crate) fn withdraw(&mut self, ticket: Ticket) -> bool {
+        let before = self.queue.len();
+        self.queue.retain(|w| w.entry.ticket != ticket);
+        self.queue.len() < before
+    }
+
+    /// Whether a range held by `owner` under `ticket` still is.
+    fn find(&mut self, owner: Owner, ticket: Ticket) -> Option<usize> {
+        self.held
+            .iter()
+            .position(|h| h.entry.ticket == ticket && h.entry.owner == owner)
+    }
+
+    /// Begins a use of a lock: until [`RangeLocks::end_use`] it stays. Says which range it covers and how.
+    pub(crate) fn begin_use(
+        &mut self,
+        owner: Owner,
+        ticket: Ticket,
+    ) -> Result<(Range<u64>, Mode), Refusal> {
+        let at = self.find(owner, ticket).ok_or(Refusal::Lost)?;
+        let held = &mut self.held[at];
+        held.uses += 1;
+        Ok((held.entry.range.clone(), held.entry.mode))
+    }
+
+    /// Ends a use; the lease begins anew.
+    pub(crate) fn end_use(&mut self, now: Instant, owner: Owner, ticket: Ticket) {
+        if let Some(at) = self.find(owner, ticket) {
+            let lease = self.limits.lease;
+            let held = &mut self.held[at];
+            held.uses -= 1;
+            held.expires = now + lease;
+        }
+    }
+
+    /// Ends a lock or a plain write.
+    pub(crate) fn release(&mut self, owner: Owner, ticket: Ticket) -> Result<(), Refusal> {
+        let at = self.find(owner, ticket).ok_or(Refusal::Lost)?;
+        self.held.swap_remove(at);
+        Ok(())
+    }
+
+    /// Ends a lock whoever holds it: its requester gave up in the moment of the grant.
+    pub(crate) fn cancel(&mut self, ticket: Ticket) {
+        self.held.retain(|h| h.entry.ticket != ticket);
+    }
+
+    /// The connection has ended: nothing of it remains.
+    pub(crate) fn disconnect(&mut self, owner: Owner) {
+        self.held.retain(|h| h.entry.owner != owner);
+        self.queue.retain(|w| w.entry.owner != owner);
+    }
+
+    /// A lock is held or wanted: shortcuts must not be granted. Plain writes do not count.
+    pub(crate) fn locked(&self) -> bool {
+        let lock = |e: &Entry| e.mode != Mode::Write;
+        self.held.iter().any(|h| lock(&h.entry)) || self.queue.iter().any(|w| lock(&w.entry))
+    }
+
+    /// Nobody waits.
+    pub(crate) fn quiet(&self) -> bool {
+        self.queue.is_empty()
+    }
+}
+
+impl Held {
+    fn expired(&self, now: Instant) -> bool {
+        self.uses == 0 && now >= self.expires
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    const LEASE: Duration = Duration::from_secs(10);
+    const A: Owner = Owner(1);
+    const B: Owner = Owner(2);
+    const C: Owner = Owner(3);
+
+    fn locks() -> RangeLocks {
+        RangeLocks::new(LockLimits {
+            lease: LEASE,
+            waiters: 8,
+        })
+    }
+
+    fn ask(l: &mut RangeLocks, owner: Owner, range: Range<u64>, mode: Mode) -> Ticket {
+        let ticket = l.request(owner, range, mode).unwrap();
+        l.ready(ticket);
+        ticket
+    }
+
+    fn granted(l: &mut RangeLocks, now: Instant) -> Vec<Ticket> {
+        let mut all = Vec::new();
+        l.advance(now, |t| all.push(t));
+        all
+    }
+
+    #[test]
+    fn conflicts_wait_in_order_and_strangers_pass() {
+        let mut l = locks();
+        let now = Instant::now();
+        let a = ask(&mut l, A, 0..100, Mode::Exclusive);
+        assert_eq!(granted(&mut l, now), [a]);
+        let b = ask(&mut l, B, 50..150, Mode::Shared);
+        // C does not touch A's range but B's, which came first.
+        let c = ask(&mut l, C, 120..130, Mode::Exclusive);
+        let far = ask(&mut l, C, 500..600, Mode::Exclusive);
+        assert_eq!(granted(&mut l, now), [far]);
+        l.release(A, a).unwrap();
+        assert_eq!(granted(&mut l, now), [b]);
+        l.release(B, b).unwrap();
+        assert_eq!(granted(&mut l, now), [c]);
+    }
+
+    #[test]
+    fn shared_locks_share_and_keep_plain_writes_out() {
+        let mut l = locks();
+        let now = Instant::now();
+        let a = ask(&mut l, A, 0..10, Mode::Shared);
+        let b = ask(&mut l, B, 5..15, Mode::Shared);
+        assert_eq!(granted(&mut l, now), [a, b]);
+        assert!(l.try_write(now, C, &(9..10)).is_none());
+        // Two Shared holders write into each other's range: each waits for the other's lock.
+        assert!(l.try_write(now, A, &(9..10)).is_none());
+        assert!(l.try_write(now, A, &(0..5)).is_some());
+        assert!(l.try_write(now, C, &(15..16)).is_some());
+    }
+
+    #[test]
+    fn a_lock_waits_for_plain_writes_under_way_and_later_ones_for_it() {
+        let mut l = locks();
+        let now = Instant::now();
+        let w1 = l.try_write(now, A, &(0..10)).unwrap();
+        let w2 = l.try_write(now, B, &(0..10)).unwrap();
+        let lock = ask(&mut l, C, 0..4, Mode::Exclusive);
+        assert!(granted(&mut l, now + 2 * LEASE).is_empty());
+        assert!(l.try_write(now, A, &(2..3)).is_none());
+        assert!(l.try_write(now, A, &(4..5)).is_some());
+        l.release(A, w1).unwrap();
+        assert!(granted(&mut l, now).is_empty());
+        l.release(B, w2).unwrap();
+        assert_eq!(granted(&mut l, now), [lock]);
+        // The holder's own writes pass.
+        assert!(l.try_write(now, C, &(2..3)).is_some());
+        assert!(l.try_write(now, B, &(2..3)).is_none());
+        // Also while others wait for the lock.
+        ask(&mut l, B, 0..4, Mode::Exclusive);
+        assert!(l.try_write(now, C, &(2..3)).is_some());
+    }
+
+    #[test]
+    fn an_idle_lock_is_lost_only_when_wanted_and_not_in_use() {
+        let mut l = locks();
+        let now = Instant::now();
+        let a = ask(&mut l, A, 0..10, Mode::Exclusive);
+        granted(&mut l, now);
+        let late = now + 2 * LEASE;
+        assert!(granted(&mut l, late).is_empty());
+        assert!(l.begin_use(A, a).is_ok());
+        let b = ask(&mut l, B, 0..10, Mode::Exclusive);
+        assert_eq!(l.next_expiry(), None);
+        assert!(granted(&mut l, late).is_empty());
+        l.end_use(late, A, a);
+        assert!(granted(&mut l, late).is_empty());
+        assert_eq!(l.next_expiry(), Some(late + LEASE));
+        assert_eq!(granted(&mut l, late + LEASE), [b]);
+        assert_eq!(l.begin_use(A, a), Err(Refusal::Lost));
+        assert_eq!(l.release(A, a), Err(Refusal::Lost));
+        assert_eq!(l.begin_use(A, b), Err(Refusal::Lost));
+    }
+
+    #[test]
+    fn nothing_is_granted_before_it_is_ready() {
+        let mut l = locks();
+        let now = Instant::now();
+        let a = l.request(A, 0..10, Mode::Exclusive).unwrap();
+        assert!(granted(&mut l, now).is_empty());
+        assert!(l.locked());
+        // It keeps its place meanwhile.
+        let b = ask(&mut l, B, 0..10, Mode::Exclusive);
+        assert!(granted(&mut l, now).is_empty());
+        l.ready(a);
+        assert_eq!(granted(&mut l, now), [a]);
+        l.disconnect(A);
+        assert_eq!(granted(&mut l, now), [b]);
+        l.release(B, b).unwrap();
+        assert!(!l.locked());
+    }
+
+    #[test]
+    fn the_queue_is_bounded_and_nobody_waits_for_itself() {
+        let mut l = locks();
+        let now = Instant::now();
+        let a = ask(&mut l, A, 0..10, Mode::Exclusive);
+        granted(&mut l, now);
+        assert_eq!(l.request(A, 5..6, Mode::Shared), Err(Refusal::Own));
+        let waiting: Vec<_> = (0..8).map(|_| ask(&mut l, B, 0..10, Mode::Exclusive)).collect();
+        assert_eq!(l.request(C, 0..10, Mode::Exclusive), Err(Refusal::Full));
+        assert!(l.withdraw(waiting[3]));
+        assert!(!l.withdraw(waiting[3]));
+        assert!(l.request(C, 0..10, Mode::Exclusive).is_ok());
+        assert!(!l.withdraw(a));
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Ask(u64, u64, u64, u8),
+        Write(u64, u64, u64),
+        Release(usize),
+        Withdraw(usize),
+        Disconnect(u64),
+        Time(u64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => (0..4u64, 0..20u64, 1..8u64, 0..2u8).prop_map(|(o, s, n, m)| Step::Ask(o, s, n, m)),
+            3 => (0..4u64, 0..20u64, 1..8u64).prop_map(|(o, s, n)| Step::Write(o, s, n)),
+            3 => any::<usize>().prop_map(Step::Release),
+            1 => any::<usize>().prop_map(Step::Withdraw),
+            1 => (0..4u64).prop_map(Step::Disconnect),
+            1 => (1..30u64).prop_map(Step::Time),
+        ]
+    }
+
+    proptest! {
+        /// Whatever happens, no two conflicting ranges are held at once, and when all is released all
+        /// waiting requests are granted: nothing is forgotten.
+        #[test]
+        fn holders_never_conflict_and_everyone_gets_a_turn(
+            steps in proptest::collection::vec(step(), 1..60)
+        ) {
+            let mut l = RangeLocks::new(LockLimits { lease: LEASE, waiters: 1000 });
+            let mut now = Instant::now();
+            let mut owners: HashMap<Ticket, Owner> = HashMap::new();
+            let mut held: Vec<Ticket> = Vec::new();
+            let mut waiting: Vec<Ticket> = Vec::new();
+            for s in steps {
+                match s {
+                    Step::Ask(o, start, n, m) => {
+                        let mode = if m == 0 { Mode::Shared } else { Mode::Exclusive };
+                        if let Ok(t) = l.request(Owner(o), start..start + n, mode) {
+                            l.ready(t);
+                            owners.insert(t, Owner(o));
+                            waiting.push(t);
+                        }
+                    }
+                    Step::Write(o, start, n) => {
+                        if let Some(t) = l.try_write(now, Owner(o), &(start..start + n)) {
+                            owners.insert(t, Owner(o));
+                            held.push(t);
+                        }
+                    }
+                    Step::Release(i) if !held.is_empty() => {
+                        let t = held.swap_remove(i % held.len());
+                        let _ = l.release(owners[&t], t);
+                    }
+                    Step::Withdraw(i) if !waiting.is_empty() => {
+                        let t = waiting.swap_remove(i % waiting.len());
+                        prop_assert!(l.withdraw(t));
+                    }
+                    Step::Disconnect(o) => {
+                        l.disconnect(Owner(o));
+                        held.retain(|t| owners[t] != Owner(o));
+                        waiting.retain(|t| owners[t] != Owner(o));
+                    }
+                    Step::Time(s) => now += Duration::from_secs(s),
+                    _ => {}
+                }
+                l.advance(now, |t| {
+                    waiting.retain(|w| *w != t);
+                    held.push(t);
+                });
+                for (i, a) in l.held.iter().enumerate() {
+                    for b in &l.held[i + 1..] {
+                        prop_assert!(!a.entry.conflicts(&b.entry), "{a:?} {b:?}");
+                    }
+                }
+            }
+            let mut rounds = 0;
+            while !held.is_empty() {
+                for t in std::mem::take(&mut held) {
+                    let _ = l.release(owners[&t], t);
+                }
+                l.advance(now, |t| {
+                    waiting.retain(|w| *w != t);
+                    held.push(t);
+                });
+                rounds += 1;
+                prop_assert!(rounds < 100);
+            }
+            prop_assert!(waiting.is_empty());
+            prop_assert!(l.quiet());
+        }
+    }
+}

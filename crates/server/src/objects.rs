@@ -1,0 +1,447 @@
+//! The objects that connections have open, each with its range locks and shortcuts; and the waiting.
+//!
+//! The lock rules are in [`crate::locks`]; here threads sleep until those grant what they want.
+use crate::error::{refuse, store_error};
+use crate::locks::{LockLimits, Mode, Owner, RangeLocks, Refusal, Ticket};
+use crate::shortcut::Grants;
+use crate::sync::GroupSync;
+use penstock_layout::FileId;
+use penstock_store::{Object, Store, StoreError};
+use penstock_wire::message::{ErrorKind, WireError};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+/// Time limits of waits for locks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Waits {
+    /// See [`LockLimits`].
+    pub locks: LockLimits,
+    /// A plain write waits at most this long for a lock's holder.
+    pub write: Duration,
+    /// A client with a shortcut ends its operation within this time, or the lock is refused.
+    pub revoke: Duration,
+}
+
+/// All open objects of a server.
+pub(crate) struct Objects {
+    store: Box<dyn Store>,
+    waits: Waits,
+    stopping: Arc<AtomicBool>,
+    open: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    objects: HashMap<FileId, Weak<OpenObject>>,
+    /// Entries of objects that nobody has open any more are dropped at this size.
+    purge_at: usize,
+}
+
+/// One object that at least one connection has open. It may not exist in the store yet.
+pub(crate) struct OpenObject {
+    id: FileId,
+    waits: Waits,
+    stopping: Arc<AtomicBool>,
+    object: OnceLock<Arc<dyn Object>>,
+    removed: AtomicBool,
+    shared: Mutex<Shared>,
+    pub(crate) syncs: GroupSync,
+}
+
+struct Shared {
+    locks: RangeLocks,
+    grants: Grants,
+    waiting: HashMap<Ticket, Waiter>,
+}
+
+struct Waiter {
+    thread: Thread,
+    granted: bool,
+}
+
+impl Shared {
+    /// The calling thread is about to wait for this request.
+    fn await_grant(&mut self, ticket: Ticket) {
+        let waiter = Waiter {
+            thread: std::thread::current(),
+            granted: false,
+        };
+        self.waiting.insert(ticket, waiter);
+    }
+
+    fn advance(&mut self, now: Instant) {
+        let waiting = &mut self.waiting;
+        self.locks.advance(now, |ticket| {
+            if let Some(waiter) = waiting.get_mut(&ticket) {
+                waiter.granted = true;
+                waiter.thread.unpark();
+            }
+        });
+    }
+}
+
+impl Objects {
+    pub(crate) fn new(store: Box<dyn Store>, waits: Waits) -> Objects {
+        Objects {
+            store,
+            waits,
+            stopping: Arc::new(AtomicBool::new(false)),
+            open: Mutex::new(Table::default()),
+        }
+    }
+
+    pub(crate) fn store(&self) -> &dyn Store {
+        &*self.store
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        // No update of the table can panic half-way.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The shared state of a file's object; makes nothing in the store.
+    pub(crate) fn open(&self, id: FileId) -> Arc<OpenObject> {
+        let mut table = self.table();
+        if let Some(open) = table.objects.get(&id).and_then(Weak::upgrade) {
+            return open;
+        }
+        if table.objects.len() >= table.purge_at {
+            table.objects.retain(|_, open| open.strong_count() > 0);
+            table.purge_at = (2 * table.objects.len()).max(1024);
+        }
+        let open = Arc::new(OpenObject {
+            id,
+            waits: self.waits,
+            stopping: self.stopping.clone(),
+            object: OnceLock::new(),
+            removed: AtomicBool::new(false),
+            shared: Mutex::new(Shared {
+                locks: RangeLocks::new(self.waits.locks),
+                grants: Grants::default(),
+                waiting: HashMap::new(),
+            }),
+            syncs: GroupSync::default(),
+        });
+        table.objects.insert(id, Arc::downgrade(&open));
+        open
+    }
+
+    /// The object if it exists.
+    pub(crate) fn existing<'a>(
+        &self,
+        open: &'a OpenObject,
+    ) -> Result<Option<&'a Arc<dyn Object>>, WireError> {
+        if let Some(object) = open.object.get() {
+            return Ok(Some(object));
+        }
+        match self.store.open(open.id, false) {
+            Ok(object) => Ok(Some(open.object.get_or_init(|| object))),
+            Err(StoreError::NotFound(..)) => Ok(None),
+            Err(e) => Err(store_error(e)),
+        }
+    }
+
+    /// The object, made if need be. After a removal those who have the file open go on with an object
+    /// that has no name.
+    pub(crate) fn created<'a>(
+        &self,
+        open: &'a OpenObject,
+    ) -> Result<&'a Arc<dyn Object>, WireError> {
+        if let Some(object) = open.object.get() {
+            return Ok(object);
+        }
+        let object = self.store.open(open.id, true).map_err(store_error)?;
+        let object = open.object.get_or_init(|| object);
+        // A removal before this look finds no object; one after it finds ours.
+        if open.removed.load(Ordering::SeqCst) {
+            self.remove_if_there(open.id)?;
+        }
+        Ok(object)
+    }
+
+    /// Removes a file's object; nothing to do is no error (no byte of the file may have come here).
+    pub(crate) fn remove(&self, id: FileId) -> Result<(), WireError> {
+        let open = self.table().objects.get(&id).and_then(Weak::upgrade);
+        if let Some(open) = open {
+            open.removed.store(true, Ordering::SeqCst);
+        }
+        self.remove_if_there(id)
+    }
+
+    fn remove_if_there(&self, id: FileId) -> Result<(), WireError> {
+        match self.store.remove(id) {
+            Ok(()) | Err(StoreError::NotFound(..)) => Ok(()),
+            Err(e) => Err(store_error(e)),
+        }
+    }
+
+    /// The server stops: whoever waits for a lock gives up.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        let open: Vec<_> = self
+            .table()
+            .objects
+            .values()
+            .filter_map(Weak::upgrade)
+            .collect();
+        for open in open {
+            for waiter in open.shared().waiting.values() {
+                waiter.thread.unpark();
+            }
+        }
+    }
+}
+
+impl OpenObject {
+    fn shared(&self) -> MutexGuard<'_, Shared> {
+        // A panic in a lock decision is a bug; the state it leaves is still consistent enough to release locks.
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Locks a range, waiting in order of arrival until `deadline`. Shortcuts are revoked first.
+    pub(crate) fn lock(
+        &self,
+        owner: Owner,
+        range: Range<u64>,
+        mode: Mode,
+        deadline: Instant,
+    ) -> Result<Ticket, WireError> {
+        let (ticket, pages) = {
+            let mut shared = self.shared();
+            let ticket = shared
+                .locks
+                .request(owner, range.clone(), mode)
+                .map_err(|r| self.refusal(r))?;
+            // From here on no shortcut is granted: the object counts as locked.
+            shared.await_grant(ticket);
+            (ticket, shared.grants.revoke_all())
+        };
+        let until = deadline.min(Instant::now() + self.waits.revoke);
+        for page in &pages {
+            if !page.wait_inactive(until) {
+                self.give_up(ticket);
+                return Err(refuse(
+                    ErrorKind::LockTimeout,
+                    format!(
+                        "a client with a shortcut to file {} did not end its operation in time; is it stopped?",
+                        self.id.0
+                    ),
+                ));
+            }
+        }
+        {
+            let mut shared = self.shared();
+            shared.grants.forget(&pages);
+            shared.locks.ready(ticket);
+        }
+        self.wait(ticket, deadline, &range)
+    }
+
+    /// Begins a write of `range` if that needs no waiting: a plain one when no lock of another connection
+    /// covers any of it, one under a lock when the lock still is.
+    pub(crate) fn try_begin_write(
+        &self,
+        owner: Owner,
+        range: &Range<u64>,
+        lock: Option<Ticket>,
+    ) -> Result<Option<Turn<'_>>, WireError> {
+        let mut turn = Turn::new(self, owner);
+        let mut shared = self.shared();
+        if let Some(ticket) = lock {
+            let covers = self.begin_use(&mut shared, &mut turn, ticket, range)?;
+            if covers {
+                return Ok(Some(turn));
+            }
+        }
+        turn.write = shared.locks.try_write(Instant::now(), owner, range);
+        let begun = turn.write.is_some();
+        // Dropping the turn takes the mutex.
+        drop(shared);
+        Ok(begun.then_some(turn))
+    }
+
+    /// The same, waiting for others' locks.
+    pub(crate) fn begin_write(
+        &self,
+        owner: Owner,
+        range: &Range<u64>,
+        lock: Option<Ticket>,
+    ) -> Result<Turn<'_>, WireError> {
+        let mut turn = Turn::new(self, owner);
+        let deadline = Instant::now() + self.waits.write;
+        let ticket = {
+            let mut shared = self.shared();
+            if let Some(ticket) = lock {
+                self.begin_use(&mut shared, &mut turn, ticket, range)?;
+            }
+            let ticket = shared
+                .locks
+                .request(owner, range.clone(), Mode::Write)
+                .map_err(|r| self.refusal(r))?;
+            shared.locks.ready(ticket);
+            shared.await_grant(ticket);
+            ticket
+        };
+        turn.write = Some(self.wait(ticket, deadline, range)?);
+        Ok(turn)
+    }
+
+    /// Begins a read under a lock: it stays until the read is over.
+    pub(crate) fn begin_read(&self, owner: Owner, lock: Ticket) -> Result<Turn<'_>, WireError> {
+        let mut turn = Turn::new(self, owner);
+        self.begin_use(&mut self.shared(), &mut turn, lock, &(0..0))?;
+        Ok(turn)
+    }
+
+    /// True if the lock covers all of `range` for writing.
+    fn begin_use(
+        &self,
+        shared: &mut Shared,
+        turn: &mut Turn<'_>,
+        ticket: Ticket,
+        range: &Range<u64>,
+    ) -> Result<bool, WireError> {
+        let (locked, mode) = shared
+            .locks
+            .begin_use(turn.owner, ticket)
+            .map_err(|r| self.refusal(r))?;
+        turn.used = Some(ticket);
+        Ok(mode == Mode::Exclusive && locked.start <= range.start && range.end <= locked.end)
+    }
+
+    /// Ends a lock.
+    pub(crate) fn unlock(&self, owner: Owner, ticket: Ticket) -> Result<(), WireError> {
+        let mut shared = self.shared();
+        shared
+            .locks
+            .release(owner, ticket)
+            .map_err(|r| self.refusal(r))?;
+        if !shared.locks.quiet() {
+            shared.advance(Instant::now());
+        }
+        Ok(())
+    }
+
+    /// The connection has ended, or has let go of the file.
+    pub(crate) fn disconnect(&self, owner: Owner) {
+        let mut shared = self.shared();
+        shared.grants.retire(owner);
+        shared.locks.disconnect(owner);
+        shared.advance(Instant::now());
+    }
+
+    /// Adds a shortcut unless the object is locked.
+    pub(crate) fn grant<T>(&self, add: impl FnOnce(&mut Grants) -> T) -> Option<T> {
+        let mut shared = self.shared();
+        if shared.locks.locked() {
+            return None;
+        }
+        Some(add(&mut shared.grants))
+    }
+
+    fn wait(&self, ticket: Ticket, deadline: Instant, range: &Range<u64>) -> Result<Ticket, WireError> {
+        loop {
+            let now = Instant::now();
+            let wake = {
+                let mut shared = self.shared();
+                shared.advance(now);
+                if shared.waiting.get(&ticket).is_none_or(|w| w.granted) {
+                    shared.waiting.remove(&ticket);
+                    return Ok(ticket);
+                }
+                shared.locks.next_expiry().map_or(deadline, |e| e.min(deadline))
+            };
+            if self.stopping.load(Ordering::SeqCst) {
+                self.give_up(ticket);
+                return Err(refuse(ErrorKind::ShuttingDown, "the server is shutting down"));
+            }
+            if now >= deadline {
+                self.give_up(ticket);
+                return Err(refuse(
+                    ErrorKind::LockTimeout,
+                    format!(
+                        "bytes {}..{} of this server's object of file {} stayed locked by another client; try again",
+                        range.start, range.end, self.id.0
+                    ),
+                ));
+            }
+            // A wake-up for nothing only goes round once more.
+            std::thread::park_timeout(wake.saturating_duration_since(now));
+        }
+    }
+
+    /// Takes a request back, granted in the last moment or not.
+    fn give_up(&self, ticket: Ticket) {
+        let mut shared = self.shared();
+        shared.waiting.remove(&ticket);
+        if !shared.locks.withdraw(ticket) {
+            shared.locks.cancel(ticket);
+        }
+        shared.advance(Instant::now());
+    }
+
+    fn refusal(&self, refusal: Refusal) -> WireError {
+        let file = self.id.0;
+        match refusal {
+            Refusal::Full => refuse(
+                ErrorKind::Busy,
+                format!("too many clients wait for locks on file {file}; try again later"),
+            ),
+            Refusal::Own => refuse(
+                ErrorKind::InvalidArgument,
+                format!("this connection holds a lock on that range of file {file} and would wait for itself"),
+            ),
+            Refusal::Lost => refuse(
+                ErrorKind::LockLost,
+                format!(
+                    "the lock on file {file} is gone: it was not used for {:?} while others waited; lock again and redo the access",
+                    self.waits.locks.lease
+                ),
+            ),
+        }
+    }
+}
+
+/// One read or write under way; it ends when this is dropped, however that comes about.
+pub(crate) struct Turn<'a> {
+    object: &'a OpenObject,
+    owner: Owner,
+    /// A lock that must stay meanwhile.
+    used: Option<Ticket>,
+    /// A plain write's hold on its range.
+    write: Option<Ticket>,
+}
+
+impl<'a> Turn<'a> {
+    fn new(object: &'a OpenObject, owner: Owner) -> Turn<'a> {
+        Turn {
+            object,
+            owner,
+            used: None,
+            write: None,
+        }
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if self.used.is_none() && self.write.is_none() {
+            return;
+        }
+        let mut shared = self.object.shared();
+        if let Some(ticket) = self.write {
+            shared.locks.cancel(ticket);
+        }
+        if let Some(ticket) = self.used {
+            // Those who wait may sleep until a lease that began before this use; they look again then.
+            shared.locks.end_use(Instant::now(), self.owner, ticket);
+        }
+        if !shared.locks.quiet() {
+            shared.advance(Instant::now());
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! A data server: what all its connections share.
+use crate::error::{Error, refuse, store_error};
+use crate::locks::{LockLimits, Owner};
+use crate::loops::Loops;
+use crate::objects::{Objects, Waits};
+use crate::session::Session;
+use penstock_datatype::Loop;
+use penstock_layout::{FileId, ServerId};
+use penstock_store::Store;
+use penstock_wire::deployment::Deployment;
+use penstock_wire::message::{
+    DataReply, DataStatus, ErrorKind, Finding, MAX_FINDINGS, MAX_OBJECTS, WireError,
+};
+use penstock_wire::{After, Connection, Key, Peer, RunningServer, ServeLimits, Service, serve};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Objects that `Status` counts at most: it must not walk a large store.
+const COUNT_LIMIT: u64 = 65_536;
+
+/// How a data server runs.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Hand descriptors to clients on the same host.
+    pub shortcuts: bool,
+    /// Refuse everything that changes the store.
+    pub read_only: bool,
+    /// A lock that is not used for so long can be taken by others.
+    pub lock_lease: Duration,
+    /// Requests waiting for locks of one object.
+    pub lock_waiters: usize,
+    /// A plain write waits so long for the holder of a lock on its range.
+    pub plain_write_wait: Duration,
+    /// A client has so long to end an operation under a revoked shortcut; then the lock is refused.
+    pub revoke_wait: Duration,
+    /// Bounds of the accept loop.
+    pub limits: ServeLimits,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            shortcuts: true,
+            read_only: false,
+            lock_lease: Duration::from_secs(20),
+            lock_waiters: 4096,
+            plain_write_wait: Duration::from_secs(45),
+            revoke_wait: Duration::from_secs(10),
+            limits: ServeLimits::default(),
+        }
+    }
+}
+
+/// Starts the data server `id` of a deployment on its store and its addresses.
+pub fn start(
+    deployment: &Deployment,
+    id: ServerId,
+    options: Options,
+) -> Result<RunningServer, Error> {
+    let spec = &description(deployment, id)?.store;
+    let store = penstock_store::open(spec, &deployment.id, id.0)?;
+    start_on(deployment, id, options, store)
+}
+
+/// The same on a store that is open already.
+pub fn start_on(
+    deployment: &Deployment,
+    id: ServerId,
+    options: Options,
+    store: Box<dyn Store>,
+) -> Result<RunningServer, Error> {
+    let address = &description(deployment, id)?.address;
+    let identity = deployment.identity(format!("data server {}", id.0))?;
+    let limits = options.limits;
+    let waits = Waits {
+        locks: LockLimits {
+            lease: options.lock_lease,
+            waiters: options.lock_waiters,
+        },
+        write: options.plain_write_wait,
+        revoke: options.revoke_wait,
+    };
+    let server = Server {
+        id,
+        key: identity.server_key.clone(),
+        options,
+        objects: Objects::new(store, waits),
+        loops: Mutex::new(Loops::default()),
+        counters: Counters::default(),
+        began: Instant::now(),
+        next_owner: AtomicU64::new(1),
+    };
+    Ok(serve(address, Arc::new(server), identity, limits)?)
+}
+
+fn description(
+    deployment: &Deployment,
+    id: ServerId,
+) -> Result<&penstock_wire::deployment::DataServer, Error> {
+    deployment.server(id).ok_or_else(|| Error::UnknownServer {
+        id,
+        known: deployment.servers.iter().map(|s| s.id.0).collect(),
+    })
+}
+
+/// Counts for `Status`.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    connections: AtomicU64,
+    requests: AtomicU64,
+    bytes_read: AtomicU64,
+    bytes_written: AtomicU64,
+    busy_ns: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn request(&self, took: Duration) {
+        self.requests.fetch_add(1, Relaxed);
+        self.busy_ns.fetch_add(took.as_nanos() as u64, Relaxed);
+    }
+
+    pub(crate) fn read(&self, bytes: u64) {
+        self.bytes_read.fetch_add(bytes, Relaxed);
+    }
+
+    pub(crate) fn written(&self, bytes: u64) {
+        self.bytes_written.fetch_add(bytes, Relaxed);
+    }
+}
+
+/// See the module's text.
+pub(crate) struct Server {
+    pub(crate) id: ServerId,
+    pub(crate) key: Key,
+    pub(crate) options: Options,
+    pub(crate) objects: Objects,
+    pub(crate) counters: Counters,
+    loops: Mutex<Loops>,
+    began: Instant,
+    next_owner: AtomicU64,
+}
+
+impl Service for Server {
+    fn session(&self, connection: &mut Connection, peer: &Peer) -> penstock_wire::Result<After> {
+        let _connected = Connected::new(&self.counters);
+        let owner = Owner(self.next_owner.fetch_add(1, Relaxed));
+        Session::new(self, peer, owner).run(connection)
+    }
+
+    fn stopping(&self) {
+        self.objects.stop();
+    }
+}
+
+struct Connected<'a>(&'a Counters);
+
+impl<'a> Connected<'a> {
+    fn new(counters: &'a Counters) -> Connected<'a> {
+        counters.connections.fetch_add(1, Relaxed);
+        Connected(counters)
+    }
+}
+
+impl Drop for Connected<'_> {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Server {
+    /// Refuses when the server was started read-only.
+    pub(crate) fn writable(&self) -> Result<(), WireError> {
+        if !self.options.read_only {
+            return Ok(());
+        }
+        Err(refuse(
+            ErrorKind::ReadOnly,
+            format!(
+                "data server {} serves {} read-only; start it without that option to write",
+                self.id.0,
+                self.objects.store().describe()
+            ),
+        ))
+    }
+
+    pub(crate) fn known_loop(&self, hash: &[u8; 16]) -> Option<Loop> {
+        self.loops().get(hash)
+    }
+
+    /// Decodes and remembers a loop.
+    pub(crate) fn learn_loop(&self, encoded: &[u8]) -> Result<Loop, WireError> {
+        let decoded = Loop::decode(encoded)
+            .map_err(|e| refuse(ErrorKind::Malformed, format!("the access pattern: {e}")))?;
+        self.loops().insert(decoded.clone(), encoded.len());
+        Ok(decoded)
+    }
+
+    fn loops(&self) -> std::sync::MutexGuard<'_, Loops> {
+        // A cache: whatever a panic left of it is good enough.
+        self.loops.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn status(&self) -> Result<DataStatus, WireError> {
+        let store = self.objects.store();
+        let (total_bytes, free_bytes) = store.space().map_err(store_error)?;
+        Ok(DataStatus {
+            server: self.id.0,
+            store: store.describe(),
+            connections: self.counters.connections.load(Relaxed),
+            requests: self.counters.requests.load(Relaxed),
+            bytes_read: self.counters.bytes_read.load(Relaxed),
+            bytes_written: self.counters.bytes_written.load(Relaxed),
+            total_bytes,
+            free_bytes,
+            objects: self.count_objects()?,
+            busy_ns: self.counters.busy_ns.load(Relaxed),
+            uptime_ms: self.began.elapsed().as_millis() as u64,
+        })
+    }
+
+    fn count_objects(&self) -> Result<u64, WireError> {
+        let store = self.objects.store();
+        let mut count = 0;
+        let mut after = None;
+        loop {
+            let page = store.list_after(after, MAX_OBJECTS).map_err(store_error)?;
+            count += page.len() as u64;
+            after = page.last().map(|(id, _)| *id);
+            if page.len() < MAX_OBJECTS || count >= COUNT_LIMIT {
+                return Ok(count);
+            }
+        }
+    }
+
+    pub(crate) fn list(&self, after: Option<FileId>, limit: u32) -> Result<DataReply, WireError> {
+        let limit = (limit as usize).clamp(1, MAX_OBJECTS);
+        let store = self.objects.store();
+        let objects = store.list_after(after, limit).map_err(store_error)?;
+        Ok(DataReply::Objects {
+            more: objects.len() == limit,
+            objects,
+        })
+    }
+
+    /// What a check of the store finds, from the `skip`-th finding on.
+    pub(crate) fn verify(&self, skip: u64, limit: u32) -> Result<DataReply, WireError> {
+        let limit = (limit as usize).clamp(1, MAX_FINDINGS);
+        let mut seen = 0u64;
+        let mut findings = Vec::new();
+        self.objects
+            .store()
+            .verify(&mut |finding| {
+                if seen >= skip && findings.len() < limit {
+                    findings.push(Finding {
+                        object: finding.object,
+                        problem: finding.to_string(),
+                    });
+                }
+                seen += 1;
+            })
+            .map_err(store_error)?;
+        Ok(DataReply::Findings {
+            more: seen > skip + findings.len() as u64,
+            findings,
+        })
+    }
+}

@@ -1,0 +1,486 @@
+//! One connection: requests come in, each is answered in turn.
+//!
+//! Requests that the client sent together are worked off together: answers collect in the connection and leave when it has
+//! nothing more to read, or before the session waits for a lock.
+use crate::access::Access;
+use crate::error::{Fail, refuse, store_error};
+use crate::handles::{Handles, Need, OpenFile};
+use crate::locks::{Mode, Owner, Ticket};
+use crate::server::Server;
+use crate::shortcut;
+use crate::transfer::{Buffer, Transfer, skip_request};
+use penstock_layout::ObjectOffset;
+use penstock_wire::grant::GrantPage;
+use penstock_wire::message::{
+    Capability, DataReply, DataRequest, ErrorKind, Handle, LockId, LockMode, Region, WireError,
+};
+use penstock_wire::{After, Connection, Envelope, Peer, Received, Role};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Longest wait for a lock that a client may ask for.
+const MAX_LOCK_WAIT: Duration = Duration::from_secs(600);
+
+/// See the module's text.
+pub(crate) struct Session<'a> {
+    server: &'a Server,
+    role: Role,
+    owner: Owner,
+    handles: Handles,
+    buffer: Buffer,
+}
+
+/// What came of a request, besides its answer.
+enum Outcome {
+    Reply(DataReply),
+    /// The answer has been sent or queued already.
+    Answered,
+    Stop,
+}
+
+impl<'a> Session<'a> {
+    pub(crate) fn new(server: &'a Server, peer: &Peer, owner: Owner) -> Session<'a> {
+        Session {
+            server,
+            role: peer.role,
+            owner,
+            handles: Handles::default(),
+            buffer: Buffer::default(),
+        }
+    }
+
+    /// Serves the connection until it ends.
+    pub(crate) fn run(&mut self, connection: &mut Connection) -> penstock_wire::Result<After> {
+        loop {
+            let received = match connection.receive_unless_idle::<DataRequest>() {
+                Ok(Some(received)) => received,
+                Ok(None) => {
+                    connection.shrink();
+                    self.buffer.shrink();
+                    continue;
+                }
+                Err(e) if e.is_disconnect() => return Err(e),
+                Err(e) => {
+                    // Not our protocol, or beyond its limits: say so and part, since no frame border is known any more.
+                    let error = DataReply::Error(WireError::new(e.kind(), e.to_string()));
+                    let told = connection
+                        .queue(&Envelope::default().answer(), &error)
+                        .and_then(|()| connection.flush());
+                    if let Err(gone) = told {
+                        log::debug!("could not tell: {gone}");
+                    }
+                    return Err(e);
+                }
+            };
+            let began = Instant::now();
+            let envelope = received.envelope;
+            let outcome = match self.handle(connection, received) {
+                Ok(outcome) => outcome,
+                Err(Fail::Reply(e)) => Outcome::Reply(DataReply::Error(e)),
+                Err(Fail::Connection(e)) => return Err(e),
+            };
+            self.server.counters.request(began.elapsed());
+            match outcome {
+                Outcome::Reply(reply) => connection.queue(&envelope.answer(), &reply)?,
+                Outcome::Answered => {}
+                Outcome::Stop => {
+                    connection.queue(&envelope.answer(), &DataReply::Done)?;
+                    connection.flush()?;
+                    return Ok(After::StopServer);
+                }
+            }
+        }
+    }
+
+    fn handle(
+        &mut self,
+        connection: &mut Connection,
+        received: Received<DataRequest>,
+    ) -> Result<Outcome, Fail> {
+        let envelope = received.envelope;
+        let Some(request) = received.body else {
+            return Err(Fail::Connection(penstock_wire::Error::Malformed {
+                peer: connection.peer().to_owned(),
+                what: format!("payload without a request, id {}", envelope.request),
+            }));
+        };
+        match request {
+            DataRequest::Write {
+                handle,
+                region,
+                lock,
+            } => return self.write(connection, &envelope, handle, region, lock),
+            // Nothing else has payload.
+            _ if envelope.more || received.payload_len > 0 => {
+                skip_request(connection, &envelope, envelope.more)?;
+                return Err(invalid("this request has no payload").into());
+            }
+            DataRequest::Read {
+                handle,
+                region,
+                lock,
+            } => return self.read(connection, &envelope, handle, region, lock),
+            DataRequest::Shortcut { handle } => {
+                return self.shortcut(connection, &envelope, handle);
+            }
+            DataRequest::Lock {
+                handle,
+                start,
+                end,
+                mode,
+                timeout_ms,
+            } => {
+                // Answers must not wait with us.
+                connection.flush()?;
+                return Ok(Outcome::Reply(self.lock(handle, start..end, mode, timeout_ms)?));
+            }
+            DataRequest::Sync { .. } | DataRequest::SetLen { .. } => connection.flush()?,
+            DataRequest::Shutdown => {
+                self.admin("stop the server")?;
+                log::info!("{} asks for shutdown", connection.peer());
+                return Ok(Outcome::Stop);
+            }
+            _ => {}
+        }
+        Ok(Outcome::Reply(self.simple(request)?))
+    }
+
+    /// Requests with one answer and no payload.
+    fn simple(&mut self, request: DataRequest) -> Result<DataReply, WireError> {
+        let server = self.server;
+        let objects = &server.objects;
+        match request {
+            DataRequest::Attach { capability } => self.attach(capability),
+            DataRequest::Detach { handle } => {
+                if let Some(object) = self.handles.detach(handle)? {
+                    object.disconnect(self.owner);
+                }
+                Ok(DataReply::Done)
+            }
+            DataRequest::Len { handle } => {
+                let file = self.file(handle, Need::Any)?;
+                let len = match objects.existing(&file.object)? {
+                    Some(object) => object.len().map_err(store_error)?,
+                    None => 0,
+                };
+                Ok(DataReply::Len { len })
+            }
+            DataRequest::SetLen { handle, len } => {
+                let file = self.writable(handle)?;
+                let object = objects.created(&file.object)?;
+                if len < object.len().map_err(store_error)? {
+                    // Nobody may be reading or writing what is cut off.
+                    let deadline = Instant::now() + server.options.plain_write_wait;
+                    let cut = len..u64::MAX;
+                    let ticket =
+                        file.object
+                            .lock(self.owner, cut, Mode::Exclusive, deadline)?;
+                    let done = object.set_len(len).map_err(store_error);
+                    file.object.unlock(self.owner, ticket)?;
+                    done?;
+                } else {
+                    object.set_len(len).map_err(store_error)?;
+                }
+                Ok(DataReply::Done)
+            }
+            DataRequest::Allocate { handle, len } => {
+                let file = self.writable(handle)?;
+                objects
+                    .created(&file.object)?
+                    .allocate(ObjectOffset(0), len)
+                    .map_err(store_error)?;
+                Ok(DataReply::Done)
+            }
+            DataRequest::Sync { handle } => {
+                let file = self.file(handle, Need::Any)?;
+                if !server.options.read_only
+                    && let Some(object) = objects.existing(&file.object)?
+                {
+                    file.object.syncs.run(|| object.sync().map_err(store_error))?;
+                }
+                Ok(DataReply::Done)
+            }
+            DataRequest::Unlock { handle, lock } => {
+                let file = self.file(handle, Need::Any)?;
+                file.object.unlock(self.owner, Ticket(lock.0))?;
+                Ok(DataReply::Done)
+            }
+            DataRequest::Remove { capability } => {
+                self.verify(&capability)?;
+                if !capability.remove {
+                    return Err(refuse(
+                        ErrorKind::Permission,
+                        format!("the capability does not allow removing file {}", capability.file.0),
+                    ));
+                }
+                server.writable()?;
+                objects.remove(capability.file)?;
+                Ok(DataReply::Done)
+            }
+            DataRequest::Status => server.status().map(DataReply::Status),
+            DataRequest::ListObjects { after, limit } => {
+                self.admin("list all objects")?;
+                server.list(after, limit)
+            }
+            DataRequest::RemoveObject { file } => {
+                self.admin("remove objects without a capability")?;
+                server.writable()?;
+                objects.remove(file)?;
+                Ok(DataReply::Done)
+            }
+            DataRequest::Verify { skip, limit } => {
+                self.admin("verify the store")?;
+                server.verify(skip, limit)
+            }
+            DataRequest::Accept { file } => {
+                self.admin("accept damaged objects")?;
+                server.writable()?;
+                objects.store().accept(file).map_err(store_error)?;
+                Ok(DataReply::Done)
+            }
+            DataRequest::Read { .. }
+            | DataRequest::Write { .. }
+            | DataRequest::Lock { .. }
+            | DataRequest::Shortcut { .. }
+            | DataRequest::Shutdown => Err(invalid("not a simple request")),
+        }
+    }
+
+    // ---- rights ----
+
+    fn admin(&self, what: &str) -> Result<(), WireError> {
+        if self.role == Role::Admin {
+            return Ok(());
+        }
+        Err(refuse(
+            ErrorKind::Permission,
+            format!("only an administrator may {what}; connect with the server key"),
+        ))
+    }
+
+    fn file(&self, handle: Handle, need: Need) -> Result<&OpenFile, WireError> {
+        self.handles.get(handle, need, now_ms())
+    }
+
+    fn writable(&self, handle: Handle) -> Result<&OpenFile, WireError> {
+        let file = self.file(handle, Need::Write)?;
+        self.server.writable()?;
+        Ok(file)
+    }
+
+    fn verify(&self, capability: &Capability) -> Result<(), WireError> {
+        capability.verify(&self.server.key, now_ms())
+    }
+
+    fn attach(&mut self, capability: Capability) -> Result<DataReply, WireError> {
+        self.verify(&capability)?;
+        let id = self.server.id;
+        let index = capability.layout.index_of(id).ok_or_else(|| {
+            invalid(format!(
+                "file {} has no part on data server {}; its layout names other servers",
+                capability.file.0, id.0
+            ))
+        })?;
+        let objects = &self.server.objects;
+        let handle = self
+            .handles
+            .attach(capability, index, |file| objects.open(file))?;
+        Ok(DataReply::Attached { handle })
+    }
+
+    // ---- bytes ----
+
+    /// `None`: the client has to send the loop.
+    fn access(&self, file: &OpenFile, region: Region) -> Result<Option<Access>, WireError> {
+        let (layout, index) = (&file.layout, file.index);
+        let structured = |tile, disp, start, len| {
+            Access::structured(layout, index, tile, disp, start, len).map(Some)
+        };
+        match region {
+            Region::Contiguous { offset, len } => {
+                Access::contiguous(layout, index, offset, len).map(Some)
+            }
+            Region::List(regions) => Access::list(layout, index, &regions).map(Some),
+            Region::LoopHash {
+                hash,
+                disp,
+                start,
+                len,
+            } => match self.server.known_loop(&hash) {
+                Some(tile) => structured(tile, disp, start, len),
+                None => Ok(None),
+            },
+            Region::LoopInline {
+                encoded,
+                disp,
+                start,
+                len,
+            } => structured(self.server.learn_loop(&encoded)?, disp, start, len),
+        }
+    }
+
+    fn read(
+        &mut self,
+        connection: &mut Connection,
+        envelope: &Envelope,
+        handle: Handle,
+        region: Region,
+        lock: Option<LockId>,
+    ) -> Result<Outcome, Fail> {
+        let file = self.handles.get(handle, Need::Read, now_ms())?;
+        let Some(access) = self.access(file, region)? else {
+            return Ok(Outcome::Reply(DataReply::UnknownLoop));
+        };
+        let transfer = Transfer {
+            objects: &self.server.objects,
+            object: &file.object,
+            owner: self.owner,
+            lock: lock.map(|l| Ticket(l.0)),
+        };
+        let sent = transfer.read(connection, &mut self.buffer, envelope, access)?;
+        self.server.counters.read(sent);
+        Ok(Outcome::Answered)
+    }
+
+    fn write(
+        &mut self,
+        connection: &mut Connection,
+        envelope: &Envelope,
+        handle: Handle,
+        region: Region,
+        lock: Option<LockId>,
+    ) -> Result<Outcome, Fail> {
+        let prepared = self
+            .handles
+            .get(handle, Need::Write, now_ms())
+            .and_then(|file| self.server.writable().map(|()| file))
+            .and_then(|file| Ok((file, self.access(file, region)?)));
+        let (file, access) = match prepared {
+            Ok((file, Some(access))) => (file, access),
+            refused => {
+                // The payload is on its way all the same.
+                skip_request(connection, envelope, envelope.more)?;
+                return match refused {
+                    Err(e) => Err(e.into()),
+                    Ok(_) => Ok(Outcome::Reply(DataReply::UnknownLoop)),
+                };
+            }
+        };
+        let transfer = Transfer {
+            objects: &self.server.objects,
+            object: &file.object,
+            owner: self.owner,
+            lock: lock.map(|l| Ticket(l.0)),
+        };
+        let bytes = transfer.write(connection, &mut self.buffer, envelope, access)?;
+        self.server.counters.written(bytes);
+        Ok(Outcome::Reply(DataReply::Written { bytes }))
+    }
+
+    fn lock(
+        &mut self,
+        handle: Handle,
+        range: std::ops::Range<u64>,
+        mode: LockMode,
+        timeout_ms: u64,
+    ) -> Result<DataReply, WireError> {
+        let (mode, need) = match mode {
+            LockMode::Shared => (Mode::Shared, Need::Any),
+            LockMode::Exclusive => (Mode::Exclusive, Need::Write),
+        };
+        if range.is_empty() {
+            return Err(invalid(format!(
+                "a lock on the empty range {}..{}",
+                range.start, range.end
+            )));
+        }
+        let file = self.file(handle, need)?;
+        let wait = Duration::from_millis(timeout_ms).min(MAX_LOCK_WAIT);
+        let ticket = file
+            .object
+            .lock(self.owner, range, mode, Instant::now() + wait)?;
+        Ok(DataReply::Locked {
+            lock: LockId(ticket.0),
+        })
+    }
+
+    // ---- shortcuts ----
+
+    fn shortcut(
+        &mut self,
+        connection: &mut Connection,
+        envelope: &Envelope,
+        handle: Handle,
+    ) -> Result<Outcome, Fail> {
+        let no = |reason: &str| {
+            Ok(Outcome::Reply(DataReply::NoShortcut {
+                reason: reason.to_owned(),
+            }))
+        };
+        if !connection.is_unix() {
+            return no("descriptors need a Unix socket");
+        }
+        if !self.server.options.shortcuts {
+            return no("this server sees each request");
+        }
+        let file = self.handles.get(handle, Need::Any, now_ms())?;
+        let write = file.rights.write && !self.server.options.read_only;
+        let (object, page, page_fd) = match self.prepare(file, write)? {
+            Ok(all) => all,
+            Err(reason) => return no(&reason),
+        };
+        // Descriptors travel in order with all that was answered before.
+        match file.object.grant(|grants| grants.add(self.owner, page)) {
+            None => return no("the file is locked"),
+            Some(false) => return no("this connection has shortcuts to the file already"),
+            Some(true) => {}
+        }
+        let reply = DataReply::Shortcut { writable: write };
+        let fds = [object.as_fd(), page_fd.as_fd()];
+        connection.send_descriptors(&envelope.answer(), &reply, &fds)?;
+        Ok(Outcome::Answered)
+    }
+
+    /// What a shortcut consists of: descriptor, grant page, its descriptor. Or why there can be none.
+    #[allow(clippy::type_complexity)]
+    fn prepare(
+        &self,
+        file: &OpenFile,
+        write: bool,
+    ) -> Result<Result<(OwnedFd, Arc<GrantPage>, OwnedFd), String>, WireError> {
+        let objects = &self.server.objects;
+        let object = match write {
+            true => Some(objects.created(&file.object)?),
+            false => objects.existing(&file.object)?,
+        };
+        let Some(fd) = object.and_then(|o| o.fd()) else {
+            return Ok(Err("the object has no descriptor yet".into()));
+        };
+        let made = shortcut::reopen(fd, file.rights.read, write)
+            .and_then(|fd| GrantPage::create().map(|(page, page_fd)| (fd, page, page_fd)));
+        Ok(match made {
+            Ok((fd, page, page_fd)) => Ok((fd, Arc::new(page), page_fd)),
+            Err(e) => Err(format!("the system refused: {e}")),
+        })
+    }
+}
+
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        for object in self.handles.objects() {
+            object.disconnect(self.owner);
+        }
+    }
+}
+
+fn invalid(message: impl Into<String>) -> WireError {
+    refuse(ErrorKind::InvalidArgument, message)
+}
+
+/// Milliseconds since the epoch, for capabilities.
+fn now_ms() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| d.as_millis() as u64)
+}

@@ -1,0 +1,74 @@
+//! Shortcuts: descriptors of objects in the hands of clients on the same host.
+//!
+//! *Problem*: through a socket every byte is copied twice more than needed. *Idea*: the client gets a descriptor of
+//! the object and a grant page ([`penstock_wire::grant`]) by which the server can take it back. *When*: the
+//! client is on a Unix socket, the backend has descriptors, nothing has to see each request, and no lock on the
+//! object is held or wanted.
+//!
+//! The descriptor is a fresh one, opened anew with the capability's rights alone: descriptor flags that a client sets are
+//! its own, and a reader cannot write.
+use crate::locks::Owner;
+use penstock_wire::grant::GrantPage;
+use rustix::fs::{Mode, OFlags};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Grants in use of one connection for one object.
+const MAX_GRANTS: usize = 4;
+
+/// Shortcuts to one object that may be in use.
+#[derive(Debug, Default)]
+pub(crate) struct Grants {
+    given: Vec<(Owner, Arc<GrantPage>)>,
+}
+
+impl Grants {
+    /// Adds a grant; false if the connection has too many for this object already.
+    pub(crate) fn add(&mut self, owner: Owner, page: Arc<GrantPage>) -> bool {
+        // A revoked one stays as long as an operation is under way: a later lock has to wait for it too.
+        let now = Instant::now();
+        self.given
+            .retain(|(_, page)| !(page.is_revoked() && page.wait_inactive(now)));
+        if self.given.iter().filter(|(o, _)| *o == owner).count() >= MAX_GRANTS {
+            return false;
+        }
+        self.given.push((owner, page));
+        true
+    }
+
+    /// Forbids new operations under all grants; the caller waits for those under way.
+    pub(crate) fn revoke_all(&mut self) -> Vec<Arc<GrantPage>> {
+        for (_, page) in &self.given {
+            page.revoke();
+        }
+        self.given.iter().map(|(_, page)| page.clone()).collect()
+    }
+
+    /// These have been waited for.
+    pub(crate) fn forget(&mut self, pages: &[Arc<GrantPage>]) {
+        self.given
+            .retain(|(_, page)| !pages.iter().any(|p| Arc::ptr_eq(p, page)));
+    }
+
+    /// The connection has ended, and its operations with it.
+    pub(crate) fn retire(&mut self, owner: Owner) {
+        self.given.retain(|(o, page)| {
+            if *o == owner {
+                page.retire();
+            }
+            *o != owner
+        });
+    }
+}
+
+/// A new description of the same file with these rights.
+pub(crate) fn reopen(object: BorrowedFd<'_>, read: bool, write: bool) -> std::io::Result<OwnedFd> {
+    let access = match (read, write) {
+        (true, true) => OFlags::RDWR,
+        (false, true) => OFlags::WRONLY,
+        _ => OFlags::RDONLY,
+    };
+    let path = format!("/proc/self/fd/{}", object.as_raw_fd());
+    Ok(rustix::fs::open(path, access | OFlags::CLOEXEC, Mode::empty())?)
+}
