@@ -40,11 +40,20 @@ fn invalid(message: impl Into<String>) -> WireError {
 }
 
 /// The run of the object that a contiguous file range covers.
-fn object_run(layout: &Layout, server: ServerIndex, offset: u64, len: u64) -> Result<Run, WireError> {
+fn object_run(
+    layout: &Layout,
+    server: ServerIndex,
+    offset: u64,
+    len: u64,
+) -> Result<Run, WireError> {
     let end = offset
         .checked_add(len)
         .filter(|end| *end <= Layout::MAX_FILE_LEN)
-        .ok_or_else(|| invalid(format!("{len} bytes at offset {offset} pass the largest offset, 2^63-1")))?;
+        .ok_or_else(|| {
+            invalid(format!(
+                "{len} bytes at offset {offset} pass the largest offset, 2^63-1"
+            ))
+        })?;
     let at = layout.object_len(offset, server);
     Ok(Run {
         at,

@@ -73,7 +73,9 @@ impl Handles {
             None => {
                 return Err(refuse(
                     ErrorKind::Busy,
-                    format!("this connection has {MAX_HANDLES} files open here, its limit; close some"),
+                    format!(
+                        "this connection has {MAX_HANDLES} files open here, its limit; close some"
+                    ),
                 ));
             }
         };
@@ -100,7 +102,12 @@ impl Handles {
     }
 
     /// The file, if its rights allow `need` and have not expired at `now_ms`.
-    pub(crate) fn get(&self, handle: Handle, need: Need, now_ms: u64) -> Result<&OpenFile, WireError> {
+    pub(crate) fn get(
+        &self,
+        handle: Handle,
+        need: Need,
+        now_ms: u64,
+    ) -> Result<&OpenFile, WireError> {
         let file = self
             .slots
             .get(handle.0 as usize)
@@ -117,7 +124,11 @@ impl Handles {
                 format!(
                     "file {} was not opened for {}",
                     file.file.0,
-                    if need == Need::Read { "reading" } else { "writing" }
+                    if need == Need::Read {
+                        "reading"
+                    } else {
+                        "writing"
+                    }
                 ),
             ));
         }

@@ -130,7 +130,12 @@ impl RangeLocks {
     }
 
     /// A plain write that may start at once, or `None`: [`RangeLocks::request`] it then.
-    pub(crate) fn try_write(&mut self, now: Instant, owner: Owner, range: &Range<u64>) -> Option<Ticket> {
+    pub(crate) fn try_write(
+        &mut self,
+        now: Instant,
+        owner: Owner,
+        range: &Range<u64>,
+    ) -> Option<Ticket> {
         let entry = self.entry(owner, range.clone(), Mode::Write);
         let blocked = self.held.iter().any(|h| h.entry.conflicts(&entry));
         // Those in the queue wait for the holder anyway: its writes go first, or both would wait.
@@ -198,7 +203,8 @@ impl RangeLocks {
                 at += 1;
                 continue;
             }
-            self.held.retain(|h| !(h.expired(now) && h.entry.conflicts(&waiting.entry)));
+            self.held
+                .retain(|h| !(h.expired(now) && h.entry.conflicts(&waiting.entry)));
             if self.held.iter().any(|h| h.entry.conflicts(&waiting.entry)) {
                 at += 1;
                 continue;
@@ -430,7 +436,9 @@ mod tests {
         let a = ask(&mut l, A, 0..10, Mode::Exclusive);
         granted(&mut l, now);
         assert_eq!(l.request(A, 5..6, Mode::Shared), Err(Refusal::Own));
-        let waiting: Vec<_> = (0..8).map(|_| ask(&mut l, B, 0..10, Mode::Exclusive)).collect();
+        let waiting: Vec<_> = (0..8)
+            .map(|_| ask(&mut l, B, 0..10, Mode::Exclusive))
+            .collect();
         assert_eq!(l.request(C, 0..10, Mode::Exclusive), Err(Refusal::Full));
         assert!(l.withdraw(waiting[3]));
         assert!(!l.withdraw(waiting[3]));

@@ -343,7 +343,12 @@ impl OpenObject {
         Some(add(&mut shared.grants))
     }
 
-    fn wait(&self, ticket: Ticket, deadline: Instant, range: &Range<u64>) -> Result<Ticket, WireError> {
+    fn wait(
+        &self,
+        ticket: Ticket,
+        deadline: Instant,
+        range: &Range<u64>,
+    ) -> Result<Ticket, WireError> {
         loop {
             let now = Instant::now();
             let wake = {
@@ -353,11 +358,17 @@ impl OpenObject {
                     shared.waiting.remove(&ticket);
                     return Ok(ticket);
                 }
-                shared.locks.next_expiry().map_or(deadline, |e| e.min(deadline))
+                shared
+                    .locks
+                    .next_expiry()
+                    .map_or(deadline, |e| e.min(deadline))
             };
             if self.stopping.load(Ordering::SeqCst) {
                 self.give_up(ticket);
-                return Err(refuse(ErrorKind::ShuttingDown, "the server is shutting down"));
+                return Err(refuse(
+                    ErrorKind::ShuttingDown,
+                    "the server is shutting down",
+                ));
             }
             if now >= deadline {
                 self.give_up(ticket);
@@ -393,7 +404,9 @@ impl OpenObject {
             ),
             Refusal::Own => refuse(
                 ErrorKind::InvalidArgument,
-                format!("this connection holds a lock on that range of file {file} and would wait for itself"),
+                format!(
+                    "this connection holds a lock on that range of file {file} and would wait for itself"
+                ),
             ),
             Refusal::Lost => refuse(
                 ErrorKind::LockLost,

@@ -133,7 +133,12 @@ impl<'a> Session<'a> {
             } => {
                 // Answers must not wait with us.
                 connection.flush()?;
-                return Ok(Outcome::Reply(self.lock(handle, start..end, mode, timeout_ms)?));
+                return Ok(Outcome::Reply(self.lock(
+                    handle,
+                    start..end,
+                    mode,
+                    timeout_ms,
+                )?));
             }
             DataRequest::Sync { .. } | DataRequest::SetLen { .. } => connection.flush()?,
             DataRequest::Shutdown => {
@@ -173,9 +178,9 @@ impl<'a> Session<'a> {
                     // Nobody may be reading or writing what is cut off.
                     let deadline = Instant::now() + server.options.plain_write_wait;
                     let cut = len..u64::MAX;
-                    let ticket =
-                        file.object
-                            .lock(self.owner, cut, Mode::Exclusive, deadline)?;
+                    let ticket = file
+                        .object
+                        .lock(self.owner, cut, Mode::Exclusive, deadline)?;
                     let done = object.set_len(len).map_err(store_error);
                     file.object.unlock(self.owner, ticket)?;
                     done?;
@@ -197,7 +202,9 @@ impl<'a> Session<'a> {
                 if !server.options.read_only
                     && let Some(object) = objects.existing(&file.object)?
                 {
-                    file.object.syncs.run(|| object.sync().map_err(store_error))?;
+                    file.object
+                        .syncs
+                        .run(|| object.sync().map_err(store_error))?;
                 }
                 Ok(DataReply::Done)
             }
@@ -211,7 +218,10 @@ impl<'a> Session<'a> {
                 if !capability.remove {
                     return Err(refuse(
                         ErrorKind::Permission,
-                        format!("the capability does not allow removing file {}", capability.file.0),
+                        format!(
+                            "the capability does not allow removing file {}",
+                            capability.file.0
+                        ),
                     ));
                 }
                 server.writable()?;

@@ -70,5 +70,9 @@ pub(crate) fn reopen(object: BorrowedFd<'_>, read: bool, write: bool) -> std::io
         _ => OFlags::RDONLY,
     };
     let path = format!("/proc/self/fd/{}", object.as_raw_fd());
-    Ok(rustix::fs::open(path, access | OFlags::CLOEXEC, Mode::empty())?)
+    Ok(rustix::fs::open(
+        path,
+        access | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?)
 }

@@ -25,12 +25,18 @@ struct State {
 
 impl GroupSync {
     /// Returns when a sync that began after this call has ended. `sync` runs on one of the callers' threads.
-    pub(crate) fn run(&self, sync: impl FnOnce() -> Result<(), WireError>) -> Result<(), WireError> {
+    pub(crate) fn run(
+        &self,
+        sync: impl FnOnce() -> Result<(), WireError>,
+    ) -> Result<(), WireError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let mine = state.begun + 1;
         // Bounded by the sync that runs: the store's own calls return or fail.
         while state.running && state.done < mine {
-            state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self
+                .ended
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
         }
         if state.done >= mine {
             return state.result.clone().map_or(Ok(()), Err);
@@ -52,7 +58,11 @@ struct Ended<'a> {
 
 impl Ended<'_> {
     fn end(self, result: Result<(), WireError>) -> Result<(), WireError> {
-        let mut state = self.syncs.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self
+            .syncs
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         state.done = self.mine;
         state.result = result.as_ref().err().cloned();
         drop(state);
@@ -62,7 +72,11 @@ impl Ended<'_> {
 
 impl Drop for Ended<'_> {
     fn drop(&mut self) {
-        let mut state = self.syncs.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self
+            .syncs
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         state.running = false;
         drop(state);
         self.syncs.ended.notify_all();

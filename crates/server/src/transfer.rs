@@ -54,7 +54,9 @@ impl Transfer<'_> {
         let answer = request.answer();
         let mut sent = 0u64;
         loop {
-            let want = access.single().map_or(CHUNK, |left| left.min(CHUNK as u64) as usize);
+            let want = access
+                .single()
+                .map_or(CHUNK, |left| left.min(CHUNK as u64) as usize);
             let chunk = buffer.get(want);
             let (filled, ended) = self.fill(&mut access, chunk)?;
             sent += filled as u64;
@@ -189,7 +191,9 @@ fn put(
             ));
         };
         let (now, later) = bytes.split_at(len as usize);
-        object.write_at(ObjectOffset(at), now).map_err(store_error)?;
+        object
+            .write_at(ObjectOffset(at), now)
+            .map_err(store_error)?;
         *written += len;
         bytes = later;
     }

@@ -28,9 +28,15 @@ fn large_contiguous_transfers_in_both_directions() {
             assert_eq!(c.read(h, contiguous(0, 117)), expected);
             // Short at the object's end, empty behind it.
             let end = 17 + data.len() as u64;
-            assert_eq!(c.read(h, contiguous(end - 10, 1 << 20)), data[data.len() - 10..]);
+            assert_eq!(
+                c.read(h, contiguous(end - 10, 1 << 20)),
+                data[data.len() - 10..]
+            );
             assert!(c.read(h, contiguous(end, 10)).is_empty());
-            assert_eq!(c.ask(DataRequest::Len { handle: h }), DataReply::Len { len: end });
+            assert_eq!(
+                c.ask(DataRequest::Len { handle: h }),
+                DataReply::Len { len: end }
+            );
             c.done(DataRequest::Sync { handle: h });
         }
     }
@@ -72,7 +78,10 @@ fn an_absent_object_reads_as_nothing() {
     let mut c = site.client(0);
     let h = c.attach(site.capability(9, READ)).unwrap();
     assert!(c.read(h, contiguous(0, 100)).is_empty());
-    assert_eq!(c.ask(DataRequest::Len { handle: h }), DataReply::Len { len: 0 });
+    assert_eq!(
+        c.ask(DataRequest::Len { handle: h }),
+        DataReply::Len { len: 0 }
+    );
     c.done(DataRequest::Sync { handle: h });
     // Looking made nothing.
     let mut admin = site.client_as(0, Role::Admin, false);
@@ -262,15 +271,17 @@ fn loops() -> impl Strategy<Value = Loop> {
                 let stride = c.extent() * b as i64 + gap;
                 Loop::vector(n, b, stride, &c).unwrap()
             }),
-            (proptest::collection::vec((1u64..3, 0i64..50), 1..4), inner).prop_map(|(blocks, c)| {
-                let (mut at, mut lens, mut displs) = (0, Vec::new(), Vec::new());
-                for (len, gap) in blocks {
-                    lens.push(len);
-                    displs.push(at + gap);
-                    at += gap + len as i64 * c.extent();
+            (proptest::collection::vec((1u64..3, 0i64..50), 1..4), inner).prop_map(
+                |(blocks, c)| {
+                    let (mut at, mut lens, mut displs) = (0, Vec::new(), Vec::new());
+                    for (len, gap) in blocks {
+                        lens.push(len);
+                        displs.push(at + gap);
+                        at += gap + len as i64 * c.extent();
+                    }
+                    Loop::indexed(&lens, &displs, &c).unwrap()
                 }
-                Loop::indexed(&lens, &displs, &c).unwrap()
-            }),
+            ),
         ]
     })
 }

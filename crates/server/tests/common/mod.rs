@@ -281,7 +281,14 @@ impl Client {
         payload
     }
 
-    pub fn send_lock(&mut self, handle: Handle, start: u64, end: u64, mode: LockMode, timeout_ms: u64) {
+    pub fn send_lock(
+        &mut self,
+        handle: Handle,
+        start: u64,
+        end: u64,
+        mode: LockMode,
+        timeout_ms: u64,
+    ) {
         self.queue(&DataRequest::Lock {
             handle,
             start,
