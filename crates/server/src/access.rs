@@ -1,64 +1,34 @@
-//! The part of an access that lies on this server, as runs of the object in stream order.
+//! The part of an access that lies on this server, worked off in stream order chunk by chunk.
 //!
-//! Patterns stay patterns: a structured access is walked run by run, in closed form where layout and pattern
-//! allow; it never becomes a list. A contiguous access is one run of the object whatever the striping.
-use crate::error::refuse;
+//! Patterns stay patterns: a structured access (and a list, which is a small one) is an [`Execution`] of the
+//! store, run by run. A contiguous access is one run of the object whatever the striping, and needs nothing of
+//! that.
+use crate::error::{refuse, store_error};
 use penstock_datatype::{Loop, Pattern};
-use penstock_layout::{Layout, Pieces, ServerIndex};
+use penstock_layout::{Layout, ObjectOffset, ServerIndex};
+use penstock_store::{Execution, Object, Scratch};
 use penstock_wire::message::{ErrorKind, MAX_LIST, WireError};
 use std::ops::Range;
 
-/// Longest run taken from a pattern at once: bounds the joining of stripes.
-const MAX_RUN: u64 = 64 << 20;
-
-/// One run: bytes of the object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Run {
-    pub(crate) at: u64,
-    pub(crate) len: u64,
-}
-
-enum Rest {
-    None,
-    List(std::vec::IntoIter<Run>),
-    Pieces(Box<Pieces>),
+enum Work {
+    /// One run: what is left of it.
+    Run(Range<u64>),
+    Pattern(Box<Execution>),
 }
 
 /// See the module's text.
 pub(crate) struct Access {
-    /// The next run, if any bytes are left.
-    next: Option<Run>,
-    rest: Rest,
+    work: Work,
     /// Lowest and one past the highest byte of the object that the access can touch.
     bounds: Range<u64>,
-    /// Runs ascend and do not overlap.
+    /// Object offsets ascend.
     monotone: bool,
+    /// Bytes of the whole access: this server's share is at most that.
+    most: u64,
 }
 
 fn invalid(message: impl Into<String>) -> WireError {
     refuse(ErrorKind::InvalidArgument, message)
-}
-
-/// The run of the object that a contiguous file range covers.
-fn object_run(
-    layout: &Layout,
-    server: ServerIndex,
-    offset: u64,
-    len: u64,
-) -> Result<Run, WireError> {
-    let end = offset
-        .checked_add(len)
-        .filter(|end| *end <= Layout::MAX_FILE_LEN)
-        .ok_or_else(|| {
-            invalid(format!(
-                "{len} bytes at offset {offset} pass the largest offset, 2^63-1"
-            ))
-        })?;
-    let at = layout.object_len(offset, server);
-    Ok(Run {
-        at,
-        len: layout.object_len(end, server) - at,
-    })
 }
 
 impl Access {
@@ -69,11 +39,12 @@ impl Access {
         offset: u64,
         len: u64,
     ) -> Result<Access, WireError> {
-        let run = object_run(layout, server, offset, len)?;
+        let end = end_of(offset, len)?;
+        let run = layout.object_len(offset, server)..layout.object_len(end, server);
         Ok(Access {
-            bounds: run.at..run.at + run.len,
-            next: (run.len > 0).then_some(run),
-            rest: Rest::None,
+            bounds: run.clone(),
+            most: run.end - run.start,
+            work: Work::Run(run),
             monotone: true,
         })
     }
@@ -90,32 +61,13 @@ impl Access {
                 regions.len()
             )));
         }
-        let mut runs: Vec<Run> = Vec::with_capacity(regions.len());
-        let mut monotone = true;
-        let (mut low, mut high) = (u64::MAX, 0);
+        let mut signed = Vec::with_capacity(regions.len());
         for &(offset, len) in regions {
-            let run = object_run(layout, server, offset, len)?;
-            if run.len == 0 {
-                continue;
-            }
-            low = low.min(run.at);
-            high = high.max(run.at + run.len);
-            match runs.last_mut() {
-                Some(last) if last.at + last.len == run.at => last.len += run.len,
-                last => {
-                    monotone &= last.is_none_or(|last| last.at + last.len < run.at);
-                    runs.push(run);
-                }
-            }
+            end_of(offset, len)?;
+            signed.push((offset.cast_signed(), len));
         }
-        let mut rest = runs.into_iter();
-        let next = rest.next();
-        Ok(Access {
-            bounds: if next.is_some() { low..high } else { 0..0 },
-            next,
-            rest: Rest::List(rest),
-            monotone,
-        })
+        let pattern = Pattern::list(&signed).map_err(|e| invalid(e.to_string()))?;
+        Access::pattern(layout, server, &pattern)
     }
 
     /// `len` bytes from position `start` of the stream of `tile`, tiled from `disp`.
@@ -128,103 +80,155 @@ impl Access {
         len: u64,
     ) -> Result<Access, WireError> {
         let pattern = Pattern::new(disp, tile, start, len).map_err(|e| invalid(e.to_string()))?;
-        layout.check(&pattern).map_err(|e| invalid(e.to_string()))?;
-        let (low, high) = pattern.bounds();
-        let object = |at: i64| layout.object_len(at.unsigned_abs(), server);
-        let mut access = Access {
-            next: None,
-            bounds: object(low)..object(high),
-            monotone: pattern.is_monotone(),
-            rest: Rest::Pieces(Box::new(layout.walk(&pattern, server))),
-        };
-        access.refill();
-        Ok(access)
+        Access::pattern(layout, server, &pattern)
     }
 
-    fn refill(&mut self) {
-        self.next = match &mut self.rest {
-            Rest::None => None,
-            Rest::List(runs) => runs.next(),
-            Rest::Pieces(pieces) => pieces.next_piece(MAX_RUN).map(|p| Run {
-                at: p.object.0,
-                len: p.len,
-            }),
-        };
+    fn pattern(
+        layout: &Layout,
+        server: ServerIndex,
+        pattern: &Pattern,
+    ) -> Result<Access, WireError> {
+        layout.check(pattern).map_err(|e| invalid(e.to_string()))?;
+        let (low, high) = pattern.bounds();
+        let object = |at: i64| layout.object_len(at.unsigned_abs(), server);
+        Ok(Access {
+            bounds: object(low)..object(high),
+            most: pattern.len,
+            monotone: pattern.is_monotone(),
+            work: Work::Pattern(Box::new(Execution::new(layout, server, pattern))),
+        })
     }
 
     /// No byte is left.
-    pub(crate) fn done(&self) -> bool {
-        self.next.is_none()
-    }
-
-    /// If all that is left is one run, its length.
-    pub(crate) fn single(&self) -> Option<u64> {
-        match (&self.rest, self.next) {
-            (_, None) => Some(0),
-            (Rest::None, Some(run)) => Some(run.len),
-            (Rest::List(runs), Some(run)) if runs.len() == 0 => Some(run.len),
-            _ => None,
+    pub(crate) fn done(&mut self) -> bool {
+        match &mut self.work {
+            Work::Run(left) => left.is_empty(),
+            Work::Pattern(execution) => execution.peek().is_none(),
         }
     }
 
-    /// Bytes that lie beyond the end of an object end the access: all later ones do too.
-    pub(crate) fn monotone(&self) -> bool {
-        self.monotone
+    /// At most so many bytes are left.
+    pub(crate) fn most(&self) -> u64 {
+        match &self.work {
+            Work::Run(left) => left.end - left.start,
+            Work::Pattern(execution) => self.most - execution.position(),
+        }
     }
 
     /// The part of the object that the next `bytes` stream bytes can touch.
-    pub(crate) fn span(&self, bytes: u64) -> Range<u64> {
-        match (self.next, self.single()) {
-            (Some(run), Some(len)) => run.at..run.at + len.min(bytes),
-            (Some(run), None) if self.monotone => run.at..self.bounds.end,
-            (Some(_), None) => self.bounds.clone(),
-            (None, _) => 0..0,
+    pub(crate) fn span(&mut self, bytes: u64) -> Range<u64> {
+        match &mut self.work {
+            Work::Run(left) => left.start..left.end.min(left.start.saturating_add(bytes)),
+            Work::Pattern(execution) => match execution.peek() {
+                Some(next) if self.monotone => next.0..self.bounds.end,
+                Some(_) => self.bounds.clone(),
+                None => 0..0,
+            },
         }
     }
 
-    /// The next run, at most `max` (> 0) bytes of it.
-    pub(crate) fn take(&mut self, max: u64) -> Option<Run> {
-        let next = self.next.as_mut()?;
-        if next.len <= max {
-            let run = *next;
-            self.refill();
-            return Some(run);
-        }
-        let run = Run {
-            at: next.at,
-            len: max,
+    /// Reads the next bytes into `out`. Returns how many are worth sending: fewer than `out.len()` when the access is
+    /// over or everything that follows lies behind the end of the object.
+    pub(crate) fn read(
+        &mut self,
+        object: Option<&dyn Object>,
+        out: &mut [u8],
+        scratch: &mut Scratch,
+    ) -> Result<usize, WireError> {
+        let Some(object) = object else {
+            return Ok(0);
         };
-        next.at += max;
-        next.len -= max;
-        Some(run)
+        match &mut self.work {
+            Work::Run(left) => {
+                let want = usize::try_from(left.end - left.start).unwrap_or(usize::MAX);
+                let want = want.min(out.len());
+                let got = object
+                    .read_at(ObjectOffset(left.start), &mut out[..want])
+                    .map_err(store_error)?;
+                left.start += got as u64;
+                Ok(got)
+            }
+            Work::Pattern(execution) => {
+                let before = execution.position();
+                let filled = execution.read(object, out, scratch).map_err(store_error)?;
+                match execution.end() {
+                    // Later runs may lie before the end again: what is missing reads as a hole.
+                    Some(_) if self.monotone => {
+                        Ok(execution.present().saturating_sub(before) as usize)
+                    }
+                    _ => Ok(filled),
+                }
+            }
+        }
     }
+
+    /// Writes `bytes` to the next runs. Returns how many: fewer only when the access is over.
+    pub(crate) fn write(
+        &mut self,
+        object: &dyn Object,
+        bytes: &[u8],
+        scratch: &mut Scratch,
+    ) -> Result<usize, WireError> {
+        match &mut self.work {
+            Work::Run(left) => {
+                let room = usize::try_from(left.end - left.start).unwrap_or(usize::MAX);
+                let now = &bytes[..bytes.len().min(room)];
+                object
+                    .write_at(ObjectOffset(left.start), now)
+                    .map_err(store_error)?;
+                left.start += now.len() as u64;
+                Ok(now.len())
+            }
+            Work::Pattern(execution) => execution
+                .write(object, bytes, scratch)
+                .map_err(store_error),
+        }
+    }
+}
+
+/// One past the last byte of a file range.
+fn end_of(offset: u64, len: u64) -> Result<u64, WireError> {
+    offset
+        .checked_add(len)
+        .filter(|end| *end <= Layout::MAX_FILE_LEN)
+        .ok_or_else(|| {
+            invalid(format!(
+                "{len} bytes at offset {offset} pass the largest offset, 2^63-1"
+            ))
+        })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use penstock_layout::ServerId;
+    use penstock_layout::{FileId, FileOffset, ServerId};
     use proptest::prelude::*;
+    use std::sync::Arc;
 
-    fn drain(mut access: Access, chunk: u64) -> Vec<u64> {
-        let mut bytes = Vec::new();
-        while let Some(run) = access.take(chunk) {
-            assert!(run.len > 0 && run.len <= chunk);
-            bytes.extend(run.at..run.at + run.len);
-        }
-        assert!(access.done());
-        bytes
+    /// An object whose byte at offset o is o (mod 251) + 1.
+    fn object() -> Arc<dyn Object> {
+        let store = penstock_store::open("memory", "d", 0).unwrap();
+        let object = store.open(FileId(1), true).unwrap();
+        let bytes: Vec<u8> = (0..1000u64).map(value).collect();
+        object.write_at(ObjectOffset(0), &bytes).unwrap();
+        object
     }
 
-    /// Object offsets of the file bytes of `regions` on `server`, one by one.
-    fn naive(layout: &Layout, server: ServerIndex, regions: &[(u64, u64)]) -> Vec<u64> {
-        regions
-            .iter()
-            .flat_map(|&(o, n)| o..o + n)
-            .map(|b| layout.locate(penstock_layout::FileOffset(b)))
-            .filter(|(s, _)| *s == server)
-            .map(|(_, o)| o.0)
-            .collect()
+    fn value(at: u64) -> u8 {
+        (at % 251) as u8 + 1
+    }
+
+    fn drain(mut access: Access, chunk: usize) -> Vec<u8> {
+        let (object, mut scratch) = (object(), Scratch::new());
+        let mut bytes = Vec::new();
+        while !access.done() {
+            let mut out = vec![0; chunk];
+            let most = access.most();
+            let n = access.read(Some(&*object), &mut out, &mut scratch).unwrap();
+            assert!(n > 0 && n as u64 <= most);
+            bytes.extend(&out[..n]);
+        }
+        bytes
     }
 
     proptest! {
@@ -233,26 +237,28 @@ mod tests {
             unit in 1u64..20,
             servers in 1u32..5,
             regions in proptest::collection::vec((0u64..200, 0u64..40), 0..12),
-            chunk in 1u64..50,
+            chunk in 1usize..50,
         ) {
             let layout = Layout::new(unit, (0..servers).map(ServerId).collect()).unwrap();
-            for s in 0..servers {
-                let s = ServerIndex(s);
-                let expected = naive(&layout, s, &regions);
-                let list = Access::list(&layout, s, &regions).unwrap();
+            for s in (0..servers).map(ServerIndex) {
+                let naive = |regions: &[(u64, u64)]| -> Vec<u64> {
+                    let bytes = regions.iter().flat_map(|&(o, n)| o..o + n);
+                    let places = bytes.map(|b| layout.locate(FileOffset(b)));
+                    places.filter(|(i, _)| *i == s).map(|(_, o)| o.0).collect()
+                };
+                let expected = naive(&regions);
+                let values: Vec<u8> = expected.iter().copied().map(value).collect();
+                let mut list = Access::list(&layout, s, &regions).unwrap();
                 let span = list.span(u64::MAX);
                 prop_assert!(expected.iter().all(|b| span.contains(b)));
-                prop_assert_eq!(&drain(list, chunk), &expected);
-                let signed: Vec<_> = regions.iter().map(|&(o, n)| (o as i64, n)).collect();
-                let p = Pattern::list(&signed).unwrap();
-                let structured =
-                    Access::structured(&layout, s, p.tile.clone(), p.disp, p.start, p.len).unwrap();
-                let span = structured.span(u64::MAX);
-                prop_assert!(expected.iter().all(|b| span.contains(b)));
-                prop_assert_eq!(&drain(structured, chunk), &expected);
+                prop_assert_eq!(drain(list, chunk), values);
                 for &(o, n) in &regions {
-                    let one = Access::contiguous(&layout, s, o, n).unwrap();
-                    prop_assert_eq!(drain(one, chunk), naive(&layout, s, &[(o, n)]));
+                    let mut one = Access::contiguous(&layout, s, o, n).unwrap();
+                    let expected = naive(&[(o, n)]);
+                    let span = one.span(u64::MAX);
+                    prop_assert!(expected.iter().all(|b| span.contains(b)));
+                    let values: Vec<u8> = expected.into_iter().map(value).collect();
+                    prop_assert_eq!(drain(one, chunk), values);
                 }
             }
         }

@@ -6,10 +6,11 @@ use crate::objects::{Objects, Waits};
 use crate::session::Session;
 use penstock_datatype::Loop;
 use penstock_layout::{FileId, ServerId};
-use penstock_store::Store;
+use penstock_store::{Problem, Store};
 use penstock_wire::deployment::Deployment;
 use penstock_wire::message::{
-    DataReply, DataStatus, ErrorKind, Finding, MAX_FINDINGS, MAX_OBJECTS, WireError,
+    DataReply, DataStatus, ErrorKind, MAX_FINDINGS, MAX_OBJECTS, ObjectFinding, ObjectProblem,
+    WireError,
 };
 use penstock_wire::{After, Connection, Key, Peer, RunningServer, ServeLimits, Service, serve};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -18,6 +19,8 @@ use std::time::{Duration, Instant};
 
 /// Objects that `Status` counts at most: it must not walk a large store.
 const COUNT_LIMIT: u64 = 65_536;
+/// Bytes of text of all findings in one answer: it must fit a body.
+const MAX_FINDING_TEXT: usize = 512 << 10;
 
 /// How a data server runs.
 #[derive(Debug, Clone)]
@@ -243,26 +246,34 @@ impl Server {
         })
     }
 
-    /// What a check of the store finds, from the `skip`-th finding on.
-    pub(crate) fn verify(&self, skip: u64, limit: u32) -> Result<DataReply, WireError> {
-        let limit = (limit as usize).clamp(1, MAX_FINDINGS);
-        let mut seen = 0u64;
+    /// What a check of the store finds.
+    pub(crate) fn verify(&self) -> Result<DataReply, WireError> {
         let mut findings = Vec::new();
+        let mut room = MAX_FINDING_TEXT;
+        let mut more = false;
         self.objects
             .store()
             .verify(&mut |finding| {
-                if seen >= skip && findings.len() < limit {
-                    findings.push(Finding {
-                        object: finding.object,
-                        problem: finding.to_string(),
-                    });
+                let message = finding.to_string();
+                if findings.len() == MAX_FINDINGS || message.len() > room {
+                    more = true;
+                    return;
                 }
-                seen += 1;
+                room -= message.len();
+                findings.push(ObjectFinding {
+                    object: finding.object,
+                    problem: match finding.problem {
+                        Problem::Truncated { recorded, actual } => {
+                            ObjectProblem::Truncated { recorded, actual }
+                        }
+                        Problem::BadRecord(_) => ObjectProblem::BadRecord,
+                        Problem::Foreign => ObjectProblem::Foreign,
+                        Problem::Unreadable(_) => ObjectProblem::Unreadable,
+                    },
+                    message,
+                });
             })
             .map_err(store_error)?;
-        Ok(DataReply::Findings {
-            more: seen > skip + findings.len() as u64,
-            findings,
-        })
+        Ok(DataReply::Findings { findings, more })
     }
 }

@@ -8,7 +8,7 @@ use crate::handles::{Handles, Need, OpenFile};
 use crate::locks::{Mode, Owner, Ticket};
 use crate::server::Server;
 use crate::shortcut;
-use crate::transfer::{Buffer, Transfer, skip_request};
+use crate::transfer::{Buffers, Transfer, skip_request};
 use penstock_layout::ObjectOffset;
 use penstock_wire::grant::GrantPage;
 use penstock_wire::message::{
@@ -28,7 +28,7 @@ pub(crate) struct Session<'a> {
     role: Role,
     owner: Owner,
     handles: Handles,
-    buffer: Buffer,
+    buffers: Buffers,
 }
 
 /// What came of a request, besides its answer.
@@ -46,7 +46,7 @@ impl<'a> Session<'a> {
             role: peer.role,
             owner,
             handles: Handles::default(),
-            buffer: Buffer::default(),
+            buffers: Buffers::default(),
         }
     }
 
@@ -57,7 +57,7 @@ impl<'a> Session<'a> {
                 Ok(Some(received)) => received,
                 Ok(None) => {
                     connection.shrink();
-                    self.buffer.shrink();
+                    self.buffers = Buffers::default();
                     continue;
                 }
                 Err(e) if e.is_disconnect() => return Err(e),
@@ -239,9 +239,9 @@ impl<'a> Session<'a> {
                 objects.remove(file)?;
                 Ok(DataReply::Done)
             }
-            DataRequest::Verify { skip, limit } => {
+            DataRequest::Verify => {
                 self.admin("verify the store")?;
-                server.verify(skip, limit)
+                server.verify()
             }
             DataRequest::Accept { file } => {
                 self.admin("accept damaged objects")?;
@@ -348,7 +348,7 @@ impl<'a> Session<'a> {
             owner: self.owner,
             lock: lock.map(|l| Ticket(l.0)),
         };
-        let sent = transfer.read(connection, &mut self.buffer, envelope, access)?;
+        let sent = transfer.read(connection, &mut self.buffers, envelope, access)?;
         self.server.counters.read(sent);
         Ok(Outcome::Answered)
     }
@@ -383,7 +383,7 @@ impl<'a> Session<'a> {
             owner: self.owner,
             lock: lock.map(|l| Ticket(l.0)),
         };
-        let bytes = transfer.write(connection, &mut self.buffer, envelope, access)?;
+        let bytes = transfer.write(connection, &mut self.buffers, envelope, access)?;
         self.server.counters.written(bytes);
         Ok(Outcome::Reply(DataReply::Written { bytes }))
     }

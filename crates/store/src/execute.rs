@@ -91,6 +91,14 @@ impl Execution {
         self.packed
     }
 
+    /// Where the next byte lies in the object; `None` when all has been executed.
+    pub fn peek(&mut self) -> Option<ObjectOffset> {
+        if self.held.is_none() {
+            self.held = self.pieces.next_piece(WINDOW);
+        }
+        self.held.map(|piece| piece.object)
+    }
+
     /// Reads: the first byte met that lies beyond the object's end. Holes are not missing.
     pub fn end(&self) -> Option<End> {
         self.end

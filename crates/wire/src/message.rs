@@ -17,8 +17,6 @@ pub const MAX_FINDINGS: usize = 1024;
 pub const MAX_BATCH: usize = 4096;
 /// Objects in one page of a listing.
 pub const MAX_OBJECTS: usize = 8192;
-/// Findings in one page of a store's verification.
-pub const MAX_FINDINGS: usize = 128;
 
 /// Who caused a request; travels in every header.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -150,23 +148,10 @@ pub enum DataRequest {
     Verify,
     Status,
     Shutdown,
-    /// Looks for damage in the store; findings from the `skip`-th on. Needs the admin right.
-    Verify {
-        skip: u64,
-        limit: u32,
-    },
     /// Accepts a damaged object as it is, so that it can be used again. Needs the admin right.
     Accept {
         file: FileId,
     },
-}
-
-/// Something that a verification found.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Finding {
-    pub object: Option<FileId>,
-    /// Which file, what is wrong, what to do.
-    pub problem: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -208,10 +193,6 @@ pub enum DataReply {
     Status(DataStatus),
     Done,
     Error(WireError),
-    Findings {
-        findings: Vec<Finding>,
-        more: bool,
-    },
 }
 
 /// What a data server found wrong in its store.
