@@ -179,9 +179,9 @@ impl Access {
                 left.start += now.len() as u64;
                 Ok(now.len())
             }
-            Work::Pattern(execution) => execution
-                .write(object, bytes, scratch)
-                .map_err(store_error),
+            Work::Pattern(execution) => {
+                execution.write(object, bytes, scratch).map_err(store_error)
+            }
         }
     }
 }
