@@ -15,7 +15,7 @@ use penstock_wire::message::{
     MetaReply, MetaRequest, TraceContext,
 };
 use std::iter;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -77,6 +77,8 @@ pub(crate) struct FileInner {
     /// Per server: the connection epoch in which writes were acknowledged that no sync has covered
     /// yet, plus one; 0 = none.
     unsynced: Vec<AtomicU64>,
+    /// A sync has confirmed that the file's name is on stable storage.
+    named: AtomicBool,
     counters: Counters,
 }
 
@@ -131,6 +133,7 @@ impl File {
             write: how.write,
             capability: Mutex::new(capability),
             unsynced: (0..n).map(|_| AtomicU64::new(0)).collect(),
+            named: AtomicBool::new(false),
             counters: Counters::default(),
         })))
     }
@@ -319,7 +322,25 @@ impl File {
                 });
             }
         }
-        Ok(())
+        self.sync_name()
+    }
+
+    /// Synced bytes are worth nothing if the file's name is lost in a crash. Once it is durable it stays so.
+    fn sync_name(&self) -> Result<()> {
+        let file = &*self.0;
+        if file.named.load(Relaxed) {
+            return Ok(());
+        }
+        match file
+            .client
+            .meta("sync", &MetaRequest::SyncFile { file: file.id })?
+        {
+            MetaReply::Done => {
+                file.named.store(true, Relaxed);
+                Ok(())
+            }
+            other => Err(file.client.meta_protocol("sync", &other)),
+        }
     }
 
     /// A fresh look at the attributes of the file's path.
