@@ -1,0 +1,199 @@
+"""The preloaded library under each MPI library found: every function, every caller, and where it must not be noticed.
+
+The programs are in mpi/tests. They run on files of direct mode here; through the servers they run where a deployment
+is (test_deployment). PENSTOCK_PROFILE chooses the build (release by default).
+"""
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PROFILE = os.environ.get("PENSTOCK_PROFILE", "release")
+TARGET = ROOT / "target" / PROFILE
+LIBRARY = TARGET / "libpenstock.so"
+PROGRAMS = ROOT / "mpi" / "tests"
+VENV = Path(os.environ.get("PENSTOCK_VENV", ROOT / ".venv")) / "bin"
+RANKS = 3
+TIMEOUT_S = 120
+
+# name: C compiler, C++ compiler, Fortran compiler, launcher with its arguments
+MPIS = {
+    "mpich-venv": (VENV / "mpicc", VENV / "mpicxx", None, [VENV / "mpiexec"]),
+    "standard": (VENV / "mpicc_abi", VENV / "mpicxx_abi", None, [VENV / "mpiexec"]),
+    "mpich": ("mpicc.mpich", "mpicxx.mpich", "mpifort.mpich", ["mpiexec.mpich"]),
+    "openmpi": ("mpicc.openmpi", "mpicxx.openmpi", "mpifort.openmpi", ["mpiexec.openmpi", "--oversubscribe"]),
+}
+MPIS = {name: tools for name, tools in MPIS.items() if shutil.which(tools[0]) and shutil.which(tools[3][0])}
+FORTRAN = [name for name, tools in MPIS.items() if tools[2] and shutil.which(tools[2])]
+
+# More ranks than cores: the settings against busy waiting, and Open MPI's for running as root.
+SETTINGS = {
+    "MPIR_CVAR_CH4_PROGRESS_THROTTLE": "1",
+    "MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT": "16",
+    "MPIR_CVAR_DEVICE_COLLECTIVES": "none",
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+
+
+def clean_environment():
+    return {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_") and k != "LD_PRELOAD"} | SETTINGS
+
+
+def run(mpi, command, *, ranks=RANKS, preload=True, direct=True, **variables):
+    """One MPI program, preloaded in its ranks only (not in the launcher), as `penstock run` does it."""
+    settings = dict(variables)
+    if direct:
+        settings |= {"PENSTOCK_DIRECT": "1", "PENSTOCK_EXPECTED": "1"}
+    if preload:
+        settings["LD_PRELOAD"] = str(LIBRARY)
+    launcher = [str(part) for part in MPIS[mpi][3]]
+    inner = ["env", *(f"{k}={v}" for k, v in settings.items()), *map(str, command)]
+    return subprocess.run(
+        [*launcher, "-n", str(ranks), *inner],
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+
+
+def good(done, *lines):
+    text = f"{done.stdout}\n{done.stderr}"
+    assert done.returncode == 0, text
+    for line in lines:
+        assert line in done.stdout.splitlines(), text
+
+
+@functools.cache
+def built(mpi, source):
+    """Compiles a test program once per session; the suite is all C files of its directory."""
+    c, cxx, fortran, _ = MPIS[mpi]
+    out = TARGET / "mpi-tests" / mpi / Path(source).stem
+    out.parent.mkdir(parents=True, exist_ok=True)
+    sources = sorted(PROGRAMS.glob("*.c")) if source == "suite" else [PROGRAMS / "callers" / source]
+    compiler, flags = {
+        ".f90": (fortran, ["-O1", "-fallow-argument-mismatch", "-J", str(out.parent)]),
+        ".cc": (cxx, ["-O1", "-Wall", "-Wextra"]),
+    }.get(Path(source).suffix, (c, ["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-stringop-overflow"]))
+    command = [compiler, *flags, "-o", out, *sources]
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+@functools.cache
+def functions():
+    """Names of the exported C functions, from the list they are generated from."""
+    text = (ROOT / "mpi" / "functions.def").read_text()
+    return re.findall(r"^FUNCTION\(\w+, (\w+),", text, re.MULTILINE)
+
+
+def symbols(*flags):
+    done = subprocess.run(["nm", "-D", *flags, str(LIBRARY)], capture_output=True, text=True, check=True)
+    return {line.split()[-1] for line in done.stdout.splitlines()}
+
+
+def test_all_functions_are_exported_and_nothing_else():
+    exported = symbols("--defined-only")
+    standard = [f for f in functions() if f.startswith(("File_", "Register_datarep"))]
+    # 92 in the standard ABI, and c2f and f2c of the older ones.
+    assert len(standard) == 94
+    for function in functions():
+        assert {f"MPI_{function}", f"PMPI_{function}"} <= exported
+    assert [s for s in exported if not re.match(r"p?mpir?_", s, re.IGNORECASE)] == []
+
+
+def test_no_mpi_library_is_needed():
+    done = subprocess.run(["objdump", "-p", str(LIBRARY)], capture_output=True, text=True, check=True)
+    needed = re.findall(r"NEEDED\s+(\S+)", done.stdout)
+    assert [n for n in needed if not re.match(r"lib[cm]\.so|ld-linux", n)] == []
+    assert [s for s in symbols("--undefined-only") if "mpi" in s.lower()] == []
+
+
+def test_every_function_is_called_by_a_test():
+    text = "".join(p.read_text() for p in sorted(PROGRAMS.rglob("*")) if p.suffix in {".c", ".cc"})
+    called = set(re.findall(r"\bMPI_(\w+)", text))
+    assert [f for f in functions() if f not in called] == ["Init_thread"]
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_suite(mpi, tmp_path):
+    done = run(mpi, [built(mpi, "suite"), tmp_path])
+    names = ["files", "access", "shared", "nonblocking", "split", "views", "types"]
+    names += ["representations", "errors", "handles"]
+    good(done, *(f"ok {name}" for name in names))
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_one_rank(mpi, tmp_path):
+    good(run(mpi, [built(mpi, "suite"), tmp_path], ranks=1), "ok errors", "ok shared")
+
+
+@pytest.mark.parametrize("source", ["mpifh.f90", "usempi.f90", "usef08.f90"])
+@pytest.mark.parametrize("mpi", FORTRAN)
+def test_fortran(mpi, source, tmp_path):
+    good(run(mpi, [built(mpi, source), tmp_path]), f"ok {Path(source).stem}")
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_cxx(mpi, tmp_path):
+    good(run(mpi, [built(mpi, "caller.cc"), tmp_path]), "ok caller")
+
+
+@pytest.mark.parametrize("mpi", [m for m in ("mpich-venv", "openmpi") if m in MPIS])
+def test_mpi4py(mpi, tmp_path):
+    """The wheel finds its MPI library at run time: by ABI, and privately."""
+    pytest.importorskip("mpi4py")
+    abi = {"mpich-venv": "mpich", "openmpi": "openmpi"}[mpi]
+    command = [sys.executable, "-m", "mpi4py", PROGRAMS / "callers" / "caller.py", tmp_path]
+    good(run(mpi, command, MPI4PY_MPIABI=abi), "ok caller.py")
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_files_left_open_are_closed_at_the_end(mpi, tmp_path):
+    good(run(mpi, [built(mpi, "leftover.c"), tmp_path]), "ok leftover")
+    # The third was to be deleted when closed.
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["leftover-0", "leftover-1"]
+    assert (tmp_path / "leftover-0").read_text() == "x" * RANKS
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_a_fatal_error_ends_the_program_and_says_why(mpi, tmp_path):
+    done = run(mpi, [built(mpi, "fatal.c"), tmp_path])
+    assert done.returncode != 0
+    assert "still here" not in done.stdout
+    assert "MPI_ERRORS_ARE_FATAL" in done.stderr and str(tmp_path / "fatal") in done.stderr
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_foreign_files_go_to_the_mpi_library(mpi, tmp_path):
+    nowhere = tmp_path / "deployment.toml"
+    done = run(mpi, [built(mpi, "foreign.c"), tmp_path], direct=False, PENSTOCK_DEPLOYMENT=nowhere)
+    good(done, "ok foreign")
+    assert str(nowhere) in done.stdout
+
+
+@pytest.mark.parametrize("preload", [True, False])
+@pytest.mark.parametrize("mpi", MPIS)
+def test_unconfigured_it_is_not_noticed(mpi, preload, tmp_path):
+    """The MPI library's own MPI-IO, with and without the preloaded library (what it can do on its own)."""
+    command = [built(mpi, "suite"), tmp_path, "shared", "split", "handles"]
+    good(run(mpi, command, direct=False, preload=preload), "ok shared", "ok split", "ok handles")
+
+
+def test_other_programs_are_left_alone():
+    environment = clean_environment() | {"LD_PRELOAD": str(LIBRARY), "PENSTOCK_DIRECT": "1"}
+    for command in (["sh", "-c", "echo fine"], [sys.executable, "-c", "print('fine')"]):
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "fine\n", "")
