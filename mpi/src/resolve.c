@@ -95,6 +95,13 @@ void *penstock_real(const char *symbol) {
     return library ? dlsym(library, symbol) : NULL;
 }
 
+/* A program may hold a copy of the library's variable, which then counts for the library, too: the search in the
+ * program's order finds it. A privately loaded library is not in that order. */
+void *penstock_variable(const char *symbol) {
+    void *found = dlsym(RTLD_DEFAULT, symbol);
+    return found ? found : penstock_real(symbol);
+}
+
 const char *penstock_real_path(void) {
     return library_path;
 }

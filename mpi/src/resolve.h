@@ -23,6 +23,8 @@ extern const struct abi penstock_abi_openmpi __attribute__((weak, visibility("hi
 
 /* A symbol of the program's MPI library, or null. Valid once an MPI function has been called. */
 void *penstock_real(const char *symbol);
+/* The address that the whole program uses for a variable of the MPI library, or null. */
+void *penstock_variable(const char *symbol);
 /* The path of the program's MPI library. */
 const char *penstock_real_path(void);
 /* The Fortran function of this name that would be called without Penstock, or null. */

@@ -24,7 +24,7 @@
 #define GLOBAL_ADDRESS(symbol)                   \
     __extension__({                              \
         static void *address;                    \
-        address ? address : (address = penstock_real(symbol)); \
+        address ? address : (address = penstock_variable(symbol)); \
     })
 #endif
 

@@ -198,6 +198,17 @@ static void absolute(void) {
     OK(MPI_File_read_at(file, 0, &in[2], 1, reversed, MPI_STATUS_IGNORE));
     CHECK(in[2] == 3 && in[1] == 1 && in[0] == 2);
     MPI_Type_free(&reversed);
+    /* The same bytes written several times. */
+    char letters[] = "abcdef", wrote[13] = "";
+    MPI_Datatype overlapping;
+    MPI_Type_create_hvector(4, 3, 1, MPI_CHAR, &overlapping);
+    MPI_Type_commit(&overlapping);
+    MPI_Status status;
+    OK(MPI_File_write_at(file, 0, letters, 1, overlapping, &status));
+    COUNTS(12, status, MPI_CHAR);
+    MPI_Type_free(&overlapping);
+    OK(MPI_File_read_at(file, 0, wrote, 12, MPI_CHAR, MPI_STATUS_IGNORE));
+    CHECK(strcmp(wrote, "abcbcdcdedef") == 0);
     OK(MPI_File_close(&file));
 }
 

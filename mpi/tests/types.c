@@ -27,7 +27,7 @@ static MPI_Datatype basic(void) {
         types[n++] = MPI_2INT;
         types[n++] = MPI_C_DOUBLE_COMPLEX;
         types[n++] = MPI_UINT16_T;
-        types[n++] = MPI_LONG_DOUBLE;
+        /* Not long double: MPI_Pack may leave out its padding. */
     }
     return types[below((unsigned)n)];
 }
@@ -49,34 +49,35 @@ static void drop(MPI_Datatype *type) {
 
 enum { KINDS = 13 };
 
-/* One constructor around a child (which it frees). Forward: offsets only grow, as a filetype's must. */
+/* One constructor around a child (which it frees). Forward: offsets only grow, as a filetype's must; otherwise they
+ * may fall and be negative. Blocks never overlap: what MPI_Unpack then does is not defined. */
 static MPI_Datatype wrap(unsigned kind, MPI_Datatype child, int forward) {
     MPI_Datatype out;
-    int lengths[4], places[4];
-    MPI_Aint bytes[4], extent = extent_of(child, NULL), at = 0;
-    int n = 1 + (int)below(4), place = 0;
-    for (int i = 0; i < n; i++) {
-        lengths[i] = 1 + (int)below(3);
-        place += forward ? (int)below(3) : (int)below(9) - 4;
+    int lengths[4], places[4], lb_places = forward ? 0 : -(int)below(9);
+    MPI_Aint bytes[4], extent = extent_of(child, NULL), at = forward ? 0 : -(MPI_Aint)below(50);
+    int n = 1 + (int)below(4), place = lb_places, backward = !forward && below(2);
+    int fixed = 1 + (int)below(3), even = kind == 5 || kind == 6;
+    for (int k = 0; k < n; k++) {
+        int i = backward ? n - 1 - k : k;
+        lengths[i] = even ? fixed : 1 + (int)below(3);
+        place += (int)below(3);
         places[i] = place;
+        place += lengths[i];
         bytes[i] = at + (MPI_Aint)below(5);
         at = bytes[i] + lengths[i] * extent;
-        if (forward)
-            place += lengths[i];
-        else
-            bytes[i] -= 3 * (MPI_Aint)below(30);
     }
-    int fixed = lengths[0];
+    /* Open MPI 4.1 takes a stride of -1 for 1. */
+    int stride = backward ? -(fixed + 1 + (int)below(3)) : fixed + (int)below(3);
+    MPI_Aint byte_stride = (fixed * extent + (MPI_Aint)below(9)) * (backward ? -1 : 1);
     switch (kind) {
     case 0:
         MPI_Type_contiguous(n, child, &out);
         break;
     case 1:
-        MPI_Type_vector(n, fixed, fixed + (forward ? (int)below(3) : (int)below(9) - 6), child, &out);
+        MPI_Type_vector(n, fixed, stride, child, &out);
         break;
     case 2:
-        MPI_Type_create_hvector(n, fixed, fixed * extent + (forward ? (MPI_Aint)below(9) : -(MPI_Aint)below(60)),
-                                child, &out);
+        MPI_Type_create_hvector(n, fixed, byte_stride, child, &out);
         break;
     case 3:
         MPI_Type_indexed(n, lengths, places, child, &out);
@@ -85,13 +86,9 @@ static MPI_Datatype wrap(unsigned kind, MPI_Datatype child, int forward) {
         MPI_Type_create_hindexed(n, lengths, bytes, child, &out);
         break;
     case 5:
-        for (int i = 0; i < n; i++)
-            places[i] = forward ? i * (fixed + (int)(state % 3)) : places[i];
         MPI_Type_create_indexed_block(n, fixed, places, child, &out);
         break;
     case 6:
-        for (int i = 0; i < n; i++)
-            bytes[i] = forward ? i * (fixed * extent + (MPI_Aint)(state % 5)) : bytes[i];
         MPI_Type_create_hindexed_block(n, fixed, bytes, child, &out);
         break;
     case 7: {
@@ -99,9 +96,9 @@ static MPI_Datatype wrap(unsigned kind, MPI_Datatype child, int forward) {
         MPI_Aint end = 0;
         for (int i = 0; i < n; i++) {
             children[i] = i % 2 ? basic() : child;
-            MPI_Aint width = extent_of(children[i], NULL);
+            MPI_Aint lb, width = extent_of(children[i], &lb);
             bytes[i] = end + (MPI_Aint)below(9);
-            end = bytes[i] + lengths[i] * width;
+            end = bytes[i] + lb + lengths[i] * width;
         }
         MPI_Type_create_struct(n, lengths, bytes, children, &out);
         break;
@@ -147,6 +144,16 @@ static MPI_Datatype wrap(unsigned kind, MPI_Datatype child, int forward) {
         MPI_Type_dup(child, &out);
     }
     drop(&child);
+    /* Bounds set inside stay bounds of the whole in MPI: a filetype must reach beyond its bytes again. */
+    MPI_Aint lb, low, width;
+    extent = extent_of(out, &lb);
+    MPI_Type_get_true_extent(out, &low, &width);
+    if (forward && width > 0 && (low < lb || low + width > lb + extent)) {
+        MPI_Datatype covering;
+        MPI_Type_create_resized(out, low, width, &covering);
+        MPI_Type_free(&out);
+        return covering;
+    }
     return out;
 }
 
@@ -156,6 +163,13 @@ static MPI_Datatype random_type(unsigned first, int forward) {
     for (unsigned i = 0; i < depth; i++)
         type = wrap(below(KINDS), type, forward);
     type = wrap(first, type, forward);
+    int bytes;
+    MPI_Type_size(type, &bytes);
+    if (!bytes) {
+        /* A part of a distributed array may be empty; that is tested elsewhere. */
+        drop(&type);
+        return random_type(first, forward);
+    }
     MPI_Type_commit(&type);
     return type;
 }
