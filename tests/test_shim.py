@@ -154,10 +154,9 @@ def test_cxx(mpi, tmp_path):
 @pytest.mark.parametrize("mpi", [m for m in ("mpich-venv", "openmpi") if m in MPIS])
 def test_mpi4py(mpi, tmp_path):
     """The wheel finds its MPI library at run time: by ABI, and privately."""
-    pytest.importorskip("mpi4py")
-    abi = {"mpich-venv": "mpich", "openmpi": "openmpi"}[mpi]
-    command = [sys.executable, "-m", "mpi4py", PROGRAMS / "callers" / "caller.py", tmp_path]
-    good(run(mpi, command, MPI4PY_MPIABI=abi), "ok caller.py")
+    abi = {} if mpi == "mpich-venv" else {"MPI4PY_MPIABI": mpi}
+    command = [VENV / "python", "-m", "mpi4py", PROGRAMS / "callers" / "caller.py", tmp_path]
+    good(run(mpi, command, **abi), "ok caller.py")
 
 
 @pytest.mark.parametrize("mpi", MPIS)
@@ -181,7 +180,7 @@ def test_foreign_files_go_to_the_mpi_library(mpi, tmp_path):
     nowhere = tmp_path / "deployment.toml"
     done = run(mpi, [built(mpi, "foreign.c"), tmp_path], direct=False, PENSTOCK_DEPLOYMENT=nowhere)
     good(done, "ok foreign")
-    assert str(nowhere) in done.stdout
+    assert "penstock:/nowhere" in done.stdout
 
 
 @pytest.mark.parametrize("preload", [True, False])

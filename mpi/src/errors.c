@@ -9,11 +9,11 @@
  */
 #include "shim.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- Classes ------------------------------------------------------------------------------------------------ */
 
@@ -157,6 +157,8 @@ static void call_handler(struct file *file, int code) {
         shim_Error_string(code, text, &length);
         fprintf(stderr, "penstock: fatal error on a file, whose error handler is MPI_ERRORS_ARE_FATAL: %s\n", text);
         REAL(Abort)(MPI_COMM_WORLD, code);
+        /* MPICH's launcher ends the process, but may take a while. */
+        _exit(1);
     }
 }
 

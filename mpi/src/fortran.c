@@ -7,8 +7,11 @@
 #include "shim.h"
 
 static MPI_Errhandler errhandler_of(MPI_Fint number) {
-#ifdef PENSTOCK_STANDARD_ABI
+#if defined PENSTOCK_STANDARD_ABI
     return REAL(Errhandler_fromint)(number);
+#elif defined MPICH_NUMVERSION
+    /* Handles are the same integers in C and Fortran, and older versions convert them in the header only. */
+    return (MPI_Errhandler)number;
 #else
     return REAL(Errhandler_f2c)(number);
 #endif

@@ -1,10 +1,10 @@
 ! Fortran through mpif.h: the oldest interface, handles are integers.
-module heard_m
+module heard_mpifh
   integer :: heard = 0, heard_file = 0, heard_code = 0
 end module
 
 subroutine handler(file, code)
-  use heard_m
+  use heard_mpifh
   integer :: file, code
   heard = heard + 1
   heard_file = file
@@ -12,7 +12,7 @@ subroutine handler(file, code)
 end subroutine
 
 program mpifh
-  use heard_m
+  use heard_mpifh
   implicit none
   include 'mpif.h'
   external :: handler

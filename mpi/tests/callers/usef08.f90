@@ -1,5 +1,5 @@
 ! Fortran 2008: typed handles, optional error arguments, array sections.
-module heard_m
+module heard_usef08
   use mpi_f08
   integer :: heard = 0
 contains
@@ -12,7 +12,7 @@ end module
 
 program usef08
   use mpi_f08
-  use heard_m
+  use heard_usef08
   implicit none
   integer :: rank, size, n, ierr, i
   type(MPI_File) :: file
