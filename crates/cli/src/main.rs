@@ -1,2 +1,68 @@
 //! The `penstock` command.
-fn main() {}
+//!
+//! ```text
+//! run/          programs under their launcher          serve.rs      servers in this process
+//! updown.rs     servers as processes that stay         status.rs     what they say of themselves
+//! names.rs      ls, stat, rm, mkdir                     copy.rs       cp
+//! check.rs      consistency                             deployment.rs making and finding deployments
+//! args.rs       the command line                        connect.rs, out.rs, size.rs, error.rs, process.rs
+//! ```
+mod args;
+mod check;
+mod connect;
+mod copy;
+mod deployment;
+mod error;
+mod names;
+mod out;
+mod process;
+mod run;
+mod serve;
+mod size;
+mod status;
+mod updown;
+
+use args::{Cli, Command};
+use clap::Parser;
+use error::Result;
+use std::process::ExitCode;
+
+/// Filter of log messages, such as `debug` or `penstock_meta=trace`.
+const LOG_VARIABLE: &str = "PENSTOCK_LOG";
+/// Exit code of a failure of the command itself.
+const FAILED: u8 = 1;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let level = match cli.command {
+        Command::Serve(_) => "info",
+        _ => "warn",
+    };
+    env_logger::Builder::from_env(env_logger::Env::new().filter_or(LOG_VARIABLE, level)).init();
+    match dispatch(&cli) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("penstock: {error}");
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+fn dispatch(cli: &Cli) -> Result<ExitCode> {
+    let deployment = cli.deployment.as_deref();
+    let done = |()| ExitCode::SUCCESS;
+    match &cli.command {
+        Command::Run(args) => run::run(args, deployment),
+        Command::Up(args) => updown::up(args).map(done),
+        Command::Down(args) => updown::down(args, deployment).map(done),
+        Command::Status(args) => status::status(args, deployment),
+        Command::Ls(args) => names::ls(args, deployment).map(done),
+        Command::Stat(args) => names::stat(args, deployment).map(done),
+        Command::Cp(args) => copy::cp(args, deployment).map(done),
+        Command::Rm(args) => names::rm(args, deployment).map(done),
+        Command::Mkdir(args) => names::mkdir(args, deployment).map(done),
+        Command::Check(args) => check::check(args, deployment),
+        Command::Serve(args) => serve::serve(args, deployment).map(done),
+        Command::Watch => run::watch(std::io::stdin().lock()).map(done),
+    }
+}

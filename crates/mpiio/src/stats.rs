@@ -157,20 +157,26 @@ impl DirectionSummary {
             self.reason = other.reason;
         }
         for (name, counts) in other.methods {
-            let sum = self.methods.entry(name).or_default();
-            sum.calls += counts.calls;
-            sum.bytes += counts.bytes;
-            sum.operations += counts.operations;
-            sum.accessed_bytes += counts.accessed_bytes;
-            sum.resent_bytes += counts.resent_bytes;
-            sum.reread_bytes += counts.reread_bytes;
-            sum.region_bytes = counts.region_bytes;
-            sum.seconds += counts.seconds;
-            sum.shortcut_calls += counts.shortcut_calls;
-            sum.model.operations += counts.model.operations;
-            sum.model.accessed_bytes += counts.model.accessed_bytes;
-            sum.model.resent_bytes += counts.model.resent_bytes;
+            self.methods.entry(name).or_default().add(counts);
         }
+    }
+}
+
+impl Counts {
+    /// Adds the counts of other accesses by the same method.
+    pub fn add(&mut self, other: Counts) {
+        self.calls += other.calls;
+        self.bytes += other.bytes;
+        self.operations += other.operations;
+        self.accessed_bytes += other.accessed_bytes;
+        self.resent_bytes += other.resent_bytes;
+        self.reread_bytes += other.reread_bytes;
+        self.region_bytes = other.region_bytes;
+        self.seconds += other.seconds;
+        self.shortcut_calls += other.shortcut_calls;
+        self.model.operations += other.model.operations;
+        self.model.accessed_bytes += other.model.accessed_bytes;
+        self.model.resent_bytes += other.model.resent_bytes;
     }
 }
 

@@ -1,0 +1,327 @@
+//! The command line: what can be asked for, and help that teaches by example.
+use crate::size::Size;
+use clap::{Args, Parser, Subcommand};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// A parallel I/O stack: MPI programs read and write files that are striped over servers, without being changed.
+#[derive(Debug, Parser)]
+#[command(
+    name = "penstock",
+    version,
+    max_term_width = 100,
+    after_help = "\
+Examples:
+  penstock run -n 8 -- ./app penstock:/out          an MPI program on a file system of its own
+  penstock up /data/fs --servers 4                  a file system that stays
+  penstock cp big.nc penstock:/in/big.nc -d /data/fs
+  penstock run -n 8 -d /data/fs -- ./app penstock:/in/big.nc
+
+Inside programs, Penstock's files are those whose name begins with `penstock:`, and those below
+the mount path, if one is set. All other files go to the program's own MPI library.
+`penstock COMMAND --help` says more about each command."
+)]
+pub struct Cli {
+    /// The deployment: its directory or its deployment.toml [default: $PENSTOCK_DEPLOYMENT].
+    #[arg(short, long, global = true, value_name = "PATH")]
+    pub deployment: Option<PathBuf>,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What can be done.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Run(RunArgs),
+    Up(UpArgs),
+    Down(DownArgs),
+    Status(StatusArgs),
+    Ls(LsArgs),
+    Stat(StatArgs),
+    Cp(CpArgs),
+    Rm(RmArgs),
+    Mkdir(MkdirArgs),
+    Check(CheckArgs),
+    Serve(ServeArgs),
+    /// Clears up behind a `penstock run` that was killed (started by it, not by people).
+    #[command(hide = true)]
+    Watch,
+}
+
+/// Methods by the names they have in hints; `auto` leaves the choice to the library.
+fn methods() -> clap::builder::PossibleValuesParser {
+    penstock_mpiio::Method::ALL
+        .iter()
+        .map(|method| method.name())
+        .chain(["auto"])
+        .collect::<Vec<_>>()
+        .into()
+}
+
+/// What a new deployment looks like.
+#[derive(Debug, Clone, Args)]
+pub struct Shape {
+    /// Data servers of a new deployment.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub servers: Option<u32>,
+    /// Bytes of a file that one server holds before the next one takes over [default: 64KiB].
+    #[arg(long, value_name = "SIZE")]
+    pub stripe_unit: Option<Size>,
+    /// Plain paths below this prefix belong to Penstock too.
+    #[arg(long, value_name = "DIR")]
+    pub mount: Option<PathBuf>,
+}
+
+/// Run an MPI program with its I/O through Penstock.
+///
+/// Without a deployment, a file system is started inside this process for the time of the run: a metadata server
+/// and data servers that keep their bytes in a temporary directory. The launcher (mpiexec) is the one that belongs
+/// to the program's MPI library. At the end a summary of the program's I/O is printed to standard error.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  penstock run -n 8 -- ./app penstock:/out            files disappear with the run
+  penstock run -n 8 --store /scratch/fs --keep -- ./app penstock:/out
+                                                      files stay in /scratch/fs
+  penstock run -n 4 --method datatype -- ./app penstock:/out
+  penstock run -n 4 --direct -- ./app /lustre/me/out  no servers: an ordinary file system
+  penstock run -n 4 -- python3 script.py              mpi4py
+
+The exit code is the program's.")]
+pub struct RunArgs {
+    /// Number of ranks.
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub ranks: u32,
+    /// Where the embedded deployment keeps its files: a temporary directory in DIR, or DIR itself with --keep. A DIR
+    /// that was kept is used again.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["deployment", "direct"])]
+    pub store: Option<PathBuf>,
+    /// Keep the embedded deployment and its files.
+    #[arg(long, conflicts_with_all = ["deployment", "direct"])]
+    pub keep: bool,
+    #[command(flatten)]
+    pub shape: Shape,
+    /// How noncontiguous accesses are carried out, whatever the program's hints say (docs/hints.md).
+    #[arg(long, value_name = "METHOD", value_parser = methods())]
+    pub method: Option<String>,
+    /// No servers: the same library on the file systems that are mounted.
+    #[arg(long, conflicts_with = "deployment")]
+    pub direct: bool,
+    /// Same-host shortcuts: `disable` sends every access through the servers' request path.
+    #[arg(long, value_name = "WHEN", value_parser = ["enable", "disable"])]
+    pub shortcut: Option<String>,
+    /// The launcher, when the one that belongs to the program's MPI is not the right one.
+    #[arg(long, value_name = "COMMAND")]
+    pub launcher: Option<OsString>,
+    /// An argument for the launcher; may be repeated.
+    #[arg(long = "launcher-arg", value_name = "ARG", allow_hyphen_values = true)]
+    pub launcher_args: Vec<OsString>,
+    /// Print the summary as one line of JSON on standard output, last, instead of for people.
+    #[arg(long)]
+    pub json: bool,
+    /// Print no summary.
+    #[arg(short, long, conflicts_with = "json")]
+    pub quiet: bool,
+    /// The program and its arguments.
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
+    pub program: Vec<OsString>,
+}
+
+/// Start a deployment that stays: one process per server.
+///
+/// DIR is made on first use and holds everything: deployment.toml, keys, metadata, bytes, sockets and logs. Where
+/// it exists, its servers that don't run are started again.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  penstock up /data/fs                               4 data servers, Unix sockets
+  penstock up /data/fs --servers 8 --stripe-unit 1MiB
+  penstock up /data/fs --tcp node1:7400              metadata on port 7400, data servers on 7401 and up")]
+pub struct UpArgs {
+    /// Directory of the deployment.
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+    #[command(flatten)]
+    pub shape: Shape,
+    /// Listen on TCP as well: the first port is the metadata server's, the data servers take the following ones.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub tcp: Option<String>,
+    /// Keep bytes in memory: they are gone when the servers end.
+    #[arg(long)]
+    pub memory: bool,
+}
+
+/// End a deployment's servers on this host. Its files stay.
+#[derive(Debug, Args)]
+pub struct DownArgs {
+    /// Directory of the deployment [default: --deployment].
+    #[arg(value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+}
+
+/// Show which servers answer, what they hold and what they did.
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// Directory of the deployment [default: --deployment].
+    #[arg(value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// For programs.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// List directories.
+#[derive(Debug, Args)]
+pub struct LsArgs {
+    /// What to list [default: /].
+    #[arg(value_name = "PATH")]
+    pub paths: Vec<String>,
+    /// Sizes, owners and times too.
+    #[arg(short, long)]
+    pub long: bool,
+    /// For programs: one object per entry.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Show everything known of files: size, striping, owner, times.
+#[derive(Debug, Args)]
+pub struct StatArgs {
+    /// Files or directories.
+    #[arg(value_name = "PATH", required = true)]
+    pub paths: Vec<String>,
+    /// For programs.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Copy files in, out, or inside.
+///
+/// A copy appears under its name when it is complete: until then it has a temporary name beside it.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  penstock cp big.nc penstock:/in/big.nc             in
+  penstock cp penstock:/out/field.h5 .               out
+  penstock cp a.nc b.nc penstock:/in/                several, into a directory")]
+pub struct CpArgs {
+    /// Sources, then the target. Names in Penstock begin with `penstock:`.
+    #[arg(value_name = "PATH", num_args = 2.., required = true)]
+    pub paths: Vec<String>,
+    /// Replace a target that exists.
+    #[arg(short, long)]
+    pub force: bool,
+    /// For programs: one object per file.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Remove files and empty directories.
+#[derive(Debug, Args)]
+pub struct RmArgs {
+    /// What to remove.
+    #[arg(value_name = "PATH", required = true)]
+    pub paths: Vec<String>,
+    /// Directories with all they hold.
+    #[arg(short, long)]
+    pub recursive: bool,
+    /// Missing files are no error.
+    #[arg(short, long)]
+    pub force: bool,
+}
+
+/// Make directories.
+#[derive(Debug, Args)]
+pub struct MkdirArgs {
+    /// Directories to make.
+    #[arg(value_name = "PATH", required = true)]
+    pub paths: Vec<String>,
+    /// Missing parents too; existing directories are no error.
+    #[arg(short, long)]
+    pub parents: bool,
+}
+
+/// Compare names with objects: find what a crash left behind, and what is missing.
+///
+/// Exit code 0: nothing found, or all of it mended. 1: something is wrong.
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// Free the space of objects whose file is gone.
+    #[arg(long)]
+    pub repair: bool,
+    /// Free objects that the metadata store never knew, too. If it is an older copy or a new one, they may be all
+    /// that is left of their files.
+    #[arg(long)]
+    pub free_unknown: bool,
+    /// For programs.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Run servers of a deployment in this process, until it is told to end (SIGTERM).
+///
+/// This is what `penstock up` starts for each server, and what a service manager or a node of a cluster runs.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  penstock serve -d /data/fs                         all servers of the deployment
+  penstock serve -d /data/fs --meta
+  penstock serve -d /data/fs --server 0 --server 1")]
+pub struct ServeArgs {
+    /// The metadata server.
+    #[arg(long)]
+    pub meta: bool,
+    /// A data server, by number; may be repeated.
+    #[arg(long = "server", value_name = "ID")]
+    pub servers: Vec<u32>,
+    /// Leave the terminal's session, so that closing it does not end the servers.
+    #[arg(long, hide = true)]
+    pub detach: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_program_keeps_its_arguments() {
+        for words in [
+            "penstock run -n 8 -- ./app -n 3 --json",
+            "penstock run -n 8 ./app -n 3 --json",
+        ] {
+            let cli = Cli::try_parse_from(words.split(' ')).unwrap();
+            let Command::Run(run) = cli.command else {
+                panic!("not run")
+            };
+            assert_eq!(run.ranks, 8);
+            assert_eq!(run.program, ["./app", "-n", "3", "--json"]);
+            assert!(!run.json);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused() {
+        for words in [
+            "penstock run ./app",
+            "penstock run -n 0 ./app",
+            "penstock run -n 2 --direct --store /x ./app",
+            "penstock run -n 2 --method fast ./app",
+            "penstock run -n 2 --stripe-unit lots ./app",
+            "penstock cp a",
+        ] {
+            assert!(Cli::try_parse_from(words.split(' ')).is_err(), "{words}");
+        }
+    }
+}

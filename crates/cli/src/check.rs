@@ -1,0 +1,119 @@
+//! `penstock check`: names against objects, and what is wrong with either.
+use crate::args::CheckArgs;
+use crate::connect;
+use crate::deployment;
+use crate::error::{CliError, Result};
+use crate::out;
+use crate::size;
+use indicatif::{ProgressBar, ProgressDrawTarget};
+use penstock_client::{CheckOptions, CheckReport, check as run_check};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// Checks shorter than this show no progress.
+const SILENT: Duration = Duration::from_secs(2);
+
+/// Checks the deployment. Exit code 1 if something is wrong and was not mended.
+pub fn check(args: &CheckArgs, named: Option<&Path>) -> Result<ExitCode> {
+    let client = connect::administrator(&deployment::find(named)?)?;
+    let options = CheckOptions {
+        repair: args.repair || args.free_unknown,
+        free_unknown: args.free_unknown,
+        ..CheckOptions::default()
+    };
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
+    let start = Instant::now();
+    let report = run_check(&client, &options, &mut |so_far| {
+        if bar.is_hidden() && start.elapsed() > SILENT {
+            bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+        bar.set_message(counts(so_far));
+        bar.tick();
+    })
+    .map_err(CliError::new)?;
+    bar.finish_and_clear();
+    if args.json {
+        out::print_json(&report);
+    } else {
+        out::print(&to_text(&report, args.repair));
+    }
+    Ok(if report.clean && report.complete {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn counts(report: &CheckReport) -> String {
+    format!(
+        "{} files, {} directories, {} objects ({})",
+        size::count(report.files),
+        size::count(report.directories),
+        size::count(report.objects),
+        size::bytes(report.object_bytes)
+    )
+}
+
+fn to_text(report: &CheckReport, repair: bool) -> String {
+    let mut text = String::new();
+    for finding in &report.findings {
+        let mended = if finding.mended { "mended: " } else { "" };
+        text += &format!("{mended}{}\n", finding.message);
+    }
+    if report.more_findings > 0 {
+        text += &format!("and {} more\n", size::count(report.more_findings));
+    }
+    text += &counts(report);
+    let verdict = match (report.clean, report.complete) {
+        (true, true) if report.findings.is_empty() => "nothing is wrong",
+        (true, true) => "everything found was mended",
+        (_, false) => "incomplete: not all servers could be asked",
+        (false, true) => "something is wrong",
+    };
+    text += &format!(": {verdict}\n");
+    if report.freed > 0 {
+        text += &format!(
+            "freed {} objects, {}\n",
+            size::count(report.freed),
+            size::bytes(report.freed_bytes)
+        );
+    } else if report.orphans > 0 && !repair {
+        text += &format!(
+            "`penstock check --repair` frees {} objects without a file, {}\n",
+            size::count(report.orphans),
+            size::bytes(report.orphan_bytes)
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_ends_with_what_can_be_done() {
+        let report = CheckReport {
+            clean: true,
+            complete: true,
+            files: 3,
+            ..CheckReport::default()
+        };
+        assert!(
+            to_text(&report, false).contains("3 files")
+                && to_text(&report, false).contains("nothing is wrong")
+        );
+        let report = CheckReport {
+            complete: true,
+            orphans: 2,
+            orphan_bytes: 100,
+            ..CheckReport::default()
+        };
+        let text = to_text(&report, false);
+        assert!(
+            text.contains("something is wrong") && text.contains("--repair"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,284 @@
+//! Making and finding deployments.
+//!
+//! A deployment is a directory:
+//!
+//! ```text
+//! deployment.toml    who is where; clients need this file and client.key
+//! client.key         lets clients in (0600)
+//! server.key         signs capabilities, lets administrators in (0600)
+//! meta/              the metadata database
+//! data-0/ …          objects of each data server
+//! run/               sockets and process numbers
+//! log/               one log per server
+//! ```
+use crate::args::Shape;
+use crate::error::{CliError, Result};
+use penstock_layout::ServerId;
+use penstock_wire::Key;
+use penstock_wire::deployment::{Address, DataServer, Deployment, MetaServer};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+/// Name of the deployment file.
+pub const FILE: &str = "deployment.toml";
+/// Names a deployment for all commands.
+pub const VARIABLE: &str = "PENSTOCK_DEPLOYMENT";
+/// Data servers of a new deployment.
+const SERVERS: u32 = 4;
+/// Stripe unit of a new deployment (DT section V.A).
+const STRIPE_UNIT: u64 = 64 << 10;
+/// Longest socket path that the system takes.
+const SOCKET_PATH: usize = 107;
+
+/// A deployment and the file that describes it.
+#[derive(Debug, Clone)]
+pub struct Located {
+    /// deployment.toml, absolute.
+    pub file: PathBuf,
+    pub deployment: Deployment,
+}
+
+impl Located {
+    /// The directory of the deployment file.
+    pub fn dir(&self) -> &Path {
+        self.file.parent().unwrap_or(Path::new("/"))
+    }
+
+    /// Where process numbers are kept.
+    pub fn run_dir(&self) -> PathBuf {
+        self.dir().join("run")
+    }
+
+    /// Where logs are kept.
+    pub fn log_dir(&self) -> PathBuf {
+        self.dir().join("log")
+    }
+}
+
+/// What a new deployment looks like besides its [`Shape`].
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// Listen on TCP from this port on as well.
+    pub tcp: Option<(String, u16)>,
+    /// Bytes live in memory.
+    pub memory: bool,
+    /// Where sockets go when the deployment's own directory has too long a name.
+    pub sockets: Option<PathBuf>,
+}
+
+/// Makes a deployment in `dir`, which is created if need be.
+pub fn create(dir: &Path, shape: &Shape, plan: &Plan) -> Result<Located> {
+    make_dir(dir)?;
+    let dir = dir
+        .canonicalize()
+        .map_err(|e| CliError::io("find", dir, e))?;
+    let file = dir.join(FILE);
+    if file.exists() {
+        return Err(CliError::new(format!(
+            "{} is a deployment already",
+            dir.display()
+        )));
+    }
+    let sockets = plan.sockets.clone().unwrap_or_else(|| dir.join("run"));
+    for sub in [
+        dir.join("meta"),
+        dir.join("log"),
+        dir.join("run"),
+        sockets.clone(),
+    ] {
+        make_dir(&sub)?;
+    }
+    let address = |name: &str, port: u16| -> Result<Address> {
+        let unix = sockets.join(format!("{name}.sock"));
+        if unix.as_os_str().len() > SOCKET_PATH {
+            return Err(CliError::new(format!(
+                "{} is too long for a socket ({SOCKET_PATH} bytes at most)",
+                unix.display()
+            ))
+            .next("choose a directory with a shorter name"));
+        }
+        let tcp = match &plan.tcp {
+            Some((host, first)) => Some(format!(
+                "{host}:{}",
+                first
+                    .checked_add(port)
+                    .ok_or_else(|| CliError::new(format!(
+                        "port {first} leaves no room for {port} more; choose a lower one"
+                    )))?
+            )),
+            None => None,
+        };
+        Ok(Address {
+            unix: Some(unix),
+            tcp,
+        })
+    };
+    let mut servers = Vec::new();
+    for id in 0..shape.servers.unwrap_or(SERVERS) {
+        let name = format!("data-{id}");
+        let store = if plan.memory {
+            "memory".to_string()
+        } else {
+            let path = dir.join(&name);
+            make_dir(&path)?;
+            let text = path.to_str().ok_or_else(|| {
+                CliError::new(format!("{} is not plain UTF-8", path.display()))
+                    .next("choose another directory")
+            })?;
+            format!("dir:{text}")
+        };
+        let port = u16::try_from(id + 1).map_err(|_| CliError::new("too many servers"))?;
+        servers.push(DataServer {
+            id: ServerId(id),
+            address: address(&name, port)?,
+            store,
+        });
+    }
+    let mount = match &shape.mount {
+        Some(path) => Some(
+            std::path::absolute(path)
+                .map_err(|e| CliError::io("understand mount path", path, e))?,
+        ),
+        None => None,
+    };
+    let deployment = Deployment {
+        id: Deployment::new_id().map_err(CliError::new)?,
+        name: dir
+            .file_name()
+            .map_or_else(|| "penstock".into(), |n| n.to_string_lossy().into_owned()),
+        stripe_unit: shape.stripe_unit.map_or(STRIPE_UNIT, |s| s.0),
+        mount,
+        client_key: dir.join("client.key"),
+        server_key: dir.join("server.key"),
+        meta: MetaServer {
+            address: address("meta", 0)?,
+            store: dir.join("meta"),
+        },
+        servers,
+    };
+    for key in [&deployment.client_key, &deployment.server_key] {
+        Key::generate()
+            .and_then(|mut k| k.save(key))
+            .map_err(CliError::new)?;
+    }
+    // Last, so that a directory with a deployment file is a whole deployment.
+    deployment.save(&file).map_err(CliError::new)?;
+    Ok(Located { file, deployment })
+}
+
+/// Whether `dir` holds a deployment.
+pub fn is_in(dir: &Path) -> bool {
+    dir.join(FILE).is_file()
+}
+
+/// Reads the deployment at `path`, a directory or a file.
+pub fn load(path: &Path) -> Result<Located> {
+    let file = if path.is_dir() {
+        path.join(FILE)
+    } else {
+        path.to_path_buf()
+    };
+    let file = file.canonicalize().map_err(|e| {
+        CliError::io("find deployment", &file, e)
+            .next(format!("`penstock up {}` makes one", path.display()))
+    })?;
+    let deployment = Deployment::load(&file).map_err(CliError::new)?;
+    Ok(Located { file, deployment })
+}
+
+/// The deployment that a command is about: the one named, or that of the environment.
+pub fn find(named: Option<&Path>) -> Result<Located> {
+    match named_or_environment(named) {
+        Some(path) => load(&path),
+        None => Err(CliError::new("no deployment named").next(format!(
+            "add --deployment DIR, or set {VARIABLE}=DIR; `penstock up DIR` makes one"
+        ))),
+    }
+}
+
+/// What is named on the command line or in the environment.
+pub fn named_or_environment(named: Option<&Path>) -> Option<PathBuf> {
+    named.map(Path::to_path_buf).or_else(|| {
+        std::env::var_os(VARIABLE)
+            .filter(|v| !v.is_empty())
+            .map(PathBuf::from)
+    })
+}
+
+/// Whether sockets below `dir` have names that the system takes.
+pub fn fits_sockets(dir: &Path) -> bool {
+    // run/data-1023.sock
+    dir.as_os_str().len() + 20 <= SOCKET_PATH
+}
+
+/// Makes `dir` and its parents; `dir` itself closed to others.
+pub fn make_dir(dir: &Path) -> Result<()> {
+    if let Some(parent) = dir.parent() {
+        std::fs::create_dir_all(parent).map_err(|e| CliError::io("make", parent, e))?;
+    }
+    match std::fs::DirBuilder::new().mode(0o700).create(dir) {
+        Ok(()) => Ok(()),
+        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
+        Err(e) => Err(CliError::io("make", dir, e)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn shape(servers: u32) -> Shape {
+        Shape {
+            servers: Some(servers),
+            stripe_unit: None,
+            mount: None,
+        }
+    }
+
+    #[test]
+    fn what_is_made_is_found_again_and_closed_to_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().join("fs");
+        let plan = Plan {
+            tcp: Some(("localhost".into(), 7400)),
+            ..Plan::default()
+        };
+        let made = create(&dir, &shape(3), &plan).unwrap();
+        for path in [dir.clone(), dir.join(FILE)] {
+            assert_eq!(load(&path).unwrap().deployment, made.deployment);
+        }
+        assert_eq!(made.deployment.servers.len(), 3);
+        assert_eq!(made.deployment.stripe_unit, 65536);
+        assert_eq!(
+            made.deployment.servers[2].address.tcp.as_deref(),
+            Some("localhost:7403")
+        );
+        for (name, mode) in [
+            ("client.key", 0o600),
+            ("server.key", 0o600),
+            ("data-0", 0o700),
+        ] {
+            let found = dir.join(name).metadata().unwrap().permissions().mode() & 0o777;
+            assert_eq!(found, mode, "{name}");
+        }
+        assert!(create(&dir, &shape(1), &Plan::default()).is_err());
+    }
+
+    #[test]
+    fn errors_say_what_to_do() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = load(&dir.path().join("none")).unwrap_err().to_string();
+        assert!(error.contains("penstock up"), "{error}");
+        let long = dir.path().join("x".repeat(120));
+        let error = create(&long, &shape(1), &Plan::default())
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("shorter"), "{error}");
+        let plan = Plan {
+            tcp: Some(("h".into(), 65535)),
+            ..Plan::default()
+        };
+        assert!(create(&dir.path().join("p"), &shape(1), &plan).is_err());
+    }
+}

@@ -1,0 +1,359 @@
+//! `penstock run`: a program under its launcher, with its I/O through Penstock.
+//!
+//! The embedded deployment's servers live in this process. The launcher is its child; the ranks get the library
+//! preloaded by `env` in the launcher's command line, so that neither the launcher nor its helpers carry it, and
+//! so that it reaches other hosts. A [`watcher::Watcher`] clears up if this process is killed outright.
+mod crowding;
+mod launcher;
+mod summary;
+mod watcher;
+
+use crate::args::RunArgs;
+use crate::deployment::{self, Located, Plan};
+use crate::error::{CliError, Result};
+use crate::process::Process;
+use crate::serve::{Servers, Which};
+use launcher::{Family, Launcher};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::origin::WithOrigin;
+use signal_hook::low_level::siginfo::Cause;
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::time::{Duration, Instant};
+use summary::Report;
+use watcher::Watcher;
+
+pub use watcher::watch;
+
+/// The library that ranks preload.
+const LIBRARY: &str = "libpenstock.so";
+/// Names another library to preload.
+const LIBRARY_VARIABLE: &str = "PENSTOCK_LIBRARY";
+
+/// Where the program's files are.
+enum Place {
+    Direct,
+    /// Servers of somebody else.
+    Running(Located),
+    /// Servers in this process.
+    Embedded {
+        located: Located,
+        servers: Servers,
+    },
+}
+
+/// Runs the program; the exit code is the program's.
+pub fn run(args: &RunArgs, named: Option<&Path>) -> Result<ExitCode> {
+    let (program, arguments) = args
+        .program
+        .split_first()
+        .ok_or_else(|| CliError::new("no program given"))?;
+    let program = launcher::find_program(program)?;
+    let (family, launcher) = choose_launcher(args, &program)?;
+    let library = library()?;
+    // From here on signals wait for the loop below, so that nothing is left half cleared.
+    let mut signals = SignalsInfo::<WithOrigin>::new([
+        SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD,
+    ])
+    .map_err(|e| CliError::new(format!("cannot catch signals: {e}")))?;
+
+    let mut watcher = Watcher::start()?;
+    let summaries = temporary_directory(&std::env::temp_dir(), &mut watcher)?;
+    let mut temporary = Vec::new();
+    let place = place(args, named, &mut watcher, &mut temporary)?;
+
+    let mut environment = rank_environment(args, &place, &library, summaries.path())?;
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+    let settings = crowding::Settings::for_ranks(args.ranks, cores, family, launcher.family);
+    if let (Some(line), false) = (settings.describe(args.ranks, cores), args.quiet) {
+        eprintln!("penstock: {line}");
+    }
+    environment.extend(
+        settings
+            .environment
+            .iter()
+            .map(|(n, v)| ((*n).into(), (*v).into())),
+    );
+
+    let mut command = Command::new(&launcher.path);
+    command
+        .arg("-n")
+        .arg(args.ranks.to_string())
+        .args(&settings.arguments)
+        .args(&args.launcher_args)
+        .envs(crowding::allow_root(launcher.family))
+        .arg("env");
+    for (name, value) in &environment {
+        let mut word = name.clone();
+        word.push("=");
+        word.push(value);
+        command.arg(word);
+    }
+    command.arg(&program).args(arguments);
+    log::debug!("running {command:?}");
+
+    if signals
+        .pending()
+        .any(|o| [SIGINT, SIGTERM, SIGHUP, SIGQUIT].contains(&o.signal))
+    {
+        return Err(CliError::new("interrupted before the program was started"));
+    }
+    let before = place.status();
+    let start = Instant::now();
+    let mut child = command
+        .spawn()
+        .map_err(|e| CliError::io("start", &launcher.path, e))?;
+    watcher.launcher(child.id())?;
+    let status = wait(&mut child, &mut signals)?;
+    let wall = start.elapsed();
+
+    if !args.quiet {
+        let report = Report::gather(
+            summaries.path(),
+            args.ranks,
+            wall,
+            before.as_deref().zip(place.status().as_deref()),
+        );
+        if args.json {
+            println!("{}", report.to_json());
+        } else {
+            eprint!("{}", report.to_text());
+        }
+    }
+    if let Place::Embedded { located, servers } = place {
+        servers.stop();
+        if args.keep && !args.quiet {
+            eprintln!(
+                "penstock: files kept in {0}; `penstock run --store {0} …` or `penstock up {0}` uses them again",
+                located.dir().display()
+            );
+        }
+    }
+    drop(temporary);
+    drop(summaries);
+    watcher.finish();
+    Ok(exit_code(status))
+}
+
+/// The program's MPI family and the launcher for it.
+fn choose_launcher(args: &RunArgs, program: &Path) -> Result<(Family, Launcher)> {
+    let library = launcher::library_of(program);
+    match &args.launcher {
+        Some(name) => {
+            let launcher = launcher::named(name)?;
+            let family = library.map_or(launcher.family, |l| l.family);
+            Ok((family, launcher))
+        }
+        None => {
+            let launcher = launcher::beside(&library?)?;
+            Ok((launcher.family, launcher))
+        }
+    }
+}
+
+/// The library to preload: beside this program, in `../lib`, or where the environment says.
+fn library() -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os(LIBRARY_VARIABLE).filter(|v| !v.is_empty()) {
+        let path = PathBuf::from(path);
+        return path
+            .canonicalize()
+            .map_err(|e| CliError::io("find", &path, e).next(format!("mend {LIBRARY_VARIABLE}")));
+    }
+    let me = std::env::current_exe()
+        .map_err(|e| CliError::new(format!("cannot find this program's own path: {e}")))?;
+    let dir = me.parent().unwrap_or(Path::new("/"));
+    [dir.join(LIBRARY), dir.join("../lib").join(LIBRARY)]
+        .into_iter()
+        .find(|p| p.is_file())
+        .ok_or_else(|| {
+            CliError::new(format!(
+                "{LIBRARY} is neither in {0} nor in {0}/../lib",
+                dir.display()
+            ))
+            .next(format!(
+                "build it with `make build`, or name it with {LIBRARY_VARIABLE}"
+            ))
+        })
+}
+
+/// A directory that disappears with the run, however it ends.
+fn temporary_directory(base: &Path, watcher: &mut Watcher) -> Result<tempfile::TempDir> {
+    let dir = tempfile::Builder::new()
+        .prefix("penstock-run-")
+        .tempdir_in(base)
+        .map_err(|e| CliError::io("make a temporary directory in", base, e))?;
+    watcher.directory(dir.path())?;
+    Ok(dir)
+}
+
+fn place(
+    args: &RunArgs,
+    named: Option<&Path>,
+    watcher: &mut Watcher,
+    temporary: &mut Vec<tempfile::TempDir>,
+) -> Result<Place> {
+    if args.direct {
+        return Ok(Place::Direct);
+    }
+    let embedded = args.store.is_some() || args.keep;
+    if let (false, Some(path)) = (embedded, deployment::named_or_environment(named)) {
+        let new = [
+            (args.shape.servers.is_some(), "--servers"),
+            (args.shape.stripe_unit.is_some(), "--stripe-unit"),
+        ];
+        if let Some((_, option)) = new.iter().find(|(given, _)| *given) {
+            return Err(CliError::new(format!(
+                "{option} is for a new deployment, and {} exists already",
+                path.display()
+            ))
+            .next("leave one of the two out"));
+        }
+        return Ok(Place::Running(deployment::load(&path)?));
+    }
+    let kept = args
+        .store
+        .as_ref()
+        .filter(|d| args.keep || deployment::is_in(d));
+    let located = match kept {
+        Some(dir) if deployment::is_in(dir) => deployment::load(dir)?,
+        _ => {
+            let mut plan = Plan::default();
+            let dir = match (kept, args.keep) {
+                (Some(dir), _) => dir.clone(),
+                (None, true) => tempfile::Builder::new()
+                    .prefix("penstock-")
+                    .tempdir()
+                    .map_err(|e| CliError::new(format!("cannot make a directory: {e}")))?
+                    .keep(),
+                (None, false) => {
+                    let base = args.store.clone().unwrap_or_else(std::env::temp_dir);
+                    std::fs::create_dir_all(&base).map_err(|e| CliError::io("make", &base, e))?;
+                    let base = base
+                        .canonicalize()
+                        .map_err(|e| CliError::io("find", &base, e))?;
+                    let dir = temporary_directory(&base, watcher)?;
+                    let path = dir.path().to_path_buf();
+                    temporary.push(dir);
+                    path
+                }
+            };
+            if !args.keep && !deployment::fits_sockets(&dir) {
+                let sockets = temporary_directory(Path::new("/tmp"), watcher)?;
+                plan.sockets = Some(sockets.path().to_path_buf());
+                temporary.push(sockets);
+            }
+            deployment::create(&dir, &args.shape, &plan)?
+        }
+    };
+    let servers = Servers::start(&located.deployment, &Which::all(&located.deployment))?;
+    Ok(Place::Embedded { located, servers })
+}
+
+impl Place {
+    fn located(&self) -> Option<&Located> {
+        match self {
+            Place::Direct => None,
+            Place::Running(located) | Place::Embedded { located, .. } => Some(located),
+        }
+    }
+
+    /// What the data servers have done so far; `None` where there are none or they don't answer.
+    fn status(&self) -> Option<Vec<penstock_wire::message::DataStatus>> {
+        crate::status::data_servers(&self.located()?.deployment)
+    }
+}
+
+/// What the ranks find in their environment.
+fn rank_environment(
+    args: &RunArgs,
+    place: &Place,
+    library: &Path,
+    summaries: &Path,
+) -> Result<Vec<(OsString, OsString)>> {
+    let mut preload = OsString::new();
+    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|v| !v.is_empty()) {
+        preload.push(others);
+        preload.push(":");
+    }
+    preload.push(library);
+    let mut random = [0u8; 8];
+    getrandom::fill(&mut random)
+        .map_err(|e| CliError::new(format!("no random numbers from the system: {e}")))?;
+    // 63 bits: readable as a signed number everywhere.
+    let id = u64::from_le_bytes(random) >> 1;
+    let mut environment: Vec<(OsString, OsString)> = vec![
+        ("LD_PRELOAD".into(), preload),
+        ("PENSTOCK_SUMMARY_DIR".into(), summaries.into()),
+        ("PENSTOCK_PROGRAM".into(), id.to_string().into()),
+    ];
+    let mut set = |name: &str, value: OsString| environment.push((name.into(), value));
+    if let Some(method) = &args.method {
+        set("PENSTOCK_METHOD", method.into());
+    }
+    if let Some(shortcut) = &args.shortcut {
+        set("PENSTOCK_SHORTCUT", shortcut.into());
+    }
+    match place.located() {
+        None => set("PENSTOCK_DIRECT", "1".into()),
+        Some(located) => {
+            set(deployment::VARIABLE, located.file.clone().into());
+            let mount = args
+                .shape
+                .mount
+                .as_ref()
+                .or(located.deployment.mount.as_ref());
+            if let Some(mount) = mount {
+                let mount = std::path::absolute(mount)
+                    .map_err(|e| CliError::io("understand mount path", mount, e))?;
+                set("PENSTOCK_MOUNT", mount.into());
+            }
+        }
+    }
+    Ok(environment)
+}
+
+/// How long the launcher has to end after a second request to end.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Waits for the launcher and passes signals on to it.
+fn wait(child: &mut Child, signals: &mut SignalsInfo<WithOrigin>) -> Result<ExitStatus> {
+    let failed = |e| CliError::new(format!("cannot wait for the launcher: {e}"));
+    let mut asked = 0;
+    loop {
+        if let Some(status) = child.try_wait().map_err(failed)? {
+            return Ok(status);
+        }
+        for origin in signals.wait() {
+            if origin.signal == SIGCHLD {
+                continue;
+            }
+            // From the terminal (Ctrl-C) the launcher, in the same process group, has it already.
+            if origin.cause != Cause::Kernel {
+                let signal = rustix::process::Signal::from_named_raw(origin.signal);
+                let process = child.id().try_into().ok().and_then(Process::find);
+                if let (Some(signal), Some(process)) = (signal, process) {
+                    process.signal(signal);
+                }
+            }
+            if [SIGINT, SIGTERM, SIGQUIT].contains(&origin.signal) {
+                asked += 1;
+            }
+            if asked > 2 {
+                eprintln!("penstock: ending the launcher");
+                if let Some(process) = child.id().try_into().ok().and_then(Process::find) {
+                    process.end(GRACE);
+                }
+            }
+        }
+    }
+}
+
+fn exit_code(status: ExitStatus) -> ExitCode {
+    let code = status
+        .code()
+        .unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+    ExitCode::from(u8::try_from(code).unwrap_or(1))
+}

@@ -1,0 +1,255 @@
+//! The summary at the end of `penstock run`: what the ranks wrote down, added up.
+//!
+//! Counts and bytes are sums over the ranks. Seconds are those of the slowest rank, because that is what the program
+//! waited for.
+use crate::out;
+use crate::size;
+use penstock_mpiio::{Counts, DirectionSummary, Summary};
+use penstock_wire::message::DataStatus;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+/// One run.
+#[derive(Debug, Default, Serialize)]
+pub struct Report {
+    /// Ranks that were started.
+    ranks: u32,
+    /// Processes that used Penstock and came to `MPI_Finalize`.
+    summaries: usize,
+    /// `penstock` or `direct`.
+    file_system: String,
+    /// The method asked for.
+    method: String,
+    wall_seconds: f64,
+    /// In I/O calls, mean over the ranks.
+    io_seconds: f64,
+    files: Vec<FileReport>,
+    servers: Vec<ServerShare>,
+}
+
+/// One file.
+#[derive(Debug, Default, Serialize)]
+struct FileReport {
+    path: String,
+    /// Ranks that opened it.
+    ranks: usize,
+    opens: u64,
+    syncs: u64,
+    open_seconds: f64,
+    sync_seconds: f64,
+    read: DirectionReport,
+    write: DirectionReport,
+}
+
+/// One direction of a file.
+#[derive(Debug, Default, Serialize)]
+struct DirectionReport {
+    calls: u64,
+    collective_calls: u64,
+    bytes: u64,
+    seconds: f64,
+    methods: BTreeMap<String, Counts>,
+    reason: String,
+}
+
+/// What one data server did during the run.
+#[derive(Debug, PartialEq, Serialize)]
+struct ServerShare {
+    server: u32,
+    requests: u64,
+    bytes_read: u64,
+    bytes_written: u64,
+    busy_seconds: f64,
+}
+
+impl Report {
+    /// Reads the ranks' summaries in `dir`; `servers` is what the data servers said before and after.
+    pub fn gather(
+        dir: &Path,
+        ranks: u32,
+        wall: Duration,
+        servers: Option<(&[DataStatus], &[DataStatus])>,
+    ) -> Report {
+        let mut report = Report {
+            ranks,
+            wall_seconds: wall.as_secs_f64(),
+            ..Report::default()
+        };
+        let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+        for entry in entries {
+            match read(&entry.path()) {
+                Ok(summary) => report.add(summary),
+                Err(why) => eprintln!("penstock: {}: {why}", entry.path().display()),
+            }
+        }
+        report.io_seconds /= report.summaries.max(1) as f64;
+        report.files.sort_by(|a, b| a.path.cmp(&b.path));
+        if let Some((before, after)) = servers {
+            report.servers = before.iter().zip(after).map(share).collect();
+        }
+        report
+    }
+
+    fn add(&mut self, summary: Summary) {
+        self.summaries += 1;
+        self.file_system = summary.file_system;
+        self.method = summary.method;
+        for file in summary.files {
+            self.io_seconds +=
+                file.open_seconds + file.sync_seconds + file.read.seconds + file.write.seconds;
+            let place = match self.files.iter().position(|f| f.path == file.path) {
+                Some(place) => place,
+                None => {
+                    self.files.push(FileReport {
+                        path: file.path.clone(),
+                        ..FileReport::default()
+                    });
+                    self.files.len() - 1
+                }
+            };
+            let sum = &mut self.files[place];
+            sum.ranks += 1;
+            sum.opens += file.opens;
+            sum.syncs += file.syncs;
+            sum.open_seconds = sum.open_seconds.max(file.open_seconds);
+            sum.sync_seconds = sum.sync_seconds.max(file.sync_seconds);
+            sum.read.add(file.read);
+            sum.write.add(file.write);
+        }
+    }
+
+    /// One line for programs.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).unwrap_or_else(|e| format!("{{\"error\":\"{e}\"}}"))
+    }
+
+    /// For people.
+    pub fn to_text(&self) -> String {
+        let direct = match self.file_system.as_str() {
+            "direct" => ", direct mode (no servers)",
+            _ => "",
+        };
+        let mut text = format!(
+            "penstock: {} ranks{direct}, {}",
+            self.ranks,
+            size::duration(self.wall_seconds)
+        );
+        if self.files.is_empty() {
+            text += "; no file of Penstock was opened (names begin with `penstock:`)\n";
+            return text;
+        }
+        text += &format!(", {} of it in I/O\n", size::duration(self.io_seconds));
+        let mut rows = Vec::new();
+        let mut reasons: Vec<String> = Vec::new();
+        for file in &self.files {
+            for (name, direction) in [("write", &file.write), ("read", &file.read)] {
+                if direction.calls == 0 {
+                    continue;
+                }
+                rows.push(vec![
+                    file.path.clone(),
+                    name.into(),
+                    size::bytes(direction.bytes),
+                    size::count(direction.calls),
+                    size::duration(direction.seconds),
+                    size::rate(direction.bytes, direction.seconds),
+                    direction.methods_text(),
+                ]);
+                let reason = format!("  {name} {}: {}\n", file.path, direction.reason);
+                if !direction.reason.is_empty() {
+                    reasons.push(reason);
+                }
+            }
+        }
+        let header = ["  file", "", "bytes", "calls", "time", "rate", "method"];
+        for row in &mut rows {
+            row[0].insert_str(0, "  ");
+        }
+        if !rows.is_empty() {
+            text += &out::table(&header, &[2, 3, 4, 5], rows);
+        }
+        text += &reasons.concat();
+        text += &self.servers_text();
+        text
+    }
+
+    fn servers_text(&self) -> String {
+        let moved = |s: &ServerShare| s.bytes_read + s.bytes_written;
+        let total: u64 = self.servers.iter().map(moved).sum();
+        if total == 0 {
+            return match self.servers.len() {
+                0 => String::new(),
+                _ => "  servers: no bytes went through them (same-host shortcuts)\n".into(),
+            };
+        }
+        let shares: Vec<String> = self
+            .servers
+            .iter()
+            .map(|s| {
+                format!(
+                    "{} {:.0}%",
+                    s.server,
+                    100.0 * moved(s) as f64 / total as f64
+                )
+            })
+            .collect();
+        let requests: u64 = self.servers.iter().map(|s| s.requests).sum();
+        format!(
+            "  servers: {} in {} requests; share of each: {}\n",
+            size::bytes(total),
+            size::count(requests),
+            shares.join(", ")
+        )
+    }
+}
+
+impl DirectionReport {
+    fn add(&mut self, other: DirectionSummary) {
+        self.calls += other.calls;
+        self.collective_calls += other.collective_calls;
+        self.bytes += other.bytes;
+        self.seconds = self.seconds.max(other.seconds);
+        if self.reason.is_empty() {
+            self.reason = other.reason;
+        }
+        for (name, counts) in other.methods {
+            self.methods.entry(name).or_default().add(counts);
+        }
+    }
+
+    /// `datatype, 8 operations (shortcut)`
+    fn methods_text(&self) -> String {
+        self.methods
+            .iter()
+            .map(|(name, counts)| {
+                let shortcut = match counts.shortcut_calls {
+                    0 => "",
+                    n if n == counts.calls => " (shortcut)",
+                    _ => " (partly shortcut)",
+                };
+                format!(
+                    "{name}{shortcut}, {} operations",
+                    size::count(counts.operations)
+                )
+            })
+            .collect::<Vec<_>>()
+            .join("; ")
+    }
+}
+
+fn read(path: &Path) -> Result<Summary, String> {
+    let text = std::fs::read(path).map_err(|e| e.to_string())?;
+    serde_json::from_slice(&text).map_err(|e| e.to_string())
+}
+
+fn share((before, after): (&DataStatus, &DataStatus)) -> ServerShare {
+    ServerShare {
+        server: after.server,
+        requests: after.requests.saturating_sub(before.requests),
+        bytes_read: after.bytes_read.saturating_sub(before.bytes_read),
+        bytes_written: after.bytes_written.saturating_sub(before.bytes_written),
+        busy_seconds: after.busy_ns.saturating_sub(before.busy_ns) as f64 / 1e9,
+    }
+}

@@ -1,0 +1,114 @@
+//! A second process that clears up when `penstock run` is killed outright.
+//!
+//! The servers of an embedded deployment live in the process of `penstock run` and end with it. Two things would
+//! stay behind after kill -9: the launcher with its ranks, and the temporary directory. The watcher holds the
+//! reading end of a pipe from its parent. It reads lines that say what there is to clear; the line `done` means
+//! that the parent has cleared up itself. End of file without it means that the parent is gone.
+//!
+//! Protocol, one line each: `launcher PID`, `directory PATH`, `done`.
+use crate::error::{CliError, Result};
+use crate::process::Process;
+use std::io::{BufRead, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Duration;
+
+/// How long the launcher has to end its ranks before it is killed.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// The parent's end.
+pub struct Watcher {
+    child: Child,
+    pipe: ChildStdin,
+}
+
+impl Watcher {
+    /// Starts the watcher: this program again, as `penstock watch`.
+    pub fn start() -> Result<Watcher> {
+        let me = std::env::current_exe()
+            .map_err(|e| CliError::new(format!("cannot find this program's own path: {e}")))?;
+        let mut child = Command::new(&me)
+            .arg("watch")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .map_err(|e| CliError::io("start", &me, e))?;
+        let Some(pipe) = child.stdin.take() else {
+            return Err(CliError::new("the watcher has no pipe"));
+        };
+        Ok(Watcher { child, pipe })
+    }
+
+    /// The launcher, with the ranks below it, is to be ended.
+    pub fn launcher(&mut self, pid: u32) -> Result<()> {
+        self.say(&format!("launcher {pid}"))
+    }
+
+    /// `path` and all below it are to be removed.
+    pub fn directory(&mut self, path: &Path) -> Result<()> {
+        let Some(text) = path.to_str().filter(|t| !t.contains('\n')) else {
+            return Err(CliError::new(format!(
+                "{} is no usable name for a temporary directory",
+                path.display()
+            ))
+            .next("name one in plain UTF-8 with --store"));
+        };
+        self.say(&format!("directory {text}"))
+    }
+
+    fn say(&mut self, line: &str) -> Result<()> {
+        writeln!(self.pipe, "{line}")
+            .map_err(|e| CliError::new(format!("the watcher process is gone: {e}")))
+    }
+
+    /// Everything is cleared up: the watcher leaves.
+    pub fn finish(mut self) {
+        // A watcher that is gone already has nothing to be told.
+        let _ = writeln!(self.pipe, "done");
+        drop(self.pipe);
+        let _ = self.child.wait();
+    }
+}
+
+/// The watcher's own life: `penstock watch`.
+pub fn watch(input: impl BufRead) -> Result<()> {
+    // Ctrl-C at the terminal goes to every process of the foreground group; the watcher outlives the others.
+    let _ = rustix::process::setsid();
+    let mut launcher = None;
+    let mut directories = Vec::new();
+    for line in input.lines() {
+        let Ok(line) = line else { break };
+        match line.split_once(' ') {
+            Some(("launcher", pid)) => launcher = pid.parse().ok().and_then(Process::find),
+            Some(("directory", path)) => directories.push(PathBuf::from(path)),
+            _ if line == "done" => return Ok(()),
+            _ => {}
+        }
+    }
+    if let Some(launcher) = launcher {
+        launcher.end(GRACE);
+    }
+    for directory in directories {
+        let _ = std::fs::remove_dir_all(directory);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clears_up_when_the_parent_is_gone_and_only_then() {
+        let dir = tempfile::tempdir().unwrap();
+        let work = dir.path().join("work");
+        std::fs::create_dir_all(work.join("deep")).unwrap();
+        let line = format!("directory {}\n", work.display());
+        watch(format!("{line}done\n").as_bytes()).unwrap();
+        assert!(work.exists());
+        let mut sleeper = Command::new("sleep").arg("60").spawn().unwrap();
+        watch(format!("{line}launcher {}\n", sleeper.id()).as_bytes()).unwrap();
+        assert!(!work.exists());
+        assert!(!sleeper.wait().unwrap().success());
+    }
+}

@@ -1,0 +1,124 @@
+//! `penstock serve`: servers of a deployment in this process. Also used by `penstock run`.
+use crate::args::ServeArgs;
+use crate::deployment;
+use crate::error::{CliError, Result};
+use penstock_layout::ServerId;
+use penstock_wire::RunningServer;
+use penstock_wire::deployment::Deployment;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::path::Path;
+
+/// One server of a deployment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Which {
+    /// The metadata server.
+    Meta,
+    /// A data server.
+    Data(ServerId),
+}
+
+impl Which {
+    /// All servers, the metadata server first.
+    pub fn all(deployment: &Deployment) -> Vec<Which> {
+        std::iter::once(Which::Meta)
+            .chain(deployment.server_ids().into_iter().map(Which::Data))
+            .collect()
+    }
+
+    /// Its name in files and messages.
+    pub fn name(self) -> String {
+        match self {
+            Which::Meta => "meta".into(),
+            Which::Data(id) => format!("data-{}", id.0),
+        }
+    }
+
+    /// Arguments of `penstock serve` that mean it.
+    pub fn arguments(self) -> Vec<String> {
+        match self {
+            Which::Meta => vec!["--meta".into()],
+            Which::Data(id) => vec!["--server".into(), id.0.to_string()],
+        }
+    }
+
+    fn start(self, deployment: &Deployment) -> Result<RunningServer> {
+        let failed = |e: &dyn std::fmt::Display| CliError::new(format!("{}: {e}", self.name()));
+        match self {
+            Which::Meta => penstock_meta::start(deployment, penstock_meta::Options::default())
+                .map_err(|e| failed(&e)),
+            Which::Data(id) => {
+                penstock_server::start(deployment, id, penstock_server::Options::default())
+                    .map_err(|e| failed(&e))
+            }
+        }
+    }
+}
+
+/// Servers that run in this process.
+pub struct Servers(Vec<RunningServer>);
+
+impl Servers {
+    /// Starts them; if one can't start, those before it are ended.
+    pub fn start(deployment: &Deployment, which: &[Which]) -> Result<Servers> {
+        which
+            .iter()
+            .map(|w| w.start(deployment))
+            .collect::<Result<_>>()
+            .map(Servers)
+    }
+
+    /// Ends them all, data servers first; returns when they have made durable what they must.
+    pub fn stop(self) {
+        for server in self.0.into_iter().rev() {
+            server.stop();
+        }
+    }
+}
+
+/// Runs servers until a signal says to end.
+pub fn serve(args: &ServeArgs, named: Option<&Path>) -> Result<()> {
+    let located = deployment::find(named)?;
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
+        .map_err(|e| CliError::new(format!("cannot catch signals: {e}")))?;
+    if args.detach {
+        // Fails only where this process leads a group already, and then it has no terminal to lose.
+        let _ = rustix::process::setsid();
+    }
+    let mut which = Vec::new();
+    if args.meta {
+        which.push(Which::Meta);
+    }
+    for id in &args.servers {
+        let id = ServerId(*id);
+        if located.deployment.server(id).is_none() {
+            return Err(CliError::new(format!(
+                "{} has no data server {}",
+                located.file.display(),
+                id.0
+            ))
+            .next(format!(
+                "its data servers are {}",
+                located
+                    .deployment
+                    .server_ids()
+                    .iter()
+                    .map(|s| s.0.to_string())
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            )));
+        }
+        which.push(Which::Data(id));
+    }
+    if which.is_empty() {
+        which = Which::all(&located.deployment);
+    }
+    let servers = Servers::start(&located.deployment, &which)?;
+    let names: Vec<String> = which.iter().map(|w| w.name()).collect();
+    log::info!("{}: serving {}", located.dir().display(), names.join(", "));
+    let signal = signals.forever().next();
+    log::info!("signal {}: ending", signal.unwrap_or_default());
+    servers.stop();
+    log::info!("ended");
+    Ok(())
+}

@@ -1,0 +1,231 @@
+//! `penstock status`: which servers answer, what they hold and what they did.
+use crate::args::StatusArgs;
+use crate::connect;
+use crate::deployment;
+use crate::error::{CliError, Result};
+use crate::out;
+use crate::size;
+use penstock_wire::deployment::{Address, Deployment};
+use penstock_wire::message::{DataStatus, MetaStatus};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+type Answer<T> = std::result::Result<T, String>;
+
+/// What all servers say of themselves, or why one says nothing.
+struct Answers {
+    meta: Answer<MetaStatus>,
+    /// In the order of the deployment.
+    data: Vec<Answer<DataStatus>>,
+}
+
+fn ask(deployment: &Deployment) -> Answers {
+    match connect::inspector(deployment, Duration::ZERO) {
+        Ok(client) => Answers {
+            meta: client.meta_status().map_err(|e| e.to_string()),
+            data: client
+                .data_status()
+                .into_iter()
+                .map(|(_, status)| status.map_err(|e| e.to_string()))
+                .collect(),
+        },
+        Err(e) => {
+            // Without the metadata server there is no client to ask the others with.
+            let text = e.to_string();
+            Answers {
+                meta: Err(text),
+                data: deployment
+                    .servers
+                    .iter()
+                    .map(|_| Err("not asked: the metadata server doesn't answer".into()))
+                    .collect(),
+            }
+        }
+    }
+}
+
+/// Servers that don't answer, with the reason.
+pub fn silent(deployment: &Deployment) -> Vec<(String, String)> {
+    let answers = ask(deployment);
+    let mut silent = Vec::new();
+    if let Err(why) = answers.meta {
+        silent.push(("the metadata server".into(), why));
+    }
+    for (server, answer) in deployment.servers.iter().zip(answers.data) {
+        if let Err(why) = answer {
+            silent.push((format!("data server {}", server.id.0), why));
+        }
+    }
+    silent
+}
+
+/// What the data servers say of themselves, if all of them do.
+pub fn data_servers(deployment: &Deployment) -> Option<Vec<DataStatus>> {
+    ask(deployment)
+        .data
+        .into_iter()
+        .collect::<Answer<Vec<_>>>()
+        .ok()
+}
+
+/// Prints what the servers say. Exit code 1 if one doesn't answer.
+pub fn status(args: &StatusArgs, named: Option<&Path>) -> Result<ExitCode> {
+    let located = deployment::find(args.dir.as_deref().or(named))?;
+    let answers = ask(&located.deployment);
+    let down =
+        answers.data.iter().filter(|a| a.is_err()).count() + usize::from(answers.meta.is_err());
+    if args.json {
+        out::print_json(&to_json(&located.deployment, &answers));
+    } else {
+        out::print(&to_text(&located.deployment, &answers));
+        if down > 0 {
+            return Err(CliError::new(match down {
+                1 => "1 server does not answer".to_string(),
+                n => format!("{n} servers do not answer"),
+            })
+            .next(format!(
+                "`penstock up {}` starts servers of this host; logs are in {}",
+                located.dir().display(),
+                located.log_dir().display()
+            )));
+        }
+    }
+    Ok(if down > 0 {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+fn address(address: &Address) -> String {
+    let unix = address.unix.as_ref().map(|p| p.display().to_string());
+    [unix, address.tcp.clone()]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+fn uptime(ms: u64) -> String {
+    size::duration(ms as f64 / 1e3)
+}
+
+fn to_text(deployment: &Deployment, answers: &Answers) -> String {
+    let mut text = format!(
+        "{}: {} data servers, stripe unit {}{}\n\n",
+        deployment.name,
+        deployment.servers.len(),
+        size::bytes(deployment.stripe_unit),
+        deployment
+            .mount
+            .as_ref()
+            .map_or(String::new(), |m| format!(", mount path {}", m.display()))
+    );
+    let header = [
+        "server", "state", "requests", "read", "written", "objects", "free", "of", "up", "store",
+    ];
+    let mut rows = Vec::new();
+    let mut reasons = Vec::new();
+    let mut failed = |name: &str, why: &str| {
+        reasons.push(format!("{name}: {why}\n"));
+        let mut row = vec![name.to_string(), "down".into()];
+        row.resize(header.len(), "-".into());
+        row
+    };
+    rows.push(match &answers.meta {
+        Ok(s) => vec![
+            "meta".into(),
+            "up".into(),
+            size::count(s.requests),
+            "-".into(),
+            "-".into(),
+            format!(
+                "{} files, {} dirs",
+                size::count(s.files),
+                size::count(s.directories)
+            ),
+            "-".into(),
+            "-".into(),
+            uptime(s.uptime_ms),
+            s.store.clone(),
+        ],
+        Err(why) => failed("meta", why),
+    });
+    for (server, answer) in deployment.servers.iter().zip(&answers.data) {
+        let name = format!("data-{}", server.id.0);
+        rows.push(match answer {
+            Ok(s) => vec![
+                name,
+                "up".into(),
+                size::count(s.requests),
+                size::bytes(s.bytes_read),
+                size::bytes(s.bytes_written),
+                size::count(s.objects),
+                size::bytes(s.free_bytes),
+                size::bytes(s.total_bytes),
+                uptime(s.uptime_ms),
+                s.store.clone(),
+            ],
+            Err(why) => failed(&name, why),
+        });
+    }
+    text += &out::table(&header, &[2, 3, 4, 5, 6, 7, 8], rows);
+    if !reasons.is_empty() {
+        text += "\n";
+        text += &reasons.concat();
+    }
+    text
+}
+
+fn to_json(deployment: &Deployment, answers: &Answers) -> Value {
+    let state = |why: Option<&String>| match why {
+        None => json!({"up": true}),
+        Some(why) => json!({"up": false, "reason": why}),
+    };
+    let with = |mut base: Value, more: Value| {
+        if let (Value::Object(base), Value::Object(more)) = (&mut base, more) {
+            base.extend(more);
+        }
+        base
+    };
+    let meta = with(
+        state(answers.meta.as_ref().err()),
+        match &answers.meta {
+            Ok(s) => json!({
+                "files": s.files, "directories": s.directories, "requests": s.requests,
+                "commits": s.commits, "connections": s.connections, "uptime_ms": s.uptime_ms,
+                "store": s.store,
+            }),
+            Err(_) => json!({}),
+        },
+    );
+    let servers: Vec<Value> = deployment
+        .servers
+        .iter()
+        .zip(&answers.data)
+        .map(|(server, answer)| {
+            let base = with(
+                json!({"id": server.id.0, "address": address(&server.address)}),
+                state(answer.as_ref().err()),
+            );
+            with(
+                base,
+                match answer {
+                    Ok(s) => json!({
+                        "store": s.store, "connections": s.connections, "requests": s.requests,
+                        "bytes_read": s.bytes_read, "bytes_written": s.bytes_written,
+                        "total_bytes": s.total_bytes, "free_bytes": s.free_bytes,
+                        "objects": s.objects, "busy_ns": s.busy_ns, "uptime_ms": s.uptime_ms,
+                    }),
+                    Err(_) => json!({}),
+                },
+            )
+        })
+        .collect();
+    json!({
+        "name": deployment.name, "id": deployment.id, "stripe_unit": deployment.stripe_unit,
+        "mount": deployment.mount, "meta": meta, "servers": servers,
+    })
+}

@@ -1,0 +1,252 @@
+//! `penstock up` and `penstock down`: a deployment's servers as processes of their own.
+use crate::args::{DownArgs, UpArgs};
+use crate::deployment::{self, Located, Plan};
+use crate::error::{CliError, Result};
+use crate::process::Process;
+use crate::serve::Which;
+use crate::status;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a server has to answer.
+const START: Duration = Duration::from_secs(30);
+/// How long a server has to end by itself; it makes its data durable first.
+const STOP: Duration = Duration::from_secs(60);
+/// Lines of a log that an error quotes.
+const QUOTED: usize = 5;
+
+/// Makes the deployment if need be and starts the servers that don't run.
+pub fn up(args: &UpArgs) -> Result<()> {
+    let located = if deployment::is_in(&args.dir) {
+        existing(args)?
+    } else {
+        let plan = Plan {
+            tcp: args.tcp.as_deref().map(host_and_port).transpose()?,
+            memory: args.memory,
+            sockets: None,
+        };
+        deployment::create(&args.dir, &args.shape, &plan)?
+    };
+    let mut started = Vec::new();
+    for which in Which::all(&located.deployment) {
+        let pid_file = pid_file(&located, which);
+        if running(&pid_file).is_some() {
+            continue;
+        }
+        started.push((which.name(), start(&located, which, &pid_file)?));
+    }
+    if let Err(error) = wait_for_answers(&located, &mut started) {
+        // All or nothing: what was started now is ended again.
+        for (_, child) in &started {
+            if let Some(process) = find(child) {
+                process.end(STOP);
+            }
+        }
+        return Err(error);
+    }
+    let dir = located.dir().display();
+    match started.len() {
+        0 => println!("{dir}: all servers run already"),
+        n => println!(
+            "{dir}: {n} servers started, stripe unit {}",
+            crate::size::bytes(located.deployment.stripe_unit)
+        ),
+    }
+    println!("  export {}={dir}", deployment::VARIABLE);
+    println!("  penstock run -n 4 -- ./app penstock:/file");
+    Ok(())
+}
+
+/// An existing deployment keeps its shape: options that would change it are refused.
+fn existing(args: &UpArgs) -> Result<Located> {
+    let located = deployment::load(&args.dir)?;
+    let d = &located.deployment;
+    let differs = |option: &str, has: String| {
+        Err(CliError::new(format!(
+            "{} exists and has {has}; {option} can't change that",
+            located.dir().display()
+        ))
+        .next("leave the option out, or name another directory"))
+    };
+    match (args.shape.servers, args.shape.stripe_unit) {
+        (Some(n), _) if n as usize != d.servers.len() => {
+            differs("--servers", format!("{} data servers", d.servers.len()))
+        }
+        (_, Some(unit)) if unit.0 != d.stripe_unit => differs(
+            "--stripe-unit",
+            format!("a stripe unit of {} B", d.stripe_unit),
+        ),
+        _ if args.tcp.is_some() && d.meta.address.tcp.is_none() => {
+            differs("--tcp", "Unix sockets only".into())
+        }
+        _ if args.memory && d.servers.iter().any(|s| s.store != "memory") => {
+            differs("--memory", "its bytes in files".into())
+        }
+        _ => Ok(located),
+    }
+}
+
+fn host_and_port(text: &str) -> Result<(String, u16)> {
+    let wrong = || {
+        CliError::new(format!("`{text}` is no address"))
+            .next("write --tcp HOST:PORT, for example --tcp localhost:7400")
+    };
+    let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
+    let port = port.parse().ok().filter(|p| *p > 0).ok_or_else(wrong)?;
+    if host.is_empty() {
+        return Err(wrong());
+    }
+    Ok((host.into(), port))
+}
+
+fn pid_file(located: &Located, which: Which) -> PathBuf {
+    located.run_dir().join(format!("{}.pid", which.name()))
+}
+
+fn running(pid_file: &Path) -> Option<Process> {
+    Process::from_line(&std::fs::read_to_string(pid_file).ok()?)
+}
+
+fn start(located: &Located, which: Which, pid_file: &Path) -> Result<Child> {
+    let me = std::env::current_exe()
+        .map_err(|e| CliError::new(format!("cannot find this program's own path: {e}")))?;
+    let log = log_file(located, &which.name());
+    let open = || {
+        std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&log)
+            .map_err(|e| CliError::io("write", &log, e))
+    };
+    let child = Command::new(&me)
+        .args(["serve", "--detach", "--deployment"])
+        .arg(&located.file)
+        .args(which.arguments())
+        .stdin(Stdio::null())
+        .stdout(open()?)
+        .stderr(open()?)
+        .current_dir("/")
+        .spawn()
+        .map_err(|e| CliError::io("start", &me, e))?;
+    if let Some(process) = find(&child) {
+        std::fs::write(pid_file, process.to_line())
+            .map_err(|e| CliError::io("write", pid_file, e))?;
+    }
+    Ok(child)
+}
+
+fn find(child: &Child) -> Option<Process> {
+    i32::try_from(child.id()).ok().and_then(Process::find)
+}
+
+fn log_file(located: &Located, name: &str) -> PathBuf {
+    located.log_dir().join(format!("{name}.log"))
+}
+
+/// Waits until every server answers, or one that was started has ended.
+fn wait_for_answers(located: &Located, started: &mut [(String, Child)]) -> Result<()> {
+    let end = Instant::now() + START;
+    let mut pause = Duration::from_millis(5);
+    loop {
+        let missing = status::silent(&located.deployment);
+        if missing.is_empty() {
+            return Ok(());
+        }
+        for (name, child) in started.iter_mut() {
+            if matches!(child.try_wait(), Ok(Some(_))) {
+                let log = log_file(located, name);
+                return Err(CliError::new(format!(
+                    "{name} ended at once. It said:\n{}",
+                    last_lines(&log)
+                ))
+                .next(format!(
+                    "mend the cause and run `penstock up` again; its log is {}",
+                    log.display()
+                )));
+            }
+        }
+        if Instant::now() >= end {
+            let (name, why) = &missing[0];
+            return Err(CliError::new(format!(
+                "{name} does not answer after {} s: {why}",
+                START.as_secs()
+            ))
+            .next(format!("see {}", log_file(located, name).display())));
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(200));
+    }
+}
+
+fn last_lines(log: &Path) -> String {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(QUOTED)..]
+        .iter()
+        .map(|l| format!("    {l}"))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// Ends the servers of this host.
+pub fn down(args: &DownArgs, named: Option<&Path>) -> Result<()> {
+    let located = deployment::find(args.dir.as_deref().or(named))?;
+    let mut ending = Vec::new();
+    for which in Which::all(&located.deployment) {
+        let file = pid_file(&located, which);
+        if let Some(process) = running(&file) {
+            process.signal(rustix::process::Signal::TERM);
+            ending.push((which.name(), process));
+        }
+        let _ = std::fs::remove_file(&file);
+    }
+    let count = ending.len();
+    let mut killed = Vec::new();
+    for (name, process) in ending {
+        if !process.wait(STOP) {
+            process.end(Duration::from_secs(1));
+            killed.push(name);
+        }
+    }
+    if !killed.is_empty() {
+        return Err(CliError::new(format!(
+            "{} did not end within {} s and had to be killed",
+            killed.join(", "),
+            STOP.as_secs()
+        ))
+        .next(format!(
+            "synced data is safe; `penstock up {0}` and `penstock check -d {0}` look after the rest",
+            located.dir().display()
+        )));
+    }
+    match count {
+        0 => println!("{}: no servers ran", located.dir().display()),
+        n => println!("{}: {n} servers ended", located.dir().display()),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_understood() {
+        assert_eq!(host_and_port("node1:7400").unwrap(), ("node1".into(), 7400));
+        assert_eq!(host_and_port("[::1]:1").unwrap(), ("[::1]".into(), 1));
+        for bad in ["node1", ":7400", "node1:0", "node1:99999"] {
+            let error = host_and_port(bad).unwrap_err().to_string();
+            assert!(error.contains("HOST:PORT"), "{error}");
+        }
+    }
+
+    #[test]
+    fn logs_are_quoted_from_their_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log");
+        std::fs::write(&log, "1\n2\n3\n4\n5\n6\n7\n").unwrap();
+        assert_eq!(last_lines(&log), "    3\n    4\n    5\n    6\n    7");
+        assert_eq!(last_lines(&dir.path().join("none")), "");
+    }
+}

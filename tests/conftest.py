@@ -1,0 +1,85 @@
+"""What the end-to-end tests share: the built command, compiled examples, a deployment that stays up."""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PENSTOCK = ROOT / "target" / os.environ.get("PENSTOCK_PROFILE", "release") / "penstock"
+EXAMPLES = ("tile", "block", "flash", "hard")
+# Compilers of the three MPI ABIs: MPICH classic, the standard ABI, Open MPI.
+COMPILERS = {
+    "mpich": ROOT / ".venv" / "bin" / "mpicc",
+    "abi": ROOT / ".venv" / "bin" / "mpicc_abi",
+    "openmpi": Path("mpicc.openmpi"),
+    "mpich-debian": Path("mpicc.mpich"),
+}
+
+
+class Done:
+    """A finished command."""
+
+    def __init__(self, completed):
+        self.code = completed.returncode
+        self.out = completed.stdout
+        self.err = completed.stderr
+
+    def json(self):
+        """The objects on standard output, one a line."""
+        return [json.loads(line) for line in self.out.splitlines() if line.startswith("{")]
+
+
+def penstock(*args, check=True, timeout=120, env=None, cwd=None):
+    """Runs the command. With `check` it must succeed."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_DEPLOYMENT")}
+    completed = subprocess.run(
+        [str(a) for a in (PENSTOCK, *args)],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+        env={**environment, **(env or {})},
+        cwd=cwd,
+    )
+    done = Done(completed)
+    if check and done.code != 0:
+        raise AssertionError(f"penstock {' '.join(map(str, args))}: exit code {done.code}\n{done.out}\n{done.err}")
+    return done
+
+
+@pytest.fixture(scope="session")
+def examples(tmp_path_factory):
+    """Path of an example, compiled for an ABI: `examples("tile", "openmpi")`."""
+    directory = tmp_path_factory.mktemp("examples")
+
+    def path(name, abi="mpich"):
+        binary = directory / f"{name}-{abi}"
+        if not binary.exists():
+            source = ROOT / "examples" / f"{name}.c"
+            flags = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror"]
+            subprocess.run([COMPILERS[abi], *flags, "-o", binary, source], check=True)
+        return binary
+
+    return path
+
+
+@pytest.fixture
+def short_dir():
+    """A directory with a name short enough for sockets."""
+    directory = Path(tempfile.mkdtemp(prefix="pst-"))
+    yield directory
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture
+def deployment(short_dir):
+    """A running deployment of four data servers; taken down afterwards."""
+    directory = short_dir / "fs"
+    penstock("up", directory)
+    yield directory
+    penstock("down", directory, check=False)
