@@ -1,8 +1,8 @@
 //! Memory described by a pattern: pack (gather), unpack (scatter) and vectored pieces.
 
-use crate::kernel;
+use crate::kernel::{self, Shape, Steps};
 use crate::pattern::{Pattern, Run};
-use crate::walk::{Burst, Flow, ON, Sink};
+use crate::walk::{Burst, Flow, ON, Sink, step};
 use std::marker::PhantomData;
 
 /// A readable buffer described by a memory pattern (what a write takes its bytes from).
@@ -179,6 +179,46 @@ fn check(pattern: &Pattern, from: u64, len: u64) {
     );
 }
 
+/// The shape of a burst or grid.
+fn shape(burst: Burst, rows: u64) -> Shape {
+    Shape {
+        len: burst.len as usize,
+        count: burst.count as usize,
+        rows: rows as usize,
+    }
+}
+
+/// Tiles taken together in `columns`: enough for a loop, few enough to stay in the first-level cache.
+const COLUMN_BYTES: u64 = 8 << 10;
+/// Longest run and most runs of a tile for which columns pay.
+const COLUMN_RUN: u64 = 64;
+const COLUMNS: usize = 32;
+
+/// Splits small tiles of irregular runs into columns: run i of many tiles is a burst on both sides,
+/// of a length that is fixed for the loop. `f` gets the tiles done before, how many the burst has, and the run.
+fn columns(
+    count: u64,
+    stride: i64,
+    displs: &[i64],
+    starts: &[u64],
+    mut f: impl FnMut(u64, u64, usize),
+) -> bool {
+    let short = starts.windows(2).all(|w| w[1] - w[0] <= COLUMN_RUN);
+    let group = (COLUMN_BYTES / stride.unsigned_abs().max(1)).max(8);
+    if displs.len() > COLUMNS || !short || count < 8 {
+        return false;
+    }
+    let mut done = 0;
+    while done < count {
+        let n = group.min(count - done);
+        for i in 0..displs.len() {
+            f(done, n, i);
+        }
+        done += n;
+    }
+    true
+}
+
 /// Packs: pattern bytes to consecutive bytes.
 struct Gather {
     base: *const u8,
@@ -201,21 +241,50 @@ impl Sink for Gather {
         self.out = self.out.wrapping_add(len as usize);
         ON
     }
-    fn burst(&mut self, b: Burst) -> Flow {
-        let (len, count) = (b.len as usize, b.count as usize);
-        // SAFETY: as for `block`.
-        unsafe {
-            kernel::strided(
-                self.at(b.at),
-                b.stride as isize,
-                self.out,
-                len as isize,
-                len,
-                count,
-            )
+    fn burst(&mut self, burst: Burst) -> Flow {
+        self.grid(1, 0, burst)
+    }
+    fn grid(&mut self, rows: u64, stride: i64, b: Burst) -> Flow {
+        let shape = shape(b, rows);
+        let from = Steps {
+            row: stride as isize,
+            step: b.stride as isize,
         };
-        self.out = self.out.wrapping_add(len * count);
+        // SAFETY: as for `block`.
+        unsafe { kernel::grid(self.at(b.at), from, self.out, shape.packed(), shape) };
+        self.out = self.out.wrapping_add(shape.bytes());
         ON
+    }
+    fn tiles(&mut self, count: u64, stride: i64, at: i64, displs: &[i64], starts: &[u64]) -> Flow {
+        let size = starts[displs.len()] - starts[0];
+        let split = columns(count, stride, displs, starts, |done, n, i| {
+            let src = self.at(step(at, done, stride).wrapping_add(displs[i]));
+            let out = self
+                .out
+                .wrapping_add((done * size + starts[i] - starts[0]) as usize);
+            let shape = Shape {
+                len: (starts[i + 1] - starts[i]) as usize,
+                count: n as usize,
+                rows: 1,
+            };
+            let (from, to) = (
+                Steps {
+                    row: 0,
+                    step: stride as isize,
+                },
+                Steps {
+                    row: 0,
+                    step: size as isize,
+                },
+            );
+            // SAFETY: as for `block`: run i of `n` tiles, and its places in the packed bytes.
+            unsafe { kernel::grid(src, from, out, to, shape) };
+        });
+        if split {
+            self.out = self.out.wrapping_add((count * size) as usize);
+            return ON;
+        }
+        (0..count).try_for_each(|i| self.runs(step(at, i, stride), displs, starts))
     }
 }
 
@@ -241,20 +310,50 @@ impl Sink for Scatter {
         self.bytes = self.bytes.wrapping_add(len as usize);
         ON
     }
-    fn burst(&mut self, b: Burst) -> Flow {
-        let (len, count) = (b.len as usize, b.count as usize);
-        // SAFETY: as for `block`.
-        unsafe {
-            kernel::strided(
-                self.bytes,
-                len as isize,
-                self.at(b.at),
-                b.stride as isize,
-                len,
-                count,
-            )
+    fn burst(&mut self, burst: Burst) -> Flow {
+        self.grid(1, 0, burst)
+    }
+    fn grid(&mut self, rows: u64, stride: i64, b: Burst) -> Flow {
+        let shape = shape(b, rows);
+        let to = Steps {
+            row: stride as isize,
+            step: b.stride as isize,
         };
-        self.bytes = self.bytes.wrapping_add(len * count);
+        // SAFETY: as for `block`.
+        unsafe { kernel::grid(self.bytes, shape.packed(), self.at(b.at), to, shape) };
+        self.bytes = self.bytes.wrapping_add(shape.bytes());
         ON
+    }
+    fn tiles(&mut self, count: u64, stride: i64, at: i64, displs: &[i64], starts: &[u64]) -> Flow {
+        let size = starts[displs.len()] - starts[0];
+        let split = columns(count, stride, displs, starts, |done, n, i| {
+            let dst = self.at(step(at, done, stride).wrapping_add(displs[i]));
+            let bytes = self
+                .bytes
+                .wrapping_add((done * size + starts[i] - starts[0]) as usize);
+            let shape = Shape {
+                len: (starts[i + 1] - starts[i]) as usize,
+                count: n as usize,
+                rows: 1,
+            };
+            let (from, to) = (
+                Steps {
+                    row: 0,
+                    step: size as isize,
+                },
+                Steps {
+                    row: 0,
+                    step: stride as isize,
+                },
+            );
+            // SAFETY: as for `block`: run i of `n` tiles, and its places in the packed bytes. The
+            // blocks do not overlap, so that their order does not matter.
+            unsafe { kernel::grid(bytes, from, dst, to, shape) };
+        });
+        if split {
+            self.bytes = self.bytes.wrapping_add((count * size) as usize);
+            return ON;
+        }
+        (0..count).try_for_each(|i| self.runs(step(at, i, stride), displs, starts))
     }
 }

@@ -4,8 +4,10 @@
 //! several of the other's, a whole burst is one strided kernel call.
 
 use crate::buffer::{Source, Target};
-use crate::kernel;
+use crate::kernel::{self, Shape, Steps};
 use crate::pattern::Pattern;
+use crate::walk::Burst;
+use std::cmp::Ordering;
 
 /// Copies stream byte i of the source to stream byte i of the destination, for all bytes that both have.
 ///
@@ -43,29 +45,33 @@ pub unsafe fn copy(src: *const u8, src_pattern: &Pattern, dst: *mut u8, dst_patt
     }
     let (mut from, mut to) = (from.cursor(), to.cursor());
     while let (Some(a), Some(b)) = (from.front_burst(), to.front_burst()) {
+        let len = a.len.min(b.len);
+        // Blocks of the shorter length: as many as both bursts hold, or as fill the longer block.
+        let count = match a.len.cmp(&b.len) {
+            Ordering::Equal => a.count.min(b.count),
+            Ordering::Greater => b.count.min(a.len / len),
+            Ordering::Less => a.count.min(b.len / len),
+        };
+        let steps = |burst: &Burst| {
+            let step = if burst.len > len {
+                len as isize
+            } else {
+                burst.stride as isize
+            };
+            Steps { row: 0, step }
+        };
+        let shape = Shape {
+            len: len as usize,
+            count: count as usize,
+            rows: 1,
+        };
         let (read, write) = (
             src.wrapping_offset(a.at as isize),
             dst.wrapping_offset(b.at as isize),
         );
-        let (a_step, b_step) = (a.stride as isize, b.stride as isize);
-        let len = a.len.min(b.len) as usize;
-        let count = if a.len == b.len {
-            let count = a.count.min(b.count);
-            // SAFETY: `count` blocks of both sides' bursts.
-            unsafe { kernel::strided(read, a_step, write, b_step, len, count as usize) };
-            count
-        } else if a.len > b.len {
-            let count = (a.len / b.len).min(b.count);
-            // SAFETY: `count` destination blocks out of one source block.
-            unsafe { kernel::strided(read, len as isize, write, b_step, len, count as usize) };
-            count
-        } else {
-            let count = (b.len / a.len).min(a.count);
-            // SAFETY: `count` source blocks into one destination block.
-            unsafe { kernel::strided(read, a_step, write, len as isize, len, count as usize) };
-            count
-        };
-        from.advance_burst(count * len as u64);
-        to.advance_burst(count * len as u64);
+        // SAFETY: the next `count * len` bytes of both patterns.
+        unsafe { kernel::grid(read, steps(&a), write, steps(&b), shape) };
+        from.advance_burst(count * len);
+        to.advance_burst(count * len);
     }
 }

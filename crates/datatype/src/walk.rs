@@ -49,6 +49,16 @@ pub(crate) trait Sink {
         ON
     }
 
+    /// `count` times the same `runs`, `stride` bytes apart. No two of the blocks overlap.
+    fn tiles(&mut self, count: u64, stride: i64, at: i64, displs: &[i64], starts: &[u64]) -> Flow {
+        let mut at = at;
+        for _ in 0..count {
+            self.runs(at, displs, starts)?;
+            at = at.wrapping_add(stride);
+        }
+        ON
+    }
+
     /// Blocks of `len` bytes at `at` plus each displacement.
     fn blocks(&mut self, at: i64, displs: &[i64], len: u64) -> Flow {
         for &d in displs {
@@ -266,6 +276,15 @@ fn copies<S: Sink>(unit: &Body, stride: i64, at: i64, count: u64, sink: &mut S) 
                 count: *inner,
             },
         ),
+        Kind::Indexed {
+            displs,
+            starts,
+            stride: step,
+            child,
+            ..
+        } if child.size == 1 && child.dense(*step) && unit.monotone && stride >= unit.hi => {
+            sink.tiles(count, stride, at, displs, starts)
+        }
         _ => {
             let mut at = at;
             for _ in 0..count {
