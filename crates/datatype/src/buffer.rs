@@ -1,5 +1,6 @@
 //! Memory described by a pattern: pack (gather), unpack (scatter) and vectored pieces.
 
+use crate::far;
 use crate::kernel::{self, Shape, Steps};
 use crate::pattern::{Pattern, Run};
 use crate::walk::{Burst, Flow, ON, Sink, step};
@@ -70,12 +71,19 @@ impl<'a> Source<'a> {
     /// If the range goes beyond the end.
     pub fn gather(&mut self, from: u64, out: &mut [u8]) {
         check(&self.pattern, from, out.len() as u64);
-        let mut gather = Gather {
-            base: self.base,
-            out: out.as_mut_ptr(),
-        };
-        // The walk covers exactly out.len() stream bytes.
-        let _ = self.pattern.visit(from, out.len() as u64, &mut gather);
+        let len = out.len() as u64;
+        let (base, out) = (self.base, out.as_mut_ptr());
+        // Either walk covers exactly `len` stream bytes.
+        if len >= far::FROM as u64 {
+            let _ = self
+                .pattern
+                .visit(from, len, &mut Gather::<true> { base, out });
+            far::settle();
+        } else {
+            let _ = self
+                .pattern
+                .visit(from, len, &mut Gather::<false> { base, out });
+        }
     }
 
     /// The contiguous memory pieces of stream [from, from + len), in order, for vectored I/O.
@@ -137,13 +145,20 @@ impl<'a> Target<'a> {
     /// # Panics
     /// If the range goes beyond the end.
     pub fn scatter(&mut self, from: u64, bytes: &[u8]) {
-        check(&self.pattern, from, bytes.len() as u64);
-        let mut scatter = Scatter {
-            base: self.base,
-            bytes: bytes.as_ptr(),
-        };
-        // The walk covers exactly bytes.len() stream bytes.
-        let _ = self.pattern.visit(from, bytes.len() as u64, &mut scatter);
+        let len = bytes.len() as u64;
+        check(&self.pattern, from, len);
+        let (base, bytes) = (self.base, bytes.as_ptr());
+        // Either walk covers exactly `len` stream bytes.
+        if len >= far::FROM as u64 {
+            let _ = self
+                .pattern
+                .visit(from, len, &mut Scatter::<true> { base, bytes });
+            far::settle();
+        } else {
+            let _ = self
+                .pattern
+                .visit(from, len, &mut Scatter::<false> { base, bytes });
+        }
     }
 
     /// Zeroes stream [from, from + len).
@@ -178,6 +193,9 @@ fn check(pattern: &Pattern, from: u64, len: u64) {
         pattern.len
     );
 }
+
+/// Shortest single block that goes around the caches.
+const FAR_BLOCK: u64 = 512;
 
 /// The shape of a burst or grid.
 fn shape(burst: Burst, rows: u64) -> Shape {
@@ -220,24 +238,29 @@ fn columns(
 }
 
 /// Packs: pattern bytes to consecutive bytes.
-struct Gather {
+struct Gather<const FAR: bool> {
     base: *const u8,
     out: *mut u8,
 }
 
-impl Gather {
+impl<const FAR: bool> Gather<FAR> {
     #[inline(always)]
     fn at(&self, offset: i64) -> *const u8 {
         self.base.wrapping_offset(offset as isize)
     }
 }
 
-impl Sink for Gather {
+impl<const FAR: bool> Sink for Gather<FAR> {
     #[inline]
     fn block(&mut self, at: i64, len: u64) -> Flow {
         // SAFETY: the walk stays within the pattern, which `Source::new` vouches for, and within
         // as many bytes as `out` was given.
-        unsafe { kernel::block(self.at(at), self.out, len as usize) };
+        unsafe {
+            match FAR && len >= FAR_BLOCK {
+                true => far::block(self.at(at), self.out, len as usize),
+                false => kernel::block(self.at(at), self.out, len as usize),
+            }
+        }
         self.out = self.out.wrapping_add(len as usize);
         ON
     }
@@ -251,8 +274,23 @@ impl Sink for Gather {
             step: b.stride as isize,
         };
         // SAFETY: as for `block`.
-        unsafe { kernel::grid(self.at(b.at), from, self.out, shape.packed(), shape) };
+        unsafe { kernel::grid::<FAR>(self.at(b.at), from, self.out, shape.packed(), shape) };
         self.out = self.out.wrapping_add(shape.bytes());
+        ON
+    }
+    fn runs(&mut self, at: i64, displs: &[i64], starts: &[u64]) -> Flow {
+        let (from, out) = (self.at(at), self.out);
+        kernel::listed(from, displs, starts, |displ, place, len| {
+            // SAFETY: as for `block`.
+            unsafe {
+                kernel::block(
+                    from.wrapping_offset(displ as isize),
+                    out.wrapping_add(place),
+                    len,
+                )
+            };
+        });
+        self.out = out.wrapping_add((starts[displs.len()] - starts[0]) as usize);
         ON
     }
     fn tiles(&mut self, count: u64, stride: i64, at: i64, displs: &[i64], starts: &[u64]) -> Flow {
@@ -278,7 +316,7 @@ impl Sink for Gather {
                 },
             );
             // SAFETY: as for `block`: run i of `n` tiles, and its places in the packed bytes.
-            unsafe { kernel::grid(src, from, out, to, shape) };
+            unsafe { kernel::grid::<FAR>(src, from, out, to, shape) };
         });
         if split {
             self.out = self.out.wrapping_add((count * size) as usize);
@@ -289,24 +327,29 @@ impl Sink for Gather {
 }
 
 /// Unpacks: consecutive bytes to pattern bytes.
-struct Scatter {
+struct Scatter<const FAR: bool> {
     base: *mut u8,
     bytes: *const u8,
 }
 
-impl Scatter {
+impl<const FAR: bool> Scatter<FAR> {
     #[inline(always)]
     fn at(&self, offset: i64) -> *mut u8 {
         self.base.wrapping_offset(offset as isize)
     }
 }
 
-impl Sink for Scatter {
+impl<const FAR: bool> Sink for Scatter<FAR> {
     #[inline]
     fn block(&mut self, at: i64, len: u64) -> Flow {
         // SAFETY: the walk stays within the pattern, which `Target::new` vouches for, and within
         // as many bytes as `bytes` has.
-        unsafe { kernel::block(self.bytes, self.at(at), len as usize) };
+        unsafe {
+            match FAR && len >= FAR_BLOCK {
+                true => far::block(self.bytes, self.at(at), len as usize),
+                false => kernel::block(self.bytes, self.at(at), len as usize),
+            }
+        }
         self.bytes = self.bytes.wrapping_add(len as usize);
         ON
     }
@@ -320,8 +363,23 @@ impl Sink for Scatter {
             step: b.stride as isize,
         };
         // SAFETY: as for `block`.
-        unsafe { kernel::grid(self.bytes, shape.packed(), self.at(b.at), to, shape) };
+        unsafe { kernel::grid::<FAR>(self.bytes, shape.packed(), self.at(b.at), to, shape) };
         self.bytes = self.bytes.wrapping_add(shape.bytes());
+        ON
+    }
+    fn runs(&mut self, at: i64, displs: &[i64], starts: &[u64]) -> Flow {
+        let (to, bytes) = (self.at(at), self.bytes);
+        kernel::listed(to, displs, starts, |displ, place, len| {
+            // SAFETY: as for `block`.
+            unsafe {
+                kernel::block(
+                    bytes.wrapping_add(place),
+                    to.wrapping_offset(displ as isize),
+                    len,
+                )
+            };
+        });
+        self.bytes = bytes.wrapping_add((starts[displs.len()] - starts[0]) as usize);
         ON
     }
     fn tiles(&mut self, count: u64, stride: i64, at: i64, displs: &[i64], starts: &[u64]) -> Flow {
@@ -348,7 +406,7 @@ impl Sink for Scatter {
             );
             // SAFETY: as for `block`: run i of `n` tiles, and its places in the packed bytes. The
             // blocks do not overlap, so that their order does not matter.
-            unsafe { kernel::grid(bytes, from, dst, to, shape) };
+            unsafe { kernel::grid::<FAR>(bytes, from, dst, to, shape) };
         });
         if split {
             self.bytes = self.bytes.wrapping_add((count * size) as usize);

@@ -70,7 +70,7 @@ pub unsafe fn copy(src: *const u8, src_pattern: &Pattern, dst: *mut u8, dst_patt
             dst.wrapping_offset(b.at as isize),
         );
         // SAFETY: the next `count * len` bytes of both patterns.
-        unsafe { kernel::grid(read, steps(&a), write, steps(&b), shape) };
+        unsafe { kernel::grid::<false>(read, steps(&a), write, steps(&b), shape) };
         from.advance_burst(count * len);
         to.advance_burst(count * len);
     }

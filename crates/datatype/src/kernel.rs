@@ -3,10 +3,13 @@
 //! Problem: a call of memcpy per 8-byte block costs several times the copy itself. Idea: for the
 //! usual block sizes the length is a constant of the loop, so that a block is one or a few
 //! register moves, and several short blocks that end up side by side are stored at once; other
-//! short blocks are copied by two overlapping moves; long ones are left to memcpy.
+//! short blocks are copied by two overlapping moves; very long ones are left to memcpy. Strides
+//! defeat the hardware's own look-ahead, so these loops fetch what comes next.
 //!
 //! All functions take raw pointers because the two sides may interleave within one buffer; source
 //! and destination bytes never overlap.
+
+use crate::far;
 
 /// Where the blocks of one side lie: rows `row` bytes apart of blocks `step` bytes apart.
 #[derive(Clone, Copy)]
@@ -37,34 +40,55 @@ impl Shape {
 }
 
 /// Moves a grid of blocks: block j of row i goes from `src + i * from.row + j * from.step` to
-/// `dst + i * to.row + j * to.step`, in this order.
+/// `dst + i * to.row + j * to.step`, in this order. `FAR`: around the caches where that pays;
+/// [`far::settle`] must follow.
 ///
 /// # Safety
 /// All source blocks are readable, all destination blocks are writable, and no
 /// destination byte is a source byte.
-pub(crate) unsafe fn grid(src: *const u8, from: Steps, dst: *mut u8, to: Steps, shape: Shape) {
+pub(crate) unsafe fn grid<const FAR: bool>(
+    src: *const u8,
+    from: Steps,
+    dst: *mut u8,
+    to: Steps,
+    shape: Shape,
+) {
     // SAFETY: passed on from the caller; the constant equals the block length.
     unsafe {
         match shape.len {
-            1 => fixed::<1>(src, from, dst, to, shape),
-            2 => fixed::<2>(src, from, dst, to, shape),
-            4 => fixed::<4>(src, from, dst, to, shape),
-            8 => fixed::<8>(src, from, dst, to, shape),
-            12 => fixed::<12>(src, from, dst, to, shape),
-            16 => fixed::<16>(src, from, dst, to, shape),
-            24 => fixed::<24>(src, from, dst, to, shape),
-            32 => fixed::<32>(src, from, dst, to, shape),
-            40 => fixed::<40>(src, from, dst, to, shape),
-            48 => fixed::<48>(src, from, dst, to, shape),
-            64 => fixed::<64>(src, from, dst, to, shape),
-            128 => fixed::<128>(src, from, dst, to, shape),
+            1 => fixed::<1, FAR>(src, from, dst, to, shape),
+            2 => fixed::<2, FAR>(src, from, dst, to, shape),
+            4 => fixed::<4, FAR>(src, from, dst, to, shape),
+            8 => fixed::<8, FAR>(src, from, dst, to, shape),
+            12 => fixed::<12, FAR>(src, from, dst, to, shape),
+            16 => fixed::<16, FAR>(src, from, dst, to, shape),
+            24 => fixed::<24, FAR>(src, from, dst, to, shape),
+            32 => fixed::<32, FAR>(src, from, dst, to, shape),
+            40 => fixed::<40, FAR>(src, from, dst, to, shape),
+            48 => fixed::<48, FAR>(src, from, dst, to, shape),
+            LINE..LONG => {
+                let ahead = Ahead::new(from.step, to.step, shape.len);
+                each_row(src, from, dst, to, shape, |src, dst| {
+                    for j in 0..shape.count as isize {
+                        let (src, dst) = (
+                            src.wrapping_offset(j * from.step),
+                            dst.wrapping_offset(j * to.step),
+                        );
+                        lines::<FAR>(src, dst, shape.len, ahead);
+                    }
+                })
+            }
             _ => each_row(src, from, dst, to, shape, |src, dst| {
                 for j in 0..shape.count as isize {
                     let (src, dst) = (
                         src.wrapping_offset(j * from.step),
                         dst.wrapping_offset(j * to.step),
                     );
-                    block(src, dst, shape.len);
+                    if FAR {
+                        far::block(src, dst, shape.len)
+                    } else {
+                        block(src, dst, shape.len)
+                    }
                 }
             }),
         }
@@ -93,7 +117,7 @@ fn each_row(
 /// # Safety
 /// As [`grid`], with blocks of `N` bytes.
 #[inline(always)]
-unsafe fn fixed<const N: usize>(
+unsafe fn fixed<const N: usize, const FAR: bool>(
     src: *const u8,
     from: Steps,
     dst: *mut u8,
@@ -103,7 +127,11 @@ unsafe fn fixed<const N: usize>(
     let n = N as isize;
     // SAFETY: passed on from the caller; the rows are those of the grid.
     unsafe {
-        if to.step == n {
+        if to.step == n && shape.count >= MANY {
+            each_row(src, from, dst, to, shape, |s, d| {
+                pack_row::<N, FAR>(s, from.step, d, shape.count)
+            });
+        } else if to.step == n {
             each_row(src, from, dst, to, shape, |s, d| {
                 row::<N>(s, from.step, d, n, shape.count)
             });
@@ -119,42 +147,165 @@ unsafe fn fixed<const N: usize>(
     }
 }
 
-/// One row of a grid, four blocks at a time.
+/// Blocks of a row from which it pays to look ahead.
+const MANY: usize = 64;
+
+/// One row of a grid.
 ///
 /// # Safety
 /// As [`grid`], for one row of blocks of `N` bytes.
 #[inline(always)]
 unsafe fn row<const N: usize>(src: *const u8, from: isize, dst: *mut u8, to: isize, count: usize) {
     let (mut src, mut dst) = (src, dst);
-    // SAFETY: the blocks of the row, vouched for by the caller. Four are read before they are
-    // written, which changes nothing since no destination byte is a source byte.
+    for _ in 0..count {
+        // SAFETY: a block of the row, vouched for by the caller.
+        unsafe { one::<N>(src, dst) };
+        src = src.wrapping_offset(from);
+        dst = dst.wrapping_offset(to);
+    }
+}
+
+/// One long row of short blocks that end up back to back: four are stored at once, and what lies
+/// a page ahead is fetched.
+///
+/// # Safety
+/// As [`row`].
+#[inline(always)]
+unsafe fn pack_row<const N: usize, const FAR: bool>(
+    mut src: *const u8,
+    from: isize,
+    mut dst: *mut u8,
+    count: usize,
+) {
+    let mut left = count;
+    let whole = (N * 4).is_multiple_of(far::UNIT) && dst.addr().is_multiple_of(N);
+    // SAFETY: the blocks of the row, vouched for by the caller.
     unsafe {
-        for _ in 0..count / 4 {
+        while FAR && whole && left > 0 && !dst.addr().is_multiple_of(far::UNIT) {
+            one::<N>(src, dst);
+            (src, dst, left) = (src.wrapping_offset(from), dst.wrapping_add(N), left - 1);
+        }
+        let ahead = AHEAD as isize * from.signum();
+        while left >= 4 {
+            prefetch(src.wrapping_offset(ahead));
+            prefetch(src.wrapping_offset(ahead + 2 * from));
             let four = [
                 get::<N>(src),
                 get::<N>(src.wrapping_offset(from)),
                 get::<N>(src.wrapping_offset(2 * from)),
                 get::<N>(src.wrapping_offset(3 * from)),
             ];
-            if to == N as isize {
-                dst.cast::<[[u8; N]; 4]>().write(four);
+            if FAR && whole {
+                far::write(dst, four);
             } else {
-                for (j, block) in four.into_iter().enumerate() {
-                    dst.wrapping_offset(j as isize * to)
-                        .cast::<[u8; N]>()
-                        .write(block);
-                }
+                dst.cast::<[[u8; N]; 4]>().write(four);
             }
-            src = src.wrapping_offset(4 * from);
-            dst = dst.wrapping_offset(4 * to);
+            (src, dst, left) = (
+                src.wrapping_offset(4 * from),
+                dst.wrapping_add(4 * N),
+                left - 4,
+            );
         }
-        for _ in 0..count % 4 {
-            one::<N>(src, dst);
-            src = src.wrapping_offset(from);
-            dst = dst.wrapping_offset(to);
+        row::<N>(src, from, dst, N as isize, left);
+    }
+}
+
+/// How far ahead of the bytes being moved others are fetched, where a stride keeps the hardware from
+/// seeing what comes next (bytes). A page: it also looks up the next page's address in time.
+const AHEAD: usize = 4 << 10;
+
+/// A cache line.
+pub(crate) const LINE: usize = 64;
+/// From here a block is long enough for memcpy to do well on its own.
+const LONG: usize = 8 << 10;
+
+/// Distances at which each side is fetched ahead; 0 where its blocks are back to back.
+#[derive(Clone, Copy)]
+struct Ahead {
+    src: isize,
+    dst: isize,
+}
+impl Ahead {
+    /// The same place in the next block, or, of short blocks, about a kibibyte of data ahead.
+    fn new(from: isize, to: isize, len: usize) -> Ahead {
+        let blocks = (1024 / len).max(1) as isize;
+        let distance = |step: isize| {
+            if step == len as isize {
+                0
+            } else {
+                blocks.wrapping_mul(step)
+            }
+        };
+        Ahead {
+            src: distance(from),
+            dst: distance(to),
         }
     }
 }
+
+/// Moves a block of at least a line, line by line, fetching ahead.
+///
+/// # Safety
+/// As [`block`].
+#[inline(always)]
+unsafe fn lines<const FAR: bool>(src: *const u8, dst: *mut u8, len: usize, ahead: Ahead) {
+    // SAFETY: all moves lie within `len` bytes: whole lines from the start, then the last line's
+    // worth, which may repeat some.
+    unsafe {
+        if FAR && ahead.dst != 0 {
+            return far::block(src, dst, len);
+        }
+        for at in (0..len - LINE + 1).step_by(LINE) {
+            if ahead.src != 0 {
+                prefetch(src.wrapping_add(at).wrapping_offset(ahead.src));
+            }
+            if ahead.dst != 0 {
+                prefetch(dst.wrapping_add(at).wrapping_offset(ahead.dst));
+            }
+            one::<LINE>(src.add(at), dst.add(at));
+        }
+        if !len.is_multiple_of(LINE) {
+            one::<LINE>(src.add(len - LINE), dst.add(len - LINE));
+        }
+    }
+}
+
+/// Asks for a line that will be needed; the address need not be valid.
+#[inline(always)]
+fn prefetch(at: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a hint, which never faults; SSE belongs to the architecture.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast())
+    };
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = at;
+}
+
+/// Moves listed runs: run i is `starts[i + 1] - starts[i]` bytes long, lies `displs[i]` from
+/// `scattered`, and the runs are back to back in the packed bytes. `f` moves one run, given its
+/// displacement, its place in the packed bytes, and its length.
+#[inline(always)]
+pub(crate) fn listed(
+    scattered: *const u8,
+    displs: &[i64],
+    starts: &[u64],
+    mut f: impl FnMut(i64, usize, usize),
+) {
+    for (i, &displ) in displs.iter().enumerate() {
+        if let Some(&next) = displs.get(i + LISTED_AHEAD) {
+            prefetch(scattered.wrapping_offset(next as isize));
+        }
+        f(
+            displ,
+            (starts[i] - starts[0]) as usize,
+            (starts[i + 1] - starts[i]) as usize,
+        );
+    }
+}
+
+/// Runs ahead of which the first line is fetched.
+const LISTED_AHEAD: usize = 16;
 
 /// # Safety
 /// `N` bytes are readable at `src`.

@@ -19,7 +19,7 @@
 //! | `walk` | the runs of a stream range, in bursts |
 //! | `stripes`, `residue` | meeting regularly repeated stripes, without visiting what lies between |
 //! | `pattern`, `cursor` | tilings, ranges of them, and walking them step by step |
-//! | `kernel`, `buffer`, `copy` | moving the bytes |
+//! | `buffer`, `copy`, `kernel`, `far` | moving the bytes |
 //! | `codec` | the encoded form and its hash |
 //! | `signature` | basic elements along the stream; external32 |
 
@@ -29,6 +29,7 @@ mod codec;
 mod copy;
 mod cursor;
 mod error;
+mod far;
 mod fuse;
 mod kernel;
 mod locate;
