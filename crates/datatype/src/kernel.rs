@@ -226,9 +226,9 @@ struct Ahead {
     dst: isize,
 }
 impl Ahead {
-    /// The same place in the next block, or, of short blocks, about a kibibyte of data ahead.
+    /// Whole blocks, with [`AHEAD`] bytes of data in them.
     fn new(from: isize, to: isize, len: usize) -> Ahead {
-        let blocks = (1024 / len).max(1) as isize;
+        let blocks = (AHEAD / len).max(1) as isize;
         let distance = |step: isize| {
             if step == len as isize {
                 0
@@ -255,14 +255,20 @@ unsafe fn lines<const FAR: bool>(src: *const u8, dst: *mut u8, len: usize, ahead
         if FAR && ahead.dst != 0 {
             return far::block(src, dst, len);
         }
+        let around = FAR && len.is_multiple_of(LINE) && dst.addr().is_multiple_of(far::UNIT);
         for at in (0..len - LINE + 1).step_by(LINE) {
+            let (src, dst) = (src.add(at), dst.add(at));
             if ahead.src != 0 {
-                prefetch(src.wrapping_add(at).wrapping_offset(ahead.src));
+                prefetch(src.wrapping_offset(ahead.src));
             }
             if ahead.dst != 0 {
-                prefetch(dst.wrapping_add(at).wrapping_offset(ahead.dst));
+                prefetch(dst.wrapping_offset(ahead.dst));
             }
-            one::<LINE>(src.add(at), dst.add(at));
+            if around {
+                far::write(dst, get::<LINE>(src));
+            } else {
+                one::<LINE>(src, dst);
+            }
         }
         if !len.is_multiple_of(LINE) {
             one::<LINE>(src.add(len - LINE), dst.add(len - LINE));
