@@ -66,7 +66,7 @@ pub(crate) unsafe fn grid<const FAR: bool>(
             32 => fixed::<32, FAR>(src, from, dst, to, shape),
             40 => fixed::<40, FAR>(src, from, dst, to, shape),
             48 => fixed::<48, FAR>(src, from, dst, to, shape),
-            LINE..LONG => {
+            LINE.. if shape.len < if FAR { LONG_FAR } else { LONG } => {
                 let ahead = Ahead::new(from.step, to.step, shape.len);
                 each_row(src, from, dst, to, shape, |src, dst| {
                     for j in 0..shape.count as isize {
@@ -216,8 +216,9 @@ const AHEAD: usize = 4 << 10;
 
 /// A cache line.
 pub(crate) const LINE: usize = 64;
-/// From here a block is long enough for memcpy to do well on its own.
-const LONG: usize = 8 << 10;
+/// From here a block is long enough for memcpy to do well on its own: as long as the caches hold the data, and beyond.
+const LONG: usize = 256;
+const LONG_FAR: usize = 8 << 10;
 
 /// Distances at which each side is fetched ahead; 0 where its blocks are back to back.
 #[derive(Clone, Copy)]
