@@ -1,0 +1,260 @@
+//! Range locks over the wire: order, time-outs, leases, disconnects, and what they are for.
+#![allow(clippy::unwrap_used)]
+mod common;
+use common::*;
+use penstock_server::Options;
+use penstock_wire::message::{DataReply, DataRequest, ErrorKind, LockMode};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+#[test]
+fn waiting_locks_are_granted_in_order() {
+    let site = Site::one();
+    let (mut a, ha) = site.open(0, 1);
+    let held = a.lock(ha, 0, 100);
+    // Each of these waits behind the one before; they are granted one by one in this order.
+    let mut waiting: Vec<_> = (0..5)
+        .map(|i| {
+            let (mut c, h) = site.open(0, 1);
+            // Conflicts with the holder and with the one before.
+            c.send_lock(h, 90 + i * 10, 101 + i * 10, LockMode::Exclusive, 20_000);
+            // It is in the queue once a probe that conflicts with nothing else has to wait.
+            let (mut probe, hp) = site.open(0, 1);
+            let free = 100 + i * 10;
+            loop {
+                probe.send_lock(hp, free, free + 1, LockMode::Exclusive, 1);
+                match probe.lock_answer() {
+                    Ok(lock) => probe.done(DataRequest::Unlock { handle: hp, lock }),
+                    Err(e) => break assert_eq!(e.kind, ErrorKind::LockTimeout),
+                }
+            }
+            (c, h)
+        })
+        .collect();
+    a.done(DataRequest::Unlock {
+        handle: ha,
+        lock: held,
+    });
+    for (c, h) in &mut waiting {
+        let lock = c.lock_answer().unwrap();
+        c.done(DataRequest::Unlock { handle: *h, lock });
+    }
+}
+
+#[test]
+fn a_waiting_lock_times_out_and_shared_ones_share() {
+    let site = Site::one();
+    let (mut a, ha) = site.open(0, 1);
+    let (mut b, hb) = site.open(0, 1);
+    let held = a.lock(ha, 0, 10);
+    b.send_lock(hb, 5, 6, LockMode::Exclusive, 20);
+    let e = b.lock_answer().unwrap_err();
+    assert_eq!(e.kind, ErrorKind::LockTimeout);
+    assert!(e.message.contains("file 1"), "{e}");
+    // Another file, another range, another server object: no conflict.
+    b.lock(hb, 10, 11);
+    a.done(DataRequest::Unlock {
+        handle: ha,
+        lock: held,
+    });
+    a.send_lock(ha, 0, 10, LockMode::Shared, 1000);
+    b.send_lock(hb, 0, 10, LockMode::Shared, 1000);
+    a.lock_answer().unwrap();
+    b.lock_answer().unwrap();
+    // Waiting for oneself is refused at once.
+    a.send_lock(ha, 0, 10, LockMode::Exclusive, 20_000);
+    assert_eq!(a.lock_answer().unwrap_err().kind, ErrorKind::InvalidArgument);
+    a.send_lock(ha, 7, 7, LockMode::Exclusive, 20_000);
+    assert_eq!(a.lock_answer().unwrap_err().kind, ErrorKind::InvalidArgument);
+}
+
+#[test]
+fn a_lock_ends_with_its_connection_and_with_its_handle() {
+    let site = Site::one();
+    let (mut a, ha) = site.open(0, 1);
+    a.lock(ha, 0, 10);
+    let (mut b, hb) = site.open(0, 1);
+    b.send_lock(hb, 0, 10, LockMode::Exclusive, 20_000);
+    drop(a);
+    b.lock_answer().unwrap();
+    let (mut c, hc) = site.open(0, 1);
+    c.send_lock(hc, 0, 10, LockMode::Exclusive, 20_000);
+    b.done(DataRequest::Detach { handle: hb });
+    c.lock_answer().unwrap();
+    // So does a request that still waits.
+    let (mut d, hd) = site.open(0, 1);
+    d.send_lock(hd, 0, 10, LockMode::Exclusive, 20_000);
+    drop(d);
+    let (mut e, he) = site.open(0, 1);
+    e.send_lock(he, 0, 10, LockMode::Exclusive, 20_000);
+    drop(c);
+    e.lock_answer().unwrap();
+}
+
+#[test]
+fn a_stuck_holder_loses_its_lock_and_learns_of_it() {
+    let options = Options {
+        lock_lease: Duration::from_millis(30),
+        ..Options::default()
+    };
+    let site = Site::start(1, "memory", options);
+    let (mut stuck, hs) = site.open(0, 1);
+    let lock = stuck.lock(hs, 0, 100);
+    let (mut b, hb) = site.open(0, 1);
+    let mine = b.lock(hb, 0, 100);
+    let reply = stuck.write_with(hs, contiguous(0, 4), Some(lock), b"late", 2);
+    assert_eq!(kind(&reply), ErrorKind::LockLost);
+    let reply = stuck.ask(DataRequest::Read {
+        handle: hs,
+        region: contiguous(0, 4),
+        lock: Some(lock),
+    });
+    assert_eq!(kind(&reply), ErrorKind::LockLost);
+    let e = stuck.refused(DataRequest::Unlock { handle: hs, lock });
+    assert_eq!(e.kind, ErrorKind::LockLost);
+    let reply = b.write_with(hb, contiguous(0, 4), Some(mine), b"mine", 9);
+    assert_eq!(reply, DataReply::Written { bytes: 4 });
+    assert_eq!(stuck.read(hs, contiguous(0, 9)), b"mine");
+    // Nobody else waits: an old lock stays good.
+    std::thread::sleep(Duration::from_millis(60));
+    let reply = b.write_with(hb, contiguous(0, 4), Some(mine), b"MINE", 9);
+    assert_eq!(reply, DataReply::Written { bytes: 4 });
+    // A lock of one connection is nothing on another.
+    let reply = stuck.write_with(hs, contiguous(0, 4), Some(mine), b"late", 9);
+    assert_eq!(kind(&reply), ErrorKind::LockLost);
+}
+
+#[test]
+fn a_plain_write_waits_for_the_holder_and_reads_do_not() {
+    let site = Site::one();
+    let (mut a, ha) = site.open(0, 1);
+    let (mut b, hb) = site.open(0, 1);
+    a.write(ha, contiguous(0, 100), &[1; 100]);
+    let lock = a.lock(ha, 0, 50);
+    // Pipelined before the write that waits: it must be answered before the wait.
+    b.send_write(hb, contiguous(60, 1), None, &[2], 9);
+    b.send_write(hb, contiguous(40, 1), None, &[3], 9);
+    b.send_write(hb, contiguous(41, 1), None, &[4], 9);
+    b.connection.flush().unwrap();
+    assert_eq!(b.answer().1, DataReply::Written { bytes: 1 });
+    let (mut r, hr) = site.open(0, 1);
+    let seen = r.read(hr, contiguous(0, 100));
+    assert_eq!((seen[40], seen[60]), (1, 2));
+    // The holder reads, modifies and writes the whole range back.
+    let bytes = a.read(ha, contiguous(0, 50));
+    let reply = a.write_with(ha, contiguous(0, 50), Some(lock), &bytes, 7);
+    assert_eq!(reply, DataReply::Written { bytes: 50 });
+    a.done(DataRequest::Unlock { handle: ha, lock });
+    assert_eq!(b.answer().1, DataReply::Written { bytes: 1 });
+    assert_eq!(b.answer().1, DataReply::Written { bytes: 1 });
+    let seen = r.read(hr, contiguous(0, 100));
+    assert_eq!((seen[40], seen[41]), (3, 4));
+}
+
+#[test]
+fn sieving_beside_plain_writers_loses_no_byte() {
+    let site = Site::one();
+    let len = 4096u64;
+    let rounds = 60;
+    std::thread::scope(|s| {
+        for sieve in 0..2u64 {
+            let site = &site;
+            s.spawn(move || {
+                let (mut c, h) = site.open(0, 1);
+                for round in 0..rounds {
+                    let lock = c.lock(h, 0, len);
+                    let mut bytes = c.read(h, contiguous(0, len));
+                    bytes.resize(len as usize, 0);
+                    // Owns bytes 0 and 1 of every 4.
+                    bytes.iter_mut().skip(sieve as usize).step_by(4).for_each(|b| *b = round);
+                    let reply = c.write_with(h, contiguous(0, len), Some(lock), &bytes, 999);
+                    assert_eq!(reply, DataReply::Written { bytes: len });
+                    c.done(DataRequest::Unlock { handle: h, lock });
+                }
+            });
+        }
+        for writer in 0..2u64 {
+            let site = &site;
+            s.spawn(move || {
+                let (mut c, h) = site.open(0, 1);
+                for round in 0..rounds {
+                    // Owns bytes 2 and 3 of every 4; every eighth of them a round, pipelined.
+                    let mine = (0..len / 4).filter(|i| i % 8 == u64::from(round) % 8);
+                    let mut n = 0;
+                    for i in mine {
+                        c.send_write(h, contiguous(i * 4 + 2 + writer, 1), None, &[round + 1], 9);
+                        n += 1;
+                    }
+                    for _ in 0..n {
+                        assert_eq!(c.answer().1, DataReply::Written { bytes: 1 });
+                    }
+                }
+            });
+        }
+    });
+    let (mut c, h) = site.open(0, 1);
+    let bytes = c.read(h, contiguous(0, len));
+    for i in 0..len / 4 {
+        let got = &bytes[i as usize * 4..][..4];
+        let last = (0..rounds).rev().find(|r| u64::from(*r) % 8 == i % 8).unwrap() + 1;
+        assert_eq!(got, [rounds - 1, rounds - 1, last, last], "at {}", i * 4);
+    }
+}
+
+#[test]
+fn locks_exclude_under_contention() {
+    let site = Site::one();
+    let inside = AtomicUsize::new(0);
+    let overlapped = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        for _ in 0..6 {
+            s.spawn(|| {
+                let (mut c, h) = site.open(0, 1);
+                for _ in 0..40 {
+                    let lock = c.lock(h, 10, 20);
+                    if inside.fetch_add(1, SeqCst) != 0 {
+                        overlapped.store(true, SeqCst);
+                    }
+                    inside.fetch_sub(1, SeqCst);
+                    c.done(DataRequest::Unlock { handle: h, lock });
+                }
+            });
+        }
+    });
+    assert!(!overlapped.load(SeqCst));
+}
+
+#[test]
+fn the_queue_is_bounded_and_a_stop_frees_all() {
+    let options = Options {
+        lock_waiters: 2,
+        ..Options::default()
+    };
+    let mut site = Site::start(1, "memory", options);
+    let (mut a, ha) = site.open(0, 1);
+    a.lock(ha, 0, 10);
+    let mut waiting = Vec::new();
+    for _ in 0..2 {
+        let (mut c, h) = site.open(0, 1);
+        c.send_lock(h, 0, 10, LockMode::Exclusive, 600_000);
+        waiting.push(c);
+    }
+    let (mut d, hd) = site.open(0, 1);
+    // Until both wait, this one finds a place and gets a time-out.
+    let refused = loop {
+        d.send_lock(hd, 0, 10, LockMode::Exclusive, 1);
+        match d.lock_answer().unwrap_err().kind {
+            ErrorKind::LockTimeout => {}
+            kind => break kind,
+        }
+    };
+    assert_eq!(refused, ErrorKind::Busy);
+    site.servers.pop().unwrap().stop();
+    for mut c in waiting {
+        let told = c.connection.receive::<DataReply>();
+        match told {
+            Ok(got) => assert_eq!(kind(&got.body.unwrap()), ErrorKind::ShuttingDown),
+            Err(e) => assert!(e.is_disconnect(), "{e}"),
+        }
+    }
+}
