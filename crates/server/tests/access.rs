@@ -51,7 +51,10 @@ fn forged_changed_and_expired_capabilities_are_refused() {
     // A file that has no part here.
     let elsewhere = Layout::new(64, vec![ServerId(5)]).unwrap();
     let other = Capability::sign(&site.key, FileId(1), ALL, now_ms() + 1000, elsewhere).unwrap();
-    assert_eq!(c.attach(other).unwrap_err().kind, ErrorKind::InvalidArgument);
+    assert_eq!(
+        c.attach(other).unwrap_err().kind,
+        ErrorKind::InvalidArgument
+    );
 }
 
 #[test]
@@ -239,15 +242,21 @@ fn two_servers_never_share_a_store() {
     let site = Site::one();
     let mut second = site.deployment.clone();
     second.servers[0].address.unix = Some(site.dir.path().join("other.sock"));
-    let e = start(&second, ServerId(0), Options::default()).err().unwrap();
+    let e = start(&second, ServerId(0), Options::default())
+        .err()
+        .unwrap();
     assert!(e.to_string().contains("in use by another server"), "{e}");
     // Another deployment neither, also when nobody uses it.
     let mut foreign = second.clone();
     drop(site.servers.into_iter().next().unwrap());
     foreign.id = "ffffffffffffffffffffffffffffffff".into();
-    let e = start(&foreign, ServerId(0), Options::default()).err().unwrap();
+    let e = start(&foreign, ServerId(0), Options::default())
+        .err()
+        .unwrap();
     assert!(e.to_string().contains("belongs to"), "{e}");
-    let e = start(&second, ServerId(9), Options::default()).err().unwrap();
+    let e = start(&second, ServerId(9), Options::default())
+        .err()
+        .unwrap();
     assert!(matches!(e, Error::UnknownServer { .. }), "{e}");
     start(&second, ServerId(0), Options::default()).unwrap();
 }

@@ -54,8 +54,14 @@ fn malformed_and_oversized_frames_end_their_connection_alone() {
     let cases: [(Vec<u8>, ErrorKind); 7] = [
         (vec![0xa5; 200], ErrorKind::Malformed),
         (wrong_version.encode().to_vec(), ErrorKind::Version),
-        (header((1 << 20) + 1, 0).encode().to_vec(), ErrorKind::TooLarge),
-        (header(4, usize::MAX >> 32).encode().to_vec(), ErrorKind::TooLarge),
+        (
+            header((1 << 20) + 1, 0).encode().to_vec(),
+            ErrorKind::TooLarge,
+        ),
+        (
+            header(4, usize::MAX >> 32).encode().to_vec(),
+            ErrorKind::TooLarge,
+        ),
         (bad_flags.to_vec(), ErrorKind::Malformed),
         (unknown_request, ErrorKind::Malformed),
         (trailing, ErrorKind::Malformed),
@@ -71,7 +77,12 @@ fn malformed_and_oversized_frames_end_their_connection_alone() {
     let e = bad.envelope();
     bad.connection.queue_continuation(&e, &[1; 9]).unwrap();
     bad.connection.flush().unwrap();
-    assert!(bad.connection.receive::<DataReply>().unwrap_err().is_disconnect());
+    assert!(
+        bad.connection
+            .receive::<DataReply>()
+            .unwrap_err()
+            .is_disconnect()
+    );
     let (mut bad, hb) = site.open(0, 2);
     let e = bad.envelope();
     let request = DataRequest::Write {
@@ -79,9 +90,16 @@ fn malformed_and_oversized_frames_end_their_connection_alone() {
         region: contiguous(0, 100),
         lock: None,
     };
-    bad.connection.queue_payload(&e.more(true), &request, &[1; 9]).unwrap();
+    bad.connection
+        .queue_payload(&e.more(true), &request, &[1; 9])
+        .unwrap();
     bad.queue(&DataRequest::Status);
-    assert!(bad.connection.receive::<DataReply>().unwrap_err().is_disconnect());
+    assert!(
+        bad.connection
+            .receive::<DataReply>()
+            .unwrap_err()
+            .is_disconnect()
+    );
     assert_eq!(good.read(h, contiguous(0, 9)), b"good");
 }
 
@@ -123,7 +141,10 @@ fn a_client_that_dies_in_a_write_leaves_what_it_sent_and_no_lock() {
         region: contiguous(100, 800),
         lock: Some(lock),
     };
-    dying.connection.queue_payload(&e.more(true), &request, &[2; 50]).unwrap();
+    dying
+        .connection
+        .queue_payload(&e.more(true), &request, &[2; 50])
+        .unwrap();
     // Half a frame: what it announces never comes.
     let mut half = header(0, 700);
     half.envelope = e;
@@ -159,7 +180,9 @@ fn slow_and_silent_connections_do_not_disturb_a_good_one() {
     let site = Site::start(1, "dir", options);
     let socket = site.deployment.servers[0].address.unix.clone().unwrap();
     // Strangers that say nothing, and more of them than there are places.
-    let silent: Vec<_> = (0..8).map(|_| UnixStream::connect(&socket).unwrap()).collect();
+    let silent: Vec<_> = (0..8)
+        .map(|_| UnixStream::connect(&socket).unwrap())
+        .collect();
     // One that stops in the middle of a frame, one that never takes its answers, one that is idle.
     let (mut stuck, _) = site.open(0, 2);
     raw(&mut stuck, &header(40, 0).encode()[..20]);
@@ -180,7 +203,13 @@ fn slow_and_silent_connections_do_not_disturb_a_good_one() {
         assert_eq!(good.read(h, contiguous(i * 8, 8)), i.to_le_bytes());
     }
     // The stuck one is dropped in time; the idle one stays.
-    assert!(stuck.connection.receive::<DataReply>().unwrap_err().is_disconnect());
+    assert!(
+        stuck
+            .connection
+            .receive::<DataReply>()
+            .unwrap_err()
+            .is_disconnect()
+    );
     std::thread::sleep(Duration::from_millis(700));
     idle.write(hi, contiguous(0, 4), b"here");
     assert_eq!(idle.read(hi, contiguous(0, 4)), b"here");
@@ -202,5 +231,8 @@ fn handles_are_bounded() {
     c.done(DataRequest::Detach { handle: handles[7] });
     let e = c.refused(DataRequest::Len { handle: handles[7] });
     assert_eq!(e.kind, ErrorKind::InvalidArgument);
-    assert_eq!(c.attach(site.capability(1 << 40, READ)).unwrap(), handles[7]);
+    assert_eq!(
+        c.attach(site.capability(1 << 40, READ)).unwrap(),
+        handles[7]
+    );
 }

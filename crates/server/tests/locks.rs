@@ -63,9 +63,15 @@ fn a_waiting_lock_times_out_and_shared_ones_share() {
     b.lock_answer().unwrap();
     // Waiting for oneself is refused at once.
     a.send_lock(ha, 0, 10, LockMode::Exclusive, 20_000);
-    assert_eq!(a.lock_answer().unwrap_err().kind, ErrorKind::InvalidArgument);
+    assert_eq!(
+        a.lock_answer().unwrap_err().kind,
+        ErrorKind::InvalidArgument
+    );
     a.send_lock(ha, 7, 7, LockMode::Exclusive, 20_000);
-    assert_eq!(a.lock_answer().unwrap_err().kind, ErrorKind::InvalidArgument);
+    assert_eq!(
+        a.lock_answer().unwrap_err().kind,
+        ErrorKind::InvalidArgument
+    );
 }
 
 #[test]
@@ -166,7 +172,11 @@ fn sieving_beside_plain_writers_loses_no_byte() {
                     let mut bytes = c.read(h, contiguous(0, len));
                     bytes.resize(len as usize, 0);
                     // Owns bytes 0 and 1 of every 4.
-                    bytes.iter_mut().skip(sieve as usize).step_by(4).for_each(|b| *b = round);
+                    bytes
+                        .iter_mut()
+                        .skip(sieve as usize)
+                        .step_by(4)
+                        .for_each(|b| *b = round);
                     let reply = c.write_with(h, contiguous(0, len), Some(lock), &bytes, 999);
                     assert_eq!(reply, DataReply::Written { bytes: len });
                     c.done(DataRequest::Unlock { handle: h, lock });
@@ -196,7 +206,11 @@ fn sieving_beside_plain_writers_loses_no_byte() {
     let bytes = c.read(h, contiguous(0, len));
     for i in 0..len / 4 {
         let got = &bytes[i as usize * 4..][..4];
-        let last = (0..rounds).rev().find(|r| u64::from(*r) % 8 == i % 8).unwrap() + 1;
+        let last = (0..rounds)
+            .rev()
+            .find(|r| u64::from(*r) % 8 == i % 8)
+            .unwrap()
+            + 1;
         assert_eq!(got, [rounds - 1, rounds - 1, last, last], "at {}", i * 4);
     }
 }

@@ -59,7 +59,12 @@ fn rights_and_circumstances_decide() {
     // A reader's descriptor cannot write; where nothing is there is nothing to pass.
     let mut reader = site.client(0);
     let hr = reader.attach(site.capability(1, READ)).unwrap();
-    assert!(ask(&mut reader, hr).err().unwrap().contains("no descriptor yet"));
+    assert!(
+        ask(&mut reader, hr)
+            .err()
+            .unwrap()
+            .contains("no descriptor yet")
+    );
     let (mut c, h) = site.open(0, 1);
     c.write(h, contiguous(0, 4), b"data");
     let grant = ask(&mut reader, hr).unwrap();
@@ -99,9 +104,15 @@ fn a_lock_takes_every_shortcut_back_and_keeps_new_ones_away() {
     assert!(ask(&mut c, h).is_ok());
     // Cutting the object short does the same; extending does not.
     let again = ask(&mut c, h).unwrap();
-    d.done(DataRequest::SetLen { handle: hd, len: 100 });
+    d.done(DataRequest::SetLen {
+        handle: hd,
+        len: 100,
+    });
     assert!(!again.page.is_revoked());
-    d.done(DataRequest::SetLen { handle: hd, len: 50 });
+    d.done(DataRequest::SetLen {
+        handle: hd,
+        len: 50,
+    });
     assert!(again.page.is_revoked());
 }
 
@@ -118,19 +129,37 @@ fn an_operation_that_does_not_end_refuses_the_lock_until_its_client_is_gone() {
     let (mut d, hd) = site.open(0, 1);
     for _ in 0..2 {
         // Also the second time, although the grant has been revoked by then.
-        d.send_lock(hd, 0, 10, penstock_wire::message::LockMode::Exclusive, 20_000);
+        d.send_lock(
+            hd,
+            0,
+            10,
+            penstock_wire::message::LockMode::Exclusive,
+            20_000,
+        );
         let e = d.lock_answer().unwrap_err();
         assert_eq!(e.kind, ErrorKind::LockTimeout);
         assert!(e.message.contains("shortcut"), "{e}");
     }
     // A new grant of the same connection does not make the server forget the old one.
     let _new = ask(&mut c, h).unwrap();
-    d.send_lock(hd, 0, 10, penstock_wire::message::LockMode::Exclusive, 20_000);
+    d.send_lock(
+        hd,
+        0,
+        10,
+        penstock_wire::message::LockMode::Exclusive,
+        20_000,
+    );
     assert_eq!(d.lock_answer().unwrap_err().kind, ErrorKind::LockTimeout);
     drop(c);
     let lock = loop {
         // Until the server has seen the end of the connection.
-        d.send_lock(hd, 0, 10, penstock_wire::message::LockMode::Exclusive, 20_000);
+        d.send_lock(
+            hd,
+            0,
+            10,
+            penstock_wire::message::LockMode::Exclusive,
+            20_000,
+        );
         match d.lock_answer() {
             Ok(lock) => break lock,
             Err(e) => assert_eq!(e.kind, ErrorKind::LockTimeout),
