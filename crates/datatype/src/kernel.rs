@@ -66,33 +66,41 @@ pub(crate) unsafe fn grid<const FAR: bool>(
             32 => fixed::<32, FAR>(src, from, dst, to, shape),
             40 => fixed::<40, FAR>(src, from, dst, to, shape),
             48 => fixed::<48, FAR>(src, from, dst, to, shape),
+            5..8 => each(src, from, dst, to, shape, |s, d| two::<4>(s, d, shape.len)),
+            9..16 => each(src, from, dst, to, shape, |s, d| two::<8>(s, d, shape.len)),
+            17..32 => each(src, from, dst, to, shape, |s, d| two::<16>(s, d, shape.len)),
+            33..LINE => each(src, from, dst, to, shape, |s, d| two::<32>(s, d, shape.len)),
             LINE.. if shape.len < if FAR { LONG_FAR } else { LONG } => {
                 let ahead = Ahead::new(from.step, to.step, shape.len);
-                each_row(src, from, dst, to, shape, |src, dst| {
-                    for j in 0..shape.count as isize {
-                        let (src, dst) = (
-                            src.wrapping_offset(j * from.step),
-                            dst.wrapping_offset(j * to.step),
-                        );
-                        lines::<FAR>(src, dst, shape.len, ahead);
-                    }
+                each(src, from, dst, to, shape, |s, d| {
+                    lines::<FAR>(s, d, shape.len, ahead)
                 })
             }
-            _ => each_row(src, from, dst, to, shape, |src, dst| {
-                for j in 0..shape.count as isize {
-                    let (src, dst) = (
-                        src.wrapping_offset(j * from.step),
-                        dst.wrapping_offset(j * to.step),
-                    );
-                    if FAR {
-                        far::block(src, dst, shape.len)
-                    } else {
-                        block(src, dst, shape.len)
-                    }
-                }
+            LINE.. if FAR => each(src, from, dst, to, shape, |s, d| {
+                far::block(s, d, shape.len)
             }),
+            _ => each(src, from, dst, to, shape, |s, d| block(s, d, shape.len)),
         }
     }
+}
+
+/// Calls `f` for each block.
+#[inline(always)]
+fn each(
+    src: *const u8,
+    from: Steps,
+    dst: *mut u8,
+    to: Steps,
+    shape: Shape,
+    f: impl Fn(*const u8, *mut u8),
+) {
+    each_row(src, from, dst, to, shape, |mut src, mut dst| {
+        for _ in 0..shape.count {
+            f(src, dst);
+            src = src.wrapping_offset(from.step);
+            dst = dst.wrapping_offset(to.step);
+        }
+    })
 }
 
 /// Calls `f` with where each row begins.
