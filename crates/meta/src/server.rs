@@ -67,9 +67,9 @@ pub fn start(deployment: &Deployment, options: Options) -> Result<RunningServer,
             engine,
             key: identity.server_key.clone(),
             lifetime: options.capability_lifetime,
+            connections: AtomicU64::new(0),
         }),
         owner,
-        connections: AtomicU64::new(0),
         next: AtomicU64::new(0),
     };
     Ok(serve(
@@ -84,7 +84,6 @@ struct Metadata {
     shared: Arc<Granting>,
     /// User and group that the server runs as.
     owner: (u32, u32),
-    connections: AtomicU64,
     next: AtomicU64,
 }
 
@@ -106,15 +105,7 @@ impl Service for Metadata {
     fn session(&self, connection: &mut Connection, peer: &Peer) -> penstock_wire::Result<After> {
         let id = ConnectionId(self.next.fetch_add(1, Ordering::Relaxed));
         let mut session = Session::new(self.shared.clone(), self.caller(peer), id);
-        self.connections.fetch_add(1, Ordering::Relaxed);
-        let ended = serve_requests(connection, |request| {
-            if matches!(request, MetaRequest::Status) {
-                session.set_connections(self.connections.load(Ordering::Relaxed));
-            }
-            session.answer(request)
-        });
-        self.connections.fetch_sub(1, Ordering::Relaxed);
-        ended
+        serve_requests(connection, |request| session.answer(request))
     }
 
     fn stopping(&self) {

@@ -11,6 +11,7 @@ use penstock_wire::message::{
 };
 use penstock_wire::{Key, Rights};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Files of one connection whose capabilities can be renewed; of more, those unused for longest have to
@@ -28,6 +29,8 @@ pub struct Granting {
     pub key: Key,
     /// Life of a capability.
     pub lifetime: Duration,
+    /// Sessions there are.
+    pub connections: AtomicU64,
 }
 
 pub struct Session {
@@ -36,7 +39,6 @@ pub struct Session {
     id: ConnectionId,
     /// Rights at opening: (read, write).
     open: Recent<FileId, (bool, bool)>,
-    connections: u64,
 }
 
 /// A reply, and whether it may go out only when everything so far is durable.
@@ -56,18 +58,13 @@ impl From<MetaReply> for Answer {
 
 impl Session {
     pub fn new(shared: Arc<Granting>, caller: Caller, id: ConnectionId) -> Session {
+        shared.connections.fetch_add(1, Ordering::Relaxed);
         Session {
             shared,
             caller,
             id,
             open: Recent::new(OPEN_FILES),
-            connections: 0,
         }
-    }
-
-    /// Tells the session how many connections there are, for the status reply.
-    pub fn set_connections(&mut self, connections: u64) {
-        self.connections = connections;
     }
 
     /// Answers one request; may wait for a commit.
@@ -302,7 +299,7 @@ impl Session {
                     directories: figures.totals.directories,
                     requests: figures.requests,
                     commits: figures.commits,
-                    connections: self.connections,
+                    connections: shared.connections.load(Ordering::Relaxed),
                     uptime_ms: u64::try_from(figures.uptime.as_millis()).unwrap_or(u64::MAX),
                     store: engine.store_name().to_owned(),
                 })
@@ -328,6 +325,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        self.shared.connections.fetch_sub(1, Ordering::Relaxed);
         let id = self.id;
         // Fails only when the server stops, and its counters with it.
         let _ = self.shared.engine.counters(|c| {
