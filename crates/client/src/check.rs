@@ -42,6 +42,9 @@ pub struct CheckOptions {
     /// With `repair`: also free objects whose ids the metadata store never gave out. Only for a store that
     /// is known to be the right one.
     pub free_unknown: bool,
+    /// Accept truncated objects and those with damaged records as they are, so that their files can be used
+    /// again. The missing bytes are lost for good.
+    pub accept_damaged: bool,
     /// Time between finding an orphan and looking again.
     pub grace: Duration,
     /// Findings listed one by one; further ones are counted.
@@ -54,6 +57,7 @@ impl Default for CheckOptions {
         CheckOptions {
             repair: false,
             free_unknown: false,
+            accept_damaged: false,
             grace: Duration::from_secs(1),
             max_findings: 1000,
         }
@@ -176,6 +180,7 @@ trait Inventory {
         limit: u32,
     ) -> Result<(Vec<(String, bool)>, bool)>;
     fn remove_object(&self, server: ServerId, object: FileId) -> Result<()>;
+    fn accept_object(&self, server: ServerId, object: FileId) -> Result<()>;
     fn pause(&self, time: Duration);
 }
 
@@ -312,6 +317,14 @@ impl Inventory for Asking<'_> {
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
             removed => removed,
         }
+    }
+
+    fn accept_object(&self, server: ServerId, object: FileId) -> Result<()> {
+        let request = DataRequest::Accept { file: object };
+        self.data(server, &request, |reply| match reply {
+            DataReply::Done => Ok(()),
+            other => Err(other),
+        })
     }
 
     fn pause(&self, time: Duration) {
@@ -469,19 +482,38 @@ impl<'a, I: Inventory> Checker<'a, I> {
                     ObjectProblem::Foreign => (FindingKind::ForeignFile, None),
                     ObjectProblem::Unreadable => (FindingKind::UnreadableObject, None),
                 };
+                let (mended, message) = self.accept(server, &found);
                 self.find(CheckFinding {
                     kind,
                     server: Some(server),
                     file: found.object,
                     path,
                     bytes,
-                    mended: false,
-                    message: found.message,
+                    mended,
+                    message,
                 });
             }
             (self.progress)(&self.report);
         }
         Ok(())
+    }
+
+    /// Accepts a damaged object if that is wanted; returns whether it did, and what to say.
+    fn accept(&self, server: ServerId, found: &ObjectFinding) -> (bool, String) {
+        let can = matches!(
+            found.problem,
+            ObjectProblem::Truncated { .. } | ObjectProblem::BadRecord
+        );
+        let message = &found.message;
+        match found.object {
+            Some(id) if can && self.options.accept_damaged => {
+                match self.inventory.accept_object(server, id) {
+                    Ok(()) => (true, format!("accepted as it is: {message}")),
+                    Err(e) => (false, format!("{message}; it cannot be accepted: {e}")),
+                }
+            }
+            _ => (false, message.clone()),
+        }
     }
 
     fn file(&self, id: FileId) -> Result<Option<(String, Layout)>> {

@@ -192,6 +192,14 @@ impl Inventory for Fake {
         Ok(())
     }
 
+    fn accept_object(&self, server: ServerId, object: FileId) -> Result<()> {
+        if self.objects.borrow().contains_key(&(server.0, object.0)) {
+            Ok(())
+        } else {
+            Err(refused(ErrorKind::NotFound, "no such object"))
+        }
+    }
+
     fn pause(&self, _: Duration) {
         self.pauses.set(self.pauses.get() + 1);
         if let Some(hook) = &self.meanwhile {
@@ -362,6 +370,12 @@ fn damage_in_stores_is_reported_with_the_path() {
     assert_eq!(report.findings[0].bytes, Some(4));
     assert_eq!(report.findings[1].path, None);
     assert!(!report.clean);
+    let report = fake.check_with(CheckOptions {
+        accept_damaged: true,
+        ..CheckOptions::default()
+    });
+    let mended: Vec<bool> = report.findings.iter().map(|f| f.mended).collect();
+    assert_eq!(mended, [true, false, false], "77 is not there, no object is foreign");
 }
 
 #[test]
