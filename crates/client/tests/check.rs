@@ -176,7 +176,10 @@ fn orphans_left_by_a_server_that_was_down_are_found_and_freed() {
     let report = cluster.check(false);
     assert_eq!(kinds(&report), [FindingKind::Orphan]);
     assert_eq!(report.findings[0].server, Some(ServerId(1)));
-    assert_eq!((report.orphans, report.orphan_bytes, report.freed), (1, UNIT, 0));
+    assert_eq!(
+        (report.orphans, report.orphan_bytes, report.freed),
+        (1, UNIT, 0)
+    );
     let report = cluster.check(true);
     assert!(report.clean && report.freed == 1, "{report:?}");
     let report = cluster.check(false);
@@ -190,14 +193,20 @@ fn truncated_objects_are_reported_and_can_be_accepted() {
     let id = write(&client, "/f");
     cluster.stop_data(1);
     let object = object_file(&cluster.store(1), id);
-    let file = std::fs::OpenOptions::new().write(true).open(object).unwrap();
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .open(object)
+        .unwrap();
     file.set_len(100).unwrap();
     cluster.start_data(1);
     let report = cluster.check(true);
     assert_eq!(kinds(&report), [FindingKind::TruncatedObject]);
     let finding = &report.findings[0];
     assert_eq!(finding.path.as_deref(), Some("/f"));
-    assert_eq!((finding.server, finding.bytes), (Some(ServerId(1)), Some(100)));
+    assert_eq!(
+        (finding.server, finding.bytes),
+        (Some(ServerId(1)), Some(100))
+    );
     assert!(!report.clean);
     let options = CheckOptions {
         accept_damaged: true,
@@ -222,7 +231,10 @@ fn an_older_copy_of_the_metadata_frees_nothing() {
     std::fs::copy(&copy, &database).unwrap();
     cluster.start_meta();
     let report = cluster.check(true);
-    assert_eq!(kinds(&report), [FindingKind::UnknownObject; SERVERS as usize]);
+    assert_eq!(
+        kinds(&report),
+        [FindingKind::UnknownObject; SERVERS as usize]
+    );
     assert!(!report.clean && report.freed == 0);
     assert_eq!(cluster.check(false).objects, 2 * u64::from(SERVERS));
 }

@@ -375,7 +375,11 @@ fn damage_in_stores_is_reported_with_the_path() {
         ..CheckOptions::default()
     });
     let mended: Vec<bool> = report.findings.iter().map(|f| f.mended).collect();
-    assert_eq!(mended, [true, false, false], "77 is not there, no object is foreign");
+    assert_eq!(
+        mended,
+        [true, false, false],
+        "77 is not there, no object is foreign"
+    );
 }
 
 #[test]
