@@ -76,12 +76,20 @@ impl Counter {
         self.take(reply, "read a counter")
     }
 
-    /// Ends it.
+    /// Ends it. Only its creator can.
     pub fn free(&self) -> Result<()> {
+        const FREE: &str = "free a counter";
+        let Some(mut link) = guard(&self.owner).take() else {
+            return Err(Error::Invalid(
+                "a counter is freed by whoever created it".into(),
+            ));
+        };
         let request = MetaRequest::CounterFree { token: self.token };
-        let reply = self.client.meta("free a counter", &request)?;
-        *guard(&self.owner) = None;
-        self.take(reply, "free a counter").map(drop)
+        let reply = link
+            .ask(FREE, self.client.trace(), &request)
+            .and_then(|id| link.answer(FREE, id))
+            .map_err(|fault| fault.into_final(&link.site, FREE))?;
+        self.take(reply, FREE).map(drop)
     }
 
     /// The number in an answer (0 where there is none).

@@ -8,6 +8,8 @@
 //! bytes below it are zero-filled, bytes behind it are not counted and their memory is left alone.
 //! Bytes that have come into being between the reply and the length request are asked for again, so
 //! that no zero is returned for a byte whose write was acknowledged before the length was read.
+//! Where offsets do not ascend along the stream, a server cannot tell by its first missing byte; such
+//! reads always look.
 //! When it pays: a read inside the file costs nothing extra.
 use crate::error::Result;
 use crate::exchange::Exchange;
@@ -47,13 +49,9 @@ impl Exchange<'_, '_, '_> {
     /// first `have` bytes are read again, the others are zero.
     fn fill_gap(&mut self, op: &Op, server: ServerIndex, from: u64, below: u64, have: u64) {
         let layout = self.common.layout.clone();
-        let mut ends_ordered = matches!(op.shape, Shape::Contiguous { .. });
-        if let Shape::Loop { pattern, .. } = &op.shape {
-            ends_ordered = pattern.is_monotone();
-        }
         let mut first = None;
         let mut zero_all = have == 0;
-        if ends_ordered && !zero_all {
+        if op.shape.is_ascending() && !zero_all {
             op.shape
                 .first_piece(&layout, server, from, |object| first = Some(object));
             zero_all = first.is_none_or(|object| object >= have);
@@ -92,7 +90,13 @@ impl Shape {
             let offset = match self {
                 Shape::Contiguous { offset, .. } => offset + at,
                 Shape::Loop { pattern, .. } => pattern.offset_at(at).unwrap_or(0).unsigned_abs(),
-                Shape::List(_) => return false,
+                Shape::List(_) => {
+                    self.pieces(layout, server, at, |object, _, _| {
+                        f(object);
+                        false
+                    });
+                    return false;
+                }
             };
             f(layout.locate(FileOffset(offset)).1.0);
             false

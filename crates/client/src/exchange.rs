@@ -322,7 +322,11 @@ impl<'f, 'm, 'a> Exchange<'f, 'm, 'a> {
         if state.pending > 0 {
             return;
         }
-        if !state.short.is_empty() {
+        let whole = state.short.is_empty()
+            && (state.refill
+                || self.common.is_write()
+                || self.common.ops.get(op).shape.is_ascending());
+        if !whole {
             self.shorts.push(op);
             return;
         }

@@ -6,7 +6,7 @@ use crate::lock::Held;
 use crate::memory::Memory;
 use crate::retry::{Next, Retry};
 use crate::shortcut::Shortcut;
-use crate::site::{Attachment, Fault, Link, Site, guard};
+use crate::site::{Attachment, Fault, Link, OpenAs, Site, guard};
 use crate::stats::{Counters, Form, Stats};
 use penstock_datatype::{Pattern, Source, Target};
 use penstock_layout::{FileId, Layout, ServerIndex};
@@ -182,7 +182,8 @@ impl File {
 
     /// Reads `access` into `into`: one file system operation. Returns the stream bytes before the end
     /// of the file (before the first that lies behind it); their holes read as zeros. The memory of
-    /// the others is left alone.
+    /// the others is left alone. (Where offsets do not ascend along the stream, each request counts for
+    /// itself, and memory behind the end may be changed.)
     pub fn read(&self, access: &Pattern, form: Form, into: &mut Target<'_>) -> Result<u64> {
         self.read_each(&mut iter::once((0, access.clone())), form, into)
     }
@@ -350,6 +351,10 @@ impl File {
 }
 
 impl FileInner {
+    pub fn open_as(&self) -> OpenAs {
+        (self.id, self.read, self.write)
+    }
+
     pub fn counters(&self) -> [&Counters; 2] {
         [&self.counters, self.client.counters()]
     }
@@ -392,20 +397,42 @@ impl FileInner {
     fn capability(&self, stale: Option<u64>) -> Result<Capability> {
         let mut capability = guard(&self.capability);
         if capability.expires_ms <= now_ms() || stale == Some(capability.expires_ms) {
-            let reply = self.client.meta(
-                "renew a capability",
-                &MetaRequest::Renew {
-                    file: self.id,
-                    read: self.read,
-                    write: self.write,
-                },
-            )?;
-            let MetaReply::Renewed { capability: fresh } = reply else {
-                return Err(self.client.meta_protocol("renew a capability", &reply));
-            };
+            let fresh = self.renew()?;
             *capability = fresh;
         }
         Ok(capability.clone())
+    }
+
+    fn renew(&self) -> Result<Capability> {
+        const RENEW: &str = "renew a capability";
+        let renew = MetaRequest::Renew {
+            file: self.id,
+            read: self.read,
+            write: self.write,
+        };
+        match self.client.meta(RENEW, &renew) {
+            Ok(MetaReply::Renewed { capability }) => return Ok(capability),
+            Ok(other) => return Err(self.client.meta_protocol(RENEW, &other)),
+            // Opened over another connection: permissions must be looked at again.
+            Err(e) if e.kind() == ErrorKind::BadCapability => {}
+            Err(e) => return Err(e),
+        }
+        let open = MetaRequest::Open {
+            path: self.path.clone(),
+            read: self.read,
+            write: self.write,
+            create: None,
+            exclusive: false,
+        };
+        match self.client.meta(RENEW, &open)? {
+            MetaReply::Opened { capability, .. } if capability.file == self.id => Ok(capability),
+            MetaReply::Opened { .. } => Err(Error::Local {
+                what: format!("{RENEW} for {}", self.path),
+                kind: ErrorKind::ExpiredCapability,
+                detail: "another file has this name now; open the file again".into(),
+            }),
+            other => Err(self.client.meta_protocol(RENEW, &other)),
+        }
     }
 
     /// The file's handle on this connection.
@@ -414,12 +441,8 @@ impl FileInner {
         link: &mut Link,
         trace: TraceContext,
     ) -> std::result::Result<Handle, Fault> {
-        match link.attached.get(&self.id) {
-            Some(at)
-                if at.expires_ms > now_ms() && at.read >= self.read && at.write >= self.write =>
-            {
-                Ok(at.handle)
-            }
+        match link.attached.get(&self.open_as()) {
+            Some(at) if at.expires_ms > now_ms() => Ok(at.handle),
             _ => self.present(link, trace, None),
         }
     }
@@ -430,7 +453,7 @@ impl FileInner {
         link: &mut Link,
         trace: TraceContext,
     ) -> std::result::Result<Handle, Fault> {
-        let stale = link.attached.get(&self.id).map(|at| at.expires_ms);
+        let stale = link.attached.get(&self.open_as()).map(|at| at.expires_ms);
         self.present(link, trace, stale)
     }
 
@@ -445,13 +468,8 @@ impl FileInner {
             let expires_ms = capability.expires_ms;
             match link.call("attach", trace, &DataRequest::Attach { capability })? {
                 DataReply::Attached { handle } => {
-                    let at = Attachment {
-                        handle,
-                        read: self.read,
-                        write: self.write,
-                        expires_ms,
-                    };
-                    link.attached.insert(self.id, at);
+                    let at = Attachment { handle, expires_ms };
+                    link.attached.insert(self.open_as(), at);
                     return Ok(handle);
                 }
                 DataReply::Error(e)
@@ -597,7 +615,7 @@ impl Drop for FileInner {
         for site in &self.sites {
             let mut asked = Vec::new();
             for mut link in site.drain() {
-                let Some(at) = link.attached.remove(&self.id) else {
+                let Some(at) = link.attached.remove(&self.open_as()) else {
                     site.put(link);
                     continue;
                 };

@@ -1,5 +1,28 @@
-//! Client library: names through the metadata server, bytes straight to the data servers.
+//! Client library: names through the metadata server, bytes straight to the data servers (SYSTEMS 2, 3).
+//!
+//! A [`Client`] belongs to one deployment and opens [`File`]s. An access is a file pattern and a
+//! memory pattern; its [`Form`] says how it becomes requests: one per region, lists of 64 regions, one
+//! per data server that carries the loop, or none at all, where a same-host server lends its
+//! descriptor. Reads and writes of one access run on all servers at once, any number of accesses
+//! ([`File::read_each`], [`File::write_each`]) are kept in flight, and all of that takes one thread:
+//! the caller's.
+//!
+//! | file | idea |
+//! | --- | --- |
+//! | `client`, `names`, `counter` | a deployment, its name space, shared file pointers |
+//! | `file`, `lock` | open files, range locks |
+//! | `plan` | access → operations → regions and runs; nothing is flattened |
+//! | `operations`, `lane` | requests of one connection in flight, as a state machine without a socket |
+//! | `exchange`, `socket` | the shell: lanes, sockets, poll, reconnection |
+//! | `end_of_file` | counts and zeros where objects end early |
+//! | `memory` | gathering from and scattering into the caller's memory |
+//! | `shortcut` | same-host descriptors under revocable grants |
+//! | `site`, `retry` | connections to a server; when to try again |
+//! | `check` | consistency of names, layouts and objects |
+//! | `stats`, `error` | counters; what, where, and what to do |
+//! | `capi` | the C interface, `include/penstock.h` |
 
+pub mod capi;
 mod check;
 mod client;
 mod counter;

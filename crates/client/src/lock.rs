@@ -132,7 +132,7 @@ fn release(file: &FileInner, held: &Held) {
     for part in &held.parts {
         let taken = std::mem::replace(&mut *guard(part), Part::Lost);
         if let Part::Idle(mut link, lock) = taken
-            && let Some(at) = link.attached.get(&file.id)
+            && let Some(at) = link.attached.get(&file.open_as())
         {
             let request = DataRequest::Unlock {
                 handle: at.handle,
@@ -151,9 +151,11 @@ fn release(file: &FileInner, held: &Held) {
 }
 
 impl File {
-    /// Locks file bytes `range`: [`LockMode::Exclusive`] keeps everyone else's reads, writes and locks
-    /// out, [`LockMode::Shared`] everyone else's writes and exclusive locks. Waits in order of arrival,
-    /// at most [`crate::ClientOptions::lock_timeout`]. An empty range locks nothing.
+    /// Locks file bytes `range`: [`LockMode::Exclusive`] keeps everyone else's writes and locks out,
+    /// [`LockMode::Shared`] everyone else's writes and exclusive locks (reads that take no lock are not
+    /// kept out). Waits in order of arrival, at most [`crate::ClientOptions::lock_timeout`]. An
+    /// exclusive lock needs a file open for writing. An empty range locks nothing. A server may take a
+    /// lock that has not been used for a while away when others wait for it; the next use says so.
     pub fn lock(&self, range: Range<u64>, mode: LockMode) -> Result<RangeLock> {
         let file = &self.0;
         let trace = file.client.trace();

@@ -2,6 +2,7 @@
 //! the data servers with the capability that it gives.
 use crate::client::Client;
 use crate::error::{Error, Result};
+use crate::file::{File, OpenOptions};
 use crate::site::Fault;
 use penstock_wire::message::{
     Attributes, Capability, DataReply, DataRequest, DataStatus, ErrorKind, MetaReply, MetaRequest,
@@ -86,12 +87,23 @@ impl Client {
         let attributes = self.attributes(path)?;
         let size = match &attributes.layout {
             None => 0,
-            Some(_) => {
-                let how = crate::OpenOptions::default();
-                self.open(path, &how)?.len()?
-            }
+            Some(_) => self.open_to_look(path)?.len()?,
         };
         Ok(Stat { attributes, size })
+    }
+
+    /// Any right will do.
+    fn open_to_look(&self, path: &str) -> Result<File> {
+        match self.open(path, &OpenOptions::read()) {
+            Err(e) if e.kind() == ErrorKind::Permission => {
+                let write = OpenOptions {
+                    write: true,
+                    ..OpenOptions::default()
+                };
+                self.open(path, &write)
+            }
+            opened => opened,
+        }
     }
 
     /// Removes a file: first its name, then its objects. Objects that cannot be removed now (a server

@@ -57,6 +57,16 @@ impl Shape {
         }
     }
 
+    /// Offsets ascend along the stream, so that nothing lies below the end of the file behind the
+    /// first byte that does not.
+    pub fn is_ascending(&self) -> bool {
+        match self {
+            Shape::Contiguous { .. } => true,
+            Shape::List(regions) => regions.is_sorted_by(|a, b| a.0 + a.1 <= b.0),
+            Shape::Loop { pattern, .. } => pattern.is_monotone(),
+        }
+    }
+
     /// Calls `f` for each touched server.
     pub fn touched(&self, layout: &Layout, mut f: impl FnMut(ServerIndex)) {
         let n = layout.servers.len() as u64;

@@ -19,9 +19,10 @@ use crate::file::{Done, FileInner};
 use crate::memory::{Memory, Stretch};
 use crate::plan::Shape;
 use crate::site::{Fault, Link, Site, guard};
+use penstock_datatype::Pattern;
 use penstock_layout::{ObjectOffset, ServerIndex};
-use penstock_store::{Descriptor, Object, StoreError};
-use penstock_wire::grant::GrantPage;
+use penstock_store::{Descriptor, Execution, Object, StoreError};
+use penstock_wire::grant::{GrantPage, Operation};
 use penstock_wire::message::{DataReply, DataRequest, TraceContext};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
@@ -81,9 +82,26 @@ pub(crate) struct Grant {
     page: GrantPage,
     writable: bool,
     link: Arc<GrantLink>,
+    /// The object has at least so many bytes: nobody cuts it while the grant holds.
+    len: AtomicU64,
 }
 
 impl Grant {
+    /// The right to do one step of I/O.
+    fn enter(&self) -> Option<Operation<'_>> {
+        self.page.enter().filter(|_| self.link.is_alive())
+    }
+
+    /// Whether the object has `end` bytes. Under an operation.
+    fn reaches(&self, end: u64) -> std::result::Result<bool, StoreError> {
+        if end <= self.len.load(Relaxed) {
+            return Ok(true);
+        }
+        let len = Descriptor::new(&self.object).len()?;
+        self.len.fetch_max(len, Relaxed);
+        Ok(end <= len)
+    }
+
     fn is_good(&self) -> bool {
         !self.page.is_revoked() && self.link.is_alive()
     }
@@ -197,6 +215,7 @@ impl FileInner {
             page,
             writable,
             link: holder,
+            len: AtomicU64::new(0),
         }))
     }
 
@@ -222,6 +241,11 @@ impl FileInner {
         };
         if write {
             self.note_write(server.0 as usize);
+        }
+        if let Shape::Loop { pattern, .. } = shape
+            && let Some(outcome) = self.execute(&grant, server, pattern, at, memory, scratch)
+        {
+            return self.concluded(server, write, outcome);
         }
         let coarse = memory.is_coarse();
         let mut direct = Direct {
@@ -252,11 +276,20 @@ impl FileInner {
         } = direct;
         ranges.clear();
         scratch.ranges = ranges;
+        self.concluded(server, write, outcome.map_done(done))
+    }
+
+    fn concluded(
+        &self,
+        server: ServerIndex,
+        write: bool,
+        outcome: Concluded,
+    ) -> Result<Option<Done>> {
         match outcome {
-            Outcome::Going | Outcome::Short => Ok(Some(done)),
+            Concluded::Done(done) => Ok(Some(done)),
             // What has been done so far may be done again by requests.
-            Outcome::Revoked => Ok(None),
-            Outcome::Failed(e) => Err(Error::Local {
+            Concluded::Revoked => Ok(None),
+            Concluded::Failed(e) => Err(Error::Local {
                 what: format!(
                     "{} {} by shortcut at {}",
                     if write { "write" } else { "read" },
@@ -266,6 +299,47 @@ impl FileInner {
                 kind: crate::error::kind_of(&e),
                 detail: e.to_string(),
             }),
+        }
+    }
+
+    /// A loop, executed the way the server would. `None` near the end of the object: an execution would
+    /// zero memory that lies behind the end of the file.
+    fn execute(
+        &self,
+        grant: &Grant,
+        server: ServerIndex,
+        pattern: &Pattern,
+        at: u64,
+        memory: &mut Memory<'_, '_>,
+        scratch: &mut Scratch,
+    ) -> Option<Concluded> {
+        let object = Descriptor::new(&grant.object);
+        let (_, end) = pattern.bounds();
+        let end = self.layout.object_len(end.unsigned_abs(), server);
+        let mut execution = Execution::new(&self.layout, server, pattern);
+        let mut done = Done {
+            bytes: 0,
+            short: None,
+        };
+        loop {
+            let Some(operation) = grant.enter() else {
+                return Some(Concluded::Revoked);
+            };
+            let work = &mut scratch.execution;
+            let moved = match memory {
+                Memory::From(source) => execution.write_from(&object, source, at, STEP, work),
+                Memory::Into(target) => match grant.reaches(end) {
+                    Ok(true) => execution.read_into(&object, target, at, STEP, work),
+                    Ok(false) => return None,
+                    Err(e) => Err(e),
+                },
+            };
+            drop(operation);
+            match moved {
+                Ok(0) => return Some(Concluded::Done(done)),
+                Ok(n) => done.bytes += n,
+                Err(e) => return Some(Concluded::Failed(e)),
+            }
         }
     }
 
@@ -280,7 +354,7 @@ impl FileInner {
                 continue;
             }
             let mut link = guard(&grant.link.link);
-            if let Some(attached) = link.attached.remove(&self.id) {
+            if let Some(attached) = link.attached.remove(&self.open_as()) {
                 let request = DataRequest::Detach {
                     handle: attached.handle,
                 };
@@ -292,11 +366,28 @@ impl FileInner {
     }
 }
 
+/// How an access to one server ended.
+enum Concluded {
+    Done(Done),
+    Revoked,
+    Failed(StoreError),
+}
+
 enum Outcome {
     Going,
     Short,
     Revoked,
     Failed(StoreError),
+}
+
+impl Outcome {
+    fn map_done(self, done: Done) -> Concluded {
+        match self {
+            Outcome::Going | Outcome::Short => Concluded::Done(done),
+            Outcome::Revoked => Concluded::Revoked,
+            Outcome::Failed(e) => Concluded::Failed(e),
+        }
+    }
 }
 
 /// Collects pieces that are adjacent in the object into one system call.
@@ -323,6 +414,7 @@ pub(crate) struct Scratch {
     ranges: Vec<(u64, u64)>,
     stretches: Vec<Stretch>,
     packed: Vec<u8>,
+    execution: penstock_store::Scratch,
 }
 
 impl Direct<'_> {
@@ -363,12 +455,9 @@ impl Direct<'_> {
         if self.bytes == 0 || !matches!(self.outcome, Outcome::Going) {
             return;
         }
-        let operation = match self.grant.page.enter() {
-            Some(operation) if self.grant.link.is_alive() => operation,
-            _ => {
-                self.outcome = Outcome::Revoked;
-                return;
-            }
+        let Some(operation) = self.grant.enter() else {
+            self.outcome = Outcome::Revoked;
+            return;
         };
         let moved = if self.coarse {
             self.straight(memory)

@@ -141,7 +141,7 @@ impl Site {
 
     /// Takes an idle connection back.
     pub fn put(&self, link: Link) {
-        if link.epoch == self.epoch.load(Relaxed) {
+        if link.epoch == self.epoch.load(Relaxed) && link.attached.len() <= MAX_LEFT_OPEN {
             guard(&self.idle).push(link);
         }
     }
@@ -220,12 +220,16 @@ impl Site {
     }
 }
 
-/// A file open on a connection, with the rights of the capability presented last.
+/// What a server gives one handle on a connection: a file, opened for (reading, writing).
+pub(crate) type OpenAs = (FileId, bool, bool);
+
+/// Files that stay open on an idle connection: closed while it was in use elsewhere.
+const MAX_LEFT_OPEN: usize = 1024;
+
+/// A file open on a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Attachment {
     pub handle: Handle,
-    pub read: bool,
-    pub write: bool,
     /// When its capability ends, milliseconds since the epoch.
     pub expires_ms: u64,
 }
@@ -237,7 +241,7 @@ pub(crate) struct Link {
     pub site: Arc<Site>,
     epoch: u64,
     next: u64,
-    pub attached: HashMap<FileId, Attachment>,
+    pub attached: HashMap<OpenAs, Attachment>,
     buffers: Buffers,
 }
 
