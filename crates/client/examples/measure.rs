@@ -1,5 +1,6 @@
 //! What the forms of access cost on this machine, beside the plain system calls on the same file
 //! system: `cargo run --release -p penstock-client --example measure [DIRECTORY]`.
+#![allow(clippy::unwrap_used)]
 #[path = "../tests/common/mod.rs"]
 mod common;
 

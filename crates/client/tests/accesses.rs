@@ -1,4 +1,5 @@
 //! Random accesses of all forms against a file that is one vector.
+#![allow(clippy::unwrap_used)]
 mod common;
 
 use common::{Cluster, Plan, create};

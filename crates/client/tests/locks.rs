@@ -1,4 +1,5 @@
 //! Range locks, and what they do to shortcuts and to others' writes.
+#![allow(clippy::unwrap_used)]
 mod common;
 
 use common::{Cluster, Plan, create, options};

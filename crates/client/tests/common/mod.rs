@@ -1,5 +1,5 @@
 //! A whole deployment in one process and a temporary directory.
-#![allow(dead_code)]
+#![allow(dead_code, clippy::unwrap_used)]
 use penstock_client::{Client, ClientOptions, CreateOptions, Identity, OpenOptions};
 use penstock_layout::ServerId;
 use penstock_wire::deployment::{Address, DataServer, Deployment, MetaServer};
