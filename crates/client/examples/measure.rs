@@ -44,14 +44,16 @@ fn contiguous(file: &File, plain: &std::fs::File, chunk: u64, form: Form) {
     let took = median(|| {
         for (at, access) in chunks(TOTAL, chunk) {
             let piece = &bytes[at as usize..(at + chunk) as usize];
-            file.write(&access, form, &mut Source::from_slice(piece)).unwrap();
+            file.write(&access, form, &mut Source::from_slice(piece))
+                .unwrap();
         }
     });
     rate(&format!("{name}, write"), TOTAL, took);
     let took = median(|| {
         for (at, access) in chunks(TOTAL, chunk) {
             let piece = &mut bytes[at as usize..(at + chunk) as usize];
-            file.read(&access, form, &mut Target::from_slice(piece)).unwrap();
+            file.read(&access, form, &mut Target::from_slice(piece))
+                .unwrap();
         }
     });
     rate(&format!("{name}, read"), TOTAL, took);
@@ -63,7 +65,11 @@ fn contiguous(file: &File, plain: &std::fs::File, chunk: u64, form: Form) {
                     .unwrap();
             }
         });
-        rate(&format!("contiguous {} KiB, pwrite", chunk >> 10), TOTAL, took);
+        rate(
+            &format!("contiguous {} KiB, pwrite", chunk >> 10),
+            TOTAL,
+            took,
+        );
         let took = median(|| {
             for (at, _) in chunks(TOTAL, chunk) {
                 plain
@@ -71,7 +77,11 @@ fn contiguous(file: &File, plain: &std::fs::File, chunk: u64, form: Form) {
                     .unwrap();
             }
         });
-        rate(&format!("contiguous {} KiB, pread", chunk >> 10), TOTAL, took);
+        rate(
+            &format!("contiguous {} KiB, pread", chunk >> 10),
+            TOTAL,
+            took,
+        );
     }
 }
 
@@ -79,11 +89,13 @@ fn small(file: &File, form: Form, n: u64) {
     let mut bytes = vec![1u8; 8 * n as usize];
     let accesses = |n: u64| (0..n).map(|i| (i * 8, Pattern::contiguous(i as i64 * 24, 8)));
     let took = timed(|| {
-        file.write_each(&mut accesses(n), form, &mut Source::from_slice(&bytes)).unwrap();
+        file.write_each(&mut accesses(n), form, &mut Source::from_slice(&bytes))
+            .unwrap();
     });
     each(&format!("8 B writes, write_each, {form:?}"), n, took);
     let took = timed(|| {
-        file.read_each(&mut accesses(n), form, &mut Target::from_slice(&mut bytes)).unwrap();
+        file.read_each(&mut accesses(n), form, &mut Target::from_slice(&mut bytes))
+            .unwrap();
     });
     each(&format!("8 B reads, read_each, {form:?}"), n, took);
 }
@@ -95,11 +107,13 @@ fn strided(file: &File, form: Form, piece: u64, gap: u64) {
     let mut bytes = vec![1u8; total as usize];
     let name = format!("strided {piece} B every {} B, {form:?}", piece + gap);
     let took = median(|| {
-        file.write(&access, form, &mut Source::from_slice(&bytes)).unwrap();
+        file.write(&access, form, &mut Source::from_slice(&bytes))
+            .unwrap();
     });
     rate(&format!("{name}, write"), total, took);
     let took = median(|| {
-        file.read(&access, form, &mut Target::from_slice(&mut bytes)).unwrap();
+        file.read(&access, form, &mut Target::from_slice(&mut bytes))
+            .unwrap();
     });
     rate(&format!("{name}, read"), total, took);
 }
@@ -107,7 +121,11 @@ fn strided(file: &File, form: Form, piece: u64, gap: u64) {
 fn main() {
     let mut cluster = None;
     let took = timed(|| cluster = Some(Cluster::start(Plan::default())));
-    println!("{:<52} {:>8.2} ms", "start of 5 servers", took.as_secs_f64() * 1e3);
+    println!(
+        "{:<52} {:>8.2} ms",
+        "start of 5 servers",
+        took.as_secs_f64() * 1e3
+    );
     let Some(cluster) = cluster else { return };
     let client = cluster.client();
     let path = cluster.dir.path().join("plain");
@@ -143,7 +161,8 @@ fn main() {
         for form in [Form::Contiguous, Form::Shortcut] {
             let took = timed(|| {
                 for _ in 0..20_000 {
-                    file.read(&access, form, &mut Target::from_slice(&mut one)).unwrap();
+                    file.read(&access, form, &mut Target::from_slice(&mut one))
+                        .unwrap();
                 }
             });
             each(&format!("8 B, one at a time, {form:?}"), 20_000, took);
@@ -176,5 +195,9 @@ fn main() {
     });
     each("unlink", 1000, took);
     let took = timed(|| drop(cluster));
-    println!("{:<52} {:>8.2} ms", "stop of 5 servers", took.as_secs_f64() * 1e3);
+    println!(
+        "{:<52} {:>8.2} ms",
+        "stop of 5 servers",
+        took.as_secs_f64() * 1e3
+    );
 }

@@ -10,14 +10,18 @@ use std::time::Duration;
 
 fn write(file: &File, at: u64, bytes: &[u8], form: Form) {
     let access = Pattern::contiguous(at as i64, bytes.len() as u64);
-    let n = file.write(&access, form, &mut Source::from_slice(bytes)).unwrap();
+    let n = file
+        .write(&access, form, &mut Source::from_slice(bytes))
+        .unwrap();
     assert_eq!(n, bytes.len() as u64);
 }
 
 fn read(file: &File, at: u64, n: usize, form: Form) -> Vec<u8> {
     let mut bytes = vec![0; n];
     let access = Pattern::contiguous(at as i64, n as u64);
-    let got = file.read(&access, form, &mut Target::from_slice(&mut bytes)).unwrap();
+    let got = file
+        .read(&access, form, &mut Target::from_slice(&mut bytes))
+        .unwrap();
     bytes.truncate(got as usize);
     bytes
 }
@@ -40,7 +44,12 @@ fn shortcuts_are_granted_revoked_by_a_lock_and_granted_again() {
     let tile = Loop::bytes(10).resized(0, 30).unwrap();
     let access = Pattern::new(0, tile, 0, 20_000).unwrap();
     let mut picked = vec![0u8; 20_000];
-    file.read(&access, Form::Shortcut, &mut Target::from_slice(&mut picked)).unwrap();
+    file.read(
+        &access,
+        Form::Shortcut,
+        &mut Target::from_slice(&mut picked),
+    )
+    .unwrap();
     let whole = read(&file, 0, 100_005, Form::Structured);
     for (i, byte) in picked.iter().enumerate() {
         assert_eq!(*byte, whole[i / 10 * 30 + i % 10]);
@@ -123,7 +132,8 @@ fn read_modify_write_under_a_lock_loses_nothing() {
                         for chunk in 0..RECORDS / 10 {
                             let at = (chunk * 10 * span + w * RECORD) as i64;
                             let access = Pattern::new(at, tile.clone(), 0, RECORD * 10).unwrap();
-                            file.write(&access, form, &mut Source::from_slice(&bytes)).unwrap();
+                            file.write(&access, form, &mut Source::from_slice(&bytes))
+                                .unwrap();
                         }
                     }
                 });
