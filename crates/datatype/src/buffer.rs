@@ -415,3 +415,114 @@ impl<const FAR: bool> Sink for Scatter<FAR> {
         (0..count).try_for_each(|i| self.runs(step(at, i, stride), displs, starts))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::loops::Loop;
+
+    /// Loops whose walks reach every kernel: block lengths with loops of their own and without, long rows
+    /// and short ones, strides up and down, columns, lists.
+    fn shapes() -> Vec<Loop> {
+        let bytes = Loop::bytes;
+        let mut shapes = Vec::new();
+        for len in (1..=66).chain([100, 128, 200, 255, 256, 257, 300, 1000, 4096, 8192, 8200]) {
+            let l = len as i64;
+            for (count, stride) in [(3, l + 5), (70, 2 * l), (9, -2 * l - 1), (5, 64 * l)] {
+                shapes.push(Loop::vector(count, len, stride, &bytes(1)).expect("small"));
+            }
+            let row = Loop::vector(5, len, 2 * l, &bytes(1)).expect("small");
+            shapes.push(Loop::vector(3, 1, 11 * l + 3, &row).expect("small"));
+        }
+        let fields = [(0, 4), (8, 25), (36, 4), (44, 1), (50, 64)];
+        let (displs, lens): (Vec<i64>, Vec<u64>) = fields.into_iter().unzip();
+        for extent in [120, 114, 4000] {
+            let tile = Loop::indexed(&lens, &displs, &bytes(1)).expect("small");
+            let tile = tile.resized(0, extent).expect("small");
+            shapes.push(Loop::contig(77, &tile).expect("small"));
+            shapes.push(Loop::contig(5, &tile).expect("small"));
+        }
+        let displs: Vec<i64> = (0..200).map(|i| i * 40 + i * i % 7).collect();
+        shapes.push(Loop::blockindexed(24, &displs, &bytes(1)).expect("small"));
+        let lens: Vec<u64> = (0..200).map(|i| 1 + i * i % 33).collect();
+        shapes.push(Loop::indexed(&lens, &displs, &bytes(1)).expect("small"));
+        shapes
+    }
+
+    /// Moves by the runs, byte by byte.
+    fn naive(pattern: &Pattern, lo: i64, mut f: impl FnMut(usize, usize)) {
+        let mut at = 0;
+        pattern.for_each_run(|_, run| {
+            for k in 0..run.len as i64 {
+                f((run.offset + k - lo) as usize, at);
+                at += 1;
+            }
+        });
+    }
+
+    fn every_kernel<const FAR: bool>() {
+        for shape in shapes() {
+            // Begin and end within blocks, and at different alignments of the packed bytes.
+            for (start, less, shift) in [(0, 0, 0), (1, 2, 1), (0, 1, 8), (3, 0, 16)] {
+                let tiles = if shape.size() > 4000 { 1 } else { 2 };
+                let len = (tiles * shape.size()).saturating_sub(start + less);
+                let pattern = Pattern::new(-3, shape.clone(), start, len).expect("small");
+                let (lo, hi) = pattern.bounds();
+                let user: Vec<u8> = (lo..hi).map(|b| (b * 31 + b / 255) as u8).collect();
+                let mut packed = vec![0u8; len as usize + shift + 64];
+                let mut expected = packed.clone();
+                naive(&pattern, lo, |u, p| expected[p + shift] = user[u]);
+                let out = packed[shift..].as_mut_ptr();
+                let base = user.as_ptr().wrapping_offset(-lo as isize);
+                let _ = pattern.visit(0, len, &mut Gather::<FAR> { base, out });
+                far::settle();
+                assert!(
+                    packed == expected,
+                    "packing {shape:?} from {start}, {len} bytes"
+                );
+
+                let mut image = vec![0xee; user.len()];
+                let mut expected = image.clone();
+                naive(&pattern, lo, |u, p| expected[u] = packed[p + shift]);
+                let base = image.as_mut_ptr().wrapping_offset(-lo as isize);
+                let bytes = packed[shift..].as_ptr();
+                let _ = pattern.visit(0, len, &mut Scatter::<FAR> { base, bytes });
+                far::settle();
+                assert!(
+                    image == expected,
+                    "unpacking {shape:?} from {start}, {len} bytes"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn every_kernel_near() {
+        every_kernel::<false>();
+    }
+
+    #[test]
+    fn every_kernel_far() {
+        every_kernel::<true>();
+    }
+
+    #[test]
+    fn very_much_at_once() {
+        let len = 2 * far::FROM + 77;
+        let user: Vec<u8> = (0..2 * len).map(|i| (i / 7) as u8).collect();
+        let tile = Loop::bytes(100).resized(0, 200).expect("small");
+        let pattern = Pattern::new(0, tile, 0, len as u64).expect("small");
+        let mut packed = vec![0; len];
+        // SAFETY: tiles of 200 bytes with 100 of data: the pattern spans less than twice its bytes.
+        unsafe { Source::new(user.as_ptr(), pattern.clone()) }.gather(0, &mut packed);
+        assert!((0..len).all(|i| packed[i] == user[i / 100 * 200 + i % 100]));
+        let mut back = vec![0; user.len()];
+        // SAFETY: as above.
+        unsafe { Target::new(back.as_mut_ptr(), pattern) }.scatter(0, &packed);
+        let mut expected = vec![0; user.len()];
+        for (i, &byte) in packed.iter().enumerate() {
+            expected[i / 100 * 200 + i % 100] = byte;
+        }
+        assert!(back == expected);
+    }
+}
