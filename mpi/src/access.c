@@ -53,14 +53,12 @@ static int nonblocking(struct file *file, struct pst_access access, MPI_Count co
         if (conversion)
             request_converts(request, conversion);
         uint64_t bytes = 0;
-        int started = PST_OK;
-        if (threads_allowed())
-            started = pst_file_start(file->file, &access, request_complete, request);
-        else
-            request_complete(request, pst_file_access(file->file, &access, &bytes), bytes);
-        /* The request exists already: it tells the error. */
-        if (started)
-            request_complete(request, started, 0);
+        bool queued = threads_allowed();
+        int outcome = queued ? pst_file_start(file->file, &access, request_complete, request)
+                             : pst_file_access(file->file, &access, &bytes);
+        /* The request exists already: it also tells why the access could not start. */
+        if (!queued || outcome)
+            request_complete(request, outcome, bytes);
     } else if (conversion) {
         uint64_t bytes = 0;
         conversion_finish(conversion, error, &bytes);

@@ -116,6 +116,30 @@ static bool ensure_keyval(void) {
     return have_keyval;
 }
 
+/* A reference to what a datatype is known to decode to, or null. The lock keeps what another thread attaches from
+ * being replaced between finding and counting it. */
+static pst_type *attached(MPI_Datatype type) {
+    void *found;
+    int flag = 0;
+    pthread_mutex_lock(&lock);
+    pst_type *out = REAL(Type_get_attr)(type, keyval, &found, &flag) == MPI_SUCCESS && flag ? pst_type_share(found)
+                                                                                          : NULL;
+    pthread_mutex_unlock(&lock);
+    return out;
+}
+
+static void attach(MPI_Datatype type, const pst_type *decoded) {
+    void *found;
+    int flag = 1;
+    pthread_mutex_lock(&lock);
+    if (REAL(Type_get_attr)(type, keyval, &found, &flag) == MPI_SUCCESS && !flag) {
+        pst_type *kept = pst_type_share(decoded);
+        if (REAL(Type_set_attr)(type, keyval, kept) != MPI_SUCCESS)
+            pst_type_free(kept);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
 void types_release(void) {
     if (have_keyval)
         REAL(Type_free_keyval)(&keyval);
@@ -490,19 +514,12 @@ static int decode(MPI_Datatype type, const struct datarep *rep, int depth, pst_t
     }
     if (combiner_is_predefined(c.combiner))
         return decode_f90(type, c.combiner, rep, out);
-    void *cached;
-    int found = 0;
-    bool cacheable = !rep && ensure_keyval();
-    if (cacheable && REAL(Type_get_attr)(type, keyval, &cached, &found) == MPI_SUCCESS && found) {
-        *out = pst_type_share(cached);
+    bool kept = !rep && ensure_keyval();
+    if (kept && (*out = attached(type)))
         return PST_OK;
-    }
     error = decode_derived(type, &c, rep, depth, out);
-    if (!error && cacheable) {
-        pst_type *kept = pst_type_share(*out);
-        if (REAL(Type_set_attr)(type, keyval, kept) != MPI_SUCCESS)
-            pst_type_free(kept);
-    }
+    if (!error && kept)
+        attach(type, *out);
     return error;
 }
 

@@ -232,3 +232,178 @@ impl Comm for MpiComm {
         Ok(receive)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use penstock_mpiio::testing::ThreadComm;
+
+    // The shim's side, over threads instead of MPI: `this` is a boxed ThreadComm.
+    fn of<'a>(this: *mut c_void) -> &'a ThreadComm {
+        // SAFETY: made in `ranks`, released last.
+        unsafe { &*this.cast::<ThreadComm>() }
+    }
+    fn code<T>(outcome: Result<T>) -> c_int {
+        c_int::from(outcome.is_err())
+    }
+    extern "C" fn barrier(this: *mut c_void) -> c_int {
+        code(of(this).barrier())
+    }
+    extern "C" fn bcast(this: *mut c_void, root: c_int, data: *mut u8, length: u64) -> c_int {
+        let mut bytes = Vec::new();
+        if of(this).rank() == root as usize {
+            // SAFETY: the root's message.
+            bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(data, length as usize) });
+        }
+        let outcome = of(this).bcast(root as usize, &mut bytes);
+        assert_eq!(bytes.len() as u64, length);
+        // SAFETY: there is room for that many bytes.
+        unsafe { data.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        code(outcome)
+    }
+    fn gather(this: *mut c_void, mine: *const u8, length: u64, all: *mut u8) -> c_int {
+        // SAFETY: the caller's buffers, the second as long as all messages.
+        unsafe {
+            let mine = std::slice::from_raw_parts(mine, length as usize);
+            let Ok(messages) = of(this).allgather(mine) else {
+                return 1;
+            };
+            let bytes = messages.concat();
+            all.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+        }
+        0
+    }
+    extern "C" fn allgather(
+        this: *mut c_void,
+        mine: *const u8,
+        length: u64,
+        all: *mut u8,
+    ) -> c_int {
+        gather(this, mine, length, all)
+    }
+    extern "C" fn allgatherv(
+        this: *mut c_void,
+        mine: *const u8,
+        all: *mut u8,
+        lengths: *const u64,
+    ) -> c_int {
+        // SAFETY: one length per rank.
+        let length = unsafe { *lengths.add(of(this).rank()) };
+        gather(this, mine, length, all)
+    }
+    extern "C" fn alltoall(
+        this: *mut c_void,
+        send: *const u64,
+        length: u64,
+        to: *mut u64,
+    ) -> c_int {
+        assert_eq!(length, 8);
+        let size = of(this).size();
+        // SAFETY: a number per rank in each buffer.
+        unsafe {
+            let send = std::slice::from_raw_parts(send, size);
+            let messages = send.iter().map(|n| n.to_le_bytes().to_vec()).collect();
+            let Ok(got) = of(this).alltoallv(messages) else {
+                return 1;
+            };
+            for (rank, bytes) in got.iter().enumerate() {
+                to.add(rank).write(length_in(bytes));
+            }
+        }
+        0
+    }
+    extern "C" fn alltoallv(
+        this: *mut c_void,
+        send: *const *const u8,
+        lengths: *const u64,
+        to: *const *mut u8,
+        expected: *const u64,
+    ) -> c_int {
+        let size = of(this).size();
+        // SAFETY: a pointer and a length per rank, each as long as it says.
+        unsafe {
+            let message =
+                |r| std::slice::from_raw_parts(*send.add(r), *lengths.add(r) as usize).to_vec();
+            let Ok(got) = of(this).alltoallv((0..size).map(message).collect()) else {
+                return 1;
+            };
+            for (rank, bytes) in got.iter().enumerate() {
+                assert_eq!(bytes.len() as u64, *expected.add(rank));
+                (*to.add(rank)).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+            }
+        }
+        0
+    }
+    extern "C" fn release(this: *mut c_void) {
+        // SAFETY: from Box::into_raw, released once.
+        drop(unsafe { Box::from_raw(this.cast::<ThreadComm>()) });
+    }
+
+    /// Runs `body` on every rank of a communicator.
+    fn ranks(size: usize, body: impl Fn(MpiComm) + Sync) {
+        std::thread::scope(|scope| {
+            for comm in ThreadComm::group(size) {
+                let rank = comm.rank() as c_int;
+                let comm = MpiComm::new(RawComm {
+                    this: Box::into_raw(Box::new(comm)).cast(),
+                    rank,
+                    size: size as c_int,
+                    barrier,
+                    bcast,
+                    allgather,
+                    allgatherv,
+                    alltoall,
+                    alltoallv,
+                    release,
+                });
+                scope.spawn(|| body(comm));
+            }
+        });
+    }
+
+    /// Lengths around the size of a frame.
+    const LENGTHS: [usize; 7] = [0, 1, 55, 56, 57, 64, 5000];
+
+    fn message(from: usize, to: usize, length: usize) -> Vec<u8> {
+        (0..length)
+            .map(|i| (i * 7 + from * 31 + to) as u8)
+            .collect()
+    }
+
+    #[test]
+    fn messages_of_any_length_arrive() {
+        ranks(3, |comm| {
+            for turn in 0..LENGTHS.len() {
+                let length = |r: usize| LENGTHS[(turn + r) % LENGTHS.len()];
+                let me = comm.rank();
+                comm.barrier().unwrap();
+                let all = comm.allgather(&message(me, 0, length(me))).unwrap();
+                for (r, got) in all.iter().enumerate() {
+                    assert_eq!(*got, message(r, 0, length(r)));
+                }
+                for root in 0..3 {
+                    let mut data = message(me, root, if me == root { length(root) } else { me });
+                    comm.bcast(root, &mut data).unwrap();
+                    assert_eq!(data, message(root, root, length(root)));
+                }
+                let send = (0..3).map(|to| message(me, to, length(me + to))).collect();
+                let got = comm.alltoallv(send).unwrap();
+                for (from, bytes) in got.iter().enumerate() {
+                    assert_eq!(*bytes, message(from, me, length(from + me)));
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn a_rank_alone_talks_to_nobody() {
+        ranks(1, |comm| {
+            comm.barrier().unwrap();
+            let mut data = vec![1, 2];
+            comm.bcast(0, &mut data).unwrap();
+            assert_eq!(comm.allgather(&data).unwrap(), [[1, 2]]);
+            assert_eq!(comm.alltoallv(vec![data]).unwrap(), [[1, 2]]);
+            assert!(comm.alltoallv(Vec::new()).is_err());
+        });
+    }
+}

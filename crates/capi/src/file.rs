@@ -2,6 +2,7 @@
 use crate::comm::{MpiComm, RawComm};
 use crate::error::{call, report, text};
 use crate::info::{Pairs, info_of};
+use crate::process::start_log;
 use crate::types::Type;
 use penstock_datatype::{Pattern, Source, Target};
 use penstock_mpiio::{
@@ -100,6 +101,7 @@ pub unsafe extern "C" fn pst_file_open(how: *const Open, out: *mut *mut File) ->
     // SAFETY: valid; the communicator becomes ours, C does not use it afterwards.
     let (how, comm) = unsafe { (&*how, std::ptr::read(&(*how).comm)) };
     let comm = Box::new(MpiComm::new(comm));
+    start_log();
     call(|| {
         // SAFETY: a terminated string and a valid object.
         let (name, info) = unsafe { (text(how.name), info_of(how.info)) };
@@ -318,15 +320,32 @@ pub unsafe extern "C" fn pst_file_access(
 type RawDone = extern "C" fn(*mut c_void, c_int, u64);
 
 /// The shim's completion function with what it is about.
-struct Completion(RawDone, *mut c_void);
+struct Completion {
+    done: RawDone,
+    context: *mut c_void,
+    called: bool,
+}
 // SAFETY: penstock.h says that `done` may be called from another thread.
 unsafe impl Send for Completion {}
 
 impl Completion {
-    fn call(self, outcome: Result<u64>) {
+    fn call(mut self, outcome: Result<u64>) {
+        self.called = true;
         match outcome {
-            Ok(bytes) => (self.0)(self.1, 0, bytes),
-            Err(error) => (self.0)(self.1, report(&error), 0),
+            Ok(bytes) => (self.done)(self.context, 0, bytes),
+            Err(error) => (self.done)(self.context, report(&error), 0),
+        }
+    }
+}
+
+impl Drop for Completion {
+    /// A panic of the thread that should have completed it must not leave the program waiting. (Dropped without a
+    /// panic, the access has not started and `pst_file_start` says so.)
+    fn drop(&mut self) {
+        if !self.called && std::thread::panicking() {
+            let message = "a defect of Penstock's MPI-IO library ended a nonblocking access; see standard error";
+            let class = report(&Error::new(ErrorClass::Intern, message));
+            (self.done)(self.context, class, 0);
         }
     }
 }
@@ -346,7 +365,11 @@ pub unsafe extern "C" fn pst_file_start(
     let (file, access, datatype) = unsafe { (&*file, &*access, &(*(*access).datatype).datatype) };
     let place = place_of(access.place, access.offset);
     let collective = access.collective != 0;
-    let completion = Completion(done, context);
+    let completion = Completion {
+        done,
+        context,
+        called: false,
+    };
     let done: Done = Box::new(move |outcome| completion.call(outcome));
     call(|| {
         let memory = memory_of(access, datatype)?;

@@ -1,7 +1,24 @@
 //! What concerns the whole process.
 use crate::error::{call, text};
 use std::ffi::{c_char, c_int};
+use std::io::Write;
+use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Warnings go to standard error; `PENSTOCK_LOG` (error, warn, info, debug, trace, off) says how many.
+pub(crate) fn start_log() {
+    static STARTED: Once = Once::new();
+    STARTED.call_once(|| {
+        let level = env_logger::Env::default().filter_or("PENSTOCK_LOG", "warn");
+        // A Rust program may have a logger already, which then gets the messages.
+        let _ = env_logger::Builder::from_env(level)
+            .format(|out, record| {
+                let level = record.level().as_str().to_lowercase();
+                writeln!(out, "penstock: {level}: {}", record.args())
+            })
+            .try_init();
+    });
+}
 
 /// `pst_configured`.
 #[unsafe(no_mangle)]

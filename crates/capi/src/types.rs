@@ -491,3 +491,75 @@ pub unsafe extern "C" fn pst_type_free(this: *const Type) {
         unsafe { Arc::decrement_strong_count(this) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIGNED: c_int = 1;
+
+    /// Runs a constructor; the raw pointer is freed by `done`.
+    fn made(build: impl FnOnce(*mut *const Type) -> c_int) -> *const Type {
+        let mut out = std::ptr::null();
+        assert_eq!(build(&mut out), 0);
+        out
+    }
+
+    fn done(types: &[*const Type]) {
+        for &t in types {
+            // SAFETY: each made once.
+            unsafe { pst_type_free(t) };
+        }
+    }
+
+    #[test]
+    fn external32_has_loops_of_its_own_widths() {
+        // SAFETY: pointers made here.
+        unsafe {
+            let long = made(|out| pst_type_element(SIGNED, 8, 4, 1, out));
+            let every = made(|out| pst_type_vector(3, 1, 2, IN_EXTENTS, long, out));
+            let datatype = &(*every).datatype;
+            assert_eq!((datatype.layout.size(), datatype.layout.extent()), (24, 40));
+            assert_eq!(
+                (datatype.external32.size(), datatype.external32.extent()),
+                (12, 20)
+            );
+            assert_eq!(datatype.signature.elements(), 3);
+            // Byte strides are the same in both.
+            let bytes = made(|out| pst_type_vector(3, 1, 16, 0, long, out));
+            assert_eq!((*bytes).datatype.external32.extent(), 36);
+            done(&[long, every, bytes]);
+        }
+    }
+
+    #[test]
+    fn elements_that_external32_does_not_know_stay_as_they_are() {
+        // SAFETY: pointers made here.
+        unsafe {
+            let odd = made(|out| pst_type_element(SIGNED, 3, 4, 1, out));
+            let empty = made(|out| pst_type_element(SIGNED, 0, 4, 1, out));
+            assert_eq!((*odd).datatype.external32.size(), 3);
+            assert_eq!(pst_type_size(empty), 0);
+            done(&[odd, empty]);
+        }
+    }
+
+    #[test]
+    fn sizes_beyond_64_bits_are_errors() {
+        // SAFETY: pointers made here.
+        unsafe {
+            let byte = made(|out| pst_type_element(0, 1, 1, 1, out));
+            let mut out = byte;
+            assert_eq!(pst_type_vector(1 << 40, 1 << 40, 1, 0, byte, &mut out), 3);
+            assert!(out.is_null());
+            let lengths = [u64::MAX, 2];
+            let places = [0, 8];
+            let both = lengths.as_ptr();
+            assert_eq!(
+                pst_type_indexed(2, both, places.as_ptr(), 0, byte, &mut out),
+                3
+            );
+            done(&[byte]);
+        }
+    }
+}

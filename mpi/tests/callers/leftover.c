@@ -4,8 +4,12 @@
 #include <stdio.h>
 
 int main(int argc, char **argv) {
-    MPI_Init(&argc, &argv);
-    int rank;
+    /* Asks for little; may get more. */
+    int rank, provided, level;
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
+    MPI_Query_thread(&level);
+    if (provided < MPI_THREAD_FUNNELED || level != provided)
+        MPI_Abort(MPI_COMM_WORLD, 1);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     char name[1024];
     for (int i = 0; i < 3; i++) {
