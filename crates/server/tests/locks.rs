@@ -160,58 +160,58 @@ fn a_plain_write_waits_for_the_holder_and_reads_do_not() {
 #[test]
 fn sieving_beside_plain_writers_loses_no_byte() {
     let site = Site::one();
-    let len = 4096u64;
-    let rounds = 60;
-    std::thread::scope(|s| {
-        for sieve in 0..2u64 {
-            let site = &site;
+    let len = 4096usize;
+    let rounds = 60u8;
+    let sieving = AtomicUsize::new(2);
+    let bytes = std::thread::scope(|s| {
+        for sieve in 0..2 {
+            let (site, sieving) = (&site, &sieving);
             s.spawn(move || {
                 let (mut c, h) = site.open(0, 1);
-                for round in 0..rounds {
-                    let lock = c.lock(h, 0, len);
-                    let mut bytes = c.read(h, contiguous(0, len));
-                    bytes.resize(len as usize, 0);
+                for round in 1..=rounds {
+                    let lock = c.lock(h, 0, len as u64);
+                    let mut bytes = c.read(h, contiguous(0, len as u64));
+                    bytes.resize(len, 0);
                     // Owns bytes 0 and 1 of every 4.
-                    bytes
-                        .iter_mut()
-                        .skip(sieve as usize)
-                        .step_by(4)
-                        .for_each(|b| *b = round);
-                    let reply = c.write_with(h, contiguous(0, len), Some(lock), &bytes, 999);
-                    assert_eq!(reply, DataReply::Written { bytes: len });
+                    bytes.iter_mut().skip(sieve).step_by(4).for_each(|b| *b = round);
+                    let region = contiguous(0, len as u64);
+                    let reply = c.write_with(h, region, Some(lock), &bytes, 999);
+                    assert_eq!(reply, DataReply::Written { bytes: len as u64 });
                     c.done(DataRequest::Unlock { handle: h, lock });
                 }
+                sieving.fetch_sub(1, SeqCst);
             });
         }
-        for writer in 0..2u64 {
-            let site = &site;
-            s.spawn(move || {
-                let (mut c, h) = site.open(0, 1);
-                for round in 0..rounds {
-                    // Owns bytes 2 and 3 of every 4; every eighth of them a round, pipelined.
-                    let mine = (0..len / 4).filter(|i| i % 8 == u64::from(round) % 8);
-                    let mut n = 0;
-                    for i in mine {
-                        c.send_write(h, contiguous(i * 4 + 2 + writer, 1), None, &[round + 1], 9);
-                        n += 1;
+        let writers: Vec<_> = (0..2usize)
+            .map(|writer| {
+                let (site, sieving) = (&site, &sieving);
+                s.spawn(move || {
+                    let (mut c, h) = site.open(0, 1);
+                    // Owns bytes 2 and 3 of every 4; counts in them in turn, some in flight, for as long as
+                    // someone sieves.
+                    let mut mine = vec![0u8; len / 4];
+                    let mut at = 0;
+                    while sieving.load(SeqCst) > 0 {
+                        for _ in 0..8 {
+                            mine[at] = mine[at].wrapping_add(1);
+                            let offset = (at * 4 + 2 + writer) as u64;
+                            c.send_write(h, contiguous(offset, 1), None, &[mine[at]], 9);
+                            at = (at + 1) % mine.len();
+                        }
+                        for _ in 0..8 {
+                            assert_eq!(c.answer().1, DataReply::Written { bytes: 1 });
+                        }
                     }
-                    for _ in 0..n {
-                        assert_eq!(c.answer().1, DataReply::Written { bytes: 1 });
-                    }
-                }
-            });
-        }
+                    mine
+                })
+            })
+            .collect();
+        writers.into_iter().map(|w| w.join().unwrap()).collect::<Vec<_>>()
     });
     let (mut c, h) = site.open(0, 1);
-    let bytes = c.read(h, contiguous(0, len));
-    for i in 0..len / 4 {
-        let got = &bytes[i as usize * 4..][..4];
-        let last = (0..rounds)
-            .rev()
-            .find(|r| u64::from(*r) % 8 == i % 8)
-            .unwrap()
-            + 1;
-        assert_eq!(got, [rounds - 1, rounds - 1, last, last], "at {}", i * 4);
+    let seen = c.read(h, contiguous(0, len as u64));
+    for (i, got) in seen.chunks(4).enumerate() {
+        assert_eq!(got, [rounds, rounds, bytes[0][i], bytes[1][i]], "at {}", i * 4);
     }
 }
 
@@ -247,12 +247,21 @@ fn the_queue_is_bounded_and_a_stop_frees_all() {
     let mut site = Site::start(1, "memory", options);
     let (mut a, ha) = site.open(0, 1);
     a.lock(ha, 0, 10);
-    let mut waiting = Vec::new();
-    for _ in 0..2 {
-        let (mut c, h) = site.open(0, 1);
-        c.send_lock(h, 0, 10, LockMode::Exclusive, 600_000);
-        waiting.push(c);
-    }
+    let waiting: Vec<_> = (0..2)
+        .map(|_| {
+            let (mut c, h) = site.open(0, 1);
+            std::thread::spawn(move || {
+                loop {
+                    c.send_lock(h, 0, 10, LockMode::Exclusive, 600_000);
+                    match c.connection.receive::<DataReply>() {
+                        // The other one or the probe below was quicker.
+                        Ok(got) if kind(&got.body.clone().unwrap()) == ErrorKind::Busy => {}
+                        end => break end,
+                    }
+                }
+            })
+        })
+        .collect();
     let (mut d, hd) = site.open(0, 1);
     // Until both wait, this one finds a place and gets a time-out.
     let refused = loop {
@@ -264,9 +273,8 @@ fn the_queue_is_bounded_and_a_stop_frees_all() {
     };
     assert_eq!(refused, ErrorKind::Busy);
     site.servers.pop().unwrap().stop();
-    for mut c in waiting {
-        let told = c.connection.receive::<DataReply>();
-        match told {
+    for waiter in waiting {
+        match waiter.join().unwrap() {
             Ok(got) => assert_eq!(kind(&got.body.unwrap()), ErrorKind::ShuttingDown),
             Err(e) => assert!(e.is_disconnect(), "{e}"),
         }
