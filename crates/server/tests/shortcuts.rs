@@ -220,7 +220,7 @@ fn revocation_under_load_loses_no_byte() {
         let (mut c, h) = site.open(0, 1);
         let mut sieved = 0u64;
         // Until enough of both has happened, whatever the speed of this machine.
-        while sieved < 100 || direct.load(SeqCst) < 5000 {
+        while sieved < 60 || direct.load(SeqCst) < 1500 {
             let lock = c.lock(h, 0, len as u64);
             let mut bytes = c.read(h, contiguous(0, len as u64));
             for b in bytes.iter_mut().skip(3).step_by(4) {
