@@ -1,7 +1,7 @@
 //! The data server: accept, dispatch, reply; no policy of its own.
 //!
-//! Decisions are plain state machines ([`locks`], [`handles`], [`loops`], [`access`]); around them
-//! [`objects`] lets threads wait, [`transfer`] moves bytes and [`session`] speaks the protocol. Sockets and threads are
+//! Decisions are plain state machines (`locks`, `handles`, `loops`, `access`); around them
+//! `objects` lets threads wait, `transfer` moves bytes and `session` speaks the protocol. Sockets and threads are
 //! those of [`penstock_wire::serve`].
 mod access;
 mod error;

@@ -173,7 +173,11 @@ fn sieving_beside_plain_writers_loses_no_byte() {
                     let mut bytes = c.read(h, contiguous(0, len as u64));
                     bytes.resize(len, 0);
                     // Owns bytes 0 and 1 of every 4.
-                    bytes.iter_mut().skip(sieve).step_by(4).for_each(|b| *b = round);
+                    bytes
+                        .iter_mut()
+                        .skip(sieve)
+                        .step_by(4)
+                        .for_each(|b| *b = round);
                     let region = contiguous(0, len as u64);
                     let reply = c.write_with(h, region, Some(lock), &bytes, 999);
                     assert_eq!(reply, DataReply::Written { bytes: len as u64 });
@@ -206,12 +210,20 @@ fn sieving_beside_plain_writers_loses_no_byte() {
                 })
             })
             .collect();
-        writers.into_iter().map(|w| w.join().unwrap()).collect::<Vec<_>>()
+        writers
+            .into_iter()
+            .map(|w| w.join().unwrap())
+            .collect::<Vec<_>>()
     });
     let (mut c, h) = site.open(0, 1);
     let seen = c.read(h, contiguous(0, len as u64));
     for (i, got) in seen.chunks(4).enumerate() {
-        assert_eq!(got, [rounds, rounds, bytes[0][i], bytes[1][i]], "at {}", i * 4);
+        assert_eq!(
+            got,
+            [rounds, rounds, bytes[0][i], bytes[1][i]],
+            "at {}",
+            i * 4
+        );
     }
 }
 

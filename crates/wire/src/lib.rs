@@ -10,7 +10,7 @@ pub mod frame;
 pub mod grant;
 pub mod handshake;
 mod key;
-#[allow(missing_docs)]
+
 pub mod message;
 mod serve;
 

@@ -1,0 +1,287 @@
+//! Requests and replies of the data servers.
+use super::{Capability, WireError};
+use crate::bounded;
+use penstock_layout::FileId;
+use serde::{Deserialize, Serialize};
+
+/// The file side of an access, in file offsets; the server intersects it with its own stripes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Region {
+    /// One range.
+    Contiguous {
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// At most MAX_LIST (offset, length).
+    List(#[serde(deserialize_with = "bounded::list")] Vec<(u64, u64)>),
+    /// A loop the server should know by hash; it answers `UnknownLoop` if it does not.
+    LoopHash {
+        /// [`penstock_datatype::LoopHash`].
+        hash: [u8; 16],
+        /// Where tile 0 begins.
+        disp: i64,
+        /// First byte of the stream.
+        start: u64,
+        /// Bytes of the stream.
+        len: u64,
+    },
+    /// The same with the encoded loop, which the server then remembers.
+    LoopInline {
+        #[serde(with = "bounded::encoded_loop")]
+        /// `Loop::encode`, at most MAX_LOOP bytes.
+        encoded: Vec<u8>,
+        /// Where tile 0 begins.
+        disp: i64,
+        /// First byte of the stream.
+        start: u64,
+        /// Bytes of the stream.
+        len: u64,
+    },
+}
+
+/// What a range lock keeps out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LockMode {
+    /// Keeps writers out.
+    Shared,
+    /// Keeps writers and other locks out.
+    Exclusive,
+}
+
+/// An open file at a data server, per connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Handle(pub u32);
+/// A held range lock, per connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct LockId(pub u64);
+
+/// What a client asks of a data server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DataRequest {
+    /// Presents a capability; later requests name the handle. Attaching again renews.
+    Attach {
+        /// From the metadata server.
+        capability: Capability,
+    },
+    /// Ends the handle, and with the file's last one its locks and shortcuts on this connection.
+    Detach {
+        /// The open file.
+        handle: Handle,
+    },
+    /// Answered by the bytes of the region on this server in stream order.
+    Read {
+        /// The open file.
+        handle: Handle,
+        /// Which bytes of the file.
+        region: Region,
+        /// Held by this connection; refused with `LockLost` if it no longer is.
+        lock: Option<LockId>,
+    },
+    /// Payload frames follow: the bytes of the region on this server in stream order.
+    Write {
+        /// The open file.
+        handle: Handle,
+        /// Which bytes of the file.
+        region: Region,
+        /// Held by this connection; refused with `LockLost` if it no longer is.
+        lock: Option<LockId>,
+    },
+    /// Object length.
+    Len {
+        /// The open file.
+        handle: Handle,
+    },
+    /// Cuts or extends the object.
+    SetLen {
+        /// The open file.
+        handle: Handle,
+        /// Bytes.
+        len: u64,
+    },
+    /// Reserves space for the first `len` bytes of the object.
+    Allocate {
+        /// The open file.
+        handle: Handle,
+        /// Bytes.
+        len: u64,
+    },
+    /// Answered when everything written to the object and acknowledged is on stable storage.
+    Sync {
+        /// The open file.
+        handle: Handle,
+    },
+    /// Object range [start, end); waits in order of arrival, at most `timeout_ms`.
+    Lock {
+        /// The open file.
+        handle: Handle,
+        /// First byte.
+        start: u64,
+        /// One past the last byte.
+        end: u64,
+        /// What it keeps out.
+        mode: LockMode,
+        /// Then `LockTimeout`.
+        timeout_ms: u64,
+    },
+    /// Ends a lock.
+    Unlock {
+        /// The open file.
+        handle: Handle,
+        /// The lock.
+        lock: LockId,
+    },
+    /// Same-host descriptor of the object plus the grant page (see docs: revocation). Unix socket only.
+    Shortcut {
+        /// The open file.
+        handle: Handle,
+    },
+    /// Removes the object; that it does not exist is no error.
+    Remove {
+        /// From the metadata server.
+        capability: Capability,
+    },
+    /// For `check` and `status`; needs the admin right of the handshake (server key).
+    ListObjects {
+        /// The last object of the page before.
+        after: Option<FileId>,
+        /// At most so many.
+        limit: u32,
+    },
+    /// The same without a capability, for `check`. Needs the admin right.
+    RemoveObject {
+        /// Whose object.
+        file: FileId,
+    },
+    /// For `check`: examines every object without reading its bytes (`Store::verify`), answered by
+    /// `Findings`. Takes as long as it takes. Needs the admin right.
+    Verify,
+    /// Health and usage.
+    Status,
+    /// Stops the server. Needs the admin right.
+    Shutdown,
+    /// Accepts a damaged object as it is, so that it can be used again. Needs the admin right.
+    Accept {
+        /// Whose object.
+        file: FileId,
+    },
+}
+
+/// What a data server answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DataReply {
+    /// To `Attach`.
+    Attached {
+        /// The open file.
+        handle: Handle,
+    },
+    /// Bytes sent: short when the object ends early.
+    Read {
+        /// How many.
+        bytes: u64,
+    },
+    /// All bytes of the write have been taken.
+    Written {
+        /// How many.
+        bytes: u64,
+    },
+    /// Length of the object.
+    Len {
+        /// Bytes.
+        len: u64,
+    },
+    /// The lock is held.
+    Locked {
+        /// The lock.
+        lock: LockId,
+    },
+    /// Descriptors travel beside this frame: object, grant page.
+    Shortcut {
+        /// The descriptor allows writing.
+        writable: bool,
+    },
+    /// Shortcuts are not granted now (policy or lock); use requests.
+    NoShortcut {
+        /// For people.
+        reason: String,
+    },
+    /// Send the loop itself. A write's payload was dropped.
+    UnknownLoop,
+    /// A page of objects.
+    Objects {
+        /// Ids and lengths, in the store's order.
+        objects: Vec<(FileId, u64)>,
+        /// There are more.
+        more: bool,
+    },
+    /// The first MAX_FINDINGS of them; `more` were found.
+    Findings {
+        /// What was found.
+        findings: Vec<ObjectFinding>,
+        /// There are more.
+        more: bool,
+    },
+    /// To `Status`.
+    Status(DataStatus),
+    /// It is done.
+    Done,
+    /// It is not.
+    Error(WireError),
+}
+
+/// What a data server found wrong in its store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObjectFinding {
+    /// `None`: something that is no object.
+    pub object: Option<FileId>,
+    /// For programs.
+    pub problem: ObjectProblem,
+    /// What, where, and what to do.
+    pub message: String,
+}
+
+/// Kinds of damage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ObjectProblem {
+    /// Shorter than what was synced.
+    Truncated {
+        /// Synced length, bytes.
+        recorded: u64,
+        /// Present length, bytes.
+        actual: u64,
+    },
+    /// The record of its length is damaged; its bytes may be whole.
+    BadRecord,
+    /// A file that no store makes.
+    Foreign,
+    /// The file cannot be opened.
+    Unreadable,
+}
+
+/// Health and usage of a data server.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct DataStatus {
+    /// Its number.
+    pub server: u32,
+    /// What and where.
+    pub store: String,
+    /// Open now.
+    pub connections: u64,
+    /// Since the start.
+    pub requests: u64,
+    /// Through requests, since the start.
+    pub bytes_read: u64,
+    /// Through requests, since the start.
+    pub bytes_written: u64,
+    /// Size of the file system below.
+    pub total_bytes: u64,
+    /// What is free there.
+    pub free_bytes: u64,
+    /// Counted up to 65,536 and a page.
+    pub objects: u64,
+    /// Time spent on requests, waiting included, summed over connections.
+    pub busy_ns: u64,
+    /// Since the start.
+    pub uptime_ms: u64,
+}

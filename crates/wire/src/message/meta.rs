@@ -1,0 +1,267 @@
+//! Requests and replies of the metadata server.
+use super::{Capability, WireError};
+use crate::bounded;
+use penstock_layout::{FileId, Layout, ServerId};
+use serde::{Deserialize, Serialize};
+
+/// What a name stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NodeKind {
+    /// Striped bytes.
+    File,
+    /// Names.
+    Directory,
+    /// Another path.
+    Symlink,
+}
+
+/// What the metadata server knows of a name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attributes {
+    /// Never given twice.
+    pub id: FileId,
+    /// What it is.
+    pub kind: NodeKind,
+    /// Permission bits.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Names.
+    pub nlink: u32,
+    /// Change of attributes, nanoseconds since the epoch.
+    pub ctime_ns: i64,
+    /// Change of contents, the same.
+    pub mtime_ns: i64,
+    /// Access, the same.
+    pub atime_ns: i64,
+    /// Files only. The size is not here: it is the maximum over data servers.
+    pub layout: Option<Layout>,
+}
+
+/// What a new file should look like; `None` = the deployment's default.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CreateOptions {
+    /// Permission bits.
+    pub mode: u32,
+    /// Bytes per server per turn.
+    pub stripe_unit: Option<u64>,
+    /// Number of servers to use.
+    pub stripe_count: Option<u32>,
+    /// Holds the first stripe unit.
+    pub start_server: Option<ServerId>,
+}
+
+/// What a client asks of the metadata server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MetaRequest {
+    /// Absolute paths inside the name space, "/"-separated, normalised by the client.
+    Open {
+        /// Absolute.
+        path: String,
+        /// Right to read.
+        read: bool,
+        /// Right to write.
+        write: bool,
+        /// Make it if it does not exist.
+        create: Option<CreateOptions>,
+        /// With `create`: it must not exist.
+        exclusive: bool,
+    },
+    /// A fresh capability for an open file.
+    Renew {
+        /// Which file.
+        file: FileId,
+        /// Right to read.
+        read: bool,
+        /// Right to write.
+        write: bool,
+    },
+    /// Attributes of a name.
+    Stat {
+        /// Absolute.
+        path: String,
+    },
+    /// Removes a file's name.
+    Unlink {
+        /// Absolute.
+        path: String,
+    },
+    /// Answered by `Unlinked`, with a capability if a file was replaced.
+    Rename {
+        /// Old path.
+        from: String,
+        /// New path.
+        to: String,
+    },
+    /// Makes a directory.
+    Mkdir {
+        /// Absolute.
+        path: String,
+        /// Permission bits.
+        mode: u32,
+    },
+    /// Removes an empty directory.
+    Rmdir {
+        /// Absolute.
+        path: String,
+    },
+    /// A page of a directory, in order of names.
+    Readdir {
+        /// Absolute.
+        path: String,
+        /// The last name of the page before.
+        after: Option<String>,
+        /// At most so many.
+        limit: u32,
+    },
+    /// Changes what is given.
+    SetAttr {
+        /// Absolute.
+        path: String,
+        /// Permission bits.
+        mode: Option<u32>,
+        /// Owner.
+        uid: Option<u32>,
+        /// Group.
+        gid: Option<u32>,
+        /// Nanoseconds since the epoch.
+        mtime_ns: Option<i64>,
+        /// Nanoseconds since the epoch.
+        atime_ns: Option<i64>,
+    },
+    /// All metadata acknowledged so far is on stable storage when this is answered (group commit).
+    Sync,
+    /// The same, and the file is in the name space: `NotFound` if it was removed, or lost in a crash before it
+    /// was durable.
+    SyncFile {
+        /// Which file.
+        file: FileId,
+    },
+    /// Several requests, answered by `Batch` in order; later ones run although earlier ones failed.
+    /// At most MAX_BATCH; a batch holds no batch.
+    Batch(#[serde(deserialize_with = "bounded::batch")] Vec<MetaRequest>),
+    /// Shared file pointers: a counter per collective open, named by a random token, freed with the
+    /// connection that created it.
+    CounterCreate {
+        /// Its name.
+        token: u128,
+        /// New value.
+        value: i64,
+    },
+    /// Adds, and answers the value before.
+    CounterAdd {
+        /// Its name.
+        token: u128,
+        /// May be negative.
+        add: i64,
+    },
+    /// Sets, and answers the value before.
+    CounterSet {
+        /// Its name.
+        token: u128,
+        /// New value.
+        value: i64,
+    },
+    /// The value.
+    CounterGet {
+        /// Its name.
+        token: u128,
+    },
+    /// Forgets the counter.
+    CounterFree {
+        /// Its name.
+        token: u128,
+    },
+    /// For `check`: pages of all files with their layouts. Needs the admin right.
+    ListFiles {
+        /// The last file of the page before.
+        after: Option<FileId>,
+        /// At most so many.
+        limit: u32,
+    },
+    /// For `check`: the ranges of ids that this store ever gave to files. Needs the admin right.
+    GivenIds,
+    /// Health and usage.
+    Status,
+    /// Stops the server. Needs the admin right.
+    Shutdown,
+}
+
+/// What the metadata server answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MetaReply {
+    /// To `Open`.
+    Opened {
+        /// Of the file.
+        attributes: Attributes,
+        /// To show to data servers.
+        capability: Capability,
+        /// It did not exist before.
+        created: bool,
+    },
+    /// To `Renew`.
+    Renewed {
+        /// To show to data servers.
+        capability: Capability,
+    },
+    /// To `Stat`.
+    Attributes(Attributes),
+    /// The caller removes the objects with this. A removal that a crash could undo is durable by now.
+    Unlinked {
+        /// `None`: no file is gone.
+        capability: Option<Capability>,
+    },
+    /// To `Readdir`.
+    Entries {
+        /// Names in this directory.
+        entries: Vec<(String, Attributes)>,
+        /// There are more.
+        more: bool,
+    },
+    /// To `Batch`, in order.
+    Batch(#[serde(deserialize_with = "bounded::batch")] Vec<MetaReply>),
+    /// To the counter requests.
+    Counter {
+        /// Value before the request.
+        before: i64,
+    },
+    /// To `ListFiles`.
+    Files {
+        /// Ids, paths, layouts.
+        files: Vec<(FileId, String, Layout)>,
+        /// There are more.
+        more: bool,
+    },
+    /// Ascending [first, end).
+    Ids {
+        /// Of ids.
+        ranges: Vec<(FileId, FileId)>,
+    },
+    /// To `Status`.
+    Status(MetaStatus),
+    /// It is done.
+    Done,
+    /// It is not.
+    Error(WireError),
+}
+
+/// Health and usage of the metadata server.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct MetaStatus {
+    /// In the name space.
+    pub files: u64,
+    /// In the name space.
+    pub directories: u64,
+    /// Since the start.
+    pub requests: u64,
+    /// To stable storage, since the start.
+    pub commits: u64,
+    /// Open now.
+    pub connections: u64,
+    /// Since the start.
+    pub uptime_ms: u64,
+    /// What and where.
+    pub store: String,
+}
