@@ -87,12 +87,10 @@ impl FileSystem for Penstock {
     ) -> Result<Box<dyn Counter>> {
         let counter = self.client.counter(token);
         // The first rank to come makes it, and keeps it until all have closed the file.
-        let made = match counter.create(initial) {
-            Ok(()) => true,
-            Err(e) if e.kind() == ErrorKind::Exists => false,
-            Err(e) => return Err(e.into()),
-        };
-        Ok(Box::new(PenstockCounter { counter, made }))
+        match counter.create(initial) {
+            Err(e) if e.kind() != ErrorKind::Exists => Err(e.into()),
+            _ => Ok(Box::new(PenstockCounter { counter })),
+        }
     }
 
     fn begin_call(&self) {
@@ -189,9 +187,9 @@ struct Locked {
 }
 impl Guard for Locked {}
 
+/// A counter lives as long as its maker's connection, which ends with this value.
 struct PenstockCounter {
     counter: penstock_client::Counter,
-    made: bool,
 }
 
 impl Counter for PenstockCounter {
@@ -205,9 +203,6 @@ impl Counter for PenstockCounter {
         Ok(self.counter.get()?)
     }
     fn free(&self) -> Result<()> {
-        if self.made {
-            self.counter.free()?;
-        }
         Ok(())
     }
 }

@@ -162,7 +162,7 @@ fn model(case: usize, old: u8, size: usize) -> Vec<u8> {
     file
 }
 
-fn check_method(site: &Site, method: &'static str) {
+fn check_method(site: &Site, method: &'static str, shortcut: &'static str) {
     for (index, case) in cases(0).iter().enumerate() {
         let sparse = case.name == "sparse";
         for collective in [true, false] {
@@ -186,7 +186,9 @@ fn check_method(site: &Site, method: &'static str) {
             run(RANKS, |comm| {
                 let rank = penstock_mpiio::Comm::rank(&comm);
                 let case = &cases(rank)[index];
-                let file = site.open(comm, &name, &hints(method));
+                let mut hints = hints(method);
+                hints.push(("penstock_shortcut", shortcut));
+                let file = site.open(comm, &name, &hints);
                 file.set_view(
                     case.disp as i64,
                     &byte(),
@@ -240,17 +242,22 @@ fn check_method(site: &Site, method: &'static str) {
     }
 }
 
-macro_rules! direct {
-    ($($name:ident $method:literal),*) => {$(
-        #[test]
-        fn $name() {
-            check_method(&Site::direct(), $method);
+macro_rules! methods {
+    ($($name:ident $method:literal),*) => {
+        mod direct {
+            $(#[test] fn $name() { super::check_method(&super::Site::direct(), $method, "automatic"); })*
         }
-    )*};
+        mod requests {
+            $(#[test] fn $name() { super::check_method(&super::Site::servers(3), $method, "disable"); })*
+        }
+        mod shortcuts {
+            $(#[test] fn $name() { super::check_method(&super::Site::servers(3), $method, "enable"); })*
+        }
+    };
 }
-direct!(
-    direct_auto "auto", direct_posix "posix", direct_sieve "sieve", direct_two_phase "two-phase",
-    direct_list "list", direct_datatype "datatype", direct_node_exchange "node-exchange"
+methods!(
+    auto "auto", posix "posix", sieve "sieve", two_phase "two-phase", list "list", datatype "datatype",
+    node_exchange "node-exchange"
 );
 
 /// Reads at and past the end of the file count the bytes that are there, and leave the rest of the memory alone.
@@ -317,6 +324,11 @@ fn direct_end_of_file() {
     check_end(&Site::direct());
 }
 
+#[test]
+fn servers_end_of_file() {
+    check_end(&Site::servers(3));
+}
+
 /// Disjoint writers never lose a byte: a strided one beside a contiguous one, again and again.
 fn check_disjoint(site: &Site) {
     const PIECES: u64 = 300;
@@ -373,4 +385,9 @@ fn check_disjoint(site: &Site) {
 #[test]
 fn direct_disjoint_writers() {
     check_disjoint(&Site::direct());
+}
+
+#[test]
+fn servers_disjoint_writers() {
+    check_disjoint(&Site::servers(2));
 }

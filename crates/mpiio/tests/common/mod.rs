@@ -2,26 +2,94 @@
 #![allow(dead_code)]
 #![allow(clippy::unwrap_used)]
 use penstock_datatype::{Loop, Pattern, Source, Target};
+use penstock_layout::ServerId;
 use penstock_mpiio::{Amode, Comm, Datatype, Environment, File, Info, Process};
-use std::path::PathBuf;
+use penstock_wire::deployment::{Address, DataServer, Deployment, MetaServer};
+use penstock_wire::{Key, RunningServer};
 use std::sync::Arc;
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// A file system to test on.
 pub struct Site {
-    pub dir: TempDir,
     pub environment: Environment,
+    servers: Vec<RunningServer>,
+    pub dir: TempDir,
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        for server in self.servers.drain(..) {
+            server.stop();
+        }
+    }
 }
 
 impl Site {
     pub fn direct() -> Site {
         Site {
-            dir: TempDir::new().unwrap(),
+            dir: scratch(),
             environment: Environment {
                 direct: true,
                 ..Environment::default()
             },
+            servers: Vec::new(),
         }
+    }
+
+    /// A metadata server and data servers on directories, with a small stripe unit, in this process.
+    pub fn servers(count: u32) -> Site {
+        let dir = scratch();
+        let at = |name: &str| dir.path().join(name);
+        let address = |name: &str| Address {
+            unix: Some(at(name)),
+            tcp: None,
+        };
+        let deployment = Deployment {
+            id: Deployment::new_id().unwrap(),
+            name: "test".into(),
+            stripe_unit: 1000,
+            mount: None,
+            client_key: at("client.key"),
+            server_key: at("server.key"),
+            meta: MetaServer {
+                address: address("meta.sock"),
+                store: at("meta"),
+            },
+            servers: (0..count)
+                .map(|i| DataServer {
+                    id: ServerId(i),
+                    address: address(&format!("data{i}.sock")),
+                    store: format!("dir:{}", at(&format!("store{i}")).display()),
+                })
+                .collect(),
+        };
+        for key in [&deployment.client_key, &deployment.server_key] {
+            Key::generate().unwrap().save(key).unwrap();
+        }
+        let file = at("deployment.toml");
+        deployment.save(&file).unwrap();
+        let mut servers: Vec<_> = (0..count)
+            .map(|i| {
+                let options = penstock_server::Options::default();
+                penstock_server::start(&deployment, ServerId(i), options).unwrap()
+            })
+            .collect();
+        servers.push(penstock_meta::start(&deployment, penstock_meta::Options::default()).unwrap());
+        Site {
+            environment: Environment {
+                deployment: Some(file),
+                patience: Some(Duration::from_millis(100)),
+                ..Environment::default()
+            },
+            servers,
+            dir,
+        }
+    }
+
+    /// Ends a data server, as a failure of its host would.
+    pub fn stop_server(&mut self, index: usize) {
+        self.servers.remove(index).stop();
     }
 
     /// A process of its own, as each rank has one.
@@ -35,10 +103,6 @@ impl Site {
         } else {
             format!("penstock:{name}")
         }
-    }
-
-    pub fn real_path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
     }
 
     pub fn open(&self, comm: impl Comm + 'static, name: &str, hints: &[(&str, &str)]) -> File {
@@ -83,6 +147,11 @@ impl Site {
         file.close().unwrap();
         bytes
     }
+}
+
+/// A directory in memory where there is one: the tests sync often and are not about disks.
+fn scratch() -> TempDir {
+    TempDir::new_in("/dev/shm").unwrap_or_else(|_| TempDir::new().unwrap())
 }
 
 pub fn byte() -> Datatype {
