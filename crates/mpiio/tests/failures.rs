@@ -10,13 +10,27 @@ use std::sync::{Barrier, Mutex};
 
 fn view(file: &File, rank: usize) {
     let tile = of(Loop::bytes(100).resized(0, 300).unwrap());
-    file.set_view(100 * rank as i64, &byte(), &tile, DataRep::Native, &Info::new())
-        .unwrap();
+    file.set_view(
+        100 * rank as i64,
+        &byte(),
+        &tile,
+        DataRep::Native,
+        &Info::new(),
+    )
+    .unwrap();
 }
 
 #[test]
 fn a_server_that_goes_away_is_an_error_of_every_rank() {
-    for method in ["auto", "posix", "sieve", "two-phase", "list", "datatype", "node-exchange"] {
+    for method in [
+        "auto",
+        "posix",
+        "sieve",
+        "two-phase",
+        "list",
+        "datatype",
+        "node-exchange",
+    ] {
         let site = Mutex::new(Site::servers(2));
         let place = site.lock().unwrap().environment.clone();
         let meeting = Barrier::new(3);
@@ -42,7 +56,11 @@ fn a_server_that_goes_away_is_an_error_of_every_rank() {
             assert!(e.message.contains("data server 1"), "{e}");
             let mut back = Memory::new(&Loop::bytes(1), 50_000);
             let read = file.read(Where::At(0), true, &mut back.target(), &byte());
-            assert_eq!(read.unwrap_err().class, ErrorClass::Io, "{method} rank {rank}");
+            assert_eq!(
+                read.unwrap_err().class,
+                ErrorClass::Io,
+                "{method} rank {rank}"
+            );
             assert_eq!(file.sync().unwrap_err().class, ErrorClass::Io);
             // Closing needs no server.
             file.close().unwrap();
@@ -58,9 +76,15 @@ fn an_open_without_servers_says_where_it_looked() {
     let open = |environment: &penstock_mpiio::Environment| {
         let process = std::sync::Arc::new(penstock_mpiio::Process::new(environment.clone()));
         let comm = ThreadComm::group(1).remove(0);
-        File::open_in(&process, Box::new(comm), "penstock:x", Amode::RDONLY, &Info::new())
-            .err()
-            .unwrap()
+        File::open_in(
+            &process,
+            Box::new(comm),
+            "penstock:x",
+            Amode::RDONLY,
+            &Info::new(),
+        )
+        .err()
+        .unwrap()
     };
     let e = open(&environment);
     assert!(e.message.contains("deployment.toml"), "{e}");
