@@ -10,25 +10,21 @@
 //! grace period, because their removal may be under way. Repair frees such orphans and nothing else. It
 //! does not touch objects whose ids the metadata store never gave out: then the store is an older copy or a
 //! new one, and the objects may be all that is left of their files.
+mod asking;
+
 use crate::client::Client;
 use crate::error::{Error, Result};
-use crate::site::Site;
+use asking::Asking;
 use penstock_layout::{FileId, Layout, ServerId};
-use penstock_wire::message::{
-    DataReply, DataRequest, ErrorKind, MAX_BATCH, MetaReply, MetaRequest, NodeKind, ObjectFinding,
-    ObjectProblem,
-};
+use penstock_wire::message::{ErrorKind, MAX_BATCH, ObjectFinding, ObjectProblem};
 use serde::Serialize;
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Files or objects of one page.
 const PAGE: u32 = 2048;
 /// Entries of one page of a directory while walking; one page is kept for each directory on the way down.
 const WALK_PAGE: u32 = 256;
-/// How long a data server may take to examine its store.
-const VERIFY: Duration = Duration::from_secs(3600);
 /// Objects without a file that one run looks at again; further ones wait for the next run.
 const MAX_CANDIDATES: usize = 1 << 20;
 /// A directory tree deeper than this is not walked further.
@@ -182,154 +178,6 @@ trait Inventory {
     fn remove_object(&self, server: ServerId, object: FileId) -> Result<()>;
     fn accept_object(&self, server: ServerId, object: FileId) -> Result<()>;
     fn pause(&self, time: Duration);
-}
-
-struct Asking<'a> {
-    client: &'a Client,
-}
-
-impl Asking<'_> {
-    fn site(&self, server: ServerId) -> Result<&Arc<Site>> {
-        self.client
-            .data_sites()
-            .find_map(|(id, site)| (id == server).then_some(site))
-            .ok_or_else(|| Error::Invalid(format!("no data server {}", server.0)))
-    }
-
-    fn data<T>(
-        &self,
-        server: ServerId,
-        request: &DataRequest,
-        take: impl FnOnce(DataReply) -> std::result::Result<T, DataReply>,
-    ) -> Result<T> {
-        let site = self.site(server)?;
-        let reply = self.client.data(site, "check", request)?;
-        take(reply).map_err(|other| site.unexpected("check", other).into_final(site, "check"))
-    }
-
-    fn meta<T>(
-        &self,
-        request: &MetaRequest,
-        take: impl FnOnce(MetaReply) -> std::result::Result<T, Box<MetaReply>>,
-    ) -> Result<T> {
-        let reply = self.client.meta("check", request)?;
-        take(reply).map_err(|other| self.client.meta_protocol("check", &other))
-    }
-}
-
-impl Inventory for Asking<'_> {
-    fn servers(&self) -> Vec<ServerId> {
-        self.client.deployment().server_ids()
-    }
-
-    fn given_ids(&self) -> Result<Vec<(FileId, FileId)>> {
-        self.meta(&MetaRequest::GivenIds, |reply| match reply {
-            MetaReply::Ids { ranges } => Ok(ranges),
-            other => Err(other.into()),
-        })
-    }
-
-    fn files(&self, after: Option<FileId>, limit: u32) -> Result<FilePage> {
-        self.meta(
-            &MetaRequest::ListFiles { after, limit },
-            |reply| match reply {
-                MetaReply::Files { files, more } => Ok((files, more)),
-                other => Err(other.into()),
-            },
-        )
-    }
-
-    fn objects(
-        &self,
-        server: ServerId,
-        after: Option<FileId>,
-        limit: u32,
-    ) -> Result<(Vec<(FileId, u64)>, bool)> {
-        let request = DataRequest::ListObjects { after, limit };
-        self.data(server, &request, |reply| match reply {
-            DataReply::Objects { objects, more } => Ok((objects, more)),
-            other => Err(other),
-        })
-    }
-
-    fn verify(&self, server: ServerId) -> Result<(Vec<ObjectFinding>, bool)> {
-        let site = self.site(server)?;
-        let ask = || {
-            let mut link = site.dial("verify")?;
-            link.set_patience(Some(VERIFY))?;
-            link.call("verify", self.client.trace(), &DataRequest::Verify)
-        };
-        match ask() {
-            Ok(DataReply::Findings { findings, more }) => Ok((findings, more)),
-            Ok(other) => Err(site.unexpected("verify", other).into_final(site, "verify")),
-            Err(fault) => Err(fault.into_final(site, "verify")),
-        }
-    }
-
-    fn ids(&self, paths: Vec<String>) -> Result<Vec<Result<FileId>>> {
-        let requests = paths.into_iter().map(|path| MetaRequest::Stat { path });
-        let replies = self.client.batch(requests.collect())?;
-        let id = |reply| match reply {
-            MetaReply::Attributes(attributes) => Ok(attributes.id),
-            MetaReply::Error(source) => Err(Error::Refused {
-                peer: self.client.meta_site().peer.clone(),
-                operation: "stat",
-                source,
-            }),
-            other => Err(self.client.meta_protocol("stat", &other)),
-        };
-        Ok(replies.into_iter().map(id).collect())
-    }
-
-    fn entries(
-        &self,
-        path: &str,
-        after: Option<String>,
-        limit: u32,
-    ) -> Result<(Vec<(String, bool)>, bool)> {
-        let request = MetaRequest::Readdir {
-            path: path.to_owned(),
-            after,
-            limit,
-        };
-        self.meta(&request, |reply| match reply {
-            MetaReply::Entries { entries, more } => {
-                let names = entries
-                    .into_iter()
-                    .map(|(name, attributes)| (name, attributes.kind == NodeKind::Directory));
-                Ok((names.collect(), more))
-            }
-            other => Err(other.into()),
-        })
-    }
-
-    fn remove_object(&self, server: ServerId, object: FileId) -> Result<()> {
-        let removed = self.data(
-            server,
-            &DataRequest::RemoveObject { file: object },
-            |reply| match reply {
-                DataReply::Done => Ok(()),
-                other => Err(other),
-            },
-        );
-        match removed {
-            // Somebody else did it.
-            Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
-            removed => removed,
-        }
-    }
-
-    fn accept_object(&self, server: ServerId, object: FileId) -> Result<()> {
-        let request = DataRequest::Accept { file: object };
-        self.data(server, &request, |reply| match reply {
-            DataReply::Done => Ok(()),
-            other => Err(other),
-        })
-    }
-
-    fn pause(&self, time: Duration) {
-        std::thread::sleep(time);
-    }
 }
 
 // ---- the check itself ----

@@ -1,5 +1,5 @@
 //! Rates of the metadata server over a Unix socket and a raw wire connection. One JSON line per figure:
-//! {"name": …, "per_s": …}. Usage: rates [seconds per figure] [directory of the store]
+//! {"name": …, "per_s": …}. Usage: rates [seconds per figure] [directory of the store] [part of a name]
 use penstock_layout::ServerId;
 use penstock_wire::deployment::{Address, DataServer, Deployment, MetaServer};
 use penstock_wire::message::{CreateOptions, MetaReply, MetaRequest};
@@ -22,39 +22,44 @@ fn main() -> Result<()> {
     let dir = tempfile::tempdir_in(base)?;
     let deployment = deployment(dir.path())?;
     let server = penstock_meta::start(&deployment, penstock_meta::Options::default())?;
-    let period = Duration::from_secs_f64(seconds);
+    let only = arguments.next().unwrap_or_default();
+    // Figures that were not asked for get no time.
+    let period = |name: &str| {
+        let asked = name.contains(&only);
+        Duration::from_secs_f64(if asked { seconds } else { 0.0 })
+    };
     let mut c = Client::new(&deployment)?;
 
     c.call(mkdir("/stat"))?;
     for i in 0..FILES {
         c.call(create(format!("/stat/{i}")))?;
     }
-    single(&mut c, "status/depth 1", period, |_| MetaRequest::Status)?;
-    single(&mut c, "stat/depth 1", period, |i| MetaRequest::Stat {
+    single(&mut c, "status/depth 1", &period, |_| MetaRequest::Status)?;
+    single(&mut c, "stat/depth 1", &period, |i| MetaRequest::Stat {
         path: format!("/stat/{}", i % FILES),
     })?;
-    single(&mut c, "open/depth 1", period, |i| {
+    single(&mut c, "open/depth 1", &period, |i| {
         open(format!("/stat/{}", i % FILES))
     })?;
     c.call(mkdir("/one"))?;
-    single(&mut c, "create/depth 1", period, |i| {
+    single(&mut c, "create/depth 1", &period, |i| {
         create(format!("/one/{i}"))
     })?;
-    batches(&mut c, "stat/batch 1000", period, |i| MetaRequest::Stat {
+    batches(&mut c, "stat/batch 1000", &period, |i| MetaRequest::Stat {
         path: format!("/stat/{}", i % FILES),
     })?;
-    batches(&mut c, "open/batch 1000", period, |i| {
+    batches(&mut c, "open/batch 1000", &period, |i| {
         open(format!("/stat/{}", i % FILES))
     })?;
     c.call(mkdir("/many"))?;
-    batches(&mut c, "create/batch 1000", period, |i| {
+    batches(&mut c, "create/batch 1000", &period, |i| {
         create(format!("/many/{i}"))
     })?;
     for connections in [1, 4, 16, 64] {
-        durable(&deployment, connections, period)?;
+        durable(&deployment, connections, &period)?;
     }
     c.call(mkdir("/batches"))?;
-    run("create and sync/batch 1000", period, |i| {
+    run("create and sync/batch 1000", &period, |i| {
         let from = i * BATCH;
         let mut requests: Vec<_> = (from..from + BATCH)
             .map(|i| create(format!("/batches/{i}")))
@@ -70,19 +75,19 @@ fn main() -> Result<()> {
 fn single(
     c: &mut Client,
     name: &str,
-    period: Duration,
+    period: &dyn Fn(&str) -> Duration,
     request: impl Fn(u64) -> MetaRequest,
 ) -> Result<()> {
-    run(name, period, |i| c.call(request(i)).map(|_| 1))
+    run(name, &period, |i| c.call(request(i)).map(|_| 1))
 }
 
 fn batches(
     c: &mut Client,
     name: &str,
-    period: Duration,
+    period: &dyn Fn(&str) -> Duration,
     request: impl Fn(u64) -> MetaRequest,
 ) -> Result<()> {
-    run(name, period, |i| {
+    run(name, &period, |i| {
         let from = i * BATCH;
         let requests = (from..from + BATCH).map(&request).collect();
         let MetaReply::Batch(replies) = c.call(MetaRequest::Batch(requests))? else {
@@ -98,14 +103,20 @@ fn batches(
 }
 
 /// Calls `f` with 0, 1, … for the period and prints the rate of what it says it did.
-fn run(name: &str, period: Duration, mut f: impl FnMut(u64) -> Result<u64>) -> Result<()> {
-    let start = Instant::now();
+fn run(
+    name: &str,
+    period: &dyn Fn(&str) -> Duration,
+    mut f: impl FnMut(u64) -> Result<u64>,
+) -> Result<()> {
+    let (period, start) = (period(name), Instant::now());
     let (mut calls, mut done) = (0, 0);
     while start.elapsed() < period {
         done += f(calls)?;
         calls += 1;
     }
-    print(name, done, start.elapsed());
+    if !period.is_zero() {
+        print(name, done, start.elapsed());
+    }
     Ok(())
 }
 
@@ -115,7 +126,16 @@ fn print(name: &str, done: u64, time: Duration) {
 }
 
 /// Each connection creates and syncs, one file at a time.
-fn durable(deployment: &Deployment, connections: u64, period: Duration) -> Result<()> {
+fn durable(
+    deployment: &Deployment,
+    connections: u64,
+    period: &dyn Fn(&str) -> Duration,
+) -> Result<()> {
+    let name = format!("create and sync/{connections} connections");
+    let period = period(&name);
+    if period.is_zero() {
+        return Ok(());
+    }
     let done = AtomicU64::new(0);
     let start = Instant::now();
     std::thread::scope(|scope| {
@@ -142,11 +162,7 @@ fn durable(deployment: &Deployment, connections: u64, period: Duration) -> Resul
         }
         Ok::<(), Box<dyn Error + Send + Sync>>(())
     })?;
-    print(
-        &format!("create and sync/{connections} connections"),
-        done.load(Ordering::Relaxed),
-        start.elapsed(),
-    );
+    print(&name, done.load(Ordering::Relaxed), start.elapsed());
     Ok(())
 }
 

@@ -161,7 +161,7 @@ impl<N: Names> Namespace<N> {
             (None, Some(options)) => {
                 caller.require_addition(&place.directory_node, path)?;
                 let layout = self.placement.layout(options)?;
-                let (id, node) = self.add(
+                let attributes = self.add(
                     now_ns,
                     caller,
                     &place,
@@ -169,7 +169,7 @@ impl<N: Names> Namespace<N> {
                     options.mode,
                     Some(layout),
                 )?;
-                Ok((node.attributes(id), true))
+                Ok((attributes, true))
             }
         }
     }
@@ -565,7 +565,7 @@ impl<N: Names> Namespace<N> {
         kind: NodeKind,
         mode: u32,
         layout: Option<Layout>,
-    ) -> Result<(FileId, Node)> {
+    ) -> Result<Attributes> {
         let directory = kind == NodeKind::Directory;
         let (gid, inherited) = caller.group_in(&place.directory_node, directory);
         let id = self.names.new_id(kind)?;
@@ -582,7 +582,8 @@ impl<N: Names> Namespace<N> {
             name: place.name.into(),
             layout,
         };
-        self.names.put_node(id, node.clone());
+        let attributes = node.attributes(id);
+        self.names.put_node(id, node);
         self.names.put_entry(place.directory, place.name, id);
         self.touch(
             now_ns,
@@ -590,7 +591,7 @@ impl<N: Names> Namespace<N> {
             &place.directory_node,
             i64::from(directory),
         );
-        Ok((id, node))
+        Ok(attributes)
     }
 
     /// Notes a change of a directory's entries; `links` directories more are in it.

@@ -87,24 +87,22 @@ struct Metadata {
     next: AtomicU64,
 }
 
-impl Metadata {
-    /// Over TCP nobody vouches for a user: whoever proves the key acts as the owner of the deployment.
-    fn caller(&self, peer: &Peer) -> Caller {
-        let (uid, gid) = peer.credentials.map_or(self.owner, |c| (c.uid, c.gid));
-        let admin = peer.role == Role::Admin;
-        Caller {
-            uid,
-            gid,
-            privileged: admin || uid == 0 || uid == self.owner.0,
-            admin,
-        }
+/// Over TCP nobody vouches for a user: whoever proves the key acts as the owner of the deployment.
+fn caller(peer: &Peer, owner: (u32, u32)) -> Caller {
+    let (uid, gid) = peer.credentials.map_or(owner, |c| (c.uid, c.gid));
+    let admin = peer.role == Role::Admin;
+    Caller {
+        uid,
+        gid,
+        privileged: admin || uid == 0 || uid == owner.0,
+        admin,
     }
 }
 
 impl Service for Metadata {
     fn session(&self, connection: &mut Connection, peer: &Peer) -> penstock_wire::Result<After> {
         let id = ConnectionId(self.next.fetch_add(1, Ordering::Relaxed));
-        let mut session = Session::new(self.shared.clone(), self.caller(peer), id);
+        let mut session = Session::new(self.shared.clone(), caller(peer, self.owner), id);
         serve_requests(connection, |request| session.answer(request))
     }
 
@@ -165,4 +163,35 @@ fn last_word(connection: &mut Connection, why: penstock_wire::Error) -> penstock
         .queue(&envelope, &reply)
         .and_then(|()| connection.flush());
     why
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use penstock_wire::Credentials;
+
+    #[test]
+    fn callers_are_who_the_kernel_says() {
+        let peer = |role, user: Option<(u32, u32)>| Peer {
+            role,
+            program: 1,
+            rank: 0,
+            credentials: user.map(|(uid, gid)| Credentials { pid: 1, uid, gid }),
+        };
+        let owner = (100, 200);
+        for (role, user, uid, privileged, admin) in [
+            (Role::Client, Some((100, 7)), 100, true, false),
+            (Role::Client, Some((0, 0)), 0, true, false),
+            (Role::Client, Some((101, 200)), 101, false, false),
+            (Role::Client, None, 100, true, false),
+            (Role::Admin, Some((101, 200)), 101, true, true),
+        ] {
+            let caller = caller(&peer(role, user), owner);
+            assert_eq!(
+                (caller.uid, caller.privileged, caller.admin),
+                (uid, privileged, admin),
+                "{role:?} {user:?}"
+            );
+        }
+    }
 }
