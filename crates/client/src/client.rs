@@ -99,7 +99,9 @@ impl Client {
         );
         let site = |id, address, volatile| {
             let answer = options.answer_timeout;
-            Arc::new(Site::new(id, address, caller.clone(), answer, volatile))
+            let limit = options.connections.max(1);
+            let caller = caller.clone();
+            Arc::new(Site::new(id, address, caller, answer, volatile, limit))
         };
         let client = Client(Arc::new(Inner {
             meta: site(None, &deployment.meta.address, false),
@@ -203,6 +205,11 @@ impl Client {
                 ),
             }
         })
+    }
+
+    /// The same, for what may be left undone.
+    pub(crate) fn permit_soon(&self) -> Option<Permit<'_>> {
+        self.0.permits.take(Duration::from_secs(2))
     }
 
     /// All data servers of the deployment.

@@ -19,6 +19,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
+/// How long closing waits for a server.
+const CLOSE: Duration = Duration::from_secs(2);
+
 /// How to open a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OpenOptions {
@@ -608,29 +611,28 @@ impl FileInner {
 }
 
 impl Drop for FileInner {
-    /// Closes the file at the servers, so that a removed file's space is not kept.
+    /// Closes the file at the servers, so that a removed file's space is not kept. Where that fails, it
+    /// is closed with the connection.
     fn drop(&mut self) {
         let trace = self.client.trace();
         self.give_back_grants(trace);
+        let Some(_permit) = self.client.permit_soon() else {
+            return;
+        };
         for site in &self.sites {
-            let mut asked = Vec::new();
-            for mut link in site.drain() {
+            while let Some(mut link) = site.take_with(self.open_as()) {
                 let Some(at) = link.attached.remove(&self.open_as()) else {
-                    site.put(link);
                     continue;
                 };
                 let request = DataRequest::Detach { handle: at.handle };
-                if let Ok(id) = link.ask("close", trace, &request) {
-                    asked.push((link, id));
-                }
-            }
-            for (mut link, id) in asked {
-                let quick = link.set_patience(Some(Duration::from_secs(2)));
-                if quick.is_ok()
-                    && link.answer::<DataReply>("close", id).is_ok()
-                    && link.set_patience(None).is_ok()
-                {
-                    site.put(link);
+                let closed = link
+                    .set_patience(Some(CLOSE))
+                    .and_then(|()| link.call("close", trace, &request))
+                    .and_then(|_| link.set_patience(None));
+                match closed {
+                    Ok(()) => site.put(link),
+                    // The next would take as long: let all of them end.
+                    Err(_) => site.lost(),
                 }
             }
         }

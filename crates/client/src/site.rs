@@ -60,6 +60,8 @@ pub(crate) struct Site {
     caller: Arc<Caller>,
     timeouts: Timeouts,
     volatile: bool,
+    /// Idle connections kept.
+    limit: usize,
     idle: Mutex<Vec<Link>>,
     /// Raised when a connection is lost: idle ones from before are probably lost too.
     epoch: AtomicU64,
@@ -76,6 +78,7 @@ impl Site {
         caller: Arc<Caller>,
         answer: Duration,
         volatile: bool,
+        limit: usize,
     ) -> Site {
         let mut ways = Vec::new();
         if let Some(path) = &address.unix {
@@ -96,6 +99,7 @@ impl Site {
                 write: Some(answer),
             },
             volatile,
+            limit,
             idle: Mutex::new(Vec::new()),
             epoch: AtomicU64::new(0),
             grants: Mutex::new(None),
@@ -142,8 +146,18 @@ impl Site {
     /// Takes an idle connection back.
     pub fn put(&self, link: Link) {
         if link.epoch == self.epoch.load(Relaxed) && link.attached.len() <= MAX_LEFT_OPEN {
-            guard(&self.idle).push(link);
+            let mut idle = guard(&self.idle);
+            if idle.len() < self.limit {
+                idle.push(link);
+            }
         }
+    }
+
+    /// An idle connection on which this file is open.
+    pub fn take_with(&self, file: OpenAs) -> Option<Link> {
+        let mut idle = guard(&self.idle);
+        let at = idle.iter().position(|l| l.attached.contains_key(&file))?;
+        Some(idle.swap_remove(at))
     }
 
     /// Which generation of connections this is: raised by each loss.
@@ -173,16 +187,12 @@ impl Site {
         }
     }
 
-    /// Takes all idle connections out (to detach a file, or to end).
-    pub fn drain(&self) -> Vec<Link> {
-        std::mem::take(&mut guard(&self.idle))
-    }
-
     /// A connection was lost.
     pub fn lost(&self) {
         self.epoch.fetch_add(1, Relaxed);
         self.known.clear();
-        drop(self.drain());
+        let idle = std::mem::take(&mut *guard(&self.idle));
+        drop(idle);
     }
 
     fn fault(&self, e: penstock_wire::Error, operation: &'static str) -> Fault {

@@ -75,6 +75,16 @@ pub fn deployment(dir: &Path, plan: Plan) -> Deployment {
     }
 }
 
+/// A directory in memory where the system has a place for that: tests need not wait for a disk.
+pub fn temporary() -> TempDir {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() {
+        TempDir::with_prefix_in("penstock", memory).unwrap()
+    } else {
+        TempDir::with_prefix("penstock").unwrap()
+    }
+}
+
 pub struct Cluster {
     pub deployment: Deployment,
     pub meta: Option<RunningServer>,
@@ -84,7 +94,10 @@ pub struct Cluster {
 
 impl Cluster {
     pub fn start(plan: Plan) -> Cluster {
-        let dir = TempDir::with_prefix("ps").unwrap();
+        Cluster::start_in(temporary(), plan)
+    }
+
+    pub fn start_in(dir: TempDir, plan: Plan) -> Cluster {
         let deployment = deployment(dir.path(), plan);
         let mut cluster = Cluster {
             data: deployment.servers.iter().map(|_| None).collect(),

@@ -1,0 +1,417 @@
+//! Servers are processes that are killed (kill -9) and started again under a working client.
+#![allow(clippy::unwrap_used)]
+mod common;
+
+use common::{Cluster, Plan, create, deployment, options};
+use penstock_client::{
+    Client, ClientOptions, Error, ErrorKind, File, Form, Identity, LockMode, OpenOptions,
+};
+use penstock_datatype::{Loop, Pattern, Source, Target};
+use penstock_layout::ServerId;
+use penstock_wire::Role;
+use penstock_wire::deployment::Deployment;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
+use tempfile::TempDir;
+
+fn main() {
+    let args: Vec<String> = std::env::args().collect();
+    if let [_, serve, path, role] = &args[..]
+        && serve == "serve"
+    {
+        return serve_until_parent_ends(Path::new(path), role);
+    }
+    let tests: &[(&str, fn())] = &[
+        (
+            "writers_outlive_killed_data_servers",
+            writers_outlive_killed_data_servers,
+        ),
+        (
+            "an_unreachable_server_is_named",
+            an_unreachable_server_is_named,
+        ),
+        (
+            "a_killed_metadata_server_is_waited_for",
+            a_killed_metadata_server_is_waited_for,
+        ),
+        (
+            "sync_tells_of_a_lost_memory_store",
+            sync_tells_of_a_lost_memory_store,
+        ),
+        (
+            "a_lock_is_lost_with_its_server",
+            a_lock_is_lost_with_its_server,
+        ),
+        ("a_grant_ends_with_its_server", a_grant_ends_with_its_server),
+        (
+            "expired_capabilities_are_renewed",
+            expired_capabilities_are_renewed,
+        ),
+    ];
+    let filter = args.iter().skip(1).find(|a| !a.starts_with('-'));
+    for (name, test) in tests {
+        if filter.is_none_or(|f| name.contains(f.as_str())) {
+            println!("test {name} ...");
+            test();
+        }
+    }
+    println!("test result: ok.");
+}
+
+/// The child's part.
+fn serve_until_parent_ends(path: &Path, role: &str) {
+    let deployment = Deployment::load(path).unwrap();
+    let server = match role.parse::<u32>() {
+        Ok(i) => common::start_data(&deployment, i),
+        Err(_) => penstock_meta::start(&deployment, penstock_meta::Options::default()).unwrap(),
+    };
+    println!("ready");
+    // The pipe ends with the parent, however it ends.
+    let mut rest = Vec::new();
+    std::io::stdin().read_to_end(&mut rest).unwrap();
+    drop(server);
+}
+
+struct Processes {
+    deployment: Deployment,
+    file: PathBuf,
+    running: Vec<(String, Child)>,
+    _dir: TempDir,
+}
+
+impl Processes {
+    fn start(plan: Plan) -> Processes {
+        let dir = common::temporary();
+        let deployment = deployment(dir.path(), plan);
+        let file = dir.path().join("deployment.toml");
+        deployment.save(&file).unwrap();
+        let mut all = Processes {
+            deployment,
+            file,
+            running: Vec::new(),
+            _dir: dir,
+        };
+        all.spawn("meta");
+        for i in 0..plan.servers {
+            all.spawn(&i.to_string());
+        }
+        all
+    }
+
+    fn spawn(&mut self, role: &str) {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .arg("serve")
+            .arg(&self.file)
+            .arg(role)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        assert_eq!(line.trim(), "ready", "server {role} did not start");
+        self.running.push((role.to_owned(), child));
+    }
+
+    fn kill(&mut self, role: &str) {
+        let at = self.running.iter().position(|r| r.0 == role).unwrap();
+        let mut child = self.running.swap_remove(at).1;
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    fn client(&self, options: ClientOptions) -> Client {
+        let who = Identity {
+            program: 3,
+            rank: 1,
+        };
+        Client::connect_with(&self.deployment, who, Role::Client, options).unwrap()
+    }
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        for (_, child) in &mut self.running {
+            drop(child.stdin.take());
+        }
+        for (_, child) in &mut self.running {
+            child.wait().unwrap();
+        }
+    }
+}
+
+fn impatient() -> ClientOptions {
+    ClientOptions {
+        retry_limit: Duration::from_millis(200),
+        ..options()
+    }
+}
+
+fn read(file: &File, at: u64, n: usize) -> Vec<u8> {
+    let mut bytes = vec![0; n];
+    let access = Pattern::contiguous(at as i64, n as u64);
+    let got = file
+        .read(
+            &access,
+            Form::Structured,
+            &mut Target::from_slice(&mut bytes),
+        )
+        .unwrap();
+    bytes.truncate(got as usize);
+    bytes
+}
+
+fn write(file: &File, bytes: &[u8]) -> penstock_client::Result<u64> {
+    let access = Pattern::contiguous(0, bytes.len() as u64);
+    file.write(&access, Form::Structured, &mut Source::from_slice(bytes))
+}
+
+/// Four writers of interleaved records, one per form, while data servers are killed and started
+/// again: no call fails, and what was written last is there.
+fn writers_outlive_killed_data_servers() {
+    let mut servers = Processes::start(Plan {
+        servers: 3,
+        stripe_unit: 1000,
+        ..Plan::default()
+    });
+    const RECORD: u64 = 200;
+    const RECORDS: u64 = 2000;
+    let forms = [
+        Form::Contiguous,
+        Form::List,
+        Form::Structured,
+        Form::Shortcut,
+    ];
+    let file = servers
+        .client(options())
+        .open("/f", &create(1000, 3))
+        .unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        let writers: Vec<_> = forms
+            .iter()
+            .enumerate()
+            .map(|(w, form)| {
+                let (file, done) = (file.clone(), &done);
+                s.spawn(move || {
+                    let tile = Loop::bytes(RECORD).resized(0, RECORD as i64 * 4).unwrap();
+                    let access =
+                        Pattern::new((w as u64 * RECORD) as i64, tile, 0, RECORD * RECORDS)
+                            .unwrap();
+                    let mut stamp = 0u8;
+                    while !done.load(SeqCst) {
+                        stamp = stamp.wrapping_add(1);
+                        let bytes = vec![stamp; (RECORD * RECORDS) as usize];
+                        file.write(&access, *form, &mut Source::from_slice(&bytes))
+                            .unwrap();
+                        let mut back = vec![0; bytes.len()];
+                        let n = file
+                            .read(&access, *form, &mut Target::from_slice(&mut back))
+                            .unwrap();
+                        assert_eq!(n, back.len() as u64);
+                        assert!(back == bytes, "{form:?} read something else");
+                    }
+                    stamp
+                })
+            })
+            .collect();
+        for round in 0..6 {
+            std::thread::sleep(Duration::from_millis(40));
+            let victim = (round % 3).to_string();
+            servers.kill(&victim);
+            std::thread::sleep(Duration::from_millis(10));
+            servers.spawn(&victim);
+        }
+        done.store(true, SeqCst);
+        let stamps: Vec<u8> = writers.into_iter().map(|w| w.join().unwrap()).collect();
+        file.sync().unwrap();
+        let all = read(&file, 0, (RECORD * RECORDS * 4) as usize);
+        assert_eq!(all.len() as u64, RECORD * RECORDS * 4);
+        for (i, byte) in all.iter().enumerate() {
+            assert_eq!(*byte, stamps[i / RECORD as usize % 4], "byte {i}");
+        }
+    });
+    assert!(file.client().stats().reconnections > 0);
+}
+
+fn an_unreachable_server_is_named() {
+    let mut servers = Processes::start(Plan {
+        servers: 2,
+        stripe_unit: 10,
+        ..Plan::default()
+    });
+    let client = servers.client(impatient());
+    let file = client.open("/f", &create(10, 2)).unwrap();
+    write(&file, &[1; 100]).unwrap();
+    servers.kill("1");
+    let errors = [
+        ("write", write(&file, &[2; 100]).unwrap_err()),
+        ("length", file.len().unwrap_err()),
+        ("sync", file.sync().unwrap_err()),
+        ("lock", file.lock(0..50, LockMode::Exclusive).unwrap_err()),
+    ];
+    for (operation, e) in errors {
+        let text = e.to_string();
+        assert!(e.is_unreachable(), "{text}");
+        for part in [operation, "data server 1", "data1.sock", "penstock status"] {
+            assert!(text.contains(part), "no {part:?} in: {text}");
+        }
+    }
+    // The other server alone still works, also after the failed calls.
+    assert_eq!(read(&file, 0, 10), [2; 10]);
+    servers.spawn("1");
+    write(&file, &[3; 100]).unwrap();
+    assert_eq!(read(&file, 0, 100), [3; 100]);
+}
+
+fn a_killed_metadata_server_is_waited_for() {
+    let mut servers = Processes::start(Plan {
+        servers: 1,
+        ..Plan::default()
+    });
+    let client = servers.client(options());
+    client.mkdir("/d", 0o755).unwrap();
+    client.sync_metadata().unwrap();
+    let counter = client.counter(77);
+    counter.create(5).unwrap();
+    assert_eq!(counter.add(2).unwrap(), 5);
+    assert_eq!(client.counter(77).get().unwrap(), 7);
+    servers.kill("meta");
+    std::thread::scope(|s| {
+        let waiting = s.spawn(|| client.stat("/d").unwrap());
+        std::thread::sleep(Duration::from_millis(30));
+        servers.spawn("meta");
+        assert_eq!(waiting.join().unwrap().size, 0);
+    });
+    let e = counter.get().unwrap_err();
+    assert_eq!(
+        e.kind(),
+        ErrorKind::NotFound,
+        "counters do not outlive the server: {e}"
+    );
+    drop(counter);
+    servers.kill("meta");
+    let hasty = servers_gone(&servers);
+    assert!(hasty.is_unreachable(), "{hasty}");
+    assert!(hasty.to_string().contains("metadata server"), "{hasty}");
+}
+
+fn servers_gone(servers: &Processes) -> Error {
+    Client::connect_with(
+        &servers.deployment,
+        Identity::default(),
+        Role::Client,
+        impatient(),
+    )
+    .unwrap_err()
+}
+
+fn sync_tells_of_a_lost_memory_store() {
+    let mut servers = Processes::start(Plan {
+        servers: 2,
+        stripe_unit: 10,
+        memory: true,
+        ..Plan::default()
+    });
+    let client = servers.client(options());
+    for form in [Form::Structured, Form::Shortcut] {
+        let file = client.open("/f", &create(10, 2)).unwrap();
+        let access = Pattern::contiguous(0, 100);
+        file.write(&access, form, &mut Source::from_slice(&[1; 100]))
+            .unwrap();
+        file.sync().unwrap();
+        file.write(&access, form, &mut Source::from_slice(&[2; 100]))
+            .unwrap();
+        servers.kill("1");
+        servers.spawn("1");
+        match file.sync() {
+            Err(Error::LostWrites { peer, path, .. }) => {
+                assert_eq!(peer.data, Some(ServerId(1)));
+                assert_eq!(path, "/f");
+            }
+            other => panic!("{other:?}"),
+        }
+        // Told once; written again it is there.
+        file.write(&access, form, &mut Source::from_slice(&[3; 100]))
+            .unwrap();
+        file.sync().unwrap();
+        assert_eq!(read(&file, 0, 100), [3; 100]);
+    }
+}
+
+fn a_lock_is_lost_with_its_server() {
+    let mut servers = Processes::start(Plan {
+        servers: 2,
+        stripe_unit: 10,
+        ..Plan::default()
+    });
+    let client = servers.client(options());
+    let file = client.open("/f", &create(10, 2)).unwrap();
+    let lock = file.lock(0..100, LockMode::Exclusive).unwrap();
+    write(&file, &[1; 100]).unwrap();
+    servers.kill("0");
+    servers.spawn("0");
+    let e = write(&file, &[2; 100]).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::LockLost, "{e}");
+    assert!(e.to_string().contains("bytes 0..100 of /f"), "{e}");
+    drop(lock);
+    let _lock = file.lock(0..100, LockMode::Exclusive).unwrap();
+    write(&file, &[3; 100]).unwrap();
+    assert_eq!(read(&file, 0, 100), [3; 100]);
+}
+
+fn a_grant_ends_with_its_server() {
+    let mut servers = Processes::start(Plan {
+        servers: 1,
+        ..Plan::default()
+    });
+    let client = servers.client(options());
+    let file = client.open("/f", &create(1000, 1)).unwrap();
+    assert!(file.has_shortcut());
+    servers.kill("0");
+    std::thread::sleep(Duration::from_millis(5));
+    assert!(!file.has_shortcut(), "nobody could take it back any more");
+    servers.spawn("0");
+    let access = Pattern::contiguous(0, 5000);
+    file.write(&access, Form::Shortcut, &mut Source::from_slice(&[7; 5000]))
+        .unwrap();
+    assert_eq!(read(&file, 0, 5000), [7; 5000]);
+}
+
+fn expired_capabilities_are_renewed() {
+    // In one process: the metadata server gives capabilities of a very short life.
+    let mut cluster = Cluster::start(Plan::default());
+    cluster.meta = None;
+    let short = penstock_meta::Options {
+        capability_lifetime: Duration::from_millis(60),
+        ..penstock_meta::Options::default()
+    };
+    cluster.meta = Some(penstock_meta::start(&cluster.deployment, short).unwrap());
+    let client = cluster.client();
+    let how = OpenOptions { ..create(1000, 4) };
+    let file = client.open("/f", &how).unwrap();
+    let bytes = vec![5u8; 40_000];
+    for form in [Form::Contiguous, Form::Structured, Form::Shortcut] {
+        for _ in 0..4 {
+            let mut parts = (0..40u64).map(|i| {
+                std::thread::sleep(Duration::from_millis(2));
+                (i * 1000, Pattern::contiguous(i as i64 * 1000, 1000))
+            });
+            file.write_each(&mut parts, form, &mut Source::from_slice(&bytes))
+                .unwrap();
+            file.sync().unwrap();
+            drop(file.lock(0..50, LockMode::Exclusive).unwrap());
+        }
+    }
+    assert_eq!(read(&file, 0, 40_000), bytes);
+    // Also after the connection over which the file was opened has gone.
+    cluster.meta = None;
+    cluster.meta = Some(penstock_meta::start(&cluster.deployment, short).unwrap());
+    std::thread::sleep(Duration::from_millis(70));
+    assert_eq!(read(&file, 0, 40_000), bytes);
+}
