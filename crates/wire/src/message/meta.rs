@@ -206,7 +206,7 @@ pub enum MetaReply {
         /// To show to data servers.
         capability: Capability,
     },
-    /// To `Stat`.
+    /// To `Stat` and `SetAttr`.
     Attributes(Attributes),
     /// The caller removes the objects with this. A removal that a crash could undo is durable by now.
     Unlinked {

@@ -1,0 +1,340 @@
+//! Keys, handshake, capabilities, deployment files.
+#![allow(clippy::unwrap_used)]
+use penstock_layout::{FileId, Layout, ServerId};
+use penstock_wire::deployment::{Address, DataServer, Deployment, MetaServer, Target};
+use penstock_wire::handshake::{self, Challenge, Hello};
+use penstock_wire::message::{Capability, ErrorKind};
+use penstock_wire::{Caller, Connection, Error, Identity, Key, Rights, Role, Timeouts};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+fn set_mode(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
+#[test]
+fn keys_are_kept_from_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("client.key");
+    let mut key = Key::generate().unwrap();
+    key.save(&path).unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(Key::load(&path).unwrap().source(), path);
+    // Never overwritten, never shown.
+    assert!(key.save(&path).unwrap_err().to_string().contains("cannot create"));
+    let secret = std::fs::read_to_string(&path).unwrap();
+    assert!(!format!("{key:?}").contains(&secret[..8]));
+    for mode in [0o640, 0o604, 0o660, 0o666] {
+        set_mode(&path, mode);
+        let e = Key::load(&path).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Permission);
+        assert!(e.to_string().contains("chmod 600"), "{e}");
+        assert!(e.to_string().contains("client.key"), "{e}");
+    }
+    set_mode(&path, 0o600);
+    for text in ["", "abc", &"g".repeat(64), &"0".repeat(66), &"0".repeat(100_000)] {
+        std::fs::write(&path, text).unwrap();
+        assert!(Key::load(&path).unwrap_err().to_string().contains("not a key"));
+    }
+    assert!(Key::load(&dir.path().join("none")).unwrap_err().to_string().contains("cannot open"));
+    assert!(Key::load(dir.path()).is_err());
+}
+
+fn identity() -> Identity {
+    Identity {
+        deployment: "0123456789abcdef0123456789abcdef".into(),
+        deployment_name: "lab".into(),
+        server: "data server 0".into(),
+        client_key: Key::from_bytes([1; 32]),
+        server_key: Key::from_bytes([2; 32]),
+    }
+}
+
+fn caller(key: [u8; 32], role: Role) -> Caller {
+    Caller {
+        deployment: identity().deployment,
+        deployment_name: "lab".into(),
+        role,
+        key: Key::from_bytes(key),
+        program: 5,
+        rank: 6,
+    }
+}
+
+fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(20)
+}
+
+fn pair() -> (Connection, Connection) {
+    let (a, b) = UnixStream::pair().unwrap();
+    let new = |s, name| Connection::unix(s, name, Timeouts::default()).unwrap();
+    (new(a, "the server"), new(b, "the client"))
+}
+
+/// Both ends of a handshake.
+fn shake(caller: Caller) -> (Result<(), Error>, Result<handshake::Peer, Error>) {
+    let (mut client, mut server) = pair();
+    std::thread::scope(|s| {
+        let served =
+            s.spawn(move || handshake::answer(&mut server, &identity(), soon(), |_| Ok(())));
+        let introduced = handshake::introduce(&mut client, &caller, soon());
+        drop(client);
+        (introduced, served.join().unwrap())
+    })
+}
+
+#[test]
+fn both_sides_prove_their_key() {
+    for (key, role) in [([1; 32], Role::Client), ([2; 32], Role::Admin)] {
+        let (client, server) = shake(caller(key, role));
+        client.unwrap();
+        let peer = server.unwrap();
+        assert_eq!((peer.role, peer.program, peer.rank), (role, 5, 6));
+        let me = peer.credentials.unwrap();
+        assert_eq!(me.pid, std::process::id() as i32);
+    }
+    for (key, role) in [([9; 32], Role::Client), ([1; 32], Role::Admin), ([2; 32], Role::Client)] {
+        let (client, server) = shake(caller(key, role));
+        let e = client.unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::BadKey);
+        assert!(e.to_string().contains("deployment lab"), "{e}");
+        assert!(server.is_err());
+    }
+}
+
+#[test]
+fn a_client_that_skips_its_proof_is_refused_by_name() {
+    let (mut client, mut server) = pair();
+    std::thread::scope(|s| {
+        let served =
+            s.spawn(move || handshake::answer(&mut server, &identity(), soon(), |_| Ok(())));
+        let e = penstock_wire::Envelope::default();
+        let hello = hello(&caller([9; 32], Role::Client));
+        client.queue(&e, &hello).unwrap();
+        let Challenge::Accepted { proof, .. } = client.receive().unwrap().body.unwrap() else {
+            panic!()
+        };
+        // The server's own proof, reflected.
+        client.queue(&e, &handshake::Proof { proof }).unwrap();
+        let verdict = client.receive().unwrap().body.unwrap();
+        let handshake::Verdict::Refused(e) = verdict else {
+            panic!()
+        };
+        assert_eq!(e.kind, ErrorKind::BadKey);
+        assert!(e.message.contains("deployment lab") && e.message.contains("(memory)"), "{e}");
+        assert_eq!(served.join().unwrap().unwrap_err().kind(), ErrorKind::BadKey);
+    });
+}
+
+fn hello(caller: &Caller) -> Hello {
+    Hello {
+        oldest: 1,
+        newest: 1,
+        deployment: caller.deployment.clone(),
+        role: caller.role,
+        program: caller.program,
+        rank: caller.rank,
+        nonce: [7; 32],
+    }
+}
+
+#[test]
+fn every_field_of_the_exchange_is_proven() {
+    let base = hello(&caller([1; 32], Role::Client));
+    let proof = |hello: &Hello, nonce| handshake::challenge(&identity(), hello, nonce).1.unwrap();
+    let reference = proof(&base, [3; 32]);
+    let changes: [fn(&mut Hello); 6] = [
+        |h| h.nonce[0] ^= 1,
+        |h| h.rank += 1,
+        |h| h.program += 1,
+        |h| h.role = Role::Admin,
+        |h| h.newest += 1,
+        |h| h.oldest -= 1,
+    ];
+    for change in changes {
+        let mut other = base.clone();
+        change(&mut other);
+        assert_ne!(proof(&other, [3; 32]), reference);
+    }
+    assert_ne!(proof(&base, [4; 32]), reference);
+    assert_eq!(proof(&base, [3; 32]), reference);
+}
+
+#[test]
+fn versions_without_overlap_part_with_a_word() {
+    let mut future = hello(&caller([1; 32], Role::Client));
+    (future.oldest, future.newest) = (40, 50);
+    let (answer, proof) = handshake::challenge(&identity(), &future, [0; 32]);
+    assert!(proof.is_none());
+    let Challenge::Refused(e) = answer else { panic!() };
+    assert_eq!(e.kind, ErrorKind::Version);
+    assert!(e.message.contains("40 to 50"), "{e}");
+    (future.oldest, future.newest) = (0, 50);
+    let (answer, _) = handshake::challenge(&identity(), &future, [0; 32]);
+    assert!(matches!(answer, Challenge::Accepted { version: 1, .. }));
+    future.deployment = "\u{1b}[31mevil\n".repeat(30);
+    let (answer, _) = handshake::challenge(&identity(), &future, [0; 32]);
+    let Challenge::Refused(e) = answer else { panic!() };
+    assert!(!e.message.contains(char::is_control) && e.message.len() < 1500, "{e}");
+}
+
+#[test]
+fn a_handshake_ends_by_its_deadline_however_slowly_bytes_drip() {
+    let (client, mut server) = pair();
+    std::thread::scope(|s| {
+        let deadline = Instant::now() + Duration::from_millis(60);
+        let served =
+            s.spawn(move || handshake::answer(&mut server, &identity(), deadline, |_| Ok(())));
+        let fd = std::os::fd::AsFd::as_fd(&client).try_clone_to_owned().unwrap();
+        let mut drip = UnixStream::from(fd);
+        let header = penstock_wire::frame::MAGIC.to_le_bytes();
+        let mut sent = 0;
+        while std::io::Write::write(&mut drip, &header[sent % 4..=sent % 4]).is_ok() && sent < 40 {
+            sent += 1;
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let e = served.join().unwrap().unwrap_err();
+        assert!(matches!(e, Error::TimedOut { .. }), "{e}");
+    });
+}
+
+#[test]
+fn capabilities_hold_for_their_fields_and_their_time() {
+    let key = Key::from_bytes([5; 32]);
+    let layout = Layout::new(64, vec![ServerId(0), ServerId(2)]).unwrap();
+    let rights = Rights {
+        read: true,
+        ..Rights::default()
+    };
+    let good = Capability::sign(&key, FileId(1), rights, 1000, layout).unwrap();
+    assert!(good.read && !good.write && !good.remove);
+    good.verify(&key, 999).unwrap();
+    assert_eq!(good.verify(&key, 1000).unwrap_err().kind, ErrorKind::ExpiredCapability);
+    assert_eq!(good.verify_time(1000).unwrap_err().kind, ErrorKind::ExpiredCapability);
+    let other = Key::from_bytes([6; 32]);
+    assert_eq!(good.verify(&other, 0).unwrap_err().kind, ErrorKind::BadCapability);
+    for bit in 0..256 {
+        let mut bad = good.clone();
+        bad.mac[bit / 8] ^= 1 << (bit % 8);
+        assert_eq!(bad.verify(&key, 0).unwrap_err().kind, ErrorKind::BadCapability);
+    }
+    let mut wider = good.clone();
+    wider.write = true;
+    assert_eq!(wider.verify(&key, 0).unwrap_err().kind, ErrorKind::BadCapability);
+}
+
+fn deployment(dir: &Path) -> Deployment {
+    let address = |name: &str| Address {
+        unix: Some(dir.join(name)),
+        tcp: None,
+    };
+    Deployment {
+        id: Deployment::new_id().unwrap(),
+        name: "lab".into(),
+        stripe_unit: 65_536,
+        mount: Some("/penstock".into()),
+        client_key: dir.join("client.key"),
+        server_key: "/etc/penstock/server.key".into(),
+        meta: MetaServer {
+            address: address("meta.sock"),
+            store: dir.join("meta"),
+        },
+        servers: vec![
+            DataServer {
+                id: ServerId(0),
+                address: address("0.sock"),
+                store: format!("dir:{}", dir.join("store0").display()),
+            },
+            DataServer {
+                id: ServerId(7),
+                address: Address {
+                    unix: None,
+                    tcp: Some("host:700".into()),
+                },
+                store: "memory".into(),
+            },
+        ],
+    }
+}
+
+#[test]
+fn a_deployment_moves_with_its_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let (old, new) = (dir.path().join("old"), dir.path().join("new"));
+    std::fs::create_dir(&old).unwrap();
+    let saved = deployment(&old);
+    saved.save(&old.join("deployment.toml")).unwrap();
+    assert_eq!(Deployment::load(&old.join("deployment.toml")).unwrap(), saved);
+    std::fs::rename(&old, &new).unwrap();
+    let moved = Deployment::load(&new.join("deployment.toml")).unwrap();
+    assert_eq!(moved.client_key, new.join("client.key"));
+    assert_eq!(moved.server_key, PathBuf::from("/etc/penstock/server.key"));
+    assert_eq!(moved.meta.address.unix, Some(new.join("meta.sock")));
+    assert_eq!(moved.mount, Some("/penstock".into()));
+    let store = moved.server(ServerId(0)).unwrap().target().unwrap();
+    assert_eq!(store, Target::Dir(new.join("store0")));
+    assert_eq!(moved.servers[1].target().unwrap(), Target::Memory);
+    assert_eq!(moved.server_ids(), [ServerId(0), ServerId(7)]);
+    assert!(moved.server(ServerId(1)).is_none());
+    // Nothing but the file is left behind by saving over it.
+    moved.save(&new.join("deployment.toml")).unwrap();
+    assert_eq!(std::fs::read_dir(&new).unwrap().count(), 1);
+}
+
+#[test]
+fn a_wrong_deployment_file_says_what_is_wrong() {
+    let dir = tempfile::tempdir().unwrap();
+    let good = deployment(dir.path());
+    type Change = fn(&mut Deployment);
+    let cases: [(Change, &str); 13] = [
+        (|d| d.id = "xyz".into(), "32 hex digits"),
+        (|d| d.name.clear(), "name"),
+        (|d| d.stripe_unit = 0, "stripe_unit is 0"),
+        (|d| d.stripe_unit = 1 << 31, "stripe_unit"),
+        (|d| d.mount = Some("relative".into()), "must be absolute"),
+        (|d| d.servers.clear(), "[[server]]"),
+        (|d| d.servers[1].id = ServerId(0), "appears twice"),
+        (|d| d.servers[1].address.tcp = None, "needs unix"),
+        (|d| d.servers[1].address.tcp = Some("port".into()), "host:port"),
+        (|d| d.servers[1].address.tcp = Some(":80".into()), "host:port"),
+        (|d| d.servers[0].address.unix = Some("/x".repeat(80).into()), "allows 107"),
+        (|d| d.servers[0].address = d.meta.address.clone(), "used twice"),
+        (|d| d.servers[1].store = d.servers[0].store.clone(), "another server"),
+    ];
+    for (change, words) in cases {
+        let mut bad = good.clone();
+        change(&mut bad);
+        let e = bad.save(&dir.path().join("bad.toml")).unwrap_err();
+        assert!(e.to_string().contains(words), "{e}");
+        assert!(e.to_string().contains("bad.toml"), "{e}");
+    }
+    let mut bad = good.clone();
+    bad.servers[0].store = "disk".into();
+    assert!(bad.validate().unwrap_err().contains("dir:/path"));
+    let path = dir.path().join("deployment.toml");
+    assert!(Deployment::load(&path).unwrap_err().to_string().contains("cannot read"));
+    std::fs::write(&path, "id = 3\nfoo = \"bar\"").unwrap();
+    let e = Deployment::load(&path).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::InvalidArgument);
+    assert!(e.to_string().contains("deployment.toml"), "{e}");
+    std::fs::write(&path, vec![b'#'; 5 << 20]).unwrap();
+    assert!(Deployment::load(&path).unwrap_err().to_string().contains("at most"));
+}
+
+#[test]
+fn keys_come_from_where_the_deployment_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut d = deployment(dir.path());
+    d.server_key = dir.path().join("server.key");
+    let e = d.caller(Role::Client, 1, 2).unwrap_err();
+    assert!(e.to_string().contains("client.key"), "{e}");
+    Key::generate().unwrap().save(&d.client_key).unwrap();
+    assert_eq!(d.caller(Role::Client, 1, 2).unwrap().deployment, d.id);
+    // A client host does not have the server key.
+    assert!(d.caller(Role::Admin, 1, 2).is_err());
+    assert!(d.identity("data server 0").is_err());
+    Key::generate().unwrap().save(&d.server_key).unwrap();
+    assert_eq!(d.identity("data server 0").unwrap().deployment_name, "lab");
+}
