@@ -2,9 +2,7 @@
 #![allow(clippy::unwrap_used)]
 use penstock_layout::{FileId, Layout, ServerId};
 use penstock_wire::Envelope;
-use penstock_wire::frame::{
-    FrameError, HEADER_LEN, Header, Limits, VERSION, append, decode_body,
-};
+use penstock_wire::frame::{FrameError, HEADER_LEN, Header, Limits, VERSION, append, decode_body};
 use penstock_wire::handshake::{Challenge, Hello, Proof, Verdict};
 use penstock_wire::message::*;
 use proptest::prelude::*;
@@ -65,32 +63,61 @@ fn everything(bytes: &[u8]) {
 
 fn encoded<B: Serialize>(body: &B) -> Vec<u8> {
     let mut out = Vec::new();
-    append(&mut out, VERSION, &Envelope::default(), Some(body), 0, 0, &Limits::FULL).unwrap();
+    append(
+        &mut out,
+        VERSION,
+        &Envelope::default(),
+        Some(body),
+        0,
+        0,
+        &Limits::FULL,
+    )
+    .unwrap();
     out.split_off(HEADER_LEN)
 }
 
 fn capability() -> impl Strategy<Value = Capability> {
-    (any::<u64>(), any::<[bool; 3]>(), any::<u64>(), 1u64..1 << 30, 1u32..9, any::<[u8; 32]>())
-        .prop_map(|(file, [read, write, remove], expires_ms, unit, servers, mac)| Capability {
-            file: FileId(file),
-            read,
-            write,
-            remove,
-            expires_ms,
-            layout: Layout::new(unit, (0..servers).map(ServerId).collect()).unwrap(),
-            mac,
-        })
+    (
+        any::<u64>(),
+        any::<[bool; 3]>(),
+        any::<u64>(),
+        1u64..1 << 30,
+        1u32..9,
+        any::<[u8; 32]>(),
+    )
+        .prop_map(
+            |(file, [read, write, remove], expires_ms, unit, servers, mac)| Capability {
+                file: FileId(file),
+                read,
+                write,
+                remove,
+                expires_ms,
+                layout: Layout::new(unit, (0..servers).map(ServerId).collect()).unwrap(),
+                mac,
+            },
+        )
 }
 
 fn region() -> impl Strategy<Value = Region> {
     prop_oneof![
         any::<(u64, u64)>().prop_map(|(offset, len)| Region::Contiguous { offset, len }),
         proptest::collection::vec(any::<(u64, u64)>(), 0..=MAX_LIST).prop_map(Region::List),
-        any::<([u8; 16], i64, u64, u64)>()
-            .prop_map(|(hash, disp, start, len)| Region::LoopHash { hash, disp, start, len }),
-        (proptest::collection::vec(any::<u8>(), 0..3000), any::<(i64, u64, u64)>()).prop_map(
-            |(encoded, (disp, start, len))| Region::LoopInline { encoded, disp, start, len }
-        ),
+        any::<([u8; 16], i64, u64, u64)>().prop_map(|(hash, disp, start, len)| Region::LoopHash {
+            hash,
+            disp,
+            start,
+            len
+        }),
+        (
+            proptest::collection::vec(any::<u8>(), 0..3000),
+            any::<(i64, u64, u64)>()
+        )
+            .prop_map(|(encoded, (disp, start, len))| Region::LoopInline {
+                encoded,
+                disp,
+                start,
+                len
+            }),
     ]
 }
 
@@ -99,12 +126,24 @@ fn request() -> impl Strategy<Value = DataRequest> {
     let lock = || any::<Option<u64>>().prop_map(|l| l.map(LockId));
     prop_oneof![
         capability().prop_map(|capability| DataRequest::Attach { capability }),
-        (handle.clone(), region(), lock())
-            .prop_map(|(handle, region, lock)| DataRequest::Read { handle, region, lock }),
-        (handle.clone(), region(), lock())
-            .prop_map(|(handle, region, lock)| DataRequest::Write { handle, region, lock }),
+        (handle.clone(), region(), lock()).prop_map(|(handle, region, lock)| DataRequest::Read {
+            handle,
+            region,
+            lock
+        }),
+        (handle.clone(), region(), lock()).prop_map(|(handle, region, lock)| DataRequest::Write {
+            handle,
+            region,
+            lock
+        }),
         (handle, any::<(u64, u64, u64)>()).prop_map(|(handle, (start, end, timeout_ms))| {
-            DataRequest::Lock { handle, start, end, mode: LockMode::Shared, timeout_ms }
+            DataRequest::Lock {
+                handle,
+                start,
+                end,
+                mode: LockMode::Shared,
+                timeout_ms,
+            }
         }),
         Just(DataRequest::Shutdown),
     ]
@@ -190,7 +229,10 @@ fn lengths_beyond_the_limits_are_refused_before_anything_is_kept() {
         other => panic!("{other:?}"),
     };
     assert_eq!(refused(header(MAX_BODY + 1, 0), &Limits::FULL), "body");
-    assert_eq!(refused(header(0, MAX_PAYLOAD + 1), &Limits::FULL), "payload");
+    assert_eq!(
+        refused(header(0, MAX_PAYLOAD + 1), &Limits::FULL),
+        "payload"
+    );
     // A stranger in the handshake gets next to nothing.
     assert_eq!(refused(header(4097, 0), &Limits::HANDSHAKE), "body");
     assert_eq!(refused(header(10, 1), &Limits::HANDSHAKE), "payload");
@@ -204,7 +246,15 @@ fn a_message_too_large_to_send_is_refused_and_leaves_no_trace() {
     let reply = DataReply::NoShortcut {
         reason: "x".repeat(MAX_BODY),
     };
-    let e = append(&mut out, VERSION, &Envelope::default(), Some(&reply), 0, 0, &Limits::FULL);
+    let e = append(
+        &mut out,
+        VERSION,
+        &Envelope::default(),
+        Some(&reply),
+        0,
+        0,
+        &Limits::FULL,
+    );
     assert!(matches!(e, Err(FrameError::TooLarge { what: "body", .. })));
     let e = append(
         &mut out,
@@ -215,7 +265,13 @@ fn a_message_too_large_to_send_is_refused_and_leaves_no_trace() {
         0,
         &Limits::FULL,
     );
-    assert!(matches!(e, Err(FrameError::TooLarge { what: "payload", .. })));
+    assert!(matches!(
+        e,
+        Err(FrameError::TooLarge {
+            what: "payload",
+            ..
+        })
+    ));
     assert_eq!(out, b"before");
 }
 
@@ -223,16 +279,24 @@ fn a_message_too_large_to_send_is_refused_and_leaves_no_trace() {
 fn a_batch_is_flat_and_bounded() {
     let batch = |n| MetaRequest::Batch(vec![MetaRequest::Sync; n]);
     let largest = batch(MAX_BATCH);
-    assert_eq!(decode_body::<MetaRequest>(&encoded(&largest)).unwrap(), largest);
+    assert_eq!(
+        decode_body::<MetaRequest>(&encoded(&largest)).unwrap(),
+        largest
+    );
     let too_many = encoded(&batch(MAX_BATCH + 1));
     assert!(decode_body::<MetaRequest>(&too_many).is_err());
     let nested = MetaRequest::Batch(vec![MetaRequest::Sync, batch(1)]);
     assert!(decode_body::<MetaRequest>(&encoded(&nested)).is_err());
     // The next one on this thread is not affected.
-    assert_eq!(decode_body::<MetaRequest>(&encoded(&batch(3))).unwrap(), batch(3));
+    assert_eq!(
+        decode_body::<MetaRequest>(&encoded(&batch(3))).unwrap(),
+        batch(3)
+    );
     // A megabyte that nests or repeats as deep as it can.
     let tag = encoded(&batch(1))[0];
-    let deep: Vec<u8> = std::iter::repeat_n([tag, 1], MAX_BODY / 2).flatten().collect();
+    let deep: Vec<u8> = std::iter::repeat_n([tag, 1], MAX_BODY / 2)
+        .flatten()
+        .collect();
     everything(&deep);
     let mut wide = vec![tag, 0xff, 0xff, 0x3f];
     wide.resize(MAX_BODY, encoded(&MetaRequest::Sync)[0]);

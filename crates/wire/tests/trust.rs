@@ -20,10 +20,18 @@ fn keys_are_kept_from_others() {
     let path = dir.path().join("client.key");
     let mut key = Key::generate().unwrap();
     key.save(&path).unwrap();
-    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(
+        std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
     assert_eq!(Key::load(&path).unwrap().source(), path);
     // Never overwritten, never shown.
-    assert!(key.save(&path).unwrap_err().to_string().contains("cannot create"));
+    assert!(
+        key.save(&path)
+            .unwrap_err()
+            .to_string()
+            .contains("cannot create")
+    );
     let secret = std::fs::read_to_string(&path).unwrap();
     assert!(!format!("{key:?}").contains(&secret[..8]));
     for mode in [0o640, 0o604, 0o660, 0o666] {
@@ -34,11 +42,27 @@ fn keys_are_kept_from_others() {
         assert!(e.to_string().contains("client.key"), "{e}");
     }
     set_mode(&path, 0o600);
-    for text in ["", "abc", &"g".repeat(64), &"0".repeat(66), &"0".repeat(100_000)] {
+    for text in [
+        "",
+        "abc",
+        &"g".repeat(64),
+        &"0".repeat(66),
+        &"0".repeat(100_000),
+    ] {
         std::fs::write(&path, text).unwrap();
-        assert!(Key::load(&path).unwrap_err().to_string().contains("not a key"));
+        assert!(
+            Key::load(&path)
+                .unwrap_err()
+                .to_string()
+                .contains("not a key")
+        );
     }
-    assert!(Key::load(&dir.path().join("none")).unwrap_err().to_string().contains("cannot open"));
+    assert!(
+        Key::load(&dir.path().join("none"))
+            .unwrap_err()
+            .to_string()
+            .contains("cannot open")
+    );
     assert!(Key::load(dir.path()).is_err());
 }
 
@@ -95,7 +119,11 @@ fn both_sides_prove_their_key() {
         let me = peer.credentials.unwrap();
         assert_eq!(me.pid, std::process::id() as i32);
     }
-    for (key, role) in [([9; 32], Role::Client), ([1; 32], Role::Admin), ([2; 32], Role::Client)] {
+    for (key, role) in [
+        ([9; 32], Role::Client),
+        ([1; 32], Role::Admin),
+        ([2; 32], Role::Client),
+    ] {
         let (client, server) = shake(caller(key, role));
         let e = client.unwrap_err();
         assert_eq!(e.kind(), ErrorKind::BadKey);
@@ -123,8 +151,14 @@ fn a_client_that_skips_its_proof_is_refused_by_name() {
             panic!()
         };
         assert_eq!(e.kind, ErrorKind::BadKey);
-        assert!(e.message.contains("deployment lab") && e.message.contains("(memory)"), "{e}");
-        assert_eq!(served.join().unwrap().unwrap_err().kind(), ErrorKind::BadKey);
+        assert!(
+            e.message.contains("deployment lab") && e.message.contains("(memory)"),
+            "{e}"
+        );
+        assert_eq!(
+            served.join().unwrap().unwrap_err().kind(),
+            ErrorKind::BadKey
+        );
     });
 }
 
@@ -168,7 +202,9 @@ fn versions_without_overlap_part_with_a_word() {
     (future.oldest, future.newest) = (40, 50);
     let (answer, proof) = handshake::challenge(&identity(), &future, [0; 32]);
     assert!(proof.is_none());
-    let Challenge::Refused(e) = answer else { panic!() };
+    let Challenge::Refused(e) = answer else {
+        panic!()
+    };
     assert_eq!(e.kind, ErrorKind::Version);
     assert!(e.message.contains("40 to 50"), "{e}");
     (future.oldest, future.newest) = (0, 50);
@@ -176,8 +212,13 @@ fn versions_without_overlap_part_with_a_word() {
     assert!(matches!(answer, Challenge::Accepted { version: 1, .. }));
     future.deployment = "\u{1b}[31mevil\n".repeat(30);
     let (answer, _) = handshake::challenge(&identity(), &future, [0; 32]);
-    let Challenge::Refused(e) = answer else { panic!() };
-    assert!(!e.message.contains(char::is_control) && e.message.len() < 1500, "{e}");
+    let Challenge::Refused(e) = answer else {
+        panic!()
+    };
+    assert!(
+        !e.message.contains(char::is_control) && e.message.len() < 1500,
+        "{e}"
+    );
 }
 
 #[test]
@@ -187,7 +228,9 @@ fn a_handshake_ends_by_its_deadline_however_slowly_bytes_drip() {
         let deadline = Instant::now() + Duration::from_millis(60);
         let served =
             s.spawn(move || handshake::answer(&mut server, &identity(), deadline, |_| Ok(())));
-        let fd = std::os::fd::AsFd::as_fd(&client).try_clone_to_owned().unwrap();
+        let fd = std::os::fd::AsFd::as_fd(&client)
+            .try_clone_to_owned()
+            .unwrap();
         let mut drip = UnixStream::from(fd);
         let header = penstock_wire::frame::MAGIC.to_le_bytes();
         let mut sent = 0;
@@ -211,18 +254,33 @@ fn capabilities_hold_for_their_fields_and_their_time() {
     let good = Capability::sign(&key, FileId(1), rights, 1000, layout).unwrap();
     assert!(good.read && !good.write && !good.remove);
     good.verify(&key, 999).unwrap();
-    assert_eq!(good.verify(&key, 1000).unwrap_err().kind, ErrorKind::ExpiredCapability);
-    assert_eq!(good.verify_time(1000).unwrap_err().kind, ErrorKind::ExpiredCapability);
+    assert_eq!(
+        good.verify(&key, 1000).unwrap_err().kind,
+        ErrorKind::ExpiredCapability
+    );
+    assert_eq!(
+        good.verify_time(1000).unwrap_err().kind,
+        ErrorKind::ExpiredCapability
+    );
     let other = Key::from_bytes([6; 32]);
-    assert_eq!(good.verify(&other, 0).unwrap_err().kind, ErrorKind::BadCapability);
+    assert_eq!(
+        good.verify(&other, 0).unwrap_err().kind,
+        ErrorKind::BadCapability
+    );
     for bit in 0..256 {
         let mut bad = good.clone();
         bad.mac[bit / 8] ^= 1 << (bit % 8);
-        assert_eq!(bad.verify(&key, 0).unwrap_err().kind, ErrorKind::BadCapability);
+        assert_eq!(
+            bad.verify(&key, 0).unwrap_err().kind,
+            ErrorKind::BadCapability
+        );
     }
     let mut wider = good.clone();
     wider.write = true;
-    assert_eq!(wider.verify(&key, 0).unwrap_err().kind, ErrorKind::BadCapability);
+    assert_eq!(
+        wider.verify(&key, 0).unwrap_err().kind,
+        ErrorKind::BadCapability
+    );
 }
 
 fn deployment(dir: &Path) -> Deployment {
@@ -266,7 +324,10 @@ fn a_deployment_moves_with_its_directory() {
     std::fs::create_dir(&old).unwrap();
     let saved = deployment(&old);
     saved.save(&old.join("deployment.toml")).unwrap();
-    assert_eq!(Deployment::load(&old.join("deployment.toml")).unwrap(), saved);
+    assert_eq!(
+        Deployment::load(&old.join("deployment.toml")).unwrap(),
+        saved
+    );
     std::fs::rename(&old, &new).unwrap();
     let moved = Deployment::load(&new.join("deployment.toml")).unwrap();
     assert_eq!(moved.client_key, new.join("client.key"));
@@ -297,11 +358,26 @@ fn a_wrong_deployment_file_says_what_is_wrong() {
         (|d| d.servers.clear(), "[[server]]"),
         (|d| d.servers[1].id = ServerId(0), "appears twice"),
         (|d| d.servers[1].address.tcp = None, "needs unix"),
-        (|d| d.servers[1].address.tcp = Some("port".into()), "host:port"),
-        (|d| d.servers[1].address.tcp = Some(":80".into()), "host:port"),
-        (|d| d.servers[0].address.unix = Some("/x".repeat(80).into()), "allows 107"),
-        (|d| d.servers[0].address = d.meta.address.clone(), "used twice"),
-        (|d| d.servers[1].store = d.servers[0].store.clone(), "another server"),
+        (
+            |d| d.servers[1].address.tcp = Some("port".into()),
+            "host:port",
+        ),
+        (
+            |d| d.servers[1].address.tcp = Some(":80".into()),
+            "host:port",
+        ),
+        (
+            |d| d.servers[0].address.unix = Some("/x".repeat(80).into()),
+            "allows 107",
+        ),
+        (
+            |d| d.servers[0].address = d.meta.address.clone(),
+            "used twice",
+        ),
+        (
+            |d| d.servers[1].store = d.servers[0].store.clone(),
+            "another server",
+        ),
     ];
     for (change, words) in cases {
         let mut bad = good.clone();
@@ -314,13 +390,23 @@ fn a_wrong_deployment_file_says_what_is_wrong() {
     bad.servers[0].store = "disk".into();
     assert!(bad.validate().unwrap_err().contains("dir:/path"));
     let path = dir.path().join("deployment.toml");
-    assert!(Deployment::load(&path).unwrap_err().to_string().contains("cannot read"));
+    assert!(
+        Deployment::load(&path)
+            .unwrap_err()
+            .to_string()
+            .contains("cannot read")
+    );
     std::fs::write(&path, "id = 3\nfoo = \"bar\"").unwrap();
     let e = Deployment::load(&path).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::InvalidArgument);
     assert!(e.to_string().contains("deployment.toml"), "{e}");
     std::fs::write(&path, vec![b'#'; 5 << 20]).unwrap();
-    assert!(Deployment::load(&path).unwrap_err().to_string().contains("at most"));
+    assert!(
+        Deployment::load(&path)
+            .unwrap_err()
+            .to_string()
+            .contains("at most")
+    );
 }
 
 #[test]
