@@ -32,6 +32,8 @@ pub(crate) enum Need {
     Write,
     /// Either.
     Any,
+    /// None: to ask about the file, as `stat` does.
+    Ask,
 }
 
 /// See the module's text.
@@ -117,6 +119,7 @@ impl Handles {
             Need::Read => file.rights.read,
             Need::Write => file.rights.write,
             Need::Any => file.rights.read || file.rights.write,
+            Need::Ask => true,
         };
         if !allowed {
             return Err(refuse(

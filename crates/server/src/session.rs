@@ -164,7 +164,7 @@ impl<'a> Session<'a> {
                 Ok(DataReply::Done)
             }
             DataRequest::Len { handle } => {
-                let file = self.file(handle, Need::Any)?;
+                let file = self.file(handle, Need::Ask)?;
                 let len = match objects.existing(&file.object)? {
                     Some(object) => object.len().map_err(store_error)?,
                     None => 0,

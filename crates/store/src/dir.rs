@@ -3,10 +3,10 @@
 //! ```text
 //! superblock                      for whom the store was made (checksummed text)
 //! lock                            held by the server (flock); names its process
-//! objects/3f/000000000000003f     one sparse file per object, under the low byte of its id
+//! objects/0f/000000000000003f     one sparse file per object, under its id modulo 16
 //! ```
 //! Creating is one system call; [`Store::sync`] makes it durable by syncing the subdirectories touched
-//! since, at most 256. An object's sync records its length ([`crate::record`]), so that an object cut
+//! since, at most 16: enough for threads not to meet in one directory, few enough to make and to walk. An object's sync records its length ([`crate::record`]), so that an object cut
 //! short is noticed: when opened, when read, and by `verify`. A damaged object can still be read where
 //! it has bytes; everything else is refused until `accept`.
 use crate::cache::Cache;
@@ -26,7 +26,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const OPEN_OBJECTS: usize = 4096;
 /// Locks that the cache is divided among, so that one slow open does not hold up all.
 const CACHE_LOCKS: usize = 16;
-const SHARDS: usize = 256;
+/// Subdirectories of objects; part of the store's format.
+const SHARDS: usize = 16;
 const LOCK: &str = "lock";
 const OBJECTS: &str = "objects";
 
@@ -57,7 +58,7 @@ impl Place {
     fn shard(&self, id: FileId) -> Shard<'_> {
         Shard {
             objects: self.objects.as_fd(),
-            number: id.0 as u8,
+            number: (id.0 % SHARDS as u64) as u8,
         }
     }
 
@@ -346,7 +347,7 @@ impl Store for DirStore {
     }
 
     fn sync(&self) -> Result<(), StoreError> {
-        (0..=u8::MAX).try_for_each(|shard| self.place.sync_shard(shard))
+        (0..SHARDS).try_for_each(|shard| self.place.sync_shard(shard as u8))
     }
 
     fn space(&self) -> Result<(u64, u64), StoreError> {

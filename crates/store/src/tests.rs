@@ -20,7 +20,7 @@ fn dir(at: &Path, records: Records) -> DirStore {
 }
 
 fn object_file(at: &Path, id: FileId) -> PathBuf {
-    at.join(format!("objects/{:02x}/{:016x}", id.0 & 0xff, id.0))
+    at.join(format!("objects/{:02x}/{:016x}", id.0 & 0xf, id.0))
 }
 
 fn findings(store: &dyn Store) -> Vec<Finding> {
@@ -477,10 +477,10 @@ fn foreign_and_unreadable_files_are_reported() {
     let foreign = [
         "notes.txt",
         "objects/zz",
-        "objects/3f/core",
+        "objects/0f/core",
         // Right name, wrong subdirectory; upper case; a record without its object.
-        "objects/40/000000000000003f",
-        "objects/ff/00000000000000FF",
+        "objects/0e/000000000000003f",
+        "objects/0f/00000000000000FF",
         "objects/01/0000000000000001.record",
     ];
     for name in foreign {
