@@ -310,8 +310,22 @@ fn bytes_of(s: &Spec, disp: i64, start: u64, len: u64) -> (Pattern, Vec<i64>) {
     (Pattern::new(disp, s.build(), start, len).unwrap(), expected)
 }
 
+/// Many cases, since each is quick; `PROPTEST_CASES` decides if it is set. No files are written.
+fn config() -> ProptestConfig {
+    let cases = if std::env::var_os("PROPTEST_CASES").is_some() {
+        ProptestConfig::default().cases
+    } else {
+        1500
+    };
+    ProptestConfig {
+        cases,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1500, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn one_instance(s in spec()) {
