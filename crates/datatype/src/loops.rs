@@ -265,8 +265,12 @@ impl Loop {
     pub fn is_contiguous(&self) -> bool {
         self.body().dense(self.extent()) && (self.size() == 0 || self.lb() == self.true_lb())
     }
-    /// Offsets never decrease along the stream and runs do not overlap, also when tiled:
-    /// what MPI asks of a filetype for writing.
+    /// Offsets never decrease along the stream of one instance and its runs do not overlap: what MPI asks of a
+    /// filetype for writing.
+    pub fn ascends(&self) -> bool {
+        self.size() == 0 || self.body().monotone
+    }
+    /// The same, also when tiled.
     pub fn is_monotone(&self) -> bool {
         self.size() == 0 || (self.body().monotone && self.extent() >= self.body().hi)
     }

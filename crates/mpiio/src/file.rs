@@ -65,8 +65,8 @@ pub(crate) struct State {
     pub atomic: bool,
     /// All ranks' views are contiguous, so that no exchange can help a collective call.
     pub all_contiguous: bool,
-    /// All ranks' views are in ascending order.
-    pub all_monotone: bool,
+    /// All ranks' filetypes are in ascending order, so that the accesses of most collective calls are.
+    pub all_ascend: bool,
     /// The split collective call under way and its outcome.
     pub split: Option<Split>,
     /// How the last access was performed, by direction.
@@ -110,7 +110,7 @@ struct NewView {
     etype_extent: i64,
     datarep: String,
     contiguous: bool,
-    monotone: bool,
+    ascends: bool,
     pointer_made: bool,
     hints: Option<Hints>,
 }
@@ -218,7 +218,7 @@ impl File {
                 hints: Arc::new(hints),
                 atomic: false,
                 all_contiguous: true,
-                all_monotone: true,
+                all_ascend: true,
                 split: None,
                 chosen: [None, None],
             }),
@@ -315,7 +315,7 @@ impl File {
             etype_extent: etype.layout.extent(),
             datarep: datarep.name().into(),
             contiguous: seen.is_contiguous(),
-            monotone: seen.is_monotone(),
+            ascends: seen.ascends(),
             pointer_made: file.shared.is_made(),
             hints: (turn.comm.rank() == 0).then_some(hints.clone()),
         });
@@ -349,7 +349,7 @@ impl File {
         state.position = 0;
         state.hints = Arc::new(views[0].hints.clone().unwrap_or(hints));
         state.all_contiguous = views.iter().all(|v| v.contiguous);
-        state.all_monotone = views.iter().all(|v| v.monotone);
+        state.all_ascend = views.iter().all(|v| v.ascends);
         Ok(())
     }
 

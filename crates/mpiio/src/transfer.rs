@@ -83,7 +83,10 @@ impl Inner {
             (None, Ok(prepared)) => prepared.signature.is_some(),
             (None, Err(_)) => false,
         };
-        let whole = |p: Prepared| (p.pattern, p.seen.is_monotone());
+        let whole = |p: Prepared| {
+            let monotone = p.seen.is_monotone(&p.pattern);
+            (p.pattern, monotone)
+        };
         let outcome = if converts {
             self.convert(prepared, turn, buffer)
         } else {
@@ -133,7 +136,6 @@ impl Inner {
         };
         let mut steps = external32::steps(&signature, bytes);
         let prepared = prepared?;
-        let monotone = prepared.seen.is_monotone();
         let mut moved = 0;
         let mut chunk = Vec::new();
         let mut ended = false;
@@ -141,6 +143,7 @@ impl Inner {
             // A rank that is through takes part with nothing.
             let step = steps.next().unwrap_or_default();
             let part = prepared.pattern.slice(step.file.0, step.file.1);
+            let monotone = prepared.seen.is_monotone(&part);
             match buffer {
                 Buffer::From(source) => {
                     let encoded = external32::encode(&signature, &step, source, &mut chunk);
@@ -177,7 +180,7 @@ impl Inner {
         let hints = self.hints();
         let (exchange, view_helps) = {
             let state = lock(&self.state);
-            let may = comm.size() > 1 && !state.atomic && state.all_monotone;
+            let may = comm.size() > 1 && !state.atomic && state.all_ascend;
             (may, !state.all_contiguous)
         };
         let named = hints.method;
@@ -205,6 +208,12 @@ impl Inner {
         let announced = lock(&self.announcements).exchange(comm, &pattern, &notes)?;
         let began = Instant::now();
         let patterns: Vec<Pattern> = announced.iter().map(|a| a.pattern.clone()).collect();
+        if !patterns.iter().all(Pattern::is_monotone) {
+            // Of several instances that interleave: region by region.
+            let mine = &patterns[comm.rank()];
+            let moved = self.alone(mine, mine.is_monotone(), buffer, true);
+            return agree(comm, moved);
+        }
         let plan = match named {
             Some(method) => self.plan_named(&hints, method),
             None => self.plan_exchange(&hints, direction, &announced, &learnt),

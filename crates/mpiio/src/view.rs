@@ -28,7 +28,8 @@ pub(crate) struct Seen {
     tile: Loop,
     /// Bytes of one etype in the file.
     etype_bytes: u64,
-    /// Offsets never decrease and never overlap along the stream.
+    /// Offsets never decrease and never overlap along the stream. Instances whose extent does not cover them may
+    /// interleave: HDF5 and PnetCDF make such filetypes with Open MPI, and use one instance.
     monotone: bool,
 }
 
@@ -78,11 +79,11 @@ impl Seen {
             ));
         }
         let monotone = tile.is_monotone();
-        if writes && !monotone {
+        if writes && !tile.ascends() {
             return Err(Error::new(
                 ErrorClass::Arg,
                 "set_view: the filetype's displacements decrease or overlap, which MPI allows only on files opened \
-                 MPI_MODE_RDONLY; order its blocks and give it an extent that covers them",
+                 MPI_MODE_RDONLY; order its blocks",
             ));
         }
         Ok(Seen {
@@ -93,9 +94,14 @@ impl Seen {
         })
     }
 
-    /// Whether offsets grow along the stream; if not, accesses can only be done region by region.
-    pub(crate) fn is_monotone(&self) -> bool {
-        self.monotone
+    /// Whether offsets grow along an access; if not, it can only be done region by region.
+    pub(crate) fn is_monotone(&self, access: &Pattern) -> bool {
+        self.monotone || access.is_monotone()
+    }
+
+    /// Whether offsets grow along accesses of at least one instance of the filetype.
+    pub(crate) fn ascends(&self) -> bool {
+        self.tile.ascends()
     }
 
     /// Whether all accesses are contiguous.

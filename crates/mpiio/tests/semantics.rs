@@ -816,7 +816,7 @@ fn collective_arguments_agree(site: &Site) {
         assert_eq!(view.unwrap_err().class, ErrorClass::NotSame);
         for (disp, filetype) in [
             (-3, Loop::bytes(1)),
-            (0, Loop::bytes(4).resized(0, 2).unwrap()),
+            (0, Loop::blockindexed(2, &[0, 1], &Loop::bytes(1)).unwrap()),
             (0, Loop::blockindexed(1, &[9, 3], &Loop::bytes(1)).unwrap()),
             (0, Loop::blockindexed(1, &[-2], &Loop::bytes(1)).unwrap()),
             (DISPLACEMENT_CURRENT, Loop::bytes(1)),
