@@ -101,8 +101,13 @@ fn site(limit: u64, broken: u64) -> Site {
         limit,
         broken,
     };
-    let server =
-        start_on(&deployment, ServerId(0), Options::default(), Box::new(store)).unwrap();
+    let server = start_on(
+        &deployment,
+        ServerId(0),
+        Options::default(),
+        Box::new(store),
+    )
+    .unwrap();
     let key = Key::load(&deployment.server_key).unwrap();
     Site {
         dir,
@@ -136,7 +141,10 @@ fn a_full_store_is_told_and_what_fits_stays() {
             other => assert!(i >= 5 && kind(&other) == ErrorKind::NoSpace),
         }
     }
-    assert!(matches!(c.ask(DataRequest::Shortcut { handle: h }), DataReply::NoShortcut { .. }));
+    assert!(matches!(
+        c.ask(DataRequest::Shortcut { handle: h }),
+        DataReply::NoShortcut { .. }
+    ));
 }
 
 #[test]
