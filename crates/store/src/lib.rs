@@ -12,9 +12,11 @@ mod error;
 mod execute;
 mod memory;
 mod record;
+mod spread;
 mod superblock;
 #[cfg(test)]
 mod tests;
+mod window;
 
 pub use descriptor::Descriptor;
 pub use error::{Finding, Problem, StoreError};

@@ -2,8 +2,9 @@
 use crate::dir::DirStore;
 use crate::memory::MemoryStore;
 use crate::record::Records;
-use crate::{Descriptor, Finding, Object, Problem, Store, StoreError, open};
-use penstock_layout::{FileId, ObjectOffset};
+use crate::{Descriptor, Execution, Finding, Object, Problem, Scratch, Store, StoreError, open};
+use penstock_datatype::{Loop, Pattern};
+use penstock_layout::{FileId, Layout, ObjectOffset, ServerId, ServerIndex};
 use proptest::prelude::*;
 use std::fs::{File, OpenOptions};
 use std::io::{IoSlice, IoSliceMut};
@@ -14,6 +15,11 @@ use tempfile::TempDir;
 
 const ID: FileId = FileId(0x3f);
 const KINDS: [Records; 2] = [Records::Attribute, Records::Beside];
+
+/// In memory where possible: tests that sync would wait for the disk.
+fn place() -> TempDir {
+    TempDir::new_in("/dev/shm").unwrap_or_else(|_| TempDir::new().unwrap())
+}
 
 fn dir(at: &Path, records: Records) -> DirStore {
     DirStore::open_with(at, "d1", 0, Some(records)).unwrap()
@@ -130,8 +136,7 @@ proptest! {
     #[test]
     fn objects_behave_like_vectors(steps in prop::collection::vec(step(), 1..40)) {
         for records in KINDS {
-            // In memory where possible: steps that sync would wait for the disk.
-            let at = TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap();
+            let at = place();
             behaves_like_a_vector(
                 |old| {
                     drop(old);
@@ -149,7 +154,7 @@ proptest! {
 
 #[test]
 fn removed_objects_are_gone_but_stay_readable_for_their_holders() {
-    let at = TempDir::new().unwrap();
+    let at = place();
     let stores: [Box<dyn Store>; 3] = [
         Box::new(dir(&at.path().join("a"), KINDS[0])),
         Box::new(dir(&at.path().join("b"), KINDS[1])),
@@ -181,7 +186,7 @@ fn removed_objects_are_gone_but_stay_readable_for_their_holders() {
 
 #[test]
 fn listing_pages_through_all_objects_once() {
-    let at = TempDir::new().unwrap();
+    let at = place();
     let stores: [Box<dyn Store>; 3] = [
         Box::new(dir(&at.path().join("a"), KINDS[0])),
         Box::new(dir(&at.path().join("b"), KINDS[1])),
@@ -218,7 +223,7 @@ fn listing_pages_through_all_objects_once() {
 
 #[test]
 fn many_objects_do_not_use_up_descriptors() {
-    let at = TempDir::new().unwrap();
+    let at = place();
     let store = dir(at.path(), KINDS[0]);
     let open_files = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile)
@@ -233,7 +238,7 @@ fn many_objects_do_not_use_up_descriptors() {
 
 #[test]
 fn files_are_closed_to_others() {
-    let at = TempDir::new().unwrap();
+    let at = place();
     let store = dir(at.path(), KINDS[0]);
     drop(store.open(ID, true).unwrap());
     for name in [
@@ -248,7 +253,7 @@ fn files_are_closed_to_others() {
 
 #[test]
 fn a_second_opener_learns_who_holds_the_store() {
-    let at = TempDir::new().unwrap();
+    let at = place();
     let spec = format!("dir:{}", at.path().display());
     let first = open(&spec, "d1", 0).unwrap();
     let Err(StoreError::InUse { holder, .. }) = open(&spec, "d1", 0) else {
@@ -268,7 +273,7 @@ fn a_second_opener_learns_who_holds_the_store() {
 
 #[test]
 fn a_store_serves_its_deployment_and_server_only() {
-    let at = TempDir::new().unwrap();
+    let at = place();
     let spec = format!("dir:{}", at.path().display());
     drop(open(&spec, "d1", 3).unwrap());
     for (deployment, server) in [("d2", 3), ("d1", 4)] {
@@ -289,7 +294,7 @@ fn a_store_serves_its_deployment_and_server_only() {
 
 #[test]
 fn a_damaged_or_missing_superblock_is_not_papered_over() {
-    let at = TempDir::new().unwrap();
+    let at = place();
     let spec = format!("dir:{}", at.path().display());
     let file = at.path().join("superblock");
     {
@@ -317,7 +322,7 @@ fn a_damaged_or_missing_superblock_is_not_papered_over() {
 
 /// An object of 3000 synced bytes, its file then cut to 1000 behind the store's back.
 fn truncated(records: Records) -> (TempDir, DirStore, Arc<dyn Object>) {
-    let at = TempDir::new().unwrap();
+    let at = place();
     {
         let store = dir(at.path(), records);
         let object = store.open(ID, true).unwrap();
@@ -388,7 +393,7 @@ fn a_truncated_object_is_found_and_never_reads_as_short_or_zero() {
 #[test]
 fn a_file_cut_while_in_use_is_noticed_by_reads_and_syncs() {
     for records in KINDS {
-        let at = TempDir::new().unwrap();
+        let at = place();
         let store = dir(at.path(), records);
         let object = store.open(ID, true).unwrap();
         object.write_at(ObjectOffset(0), &[7; 3000]).unwrap();
@@ -409,7 +414,7 @@ fn a_file_cut_while_in_use_is_noticed_by_reads_and_syncs() {
 #[test]
 fn a_cut_lowers_the_record_and_a_crash_between_leaves_no_damage() {
     for records in KINDS {
-        let at = TempDir::new().unwrap();
+        let at = place();
         let store = dir(at.path(), records);
         let object = store.open(ID, true).unwrap();
         object.write_at(ObjectOffset(0), &[7; 3000]).unwrap();
@@ -434,7 +439,7 @@ fn a_cut_lowers_the_record_and_a_crash_between_leaves_no_damage() {
 #[test]
 fn a_damaged_record_is_reported_and_can_be_accepted() {
     for records in KINDS {
-        let at = TempDir::new().unwrap();
+        let at = place();
         {
             let store = dir(at.path(), records);
             let object = store.open(ID, true).unwrap();
@@ -468,7 +473,7 @@ fn a_damaged_record_is_reported_and_can_be_accepted() {
 
 #[test]
 fn foreign_and_unreadable_files_are_reported() {
-    let at = TempDir::new().unwrap();
+    let at = place();
     let store = dir(at.path(), KINDS[1]);
     let object = store.open(ID, true).unwrap();
     object.write_at(ObjectOffset(0), b"x").unwrap();
@@ -517,7 +522,7 @@ fn unprivileged<R: Send>(f: impl FnOnce() -> R + Send) -> R {
 
 #[test]
 fn a_read_only_directory_is_named_as_the_reason() {
-    let at = TempDir::new().unwrap();
+    let at = place();
     std::fs::set_permissions(at.path(), std::fs::Permissions::from_mode(0o555)).unwrap();
     for below in ["", "/new"] {
         let spec = format!("dir:{}{below}", at.path().display());
@@ -593,6 +598,30 @@ fn a_full_store_refuses_writes_keeps_data_and_can_be_emptied() {
 }
 
 #[test]
+fn small_pieces_on_a_full_store_give_the_same_error() {
+    let Some(mount) = Mounted::new("size=4m") else {
+        return; // not root: nothing smaller to fill
+    };
+    let store = open(&format!("dir:{}", mount.0.path().display()), "d1", 0).unwrap();
+    let object = store.open(ID, true).unwrap();
+    object.set_len(64 << 20).unwrap(); // a hole: space is asked for by each write
+    let layout = Layout::new(65536, vec![ServerId(0)]).unwrap();
+    let tile = Loop::bytes(100).resized(0, 500).unwrap();
+    let access = Pattern::new(0, tile, 0, 100 * 100_000).unwrap();
+    let mut execution = Execution::new(&layout, ServerIndex(0), &access);
+    let data = vec![3; access.len as usize];
+    let write = execution.write(&*object, &data, &mut Scratch::new());
+    assert!(matches!(write, Err(StoreError::Full(_))), "{write:?}");
+    // What was written before is there.
+    let mut execution = Execution::new(&layout, ServerIndex(0), &access);
+    let mut found = vec![0; 1 << 19];
+    execution
+        .read(&*object, &mut found, &mut Scratch::new())
+        .unwrap();
+    assert!(found.iter().all(|b| *b == 3));
+}
+
+#[test]
 fn a_store_on_a_read_only_file_system_is_refused() {
     let Some(mount) = Mounted::new("size=4m") else {
         return; // not root: the directory without permission above covers the error
@@ -610,7 +639,7 @@ fn a_store_on_a_read_only_file_system_is_refused() {
 
 #[test]
 fn concurrent_opens_share_one_object() {
-    let at = TempDir::new().unwrap();
+    let at = place();
     let store = dir(at.path(), KINDS[0]);
     let objects: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..8)

@@ -2,10 +2,14 @@
 #![allow(clippy::unwrap_used)]
 use penstock_datatype::{Loop, Pattern, Source, Target};
 use penstock_layout::{FileId, FileOffset, Layout, ObjectOffset, ServerId, ServerIndex};
-use penstock_store::{Descriptor, Execution, Object, Scratch, Store, open};
+use penstock_store::{Descriptor, Execution, Object, Scratch, Store, StoreError, open};
 use proptest::prelude::*;
 use std::collections::HashMap;
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// One file striped over objects in memory, and the same file as a vector.
 struct Striped {
@@ -16,7 +20,12 @@ struct Striped {
 
 impl Striped {
     fn new(unit: u64, n: u32) -> Striped {
-        let stores: Vec<_> = (0..n).map(|s| open("memory", "d", s).unwrap()).collect();
+        let stores = (0..n).map(|s| open("memory", "d", s).unwrap()).collect();
+        Striped::on(unit, stores)
+    }
+
+    fn on(unit: u64, stores: Vec<Box<dyn Store>>) -> Striped {
+        let n = stores.len() as u32;
         Striped {
             layout: Layout::new(unit, (0..n).map(ServerId).collect()).unwrap(),
             objects: stores
@@ -268,6 +277,139 @@ fn memory_shorter_than_the_access_is_refused() {
         );
         assert_eq!(execution.position(), 0);
     }
+}
+
+/// Counts calls; otherwise the object in it.
+struct Counted {
+    object: Arc<dyn Object>,
+    writes: AtomicUsize,
+    reads: AtomicUsize,
+}
+
+impl Counted {
+    fn new(object: Arc<dyn Object>) -> Counted {
+        Counted {
+            object,
+            writes: AtomicUsize::new(0),
+            reads: AtomicUsize::new(0),
+        }
+    }
+    fn counts(&self) -> (usize, usize) {
+        (self.reads.swap(0, Relaxed), self.writes.swap(0, Relaxed))
+    }
+}
+
+impl Object for Counted {
+    fn read_at(&self, at: ObjectOffset, buf: &mut [u8]) -> Result<usize, StoreError> {
+        self.reads.fetch_add(1, Relaxed);
+        self.object.read_at(at, buf)
+    }
+    fn write_at(&self, at: ObjectOffset, buf: &[u8]) -> Result<(), StoreError> {
+        self.writes.fetch_add(1, Relaxed);
+        self.object.write_at(at, buf)
+    }
+    fn read_vectored_at(
+        &self,
+        at: ObjectOffset,
+        bufs: &mut [IoSliceMut<'_>],
+    ) -> Result<usize, StoreError> {
+        self.reads.fetch_add(1, Relaxed);
+        self.object.read_vectored_at(at, bufs)
+    }
+    fn write_vectored_at(&self, at: ObjectOffset, bufs: &[IoSlice<'_>]) -> Result<(), StoreError> {
+        self.writes.fetch_add(1, Relaxed);
+        self.object.write_vectored_at(at, bufs)
+    }
+    fn len(&self) -> Result<u64, StoreError> {
+        self.object.len()
+    }
+    fn set_len(&self, len: u64) -> Result<(), StoreError> {
+        self.object.set_len(len)
+    }
+    fn allocate(&self, at: ObjectOffset, len: u64) -> Result<(), StoreError> {
+        self.object.allocate(at, len)
+    }
+    fn sync(&self) -> Result<(), StoreError> {
+        self.object.sync()
+    }
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.object.fd()
+    }
+}
+
+/// Reads and writes all of `access` on server 0 from contiguous memory; (reads, writes) made.
+fn calls(striped: &Striped, access: &Pattern) -> ((usize, usize), (usize, usize)) {
+    let object = Counted::new(striped.objects[0].clone());
+    let mut scratch = Scratch::new();
+    let mut memory = vec![5; access.len as usize];
+    let mut execution = Execution::new(&striped.layout, ServerIndex(0), access);
+    let mut source = Source::from_slice(&memory);
+    let all = u64::MAX;
+    execution
+        .write_from(&object, &mut source, 0, all, &mut scratch)
+        .unwrap();
+    let writing = object.counts();
+    let mut execution = Execution::new(&striped.layout, ServerIndex(0), access);
+    let mut target = Target::from_slice(&mut memory);
+    execution
+        .read_into(&object, &mut target, 0, all, &mut scratch)
+        .unwrap();
+    (writing, object.counts())
+}
+
+#[test]
+fn calls_are_few() {
+    let striped = Striped::new(1 << 16, 4);
+    // Contiguous: the units of the server are adjacent in its object.
+    let access = Pattern::contiguous(0, 16 << 20);
+    assert_eq!(calls(&striped, &access), ((0, 1), (1, 0)));
+    // 40,000 small pieces close together: one call per window of 1024, and the one that extends the
+    // object; reading, one per 256 KiB.
+    let tile = Loop::bytes(64).resized(0, 256).unwrap();
+    let access = Pattern::new(0, tile, 0, 64 * 160_000).unwrap();
+    let (writing, reading) = calls(&striped, &access);
+    assert!(writing.1 <= 41, "{writing:?}");
+    assert!(reading.0 <= 42, "{reading:?}");
+    // Large pieces far apart: one call each.
+    let tile = Loop::bytes(1 << 16).resized(0, 1 << 20).unwrap();
+    let access = Pattern::new(0, tile, 0, 40 << 16).unwrap();
+    assert_eq!(calls(&striped, &access), ((0, 40), (40, 0)));
+}
+
+#[test]
+fn an_object_cut_meanwhile_ends_no_writer() {
+    let dir = tempfile::tempdir().unwrap();
+    let on_disk = open(&format!("dir:{}", dir.path().display()), "d", 0).unwrap();
+    for store in [on_disk, open("memory", "d", 0).unwrap()] {
+        cut_meanwhile(&Striped::on(1 << 16, vec![store]));
+    }
+}
+
+fn cut_meanwhile(striped: &Striped) {
+    let tile = Loop::bytes(50).resized(0, 150).unwrap();
+    let access = Pattern::new(0, tile, 0, 50 * 20_000).unwrap();
+    let data = noise(access.len as usize, 3);
+    let object = &striped.objects[0];
+    std::thread::scope(|scope| {
+        let cutter = scope.spawn(|| {
+            for _ in 0..100 {
+                object.set_len(1000).unwrap();
+            }
+        });
+        while !cutter.is_finished() {
+            let mut scratch = Scratch::new();
+            let mut execution = Execution::new(&striped.layout, ServerIndex(0), &access);
+            let done = execution.write(&**object, &data, &mut scratch).unwrap();
+            assert_eq!(done, data.len());
+        }
+    });
+    let mut scratch = Scratch::new();
+    let mut execution = Execution::new(&striped.layout, ServerIndex(0), &access);
+    execution.write(&**object, &data, &mut scratch).unwrap();
+    let mut found = vec![0; data.len()];
+    let mut execution = Execution::new(&striped.layout, ServerIndex(0), &access);
+    execution.read(&**object, &mut found, &mut scratch).unwrap();
+    assert!(found == data);
 }
 
 #[test]
