@@ -36,7 +36,7 @@ pub(crate) fn distance(file: BorrowedFd<'_>) -> u64 {
     const EXT4: i64 = 0xef53;
     const XFS: i64 = 0x5846_5342; // faults are served like ext4's
     const TMPFS: i64 = 0x0102_1994;
-    match rustix::fs::fstatfs(file).map(|s| s.f_type as i64) {
+    match rustix::fs::fstatfs(file).map(|s| s.f_type) {
         Ok(EXT4 | XFS) => 1024,
         Ok(TMPFS) => 512,
         _ => 0,
