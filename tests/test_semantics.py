@@ -25,7 +25,7 @@ def path(name):
 def blocks():
     heading = "?"
     text = (ROOT / "docs" / "semantics.md").read_text()
-    for match in re.finditer(r"^## (?P<h>.*)$|^```python\n(?P<code>.*?)^```$", text, re.MULTILINE | re.DOTALL):
+    for match in re.finditer(r"^## (?P<h>[^\n]*)$|^```python\n(?P<code>.*?)^```$", text, re.MULTILINE | re.DOTALL):
         if match["h"]:
             heading, k = match["h"], 0
         else:
@@ -34,7 +34,7 @@ def blocks():
 
 
 @pytest.mark.parametrize("mode", ["servers", "direct"])
-@pytest.mark.parametrize("code", blocks())
+@pytest.mark.parametrize("code", list(blocks()))
 def test_block(code, mode, tmp_path):
     prefix = "penstock:/" if mode == "servers" else f"{tmp_path}/"
     program = tmp_path / "block.py"
