@@ -178,7 +178,7 @@ def flash(clients, scale=1.0):
     pattern = Pattern(
         wanted=wanted,
         file_regions=FLASH_VARIABLES,
-        region=FLASH_CELLS * FLASH_VALUE,
+        region=variable,
         pieces=wanted // FLASH_VALUE,
         extent=(FLASH_VARIABLES - 1) * variable * clients + variable,
         aggregate=whole,
@@ -193,6 +193,8 @@ def flash(clients, scale=1.0):
             "datatype": printed(1, 7.5, None, 4 * 1024),
         }
         pattern.notes["sieve"] = "no figures in the source: its file system had no locks"
+        for method in ("list", "datatype"):
+            pattern.notes[method] = "source prints regions of 4 KB (a block); a client's blocks are adjacent in the file"
     return pattern
 
 
