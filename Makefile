@@ -3,8 +3,8 @@
 # make test     all tests
 # make bench    measure against peers; `make bench ONLY=regex` for a part
 # make lint     formatting and lints of everything
-# make soak     crash tests for a long time; `make soak SECONDS=3600`
-# make fuzz     fuzz the decoders; `make fuzz SECONDS=600`
+# make soak     crash tests for a long time; `make soak TIME=3600`
+# make fuzz     fuzz the decoders; `make fuzz TIME=600`
 # make clean    remove what was built
 
 SHELL := /bin/bash
@@ -37,21 +37,23 @@ target/examples/%: examples/%.c examples/common.h
 
 test: build
 	cargo test --workspace
-	$(MAKE) -C mpi test
 	$(PYTHON) -m pytest -q tests
 
 bench: build
 	$(PYTHON) bench/bench.py $(if $(ONLY),--only '$(ONLY)')
 
 soak: build
-	$(PYTHON) -m pytest -q tests/test_crash.py --soak $(or $(SECONDS_),600)
+	$(PYTHON) -m pytest -q tests/test_crash.py --soak $(or $(TIME),600) --seed $$RANDOM
+
+fuzz:
+	fuzz/run $(or $(TIME),60)
 
 lint: setup
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
-	shellcheck scripts/*.sh .ci/run
+	shellcheck scripts/*.sh .ci/run fuzz/run
 
 clean:
 	cargo clean

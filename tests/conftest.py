@@ -83,3 +83,8 @@ def deployment(short_dir):
     penstock("up", directory)
     yield directory
     penstock("down", directory, check=False)
+
+
+def pytest_addoption(parser):
+    parser.addoption("--soak", type=float, default=0.0, help="seconds that the crash tests go on for")
+    parser.addoption("--seed", type=int, default=1, help="of the crash tests' random choices")
