@@ -142,7 +142,7 @@ impl File {
         if collective {
             // An error of this rank is raised on all, when the call is performed.
             let job = move || {
-                let turn = file.turn();
+                let turn = file.access_turn();
                 let outcome = perform(&file, prepared, Some(&turn));
                 drop(turn);
                 done(outcome);
@@ -236,15 +236,17 @@ impl Inner {
         let direction = buffer.direction();
         let bytes = buffer.pattern().len;
         if at == Where::Ordered {
-            let turn = self.collective_turn();
+            self.collective.drain();
+            let turn = self.access_turn();
             let checked = self.check(at, bytes, direction, memtype);
             let etypes = checked.as_ref().map(|c| c.etypes).map_err(Error::clone);
-            let position = self.shared.advance_ordered(turn.comm, &etypes);
+            let position = self.shared.advance_ordered(turn.comm(), &etypes);
             let prepared = checked.and_then(|c| c.place(position?));
             return self.perform(prepared, Some(&turn), &mut buffer);
         }
         if collective {
-            let turn = self.collective_turn();
+            self.collective.drain();
+            let turn = self.access_turn();
             let prepared = self.prepare(at, bytes, direction, memtype);
             return self.perform(prepared, Some(&turn), &mut buffer);
         }

@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorClass, Result};
 use crate::filesystem::{FileHandle, FileSystem, OpenHow};
 use crate::hints::{Hints, Info};
 use crate::node::{Nodes, mark};
-use crate::node_memory::NodeMemory;
+use crate::node_memory::{NodeComm, NodeMemory};
 use crate::nonblocking::Worker;
 use crate::pointer::{SharedPointer, Whence, moved};
 use crate::process::Process;
@@ -71,6 +71,8 @@ pub(crate) struct State {
     pub split: Option<Split>,
     /// How the last access was performed, by direction.
     pub chosen: [Option<Plan>; 2],
+    /// The direction of the last access.
+    pub last: Option<Direction>,
 }
 
 /// A split collective call between its begin and its end.
@@ -82,8 +84,24 @@ pub(crate) struct Split {
 
 /// The right to use the communicator.
 pub(crate) struct Turn<'f> {
-    pub comm: &'f dyn Comm,
+    below: &'f dyn Comm,
+    node: Option<NodeComm<'f>>,
     _turn: MutexGuard<'f, ()>,
+}
+
+impl Turn<'_> {
+    /// The communicator: through shared memory once the ranks have made it.
+    pub(crate) fn comm(&self) -> &dyn Comm {
+        match &self.node {
+            Some(node) => node,
+            None => self.below,
+        }
+    }
+
+    /// The memory that the ranks share.
+    pub(crate) fn memory(&self) -> Option<&NodeMemory> {
+        self.node.as_ref().map(|node| node.memory)
+    }
 }
 
 /// What ranks tell each other first at open.
@@ -221,6 +239,7 @@ impl File {
                 all_ascend: true,
                 split: None,
                 chosen: [None, None],
+                last: None,
             }),
             shared,
             node_memory: OnceLock::new(),
@@ -270,15 +289,15 @@ impl File {
         let synced = if file.hints().sync_on_close && file.amode.writes() {
             file.sync_all(&turn)
         } else {
-            agree(turn.comm, Ok(()))
+            agree(turn.comm(), Ok(()))
         };
         // Everyone is through with the shared pointer and the file.
         let mut last = file.shared.free();
-        if file.amode.has(Amode::DELETE_ON_CLOSE) && turn.comm.rank() == 0 {
+        if file.amode.has(Amode::DELETE_ON_CLOSE) && turn.comm().rank() == 0 {
             last = last.and(file.file_system.unlink(&file.name));
         }
         let last = if file.amode.has(Amode::DELETE_ON_CLOSE) {
-            agree(turn.comm, last)
+            agree(turn.comm(), last)
         } else {
             last
         };
@@ -317,10 +336,10 @@ impl File {
             contiguous: seen.is_contiguous(),
             ascends: seen.ascends(),
             pointer_made: file.shared.is_made(),
-            hints: (turn.comm.rank() == 0).then_some(hints.clone()),
+            hints: (turn.comm().rank() == 0).then_some(hints.clone()),
         });
-        let views = confer(turn.comm, told)?;
-        let mine = &views[turn.comm.rank()];
+        let views = confer(turn.comm(), told)?;
+        let mine = &views[turn.comm().rank()];
         let differs = views
             .iter()
             .position(|v| v.etype_extent != mine.etype_extent || v.datarep != mine.datarep);
@@ -337,12 +356,12 @@ impl File {
         file.shared.reset(0);
         let made = views.iter().any(|v| v.pointer_made);
         if made {
-            let reset = if turn.comm.rank() == 0 {
+            let reset = if turn.comm().rank() == 0 {
                 file.shared.set(0)
             } else {
                 Ok(())
             };
-            agree(turn.comm, reset)?;
+            agree(turn.comm(), reset)?;
         }
         let mut state = lock(&file.state);
         state.seen = Arc::new(seen?);
@@ -378,7 +397,7 @@ impl File {
         let turn = file.collective_turn();
         let arguments = Ok((offset, whence as u8));
         file.same(&turn, "seek_shared", arguments)?;
-        let sought = if turn.comm.rank() == 0 {
+        let sought = if turn.comm().rank() == 0 {
             let base = match whence {
                 Whence::Set => Ok(0),
                 Whence::Current => file.shared.get(),
@@ -389,7 +408,7 @@ impl File {
         } else {
             Ok(())
         };
-        agree(turn.comm, sought)
+        agree(turn.comm(), sought)
     }
 
     /// `MPI_File_get_position`, in etypes.
@@ -442,12 +461,12 @@ impl File {
             })
         });
         let size = file.same(&turn, what, checked)?;
-        let done = if turn.comm.rank() == 0 {
+        let done = if turn.comm().rank() == 0 {
             act(&*file.handle, size)
         } else {
             Ok(())
         };
-        agree(turn.comm, done)
+        agree(turn.comm(), done)
     }
 
     /// `MPI_File_sync`; collective.
@@ -495,12 +514,11 @@ impl File {
                 info.set("start_iodevice", first.0.to_string());
             }
         }
-        for direction in [Direction::Read, Direction::Write] {
-            if let Some(plan) = &state.chosen[direction.index()] {
-                let stem = format!("penstock_{}_method", direction.name());
-                info.set(format!("{stem}_reason"), plan.reason());
-                info.set(stem, plan.candidate.method.name());
-            }
+        let last = state.last.unwrap_or(Direction::Read);
+        if let Some(plan) = &state.chosen[last.index()] {
+            info.set("penstock_method_chosen", plan.candidate.method.name());
+            info.set("penstock_method_reason", plan.reason());
+            info.set("penstock_shortcut_chosen", yes(plan.candidate.shortcut));
         }
         info
     }
@@ -511,7 +529,7 @@ impl File {
         let turn = file.collective_turn();
         let mut hints = (*file.hints()).clone();
         hints.take(info);
-        let hints = confer(turn.comm, Ok(hints))?.swap_remove(0);
+        let hints = confer(turn.comm(), Ok(hints))?.swap_remove(0);
         lock(&file.state).hints = Arc::new(hints);
         Ok(())
     }
@@ -539,6 +557,9 @@ impl Drop for File {
     fn drop(&mut self) {
         let file = &*self.inner;
         if !file.closed.swap(true, Ordering::AcqRel) {
+            if let Some(Some(memory)) = file.node_memory.get() {
+                memory.abandon();
+            }
             file.independent.close();
             file.collective.close();
         }
@@ -560,9 +581,31 @@ impl Inner {
 
     /// The communicator, for the thread of the collective nonblocking calls.
     pub(crate) fn turn(&self) -> Turn<'_> {
+        let turn = lock(&self.turn);
+        let node = self.node_memory.get().and_then(Option::as_ref);
+        self.turn_with(turn, node)
+    }
+
+    /// The communicator for a collective access: the first makes memory that the ranks share, if all are on one node.
+    pub(crate) fn access_turn(&self) -> Turn<'_> {
+        let turn = lock(&self.turn);
+        let node = self.node_memory.get_or_init(|| {
+            if !self.nodes.is_one() || self.comm.size() == 1 {
+                return None;
+            }
+            NodeMemory::new(&*self.comm, self.hints().exchange_buffer_size)
+                .inspect_err(|e| log::warn!("{}: {e}; ranks exchange by messages", self.path))
+                .ok()
+        });
+        self.turn_with(turn, node.as_ref())
+    }
+
+    fn turn_with<'f>(&'f self, turn: MutexGuard<'f, ()>, node: Option<&'f NodeMemory>) -> Turn<'f> {
+        let below = &*self.comm;
         Turn {
-            _turn: lock(&self.turn),
-            comm: &*self.comm,
+            _turn: turn,
+            below,
+            node: node.map(|memory| NodeComm { memory, below }),
         }
     }
 
@@ -574,26 +617,12 @@ impl Inner {
         Arc::clone(&lock(&self.state).seen)
     }
 
-    /// Memory shared by the ranks, made at the first call; collective. `None` on all ranks if one has none.
-    pub(crate) fn node_memory(&self, turn: &Turn<'_>, hints: &Hints) -> Option<&NodeMemory> {
-        self.node_memory
-            .get_or_init(|| {
-                if !self.nodes.is_one() {
-                    return None;
-                }
-                NodeMemory::new(turn.comm, hints.exchange_buffer_size)
-                    .inspect_err(|e| log::warn!("{}: {e}; ranks exchange by messages", self.path))
-                    .ok()
-            })
-            .as_ref()
-    }
-
     /// Arguments of a collective call that must be the same on all ranks.
     fn same<T>(&self, turn: &Turn<'_>, what: &str, mine: Result<T>) -> Result<T>
     where
         T: Clone + PartialEq + Serialize + for<'de> Deserialize<'de>,
     {
-        let all = confer(turn.comm, mine.clone())?;
+        let all = confer(turn.comm(), mine.clone())?;
         let mine = mine?;
         match all.iter().position(|other| *other != mine) {
             None => Ok(mine),
@@ -619,9 +648,9 @@ impl Inner {
     fn sync_all(&self, turn: &Turn<'_>) -> Result<()> {
         let began = Instant::now();
         // All ranks' writes are done before the first rank of each node makes them durable.
-        agree(turn.comm, Ok(()))?;
-        let synced = self.handle.sync(self.nodes.leads(turn.comm.rank()));
-        let synced = agree(turn.comm, synced);
+        agree(turn.comm(), Ok(()))?;
+        let synced = self.handle.sync(self.nodes.leads(turn.comm().rank()));
+        let synced = agree(turn.comm(), synced);
         let mut summary = lock(&self.summary);
         summary.syncs += 1;
         summary.sync_seconds += began.elapsed().as_secs_f64();

@@ -100,10 +100,9 @@ pub const HINTS: &[&str] = &[
     "filename",
     "romio_filesystem_type",
     "romio_visibility_immediate",
-    "penstock_read_method",
-    "penstock_read_method_reason",
-    "penstock_write_method",
-    "penstock_write_method_reason",
+    "penstock_method_chosen",
+    "penstock_method_reason",
+    "penstock_shortcut_chosen",
     "penstock_one_node",
     "penstock_file_system",
 ];

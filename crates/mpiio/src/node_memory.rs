@@ -1,67 +1,124 @@
-//! Memory that the ranks of one node share: a window for each rank, mapped by all.
+//! Memory that the ranks of one node share: a communicator without messages, and a window for each rank.
 //!
-//! Each rank makes an anonymous file (memfd), closed to everyone else, and the others open it through
-//! `/proc/<pid>/fd/<n>`, which the kernel allows to processes of the same user. Nothing has a name, so nothing is left
+//! Problem: between ranks of one node, messages copy each byte twice, and waiting in an MPI library burns the processor
+//! that the awaited rank needs where ranks outnumber processors.
+//! Idea: rank 0 makes an anonymous file (memfd), closed to everyone else; the others open it through
+//! `/proc/<pid>/fd/<n>`, which the kernel allows to processes of the same user. All map it. A barrier is a counter and a
+//! futex on which ranks sleep; an allgather is a slot for each rank and a barrier. Nothing has a name, so nothing is left
 //! behind when a process is killed.
+//! When it pays: always on one node.
+//!
+//! Waits end: whoever waits looks once a second whether all ranks' processes still exist, and gives up after
+//! [`MAX_WAIT`]; the memory is then marked broken, which ends everyone's waits.
 use crate::comm::{Comm, agree};
 use crate::error::{Error, ErrorClass, Result};
+use rustix::thread::futex;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::thread::available_parallelism;
+use std::time::{Duration, Instant};
 
-/// Room before the data for the owner's notes; a page.
-const HEADER_BYTES: usize = 4096;
-/// Each window is two buffers: one is filled while the other is written or read out.
+/// The longest wait for other ranks: longer than any time-out of the operations they may be in.
+const MAX_WAIT: Duration = Duration::from_secs(600);
+/// How often a waiting rank looks whether the others still exist.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long a rank spins before it sleeps, where each rank has a processor: a wake-up takes longer.
+const SPIN: Duration = Duration::from_micros(30);
+
+/// Bytes of a rank's slot in an allgather: a length and contents.
+const SLOT_BYTES: usize = 4096;
+const SLOT_CONTENTS: usize = SLOT_BYTES - size_of::<u64>();
+/// Slots and windows are double: one half is filled while the other is read.
 const HALVES: usize = 2;
+const PAGE: usize = 4096;
 
-/// All ranks' windows.
+/// At the beginning of the shared memory.
+#[repr(C)]
+struct Control {
+    /// Ranks that have come to the barrier under way.
+    arrived: AtomicU32,
+    /// Barriers completed; ranks sleep on it.
+    completed: AtomicU32,
+    broken: AtomicU32,
+}
+
+/// At the beginning of each rank's part.
+#[repr(C)]
+struct Header {
+    process: AtomicU32,
+    notes: [AtomicU64; HALVES],
+}
+
+/// The memory shared by the ranks of a file that are all on one node.
 pub(crate) struct NodeMemory {
-    windows: Vec<Mapping>,
+    mapping: Mapping,
+    rank: usize,
+    ranks: usize,
     half_bytes: usize,
+    /// Half of the slots that the next allgather uses.
+    turn: AtomicUsize,
+    spins: bool,
 }
 
 impl NodeMemory {
-    /// Collective: every rank makes a window of twice `half_bytes` and maps everyone's. Fails on all ranks if it
-    /// fails on one.
+    /// Collective. `half_bytes` is rank 0's wish for half a window, which takes no memory until it is used. Fails on all
+    /// ranks if it fails on one.
     pub(crate) fn new(comm: &dyn Comm, half_bytes: u64) -> Result<NodeMemory> {
-        let half_bytes = half_bytes as usize;
-        let bytes = HEADER_BYTES + HALVES * half_bytes;
-        let own = anonymous_file(bytes);
-        let address = match &own {
-            Ok(file) => format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()),
-            Err(_) => String::new(),
-        };
-        let addresses = comm.allgather(address.as_bytes())?;
-        let windows = own.and_then(|own| {
-            addresses
-                .iter()
-                .enumerate()
-                .map(|(rank, address)| {
-                    if rank == comm.rank() {
-                        Mapping::new(&own, bytes)
-                    } else {
-                        let path = String::from_utf8_lossy(address);
-                        let file = File::options().read(true).write(true).open(&*path)?;
-                        Mapping::new(&file, bytes)
-                    }
-                })
-                .collect::<io::Result<Vec<_>>>()
-                // The descriptor must live until everyone has opened it.
-                .map(|windows| (own, windows))
-        });
-        let windows = windows.map_err(|e| {
+        let (rank, ranks) = (comm.rank(), comm.size());
+        let failed = |e: io::Error| {
             Error::new(
                 ErrorClass::NoMem,
                 format!("memory shared by the ranks of a node: {e}"),
             )
+        };
+        // Rank 0's is the file that all map.
+        let half_bytes = (half_bytes as usize).next_multiple_of(PAGE);
+        let own = (rank == 0)
+            .then(|| anonymous_file(total_bytes(ranks, half_bytes)))
+            .transpose();
+        let told = match &own {
+            Ok(Some(file)) => format!(
+                "{half_bytes} /proc/{}/fd/{}",
+                std::process::id(),
+                file.as_raw_fd()
+            ),
+            _ => String::new(),
+        };
+        let told = comm.allgather(told.as_bytes())?.swap_remove(0);
+        let mapped = own.and_then(|own| {
+            let told = String::from_utf8_lossy(&told);
+            let (half_bytes, path) = told
+                .split_once(' ')
+                .and_then(|(half, path)| Some((half.parse().ok()?, path)))
+                .ok_or_else(|| io::Error::other("rank 0 could not make it"))?;
+            let bytes = total_bytes(ranks, half_bytes);
+            let mapping = match &own {
+                Some(file) => Mapping::new(file, bytes)?,
+                None => Mapping::new(&File::options().read(true).write(true).open(path)?, bytes)?,
+            };
+            Ok((own, mapping, half_bytes))
         });
-        let (_own, windows) = agree(comm, windows)?;
-        Ok(NodeMemory {
-            windows,
-            half_bytes,
-        })
+        let memory = mapped.map_err(failed).map(|(own, mapping, half_bytes)| {
+            let memory = NodeMemory {
+                mapping,
+                rank,
+                ranks,
+                half_bytes,
+                turn: AtomicUsize::new(0),
+                spins: available_parallelism().is_ok_and(|n| n.get() >= ranks),
+            };
+            memory
+                .header(rank)
+                .process
+                .store(std::process::id(), Ordering::Release);
+            (own, memory)
+        });
+        // The descriptor lives until everyone has opened it.
+        let (_own, memory) = agree(comm, memory)?;
+        Ok(memory)
     }
 
     /// Bytes of each half of a window.
@@ -69,36 +126,205 @@ impl NodeMemory {
         self.half_bytes
     }
 
+    fn control(&self) -> &Control {
+        // SAFETY: the mapping begins with a page for it, aligned, zeroed and mapped as long as `self`; zeros are valid
+        // atomics, and every process touches them by atomic operations only.
+        unsafe { &*self.mapping.start.as_ptr().cast::<Control>() }
+    }
+
+    /// Where a rank's part begins: a page of header, slots, window.
+    fn part(&self, rank: usize) -> *mut u8 {
+        assert!(rank < self.ranks);
+        let offset = PAGE + rank * part_bytes(self.half_bytes);
+        // SAFETY: the mapping has a part for each rank.
+        unsafe { self.mapping.start.as_ptr().add(offset) }
+    }
+
+    fn header(&self, rank: usize) -> &Header {
+        // SAFETY: as for `control`; each part begins with a page for it.
+        unsafe { &*self.part(rank).cast::<Header>() }
+    }
+
+    fn slot(&self, rank: usize, half: usize) -> *mut u8 {
+        // SAFETY: behind the header each part has its slots.
+        unsafe { self.part(rank).add(PAGE + (half % HALVES) * SLOT_BYTES) }
+    }
+
     /// Where a half of a rank's window begins; it is `half_bytes` long and stays mapped as long as `self`.
     pub(crate) fn half(&self, rank: usize, half: usize) -> *mut u8 {
-        let offset = HEADER_BYTES + (half % HALVES) * self.half_bytes;
-        // SAFETY: each mapping is HEADER_BYTES + HALVES * half_bytes long, so the offset is inside it.
-        unsafe { self.windows[rank].start.as_ptr().add(offset) }
+        let offset = PAGE + HALVES * SLOT_BYTES + (half % HALVES) * self.half_bytes;
+        // SAFETY: behind the slots each part has the halves of its window.
+        unsafe { self.part(rank).add(offset) }
     }
 
     /// A number that the owner of a window leaves for the others, one for each half. Ordered by the barrier between
     /// writer and readers.
-    pub(crate) fn note(&self, rank: usize, half: usize) -> &AtomicU64 {
-        let start = self.windows[rank].start.as_ptr().cast::<AtomicU64>();
-        // SAFETY: the header is a page, aligned and inside the mapping, which lives as long as `self`; all zeros is a
-        // valid AtomicU64, and every process touches it by atomic operations only.
-        unsafe { &*start.add(half % HALVES) }
+    pub(crate) fn note(&self, rank: usize, half: usize) -> u64 {
+        self.header(rank).notes[half % HALVES].load(Ordering::Acquire)
     }
 
     /// Sets this rank's note.
-    pub(crate) fn set_note(&self, rank: usize, half: usize, value: u64) {
-        self.note(rank, half).store(value, Ordering::Release);
+    pub(crate) fn set_note(&self, half: usize, value: u64) {
+        self.header(self.rank).notes[half % HALVES].store(value, Ordering::Release);
+    }
+
+    /// Returns when every rank has called it.
+    pub(crate) fn barrier(&self) -> Result<()> {
+        let control = self.control();
+        let before = control.completed.load(Ordering::Acquire);
+        if control.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.ranks as u32 {
+            control.arrived.store(0, Ordering::Release);
+            control.completed.fetch_add(1, Ordering::AcqRel);
+            self.wake();
+            return self.check();
+        }
+        let began = Instant::now();
+        let done = || control.completed.load(Ordering::Acquire) != before;
+        while self.spins && !done() && began.elapsed() < SPIN {
+            std::hint::spin_loop();
+        }
+        while !done() {
+            self.check()?;
+            if began.elapsed() > MAX_WAIT {
+                return Err(self.give_up("took too long"));
+            }
+            let limit = futex::Timespec {
+                tv_sec: LOOK.as_secs() as _,
+                tv_nsec: 0,
+            };
+            let flags = futex::Flags::empty();
+            let woken = futex::wait(&control.completed, flags, before, Some(&limit));
+            // Otherwise woken, interrupted, or it had changed already: look again.
+            if woken == Err(rustix::io::Errno::TIMEDOUT) {
+                self.look_for_others()?;
+            }
+        }
+        self.check()
+    }
+
+    fn wake(&self) {
+        // Nobody to wake is no error.
+        let _ = futex::wake(
+            &self.control().completed,
+            futex::Flags::empty(),
+            i32::MAX as u32,
+        );
+    }
+
+    /// An error if any rank has given up.
+    fn check(&self) -> Result<()> {
+        if self.control().broken.load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
+        Err(self.give_up("gave up waiting"))
+    }
+
+    fn look_for_others(&self) -> Result<()> {
+        for rank in 0..self.ranks {
+            let process = self.header(rank).process.load(Ordering::Acquire) as i32;
+            let gone = rustix::process::Pid::from_raw(process).is_some_and(|process| {
+                rustix::process::test_kill_process(process) == Err(rustix::io::Errno::SRCH)
+            });
+            if gone {
+                return Err(self.give_up(&format!("is gone: rank {rank}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// This rank leaves without having closed the file: nobody shall wait for it.
+    pub(crate) fn abandon(&self) {
+        self.give_up("left");
+    }
+
+    /// Ends everyone's waits.
+    fn give_up(&self, why: &str) -> Error {
+        self.control().broken.store(1, Ordering::Release);
+        self.wake();
+        Error::new(
+            ErrorClass::Comm,
+            format!("a rank of this node {why}; the file can only be closed"),
+        )
+    }
+
+    /// Everyone's bytes, by rank.
+    pub(crate) fn allgather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let mut all = vec![Vec::new(); self.ranks];
+        let mut done = 0;
+        loop {
+            let half = self.turn.fetch_xor(1, Ordering::Relaxed);
+            let part = &mine[done.min(mine.len())..];
+            let part = &part[..part.len().min(SLOT_CONTENTS)];
+            let slot = self.slot(self.rank, half);
+            // SAFETY: the slot is this rank's to fill until the barrier: whoever read it two turns ago has been at the
+            // barrier since. The length is at its aligned beginning, the contents fit behind it.
+            unsafe {
+                slot.cast::<u64>().write(mine.len() as u64);
+                let contents = slot.add(size_of::<u64>());
+                contents.copy_from_nonoverlapping(part.as_ptr(), part.len());
+            }
+            self.barrier()?;
+            let mut longest = 0;
+            for (rank, out) in all.iter_mut().enumerate() {
+                let slot = self.slot(rank, half);
+                // SAFETY: after the barrier the slots are filled, and nobody changes them before the next but one.
+                unsafe {
+                    let len = slot.cast::<u64>().read() as usize;
+                    let part = len.saturating_sub(done).min(SLOT_CONTENTS);
+                    let contents = slot.add(size_of::<u64>());
+                    out.extend_from_slice(std::slice::from_raw_parts(contents, part));
+                    longest = longest.max(len);
+                }
+            }
+            done += SLOT_CONTENTS;
+            if done >= longest {
+                return Ok(all);
+            }
+        }
+    }
+}
+
+fn part_bytes(half_bytes: usize) -> usize {
+    PAGE + HALVES * SLOT_BYTES + HALVES * half_bytes
+}
+
+fn total_bytes(ranks: usize, half_bytes: usize) -> usize {
+    PAGE + ranks * part_bytes(half_bytes)
+}
+
+/// The communicator of ranks that share memory. What it has no room for goes through the one below.
+pub(crate) struct NodeComm<'c> {
+    pub memory: &'c NodeMemory,
+    pub below: &'c dyn Comm,
+}
+
+impl Comm for NodeComm<'_> {
+    fn rank(&self) -> usize {
+        self.memory.rank
+    }
+    fn size(&self) -> usize {
+        self.memory.ranks
+    }
+    fn barrier(&self) -> Result<()> {
+        self.memory.barrier()
+    }
+    fn bcast(&self, root: usize, data: &mut Vec<u8>) -> Result<()> {
+        let mine: &[u8] = if self.rank() == root { data } else { &[] };
+        *data = self.memory.allgather(mine)?.swap_remove(root);
+        Ok(())
+    }
+    fn allgather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
+        self.memory.allgather(mine)
+    }
+    fn alltoallv(&self, send: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
+        self.below.alltoallv(send)
     }
 }
 
 fn anonymous_file(bytes: usize) -> io::Result<File> {
-    // SAFETY: the name is a C string; the call makes a new descriptor or fails.
-    let fd = unsafe { libc::memfd_create(c"penstock-exchange".as_ptr(), libc::MFD_CLOEXEC) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the descriptor is new and nobody else's.
-    let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+    let name = "penstock-ranks";
+    let fd = rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC)?;
+    let file = File::from(fd);
     file.set_len(bytes as u64)?;
     Ok(file)
 }
@@ -119,7 +345,7 @@ impl Mapping {
     fn new(file: &File, bytes: usize) -> io::Result<Mapping> {
         // A file shorter than the mapping would turn an access into a signal.
         if file.metadata()?.len() < bytes as u64 {
-            return Err(io::Error::other("the ranks' buffers differ in size"));
+            return Err(io::Error::other("the ranks' sizes differ"));
         }
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
         let start = unsafe {

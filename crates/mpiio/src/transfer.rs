@@ -2,7 +2,7 @@
 use crate::access::{Buffer, Direction, Io};
 use crate::announce::{Announced, NOTES};
 use crate::calls::Prepared;
-use crate::comm::{agree, confer};
+use crate::comm::{Comm, agree, confer};
 use crate::datarep::DataRep;
 use crate::error::Result;
 use crate::external32;
@@ -14,6 +14,7 @@ use crate::methods::domains::{self, Domains};
 use crate::methods::two_phase::Aggregators;
 use crate::methods::{Method, datatype, list, node_exchange, posix, sieve, two_phase};
 use crate::model::{Prediction, Shape, predict};
+use crate::node_memory::NodeMemory;
 use crate::stats::Record;
 use penstock_datatype::{Pattern, Signature, Source, Target};
 use std::thread::available_parallelism;
@@ -130,7 +131,7 @@ impl Inner {
         let rounds = match turn {
             Some(turn) => {
                 let mine = prepared.as_ref().map(|_| rounds).map_err(Clone::clone);
-                confer(turn.comm, mine)?.into_iter().max().unwrap_or(0)
+                confer(turn.comm(), mine)?.into_iter().max().unwrap_or(0)
             }
             None => rounds,
         };
@@ -175,7 +176,8 @@ impl Inner {
         mine: Result<(Pattern, bool)>,
         buffer: &mut Buffer<'_, '_>,
     ) -> Result<u64> {
-        let comm = turn.comm;
+        let memory = turn.memory();
+        let comm = turn.comm();
         let direction = buffer.direction();
         let hints = self.hints();
         let (exchange, view_helps) = {
@@ -224,7 +226,7 @@ impl Inner {
             self.learn(direction, &plan, began);
             return moved;
         }
-        self.run_exchange(turn, &hints, &patterns, buffer, plan, began)
+        self.run_exchange(comm, memory, &hints, &patterns, buffer, plan, began)
     }
 
     /// An access of this rank by itself.
@@ -323,21 +325,19 @@ impl Inner {
     }
 
     /// A collective access by exchange; ends with the agreement.
+    #[allow(clippy::too_many_arguments)]
     fn run_exchange(
         &self,
-        turn: &Turn<'_>,
+        comm: &dyn Comm,
+        memory: Option<&NodeMemory>,
         hints: &Hints,
         patterns: &[Pattern],
         buffer: &mut Buffer<'_, '_>,
         mut plan: Plan,
         began: Instant,
     ) -> Result<u64> {
-        let comm = turn.comm;
         let direction = buffer.direction();
-        let memory = match plan.candidate.method {
-            Method::NodeExchange => self.node_memory(turn, hints),
-            _ => None,
-        };
+        let memory = memory.filter(|_| plan.candidate.method == Method::NodeExchange);
         if plan.candidate.method == Method::NodeExchange && memory.is_none() {
             plan = plan.instead(Method::TwoPhase, "the ranks share no memory");
         }
@@ -493,7 +493,10 @@ impl Inner {
     }
 
     fn keep(&self, record: &Record, plan: Plan) {
-        lock(&self.state).chosen[record.direction.index()] = Some(plan);
+        let mut state = lock(&self.state);
+        state.chosen[record.direction.index()] = Some(plan);
+        state.last = Some(record.direction);
+        drop(state);
         lock(&self.summary).add(record);
     }
 }

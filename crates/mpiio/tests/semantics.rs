@@ -911,9 +911,9 @@ fn info_tells_what_was_chosen(site: &Site) {
         );
         write_at(&file, 100 * rank as i64, &[1; 100]).unwrap();
         let info = file.info();
-        assert_eq!(info.get("penstock_write_method"), Some("datatype"));
+        assert_eq!(info.get("penstock_method_chosen"), Some("datatype"));
         assert!(
-            info.get("penstock_write_method_reason")
+            info.get("penstock_method_reason")
                 .unwrap()
                 .contains("density")
         );
@@ -931,7 +931,7 @@ fn info_tells_what_was_chosen(site: &Site) {
         file.set_info(&Info::from_iter([("penstock_method", mine)]))
             .unwrap();
         write_at(&file, 100 * rank as i64, &[1; 100]).unwrap();
-        assert_eq!(file.info().get("penstock_write_method"), Some("posix"));
+        assert_eq!(file.info().get("penstock_method_chosen"), Some("posix"));
         let summary = file.summary();
         assert_eq!(summary.write.calls, 2);
         assert_eq!(summary.write.methods["posix"].operations, 1);
@@ -996,7 +996,7 @@ fn only_one_rank(site: &Site) {
             assert!(back.stream() == memory.stream());
         }
         let info = file.info();
-        let reason = info.get("penstock_write_method_reason").unwrap();
+        let reason = info.get("penstock_method_reason").unwrap();
         assert!(reason.contains("node-exchange"), "{reason}");
         file.close().unwrap();
     });

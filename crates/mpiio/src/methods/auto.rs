@@ -24,8 +24,7 @@
 //! in this process, between 1/4 and 4. In a collective call rank 0's costs count for all, so that all ranks
 //! choose alike.
 //! **When it pays.** It is the default.
-//! **Hint.** `penstock_method=auto`; the choice is in `penstock_read_method`, `penstock_write_method`, and their
-//! `_reason`. ROMIO's hints narrow the candidates: see [`crate::hints`].
+//! **Hint.** `penstock_method=auto`; the choice is in `penstock_method_chosen` and `penstock_method_reason`. ROMIO's hints narrow the candidates: see [`crate::hints`].
 //! **Source.** The statistics are those of DT section IV; the costs are ours.
 use super::Method;
 use crate::access::Direction;

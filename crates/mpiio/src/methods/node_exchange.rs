@@ -21,7 +21,6 @@ use crate::filesystem::Form;
 use crate::node_memory::NodeMemory;
 use penstock_datatype::{Pattern, Source, Target};
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 
 /// Performs this rank's side of a collective access; `patterns` are all ranks', parts of the file begin at multiples of
 /// `unit`. Returns the stream bytes moved here.
@@ -176,7 +175,7 @@ impl Exchange<'_, '_> {
         let rank = self.comm.rank();
         let window = windows[rank].clone();
         let got = self.attempt(|x| x.read_window(&window, half));
-        self.memory.set_note(rank, half, got);
+        self.memory.set_note(half, got);
         self.comm.barrier()?;
         let mut moved = 0;
         for (owner, window) in self.in_turn(windows) {
@@ -185,7 +184,7 @@ impl Exchange<'_, '_> {
                 continue;
             }
             // Short where the file ends or the owner failed.
-            let got = self.memory.note(owner, half).load(Ordering::Acquire) as i64;
+            let got = self.memory.note(owner, half) as i64;
             let there = part.slice(0, part.stream_at(window.start + got));
             // SAFETY: `part` was cut at the window, which is at most a half long. The owner's read ended before the
             // barrier, and nobody writes to this half before the next but one.
