@@ -11,53 +11,34 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// A client for files.
 pub fn client(located: &Located) -> Result<Client> {
-    let options = ClientOptions {
-        retry_limit: PATIENCE,
-        ..ClientOptions::default()
-    };
-    Client::connect_with(
-        &located.deployment,
-        Identity::default(),
-        Role::Client,
-        options,
-    )
-    .map_err(|e| CliError::new(e).next(restart(located)))
+    connect(&located.deployment, Role::Client, PATIENCE).map_err(|e| with_next(e, located))
 }
 
-/// A client that may ask servers about themselves: an administrator where the server key can be read.
-pub fn inspector(
+/// A client that may list and remove objects.
+pub fn administrator(located: &Located) -> Result<Client> {
+    connect(&located.deployment, Role::Admin, PATIENCE).map_err(|e| with_next(e, located))
+}
+
+/// A client that asks servers about themselves and takes silence for an answer.
+pub fn inspector(deployment: &Deployment) -> std::result::Result<Client, penstock_client::Error> {
+    connect(deployment, Role::Client, Duration::ZERO)
+}
+
+fn connect(
     deployment: &Deployment,
+    role: Role,
     patience: Duration,
 ) -> std::result::Result<Client, penstock_client::Error> {
     let options = ClientOptions {
         retry_limit: patience,
         ..ClientOptions::default()
     };
-    let role = match std::fs::File::open(&deployment.server_key) {
-        Ok(_) => Role::Admin,
-        Err(_) => Role::Client,
-    };
     Client::connect_with(deployment, Identity::default(), role, options)
 }
 
-/// A client that may list and remove objects.
-pub fn administrator(located: &Located) -> Result<Client> {
-    let options = ClientOptions {
-        retry_limit: PATIENCE,
-        ..ClientOptions::default()
-    };
-    Client::connect_with(
-        &located.deployment,
-        Identity::default(),
-        Role::Admin,
-        options,
-    )
-    .map_err(|e| CliError::new(e).next(restart(located)))
-}
-
-fn restart(located: &Located) -> String {
-    format!(
+fn with_next(error: penstock_client::Error, located: &Located) -> CliError {
+    CliError::new(error).next(format!(
         "`penstock status {0}` shows which servers run, `penstock up {0}` starts them",
         located.dir().display()
-    )
+    ))
 }

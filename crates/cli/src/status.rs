@@ -1,7 +1,7 @@
 //! `penstock status`: which servers answer, what they hold and what they did.
 use crate::args::StatusArgs;
 use crate::connect;
-use crate::deployment;
+use crate::deployment::{self, Located};
 use crate::error::{CliError, Result};
 use crate::out;
 use crate::size;
@@ -10,7 +10,6 @@ use penstock_wire::message::{DataStatus, MetaStatus};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
 
 type Answer<T> = std::result::Result<T, String>;
 
@@ -22,7 +21,7 @@ struct Answers {
 }
 
 fn ask(deployment: &Deployment) -> Answers {
-    match connect::inspector(deployment, Duration::ZERO) {
+    match connect::inspector(deployment) {
         Ok(client) => Answers {
             meta: client.meta_status().map_err(|e| e.to_string()),
             data: client
@@ -59,6 +58,24 @@ pub fn silent(deployment: &Deployment) -> Vec<(String, String)> {
         }
     }
     silent
+}
+
+/// Fails unless every server answers, so that a program is not started to wait for one that is down.
+pub fn require_all(located: &Located) -> Result<()> {
+    let silent = silent(&located.deployment);
+    let Some((first, why)) = silent.first() else {
+        return Ok(());
+    };
+    let others = match silent.len() {
+        1 => String::new(),
+        n => format!(", nor do {} others", n - 1),
+    };
+    Err(
+        CliError::new(format!("{first} does not answer{others}: {why}")).next(format!(
+            "`penstock status {0}` shows which servers run, `penstock up {0}` starts them",
+            located.dir().display()
+        )),
+    )
 }
 
 /// What the data servers say of themselves, if all of them do.

@@ -211,7 +211,9 @@ fn place(
             ))
             .next("leave one of the two out"));
         }
-        return Ok(Place::Running(deployment::load(&path)?));
+        let located = deployment::load(&path)?;
+        crate::status::require_all(&located)?;
+        return Ok(Place::Running(located));
     }
     let kept = args
         .store
