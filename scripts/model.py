@@ -194,7 +194,9 @@ def flash(clients, scale=1.0):
         }
         pattern.notes["sieve"] = "no figures in the source: its file system had no locks"
         for method in ("list", "datatype"):
-            pattern.notes[method] = "source prints regions of 4 KB (a block); a client's blocks are adjacent in the file"
+            pattern.notes[method] = (
+                "source prints regions of 4 KB (a block); a client's blocks are adjacent in the file"
+            )
     return pattern
 
 

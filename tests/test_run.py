@@ -87,6 +87,16 @@ def test_a_deployment_that_is_up(examples, deployment, tmp_path):
     assert penstock("run", "-n", 4, "--direct", *reading).json()[0]["verified"]
 
 
+def test_without_penstock_run(examples, deployment):
+    """Any launcher will do: the library is preloaded, and the environment names the deployment's directory."""
+    preload = ["env", f"LD_PRELOAD={PENSTOCK.parent / 'libpenstock.so'}", f"PENSTOCK_DEPLOYMENT={deployment}"]
+    program = [examples("hard"), "penstock:/hard", "--verify", "--scale", 0.05]
+    command = [str(word) for word in (ROOT / ".venv" / "bin" / "mpiexec", "-n", 2, *preload, *program)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0 and '"verified":true' in done.stdout, done.stderr
+    assert penstock("ls", "-d", deployment).out.split() == ["hard"]
+
+
 def test_kept_files_are_found_again(examples, short_dir):
     store = short_dir / "fs"
     hard = examples("hard")

@@ -15,12 +15,10 @@ use crate::args::Shape;
 use crate::error::{CliError, Result};
 use penstock_layout::ServerId;
 use penstock_wire::Key;
-use penstock_wire::deployment::{Address, DataServer, Deployment, MetaServer};
+use penstock_wire::deployment::{Address, DataServer, Deployment, FILE_NAME, MetaServer};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-/// Name of the deployment file.
-pub const FILE: &str = "deployment.toml";
 /// Names a deployment for all commands.
 pub const VARIABLE: &str = "PENSTOCK_DEPLOYMENT";
 /// Data servers of a new deployment.
@@ -72,7 +70,7 @@ pub fn create(dir: &Path, shape: &Shape, plan: &Plan) -> Result<Located> {
     let dir = dir
         .canonicalize()
         .map_err(|e| CliError::io("find", dir, e))?;
-    let file = dir.join(FILE);
+    let file = dir.join(FILE_NAME);
     if file.exists() {
         return Err(CliError::new(format!(
             "{} is a deployment already",
@@ -168,13 +166,13 @@ pub fn create(dir: &Path, shape: &Shape, plan: &Plan) -> Result<Located> {
 
 /// Whether `dir` holds a deployment.
 pub fn is_in(dir: &Path) -> bool {
-    dir.join(FILE).is_file()
+    dir.join(FILE_NAME).is_file()
 }
 
 /// Reads the deployment at `path`, a directory or a file.
 pub fn load(path: &Path) -> Result<Located> {
     let file = if path.is_dir() {
-        path.join(FILE)
+        path.join(FILE_NAME)
     } else {
         path.to_path_buf()
     };
@@ -245,7 +243,7 @@ mod tests {
             ..Plan::default()
         };
         let made = create(&dir, &shape(3), &plan).unwrap();
-        for path in [dir.clone(), dir.join(FILE)] {
+        for path in [dir.clone(), dir.join(FILE_NAME)] {
             assert_eq!(load(&path).unwrap().deployment, made.deployment);
         }
         assert_eq!(made.deployment.servers.len(), 3);

@@ -12,6 +12,8 @@ use std::collections::HashSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+/// Name of the deployment file in a deployment's directory.
+pub const FILE_NAME: &str = "deployment.toml";
 /// Largest deployment file that is read.
 const MAX_FILE: u64 = 4 << 20;
 /// Most data servers of a deployment.
@@ -107,8 +109,11 @@ impl Deployment {
         Ok(random[..16].iter().map(|b| format!("{b:02x}")).collect())
     }
 
-    /// Reads, resolves relative paths against the file's directory, validates.
+    /// Reads, resolves relative paths against the file's directory, validates. A directory stands for the
+    /// [`FILE_NAME`] in it.
     pub fn load(path: &Path) -> Result<Deployment> {
+        let inside = path.join(FILE_NAME);
+        let path = if path.is_dir() { inside.as_path() } else { path };
         let fail = |what: String| Error::Deployment {
             path: path.display().to_string(),
             what,
