@@ -113,7 +113,11 @@ impl Deployment {
     /// [`FILE_NAME`] in it.
     pub fn load(path: &Path) -> Result<Deployment> {
         let inside = path.join(FILE_NAME);
-        let path = if path.is_dir() { inside.as_path() } else { path };
+        let path = if path.is_dir() {
+            inside.as_path()
+        } else {
+            path
+        };
         let fail = |what: String| Error::Deployment {
             path: path.display().to_string(),
             what,
