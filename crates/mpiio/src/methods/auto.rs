@@ -81,8 +81,8 @@ pub(crate) struct Costs {
     pub request_byte: [f64; 2],
     /// A region at a server.
     pub server_region: f64,
-    /// A system call on a descriptor.
-    pub call: f64,
+    /// A system call on a descriptor; writers of one file wait for each other.
+    pub call: [f64; 2],
     /// A byte through a descriptor.
     pub call_byte: [f64; 2],
     /// A byte copied in memory.
@@ -101,8 +101,8 @@ impl Default for Costs {
             request: 60e-6,
             request_byte: [0.35e-9, 0.6e-9],
             server_region: 0.5e-6,
-            call: 0.35e-6,
-            call_byte: [0.10e-9, 0.25e-9],
+            call: [0.6e-6, 3e-6],
+            call_byte: [0.12e-9, 0.25e-9],
             copy_byte: 0.06e-9,
             piece: 6e-9,
             message_byte: 0.4e-9,
@@ -128,8 +128,10 @@ impl Default for Learnt {
     }
 }
 
-/// Share of the newest measurement in the running mean.
-const NEW: f32 = 0.25;
+/// Share of the newest measurement in the running mean: when it is faster than expected, and when it is slower. Slow
+/// ones are often somebody else's doing: a first touch, a busy moment.
+const FASTER: f32 = 0.5;
+const SLOWER: f32 = 0.1;
 /// Bounds of what is learnt.
 const RATIO: std::ops::RangeInclusive<f32> = 0.25..=4.0;
 
@@ -148,7 +150,8 @@ impl Learnt {
         let measured = (seconds / estimate) as f32;
         let ratio = &mut self.ratio[direction.index()][candidate.index()];
         let measured = measured.clamp(*RATIO.start(), *RATIO.end());
-        *ratio = (*ratio * (1.0 - NEW) + measured * NEW).clamp(*RATIO.start(), *RATIO.end());
+        let new = if measured < *ratio { FASTER } else { SLOWER };
+        *ratio = *ratio * (1.0 - new) + measured * new;
     }
 
     /// The ratios of one direction, to tell other ranks.
@@ -245,7 +248,7 @@ fn alone(
     }
     match candidate.method {
         Method::Datatype if by_call => {
-            shape.file_regions * costs.call
+            shape.file_regions * costs.call[d]
                 + shape.bytes * costs.call_byte[d]
                 + shape.memory_regions * costs.piece
         }
@@ -255,7 +258,7 @@ fn alone(
                 + shape.file_regions * costs.server_region
                 + shape.memory_regions * costs.piece
         }
-        Method::Posix if by_call => regions * costs.call + shape.bytes * costs.call_byte[d],
+        Method::Posix if by_call => regions * costs.call[d] + shape.bytes * costs.call_byte[d],
         Method::Posix => {
             // Many in flight: a round trip once, then what a request costs its two ends.
             costs.request + regions * costs.request / 4.0 + shape.bytes * costs.request_byte[d]
@@ -270,7 +273,7 @@ fn alone(
         }
         Method::Sieve => {
             let (call, byte) = if by_call {
-                (costs.call, costs.call_byte[d])
+                (costs.call[d], costs.call_byte[d])
             } else {
                 (costs.request, costs.request_byte[d])
             };
@@ -324,7 +327,7 @@ fn together(
     let holes = match direction {
         Direction::Write if bytes < 0.999 * touched => {
             let each = if by_call {
-                costs.call
+                costs.call[d]
             } else {
                 costs.server_region
             };
@@ -346,7 +349,7 @@ fn together(
             0.0
         };
     }
-    let call = if by_call { costs.call } else { costs.request };
+    let call = if by_call { costs.call[d] } else { costs.request };
     work / place.processors.min(place.ranks).max(1.0) + sync + rounds * call
 }
 
