@@ -72,7 +72,7 @@ pub(crate) struct Place {
 }
 
 /// Measured costs of this deployment, seconds. The defaults are of a current server processor, with client and server on
-/// one host; see docs/auto.md for how each was measured.
+/// one host.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Costs {
     /// A request's round trip to a server.
