@@ -349,7 +349,11 @@ fn together(
             0.0
         };
     }
-    let call = if by_call { costs.call[d] } else { costs.request };
+    let call = if by_call {
+        costs.call[d]
+    } else {
+        costs.request
+    };
     work / place.processors.min(place.ranks).max(1.0) + sync + rounds * call
 }
 
