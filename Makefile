@@ -40,6 +40,8 @@ test: build
 	$(PYTHON) -m pytest -q tests
 
 bench: build
+	cargo build --release -p penstock-meta --example rates
+	cargo build --release -p penstock-datatype --example pack
 	$(PYTHON) bench/bench.py $(if $(ONLY),--only '$(ONLY)')
 
 soak: build

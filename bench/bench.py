@@ -53,6 +53,7 @@ def io_case(case, op, ranks, goal, **keys):
     }
 
 
+WARM = 2  # repetitions that bench/io.c does not count
 TWICE = "min(2x ROMIO, 0.7x memcpy)"
 RECORDS = {
     "tile/read": io_case("tile", "read", 6, TWICE),
@@ -199,8 +200,12 @@ class Bench:
             f"penstock:/bench-{record['case']}",
             *self.keys(record, coll=coll),
         ]
-        stdout, _ = run(command)
-        return last_json(stdout)
+        stdout, whole = run(command)
+        result = last_json(stdout)
+        # What the ranks did not use, the servers (and the launcher) did: count the timed share of it.
+        servers = max(0.0, whole - result["cpu_life"])
+        result["cpu_seconds"] += servers * result["reps"] / (result["reps"] + WARM)
+        return result
 
     def memcpy(self, record, total):
         """What plain memcpy of the same bytes by the same ranks reaches here, bytes/s."""
@@ -269,7 +274,7 @@ class Bench:
         setting, coll = self.best_romio(record)
         # The program may call collectively or independently; each side gets the kind of call that suits it.
         ours_coll = max((1, 0), key=lambda c: figures(self.penstock(record, coll=c))[0])
-        total = int(last_json_bytes(record))
+        total = int(bytes_per_repetition(record))
         out = self.pairs(
             name,
             lambda: figures(self.penstock(record, coll=ours_coll)),
@@ -360,8 +365,77 @@ class Bench:
             record["goal"],
         )
 
+    def record_meta(self, name, record):
+        program = OUT / "names"
+        run(["cc", "-O2", "-o", program, ROOT / "bench" / "names.c"])
+        rates = ROOT / "target" / "release" / "examples" / "rates"
 
-def last_json_bytes(record):
+        def figure(command, wanted):
+            lines = [json.loads(line) for line in run(command)[0].splitlines() if line.startswith("{")]
+            found = [line["per_s"] for line in lines if line["name"] == wanted]
+            if not found:
+                raise Failed(f"no figure {wanted!r} among {[line['name'] for line in lines]}")
+            return found[0], None
+
+        def local():
+            where = Path(tempfile.mkdtemp(dir=self.dir))
+            try:
+                return figure([program, where, "0.4"], record["op"])
+            finally:
+                shutil.rmtree(where, ignore_errors=True)
+
+        ours = [rates, "0.4", self.dir, record["figure"]]
+        return self.pairs(
+            name,
+            lambda: figure(ours, record["figure"]),
+            local,
+            "1/s",
+            "local file system, one call each",
+            record["goal"],
+        )
+
+    def record_memory(self, name, record):
+        """Resident memory of the servers after 64 clients wrote 64 MiB each by requests."""
+        home = self.dir / "deployment"
+        run([PENSTOCK, "up", home])
+        try:
+            command = [PENSTOCK, "run", "-d", home, "-n", 64, "--shortcut", "disable", "--method", "datatype", "--"]
+            command += [
+                self.io,
+                "contig",
+                "write",
+                "penstock:/many",
+                "coll=0",
+                "min=0",
+                f"piece={4 << 20}",
+                f"total={64 * (64 << 20)}",
+            ]
+            run(command)
+            mib = 0.0
+            for status in Path("/proc").glob("[0-9]*/status"):
+                try:
+                    if str(home).encode() not in (status.parent / "cmdline").read_bytes():
+                        continue
+                    fields = dict(line.split(":", 1) for line in status.read_text().splitlines())
+                except OSError:
+                    continue
+                mib += int(fields["VmHWM"].split()[0]) / 1024
+        finally:
+            run([PENSTOCK, "down", "-d", home])
+        return {
+            "name": name,
+            "unit": "MiB",
+            "penstock": mib,
+            "peer": 256,
+            "peer_name": "the goal",
+            "runs": 1,
+            "ratio": {"min": 256 / mib, "median": 256 / mib, "max": 256 / mib},
+            "cpu_s_per_gb": None,
+            "goal": record["goal"],
+        }
+
+
+def bytes_per_repetition(record):
     """Bytes all ranks move per repetition, for the memcpy of the same size."""
     keys = record["keys"]
     return {
