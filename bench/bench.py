@@ -352,8 +352,11 @@ class Bench:
         alone = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
         def rate(command):
-            got = last_json(run([*command, record["op"], record["shape"]], alone)[0])
-            return got["bytes"] / got["seconds"], None
+            for line in run([*command, record["shape"]], alone)[0].splitlines():
+                got = json.loads(line) if line.startswith("{") else {}
+                if got.get("name") == f"{record['op']}/{record['shape']}":
+                    return got["bytes"] / got["seconds"], got["cpu_seconds"] / (got["bytes"] / 1e9)
+            raise Failed(f"no figure for {record['op']}/{record['shape']}")
 
         peer = f"MPI_{record['op'].capitalize()} of {record['mpi']}"
         return self.pairs(
