@@ -8,7 +8,7 @@
  *         n=N (block: N^3 ints)  blocks=N (flash)  sync=0|1  min=SECONDS (timed time)  hint:NAME=VALUE
  *
  * A repetition is one whole access by all ranks between two barriers; the slowest rank counts. The first
- * two repetitions warm caches and tell how many fit the wanted time; they are not counted.
+ * two repetitions warm caches and are not counted.
  */
 #define _GNU_SOURCE
 #include <mpi.h>
@@ -266,8 +266,9 @@ int main(int argc, char **argv)
     }
 
     double seconds = 0, cpu = 0;
-    int reps = 0, wanted = WARM;
-    while (w.bytes > 0 && reps <= wanted) {
+    int reps = 0;
+    /* the sum of slowest times is the same everywhere, so all ranks stop together */
+    while (w.bytes > 0 && (reps <= WARM || seconds < want)) {
         MPI_Barrier(MPI_COMM_WORLD);
         double c0 = cpu_seconds(), t0 = MPI_Wtime();
         for (int k = 0; k < w.calls; k++) {
@@ -288,11 +289,7 @@ int main(int argc, char **argv)
         double mine = MPI_Wtime() - t0, slowest = 0;
         double c = cpu_seconds() - c0;
         MPI_Allreduce(&mine, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-        if (reps < WARM) {
-            wanted = WARM + (int)(want / (slowest > 1e-6 ? slowest : 1e-6));
-            if (wanted > 2000)
-                wanted = 2000;
-        } else {
+        if (reps >= WARM) {
             seconds += slowest;
             cpu += c;
         }
