@@ -140,15 +140,17 @@ impl GroupCommit {
         }
     }
 
-    /// A commit begins: of the failed generation if there is one, else of the collected one.
-    pub fn started(&mut self) {
+    /// A commit begins: of the failed generation if there is one, else of the collected one; true for a new one.
+    pub fn started(&mut self) -> bool {
         self.in_flight = true;
-        if self.committing.is_none() {
+        let new = self.committing.is_none();
+        if new {
             self.committing = Some(self.collecting);
             self.collecting = Generation(self.collecting.0 + 1);
             self.dirty_since = None;
             self.wanted = false;
         }
+        new
     }
 
     pub fn finished(&mut self) {

@@ -6,6 +6,7 @@
 use crate::commit::{GroupCommit, Next, Waiter};
 use crate::counters::Counters;
 use crate::error::{Result, damaged, error};
+use crate::journal::{self, Journal};
 use crate::layers::Layers;
 use crate::namespace::Namespace;
 use crate::pending::Totals;
@@ -40,6 +41,7 @@ struct Shared {
 struct State {
     space: Namespace<Layers>,
     group: GroupCommit,
+    journal: Journal,
     counters: Counters,
     requests: u64,
     /// Set for good: by a panic inside, or by the end of the server.
@@ -73,6 +75,11 @@ impl Engine {
     ) -> Result<Engine> {
         let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
         let mut layers = Layers::new(snapshot, wall_clock_ns());
+        let found = journal::replay(store.path(), store.commits());
+        if !found.is_empty() {
+            log::info!("{} changes are taken over from the journal", found.len());
+        }
+        layers.replay(found)?;
         // Ids are reserved on stable storage before any is handed out.
         let reservation = layers.freeze();
         layers.committed(store.commit(&reservation)?);
@@ -80,6 +87,7 @@ impl Engine {
             state: Mutex::new(State {
                 space: Namespace::new(layers, placement),
                 group: GroupCommit::new(interval_ns),
+                journal: Journal::begin(store.path(), store.commits() + 1),
                 counters: Counters::default(),
                 requests: 0,
                 closed: None,
@@ -129,9 +137,21 @@ impl Engine {
             return Err(refusal.clone());
         }
         let now_ns = wall_clock_ns();
-        let result = state.guarded(|state| f(&mut state.space, now_ns));
+        let mut safe = true;
+        let result = state.guarded(|state| {
+            let result = f(&mut state.space, now_ns);
+            let changes = state.space.names_mut().take_changes()?;
+            safe = changes.is_empty() || state.journal.append(changes);
+            result
+        });
         if state.space.names().collected() > 0 && state.group.changed(self.shared.now()) {
             self.shared.work.notify_one();
+        }
+        if !safe {
+            let waiter = state.group.want();
+            self.shared.work.notify_one();
+            let settled = |state: &State| state.group.settled(waiter);
+            drop(self.shared.wait(state, settled)?);
         }
         result
     }
@@ -302,7 +322,9 @@ fn commit_loop(shared: &Shared, mut store: Store) {
                     .0;
             }
             Next::Commit => {
-                state.group.started();
+                if state.group.started() {
+                    state.journal.turn();
+                }
                 let frozen = state.space.names_mut().freeze();
                 drop(state);
                 let result = store.commit(&frozen);
@@ -312,6 +334,7 @@ fn commit_loop(shared: &Shared, mut store: Store) {
                     Ok(snapshot) => {
                         state.space.names_mut().committed(snapshot);
                         state.group.finished();
+                        state.journal.committed(store.commits());
                     }
                     Err(e) => {
                         log::error!("{e}");
@@ -325,6 +348,8 @@ fn commit_loop(shared: &Shared, mut store: Store) {
     }
     if let Some(lost) = state.group.refusal() {
         log::error!("stopped with changes that could not be committed: {lost}");
+    } else {
+        state.journal.end();
     }
     state.space.names_mut().release();
     state.ended = true;

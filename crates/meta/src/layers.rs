@@ -1,6 +1,7 @@
 //! The names as requests see them: changes being collected, over changes being committed, over the
 //! stored snapshot. Reads see every acknowledged change at once, and no request waits for the disk.
 use crate::error::{Result, damaged, error};
+use crate::journal::Changes;
 use crate::namespace::Names;
 use crate::node::{Node, ROOT};
 use crate::pending::{EntryKey, Pending, Totals, entries_of, over};
@@ -20,6 +21,9 @@ const CACHED: usize = 1 << 16;
 
 pub struct Layers {
     collecting: Pending,
+    /// Keys that were changed since [`Layers::take_changes`].
+    changed_nodes: Vec<u64>,
+    changed_entries: Vec<Box<[u8]>>,
     /// Some while a commit is under way, or has failed and is to be tried again.
     committing: Option<Arc<Pending>>,
     /// `None` only while the store is being opened again after an error.
@@ -53,6 +57,8 @@ impl Layers {
         };
         Layers {
             collecting: Pending::after(totals),
+            changed_nodes: Vec::new(),
+            changed_entries: Vec::new(),
             committing: None,
             stored: Some(stored),
             cache: RefCell::new(Cache {
@@ -71,6 +77,39 @@ impl Layers {
     /// Changes collected since the last [`Layers::freeze`].
     pub fn collected(&self) -> usize {
         self.collecting.len()
+    }
+
+    /// Puts back what was acknowledged and not committed before the server died. Before the first commit.
+    pub fn replay(&mut self, changes: Vec<Changes>) -> Result<()> {
+        changes
+            .into_iter()
+            .try_for_each(|c| c.apply(&mut self.collecting))
+    }
+
+    /// What was changed since the last call.
+    pub fn take_changes(&mut self) -> Result<Changes> {
+        let totals = self.collecting.totals;
+        let mut changes = Changes {
+            files: totals.files,
+            directories: totals.directories,
+            ..Changes::default()
+        };
+        for id in self.changed_nodes.drain(..) {
+            let stored = match self.collecting.nodes.get(&id) {
+                Some(Some(node)) => {
+                    let mut stored = Vec::new();
+                    node.encode(FileId(id), &mut stored)?;
+                    Some(stored)
+                }
+                _ => None,
+            };
+            changes.nodes.push((id, stored));
+        }
+        for key in self.changed_entries.drain(..) {
+            let id = self.collecting.entries.get(&key).copied().flatten();
+            changes.entries.push((key, id));
+        }
+        Ok(changes)
     }
 
     /// What to commit next; the same again until [`Layers::committed`].
@@ -221,11 +260,13 @@ impl Names for Layers {
         let node = Arc::new(node);
         self.cache.get_mut().nodes.insert(id.0, node.clone());
         self.collecting.nodes.insert(id.0, Some(node));
+        self.changed_nodes.push(id.0);
     }
 
     fn remove_node(&mut self, id: FileId, kind: NodeKind) {
         self.cache.get_mut().nodes.remove(&id.0);
         self.collecting.nodes.insert(id.0, None);
+        self.changed_nodes.push(id.0);
         let total = self.total_of(kind);
         *total = total.saturating_sub(1);
     }
@@ -234,6 +275,7 @@ impl Names for Layers {
         let key = EntryKey::new(parent, name);
         let key: Box<[u8]> = key.as_slice().into();
         self.cache.get_mut().entries.insert(key.clone(), id.0);
+        self.changed_entries.push(key.clone());
         self.collecting.entries.insert(key, Some(id.0));
     }
 
@@ -241,6 +283,7 @@ impl Names for Layers {
         let key = EntryKey::new(parent, name);
         self.cache.get_mut().entries.remove(key.as_slice());
         self.collecting.entries.insert(key.as_slice().into(), None);
+        self.changed_entries.push(key.as_slice().into());
     }
 
     fn new_id(&mut self, kind: NodeKind) -> Result<FileId> {

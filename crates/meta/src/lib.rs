@@ -4,12 +4,13 @@
 //! (`namespace`) over changes in memory on top of a redb snapshot (`layers`, `pending`, `store`), under one
 //! lock (`engine`). A committing thread makes changes durable in groups (`commit`). Reads and changes never
 //! wait for a disk flush; `Sync` does, and so does whoever gets the right to free the objects of a removed
-//! file.
+//! file. What waits for its commit is in a journal (`journal`) that outlives the process.
 mod access;
 mod commit;
 mod counters;
 mod engine;
 mod error;
+mod journal;
 mod layers;
 mod namespace;
 mod node;

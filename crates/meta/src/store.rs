@@ -4,7 +4,7 @@
 //! transaction that ends in a disk flush; redb keeps the state before it until the flush is over, so that
 //! a crash at any moment leaves the last or the one before, whole.
 //!
-//! Files in the directory: `namespace.redb`, `lock` (held while a server runs), and
+//! Files in the directory: `namespace.redb`, `lock` (held while a server runs), the journal's, and
 //! `namespace.checked`, a copy made at the last start that found everything in order (small stores only).
 use crate::error::{Result, damaged, error};
 use crate::node::{Node, ROOT};
@@ -311,6 +311,11 @@ impl Store {
         self.database = Some(database);
         self.facts = snapshot.facts.clone();
         Ok(snapshot)
+    }
+
+    /// Commits so far.
+    pub fn commits(&self) -> u64 {
+        self.facts.commits
     }
 
     pub fn path(&self) -> &Path {
