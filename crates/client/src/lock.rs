@@ -115,6 +115,13 @@ impl RangeLock {
     pub fn range(&self) -> Range<u64> {
         self.held.range.clone()
     }
+
+    /// Whether a server has been lost since the lock was taken, and the lock with it: what was read under it may have
+    /// changed since, and calls within its range fail until it is dropped.
+    pub fn is_lost(&self) -> bool {
+        let parts = &self.held.parts;
+        parts.iter().any(|part| matches!(*guard(part), Part::Lost))
+    }
 }
 
 impl Drop for RangeLock {

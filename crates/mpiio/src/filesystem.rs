@@ -74,7 +74,12 @@ pub trait Counter: Send + Sync {
 }
 
 /// A held range lock or write guard; released when dropped.
-pub trait Guard: Send {}
+pub trait Guard: Send {
+    /// Whether the lock was lost with its server: others may have changed what it covers. A fresh one can be taken.
+    fn is_lost(&self) -> bool {
+        false
+    }
+}
 
 /// The operations of a call, in order: each takes its bytes at a position of the memory side's stream.
 pub type Operations<'a> = dyn Iterator<Item = (u64, Pattern)> + 'a;

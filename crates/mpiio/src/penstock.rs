@@ -173,7 +173,7 @@ impl FileHandle for PenstockFile {
 
     fn lock(&self, range: Range<u64>, mode: LockMode) -> Result<Box<dyn Guard>> {
         let lock = self.file.lock(range, mode)?;
-        Ok(Box::new(Locked { _lock: lock }))
+        Ok(Box::new(Locked { lock }))
     }
 
     fn writing(&self, _range: Range<u64>) -> Result<Option<Box<dyn Guard>>> {
@@ -183,9 +183,13 @@ impl FileHandle for PenstockFile {
 }
 
 struct Locked {
-    _lock: penstock_client::RangeLock,
+    lock: penstock_client::RangeLock,
 }
-impl Guard for Locked {}
+impl Guard for Locked {
+    fn is_lost(&self) -> bool {
+        self.lock.is_lost()
+    }
+}
 
 /// A counter lives as long as its maker's connection, which ends with this value.
 struct PenstockCounter {

@@ -13,7 +13,10 @@
 use crate::access::{Buffer, Io, drain_window, fill_window, first_offset};
 use crate::error::Result;
 use crate::filesystem::LockMode;
-use penstock_datatype::Pattern;
+use penstock_datatype::{Pattern, Source};
+
+/// A lock that is lost with its server is taken anew this often, in case the server goes away again and again.
+const LOSSES: u32 = 10;
 
 /// Performs an access; returns the stream bytes moved.
 pub(crate) fn access(io: &mut Io<'_>, file: &Pattern, buffer: &mut Buffer<'_, '_>) -> Result<u64> {
@@ -51,18 +54,37 @@ pub(crate) fn access(io: &mut Io<'_>, file: &Pattern, buffer: &mut Buffer<'_, '_
                 moved += part.len;
             }
             Buffer::From(source) => {
-                let _lock = io.handle.lock(lo as u64..hi as u64, LockMode::Exclusive)?;
-                let tally = io.tally;
-                let got = io.read_range(lo, window)?;
-                io.tally = tally;
-                io.tally.reread += got;
-                window[got as usize..].fill(0);
-                fill_window(source, at, &part, window, lo);
-                io.rewrite_range(lo, window)?;
+                let mut losses = 0;
+                loop {
+                    let lock = io.handle.lock(lo as u64..hi as u64, LockMode::Exclusive)?;
+                    match read_modify_write(io, &part, source, at, lo, window) {
+                        Err(_) if lock.is_lost() && losses < LOSSES => losses += 1,
+                        done => break done?,
+                    }
+                }
                 moved += part.len;
             }
         }
         lo = hi;
     }
     Ok(moved)
+}
+
+/// Puts wanted bytes among those of a window that is locked. Done again under a new lock it reads afresh, and so
+/// overwrites nobody's bytes.
+fn read_modify_write(
+    io: &mut Io<'_>,
+    part: &Pattern,
+    source: &mut Source<'_>,
+    at: u64,
+    lo: i64,
+    window: &mut [u8],
+) -> Result<()> {
+    let tally = io.tally;
+    let got = io.read_range(lo, window)?;
+    io.tally = tally;
+    io.tally.reread += got;
+    window[got as usize..].fill(0);
+    fill_window(source, at, part, window, lo);
+    io.rewrite_range(lo, window)
 }
