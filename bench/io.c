@@ -238,6 +238,8 @@ int main(int argc, char **argv)
             /* something to read: each rank fills a contiguous share */
             MPI_Offset size = 0;
             TRY(MPI_File_get_size(fh, &size));
+            /* agreed before anyone writes, or a late rank would find the file full and leave the others waiting */
+            MPI_Allreduce(MPI_IN_PLACE, &size, 1, MPI_OFFSET, MPI_MIN, MPI_COMM_WORLD);
             if (size < w.file_bytes) {
                 MPI_Offset chunk = 1 << 20;
                 char *fill = malloc((size_t)chunk);
