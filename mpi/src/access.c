@@ -3,10 +3,10 @@
 
 #include <limits.h>
 
-/* Fills in an access and decodes its datatype. On an error the access is one of nothing, with which a rank can
- * still take part in a collective call. access->type must be freed. */
-static int prepare(struct file *file, struct pst_access *access, MPI_Count count, MPI_Datatype type,
-                   struct conversion **conversion) {
+/* Fills in an access and decodes its datatype. On an error the access carries it, so that it is raised on all ranks of
+ * a collective call. access->type must be freed. */
+static void prepare(struct file *file, struct pst_access *access, MPI_Count count, MPI_Datatype type,
+                    struct conversion **conversion) {
     *conversion = NULL;
     pst_type *decoded = NULL;
     int error = PST_OK;
@@ -19,37 +19,35 @@ static int prepare(struct file *file, struct pst_access *access, MPI_Count count
     if (!error && file->datarep)
         error = conversion_new(file->datarep, access, type, conversion);
     if (!error)
-        return PST_OK;
+        return;
     pst_type_free((pst_type *)access->type);
     access->count = 0;
     access->buffer = NULL;
     type_decode(MPI_BYTE, NULL, &decoded);
     access->type = decoded;
-    return error;
+    access->error = error;
 }
 
 static int blocking(struct file *file, struct pst_access access, MPI_Count count, MPI_Datatype type,
                     MPI_Status *status) {
     struct conversion *conversion;
     uint64_t bytes = 0;
-    int own = prepare(file, &access, count, type, &conversion);
-    int error = own && !access.collective ? own : pst_file_access(file->file, &access, &bytes);
+    prepare(file, &access, count, type, &conversion);
+    int error = pst_file_access(file->file, &access, &bytes);
     pst_type_free((pst_type *)access.type);
     if (conversion)
         error = conversion_finish(conversion, error, &bytes);
     status_set(status, bytes);
-    return finish(file, own ? own : error);
+    return finish(file, error);
 }
 
 static int nonblocking(struct file *file, struct pst_access access, MPI_Count count, MPI_Datatype type,
                        MPI_Request *out) {
     struct request *request;
     struct conversion *conversion;
-    int own = prepare(file, &access, count, type, &conversion);
-    int error = own && !access.collective ? own : request_new(file, &request, out);
+    prepare(file, &access, count, type, &conversion);
+    int error = access.error && !access.collective ? access.error : request_new(file, &request, out);
     if (!error) {
-        if (own)
-            request_fails(request, own);
         if (conversion)
             request_converts(request, conversion);
         uint64_t bytes = 0;
@@ -71,17 +69,16 @@ static int nonblocking(struct file *file, struct pst_access access, MPI_Count co
 
 static int begin(struct file *file, struct pst_access access, MPI_Count count, MPI_Datatype type) {
     struct conversion *conversion;
-    int own = prepare(file, &access, count, type, &conversion);
+    prepare(file, &access, count, type, &conversion);
     int error = pst_file_begin(file->file, &access);
     pst_type_free((pst_type *)access.type);
-    if (!error) {
+    if (!error)
         file->split = conversion;
-        file->split_class = own;
-    } else if (conversion) {
+    else if (conversion) {
         uint64_t bytes = 0;
         conversion_finish(conversion, error, &bytes);
     }
-    return finish(file, error ? error : own);
+    return finish(file, error);
 }
 
 static int end(struct file *file, int direction, int where, MPI_Status *status) {
@@ -90,10 +87,7 @@ static int end(struct file *file, int direction, int where, MPI_Status *status) 
     if (error != PST_ERR_REQUEST) {
         if (file->split)
             error = conversion_finish(file->split, error, &bytes);
-        if (!error)
-            error = file->split_class;
         file->split = NULL;
-        file->split_class = PST_OK;
     }
     status_set(status, bytes);
     return finish(file, error);

@@ -207,6 +207,9 @@ struct pst_access {
     void *buffer;
     uint64_t count;
     const pst_type *type;
+    /* Not PST_OK: the class of what is wrong with the arguments above, which are then not used. The access fails with
+     * it, a collective one on all ranks. */
+    int error;
 };
 /* `bytes` is what was read or written, also when an error is returned. */
 int pst_file_access(pst_file *file, const struct pst_access *access, uint64_t *bytes);

@@ -79,10 +79,6 @@ int request_new(struct file *file, struct request **out, MPI_Request *handle) {
     return PST_OK;
 }
 
-void request_fails(struct request *request, int pst_class) {
-    request->pst_class = pst_class;
-}
-
 void request_converts(struct request *request, struct conversion *conversion) {
     request->conversion = conversion;
 }

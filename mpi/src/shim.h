@@ -132,9 +132,8 @@ struct file {
     MPI_Datatype filetype;
     char datarep_name[MPI_MAX_DATAREP_STRING];
     const struct datarep *datarep;
-    /* What the split collective between begin and end still has to convert, and its local error. */
+    /* What the split collective between begin and end still has to convert. */
     struct conversion *split;
-    int split_class;
     /* Files are closed in the order they were opened, which is the same on all ranks. */
     uint64_t serial;
     MPI_File handle;
@@ -182,8 +181,6 @@ int conversion_finish(struct conversion *conversion, int pst_class, uint64_t *by
 /* A generalized request under way. */
 struct request;
 int request_new(struct file *file, struct request **request, MPI_Request *out);
-/* What the request reports if the access itself succeeds. */
-void request_fails(struct request *request, int pst_class);
 void request_converts(struct request *request, struct conversion *conversion);
 /* The pst_done of an access: from any thread; the request must not be used afterwards. */
 void request_complete(void *request, int pst_class, uint64_t bytes);

@@ -13,6 +13,18 @@ const MAX_MESSAGE: usize = 4096;
 /// the one that asks for its text.
 static MESSAGES: Mutex<[Option<String>; CLASSES]> = Mutex::new([const { None }; CLASSES]);
 
+/// What can be wrong with a buffer, count or datatype.
+const CLASSES_OF_ARGUMENTS: [ErrorClass; 8] = [
+    ErrorClass::Buffer,
+    ErrorClass::Count,
+    ErrorClass::Type,
+    ErrorClass::Arg,
+    ErrorClass::Intern,
+    ErrorClass::Conversion,
+    ErrorClass::NoMem,
+    ErrorClass::UnsupportedDatarep,
+];
+
 /// The number of a class in the standard ABI (MPI 5.0, table of section 20.2).
 pub(crate) fn number(class: ErrorClass) -> c_int {
     match class {
@@ -43,6 +55,19 @@ pub(crate) fn number(class: ErrorClass) -> c_int {
         ErrorClass::UnsupportedDatarep => 54,
         ErrorClass::UnsupportedOperation => 55,
     }
+}
+
+/// The error that the shim described under this class.
+pub(crate) fn described(class: c_int) -> Error {
+    let known = CLASSES_OF_ARGUMENTS.iter().find(|c| number(**c) == class);
+    let messages = MESSAGES.lock().unwrap_or_else(PoisonError::into_inner);
+    let message = usize::try_from(class)
+        .ok()
+        .and_then(|c| messages.get(c).cloned().flatten());
+    Error::new(
+        known.copied().unwrap_or(ErrorClass::Other),
+        message.unwrap_or_else(|| "an argument could not be used".into()),
+    )
 }
 
 fn keep(class: c_int, message: &str) {

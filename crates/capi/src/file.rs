@@ -1,6 +1,6 @@
 //! Files and accesses.
 use crate::comm::{MpiComm, RawComm};
-use crate::error::{call, report, text};
+use crate::error::{call, described, report, text};
 use crate::info::{Pairs, info_of};
 use crate::process::start_log;
 use crate::types::Type;
@@ -31,6 +31,7 @@ pub struct Access {
     buffer: *mut u8,
     count: u64,
     datatype: *const Type,
+    error: c_int,
 }
 
 /// `PST_WRITE`.
@@ -78,18 +79,26 @@ fn whence_of(whence: c_int) -> Result<Whence> {
     }
 }
 
-/// The bytes in memory of an access.
-fn memory_of(access: &Access, datatype: &Datatype) -> Result<Pattern> {
-    let bytes = datatype.layout.size().checked_mul(access.count);
-    let bytes = bytes.filter(|&n| n <= i64::MAX as u64).ok_or_else(|| {
+/// The bytes in memory of an access, and their datatype. Arguments that can't be used become a type that is refused:
+/// the call is made all the same, so that a collective fails on every rank and no rank waits.
+fn memory_of(access: &Access, datatype: &Datatype) -> (Pattern, Datatype) {
+    let refuse = |why| (Pattern::contiguous(0, 0), Datatype::refused(why));
+    if access.error != 0 {
+        return refuse(described(access.error));
+    }
+    let size = datatype.layout.size();
+    let bytes = size.checked_mul(access.count);
+    let Some(bytes) = bytes.filter(|&n| n <= i64::MAX as u64) else {
         let message = format!(
-            "{} elements of a datatype of {} bytes are more than 2^63 bytes",
-            access.count,
-            datatype.layout.size()
+            "{} elements of a datatype of {size} bytes are more than 2^63 bytes",
+            access.count
         );
-        Error::new(ErrorClass::Count, message)
-    })?;
-    Ok(Pattern::new(0, datatype.layout.clone(), 0, bytes)?)
+        return refuse(Error::new(ErrorClass::Count, message));
+    };
+    match Pattern::new(0, datatype.layout.clone(), 0, bytes) {
+        Ok(pattern) => (pattern, datatype.clone()),
+        Err(why) => refuse(why.into()),
+    }
 }
 
 /// `pst_file_open`.
@@ -301,15 +310,15 @@ pub unsafe extern "C" fn pst_file_access(
     let place = place_of(access.place, access.offset);
     let collective = access.collective != 0;
     call(|| {
-        let memory = memory_of(access, datatype)?;
+        let (memory, datatype) = memory_of(access, datatype);
         let moved = if access.direction == WRITE {
             // SAFETY: the user's buffer holds `count` instances of the type, which the call may read.
             let mut from = unsafe { Source::new(access.buffer, memory) };
-            file.write(place, collective, &mut from, datatype)
+            file.write(place, collective, &mut from, &datatype)
         } else {
             // SAFETY: the same for writing; the user touches it only after the call.
             let mut into = unsafe { Target::new(access.buffer, memory) };
-            file.read(place, collective, &mut into, datatype)
+            file.read(place, collective, &mut into, &datatype)
         };
         // SAFETY: valid for writing.
         unsafe { give(bytes, moved) }
@@ -372,15 +381,15 @@ pub unsafe extern "C" fn pst_file_start(
     };
     let done: Done = Box::new(move |outcome| completion.call(outcome));
     call(|| {
-        let memory = memory_of(access, datatype)?;
+        let (memory, datatype) = memory_of(access, datatype);
         if access.direction == WRITE {
             // SAFETY: MPI demands that the buffer stays valid and unchanged until the request is complete.
             let from = unsafe { Source::new(access.buffer, memory) };
-            file.start_write(place, collective, from, datatype, done)
+            file.start_write(place, collective, from, &datatype, done)
         } else {
             // SAFETY: the same; nobody else touches it until then.
             let into = unsafe { Target::new(access.buffer, memory) };
-            file.start_read(place, collective, into, datatype, done)
+            file.start_read(place, collective, into, &datatype, done)
         }
     })
 }
@@ -395,15 +404,15 @@ pub unsafe extern "C" fn pst_file_begin(file: *const File, access: *const Access
     let (file, access, datatype) = unsafe { (&*file, &*access, &(*(*access).datatype).datatype) };
     let place = place_of(access.place, access.offset);
     call(|| {
-        let memory = memory_of(access, datatype)?;
+        let (memory, datatype) = memory_of(access, datatype);
         if access.direction == WRITE {
             // SAFETY: MPI demands that the buffer stays valid and unchanged until the matching end.
             let mut from = unsafe { Source::new(access.buffer, memory) };
-            file.begin_write(place, &mut from, datatype)
+            file.begin_write(place, &mut from, &datatype)
         } else {
             // SAFETY: the same; nobody else touches it until then.
             let mut into = unsafe { Target::new(access.buffer, memory) };
-            file.begin_read(place, &mut into, datatype)
+            file.begin_read(place, &mut into, &datatype)
         }
     })
 }

@@ -283,6 +283,9 @@ impl Inner {
         direction: Direction,
         memtype: &Datatype,
     ) -> Result<Checked> {
+        if let Some(why) = &memtype.refused {
+            return Err(why.clone());
+        }
         match direction {
             Direction::Read => self.check_reads("read")?,
             Direction::Write => self.check_writes("write")?,

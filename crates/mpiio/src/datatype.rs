@@ -1,5 +1,5 @@
 //! A datatype as this layer sees it: where its bytes lie, and which basic elements they are.
-use crate::error::Result;
+use crate::error::{Error, Result};
 use penstock_datatype::{Elem, Loop, Signature};
 
 /// One MPI datatype, decoded.
@@ -11,6 +11,9 @@ pub struct Datatype {
     pub signature: Signature,
     /// The bytes of one instance in an external32 file, where basic elements may have other widths.
     pub external32: Loop,
+    /// Why no access can be made with it: a count or type of the caller's that could not be understood. The access fails
+    /// with this error, in a collective on all ranks, so that none waits for a rank that can't take part.
+    pub refused: Option<Error>,
 }
 
 impl Datatype {
@@ -20,6 +23,7 @@ impl Datatype {
             external32: layout.clone(),
             layout,
             signature,
+            refused: None,
         }
     }
 
@@ -29,6 +33,15 @@ impl Datatype {
             layout,
             signature,
             external32,
+            refused: None,
+        }
+    }
+
+    /// Stands for a type that can't be used, and says why.
+    pub fn refused(why: Error) -> Datatype {
+        Datatype {
+            refused: Some(why),
+            ..Datatype::byte()
         }
     }
 
@@ -38,6 +51,7 @@ impl Datatype {
             layout: Loop::bytes(mem_bytes),
             signature: Signature::elems(elem, 1)?,
             external32: Loop::bytes(file_bytes),
+            refused: None,
         })
     }
 
