@@ -1,7 +1,7 @@
 """The preloaded library under each MPI library found: every function, every caller, and where it must not be noticed.
 
-The programs are in mpi/tests. They run on files of direct mode here; through the servers they run where a deployment
-is (test_deployment). PENSTOCK_PROFILE chooses the build (release by default).
+The programs are in mpi/tests. The suite, which calls every function in every form, runs on files of direct mode and,
+for each method, through the servers (test_deployment). PENSTOCK_PROFILE chooses the build (release by default).
 """
 
 import functools
@@ -22,6 +22,9 @@ LIBRARY = TARGET / "libpenstock.so"
 PROGRAMS = ROOT / "mpi" / "tests"
 VENV = Path(os.environ.get("PENSTOCK_VENV", ROOT / ".venv")) / "bin"
 RANKS = 3
+# What the suite reports.
+PARTS = ["files", "access", "shared", "nonblocking", "split", "views", "types", "representations", "errors", "handles"]
+SUITE = [f"ok {part}" for part in PARTS]
 TIMEOUT_S = 120
 
 # name: C compiler, C++ compiler, Fortran compiler, launcher with its arguments
@@ -131,9 +134,15 @@ def test_every_function_is_called_by_a_test():
 @pytest.mark.parametrize("mpi", MPIS)
 def test_suite(mpi, tmp_path):
     done = run(mpi, [built(mpi, "suite"), tmp_path])
-    names = ["files", "access", "shared", "nonblocking", "split", "views", "types"]
-    names += ["representations", "errors", "handles"]
-    good(done, *(f"ok {name}" for name in names))
+    good(done, *SUITE)
+
+
+@pytest.mark.parametrize("method", ["posix", "sieve", "two-phase", "list", "datatype", "auto"])
+@pytest.mark.parametrize("mpi", MPIS)
+def test_deployment(mpi, method, deployment):
+    """Each ABI, each method, each kind of access."""
+    where = {"PENSTOCK_EXPECTED": "1", "PENSTOCK_DEPLOYMENT": str(deployment), "PENSTOCK_METHOD": method}
+    good(run(mpi, [built(mpi, "suite"), "penstock:"], direct=False, **where), *SUITE)
 
 
 @pytest.mark.parametrize("mpi", MPIS)

@@ -178,7 +178,9 @@ static void nothing(void) {
 
 /* Memory that is addressed absolutely, and backwards. */
 static void absolute(void) {
-    MPI_File file = open_new(MPI_COMM_SELF, rank ? "absolute-other" : "absolute");
+    char name[32];
+    snprintf(name, sizeof name, "absolute-%d", rank);
+    MPI_File file = open_new(MPI_COMM_SELF, name);
     int a = 1, b = 2, c = 3;
     int lengths[3] = {1, 1, 1};
     MPI_Aint at[3];
