@@ -166,12 +166,20 @@ f.Close()
 def test_wrong_keys(deployment, tmp_path, other):
     key = deployment / "client.key"
     kept = key.read_text()
-    open_it = 'refused(MPI.ERR_ACCESS, WORDS, opened, "x")\n'
-    key.write_text("0" * 64 + "\n")
-    program(tmp_path, deployment, 'WORDS = ["key"]\n' + open_it, ranks=2)
+    # The command looks at the servers first, so for the program the key goes wrong once it runs.
+    spoiled = """
+if rank == 0:
+    SPOIL
+comm.Barrier()
+refused(MPI.ERR_ACCESS, WORDS, opened, "x")
+"""
+    wrong = spoiled.replace("SPOIL", '(deployment / "client.key").write_text("0" * 64 + "\\n")')
+    program(tmp_path, deployment, 'WORDS = ["key"]' + wrong, ranks=2)
+    told = penstock("ls", "-d", deployment, check=False)
+    assert told.code != 0 and "wrong key" in told.err and "client.key" in told.err
     key.write_text(kept)
-    key.chmod(0o644)
-    program(tmp_path, deployment, 'WORDS = ["client.key", "chmod 600"]\n' + open_it)
+    readable = spoiled.replace("SPOIL", '(deployment / "client.key").chmod(0o644)')
+    program(tmp_path, deployment, 'WORDS = ["client.key", "chmod 600"]' + readable)
     key.chmod(0o600)
     other()
 

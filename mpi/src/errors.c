@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 /* ---- Classes ------------------------------------------------------------------------------------------------ */
@@ -156,6 +157,8 @@ static void call_handler(struct file *file, int code) {
         int length;
         shim_Error_string(code, text, &length);
         fprintf(stderr, "penstock: fatal error on a file, whose error handler is MPI_ERRORS_ARE_FATAL: %s\n", text);
+        /* A launcher may drop what it has not passed on yet when the abort reaches it. */
+        nanosleep(&(struct timespec){.tv_nsec = 100 * 1000 * 1000}, NULL);
         REAL(Abort)(MPI_COMM_WORLD, code);
         /* MPICH's launcher ends the process, but may take a while. */
         _exit(1);
