@@ -16,6 +16,7 @@ use crate::{Finding, Object, Problem, Store, StoreError, descriptor};
 use penstock_layout::{FileId, ObjectOffset};
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
+use std::collections::BinaryHeap;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -316,32 +317,35 @@ impl Store for DirStore {
         after: Option<FileId>,
         limit: usize,
     ) -> Result<Vec<(FileId, u64)>, StoreError> {
-        // Order: subdirectory, then id.
-        let first = after.map_or(0, |id| id.0 as usize % SHARDS);
-        let mut page = Vec::new();
-        for number in first..SHARDS {
-            let mut ids: Vec<FileId> = self
-                .names(Some(number))?
-                .iter()
-                .filter_map(|name| id_of(number, name))
-                .filter(|id| number > first || after.is_none_or(|after| *id > after))
-                .collect();
-            ids.sort_unstable();
-            for id in ids {
-                if page.len() >= limit {
-                    return Ok(page);
-                }
-                let shard = self.place.shard(id);
-                let flags = AtFlags::SYMLINK_NOFOLLOW;
-                match rustix::fs::statat(shard.objects, shard.file(id), flags) {
-                    Ok(stat) => page.push((id, stat.st_size.unsigned_abs())),
-                    Err(Errno::NOENT) => {} // removed meanwhile
-                    Err(e) => {
-                        let path = self.place.object_path(id);
-                        return Err(StoreError::from_errno("stat", path, e));
-                    }
+        // The smallest ids of all subdirectories: whoever asks for what follows an id counts on the order of ids.
+        let mut least: BinaryHeap<FileId> = BinaryHeap::new();
+        for number in 0..SHARDS {
+            for name in &self.names(Some(number))? {
+                let id = id_of(number, name).filter(|id| after.is_none_or(|after| *id > after));
+                least.extend(id);
+                if least.len() > limit {
+                    least.pop();
                 }
             }
+        }
+        let ids = least.into_sorted_vec();
+        let (full, last) = (ids.len() == limit, ids.last().copied());
+        let mut page = Vec::with_capacity(ids.len());
+        for id in ids {
+            let shard = self.place.shard(id);
+            let flags = AtFlags::SYMLINK_NOFOLLOW;
+            match rustix::fs::statat(shard.objects, shard.file(id), flags) {
+                Ok(stat) => page.push((id, stat.st_size.unsigned_abs())),
+                Err(Errno::NOENT) => {} // removed meanwhile
+                Err(e) => {
+                    let path = self.place.object_path(id);
+                    return Err(StoreError::from_errno("stat", path, e));
+                }
+            }
+        }
+        if full && page.len() < limit && last.is_some() {
+            // A short page would say that there are no more.
+            page.extend(self.list_after(last, limit - page.len())?);
         }
         Ok(page)
     }

@@ -52,8 +52,8 @@ pub trait Store: Send + Sync {
     /// Removes an object. Those who hold it open keep its bytes until they let go.
     fn remove(&self, id: FileId) -> Result<(), StoreError>;
 
-    /// At most `limit` object ids with their lengths, those after `after` in the store's own fixed
-    /// order. A page shorter than `limit` is the last one.
+    /// At most `limit` object ids with their lengths, the smallest of those after `after`, ascending. A page shorter
+    /// than `limit` is the last one.
     fn list_after(
         &self,
         after: Option<FileId>,

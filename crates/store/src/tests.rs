@@ -210,7 +210,7 @@ fn listing_pages_through_all_objects_once() {
                     break;
                 }
             }
-            seen.sort_unstable();
+            // Ascending: `check` asks for what follows the id before an object, and expects the object.
             let expected: Vec<_> = {
                 let mut ids = ids.clone();
                 ids.sort_unstable();
