@@ -350,6 +350,14 @@ impl OpenObject {
         range: &Range<u64>,
     ) -> Result<Ticket, WireError> {
         loop {
+            // First of all: the holders' connections are closing, and what they let go of is for nobody.
+            if self.stopping.load(Ordering::SeqCst) {
+                self.give_up(ticket);
+                return Err(refuse(
+                    ErrorKind::ShuttingDown,
+                    "the server is shutting down",
+                ));
+            }
             let now = Instant::now();
             let wake = {
                 let mut shared = self.shared();
@@ -363,13 +371,6 @@ impl OpenObject {
                     .next_expiry()
                     .map_or(deadline, |e| e.min(deadline))
             };
-            if self.stopping.load(Ordering::SeqCst) {
-                self.give_up(ticket);
-                return Err(refuse(
-                    ErrorKind::ShuttingDown,
-                    "the server is shutting down",
-                ));
-            }
             if now >= deadline {
                 self.give_up(ticket);
                 return Err(refuse(
