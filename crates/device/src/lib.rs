@@ -1,0 +1,93 @@
+//! Models of storage devices: plain state machines without a clock (docs/devices.md).
+//!
+//! A [`Device`] takes requests with the time of their arrival, says when something next happens inside it, and hands
+//! out completions with their times. Real time and virtual time drive the same code. Equal calls give equal answers:
+//! nothing here reads a clock or draws a random number that was not seeded by the caller.
+
+mod disk;
+mod geometry;
+mod preset;
+mod queueing;
+mod seek;
+
+pub use disk::{Disk, DiskOptions};
+pub use geometry::{Geometry, GeometryOptions};
+pub use preset::{HardDisk, hard_disk};
+pub use queueing::Queueing;
+pub use seek::SeekCurve;
+
+/// Nanoseconds since an origin of the caller's choice, or a span of them.
+pub type Nanos = u64;
+
+/// What a request does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Op {
+    /// Bytes come from the device.
+    Read,
+    /// Bytes go to the device.
+    Write,
+}
+
+/// One request to a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request {
+    /// The caller's name for it; unique among those under way.
+    pub id: u64,
+    /// Read or write.
+    pub op: Op,
+    /// First byte on the device. What lies beyond the capacity is served at its end.
+    pub address: u64,
+    /// Length in bytes.
+    pub bytes: u64,
+    /// Who asks; the CFQ-like block queue keeps one queue per process.
+    pub process: u32,
+}
+
+/// A request that is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Completion {
+    /// [`Request::id`].
+    pub id: u64,
+    /// When it was done.
+    pub at: Nanos,
+}
+
+/// A device, or something that stands before one, as a state machine.
+///
+/// Time never goes back: `now` of each call is at least that of the call before. A caller that sleeps until
+/// [`Device::wake`] and calls [`Device::advance`] then misses nothing; one that comes late gets the completions with
+/// the times at which they happened.
+pub trait Device: Send {
+    /// A request arrives.
+    fn submit(&mut self, now: Nanos, request: Request);
+
+    /// When something next happens inside; `None` when nothing will without a new request.
+    fn wake(&self) -> Option<Nanos>;
+
+    /// Lets everything happen that is due by `now`, and appends what is done, in the order of its time.
+    fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>);
+
+    /// Bytes it holds.
+    fn capacity(&self) -> u64;
+
+    /// The address at which it stands, for plots; `None` where there is no such thing.
+    fn head(&self) -> Option<u64>;
+}
+
+impl<D: Device + ?Sized> Device for Box<D> {
+    fn submit(&mut self, now: Nanos, request: Request) {
+        (**self).submit(now, request);
+    }
+    fn wake(&self) -> Option<Nanos> {
+        (**self).wake()
+    }
+    fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
+        (**self).advance(now, done);
+    }
+    fn capacity(&self) -> u64 {
+        (**self).capacity()
+    }
+    fn head(&self) -> Option<u64> {
+        (**self).head()
+    }
+}
