@@ -81,7 +81,10 @@ impl Disk {
             return;
         };
         let arrive = at + self.positioning(at, &request);
-        let transfer = self.options.geometry.transfer(request.address, request.bytes);
+        let transfer = self
+            .options
+            .geometry
+            .transfer(request.address, request.bytes);
         self.serving = Some((request, arrive + transfer));
     }
 }
