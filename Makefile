@@ -1,5 +1,6 @@
 # make demo     set up, build, run the four examples under every method, print the table     (5 minutes)
 # make build    release build: target/release/penstock, target/release/libpenstock.so
+# make h5py     parallel h5py for Debian's MPICH, in .venv/h5py
 # make test     all tests
 # make bench    measure against peers; `make bench ONLY=regex` for a part
 # make lint     formatting and lints of everything
@@ -12,8 +13,12 @@ PYTHON := .venv/bin/python
 RELEASE := target/release
 EXAMPLES := $(patsubst examples/%.c,target/examples/%,$(wildcard examples/*.c))
 CFLAGS := -std=c11 -O2 -Wall -Wextra -Werror
+# Examples of libraries, each with Debian's compiler and library of one MPI.
+LIBRARY_EXAMPLES := $(addprefix target/examples/libraries/,hdf5-mpich hdf5-openmpi hdf5_fortran-mpich hdf5_fortran-openmpi \
+	pnetcdf-openmpi netcdf-openmpi)
+LIBS := /usr/lib/$(shell cc -print-multiarch)
 
-.PHONY: demo setup build shim examples test bench soak fuzz lint clean
+.PHONY: demo setup build shim examples h5py test bench soak fuzz lint clean
 
 demo: build
 	$(PYTHON) scripts/demo.py $(DEMO)
@@ -29,13 +34,30 @@ shim: setup
 	$(MAKE) -C mpi
 
 # Plain mpicc of the MPI in .venv; nothing of Penstock is compiled or linked in.
-examples: setup $(EXAMPLES)
+examples: setup $(EXAMPLES) $(LIBRARY_EXAMPLES)
 
 target/examples/%: examples/%.c examples/common.h
 	@mkdir -p $(@D)
 	.venv/bin/mpicc $(CFLAGS) -o $@ $<
 
-test: build
+target/examples/libraries/hdf5-%: examples/libraries/hdf5.c examples/libraries/check.h
+	@mkdir -p $(@D)
+	mpicc.$* $(CFLAGS) -I/usr/include/hdf5/$* -o $@ $< -L$(LIBS)/hdf5/$* -lhdf5
+target/examples/libraries/hdf5_fortran-%: examples/libraries/hdf5_fortran.f90
+	@mkdir -p $(@D)
+	mpifort.$* -O2 -Wall -I/usr/include/hdf5/$* -o $@ $< -L$(LIBS)/hdf5/$* -lhdf5_fortran -lhdf5
+target/examples/libraries/pnetcdf-openmpi: examples/libraries/pnetcdf.c examples/libraries/check.h
+	@mkdir -p $(@D)
+	mpicc.openmpi $(CFLAGS) -o $@ $< -lpnetcdf
+target/examples/libraries/netcdf-openmpi: examples/libraries/netcdf.c examples/libraries/check.h
+	@mkdir -p $(@D)
+	mpicc.openmpi $(CFLAGS) -I$(LIBS)/netcdf/pnetcdf/include -o $@ $< -L$(LIBS)/netcdf/pnetcdf -lnetcdf
+
+# Parallel h5py for Debian's MPICH, in .venv/h5py (3 minutes, once).
+h5py: setup
+	@scripts/h5py.sh
+
+test: build h5py
 	cargo test --workspace
 	$(PYTHON) -m pytest -q tests
 
