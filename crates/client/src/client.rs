@@ -4,6 +4,8 @@ use crate::file::{File, OpenOptions};
 use crate::retry::{Backoff, Next, Retry};
 use crate::site::{Fault, Permit, Permits, Site};
 use crate::stats::{Counters, Stats};
+use penstock_host::thread::sleep;
+use penstock_host::time::now;
 use penstock_layout::{Layout, ServerId};
 use penstock_wire::deployment::{Deployment, Target};
 use penstock_wire::message::{
@@ -13,7 +15,7 @@ use penstock_wire::{Caller, Role};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Who does I/O; travels in every request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -251,9 +253,9 @@ impl Client {
             Fault::Away(detail) => detail,
         };
         site.lost();
-        match retry.failed(Instant::now()) {
+        match retry.failed(now()) {
             Next::TryAt(at) => {
-                std::thread::sleep(at.saturating_duration_since(Instant::now()));
+                sleep(at.saturating_duration_since(now()));
                 Ok(())
             }
             Next::GiveUp { tried } => Err(Error::Unreachable {

@@ -2,8 +2,8 @@
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::site::{Fault, Link, guard};
+use penstock_host::sync::Mutex;
 use penstock_wire::message::{MetaReply, MetaRequest};
-use std::sync::Mutex;
 
 /// A number that several clients share. It lives as long as the connection that created it, so a
 /// program that dies leaves none behind; it does not outlive a restart of the metadata server.

@@ -21,9 +21,11 @@ use crate::site::{Fault, Link};
 use crate::socket::{receive_some, send_some};
 use crate::stats::{Form, FormCounts};
 use penstock_datatype::Pattern;
+use penstock_host::net::poll;
+use penstock_host::time::now;
 use penstock_layout::ServerIndex;
 use penstock_wire::message::{LockId, TraceContext};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -278,7 +280,7 @@ impl<'f, 'm, 'a> Exchange<'f, 'm, 'a> {
                 retry: Retry::new(self.file.client.backoff()),
                 retry_at: None,
                 last_failure: String::new(),
-                moved_at: Instant::now(),
+                moved_at: now(),
                 readable: false,
             })
             .lane
@@ -404,7 +406,7 @@ impl<'f, 'm, 'a> Exchange<'f, 'm, 'a> {
     /// Sends what can go, on a new connection if need be.
     fn give(&mut self, i: usize, line: &mut Line) -> std::result::Result<(), Fault> {
         if line.link.is_none() {
-            if line.retry_at.is_some_and(|at| Instant::now() < at) {
+            if line.retry_at.is_some_and(|at| now() < at) {
                 return Ok(());
             }
             self.connect(i, line)?;
@@ -446,7 +448,7 @@ impl<'f, 'm, 'a> Exchange<'f, 'm, 'a> {
         line.lane.attached(handle, lock);
         line.lock = lock;
         line.link = Some(link);
-        line.moved_at = Instant::now();
+        line.moved_at = now();
         line.retry_at = None;
         Ok(())
     }
@@ -475,7 +477,7 @@ impl<'f, 'm, 'a> Exchange<'f, 'm, 'a> {
                     return self.fail(e);
                 }
                 line.lane.lost();
-                match line.retry.failed(Instant::now()) {
+                match line.retry.failed(now()) {
                     Next::TryAt(at) => {
                         line.retry_at = Some(at);
                         line.last_failure = detail;
@@ -522,7 +524,7 @@ impl<'f, 'm, 'a> Exchange<'f, 'm, 'a> {
             match send_some(link.fd(), &self.stretches) {
                 Ok(n) => {
                     line.lane.sent(n);
-                    line.moved_at = Instant::now();
+                    line.moved_at = now();
                 }
                 Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => return Ok(()),
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
@@ -543,7 +545,7 @@ impl<'f, 'm, 'a> Exchange<'f, 'm, 'a> {
                     return Err(Fault::Away("the server closed the connection".into()));
                 }
                 Ok(n) => {
-                    line.moved_at = Instant::now();
+                    line.moved_at = now();
                     line.retry.progress();
                     line.lane
                         .received(n, &mut self.common, &mut self.events)
@@ -561,7 +563,7 @@ impl<'f, 'm, 'a> Exchange<'f, 'm, 'a> {
 
     /// Waits until a socket can move, a connection may be tried again, or patience ends.
     fn wait(&mut self) {
-        let began = Instant::now();
+        let began = now();
         let patience = self.file.client.options().answer_timeout;
         let mut until = began + patience;
         let mut order = Vec::with_capacity(self.lines.len());
@@ -588,19 +590,15 @@ impl<'f, 'm, 'a> Exchange<'f, 'm, 'a> {
             }
         }
         let left = until.saturating_duration_since(began);
-        let timeout = Timespec {
-            tv_sec: left.as_secs() as i64,
-            tv_nsec: left.subsec_nanos().into(),
-        };
         // An interrupted or failed poll only means looking again.
-        let ready = poll(&mut fds, Some(&timeout)).unwrap_or(0);
+        let ready = poll(&mut fds, Some(left)).unwrap_or(0);
         let readable: Vec<bool> = fds
             .iter()
             .map(|fd| !(fd.revents() & !PollFlags::OUT).is_empty())
             .collect();
         drop(fds);
-        let now = Instant::now();
-        let waited = now - began;
+        let ended = now();
+        let waited = ended - began;
         let mut late = None;
         for (&i, readable) in order.iter().zip(readable) {
             for counters in self.file.counters() {
@@ -608,7 +606,7 @@ impl<'f, 'm, 'a> Exchange<'f, 'm, 'a> {
             }
             if let Some(line) = &mut self.lines[i] {
                 line.readable = readable;
-                if ready == 0 && now.duration_since(line.moved_at) >= patience {
+                if ready == 0 && ended.duration_since(line.moved_at) >= patience {
                     late = Some(i);
                 }
             }

@@ -9,15 +9,18 @@ use crate::shortcut::Shortcut;
 use crate::site::{Attachment, Fault, Link, OpenAs, Site, guard};
 use crate::stats::{Counters, Form, Stats};
 use penstock_datatype::{Pattern, Source, Target};
+use penstock_host::sync::Mutex;
+use penstock_host::thread::sleep;
+use penstock_host::time::{now, since_epoch};
 use penstock_layout::{FileId, Layout, ServerIndex};
 use penstock_wire::message::{
     Attributes, Capability, CreateOptions, DataReply, DataRequest, ErrorKind, Handle, LockMode,
     MetaReply, MetaRequest, TraceContext,
 };
 use std::iter;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
 /// How long closing waits for a server.
 const CLOSE: Duration = Duration::from_secs(2);
@@ -93,9 +96,7 @@ pub(crate) struct Done {
 }
 
 fn now_ms() -> u64 {
-    SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX))
+    u64::try_from(since_epoch().as_millis()).unwrap_or(u64::MAX)
 }
 
 impl File {
@@ -556,9 +557,9 @@ impl FileInner {
             if let Some((i, detail)) = away {
                 let site = &self.sites[i];
                 site.lost();
-                match retry.failed(Instant::now()) {
+                match retry.failed(now()) {
                     Next::TryAt(at) => {
-                        std::thread::sleep(at.saturating_duration_since(Instant::now()));
+                        sleep(at.saturating_duration_since(now()));
                     }
                     Next::GiveUp { tried } => {
                         return Err(Error::Unreachable {

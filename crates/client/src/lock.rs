@@ -10,13 +10,16 @@ use crate::error::{Error, Result};
 use crate::file::{File, FileInner};
 use crate::retry::{Next, Retry};
 use crate::site::{Fault, Link, guard};
+use penstock_host::sync::{Mutex, MutexGuard};
+use penstock_host::thread::sleep;
+use penstock_host::time::now;
 use penstock_layout::ServerIndex;
 use penstock_wire::message::{
     DataReply, DataRequest, ErrorKind, LockId, LockMode, TraceContext, WireError,
 };
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// Beyond the server's own limit of a lock wait, for the answer to arrive.
@@ -166,7 +169,7 @@ impl File {
     pub fn lock(&self, range: Range<u64>, mode: LockMode) -> Result<RangeLock> {
         let file = &self.0;
         let trace = file.client.trace();
-        let end = Instant::now() + file.client.options().lock_timeout;
+        let end = now() + file.client.options().lock_timeout;
         let held = Arc::new(Held {
             range: range.clone(),
             path: file.path.clone(),
@@ -219,7 +222,7 @@ fn lock_object(
             } else {
                 file.attach(&mut link, trace)?
             };
-            let left = end.saturating_duration_since(Instant::now());
+            let left = end.saturating_duration_since(now());
             link.set_patience(Some(left + GRACE))?;
             let reply = link.call(
                 "lock",
@@ -248,9 +251,9 @@ fn lock_object(
             Err(Fault::Final(e)) => return Err(e),
             Err(Fault::Away(detail)) => {
                 site.lost();
-                match retry.failed(Instant::now()) {
+                match retry.failed(now()) {
                     Next::TryAt(at) => {
-                        std::thread::sleep(at.saturating_duration_since(Instant::now()));
+                        sleep(at.saturating_duration_since(now()));
                     }
                     Next::GiveUp { tried } => {
                         return Err(Error::Unreachable {

@@ -20,14 +20,16 @@ use crate::memory::{Memory, Stretch};
 use crate::plan::Shape;
 use crate::site::{Fault, Link, Site, guard};
 use penstock_datatype::Pattern;
+use penstock_host::sync::Mutex;
+use penstock_host::time::{now, since};
 use penstock_layout::{ObjectOffset, ServerIndex};
 use penstock_store::{Descriptor, Execution, Object, StoreError};
 use penstock_wire::grant::{GrantPage, Operation};
 use penstock_wire::message::{DataReply, DataRequest, TraceContext};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// From a refusal to the next try, at first and at most.
@@ -60,12 +62,12 @@ impl GrantLink {
         if self.dead.load(Relaxed) {
             return false;
         }
-        let now = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let now = u64::try_from(since(self.began).as_nanos()).unwrap_or(u64::MAX);
         if now.saturating_sub(self.looked.load(Relaxed)) < LOOK.as_nanos() as u64 {
             return true;
         }
         // Whoever holds the connection will find out by itself.
-        if let Ok(link) = self.link.try_lock()
+        if let Some(link) = self.link.try_lock()
             && !link.is_open()
         {
             self.dead.store(true, Relaxed);
@@ -118,7 +120,7 @@ pub(crate) struct Shortcut {
 impl Shortcut {
     fn refused(&mut self) {
         let delay = self.again.map_or(FIRST_DELAY, |(_, delay)| delay);
-        self.again = Some((Instant::now() + delay, (delay * 2).min(MOST_DELAY)));
+        self.again = Some((now() + delay, (delay * 2).min(MOST_DELAY)));
     }
 }
 
@@ -131,7 +133,7 @@ impl Site {
         }
         let link = Arc::new(GrantLink {
             link: Mutex::new(self.dial("ask for a shortcut")?),
-            began: Instant::now(),
+            began: now(),
             looked: AtomicU64::new(0),
             dead: AtomicBool::new(false),
         });
@@ -158,7 +160,7 @@ impl FileInner {
             shortcut.again = None;
             shortcut.refused();
         }
-        if shortcut.again.is_some_and(|(at, _)| Instant::now() < at) {
+        if shortcut.again.is_some_and(|(at, _)| now() < at) {
             return None;
         }
         match self.ask_for_grant(site, trace) {

@@ -7,6 +7,8 @@ use crate::error::{Error, Peer};
 use crate::lane::Buffers;
 use crate::operations::KnownLoops;
 use crate::shortcut::GrantLink;
+use penstock_host::sync::{Condvar, Mutex, MutexGuard};
+use penstock_host::time::now;
 use penstock_layout::{FileId, ServerId};
 use penstock_wire::deployment::Address;
 use penstock_wire::message::{DataReply, DataRequest, ErrorKind, Handle, TraceContext};
@@ -14,8 +16,8 @@ use penstock_wire::{Caller, Connection, Envelope, Timeouts};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 /// Locks a mutex whose data no panic can leave half-changed.
 pub(crate) fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -380,10 +382,10 @@ impl Permits {
 
     /// Waits until fewer than the bound run, at most `limit`.
     pub fn take(&self, limit: Duration) -> Option<Permit<'_>> {
-        let end = Instant::now() + limit;
+        let end = now() + limit;
         let mut free = guard(&self.free);
         while *free == 0 {
-            let left = end.saturating_duration_since(Instant::now());
+            let left = end.saturating_duration_since(now());
             if left.is_zero() {
                 return None;
             }

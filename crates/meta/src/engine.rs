@@ -12,11 +12,13 @@ use crate::namespace::Namespace;
 use crate::pending::Totals;
 use crate::placement::Placement;
 use crate::store::{Snapshot, Store};
+use penstock_host::sync::{Condvar, Mutex, MutexGuard};
+use penstock_host::thread::{self, JoinHandle};
+use penstock_host::time::{now, since, since_epoch};
 use penstock_wire::message::{ErrorKind, WireError};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Changes that may be waiting for a commit; more have to wait themselves.
 const MAX_COLLECTED: usize = 1 << 17;
@@ -25,7 +27,7 @@ const MAX_WAIT: Duration = Duration::from_secs(60);
 
 pub struct Engine {
     shared: Arc<Shared>,
-    committer: Mutex<Option<JoinHandle<()>>>,
+    committer: Mutex<Option<JoinHandle>>,
 }
 
 struct Shared {
@@ -61,8 +63,7 @@ pub struct Figures {
 
 /// Nanoseconds since the epoch.
 pub fn wall_clock_ns() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |d| i64::try_from(d.as_nanos()).unwrap_or(i64::MAX))
+    i64::try_from(since_epoch().as_nanos()).unwrap_or(i64::MAX)
 }
 
 impl Engine {
@@ -95,21 +96,19 @@ impl Engine {
             }),
             work: Condvar::new(),
             settled: Condvar::new(),
-            start: Instant::now(),
+            start: now(),
             store_name: store.path().display().to_string(),
         });
-        let committer = std::thread::Builder::new()
-            .name("commit".into())
-            .spawn({
-                let shared = shared.clone();
-                move || commit_loop(&shared, store)
-            })
-            .map_err(|e| {
-                error(
-                    ErrorKind::Io,
-                    format!("no thread for commits: {e}; look at the limits of processes"),
-                )
-            })?;
+        let committer = thread::spawn("commit", None, {
+            let shared = shared.clone();
+            move || commit_loop(&shared, store)
+        })
+        .map_err(|e| {
+            error(
+                ErrorKind::Io,
+                format!("no thread for commits: {e}; look at the limits of processes"),
+            )
+        })?;
         Ok(Engine {
             shared,
             committer: Mutex::new(Some(committer)),
@@ -179,7 +178,7 @@ impl Engine {
             totals: state.space.names().totals(),
             requests: state.requests,
             commits: state.group.commits(),
-            uptime: self.shared.start.elapsed(),
+            uptime: since(self.shared.start),
         })
     }
 
@@ -239,7 +238,7 @@ impl State {
 impl Shared {
     /// Nanoseconds of a steady clock.
     fn now(&self) -> u64 {
-        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        u64::try_from(since(self.start).as_nanos()).unwrap_or(u64::MAX)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -261,7 +260,7 @@ impl Shared {
         mut state: MutexGuard<'a, State>,
         done: impl Fn(&State) -> Option<Result<()>>,
     ) -> Result<MutexGuard<'a, State>> {
-        let deadline = Instant::now() + MAX_WAIT;
+        let deadline = now() + MAX_WAIT;
         loop {
             if let Some(result) = done(&state) {
                 return result.map(|()| state);
@@ -269,7 +268,7 @@ impl Shared {
             if let Some(why) = state.closed.as_ref().filter(|_| state.ended) {
                 return Err(why.clone());
             }
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = deadline.saturating_duration_since(now());
             if left.is_zero() {
                 return Err(error(
                     ErrorKind::Io,

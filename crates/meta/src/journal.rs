@@ -12,10 +12,10 @@
 //! payload (little endian, 4 bytes each), payload.
 use crate::node::Node;
 use crate::pending::Pending;
+use penstock_host::fs;
 use penstock_layout::FileId;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
-use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -88,13 +88,11 @@ impl Journal {
 
     fn open(&mut self) {
         let path = path(&self.directory, self.commit);
-        let opened = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&path);
-        self.file = opened.map_err(|e| lost(&path, &e)).ok();
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        self.file = fs::open(&options, &path, true)
+            .map_err(|e| lost(&path, &e))
+            .ok();
     }
 
     /// True when the changes outlive this process. If not they have to be committed before they are acknowledged.
@@ -115,7 +113,7 @@ impl Journal {
                 let crc = crc32fast::hash(payload);
                 bytes[..4].copy_from_slice(&length.to_le_bytes());
                 bytes[4..HEADER].copy_from_slice(&crc.to_le_bytes());
-                file.write_all(bytes)
+                fs::write_all(file, bytes)
             });
         if let Err(e) = written {
             lost(&path(&self.directory, self.commit), &e);
@@ -140,7 +138,7 @@ impl Journal {
         if commits + 1 != self.commit {
             let (old, new) = (self.commit, commits + 1);
             let (from, to) = (path(&self.directory, old), path(&self.directory, new));
-            if let Err(e) = std::fs::rename(&from, &to) {
+            if let Err(e) = fs::rename(&from, &to) {
                 lost(&from, &e);
                 self.file = None;
             }
@@ -216,7 +214,7 @@ fn files(directory: &Path) -> Vec<(u64, PathBuf)> {
 }
 
 fn remove(path: &Path) {
-    if let Err(e) = std::fs::remove_file(path)
+    if let Err(e) = fs::remove_file(path)
         && e.kind() != std::io::ErrorKind::NotFound
     {
         log::warn!(

@@ -9,6 +9,7 @@
 use crate::error::{Result, damaged, error};
 use crate::node::{Node, ROOT};
 use crate::pending::{EntryKey, EntryRange, Pending, Totals};
+use penstock_host::fs::{self, Held};
 use penstock_layout::FileId;
 use penstock_wire::message::{ErrorKind, NodeKind, WireError};
 use redb::{
@@ -298,8 +299,9 @@ impl Store {
         };
         let facts = self.facts.after(pending.totals);
         let snapshot = unpanicked(|| write(database, pending, &facts))
-            .and_then(|written| written.map_err(|e| e.to_string()))
-            .map_err(|detail| self.commit_error(&detail))?;
+            .and_then(|written| written.map_err(|e| e.to_string()));
+        fs::settle();
+        let snapshot = snapshot.map_err(|detail| self.commit_error(&detail))?;
         self.facts = facts;
         Ok(snapshot)
     }
@@ -379,6 +381,28 @@ fn write(
     Ok(Snapshot::of(database)?)
 }
 
+/// The database's file in a simulated world.
+#[derive(Debug)]
+struct Backend(Held);
+
+impl redb::StorageBackend for Backend {
+    fn len(&self) -> std::io::Result<u64> {
+        self.0.len()
+    }
+    fn read(&self, at: u64, into: &mut [u8]) -> std::io::Result<()> {
+        self.0.read_at(at, into)
+    }
+    fn set_len(&self, len: u64) -> std::io::Result<()> {
+        self.0.set_len(len)
+    }
+    fn sync_data(&self) -> std::io::Result<()> {
+        self.0.sync()
+    }
+    fn write(&self, at: u64, bytes: &[u8]) -> std::io::Result<()> {
+        self.0.write_at(at, bytes)
+    }
+}
+
 /// Makes a new database aside and puts it in place whole.
 fn create(directory: &Path, deployment: &str, root: &Node) -> Opened<()> {
     let new = directory.join(format!("{DATABASE}.new"));
@@ -387,17 +411,13 @@ fn create(directory: &Path, deployment: &str, root: &Node) -> Opened<()> {
         path: new.display().to_string(),
         source,
     };
-    match std::fs::remove_file(&new) {
+    match fs::remove_file(&new) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(io(e)),
         _ => {}
     }
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&new)
-        .map_err(io)?;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true).mode(0o600);
+    let file = fs::open(&options, &new, false).map_err(io)?;
     let mut pending = Pending::default();
     pending.nodes.insert(ROOT.0, Some(root.clone().into()));
     pending.totals.directories = 1;
@@ -408,13 +428,18 @@ fn create(directory: &Path, deployment: &str, root: &Node) -> Opened<()> {
         commits: 1,
         past_ids: Vec::new(),
     };
-    let database = Builder::new()
-        .create_file(file)
-        .map_err(|e| io(std::io::Error::other(e)))?;
+    let database = match Held::new(file) {
+        Err(file) => Builder::new().create_file(file),
+        Ok(held) => Builder::new().create_with_backend(Backend(held)),
+    }
+    .map_err(|e| io(std::io::Error::other(e)))?;
     write(&database, &pending, &facts).map_err(|e| io(std::io::Error::other(e.to_string())))?;
     drop(database);
-    std::fs::rename(&new, directory.join(DATABASE)).map_err(io)?;
-    File::open(directory).and_then(|d| d.sync_all()).map_err(io)
+    fs::settle();
+    fs::rename(&new, &directory.join(DATABASE)).map_err(io)?;
+    File::open(directory)
+        .and_then(|d| Ok(fs::fsync(&d)?))
+        .map_err(io)
 }
 
 /// Opens the database, repairs what a crash left half done, and with `check` reads small stores through.
@@ -444,7 +469,13 @@ fn open_database(directory: &Path, deployment: &str, check: bool) -> Opened<(Dat
             );
         }
     });
-    let mut database = unpanicked(|| builder.open(&path))
+    let open = || match fs::held(&path)? {
+        None => builder.open(&path),
+        Some(held) => builder.create_with_backend(Backend(held)),
+    };
+    let opened = unpanicked(open);
+    fs::settle();
+    let mut database = opened
         .map_err(|panic| damaged(&panic))?
         .map_err(|e| match e {
             DatabaseError::DatabaseAlreadyOpen => StoreError::InUse {

@@ -5,14 +5,16 @@ use crate::error::{refuse, store_error};
 use crate::locks::{LockLimits, Mode, Owner, RangeLocks, Refusal, Ticket};
 use crate::shortcut::Grants;
 use crate::sync::GroupSync;
+use penstock_host::sync::{Mutex, MutexGuard};
+use penstock_host::thread::{self, Thread};
+use penstock_host::time::now;
 use penstock_layout::FileId;
 use penstock_store::{Object, Store, StoreError};
 use penstock_wire::message::{ErrorKind, WireError};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::thread::Thread;
+use std::sync::{Arc, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// Time limits of waits for locks.
@@ -67,7 +69,7 @@ impl Shared {
     /// The calling thread is about to wait for this request.
     fn await_grant(&mut self, ticket: Ticket) {
         let waiter = Waiter {
-            thread: std::thread::current(),
+            thread: thread::current(),
             granted: false,
         };
         self.waiting.insert(ticket, waiter);
@@ -220,7 +222,7 @@ impl OpenObject {
             shared.await_grant(ticket);
             (ticket, shared.grants.revoke_all())
         };
-        let until = deadline.min(Instant::now() + self.waits.revoke);
+        let until = deadline.min(now() + self.waits.revoke);
         for page in &pages {
             if !page.wait_inactive(until) {
                 self.give_up(ticket);
@@ -257,7 +259,7 @@ impl OpenObject {
                 return Ok(Some(turn));
             }
         }
-        turn.write = shared.locks.try_write(Instant::now(), owner, range);
+        turn.write = shared.locks.try_write(now(), owner, range);
         let begun = turn.write.is_some();
         // Dropping the turn takes the mutex.
         drop(shared);
@@ -272,7 +274,7 @@ impl OpenObject {
         lock: Option<Ticket>,
     ) -> Result<Turn<'_>, WireError> {
         let mut turn = Turn::new(self, owner);
-        let deadline = Instant::now() + self.waits.write;
+        let deadline = now() + self.waits.write;
         let ticket = {
             let mut shared = self.shared();
             if let Some(ticket) = lock {
@@ -321,7 +323,7 @@ impl OpenObject {
             .release(owner, ticket)
             .map_err(|r| self.refusal(r))?;
         if !shared.locks.quiet() {
-            shared.advance(Instant::now());
+            shared.advance(now());
         }
         Ok(())
     }
@@ -331,7 +333,7 @@ impl OpenObject {
         let mut shared = self.shared();
         shared.grants.retire(owner);
         shared.locks.disconnect(owner);
-        shared.advance(Instant::now());
+        shared.advance(now());
     }
 
     /// Adds a shortcut unless the object is locked.
@@ -358,10 +360,10 @@ impl OpenObject {
                     "the server is shutting down",
                 ));
             }
-            let now = Instant::now();
+            let time = now();
             let wake = {
                 let mut shared = self.shared();
-                shared.advance(now);
+                shared.advance(time);
                 if shared.waiting.get(&ticket).is_none_or(|w| w.granted) {
                     shared.waiting.remove(&ticket);
                     return Ok(ticket);
@@ -371,7 +373,7 @@ impl OpenObject {
                     .next_expiry()
                     .map_or(deadline, |e| e.min(deadline))
             };
-            if now >= deadline {
+            if time >= deadline {
                 self.give_up(ticket);
                 return Err(refuse(
                     ErrorKind::LockTimeout,
@@ -382,7 +384,7 @@ impl OpenObject {
                 ));
             }
             // A wake-up for nothing only goes round once more.
-            std::thread::park_timeout(wake.saturating_duration_since(now));
+            thread::park_timeout(wake.saturating_duration_since(time));
         }
     }
 
@@ -393,7 +395,7 @@ impl OpenObject {
         if !shared.locks.withdraw(ticket) {
             shared.locks.cancel(ticket);
         }
-        shared.advance(Instant::now());
+        shared.advance(now());
     }
 
     fn refusal(&self, refusal: Refusal) -> WireError {
@@ -452,10 +454,10 @@ impl Drop for Turn<'_> {
         }
         if let Some(ticket) = self.used {
             // Those who wait may sleep until a lease that began before this use; they look again then.
-            shared.locks.end_use(Instant::now(), self.owner, ticket);
+            shared.locks.end_use(now(), self.owner, ticket);
         }
         if !shared.locks.quiet() {
-            shared.advance(Instant::now());
+            shared.advance(now());
         }
     }
 }

@@ -5,6 +5,7 @@ use crate::loops::Loops;
 use crate::objects::{Objects, Waits};
 use crate::session::Session;
 use penstock_datatype::Loop;
+use penstock_host::sync::{Mutex, MutexGuard};
 use penstock_layout::{FileId, ServerId};
 use penstock_store::{Problem, Store};
 use penstock_wire::deployment::Deployment;
@@ -14,7 +15,7 @@ use penstock_wire::message::{
 };
 use penstock_wire::{After, Connection, Key, Peer, RunningServer, ServeLimits, Service, serve};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Objects that `Status` counts at most: it must not walk a large store.
@@ -91,7 +92,7 @@ pub fn start_on(
         objects: Objects::new(store, waits),
         loops: Mutex::new(Loops::default()),
         counters: Counters::default(),
-        began: Instant::now(),
+        began: penstock_host::time::now(),
         next_owner: AtomicU64::new(1),
     };
     Ok(serve(address, Arc::new(server), identity, limits)?)
@@ -199,7 +200,7 @@ impl Server {
         Ok(decoded)
     }
 
-    fn loops(&self) -> std::sync::MutexGuard<'_, Loops> {
+    fn loops(&self) -> MutexGuard<'_, Loops> {
         // A cache: whatever a panic left of it is good enough.
         self.loops.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -218,7 +219,7 @@ impl Server {
             free_bytes,
             objects: self.count_objects()?,
             busy_ns: self.counters.busy_ns.load(Relaxed),
-            uptime_ms: self.began.elapsed().as_millis() as u64,
+            uptime_ms: penstock_host::time::since(self.began).as_millis() as u64,
         })
     }
 

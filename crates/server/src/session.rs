@@ -9,6 +9,7 @@ use crate::locks::{Mode, Owner, Ticket};
 use crate::server::Server;
 use crate::shortcut;
 use crate::transfer::{Buffers, Transfer, skip_request};
+use penstock_host::time::{now, since, since_epoch};
 use penstock_layout::ObjectOffset;
 use penstock_wire::grant::GrantPage;
 use penstock_wire::message::{
@@ -17,7 +18,7 @@ use penstock_wire::message::{
 use penstock_wire::{After, Connection, Envelope, Peer, Received, Role};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// Longest wait for a lock that a client may ask for.
 const MAX_LOCK_WAIT: Duration = Duration::from_secs(600);
@@ -73,14 +74,14 @@ impl<'a> Session<'a> {
                     return Err(e);
                 }
             };
-            let began = Instant::now();
+            let began = now();
             let envelope = received.envelope;
             let outcome = match self.handle(connection, received) {
                 Ok(outcome) => outcome,
                 Err(Fail::Reply(e)) => Outcome::Reply(DataReply::Error(e)),
                 Err(Fail::Connection(e)) => return Err(e),
             };
-            self.server.counters.request(began.elapsed());
+            self.server.counters.request(since(began));
             match outcome {
                 Outcome::Reply(reply) => connection.queue(&envelope.answer(), &reply)?,
                 Outcome::Answered => {}
@@ -176,7 +177,7 @@ impl<'a> Session<'a> {
                 let object = objects.created(&file.object)?;
                 if len < object.len().map_err(store_error)? {
                     // Nobody may be reading or writing what is cut off.
-                    let deadline = Instant::now() + server.options.plain_write_wait;
+                    let deadline = now() + server.options.plain_write_wait;
                     let cut = len..u64::MAX;
                     let ticket = file
                         .object
@@ -407,9 +408,7 @@ impl<'a> Session<'a> {
         }
         let file = self.file(handle, need)?;
         let wait = Duration::from_millis(timeout_ms).min(MAX_LOCK_WAIT);
-        let ticket = file
-            .object
-            .lock(self.owner, range, mode, Instant::now() + wait)?;
+        let ticket = file.object.lock(self.owner, range, mode, now() + wait)?;
         Ok(DataReply::Locked {
             lock: LockId(ticket.0),
         })
@@ -490,7 +489,5 @@ fn invalid(message: impl Into<String>) -> WireError {
 
 /// Milliseconds since the epoch, for capabilities.
 fn now_ms() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |d| d.as_millis() as u64)
+    since_epoch().as_millis() as u64
 }

@@ -12,7 +12,6 @@ use penstock_wire::grant::GrantPage;
 use rustix::fs::{Mode, OFlags};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Instant;
 
 /// Grants in use of one connection for one object.
 const MAX_GRANTS: usize = 4;
@@ -27,7 +26,7 @@ impl Grants {
     /// Adds a grant; false if the connection has too many for this object already.
     pub(crate) fn add(&mut self, owner: Owner, page: Arc<GrantPage>) -> bool {
         // A revoked one stays as long as an operation is under way: a later lock has to wait for it too.
-        let now = Instant::now();
+        let now = penstock_host::time::now();
         self.given
             .retain(|(_, page)| !(page.is_revoked() && page.wait_inactive(now)));
         if self.given.iter().filter(|(o, _)| *o == owner).count() >= MAX_GRANTS {

@@ -2,8 +2,9 @@
 //!
 //! A sync covers every write that was acknowledged before it began. So of all requests that arrive while one sync
 //! runs, one runs the next and the others share its result: n requests cost two syncs, not n.
+use penstock_host::sync::{Condvar, Mutex};
 use penstock_wire::message::WireError;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::PoisonError;
 
 /// The syncs of one object.
 #[derive(Debug, Default)]

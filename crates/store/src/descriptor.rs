@@ -13,7 +13,7 @@ pub const MAX_VECTORS: usize = 1024;
 pub(crate) fn read_at(fd: BorrowedFd<'_>, at: u64, buf: &mut [u8]) -> Result<usize, Errno> {
     let mut done = 0;
     while done < buf.len() {
-        match rustix::io::pread(fd, &mut buf[done..], at + done as u64) {
+        match penstock_host::fs::pread(fd, &mut buf[done..], at + done as u64) {
             Ok(0) => break,
             Ok(n) => done += n,
             Err(Errno::INTR) => {}
@@ -27,7 +27,7 @@ pub(crate) fn read_at(fd: BorrowedFd<'_>, at: u64, buf: &mut [u8]) -> Result<usi
 pub(crate) fn write_at(fd: BorrowedFd<'_>, at: u64, buf: &[u8]) -> Result<(), Errno> {
     let mut done = 0;
     while done < buf.len() {
-        match rustix::io::pwrite(fd, &buf[done..], at + done as u64) {
+        match penstock_host::fs::pwrite(fd, &buf[done..], at + done as u64) {
             Ok(0) => return Err(Errno::IO),
             Ok(n) => done += n,
             Err(Errno::INTR) => {}
@@ -47,7 +47,7 @@ pub(crate) fn read_vectored_at(
     IoSliceMut::advance_slices(&mut bufs, 0); // drops leading empty buffers
     while !bufs.is_empty() {
         let now = bufs.len().min(MAX_VECTORS);
-        match rustix::io::preadv(fd, &mut bufs[..now], at + done as u64) {
+        match penstock_host::fs::preadv(fd, &mut bufs[..now], at + done as u64) {
             Ok(0) => break,
             Ok(n) => {
                 done += n;
@@ -72,7 +72,7 @@ pub(crate) fn write_vectored_at(
             continue;
         }
         let now = bufs.len().min(MAX_VECTORS);
-        let mut n = match rustix::io::pwritev(fd, &bufs[..now], at) {
+        let mut n = match penstock_host::fs::pwritev(fd, &bufs[..now], at) {
             Ok(0) => return Err(Errno::IO),
             Ok(n) => n,
             Err(Errno::INTR) => continue,

@@ -13,6 +13,7 @@ use crate::cache::Cache;
 use crate::record::{Bad, Records, Shard};
 use crate::superblock::{self, Superblock};
 use crate::{Finding, Object, Problem, Store, StoreError, descriptor};
+use penstock_host::sync::{Mutex, MutexGuard};
 use penstock_layout::{FileId, ObjectOffset};
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -21,7 +22,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 /// Idle objects kept open, unless the limit of open files is below twice that.
 const OPEN_OBJECTS: usize = 4096;
@@ -84,10 +85,13 @@ impl Place {
             objects: self.objects.as_fd(),
             number,
         };
-        shard.open().and_then(rustix::fs::fsync).map_err(|e| {
-            let path = format!("{}/{OBJECTS}/{number:02x}", self.path);
-            StoreError::from_errno("sync directory", path, e)
-        })?;
+        shard
+            .open()
+            .and_then(penstock_host::fs::fsync)
+            .map_err(|e| {
+                let path = format!("{}/{OBJECTS}/{number:02x}", self.path);
+                StoreError::from_errno("sync directory", path, e)
+            })?;
         changes.durable.fetch_max(made, Ordering::SeqCst);
         Ok(())
     }
@@ -249,7 +253,7 @@ fn take_lock(root: BorrowedFd<'_>, path: &str) -> Result<OwnedFd, StoreError> {
         }
         Err(e) => return Err(error(e)),
     }
-    rustix::fs::ftruncate(&lock, 0).map_err(error)?;
+    penstock_host::fs::ftruncate(&lock, 0).map_err(error)?;
     let pid = format!("{}\n", std::process::id());
     descriptor::write_at(lock.as_fd(), 0, pid.as_bytes()).map_err(error)?;
     Ok(lock)
@@ -259,7 +263,7 @@ fn take_lock(root: BorrowedFd<'_>, path: &str) -> Result<OwnedFd, StoreError> {
 /// superblock are not: nobody knows whose they are.
 fn format(root: BorrowedFd<'_>, path: &Path) -> Result<(), StoreError> {
     let name = path.display().to_string();
-    let make = |dir: &str| match rustix::fs::mkdirat(root, dir, Mode::RWXU) {
+    let make = |dir: &str| match penstock_host::fs::mkdirat(root, dir, Mode::RWXU) {
         Err(Errno::EXIST) | Ok(()) => Ok(()),
         Err(e) => Err(StoreError::from_errno("make store in", name.clone(), e)),
     };
@@ -278,7 +282,7 @@ fn format(root: BorrowedFd<'_>, path: &Path) -> Result<(), StoreError> {
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::openat(root, OBJECTS, flags, Mode::empty())
-        .and_then(rustix::fs::fsync)
+        .and_then(penstock_host::fs::fsync)
         .map_err(|e| StoreError::from_errno("make store in", name, e))
 }
 
@@ -305,7 +309,7 @@ impl Store for DirStore {
         let done = place
             .records
             .forget(&shard, id)
-            .and_then(|()| rustix::fs::unlinkat(shard.objects, shard.file(id), AtFlags::empty()));
+            .and_then(|()| penstock_host::fs::unlinkat(shard.objects, shard.file(id)));
         place.touch(shard.number);
         drop(cache);
         drop((held, last));
@@ -460,7 +464,7 @@ impl DirObject {
         let error = |what| move |e| StoreError::from_errno(what, place.object_path(id), e);
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let open = |flags| {
-            rustix::fs::openat(
+            penstock_host::fs::openat(
                 shard.objects,
                 shard.file(id),
                 flags,
@@ -580,7 +584,7 @@ impl DirObject {
         let mut state = self.state();
         let len = descriptor::len(self.file.as_fd()).map_err(self.error("stat"))?;
         // Not claimed before it is true: what is there may never have been synced.
-        rustix::fs::fdatasync(&self.file).map_err(self.error("sync"))?;
+        penstock_host::fs::fdatasync(&self.file).map_err(self.error("sync"))?;
         self.place
             .records
             .raise(&self.place.shard(self.id), self.id, self.file.as_fd(), len)
@@ -646,7 +650,7 @@ impl Object for DirObject {
             self.record(&mut state, lowered);
         }
         state.cuts += 1;
-        rustix::fs::ftruncate(&self.file, len).map_err(self.error("set length of"))
+        penstock_host::fs::ftruncate(&self.file, len).map_err(self.error("set length of"))
     }
 
     fn allocate(&self, at: ObjectOffset, len: u64) -> Result<(), StoreError> {
@@ -658,7 +662,7 @@ impl Object for DirObject {
         self.sound()?;
         let cuts = self.state().cuts;
         let len = descriptor::len(self.file.as_fd()).map_err(self.error("stat"))?;
-        rustix::fs::fdatasync(&self.file).map_err(self.error("sync"))?;
+        penstock_host::fs::fdatasync(&self.file).map_err(self.error("sync"))?;
         let shard = self.place.shard(self.id);
         self.place.sync_shard(shard.number)?;
         let mut state = self.state();

@@ -7,7 +7,7 @@
 //! beside it, where each step is synced before the next.
 use crate::superblock::replace;
 use penstock_layout::FileId;
-use rustix::fs::{AtFlags, Mode, OFlags, XattrFlags};
+use rustix::fs::{Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -96,9 +96,7 @@ impl Records {
     ) -> Result<(), Errno> {
         let bytes = encode(id, len);
         match self {
-            Records::Attribute => {
-                rustix::fs::fsetxattr(file, ATTRIBUTE, &bytes, XattrFlags::empty())
-            }
+            Records::Attribute => penstock_host::fs::fsetxattr(file, ATTRIBUTE, &bytes),
             Records::Beside => replace(shard.objects, &shard.beside(id), &bytes),
         }
     }
@@ -116,7 +114,7 @@ impl Records {
             Records::Attribute => self.raise(shard, id, file, len).map(|()| len),
             Records::Beside => {
                 self.forget(shard, id)?;
-                rustix::fs::fsync(shard.open()?)?;
+                penstock_host::fs::fsync(shard.open()?)?;
                 Ok(0)
             }
         }
@@ -127,7 +125,7 @@ impl Records {
         if self == Records::Attribute {
             return Ok(());
         }
-        match rustix::fs::unlinkat(shard.objects, shard.beside(id), AtFlags::empty()) {
+        match penstock_host::fs::unlinkat(shard.objects, shard.beside(id)) {
             Err(Errno::NOENT) => Ok(()),
             other => other,
         }

@@ -77,7 +77,7 @@ impl Superblock {
     /// Writes it into the directory `root` (at `path`), durably.
     pub(crate) fn store(&self, root: BorrowedFd<'_>, path: &str) -> Result<(), StoreError> {
         replace(root, NAME, self.encode().as_bytes())
-            .and_then(|()| rustix::fs::fsync(root))
+            .and_then(|()| penstock_host::fs::fsync(root))
             .map_err(|e| StoreError::from_errno("write superblock of", path, e))
     }
 
@@ -107,10 +107,10 @@ impl Superblock {
 pub(crate) fn replace(dir: BorrowedFd<'_>, name: &str, bytes: &[u8]) -> Result<(), Errno> {
     let temporary = format!("{name}.new");
     let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(dir, &temporary, flags, Mode::RUSR | Mode::WUSR)?;
+    let file = penstock_host::fs::openat(dir, &temporary, flags, Mode::RUSR | Mode::WUSR)?;
     crate::descriptor::write_at(file.as_fd(), 0, bytes)?;
-    rustix::fs::fsync(&file)?;
-    rustix::fs::renameat(dir, &temporary, dir, name)
+    penstock_host::fs::fsync(&file)?;
+    penstock_host::fs::renameat(dir, &temporary, name)
 }
 
 #[cfg(test)]

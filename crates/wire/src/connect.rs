@@ -3,12 +3,13 @@ use crate::connection::{Connection, Timeouts, io_error};
 use crate::deployment::Address;
 use crate::error::{Error, Result};
 use crate::handshake::{self, Caller};
+use penstock_host::time::now;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// To reach a server and to finish the handshake, each.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -16,7 +17,7 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// An open connection to the server at `to`; replies may carry descriptors.
 pub fn connect(to: &Address, caller: &Caller, timeouts: Timeouts) -> Result<Connection> {
     let mut connection = reach(to, timeouts)?;
-    handshake::introduce(&mut connection, caller, Instant::now() + CONNECT)?;
+    handshake::introduce(&mut connection, caller, now() + CONNECT)?;
     connection.accept_descriptors();
     Ok(connection)
 }
@@ -67,6 +68,9 @@ fn reach_tcp(address: &str, timeouts: Timeouts) -> Result<Connection> {
         peer: address.to_owned(),
         source,
     };
+    if let Some(socket) = penstock_host::net::connect(address, CONNECT) {
+        return Connection::world(socket.map_err(fail)?, address, timeouts);
+    }
     let mut last = std::io::Error::new(std::io::ErrorKind::NotFound, "the name has no address");
     for socket_address in address.to_socket_addrs().map_err(fail)? {
         match TcpStream::connect_timeout(&socket_address, CONNECT) {

@@ -10,6 +10,9 @@
 //! replies before some thousand of them are outstanding: neither side reads while it writes.
 use crate::error::{Error, Result};
 use crate::frame::{self, Envelope, FrameError, HEADER_LEN, Header, Limits, MAX_DESCRIPTORS};
+use penstock_host::net;
+use penstock_host::time::now;
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::sockopt;
 use rustix::net::{
@@ -136,6 +139,15 @@ impl Connection {
         };
         set().map_err(|e| io_error("set options of the connection to", &peer, e))?;
         Connection::new(socket, false, peer, timeouts)
+    }
+
+    /// Over a socket of a simulated network.
+    pub(crate) fn world(
+        socket: OwnedFd,
+        peer: impl Into<String>,
+        timeouts: Timeouts,
+    ) -> Result<Self> {
+        Connection::new(socket, false, peer.into(), timeouts)
     }
 
     fn new(socket: OwnedFd, unix: bool, peer: String, timeouts: Timeouts) -> Result<Self> {
@@ -397,6 +409,10 @@ impl Connection {
             match sent {
                 Ok(n) => IoSlice::advance_slices(&mut slices, n),
                 Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) if penstock_host::simulated() => {
+                    net::ready(self.socket.as_fd(), PollFlags::OUT, self.timeouts.write)
+                        .map_err(|e| self.send_error(e))?;
+                }
                 Err(e) => return Err(self.send_error(e)),
             }
         }
@@ -583,15 +599,18 @@ impl Connection {
             self.input.resize(INPUT, 0);
         }
         loop {
+            let mut limit = self.timeouts.read;
             if let Some(deadline) = self.deadline {
-                let left = deadline.saturating_duration_since(Instant::now());
+                let left = deadline.saturating_duration_since(now());
                 if left.is_zero() {
                     return Err(self.timed_out("finish the handshake"));
                 }
                 self.apply_timeout(sockopt::Timeout::Recv, Some(left))?;
+                limit = Some(left);
             }
             let spare = &mut self.input[self.end..];
-            let got = match &mut first {
+            let ready = net::ready(self.socket.as_fd(), PollFlags::IN, limit);
+            let got = ready.and_then(|()| match &mut first {
                 None if !self.takes_descriptors => {
                     rustix::net::recv(&self.socket, spare, RecvFlags::empty()).map(|(n, _)| n)
                 }
@@ -612,7 +631,7 @@ impl Connection {
                         rustix::io::readv(&self.socket, &mut slices)
                     }
                 }
-            };
+            });
             match got {
                 Ok(0) if idle => {
                     return Err(Error::Closed {

@@ -137,10 +137,10 @@ fn parse_hex(text: &str) -> Option<[u8; KEY_LEN]> {
 /// 32 unpredictable bytes.
 pub(crate) fn random() -> Result<[u8; 32]> {
     let mut bytes = [0u8; 32];
-    getrandom::fill(&mut bytes).map_err(|e| Error::Io {
+    penstock_host::random(&mut bytes).map_err(|source| Error::Io {
         what: "get random numbers from",
         peer: "the system".into(),
-        source: std::io::Error::other(e.to_string()),
+        source,
     })?;
     Ok(bytes)
 }

@@ -11,7 +11,11 @@ use crate::deployment::Address;
 use crate::error::{Error, Result};
 use crate::handshake::{self, Identity, Peer, Role};
 use crate::message::{ErrorKind, WireError};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use penstock_host::net;
+use penstock_host::sync::{Condvar, Mutex, MutexGuard};
+use penstock_host::thread::{self, JoinHandle, sleep};
+use penstock_host::time::now;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -21,8 +25,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Connections waiting in the kernel to be accepted.
@@ -88,7 +91,7 @@ struct Entry {
     closer: Closer,
     open: bool,
     since: Instant,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle>,
 }
 
 #[derive(Debug, Default)]
@@ -99,7 +102,7 @@ struct State {
     next: u64,
     open: usize,
     connections: HashMap<u64, Entry>,
-    ended: Vec<JoinHandle<()>>,
+    ended: Vec<JoinHandle>,
 }
 
 impl State {
@@ -124,8 +127,7 @@ impl Shared {
     }
 
     fn wake_acceptor(&self) {
-        // Fails only when the counter is full, and then the acceptor wakes anyway.
-        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        net::signal(&self.wake);
     }
 
     fn request_stop(&self) {
@@ -154,7 +156,7 @@ impl Stopper {
 pub struct RunningServer {
     shared: Arc<Shared>,
     address: Address,
-    acceptor: Option<JoinHandle<()>>,
+    acceptor: Option<JoinHandle>,
 }
 
 impl RunningServer {
@@ -244,13 +246,11 @@ pub fn serve(
         changed: Condvar::new(),
         wake,
     });
-    let acceptor = std::thread::Builder::new()
-        .name("accept".into())
-        .spawn({
-            let shared = shared.clone();
-            move || accept_loop(&shared, listeners)
-        })
-        .map_err(system)?;
+    let acceptor = thread::spawn("accept", None, {
+        let shared = shared.clone();
+        move || accept_loop(&shared, listeners)
+    })
+    .map_err(system)?;
     Ok(RunningServer {
         shared,
         address: bound,
@@ -283,6 +283,8 @@ fn inode(path: &Path) -> Option<(u64, u64)> {
 enum Listener {
     Unix(UnixListener, #[allow(dead_code)] Option<SocketFile>),
     Tcp(TcpListener),
+    /// In a simulated world.
+    World(OwnedFd),
 }
 
 impl Listener {
@@ -332,6 +334,10 @@ impl Listener {
             address: address.to_owned(),
             what,
         };
+        if let Some(listener) = net::listen(address) {
+            let listener = listener.map_err(|e| fail(e.to_string()))?;
+            return Ok((Listener::World(listener), address.to_owned()));
+        }
         let candidates: Vec<_> = address
             .to_socket_addrs()
             .map_err(|e| fail(format!("cannot resolve: {e}")))?
@@ -364,6 +370,10 @@ impl Listener {
                 stream.set_nonblocking(false)?;
                 Ok(Connection::tcp(stream, from.to_string(), timeouts))
             }
+            Listener::World(listener) => {
+                let (stream, from) = net::accept(listener.as_fd())?;
+                Ok(Connection::world(stream, from, timeouts))
+            }
         }
     }
 }
@@ -373,6 +383,7 @@ impl AsFd for Listener {
         match self {
             Listener::Unix(listener, _) => listener.as_fd(),
             Listener::Tcp(listener) => listener.as_fd(),
+            Listener::World(listener) => listener.as_fd(),
         }
     }
 }
@@ -410,14 +421,14 @@ fn accept_loop(shared: &Arc<Shared>, listeners: Vec<Listener>) {
             if state.stopping {
                 break;
             }
-            let pause = make_place(&mut state, &shared.limits, Instant::now());
+            let pause = make_place(&mut state, &shared.limits, now());
             state.waiting_for_place = pause.is_some();
             (pause, std::mem::take(&mut state.ended))
         };
         join_all(ended);
         if !wait_for_event(shared, &listeners, pause) {
             // Poll itself failed: nothing to do but not to spin.
-            std::thread::sleep(Duration::from_millis(50));
+            sleep(Duration::from_millis(50));
         }
         if pause.is_some() {
             continue;
@@ -431,7 +442,7 @@ fn accept_loop(shared: &Arc<Shared>, listeners: Vec<Listener>) {
                 Err(e) => {
                     // Out of descriptors or memory: the connection stays queued; try again soon.
                     log::warn!("{}: cannot accept: {e}", shared.identity.server);
-                    std::thread::sleep(Duration::from_millis(50));
+                    sleep(Duration::from_millis(50));
                 }
             }
         }
@@ -467,8 +478,7 @@ fn wait_for_event(shared: &Shared, listeners: &[Listener], pause: Option<Duratio
     if pause.is_none() {
         fds.extend(listeners.iter().map(|l| PollFd::new(l, PollFlags::IN)));
     }
-    let timeout = pause.and_then(|p| rustix::time::Timespec::try_from(p).ok());
-    match poll(&mut fds, timeout.as_ref()) {
+    match net::poll(&mut fds, pause) {
         Ok(_) | Err(Errno::INTR) => {}
         Err(e) => {
             log::error!("{}: poll: {e}", shared.identity.server);
@@ -486,20 +496,17 @@ fn start_session(shared: &Arc<Shared>, connection: Connection) {
     let mut state = shared.state();
     let id = state.next;
     state.next += 1;
-    let spawned = std::thread::Builder::new()
-        .name(format!("connection {id}"))
-        .stack_size(STACK)
-        .spawn({
-            let shared = shared.clone();
-            move || {
-                let ended = Ended {
-                    shared: &shared,
-                    id,
-                };
-                run_session(&shared, id, connection);
-                drop(ended);
-            }
-        });
+    let spawned = thread::spawn(&format!("connection {id}"), Some(STACK), {
+        let shared = shared.clone();
+        move || {
+            let ended = Ended {
+                shared: &shared,
+                id,
+            };
+            run_session(&shared, id, connection);
+            drop(ended);
+        }
+    });
     match spawned {
         Ok(thread) => {
             state.connections.insert(
@@ -507,7 +514,7 @@ fn start_session(shared: &Arc<Shared>, connection: Connection) {
                 Entry {
                     closer,
                     open: false,
-                    since: Instant::now(),
+                    since: now(),
                     thread: Some(thread),
                 },
             );
@@ -518,7 +525,7 @@ fn start_session(shared: &Arc<Shared>, connection: Connection) {
                 "{}: no thread for a connection: {e}",
                 shared.identity.server
             );
-            std::thread::sleep(Duration::from_millis(50));
+            sleep(Duration::from_millis(50));
         }
     }
 }
@@ -547,7 +554,7 @@ impl Drop for Ended<'_> {
 
 fn run_session(shared: &Shared, id: u64, mut connection: Connection) {
     let server = &shared.identity.server;
-    let deadline = Instant::now() + shared.limits.handshake;
+    let deadline = now() + shared.limits.handshake;
     let admit = |role| admit(shared, id, role);
     let peer = match handshake::answer(&mut connection, &shared.identity, deadline, admit) {
         Ok(peer) => peer,
@@ -602,13 +609,13 @@ fn admit(shared: &Shared, id: u64, role: Role) -> std::result::Result<(), WireEr
 
 fn finish_sessions(shared: &Shared) {
     shared.service.stopping();
-    let until = Instant::now() + STOP;
+    let until = now() + STOP;
     let mut state = shared.state();
     for entry in state.connections.values() {
         entry.closer.close();
     }
     while !state.connections.is_empty() {
-        let left = until.saturating_duration_since(Instant::now());
+        let left = until.saturating_duration_since(now());
         if left.is_zero() {
             log::error!(
                 "{}: {} sessions did not end; leaving them",
@@ -628,7 +635,7 @@ fn finish_sessions(shared: &Shared) {
     join_all(ended);
 }
 
-fn join_all(threads: Vec<JoinHandle<()>>) {
+fn join_all(threads: Vec<JoinHandle>) {
     for thread in threads {
         if thread.join().is_err() {
             log::error!("a session panicked");

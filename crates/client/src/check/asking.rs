@@ -157,6 +157,6 @@ impl Inventory for Asking<'_> {
     }
 
     fn pause(&self, time: Duration) {
-        std::thread::sleep(time);
+        penstock_host::thread::sleep(time);
     }
 }

@@ -1,0 +1,232 @@
+//! Mutex and condition variable: std's, and in a world a wait for them hands over to another thread.
+use crate::world::current;
+use std::ops::{Deref, DerefMut};
+use std::sync::{LockResult, PoisonError, TryLockError};
+use std::time::Duration;
+
+/// Like [`std::sync::Mutex`].
+#[derive(Debug, Default)]
+pub struct Mutex<T> {
+    inner: std::sync::Mutex<T>,
+}
+
+/// Like [`std::sync::MutexGuard`].
+#[derive(Debug)]
+pub struct MutexGuard<'a, T> {
+    mutex: &'a Mutex<T>,
+    /// `None` only while it is being dropped.
+    inner: Option<std::sync::MutexGuard<'a, T>>,
+}
+
+impl<T> Mutex<T> {
+    /// An unlocked mutex.
+    pub const fn new(value: T) -> Mutex<T> {
+        Mutex {
+            inner: std::sync::Mutex::new(value),
+        }
+    }
+
+    fn place(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    fn guarded<'a>(
+        &'a self,
+        locked: LockResult<std::sync::MutexGuard<'a, T>>,
+    ) -> LockResult<MutexGuard<'a, T>> {
+        let guard = |inner| MutexGuard {
+            mutex: self,
+            inner: Some(inner),
+        };
+        match locked {
+            Ok(inner) => Ok(guard(inner)),
+            Err(poisoned) => Err(PoisonError::new(guard(poisoned.into_inner()))),
+        }
+    }
+
+    /// Locks it; waits while another thread has it.
+    #[inline]
+    pub fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
+        let Some(world) = current() else {
+            return self.guarded(self.inner.lock());
+        };
+        world.pass();
+        loop {
+            match self.inner.try_lock() {
+                Ok(inner) => return self.guarded(Ok(inner)),
+                Err(TryLockError::Poisoned(poisoned)) => return self.guarded(Err(poisoned)),
+                Err(TryLockError::WouldBlock) => {
+                    world.wait(self.place(), None);
+                }
+            }
+        }
+    }
+
+    /// Locks it if no other thread has it.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        let inner = self.inner.try_lock().ok()?;
+        Some(MutexGuard {
+            mutex: self,
+            inner: Some(inner),
+        })
+    }
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        match &self.inner {
+            Some(inner) => inner,
+            None => unreachable!("a guard keeps its lock until it is dropped"),
+        }
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        match &mut self.inner {
+            Some(inner) => inner,
+            None => unreachable!("a guard keeps its lock until it is dropped"),
+        }
+    }
+}
+
+impl<T> Drop for MutexGuard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.inner = None;
+        if let Some(world) = current() {
+            world.wake(self.mutex.place(), false);
+        }
+    }
+}
+
+/// Like [`std::sync::Condvar`].
+#[derive(Debug, Default)]
+pub struct Condvar {
+    inner: std::sync::Condvar,
+}
+
+impl Condvar {
+    /// Nobody waits.
+    pub const fn new() -> Condvar {
+        Condvar {
+            inner: std::sync::Condvar::new(),
+        }
+    }
+
+    fn place(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// Lets go of the mutex, waits to be notified, takes it again.
+    pub fn wait<'a, T>(&self, mut guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
+        let mutex = guard.mutex;
+        if let Some(world) = current() {
+            drop(guard);
+            world.wait(self.place(), None);
+            return mutex.lock();
+        }
+        match guard.inner.take() {
+            Some(inner) => mutex.guarded(self.inner.wait(inner)),
+            None => mutex.lock(),
+        }
+    }
+
+    /// The same for `limit` at most; also tells whether the limit passed.
+    pub fn wait_timeout<'a, T>(
+        &self,
+        mut guard: MutexGuard<'a, T>,
+        limit: Duration,
+    ) -> LockResult<(MutexGuard<'a, T>, bool)> {
+        let mutex = guard.mutex;
+        let (locked, late) = if let Some(world) = current() {
+            drop(guard);
+            let late = !world.wait(self.place(), Some(limit));
+            (mutex.lock(), late)
+        } else {
+            match guard
+                .inner
+                .take()
+                .map(|g| self.inner.wait_timeout(g, limit))
+            {
+                Some(Ok((inner, result))) => (mutex.guarded(Ok(inner)), result.timed_out()),
+                Some(Err(poisoned)) => {
+                    let (inner, result) = poisoned.into_inner();
+                    (
+                        mutex.guarded(Err(PoisonError::new(inner))),
+                        result.timed_out(),
+                    )
+                }
+                None => (mutex.lock(), false),
+            }
+        };
+        match locked {
+            Ok(guard) => Ok((guard, late)),
+            Err(poisoned) => Err(PoisonError::new((poisoned.into_inner(), late))),
+        }
+    }
+
+    /// Wakes one who waits.
+    pub fn notify_one(&self) {
+        match current() {
+            None => self.inner.notify_one(),
+            Some(world) => world.wake(self.place(), false),
+        }
+    }
+
+    /// Wakes all who wait.
+    pub fn notify_all(&self) {
+        match current() {
+            None => self.inner.notify_all(),
+            Some(world) => world.wake(self.place(), true),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_notified_thread_goes_on_and_a_limit_passes() {
+        let pair = Arc::new((Mutex::new(0), Condvar::new()));
+        let other = pair.clone();
+        let thread = crate::thread::spawn("waiter", None, move || {
+            let mut value = other.0.lock().unwrap();
+            while *value == 0 {
+                value = other.1.wait(value).unwrap();
+            }
+            *value = 2;
+        })
+        .unwrap();
+        *pair.0.lock().unwrap() = 1;
+        pair.1.notify_all();
+        thread.join().unwrap();
+        let value = pair.0.lock().unwrap();
+        assert_eq!(*value, 2);
+        let (_, late) = pair
+            .1
+            .wait_timeout(value, Duration::from_millis(1))
+            .unwrap();
+        assert!(late);
+    }
+
+    #[test]
+    fn poison_is_passed_on() {
+        let mutex = Arc::new(Mutex::new(7));
+        let other = mutex.clone();
+        let thread = crate::thread::spawn("panics", None, move || {
+            let _guard = other.lock().unwrap();
+            std::panic::resume_unwind(Box::new(()));
+        })
+        .unwrap();
+        assert!(thread.join().is_err());
+        let value = mutex.lock().unwrap_or_else(PoisonError::into_inner);
+        assert_eq!(*value, 7);
+    }
+}
