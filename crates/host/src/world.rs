@@ -19,7 +19,7 @@ pub trait World: Sync {
     fn random(&self, into: &mut [u8]);
 
     /// A new thread of the caller's process; its number.
-    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> std::io::Result<u64>;
+    fn spawn(&'static self, name: &str, body: Box<dyn FnOnce() + Send>) -> std::io::Result<u64>;
     /// Waits for the end of a thread; false if it panicked.
     fn join(&self, thread: u64) -> bool;
     /// The calling thread's number.

@@ -7,7 +7,7 @@
 //! beside it, where each step is synced before the next.
 use crate::superblock::replace;
 use penstock_layout::FileId;
-use rustix::fs::{Mode, OFlags, XattrFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -53,7 +53,7 @@ impl Records {
 
     /// What the file system of `file` can do. Leaves a trial attribute on it.
     pub(crate) fn supported(file: BorrowedFd<'_>) -> Result<Records, Errno> {
-        match rustix::fs::fsetxattr(file, ATTRIBUTE, b"trial", XattrFlags::empty()) {
+        match penstock_host::fs::fsetxattr(file, ATTRIBUTE, b"trial") {
             Ok(()) => Ok(Records::Attribute),
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM) => Ok(Records::Beside),
             Err(e) => Err(e),
