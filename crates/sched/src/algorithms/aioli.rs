@@ -1,0 +1,230 @@
+//! aIOLi: quanta of bytes, offset order, first come first served between files.
+//!
+//! *Problem*: processes that share a file send requests that are contiguous together but not in order. *Idea*: at each
+//! decision the factors of all requests double (0, 1, 2, 4, …; a virtual request has the sum of its parts'). The heads of
+//! queues (lowest offset of a file and operation) with factor × quantum ≥ their bytes may go; the earliest arrival among
+//! them does. After it, contiguous ones follow while they fit what is left of the quantum. One virtual request is served at a
+//! time, so that the next can grow meanwhile. A queue's quantum follows its use; a queue may wait for better company
+//! (`waiting`) while others are served. *When it pays*: large requests to shared files, devices with slow seeks.
+//! *Parameters*: `quantum` (64 KiB), `aggregation` (16 parts), `shift_wait`, `aggregation_wait`, `starvation_bound`.
+//! *Source*: TS section 3.1.1, after Lebre et al. (2006). All quantities are bytes. Nothing is scanned: heads wait in a
+//! set by the scan that lets them through, so a decision is O(log queues).
+use super::{Choice, Policy, move_to, rank, ranked};
+use crate::set::OrderedSet;
+use crate::table::Table;
+use crate::waiting::{Waited, Waits};
+use crate::{Nanos, Options};
+
+/// Queues whose head may go, by its arrival.
+const RIPE: u8 = 0;
+/// Queues whose head may not, by the scan that lets it through.
+const UNRIPE: u8 = 1;
+/// Queues that wait, by time.
+const HELD: u8 = 2;
+/// A quantum grows to so many times the one given.
+const MOST: u64 = 16;
+
+/// What is left for the queue served last.
+#[derive(Debug, Clone, Copy)]
+struct Turn {
+    queue: u32,
+    /// Where a contiguous request begins.
+    end: u64,
+    /// Bytes left of the quantum.
+    left: u64,
+    used: u64,
+}
+
+/// See the module's text.
+pub(super) struct Aioli {
+    quantum: u64,
+    waits: Waits,
+    waited: Waited,
+    bound: Option<Nanos>,
+    turn: Option<Turn>,
+    sets: [OrderedSet; 3],
+}
+
+impl Aioli {
+    pub(super) fn new(options: &Options) -> Aioli {
+        Aioli {
+            quantum: options.quantum,
+            waits: [options.shift_wait, options.aggregation_wait],
+            waited: [0; 2],
+            bound: options.starvation_bound,
+            turn: None,
+            sets: Default::default(),
+        }
+    }
+
+    fn quantum(&self, table: &Table, queue: u32) -> u64 {
+        match table.queues[queue].quantum {
+            0 => self.quantum,
+            adapted => adapted,
+        }
+    }
+
+    /// The queue's head has changed.
+    fn refresh(&mut self, table: &mut Table, queue: u32) {
+        let to = table.head(queue).map(|at| {
+            let ready = table.ripe_at(at, self.quantum(table, queue));
+            match ready <= table.scans {
+                true => (RIPE, ranked(table.virtuals[at].serial, queue)),
+                false => (UNRIPE, ranked(ready, queue)),
+            }
+        });
+        move_to(&mut self.sets, &mut table.queues[queue].place, to);
+    }
+
+    fn serve(&mut self, table: &mut Table, at: u32, now: Nanos) -> Choice {
+        let v = table.virtuals[at];
+        table.queues[v.queue].history.serve(&v);
+        table.take(at, now);
+        self.refresh(table, v.queue);
+        Choice::Serve(at)
+    }
+
+    /// Begins a turn with this one.
+    fn begin(&mut self, table: &mut Table, at: u32, now: Nanos) -> Choice {
+        table.age(at);
+        let v = table.virtuals[at];
+        let allowed = v.factor.saturating_mul(self.quantum(table, v.queue));
+        self.turn = Some(Turn {
+            queue: v.queue,
+            end: v.end,
+            left: allowed.saturating_sub(v.bytes),
+            used: v.bytes,
+        });
+        self.serve(table, at, now)
+    }
+
+    /// The next contiguous one of the turn, if it fits.
+    fn go_on(&mut self, table: &mut Table) -> Option<u32> {
+        let turn = self.turn.as_mut()?;
+        if let Some(at) = table.beginning_at(turn.queue, turn.end) {
+            let v = &table.virtuals[at];
+            if v.bytes <= turn.left {
+                turn.left -= v.bytes;
+                turn.used = turn.used.saturating_add(v.bytes);
+                turn.end = v.end;
+                return Some(at);
+            }
+        }
+        let turn = self.turn.take()?;
+        let quantum = self.quantum(table, turn.queue);
+        let next = adapted(quantum, turn.used, self.quantum);
+        table.queues[turn.queue].quantum = next;
+        if next != quantum {
+            self.refresh(table, turn.queue);
+        }
+        None
+    }
+}
+
+/// The next quantum of a queue that used so many bytes of its last one.
+fn adapted(quantum: u64, used: u64, default: u64) -> u64 {
+    let per_cent = u128::from(used) * 100 / u128::from(quantum.max(1));
+    let next = match per_cent {
+        175.. => quantum.saturating_mul(2),
+        125.. => quantum.saturating_add(quantum / 2),
+        75.. => quantum,
+        _ => quantum / 2,
+    };
+    match next {
+        0 => default,
+        next => next.min(default.saturating_mul(MOST)),
+    }
+}
+
+impl Policy for Aioli {
+    fn add(&mut self, table: &mut Table, entry: u32) {
+        let at = table.aggregate(entry).at;
+        // A queue that waits looks again: this may be what it waits for.
+        self.refresh(table, table.virtuals[at].queue);
+    }
+
+    fn next(&mut self, table: &mut Table, now: Nanos) -> Choice {
+        if table.serving > 0 {
+            return Choice::Nothing;
+        }
+        let [ripe, unripe, held] = [RIPE, UNRIPE, HELD].map(usize::from);
+        while let Some(key) = self.sets[held].first()
+            && rank(key) <= now
+        {
+            self.refresh(table, key as u32);
+        }
+        if let Some(at) = table.overdue(now, self.bound) {
+            self.turn = None;
+            return self.begin(table, at, now);
+        }
+        if let Some(at) = self.go_on(table) {
+            return self.serve(table, at, now);
+        }
+        if table.queued > 0 {
+            table.scans += 1;
+        }
+        loop {
+            if self.sets[ripe].is_empty()
+                && let Some(key) = self.sets[unripe].first()
+            {
+                // Scans that let nothing through are left out.
+                table.scans = table.scans.max(rank(key));
+            }
+            while let Some(key) = self.sets[unripe].first()
+                && rank(key) <= table.scans
+            {
+                self.refresh(table, key as u32);
+            }
+            let Some(key) = self.sets[ripe].first() else {
+                break;
+            };
+            let queue = key as u32;
+            let Some(at) = table.head(queue) else {
+                self.refresh(table, queue);
+                continue;
+            };
+            let v = table.virtuals[at];
+            let history = &mut table.queues[queue].history;
+            let Some(until) = history.hold(&v, self.waits, now, &mut self.waited) else {
+                return self.begin(table, at, now);
+            };
+            let to = Some((HELD, ranked(until, queue)));
+            move_to(&mut self.sets, &mut table.queues[queue].place, to);
+        }
+        match self.sets[held].first() {
+            Some(key) => Choice::Wait(rank(key)),
+            None => Choice::Nothing,
+        }
+    }
+
+    fn waited(&self) -> Waited {
+        self.waited
+    }
+
+    fn forget_waited(&mut self) {
+        self.waited = [0; 2];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::adapted;
+
+    #[test]
+    fn the_quantum_follows_its_use_in_bytes() {
+        const K: u64 = 1 << 10;
+        for (quantum, used, next) in [
+            (64 * K, 112 * K, 128 * K),
+            (64 * K, 80 * K, 96 * K),
+            (64 * K, 64 * K, 64 * K),
+            (64 * K, 48 * K, 64 * K),
+            (64 * K, 47 * K, 32 * K),
+            // At least one byte, at most 16 times the default.
+            (1, 0, 64 * K),
+            (1024 * K, u64::MAX, 1024 * K),
+        ] {
+            assert_eq!(adapted(quantum, used, 64 * K), next, "{quantum} {used}");
+        }
+        assert_eq!(adapted(u64::MAX, u64::MAX, u64::MAX), u64::MAX);
+    }
+}

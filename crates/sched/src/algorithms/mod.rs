@@ -1,0 +1,94 @@
+//! The algorithms, one file each.
+mod aioli;
+mod mlf;
+mod noop;
+mod programs;
+mod shortest;
+mod sjf;
+mod srtf;
+mod sw;
+mod to;
+mod to_agg;
+mod twins;
+mod wfq;
+
+use crate::set::OrderedSet;
+use crate::table::{Place, Table};
+use crate::waiting::Waited;
+use crate::{Algorithm, Nanos, Options};
+
+/// What an algorithm decides.
+pub(crate) enum Choice {
+    /// This virtual request, which has been taken from the table.
+    Serve(u32),
+    /// Nothing before this time.
+    Wait(Nanos),
+    /// Nothing is queued, or all of it waits for a completion.
+    Nothing,
+}
+
+/// An algorithm: places arrivals in the table and in sets of its own, and chooses.
+pub(crate) trait Policy: Send {
+    /// A request may be chosen from now on.
+    fn add(&mut self, table: &mut Table, entry: u32);
+
+    /// Chooses.
+    fn next(&mut self, table: &mut Table, now: Nanos) -> Choice;
+
+    /// Waits begun since they were last forgotten.
+    fn waited(&self) -> Waited {
+        [0; 2]
+    }
+
+    /// Counts waits anew.
+    fn forget_waited(&mut self) {}
+}
+
+/// The one that the options name.
+pub(crate) fn policy(options: &Options) -> Box<dyn Policy> {
+    match options.algorithm {
+        Algorithm::Noop => Box::new(noop::Noop),
+        Algorithm::To => Box::new(to::To),
+        Algorithm::ToAgg => Box::new(to_agg::ToAgg),
+        Algorithm::Sjf => Box::new(sjf::new(options)),
+        Algorithm::Mlf => Box::new(mlf::Mlf::new(options)),
+        Algorithm::Aioli => Box::new(aioli::Aioli::new(options)),
+        Algorithm::Sw => Box::new(sw::Sw::new(options)),
+        Algorithm::Twins => Box::new(twins::Twins::new(options)),
+        Algorithm::Wfq => Box::new(wfq::Wfq::new(options)),
+        Algorithm::Srtf => Box::new(srtf::new(options)),
+    }
+}
+
+/// The oldest one: what every first-come-first-served algorithm chooses.
+fn serve_oldest(table: &mut Table, now: Nanos) -> Choice {
+    let Some(at) = table.oldest() else {
+        return Choice::Nothing;
+    };
+    table.take(at, now);
+    Choice::Serve(at)
+}
+
+/// Puts something in another place of an algorithm's sets.
+fn move_to(sets: &mut [OrderedSet], place: &mut Place, to: Place) {
+    if *place == to {
+        return;
+    }
+    if let Some((set, key)) = place.take() {
+        sets[usize::from(set)].remove(key);
+    }
+    if let Some((set, key)) = to {
+        sets[usize::from(set)].insert(key);
+    }
+    *place = to;
+}
+
+/// A key by which a queue (or whatever has this number) is found again: ordered by `rank` first.
+fn ranked(rank: u64, number: u32) -> u128 {
+    (u128::from(rank) << 32) | u128::from(number)
+}
+
+/// The rank in such a key.
+fn rank(key: u128) -> u64 {
+    (key >> 32) as u64
+}

@@ -1,0 +1,21 @@
+//! NOOP: no scheduling.
+//!
+//! *Problem*: deciding costs time, and a fast device gains nothing by it. *Idea*: requests go straight through,
+//! none is joined with others. *When it pays*: on devices without seeks, and as what the others are compared with; the
+//! data server does not even ask then, and hands out shortcuts. *Parameters*: none.
+//! *Source*: the base case of TS section 3.2, without AGIOS.
+use super::{Choice, Policy, serve_oldest};
+use crate::Nanos;
+use crate::table::Table;
+
+pub(super) struct Noop;
+
+impl Policy for Noop {
+    fn add(&mut self, table: &mut Table, entry: u32) {
+        table.append(entry);
+    }
+
+    fn next(&mut self, table: &mut Table, now: Nanos) -> Choice {
+        serve_oldest(table, now)
+    }
+}

@@ -1,0 +1,16 @@
+//! SRTF: the file with the least still to come first.
+//!
+//! *Problem*: SJF looks at what is queued, which says little of how much of a job is left. *Idea*: of all queues the
+//! one goes first of which the fewest bytes are still to come: those predicted (from a trace of an earlier run) less
+//! those seen. Of an unknown file half is assumed to have come: as many bytes as seen are left.
+//! *When it pays*: jobs of different lengths that read or write whole files. *Parameters*: `Scheduler::predict`,
+//! `aggregation` (16 parts), `starvation_bound`. *Source*: beyond TS; AGIOS, second generation.
+use super::shortest::Shortest;
+use crate::Options;
+
+pub(super) fn new(options: &Options) -> Shortest {
+    Shortest::new(options, |queue| match queue.predicted {
+        Some(all) => all.saturating_sub(queue.seen),
+        None => queue.seen,
+    })
+}

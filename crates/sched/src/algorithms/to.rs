@@ -1,0 +1,20 @@
+//! TO: time order.
+//!
+//! *Problem*: no reordering pays for its cost. *Idea*: one queue, first come first served; add and select are O(1).
+//! *When it pays*: never by itself; it shows what scheduling costs, and it bounds every wait by what arrived before.
+//! *Parameters*: none. *Source*: TS section 3.1.4.
+use super::{Choice, Policy, serve_oldest};
+use crate::Nanos;
+use crate::table::Table;
+
+pub(super) struct To;
+
+impl Policy for To {
+    fn add(&mut self, table: &mut Table, entry: u32) {
+        table.append(entry);
+    }
+
+    fn next(&mut self, table: &mut Table, now: Nanos) -> Choice {
+        serve_oldest(table, now)
+    }
+}

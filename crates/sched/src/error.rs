@@ -1,0 +1,55 @@
+//! What can be wrong with a request, an option or a name.
+use crate::Algorithm;
+
+/// See the module's text.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// No algorithm has this name.
+    #[error("no scheduling algorithm is called `{0}`; there are {names}", names = Algorithm::names())]
+    UnknownAlgorithm(String),
+    /// An option outside its range.
+    #[error("scheduler option {name}: {value} is outside {allowed}")]
+    Option {
+        /// Its name.
+        name: &'static str,
+        /// What was given.
+        value: u64,
+        /// What can be given.
+        allowed: &'static str,
+    },
+    /// As many requests are held as may be.
+    #[error("the scheduler holds {limit} requests, its limit; complete some or raise queue_limit")]
+    Full {
+        /// The limit.
+        limit: usize,
+    },
+    /// A request for nothing.
+    #[error("request {id} has no bytes; only requests for at least one byte are scheduled")]
+    Empty {
+        /// The request.
+        id: u64,
+    },
+    /// The request passes the largest offset.
+    #[error("request {id}: {bytes} bytes at offset {offset} pass the largest offset, 2^63-1")]
+    Range {
+        /// The request.
+        id: u64,
+        /// Its first byte.
+        offset: u64,
+        /// Its length.
+        bytes: u64,
+    },
+    /// The request is beyond what one may be.
+    #[error("request {id}: {bytes} bytes, at most 2^38 in one request; give it in slices")]
+    TooLarge {
+        /// The request.
+        id: u64,
+        /// Its length.
+        bytes: u64,
+    },
+    /// The virtual request is not being served.
+    #[error(
+        "virtual request {0} is not being served: it was completed before, or never dispatched"
+    )]
+    NotServed(u64),
+}

@@ -1,0 +1,43 @@
+//! Request scheduling at the level of files (SYSTEMS 9; TS chapter 3): which request next, alone or merged.
+//!
+//! A [`Scheduler`] is a plain state machine. Requests come in with [`Scheduler::add`], decisions come out of
+//! [`Scheduler::next`], and [`Scheduler::completed`] says that a dispatched virtual request has been served. Time is an
+//! argument; there is no clock, thread or randomness inside, so the same events give the same decisions.
+//!
+//! ```
+//! use penstock_sched::{Algorithm, Next, Op, Options, Request, Scheduler};
+//!
+//! let options = Options { algorithm: Algorithm::ToAgg, ..Options::default() };
+//! let mut scheduler = Scheduler::new(options)?;
+//! for (id, offset) in [(1, 0), (2, 4096)] {
+//!     let request = Request { id, file: 7, op: Op::Read, offset, bytes: 4096, program: 1 };
+//!     scheduler.add(1000, request)?;
+//! }
+//! let Next::Dispatch(both) = scheduler.next(2000) else { panic!("nothing to do") };
+//! assert_eq!((both.offset, both.end, both.parts), (0, 8192, 2));
+//! let ids: Vec<u64> = scheduler.parts(both.id).map(|part| part.id).collect();
+//! assert_eq!(ids, [1, 2]);
+//! scheduler.completed(3000, both.id)?;
+//! # Ok::<(), penstock_sched::Error>(())
+//! ```
+//!
+//! One algorithm per file in `algorithms/`; what they share: `table` (requests, virtual requests, queues, aggregation),
+//! `set` (the ordered set behind every choice), `waiting` (when a queue waits for more), `order` (conflicting requests),
+//! `statistics`.
+mod algorithms;
+mod error;
+mod options;
+mod order;
+mod request;
+mod scheduler;
+mod set;
+mod slab;
+mod statistics;
+mod table;
+mod waiting;
+
+pub use error::Error;
+pub use options::{Algorithm, Options};
+pub use request::{Nanos, Next, Op, Request, VirtualRequest};
+pub use scheduler::Scheduler;
+pub use statistics::{Histogram, ProgramStatistics, Statistics};

@@ -1,0 +1,241 @@
+//! The algorithms by name, and every number that steers them, with the defaults of the sources.
+use crate::{Error, Nanos};
+use std::fmt;
+use std::str::FromStr;
+
+const MICRO: Nanos = 1_000;
+const MILLI: Nanos = 1_000_000;
+const SECOND: Nanos = 1_000_000_000;
+/// Largest quantum: beyond it every request passes at once and a quantum means nothing.
+const MAX_QUANTUM: u64 = 1 << 40;
+/// Longest window or wait.
+const MAX_TIME: Nanos = 3600 * SECOND;
+/// Most requests that may be held.
+const MAX_HELD: usize = 1 << 24;
+
+/// Which algorithm; each has a file of its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Algorithm {
+    /// Straight through.
+    #[default]
+    Noop,
+    /// Time order.
+    To,
+    /// Time order with aggregation.
+    ToAgg,
+    /// Shortest queue first.
+    Sjf,
+    /// Multilevel feedback.
+    Mlf,
+    /// aIOLi.
+    Aioli,
+    /// Time windows, then programs.
+    Sw,
+    /// One queue at a time for a window.
+    Twins,
+    /// Weighted fair queueing by deficit round robin.
+    Wfq,
+    /// Shortest remaining time first.
+    Srtf,
+}
+
+impl Algorithm {
+    /// All, simplest first.
+    pub const ALL: [Algorithm; 10] = [
+        Algorithm::Noop,
+        Algorithm::To,
+        Algorithm::ToAgg,
+        Algorithm::Sjf,
+        Algorithm::Mlf,
+        Algorithm::Aioli,
+        Algorithm::Sw,
+        Algorithm::Twins,
+        Algorithm::Wfq,
+        Algorithm::Srtf,
+    ];
+
+    /// The name that users write.
+    pub fn name(self) -> &'static str {
+        match self {
+            Algorithm::Noop => "noop",
+            Algorithm::To => "to",
+            Algorithm::ToAgg => "to-agg",
+            Algorithm::Sjf => "sjf",
+            Algorithm::Mlf => "mlf",
+            Algorithm::Aioli => "aioli",
+            Algorithm::Sw => "sw",
+            Algorithm::Twins => "twins",
+            Algorithm::Wfq => "wfq",
+            Algorithm::Srtf => "srtf",
+        }
+    }
+
+    /// All names, for messages.
+    pub fn names() -> String {
+        Algorithm::ALL.map(Algorithm::name).join(", ")
+    }
+
+    /// Requests that one virtual request joins at most, unless the options say otherwise (v1 of AGIOS).
+    pub(crate) fn aggregation(self) -> u32 {
+        match self {
+            Algorithm::Mlf => 200,
+            Algorithm::ToAgg | Algorithm::Sjf | Algorithm::Aioli | Algorithm::Srtf => 16,
+            _ => 1,
+        }
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Algorithm {
+    type Err = Error;
+
+    /// Names in any case; `_` and `-` are the same.
+    fn from_str(text: &str) -> Result<Algorithm, Error> {
+        let wanted = text.to_ascii_lowercase().replace('_', "-");
+        Algorithm::ALL
+            .into_iter()
+            .find(|a| a.name() == wanted)
+            .ok_or_else(|| Error::UnknownAlgorithm(text.to_owned()))
+    }
+}
+
+/// How to schedule. The defaults are the sources'.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// Which algorithm.
+    pub algorithm: Algorithm,
+    /// Requests held at most, queued and being served: 1 to 2^24.
+    pub queue_limit: usize,
+    /// Files whose history is kept at most after their queue has run empty: at least 1.
+    pub file_limit: usize,
+    /// Requests in one virtual request at most; `None`: 200 for MLF, 16 for the others that aggregate.
+    pub aggregation: Option<u32>,
+    /// Bytes of one virtual request at most.
+    pub aggregation_bytes: u64,
+    /// MLF, aIOLi, WFQ: bytes, 1 to 2^40.
+    pub quantum: u64,
+    /// MLF, aIOLi: how long a queue waits for the request that a shift left behind; 0: never.
+    pub shift_wait: Nanos,
+    /// MLF, aIOLi: how long a queue waits for a better aggregation; 0: never.
+    pub aggregation_wait: Nanos,
+    /// SJF, SRTF, MLF, aIOLi: a request that has waited so long goes next. The source has no such bound.
+    pub starvation_bound: Option<Nanos>,
+    /// SW: requests that arrived in the same window go program by program. 1 s for disks, 250 ms for flash.
+    pub sw_window: Nanos,
+    /// TWINS: how long one queue is served.
+    pub twins_window: Nanos,
+    /// WFQ: shares of programs; who is not listed has 1.
+    pub weights: Vec<(u32, u32)>,
+    /// Conflicting requests (same file, common bytes, one of them a write) are served in order of arrival.
+    pub order_conflicts: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            algorithm: Algorithm::Noop,
+            queue_limit: 1 << 20,
+            file_limit: 1 << 16,
+            aggregation: None,
+            aggregation_bytes: 16 << 20,
+            quantum: 64 << 10,
+            shift_wait: 1350 * MICRO,
+            aggregation_wait: 900 * MICRO,
+            starvation_bound: None,
+            sw_window: SECOND,
+            twins_window: MILLI,
+            weights: Vec::new(),
+            order_conflicts: false,
+        }
+    }
+}
+
+impl Options {
+    /// Refuses values that make no sense, naming them.
+    pub fn check(&self) -> Result<(), Error> {
+        let within = |name, value: u64, low: u64, high: u64, allowed| {
+            if (low..=high).contains(&value) {
+                return Ok(());
+            }
+            Err(Error::Option {
+                name,
+                value,
+                allowed,
+            })
+        };
+        let held = MAX_HELD as u64;
+        within("queue_limit", self.queue_limit as u64, 1, held, "1..2^24")?;
+        within("file_limit", self.file_limit as u64, 1, held, "1..2^24")?;
+        let parts = self.aggregation.unwrap_or(1).into();
+        within("aggregation", parts, 1, 65_536, "1..65536")?;
+        let bytes = self.aggregation_bytes;
+        within("aggregation_bytes", bytes, 1, MAX_QUANTUM, "1..2^40")?;
+        within("quantum", self.quantum, 1, MAX_QUANTUM, "1..2^40 bytes")?;
+        let wait = "0..3600 s (in ns)";
+        within("shift_wait", self.shift_wait, 0, MAX_TIME, wait)?;
+        within("aggregation_wait", self.aggregation_wait, 0, MAX_TIME, wait)?;
+        let bound = self.starvation_bound.unwrap_or(1);
+        let time = "1 ns..3600 s (in ns)";
+        within("starvation_bound", bound, 1, MAX_TIME, time)?;
+        within("sw_window", self.sw_window, 1, MAX_TIME, time)?;
+        within("twins_window", self.twins_window, 1, MAX_TIME, time)?;
+        for (_, weight) in &self.weights {
+            within("weights", (*weight).into(), 1, 65_536, "1..65536")?;
+        }
+        within("weights (programs)", self.weights.len() as u64, 0, 4096, "0..4096")
+    }
+
+    /// Requests in one virtual request at most.
+    pub(crate) fn parts_limit(&self) -> u32 {
+        match self.algorithm.aggregation() {
+            1 => 1,
+            default => self.aggregation.unwrap_or(default),
+        }
+    }
+
+    /// WFQ: the share of a program.
+    pub(crate) fn weight(&self, program: u32) -> u64 {
+        let found = self.weights.iter().find(|(p, _)| *p == program);
+        found.map_or(1, |(_, weight)| u64::from(*weight))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back() {
+        for algorithm in Algorithm::ALL {
+            assert_eq!(algorithm.name().parse(), Ok(algorithm));
+            assert_eq!(algorithm.name().to_uppercase().parse(), Ok(algorithm));
+        }
+        assert_eq!("to_agg".parse(), Ok(Algorithm::ToAgg));
+        let error = "cfq".parse::<Algorithm>().unwrap_err().to_string();
+        assert!(error.contains("cfq") && error.contains("to-agg"), "{error}");
+    }
+
+    #[test]
+    fn values_outside_their_range_are_named() {
+        let d = Options::default;
+        assert_eq!(d().check(), Ok(()));
+        for (name, bad) in [
+            ("quantum", Options { quantum: 0, ..d() }),
+            ("quantum", Options { quantum: u64::MAX, ..d() }),
+            ("queue_limit", Options { queue_limit: 0, ..d() }),
+            ("aggregation", Options { aggregation: Some(0), ..d() }),
+            ("starvation_bound", Options { starvation_bound: Some(0), ..d() }),
+            ("sw_window", Options { sw_window: 0, ..d() }),
+            ("twins_window", Options { twins_window: u64::MAX, ..d() }),
+            ("weights", Options { weights: vec![(1, 0)], ..d() }),
+        ] {
+            let error = bad.check().unwrap_err().to_string();
+            assert!(error.contains(name), "{error}");
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Conflicting requests in order of arrival (TS 3.1; optional).
+//!
+//! Two requests of one file conflict when they share bytes and one of them writes. One that conflicts with a request
+//! that is queued or being served is held back; so are all later ones of that file, in order of arrival, until the first of
+//! them meets no conflict any more. This may hold back a request that conflicts with nothing; in exchange it
+//! needs O(1) room per request and O(log n) time, whatever overlaps what.
+//!
+//! Live requests of a file are a treap by offset that knows the furthest end below each node, for all and for writes.
+//! Its priorities are a hash of the arrival number: shape and decisions are the same on every run.
+use crate::request::Op;
+use crate::slab::{NONE, Slab};
+use crate::table::{Entry, Map};
+use std::hash::Hasher;
+
+#[derive(Debug)]
+struct Node {
+    start: u64,
+    end: u64,
+    serial: u64,
+    writes: bool,
+    priority: u64,
+    left: u32,
+    right: u32,
+    /// Furthest end in this subtree: of all, of writes.
+    furthest: [u64; 2],
+}
+
+/// Of one file.
+#[derive(Debug, Clone, Copy)]
+struct File {
+    root: u32,
+    /// Requests held back, linked by `Entry::next`.
+    first: u32,
+    last: u32,
+}
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(crate) struct Order {
+    nodes: Slab<Node>,
+    files: Map<File>,
+    /// Requests held back.
+    pub(crate) held: usize,
+}
+
+impl Order {
+    /// True if the request goes on; false if it is held back.
+    pub(crate) fn admit(&mut self, entries: &mut Slab<Entry>, entry: u32) -> bool {
+        let file = entries[entry].request.file;
+        let mut state = *self.files.entry(file).or_insert(File {
+            root: NONE,
+            first: NONE,
+            last: NONE,
+        });
+        let e = entries[entry];
+        if state.first == NONE && !self.conflicts(state.root, &e) {
+            state.root = self.insert(state.root, &e);
+            self.files.insert(file, state);
+            return true;
+        }
+        match state.last {
+            NONE => state.first = entry,
+            last => entries[last].next = entry,
+        }
+        state.last = entry;
+        self.files.insert(file, state);
+        self.held += 1;
+        false
+    }
+
+    /// A request has been served.
+    pub(crate) fn ended(&mut self, e: &Entry) {
+        let Some(file) = self.files.get(&e.request.file).copied() else {
+            return;
+        };
+        let root = self.remove(file.root, e.request.offset, e.serial);
+        if root == NONE && file.first == NONE {
+            self.files.remove(&e.request.file);
+        } else {
+            self.files
+                .insert(e.request.file, File { root, ..file });
+        }
+    }
+
+    /// A request of this file that needs not be held back any longer.
+    pub(crate) fn release(&mut self, entries: &mut Slab<Entry>, file: u64) -> Option<u32> {
+        let mut state = *self.files.get(&file)?;
+        let entry = state.first;
+        if entry == NONE || self.conflicts(state.root, &entries[entry]) {
+            return None;
+        }
+        state.first = entries[entry].next;
+        if state.first == NONE {
+            state.last = NONE;
+        }
+        entries[entry].next = NONE;
+        state.root = self.insert(state.root, &entries[entry]);
+        self.files.insert(file, state);
+        self.held -= 1;
+        Some(entry)
+    }
+
+    fn conflicts(&self, root: u32, e: &Entry) -> bool {
+        // A read conflicts with writes only.
+        let kind = usize::from(e.request.op == Op::Read);
+        let (start, end) = (e.request.offset, e.end);
+        let furthest = |at: u32| match at {
+            NONE => 0,
+            _ => self.nodes[at].furthest[kind],
+        };
+        let mut at = root;
+        while at != NONE {
+            let n = &self.nodes[at];
+            if n.start < end && n.end > start && (kind == 0 || n.writes) {
+                return true;
+            }
+            // If one on the left reaches far enough and none there overlaps, all on the right begin too late.
+            at = match furthest(n.left) > start {
+                true => n.left,
+                false => n.right,
+            };
+        }
+        false
+    }
+
+    fn insert(&mut self, root: u32, e: &Entry) -> u32 {
+        let mut hash = crate::table::Mix::default();
+        hash.write_u64(e.serial);
+        let writes = e.request.op == Op::Write;
+        let node = self.nodes.insert(Node {
+            start: e.request.offset,
+            end: e.end,
+            serial: e.serial,
+            writes,
+            priority: hash.finish(),
+            left: NONE,
+            right: NONE,
+            furthest: [e.end, if writes { e.end } else { 0 }],
+        });
+        let (left, right) = self.split(root, e.request.offset, e.serial);
+        let left = self.merge(left, node);
+        self.merge(left, right)
+    }
+
+    fn remove(&mut self, root: u32, start: u64, serial: u64) -> u32 {
+        let (left, rest) = self.split(root, start, serial);
+        let (node, right) = self.split(rest, start, serial + 1);
+        if node != NONE {
+            self.nodes.free(node);
+        }
+        self.merge(left, right)
+    }
+
+    /// Those below (start, serial), and the rest.
+    fn split(&mut self, at: u32, start: u64, serial: u64) -> (u32, u32) {
+        if at == NONE {
+            return (NONE, NONE);
+        }
+        let n = &self.nodes[at];
+        if (n.start, n.serial) < (start, serial) {
+            let (below, rest) = self.split(n.right, start, serial);
+            self.nodes[at].right = below;
+            self.update(at);
+            (at, rest)
+        } else {
+            let (below, rest) = self.split(n.left, start, serial);
+            self.nodes[at].left = rest;
+            self.update(at);
+            (below, at)
+        }
+    }
+
+    fn merge(&mut self, left: u32, right: u32) -> u32 {
+        if left == NONE || right == NONE {
+            return if left == NONE { right } else { left };
+        }
+        if self.nodes[left].priority > self.nodes[right].priority {
+            self.nodes[left].right = self.merge(self.nodes[left].right, right);
+            self.update(left);
+            left
+        } else {
+            self.nodes[right].left = self.merge(left, self.nodes[right].left);
+            self.update(right);
+            right
+        }
+    }
+
+    fn update(&mut self, at: u32) {
+        let n = &self.nodes[at];
+        let mut furthest = [n.end, if n.writes { n.end } else { 0 }];
+        for child in [n.left, n.right] {
+            if child != NONE {
+                let below = self.nodes[child].furthest;
+                furthest = [furthest[0].max(below[0]), furthest[1].max(below[1])];
+            }
+        }
+        self.nodes[at].furthest = furthest;
+    }
+}

@@ -1,0 +1,261 @@
+//! The scheduler: bounds, order of conflicts and counts around an algorithm.
+use crate::algorithms::{self, Choice, Policy};
+use crate::order::Order;
+use crate::slab::NONE;
+use crate::statistics::Recorder;
+use crate::table::{Entry, Table};
+use crate::{Algorithm, Error, Nanos, Next, Op, Options, Request, Statistics};
+
+/// Largest offset.
+const MAX_OFFSET: u64 = i64::MAX as u64;
+/// Bytes of one request: sums over all that can be held stay within 64 bits.
+const MAX_BYTES: u64 = 1 << 38;
+
+/// See the crate's text. Calls with a time before that of the call before count as no time passed.
+pub struct Scheduler {
+    options: Options,
+    table: Table,
+    policy: Box<dyn Policy>,
+    order: Option<Order>,
+    recorder: Recorder,
+    now: Nanos,
+    serial: u64,
+    /// Requests held: queued, held back and being served.
+    held: usize,
+    serving: usize,
+}
+
+impl std::fmt::Debug for Scheduler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Scheduler")
+            .field("options", &self.options)
+            .field("held", &self.held)
+            .field("serving", &self.serving)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Scheduler {
+    /// An empty one.
+    pub fn new(options: Options) -> Result<Scheduler, Error> {
+        options.check()?;
+        Ok(Scheduler {
+            table: Table::new(
+                options.file_limit,
+                options.parts_limit(),
+                options.aggregation_bytes,
+            ),
+            policy: algorithms::policy(&options),
+            order: options.order_conflicts.then(Order::default),
+            recorder: Recorder::default(),
+            now: 0,
+            serial: 0,
+            held: 0,
+            serving: 0,
+            options,
+        })
+    }
+
+    /// How it schedules.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Requests held: queued and being served.
+    pub fn len(&self) -> usize {
+        self.held
+    }
+
+    /// Nothing is queued or being served.
+    pub fn is_empty(&self) -> bool {
+        self.held == 0
+    }
+
+    /// A request for a run of bytes arrives.
+    pub fn add(&mut self, now: Nanos, request: Request) -> Result<(), Error> {
+        self.add_spread(now, request, request.offset.saturating_add(request.bytes))
+    }
+
+    /// A structured request arrives: its bytes lie somewhere from its offset to before `end`. It is ordered by
+    /// its offset, costs its bytes, and is joined with others and kept apart from them by its whole range.
+    pub fn add_spread(&mut self, now: Nanos, request: Request, end: u64) -> Result<(), Error> {
+        self.step(now);
+        self.acceptable(&request, end)
+            .inspect_err(|_| self.recorder.counts.refused += 1)?;
+        self.held += 1;
+        self.serial += 1;
+        let counts = &mut self.recorder.counts;
+        counts.arrived += 1;
+        let queued = (self.held - self.serving) as u64;
+        counts.peak_queued = counts.peak_queued.max(queued);
+        let entry = self.table.entries.insert(Entry {
+            request,
+            end,
+            arrived: self.now,
+            serial: self.serial,
+            next: NONE,
+        });
+        if let Some(order) = &mut self.order
+            && !order.admit(&mut self.table.entries, entry)
+        {
+            counts.conflicts += 1;
+            return Ok(());
+        }
+        self.policy.add(&mut self.table, entry);
+        Ok(())
+    }
+
+    fn acceptable(&self, request: &Request, end: u64) -> Result<(), Error> {
+        let Request {
+            id, offset, bytes, ..
+        } = *request;
+        if bytes == 0 {
+            return Err(Error::Empty { id });
+        }
+        if bytes > MAX_BYTES {
+            return Err(Error::TooLarge { id, bytes });
+        }
+        if end > MAX_OFFSET || end <= offset {
+            return Err(Error::Range { id, offset, bytes });
+        }
+        if self.held >= self.options.queue_limit {
+            return Err(Error::Full {
+                limit: self.options.queue_limit,
+            });
+        }
+        Ok(())
+    }
+
+    /// What to do now. Call again after each dispatch as long as there is something to serve with.
+    pub fn next(&mut self, now: Nanos) -> Next {
+        self.step(now);
+        let at = match self.policy.next(&mut self.table, self.now) {
+            Choice::Serve(at) => at,
+            Choice::Wait(until) => return Next::WaitUntil(until),
+            Choice::Nothing => return Next::Idle,
+        };
+        let v = &self.table.virtuals[at];
+        self.serving += v.parts as usize;
+        self.recorder.dispatched(v);
+        let mut part = v.first;
+        for _ in 0..v.parts {
+            let e = &self.table.entries[part];
+            let waited = self.now - e.arrived;
+            self.recorder.counts.waiting.record(waited);
+            part = e.next;
+        }
+        Next::Dispatch(self.table.describe(at))
+    }
+
+    /// The requests of a virtual request that is being served, by offset. None if it is not.
+    pub fn parts(&self, id: u64) -> impl Iterator<Item = Request> + '_ {
+        let (mut part, mut left) = match self.table.serving(id) {
+            Some(at) => (self.table.virtuals[at].first, self.table.virtuals[at].parts),
+            None => (NONE, 0),
+        };
+        std::iter::from_fn(move || {
+            left = left.checked_sub(1)?;
+            let entry = &self.table.entries[part];
+            part = entry.next;
+            Some(entry.request)
+        })
+    }
+
+    /// A dispatched virtual request has been served, or has failed: the scheduler forgets it either way.
+    pub fn completed(&mut self, now: Nanos, id: u64) -> Result<(), Error> {
+        self.step(now);
+        let at = self.table.serving(id).ok_or(Error::NotServed(id))?;
+        let v = self.table.virtuals[at];
+        let mut part = v.first;
+        for _ in 0..v.parts {
+            let e = self.table.entries[part];
+            let response = self.now - e.arrived;
+            self.recorder
+                .completed(e.request.program, e.request.bytes, response);
+            if let Some(order) = &mut self.order {
+                order.ended(&e);
+            }
+            part = e.next;
+        }
+        self.table.forget(at);
+        self.held -= v.parts as usize;
+        self.serving -= v.parts as usize;
+        if let Some(order) = &mut self.order {
+            while let Some(entry) = order.release(&mut self.table.entries, v.file) {
+                self.policy.add(&mut self.table, entry);
+            }
+        }
+        Ok(())
+    }
+
+    /// SRTF: so many bytes of a file will have been asked for in the end, by this operation.
+    pub fn predict(&mut self, file: u64, op: Op, bytes: u64) {
+        let queue = self.table.queue(file, op);
+        self.table.queues[queue].predicted = Some(bytes);
+    }
+
+    /// Schedules in another way from now on. What is queued is carried over with its times of arrival; what is
+    /// being served goes on.
+    pub fn switch(&mut self, now: Nanos, algorithm: Algorithm) -> Result<(), Error> {
+        let options = Options {
+            algorithm,
+            ..self.options.clone()
+        };
+        self.reconfigure(now, options)
+    }
+
+    /// The same with other options too; the limits on requests and files and the order of conflicts stay as they were.
+    pub fn reconfigure(&mut self, now: Nanos, options: Options) -> Result<(), Error> {
+        options.check()?;
+        self.step(now);
+        self.options = Options {
+            queue_limit: self.options.queue_limit,
+            file_limit: self.options.file_limit,
+            order_conflicts: self.options.order_conflicts,
+            ..options
+        };
+        let waited = self.policy.waited();
+        self.recorder.counts.shift_waits += waited[0];
+        self.recorder.counts.aggregation_waits += waited[1];
+        let limits = (self.options.parts_limit(), self.options.aggregation_bytes);
+        let queued = self.table.dissolve(limits.0, limits.1);
+        self.policy = algorithms::policy(&self.options);
+        for entry in queued {
+            self.policy.add(&mut self.table, entry);
+        }
+        Ok(())
+    }
+
+    /// What has been done so far.
+    pub fn statistics(&self) -> Statistics {
+        let mut all = self.recorder.counts.clone();
+        all.algorithm = self.options.algorithm;
+        all.queued = (self.held - self.serving) as u64;
+        all.queued_virtual =
+            (self.table.queued + self.order.as_ref().map_or(0, |order| order.held)) as u64;
+        all.serving = self.serving as u64;
+        let waited = self.policy.waited();
+        all.shift_waits += waited[0];
+        all.aggregation_waits += waited[1];
+        let total: u64 = all.programs.iter().map(|p| p.bytes).sum();
+        for program in &mut all.programs {
+            program.share = program.bytes as f64 / total.max(1) as f64;
+        }
+        all.programs.sort_by_key(|p| p.program);
+        all
+    }
+
+    /// Begins to count anew.
+    pub fn reset_statistics(&mut self) {
+        self.recorder.reset();
+        self.policy.forget_waited();
+        self.recorder.counts.peak_queued = (self.held - self.serving) as u64;
+    }
+
+    fn step(&mut self, now: Nanos) {
+        if now < self.now {
+            self.recorder.counts.clock_steps += 1;
+        }
+        self.now = self.now.max(now);
+    }
+}

@@ -1,0 +1,644 @@
+//! What all algorithms share: requests, virtual requests in order of arrival, queues in order of offset.
+//!
+//! Requests lie in one slab, virtual requests in another, queues (one per file and operation) in a third; links are
+//! numbers. Every queued virtual request is in one list by age. The algorithms that work by offset also keep them in one
+//! ordered set by (queue, offset, number), in which neighbours are found for aggregation: a request joins the
+//! neighbour that it touches or overlaps (TS 3.1), and may close the gap between two.
+use crate::request::{Nanos, Op, Request, VirtualRequest};
+use crate::set::OrderedSet;
+use crate::slab::{NONE, Slab};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// One request that is held.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Entry {
+    pub(crate) request: Request,
+    /// One past the last byte it may touch.
+    pub(crate) end: u64,
+    pub(crate) arrived: Nanos,
+    /// Counts arrivals.
+    pub(crate) serial: u64,
+    /// The next part of the same virtual request, or the next one that waits for a conflict to end.
+    pub(crate) next: u32,
+}
+
+/// Requests that are served as one.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Virtual {
+    pub(crate) file: u64,
+    pub(crate) op: Op,
+    /// Of its first arrival.
+    pub(crate) program: u32,
+    pub(crate) offset: u64,
+    pub(crate) end: u64,
+    pub(crate) bytes: u64,
+    /// Parts, by offset.
+    pub(crate) first: u32,
+    last: u32,
+    pub(crate) parts: u32,
+    pub(crate) arrived: Nanos,
+    /// Of its first arrival; also tells apart virtual requests that use the same record in turn.
+    pub(crate) serial: u64,
+    older: u32,
+    newer: u32,
+    pub(crate) queue: u32,
+    /// When it was dispatched; `None` while it is queued.
+    pub(crate) dispatched: Option<Nanos>,
+    /// MLF, aIOLi: sum of the parts' factors when the queue had been visited `visits` times, and parts added since.
+    pub(crate) factor: u64,
+    pub(crate) fresh: u64,
+    pub(crate) visits: u64,
+    /// The algorithm's own place for it, in a set of its own.
+    pub(crate) place: Place,
+    /// WFQ, TWINS: the next in the program's queue.
+    pub(crate) chain: u32,
+}
+
+/// Requests of one file and operation, and what is remembered of those served.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Queue {
+    file: u64,
+    op: Op,
+    /// Queued virtual requests, and their bytes.
+    pub(crate) queued: u32,
+    pub(crate) bytes: u64,
+    /// Bytes ever added.
+    pub(crate) seen: u64,
+    /// aIOLi: present quantum; 0: the default.
+    pub(crate) quantum: u64,
+    /// MLF: visits so far.
+    pub(crate) visits: u64,
+    pub(crate) history: crate::waiting::History,
+    /// SRTF: bytes that will have come in the end.
+    pub(crate) predicted: Option<u64>,
+    /// The algorithm's place for the queue.
+    pub(crate) place: Place,
+    /// MLF: it is in the round.
+    pub(crate) active: bool,
+    /// Neighbours in MLF's round, or among the empty queues.
+    pub(crate) before: u32,
+    pub(crate) after: u32,
+}
+
+/// A place in a list of queues linked by `before` and `after`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ring {
+    /// Where the round is.
+    pub(crate) at: u32,
+}
+
+/// A fixed hash: decisions must not depend on a random one, and files have numbers given by ourselves.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Mix(u64);
+
+impl Hasher for Mix {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64((*byte).into());
+        }
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        // SplitMix64's finisher.
+        let mut z = (self.0 ^ value).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        self.0 = z ^ (z >> 31);
+    }
+}
+
+pub(crate) type Map<V> = HashMap<u64, V, BuildHasherDefault<Mix>>;
+
+/// Where an algorithm keeps something: the number of one of its sets, and the key there.
+pub(crate) type Place = Option<(u8, u128)>;
+
+/// What became of a request.
+pub(crate) struct Placed {
+    /// The virtual request it is a part of now.
+    pub(crate) at: u32,
+    /// The algorithm's place of a neighbour that was swallowed.
+    pub(crate) gone: Place,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct Table {
+    pub(crate) entries: Slab<Entry>,
+    pub(crate) virtuals: Slab<Virtual>,
+    pub(crate) queues: Slab<Queue>,
+    /// By file; reads and writes apart.
+    by_file: [Map<u32>; 2],
+    pub(crate) by_offset: OrderedSet,
+    oldest: u32,
+    newest: u32,
+    /// Queued virtual requests.
+    pub(crate) queued: usize,
+    /// Virtual requests being served.
+    pub(crate) serving: usize,
+    /// aIOLi: scans of all queues so far.
+    pub(crate) scans: u64,
+    /// Empty queues, the one empty for the longest first.
+    empty_oldest: u32,
+    empty_newest: u32,
+    file_limit: usize,
+    parts_limit: u32,
+    bytes_limit: u64,
+}
+
+impl Table {
+    pub(crate) fn new(file_limit: usize, parts_limit: u32, bytes_limit: u64) -> Table {
+        Table {
+            entries: Slab::default(),
+            virtuals: Slab::default(),
+            queues: Slab::default(),
+            by_file: Default::default(),
+            by_offset: OrderedSet::default(),
+            oldest: NONE,
+            newest: NONE,
+            queued: 0,
+            serving: 0,
+            scans: 0,
+            empty_oldest: NONE,
+            empty_newest: NONE,
+            file_limit,
+            parts_limit,
+            bytes_limit,
+        }
+    }
+
+    /// The queued virtual request that arrived first.
+    pub(crate) fn oldest(&self) -> Option<u32> {
+        (self.oldest != NONE).then_some(self.oldest)
+    }
+
+    /// The number by which callers know a virtual request.
+    pub(crate) fn id(&self, at: u32) -> u64 {
+        (self.virtuals[at].serial << 32) | u64::from(at)
+    }
+
+    /// A virtual request that is being served.
+    pub(crate) fn serving(&self, id: u64) -> Option<u32> {
+        let at = id as u32;
+        let known = self.virtuals.get(at)?;
+        (known.dispatched.is_some() && known.parts > 0 && self.id(at) == id).then_some(at)
+    }
+
+    pub(crate) fn describe(&self, at: u32) -> VirtualRequest {
+        let v = &self.virtuals[at];
+        VirtualRequest {
+            id: self.id(at),
+            file: v.file,
+            op: v.op,
+            offset: v.offset,
+            end: v.end,
+            bytes: v.bytes,
+            parts: v.parts,
+            arrived: v.arrived,
+        }
+    }
+
+    // ---- in ----
+
+    /// A virtual request of its own, the newest, in no queue.
+    pub(crate) fn append(&mut self, entry: u32) -> u32 {
+        self.make(entry, NONE)
+    }
+
+    /// Into the queue of its file and operation, joined with neighbours as far as the limits allow.
+    pub(crate) fn aggregate(&mut self, entry: u32) -> Placed {
+        let Entry { request, end, .. } = self.entries[entry];
+        let queue = self.queue(request.file, request.op);
+        if self.queues[queue].queued == 0 {
+            self.unlist_empty(queue);
+        }
+        let q = &mut self.queues[queue];
+        q.bytes += request.bytes;
+        q.seen = q.seen.saturating_add(request.bytes);
+        let (left, right) = match self.parts_limit {
+            1 => (None, None),
+            _ => self.neighbours(queue, request.offset, end),
+        };
+        let left = left.filter(|at| self.has_room(*at, 1, request.bytes));
+        if let Some(left) = left {
+            self.push(left, entry);
+            let v = self.virtuals[left];
+            let joins = |at: &u32| {
+                let r = &self.virtuals[*at];
+                v.end >= r.offset
+                    && self.entries[v.last].request.offset <= r.offset
+                    && self.has_room(left, r.parts, r.bytes)
+            };
+            let gone = right.filter(joins).map(|right| self.swallow(left, right));
+            return Placed {
+                at: left,
+                gone: gone.flatten(),
+            };
+        }
+        let at = match right.filter(|at| self.has_room(*at, 1, request.bytes)) {
+            Some(right) => {
+                self.by_offset.remove(self.key(right));
+                self.push_front(right, entry);
+                self.by_offset.insert(self.key(right));
+                right
+            }
+            None => {
+                let at = self.make(entry, queue);
+                self.queues[queue].queued += 1;
+                self.by_offset.insert(self.key(at));
+                at
+            }
+        };
+        Placed { at, gone: None }
+    }
+
+    /// Queued neighbours that the range touches or overlaps.
+    fn neighbours(&self, queue: u32, offset: u64, end: u64) -> (Option<u32>, Option<u32>) {
+        let above = place(queue, offset, NONE);
+        let left = self.by_offset.last_before(above + 1);
+        let right = self.by_offset.first_from(above + 1);
+        let of_queue = |key: u128| (owner(key) == queue).then_some(key as u32);
+        (
+            left.and_then(of_queue)
+                .filter(|at| self.virtuals[*at].end >= offset),
+            right
+                .and_then(of_queue)
+                .filter(|at| self.virtuals[*at].offset <= end),
+        )
+    }
+
+    fn has_room(&self, at: u32, parts: u32, bytes: u64) -> bool {
+        let v = &self.virtuals[at];
+        v.parts.saturating_add(parts) <= self.parts_limit
+            && v.bytes.saturating_add(bytes) <= self.bytes_limit
+    }
+
+    fn make(&mut self, entry: u32, queue: u32) -> u32 {
+        let e = self.entries[entry];
+        let at = self.virtuals.insert(Virtual {
+            file: e.request.file,
+            op: e.request.op,
+            program: e.request.program,
+            offset: e.request.offset,
+            end: e.end,
+            bytes: e.request.bytes,
+            first: entry,
+            last: entry,
+            parts: 1,
+            arrived: e.arrived,
+            serial: e.serial,
+            older: self.newest,
+            newer: NONE,
+            queue,
+            dispatched: None,
+            factor: 0,
+            fresh: 1,
+            visits: self.visits(queue),
+            place: None,
+            chain: NONE,
+        });
+        match self.newest {
+            NONE => self.oldest = at,
+            newest => self.virtuals[newest].newer = at,
+        }
+        self.newest = at;
+        self.queued += 1;
+        at
+    }
+
+    /// Adds a part that does not begin before the virtual request.
+    fn push(&mut self, at: u32, entry: u32) {
+        let Entry { request, end, .. } = self.entries[entry];
+        self.age(at);
+        let v = self.virtuals[at];
+        let offset = |e: u32| self.entries[e].request.offset;
+        if offset(v.last) <= request.offset {
+            self.entries[v.last].next = entry;
+            self.virtuals[at].last = entry;
+        } else {
+            let mut before = v.first;
+            while offset(self.entries[before].next) <= request.offset {
+                before = self.entries[before].next;
+            }
+            self.entries[entry].next = self.entries[before].next;
+            self.entries[before].next = entry;
+        }
+        let v = &mut self.virtuals[at];
+        v.end = v.end.max(end);
+        v.bytes += request.bytes;
+        v.parts += 1;
+        v.fresh += 1;
+    }
+
+    /// Adds a part that begins before the virtual request.
+    fn push_front(&mut self, at: u32, entry: u32) {
+        let Entry { request, end, .. } = self.entries[entry];
+        self.age(at);
+        let v = &mut self.virtuals[at];
+        self.entries[entry].next = v.first;
+        v.first = entry;
+        v.offset = request.offset;
+        v.end = v.end.max(end);
+        v.bytes += request.bytes;
+        v.parts += 1;
+        v.fresh += 1;
+    }
+
+    /// Joins `right` to `left`, which begins before it; the older one's place by age is kept.
+    fn swallow(&mut self, left: u32, right: u32) -> Place {
+        self.by_offset.remove(self.key(right));
+        self.age(right);
+        let r = self.virtuals[right];
+        self.queues[r.queue].queued -= 1;
+        let last = self.virtuals[left].last;
+        self.entries[last].next = r.first;
+        let v = &mut self.virtuals[left];
+        v.last = r.last;
+        v.end = v.end.max(r.end);
+        v.bytes += r.bytes;
+        v.parts += r.parts;
+        v.factor = v.factor.saturating_add(r.factor);
+        v.fresh += r.fresh;
+        if r.serial < v.serial {
+            (v.serial, v.arrived, v.program) = (r.serial, r.arrived, r.program);
+            self.unlink(left);
+            let r = self.virtuals[right];
+            self.virtuals[left].older = r.older;
+            self.virtuals[left].newer = right;
+            self.virtuals[right].older = left;
+            match r.older {
+                NONE => self.oldest = left,
+                older => self.virtuals[older].newer = left,
+            }
+        }
+        self.unlink(right);
+        self.queued -= 1;
+        self.virtuals[right].parts = 0;
+        self.virtuals.free(right);
+        r.place
+    }
+
+    // ---- out ----
+
+    /// Takes a queued virtual request out of list and queue, to be served.
+    pub(crate) fn take(&mut self, at: u32, now: Nanos) {
+        self.unlink(at);
+        self.queued -= 1;
+        let v = self.virtuals[at];
+        if v.queue != NONE {
+            self.by_offset.remove(self.key(at));
+            let q = &mut self.queues[v.queue];
+            q.queued -= 1;
+            q.bytes -= v.bytes;
+            if q.queued == 0 {
+                self.list_empty(v.queue);
+            }
+        }
+        self.virtuals[at].dispatched = Some(now);
+        self.serving += 1;
+    }
+
+    /// Forgets a virtual request that has been taken. Its parts go with it.
+    pub(crate) fn forget(&mut self, at: u32) {
+        self.serving -= 1;
+        let mut part = self.virtuals[at].first;
+        for _ in 0..self.virtuals[at].parts {
+            let next = self.entries[part].next;
+            self.entries.free(part);
+            part = next;
+        }
+        self.virtuals[at].parts = 0;
+        self.virtuals.free(at);
+    }
+
+    /// Takes everything queued, by age, for another algorithm; forgets all queues.
+    pub(crate) fn dissolve(&mut self, parts_limit: u32, bytes_limit: u64) -> Vec<u32> {
+        let mut all = Vec::new();
+        while let Some(at) = self.oldest() {
+            let v = self.virtuals[at];
+            let mut part = v.first;
+            for _ in 0..v.parts {
+                all.push(part);
+                part = self.entries[part].next;
+            }
+            self.unlink(at);
+            self.queued -= 1;
+            self.virtuals[at].parts = 0;
+            self.virtuals.free(at);
+        }
+        all.sort_unstable_by_key(|part| self.entries[*part].serial);
+        for part in &all {
+            self.entries[*part].next = NONE;
+        }
+        let mut predicted = Vec::new();
+        for map in &self.by_file {
+            let queues = map.values().map(|q| &self.queues[*q]);
+            predicted.extend(queues.filter_map(|q| Some((q.file, q.op, q.predicted?, q.seen))));
+        }
+        // The order of a hash map must not leak into decisions.
+        predicted.sort_unstable_by_key(|p| (p.0, p.1 as u8));
+        self.queues = Slab::default();
+        self.by_file = Default::default();
+        self.by_offset = OrderedSet::default();
+        (self.empty_oldest, self.empty_newest) = (NONE, NONE);
+        self.parts_limit = parts_limit;
+        self.bytes_limit = bytes_limit;
+        self.scans = 0;
+        for (file, op, bytes, seen) in predicted {
+            let queue = self.queue(file, op);
+            self.queues[queue].predicted = Some(bytes);
+            // What is queued comes again.
+            self.queues[queue].seen = seen;
+        }
+        for part in &all {
+            let Request {
+                file, op, bytes, ..
+            } = self.entries[*part].request;
+            if let Some(queue) = self.by_file[op as usize].get(&file) {
+                let q = &mut self.queues[*queue];
+                q.seen = q.seen.saturating_sub(bytes);
+            }
+        }
+        all
+    }
+
+    /// The one that has waited longest, if it has waited for the bound.
+    pub(crate) fn overdue(&self, now: Nanos, bound: Option<Nanos>) -> Option<u32> {
+        let oldest = self.oldest()?;
+        (now.saturating_sub(self.virtuals[oldest].arrived) >= bound?).then_some(oldest)
+    }
+
+    // ---- aging: factors of MLF and aIOLi ----
+
+    /// How often a queue has been looked at.
+    pub(crate) fn visits(&self, queue: u32) -> u64 {
+        match queue {
+            NONE => 0,
+            _ => self.queues[queue].visits + self.scans,
+        }
+    }
+
+    /// Brings a virtual request's factor up to date: every visit doubles it, a part's first visit makes it 1.
+    pub(crate) fn age(&mut self, at: u32) {
+        let visits = self.visits(self.virtuals[at].queue);
+        let v = &mut self.virtuals[at];
+        let passed = visits - v.visits;
+        if passed == 0 {
+            return;
+        }
+        let once = v.factor.saturating_mul(2).saturating_add(v.fresh);
+        let doublings = (passed - 1).min(63) as u32;
+        v.factor = match once.leading_zeros() >= doublings {
+            true => once << doublings,
+            false => u64::MAX,
+        };
+        v.fresh = 0;
+        v.visits = visits;
+    }
+
+    /// At which visit the factor will let the virtual request through: factor × quantum ≥ its bytes.
+    pub(crate) fn ripe_at(&self, at: u32, quantum: u64) -> u64 {
+        let v = &self.virtuals[at];
+        let needed = v.bytes.div_ceil(quantum);
+        if v.factor >= needed {
+            return v.visits;
+        }
+        let mut factor = v.factor.saturating_mul(2).saturating_add(v.fresh);
+        let mut visits = v.visits + 1;
+        while factor < needed {
+            factor = factor.saturating_mul(2);
+            visits += 1;
+        }
+        visits
+    }
+
+    fn unlink(&mut self, at: u32) {
+        let Virtual { older, newer, .. } = self.virtuals[at];
+        match older {
+            NONE => self.oldest = newer,
+            _ => self.virtuals[older].newer = newer,
+        }
+        match newer {
+            NONE => self.newest = older,
+            _ => self.virtuals[newer].older = older,
+        }
+    }
+
+    // ---- queues ----
+
+    /// The queued virtual request of a queue with the lowest offset.
+    pub(crate) fn head(&self, queue: u32) -> Option<u32> {
+        let key = self.by_offset.first_from(place(queue, 0, 0))?;
+        (owner(key) == queue).then_some(key as u32)
+    }
+
+    /// The queue's virtual request that begins there.
+    pub(crate) fn beginning_at(&self, queue: u32, offset: u64) -> Option<u32> {
+        let key = self.by_offset.first_from(place(queue, offset, 0))?;
+        let at = key as u32;
+        (owner(key) == queue && self.virtuals[at].offset == offset).then_some(at)
+    }
+
+    fn key(&self, at: u32) -> u128 {
+        let v = &self.virtuals[at];
+        place(v.queue, v.offset, at)
+    }
+
+    pub(crate) fn queue(&mut self, file: u64, op: Op) -> u32 {
+        if let Some(queue) = self.by_file[op as usize].get(&file) {
+            return *queue;
+        }
+        if self.queues.len() >= 2 * self.file_limit && self.empty_oldest != NONE {
+            // What it remembers is only a hint.
+            let oldest = self.empty_oldest;
+            self.unlist_empty(oldest);
+            let Queue { file, op, .. } = self.queues[oldest];
+            self.by_file[op as usize].remove(&file);
+            self.queues.free(oldest);
+        }
+        let queue = self.queues.insert(Queue {
+            file,
+            op,
+            queued: 0,
+            bytes: 0,
+            seen: 0,
+            quantum: 0,
+            visits: 0,
+            history: Default::default(),
+            predicted: None,
+            place: None,
+            active: false,
+            before: NONE,
+            after: NONE,
+        });
+        self.by_file[op as usize].insert(file, queue);
+        self.list_empty(queue);
+        queue
+    }
+
+    fn list_empty(&mut self, queue: u32) {
+        let newest = self.empty_newest;
+        self.queues[queue].before = newest;
+        self.queues[queue].after = NONE;
+        match newest {
+            NONE => self.empty_oldest = queue,
+            _ => self.queues[newest].after = queue,
+        }
+        self.empty_newest = queue;
+    }
+
+    fn unlist_empty(&mut self, queue: u32) {
+        let Queue { before, after, .. } = self.queues[queue];
+        match before {
+            NONE => self.empty_oldest = after,
+            _ => self.queues[before].after = after,
+        }
+        match after {
+            NONE => self.empty_newest = before,
+            _ => self.queues[after].before = before,
+        }
+    }
+
+    // ---- rounds ----
+
+    /// Adds a queue with requests to a round, as the last to be visited.
+    pub(crate) fn join(&mut self, ring: &mut Ring, queue: u32) {
+        if ring.at == NONE {
+            (self.queues[queue].before, self.queues[queue].after) = (queue, queue);
+            ring.at = queue;
+            return;
+        }
+        let (last, first) = (self.queues[ring.at].before, ring.at);
+        (self.queues[queue].before, self.queues[queue].after) = (last, first);
+        self.queues[last].after = queue;
+        self.queues[first].before = queue;
+    }
+
+    /// Takes a queue out of a round.
+    pub(crate) fn leave(&mut self, ring: &mut Ring, queue: u32) {
+        let Queue { before, after, .. } = self.queues[queue];
+        if after == queue {
+            ring.at = NONE;
+            return;
+        }
+        self.queues[before].after = after;
+        self.queues[after].before = before;
+        if ring.at == queue {
+            ring.at = after;
+        }
+    }
+}
+
+/// Key of (queue, offset, virtual request).
+pub(crate) fn place(queue: u32, offset: u64, at: u32) -> u128 {
+    (u128::from(queue) << 96) | (u128::from(offset) << 32) | u128::from(at)
+}
+
+/// The queue in a key.
+pub(crate) fn owner(key: u128) -> u32 {
+    (key >> 96) as u32
+}
