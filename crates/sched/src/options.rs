@@ -187,7 +187,13 @@ impl Options {
         for (_, weight) in &self.weights {
             within("weights", (*weight).into(), 1, 65_536, "1..65536")?;
         }
-        within("weights (programs)", self.weights.len() as u64, 0, 4096, "0..4096")
+        within(
+            "weights (programs)",
+            self.weights.len() as u64,
+            0,
+            4096,
+            "0..4096",
+        )
     }
 
     /// Requests in one virtual request at most.
@@ -226,13 +232,55 @@ mod tests {
         assert_eq!(d().check(), Ok(()));
         for (name, bad) in [
             ("quantum", Options { quantum: 0, ..d() }),
-            ("quantum", Options { quantum: u64::MAX, ..d() }),
-            ("queue_limit", Options { queue_limit: 0, ..d() }),
-            ("aggregation", Options { aggregation: Some(0), ..d() }),
-            ("starvation_bound", Options { starvation_bound: Some(0), ..d() }),
-            ("sw_window", Options { sw_window: 0, ..d() }),
-            ("twins_window", Options { twins_window: u64::MAX, ..d() }),
-            ("weights", Options { weights: vec![(1, 0)], ..d() }),
+            (
+                "quantum",
+                Options {
+                    quantum: u64::MAX,
+                    ..d()
+                },
+            ),
+            (
+                "queue_limit",
+                Options {
+                    queue_limit: 0,
+                    ..d()
+                },
+            ),
+            (
+                "aggregation",
+                Options {
+                    aggregation: Some(0),
+                    ..d()
+                },
+            ),
+            (
+                "starvation_bound",
+                Options {
+                    starvation_bound: Some(0),
+                    ..d()
+                },
+            ),
+            (
+                "sw_window",
+                Options {
+                    sw_window: 0,
+                    ..d()
+                },
+            ),
+            (
+                "twins_window",
+                Options {
+                    twins_window: u64::MAX,
+                    ..d()
+                },
+            ),
+            (
+                "weights",
+                Options {
+                    weights: vec![(1, 0)],
+                    ..d()
+                },
+            ),
         ] {
             let error = bad.check().unwrap_err().to_string();
             assert!(error.contains(name), "{error}");

@@ -77,8 +77,7 @@ impl Order {
         if root == NONE && file.first == NONE {
             self.files.remove(&e.request.file);
         } else {
-            self.files
-                .insert(e.request.file, File { root, ..file });
+            self.files.insert(e.request.file, File { root, ..file });
         }
     }
 

@@ -1,11 +1,19 @@
 //! What holds for every algorithm, whatever arrives.
+#![allow(clippy::unwrap_used)]
 use penstock_sched::{Algorithm, Error, Nanos, Next, Op, Options, Request, Scheduler};
 use proptest::prelude::*;
 use std::collections::{HashMap, HashSet};
 
 #[derive(Debug, Clone)]
 enum Step {
-    Add { file: u64, write: bool, offset: u64, bytes: u64, spread: u64, program: u32 },
+    Add {
+        file: u64,
+        write: bool,
+        offset: u64,
+        bytes: u64,
+        spread: u64,
+        program: u32,
+    },
     Next,
     Complete(usize),
     Pass(Nanos),
@@ -34,7 +42,12 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn options(algorithm: Algorithm, order: bool, quantum: u64) -> Options {
-    Options { algorithm, order_conflicts: order, quantum, ..Options::default() }
+    Options {
+        algorithm,
+        order_conflicts: order,
+        quantum,
+        ..Options::default()
+    }
 }
 
 /// Requests with the end of what they may touch.
@@ -74,10 +87,24 @@ impl Run {
 
     fn step(&mut self, step: &Step, switches: bool) {
         match *step {
-            Step::Add { file, write, offset, bytes, spread, program } => {
+            Step::Add {
+                file,
+                write,
+                offset,
+                bytes,
+                spread,
+                program,
+            } => {
                 let id = self.known.len() as u64;
                 let op = if write { Op::Write } else { Op::Read };
-                let request = Request { id, file, op, offset, bytes, program };
+                let request = Request {
+                    id,
+                    file,
+                    op,
+                    offset,
+                    bytes,
+                    program,
+                };
                 let end = offset + bytes + spread;
                 self.scheduler.add_spread(self.now, request, end).unwrap();
                 self.known.insert(id, (request, end));
@@ -130,7 +157,8 @@ impl Run {
                     }
                 }
                 assert_eq!(covered, v.end);
-                self.serving.push((v.id, parts.iter().map(|p| p.id).collect()));
+                self.serving
+                    .push((v.id, parts.iter().map(|p| p.id).collect()));
             }
             Next::WaitUntil(until) => assert!(until > self.now, "a wait that is over"),
             Next::Idle => {}
@@ -141,7 +169,10 @@ impl Run {
     fn complete(&mut self, which: usize) {
         let (id, parts) = self.serving.swap_remove(which);
         self.scheduler.completed(self.now, id).unwrap();
-        assert_eq!(self.scheduler.completed(self.now, id), Err(Error::NotServed(id)));
+        assert_eq!(
+            self.scheduler.completed(self.now, id),
+            Err(Error::NotServed(id))
+        );
         self.completed.extend(parts);
     }
 
@@ -258,7 +289,14 @@ proptest! {
 }
 
 fn add(s: &mut Scheduler, now: Nanos, id: u64, file: u64, offset: u64, bytes: u64) {
-    let request = Request { id, file, op: Op::Read, offset, bytes, program: file as u32 };
+    let request = Request {
+        id,
+        file,
+        op: Op::Read,
+        offset,
+        bytes,
+        program: file as u32,
+    };
     s.add(now, request).unwrap();
 }
 
@@ -272,7 +310,11 @@ fn serve(s: &mut Scheduler, now: Nanos) -> Vec<u64> {
 }
 
 fn scheduler(algorithm: Algorithm) -> Scheduler {
-    Scheduler::new(Options { algorithm, ..Options::default() }).unwrap()
+    Scheduler::new(Options {
+        algorithm,
+        ..Options::default()
+    })
+    .unwrap()
 }
 
 #[test]
@@ -293,7 +335,11 @@ fn time_order_joins_what_touches() {
 #[test]
 fn the_shortest_queue_goes_first_but_nobody_starves() {
     for bound in [None, Some(1000)] {
-        let options = Options { algorithm: Algorithm::Sjf, starvation_bound: bound, ..Options::default() };
+        let options = Options {
+            algorithm: Algorithm::Sjf,
+            starvation_bound: bound,
+            ..Options::default()
+        };
         let mut s = Scheduler::new(options).unwrap();
         add(&mut s, 0, 0, 1, 0, 1 << 20);
         let mut served = Vec::new();
@@ -328,7 +374,11 @@ fn quanta_are_bytes() {
 /// aIOLi serves contiguous ones after the head while they fit the quantum: 1 request a turn would be a quantum of requests.
 #[test]
 fn a_turn_of_aioli_is_filled_with_contiguous_bytes() {
-    let options = Options { algorithm: Algorithm::Aioli, aggregation: Some(1), ..Options::default() };
+    let options = Options {
+        algorithm: Algorithm::Aioli,
+        aggregation: Some(1),
+        ..Options::default()
+    };
     let mut s = Scheduler::new(options).unwrap();
     for id in 0..8 {
         add(&mut s, id, id, 1, id * 16_384, 16_384);
@@ -343,7 +393,9 @@ fn aioli_serves_one_at_a_time() {
     let mut s = scheduler(Algorithm::Aioli);
     add(&mut s, 0, 0, 1, 0, 10);
     add(&mut s, 0, 1, 2, 0, 10);
-    let Next::Dispatch(v) = s.next(1) else { panic!() };
+    let Next::Dispatch(v) = s.next(1) else {
+        panic!()
+    };
     assert_eq!(s.next(1), Next::Idle);
     s.completed(2, v.id).unwrap();
     assert!(matches!(s.next(2), Next::Dispatch(_)));
@@ -396,7 +448,11 @@ fn a_better_aggregation_is_waited_for_once() {
 
 #[test]
 fn windows_go_program_by_program() {
-    let options = Options { algorithm: Algorithm::Sw, sw_window: 100, ..Options::default() };
+    let options = Options {
+        algorithm: Algorithm::Sw,
+        sw_window: 100,
+        ..Options::default()
+    };
     let mut s = Scheduler::new(options).unwrap();
     for (id, at, program) in [(0, 0, 2), (1, 10, 1), (2, 20, 2), (3, 110, 1)] {
         add(&mut s, at, id, program, 0, 10);
@@ -407,7 +463,11 @@ fn windows_go_program_by_program() {
 
 #[test]
 fn twins_serves_the_active_queue_alone() {
-    let options = Options { algorithm: Algorithm::Twins, twins_window: 100, ..Options::default() };
+    let options = Options {
+        algorithm: Algorithm::Twins,
+        twins_window: 100,
+        ..Options::default()
+    };
     let mut s = Scheduler::new(options).unwrap();
     add(&mut s, 0, 0, 1, 0, 10);
     add(&mut s, 0, 1, 2, 0, 10);
@@ -430,7 +490,14 @@ fn shares_follow_the_weights() {
     let mut s = Scheduler::new(options).unwrap();
     for id in 0..400 {
         // Large against the quantum, so that rounds are skipped.
-        add(&mut s, 0, id, 1 + id % 2, id << 20, if id % 2 == 0 { 65_536 } else { 16_384 });
+        add(
+            &mut s,
+            0,
+            id,
+            1 + id % 2,
+            id << 20,
+            if id % 2 == 0 { 65_536 } else { 16_384 },
+        );
     }
     let mut bytes = [0u64; 2];
     for _ in 0..200 {
@@ -459,13 +526,33 @@ fn the_least_remaining_goes_first() {
 
 #[test]
 fn what_cannot_be_is_refused_and_nothing_is_lost() {
-    let mut s = Scheduler::new(Options { queue_limit: 2, ..Options::default() }).unwrap();
-    let good = Request { id: 1, file: 1, op: Op::Write, offset: 0, bytes: 10, program: 0 };
+    let mut s = Scheduler::new(Options {
+        queue_limit: 2,
+        ..Options::default()
+    })
+    .unwrap();
+    let good = Request {
+        id: 1,
+        file: 1,
+        op: Op::Write,
+        offset: 0,
+        bytes: 10,
+        program: 0,
+    };
     for bad in [
         Request { bytes: 0, ..good },
-        Request { bytes: u64::MAX, ..good },
-        Request { offset: u64::MAX, ..good },
-        Request { offset: i64::MAX as u64, ..good },
+        Request {
+            bytes: u64::MAX,
+            ..good
+        },
+        Request {
+            offset: u64::MAX,
+            ..good
+        },
+        Request {
+            offset: i64::MAX as u64,
+            ..good
+        },
     ] {
         assert!(s.add(0, bad).is_err(), "{bad:?}");
     }
@@ -505,10 +592,27 @@ fn statistics_begin_anew() {
     }
     assert_eq!(serve(&mut s, 1000).len(), 5);
     let all = s.statistics();
-    assert_eq!((all.arrived, all.completed, all.decisions, all.bytes), (5, 5, 1, 50));
-    assert_eq!((all.largest_aggregation, all.aggregations[3], all.peak_queued), (5, 1, 5));
+    assert_eq!(
+        (all.arrived, all.completed, all.decisions, all.bytes),
+        (5, 5, 1, 50)
+    );
+    assert_eq!(
+        (
+            all.largest_aggregation,
+            all.aggregations[3],
+            all.peak_queued
+        ),
+        (5, 1, 5)
+    );
     assert_eq!(all.mean_aggregation(), 5.0);
-    assert_eq!((all.programs.len(), all.programs[0].bytes, all.programs[0].share), (1, 50, 1.0));
+    assert_eq!(
+        (
+            all.programs.len(),
+            all.programs[0].bytes,
+            all.programs[0].share
+        ),
+        (1, 50, 1.0)
+    );
     assert!(all.waiting.percentile(99.0) <= 1000 && all.waiting.percentile(99.0) >= 875);
     s.reset_statistics();
     let none = s.statistics();
@@ -518,7 +622,11 @@ fn statistics_begin_anew() {
 /// Files come and go; what is remembered of them is bounded.
 #[test]
 fn more_files_than_are_remembered() {
-    let options = Options { algorithm: Algorithm::Mlf, file_limit: 8, ..Options::default() };
+    let options = Options {
+        algorithm: Algorithm::Mlf,
+        file_limit: 8,
+        ..Options::default()
+    };
     let mut s = Scheduler::new(options).unwrap();
     for file in 0..1000 {
         add(&mut s, file, file, file, 0, 10);

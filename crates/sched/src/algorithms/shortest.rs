@@ -34,7 +34,11 @@ impl Policy for Shortest {
     }
 
     fn next(&mut self, table: &mut Table, now: Nanos) -> Choice {
-        let shortest = || self.queues[0].first().and_then(|key| table.head(key as u32));
+        let shortest = || {
+            self.queues[0]
+                .first()
+                .and_then(|key| table.head(key as u32))
+        };
         let Some(at) = table.overdue(now, self.bound).or_else(shortest) else {
             return Choice::Nothing;
         };

@@ -46,7 +46,9 @@ impl Policy for Sw {
         let at = table.append(entry);
         let program = table.entries[entry].request.program;
         let words = [self.windows, program, self.arrivals, at];
-        let key = words.iter().fold(0, |key, word| (key << 32) | u128::from(*word));
+        let key = words
+            .iter()
+            .fold(0, |key, word| (key << 32) | u128::from(*word));
         self.by_window.insert(key);
     }
 
