@@ -104,8 +104,9 @@ impl Grant {
         Ok(end <= len)
     }
 
+    /// As far as is known without looking: [`Grant::enter`] looks.
     fn is_good(&self) -> bool {
-        !self.page.is_revoked() && self.link.is_alive()
+        !self.page.is_revoked() && !self.link.dead.load(Relaxed)
     }
 }
 

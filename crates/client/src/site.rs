@@ -365,8 +365,15 @@ impl Link {
 /// How many operations run at once.
 #[derive(Debug)]
 pub(crate) struct Permits {
-    free: Mutex<usize>,
+    state: Mutex<Places>,
     freed: Condvar,
+}
+
+#[derive(Debug)]
+struct Places {
+    free: usize,
+    /// Nobody is woken when nobody waits: that would be a system call for each access.
+    waiting: usize,
 }
 
 /// Freed on drop.
@@ -375,34 +382,44 @@ pub(crate) struct Permit<'a>(&'a Permits);
 impl Permits {
     pub fn new(n: usize) -> Permits {
         Permits {
-            free: Mutex::new(n.max(1)),
+            state: Mutex::new(Places {
+                free: n.max(1),
+                waiting: 0,
+            }),
             freed: Condvar::new(),
         }
     }
 
     /// Waits until fewer than the bound run, at most `limit`.
     pub fn take(&self, limit: Duration) -> Option<Permit<'_>> {
-        let end = now() + limit;
-        let mut free = guard(&self.free);
-        while *free == 0 {
-            let left = end.saturating_duration_since(now());
-            if left.is_zero() {
-                return None;
+        let mut places = guard(&self.state);
+        if places.free == 0 {
+            let end = now() + limit;
+            places.waiting += 1;
+            while places.free == 0 {
+                let left = end.saturating_duration_since(now());
+                if left.is_zero() {
+                    break;
+                }
+                (places, _) = self
+                    .freed
+                    .wait_timeout(places, left)
+                    .unwrap_or_else(PoisonError::into_inner);
             }
-            (free, _) = self
-                .freed
-                .wait_timeout(free, left)
-                .unwrap_or_else(PoisonError::into_inner);
+            places.waiting -= 1;
         }
-        *free -= 1;
+        places.free = places.free.checked_sub(1)?;
         Some(Permit(self))
     }
 }
 
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
-        *guard(&self.0.free) += 1;
-        self.0.freed.notify_one();
+        let mut places = guard(&self.0.state);
+        places.free += 1;
+        if places.waiting > 0 {
+            self.0.freed.notify_one();
+        }
     }
 }
 

@@ -130,6 +130,8 @@ pub struct Process {
     connecting: Mutex<()>,
     files: Mutex<BTreeMap<String, FileSummary>>,
     pub(crate) learnt: Mutex<Learnt>,
+    /// Processors this process may use. Asked once: the answer costs tens of microseconds of files read.
+    pub(crate) processors: usize,
 }
 
 impl Process {
@@ -142,6 +144,7 @@ impl Process {
             connecting: Mutex::new(()),
             files: Mutex::default(),
             learnt: Mutex::new(Learnt::default()),
+            processors: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
         }
     }
 

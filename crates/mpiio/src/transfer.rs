@@ -17,7 +17,6 @@ use crate::model::{Prediction, Shape, predict};
 use crate::node_memory::NodeMemory;
 use crate::stats::Record;
 use penstock_datatype::{Pattern, Signature, Source, Target};
-use std::thread::available_parallelism;
 use std::time::Instant;
 
 /// How an access is to be performed, and why.
@@ -223,7 +222,7 @@ impl Inner {
         if !plan.candidate.method.is_collective() {
             let moved = self.run_alone(&patterns[comm.rank()], buffer, &plan, true);
             let moved = agree(comm, moved);
-            self.learn(direction, &plan, began);
+            self.learn(direction, &plan, began.elapsed().as_secs_f64());
             return moved;
         }
         self.run_exchange(comm, memory, &hints, &patterns, buffer, plan, began)
@@ -239,7 +238,6 @@ impl Inner {
     ) -> Result<u64> {
         let hints = self.hints();
         let atomic = lock(&self.state).atomic;
-        let direction = buffer.direction();
         let mut plan = match hints.method {
             Some(method) => self.plan_named(&hints, method),
             None => self.plan_alone(&hints, pattern, buffer),
@@ -252,12 +250,7 @@ impl Inner {
             let because = "it needs a collective call of several ranks, not atomic";
             plan = plan.instead(Method::Datatype, because);
         }
-        let began = Instant::now();
-        let moved = self.run_alone(pattern, buffer, &plan, collective)?;
-        if !atomic {
-            self.learn(direction, &plan, began);
-        }
-        Ok(moved)
+        self.run_alone(pattern, buffer, &plan, collective)
     }
 
     fn run_alone(
@@ -296,6 +289,11 @@ impl Inner {
                 }
             }
         };
+        let seconds = began.elapsed().as_secs_f64();
+        // A collective call is learnt from when all ranks are done.
+        if !collective && !atomic && moved.is_ok() {
+            self.learn(direction, plan, seconds);
+        }
         let shape = Shape {
             bytes: pattern.len,
             file_regions: pattern.regions(),
@@ -318,7 +316,7 @@ impl Inner {
             region_bytes,
             tally: io.tally,
             model: predict(method, &shape, io.sieve_buffer),
-            seconds: began.elapsed().as_secs_f64(),
+            seconds,
         };
         self.keep(&record, *plan);
         moved
@@ -358,7 +356,8 @@ impl Inner {
             }
         };
         let moved = agree(comm, moved);
-        self.learn(direction, &plan, began);
+        let seconds = began.elapsed().as_secs_f64();
+        self.learn(direction, &plan, seconds);
         let window = memory.map_or(io.cb_buffer, |m| m.half_bytes() as u64);
         let record = Record {
             direction,
@@ -377,7 +376,7 @@ impl Inner {
                 window,
                 unit,
             ),
-            seconds: began.elapsed().as_secs_f64(),
+            seconds,
         };
         self.keep(&record, plan);
         moved
@@ -475,7 +474,7 @@ impl Inner {
     fn place(&self, hints: &Hints, direction: Direction, ranks: usize) -> Place {
         Place {
             ranks: ranks as f64,
-            processors: available_parallelism().map_or(1.0, |n| n.get() as f64),
+            processors: self.process.processors as f64,
             one_node: self.nodes.is_one(),
             shortcut: self.handle.has_shortcut(),
             servers: self.handle.layout().is_some(),
@@ -485,9 +484,8 @@ impl Inner {
         }
     }
 
-    fn learn(&self, direction: Direction, plan: &Plan, began: Instant) {
+    fn learn(&self, direction: Direction, plan: &Plan, seconds: f64) {
         if let Why::Cheapest(choice) = &plan.why {
-            let seconds = began.elapsed().as_secs_f64();
             lock(&self.process.learnt).learn(direction, choice.candidate, choice.estimate, seconds);
         }
     }
