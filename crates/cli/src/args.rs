@@ -43,6 +43,7 @@ pub enum Command {
     Rm(RmArgs),
     Mkdir(MkdirArgs),
     Check(CheckArgs),
+    Trace(crate::trace::TraceArgs),
     Serve(ServeArgs),
     /// Clears up behind a `penstock run` that was killed (started by it, not by people).
     #[command(hide = true)]

@@ -5,6 +5,7 @@
 //! updown.rs     servers as processes that stay         status.rs     what they say of themselves
 //! names.rs      ls, stat, rm, mkdir                     copy.rs       cp
 //! check.rs      consistency                             deployment.rs making and finding deployments
+//! trace.rs      request traces
 //! args.rs       the command line                        connect.rs, out.rs, size.rs, error.rs, process.rs
 //! ```
 mod args;
@@ -20,6 +21,7 @@ mod run;
 mod serve;
 mod size;
 mod status;
+mod trace;
 mod updown;
 
 use args::{Cli, Command};
@@ -62,6 +64,7 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
         Command::Rm(args) => names::rm(args, deployment).map(done),
         Command::Mkdir(args) => names::mkdir(args, deployment).map(done),
         Command::Check(args) => check::check(args, deployment),
+        Command::Trace(args) => trace::trace(args),
         Command::Serve(args) => serve::serve(args, deployment).map(done),
         Command::Watch => run::watch(std::io::stdin().lock()).map(done),
     }

@@ -1,0 +1,547 @@
+//! `penstock trace`: look at traces, merge repetitions, predict aggregations, detect access patterns, generate runs.
+use crate::error::{CliError, Result};
+use crate::out;
+use crate::size::{self, Size};
+use clap::{Args, Subcommand};
+use penstock_trace::{
+    Cost, Error, Event, FEATURES, FileVerdict, Header, Kind, Limits, Op, Pattern, Predictor,
+    Reader, Scenario, Tree, Writer,
+};
+use serde_json::json;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Look at request traces of data servers, and learn from them.
+///
+/// `penstock up DIR --trace TRACES` makes each data server write what it serves to a file of its own in TRACES.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  penstock trace show run1/data-0.trace              what it holds, in a few lines
+  penstock trace show --csv run1/data-0.trace > t.csv
+  penstock trace merge run1/data-0.trace run2/data-0.trace -o expected.trace
+  penstock trace predict expected.trace              which aggregations will come
+  penstock trace detect run1/data-0.trace            the access pattern of each file
+  penstock trace generate --pattern strided_small -o generated")]
+pub struct TraceArgs {
+    /// What to do.
+    #[command(subcommand)]
+    command: TraceCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum TraceCommand {
+    Show(ShowArgs),
+    Merge(MergeArgs),
+    Predict(PredictArgs),
+    Detect(DetectArgs),
+    Generate(GenerateArgs),
+}
+
+/// Show what a trace holds: a summary, or every event.
+///
+/// A damaged or unfinished trace is shown up to the damage; the exit code is then 1.
+#[derive(Debug, Args)]
+struct ShowArgs {
+    /// The trace.
+    #[arg(value_name = "TRACE")]
+    trace: PathBuf,
+    /// Every event, as CSV with a header line (for pandas, DuckDB, spreadsheets).
+    #[arg(long)]
+    csv: bool,
+    /// For programs: the summary as one object.
+    #[arg(long, conflicts_with = "csv")]
+    json: bool,
+}
+
+/// Merge traces of repetitions of one program into what it can be expected to do.
+///
+/// Requests with the same file, operation, offset and bytes that arrive within 10% of the same time are one; its
+/// arrival is their average. All traces must come from the same data server.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  penstock trace merge run*/data-0.trace -o expected.trace
+  penstock trace merge --min-seen 3 run*/data-0.trace -o expected.trace    leave out what 2 runs or fewer did")]
+struct MergeArgs {
+    /// Traces of repetitions.
+    #[arg(value_name = "TRACE", required = true)]
+    traces: Vec<PathBuf>,
+    /// Where to write the merged trace.
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// Leave out requests that fewer traces have.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    min_seen: u32,
+    /// Use what is readable of damaged and unfinished traces.
+    #[arg(long)]
+    partial: bool,
+    /// For programs.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Predict which requests can be aggregated when the traced program runs again.
+///
+/// Two contiguous requests aggregate if serving them together saves more time than the second one comes later; the
+/// part of that wait that other requests fill does not count. Device times come from a profile, or are those of
+/// a disk.
+#[derive(Debug, Args)]
+struct PredictArgs {
+    /// A trace, best a merged one.
+    #[arg(value_name = "TRACE")]
+    trace: PathBuf,
+    /// Device times: what `penstock profile --json` printed [default: 4 ms and 120 MB/s].
+    #[arg(long, value_name = "FILE")]
+    profile: Option<PathBuf>,
+    /// For programs.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Detect the access pattern of each file: contiguous or strided, small or large requests.
+#[derive(Debug, Args)]
+struct DetectArgs {
+    /// Traces; each is looked at alone.
+    #[arg(value_name = "TRACE", required = true)]
+    traces: Vec<PathBuf>,
+    /// Another decision tree than the delivered one (python/learn/patterns.py makes them).
+    #[arg(long, value_name = "FILE")]
+    tree: Option<PathBuf>,
+    /// Stripe unit, if not the one in the trace.
+    #[arg(long, value_name = "SIZE")]
+    unit: Option<Size>,
+    /// For programs: one object per file and operation.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Generate what four data servers see of programs with a known access pattern.
+///
+/// Either traces of one run (-o), or training data for the detection from all 96 cases of the cross-product (--training).
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  penstock trace generate --pattern strided_large --processes 32 -o run1
+  penstock trace generate --training windows.csv --runs 20 --seed 1")]
+struct GenerateArgs {
+    /// Access pattern.
+    #[arg(long, value_name = "PATTERN", default_value = "contiguous_small", value_parser = patterns())]
+    pattern: String,
+    /// Operation.
+    #[arg(long, value_name = "OP", default_value = "write", value_parser = ["read", "write"])]
+    op: String,
+    /// Processes of a program.
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    processes: u32,
+    /// Programs that run at the same time.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    programs: u32,
+    /// A file per process instead of one per program.
+    #[arg(long)]
+    many_files: bool,
+    /// Directory for data-0.trace to data-3.trace.
+    #[arg(short, long, value_name = "DIR", required_unless_present = "training")]
+    output: Option<PathBuf>,
+    /// Write labelled windows of all cases to this CSV file.
+    #[arg(long, value_name = "FILE", conflicts_with = "output")]
+    training: Option<PathBuf>,
+    /// Runs of each case, with --training.
+    #[arg(long, value_name = "N", default_value_t = 20, requires = "training")]
+    runs: u32,
+    /// Everything random follows from it.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+}
+
+fn patterns() -> clap::builder::PossibleValuesParser {
+    Pattern::ALL.map(Pattern::name).to_vec().into()
+}
+
+/// Runs `penstock trace`.
+pub fn trace(args: &TraceArgs) -> Result<ExitCode> {
+    let done = |()| ExitCode::SUCCESS;
+    match &args.command {
+        TraceCommand::Show(args) => show(args),
+        TraceCommand::Merge(args) => merge(args).map(done),
+        TraceCommand::Predict(args) => predict(args).map(done),
+        TraceCommand::Detect(args) => detect(args).map(done),
+        TraceCommand::Generate(args) => generate(args).map(done),
+    }
+}
+
+fn told(error: &Error) -> CliError {
+    let error_text = CliError::new(error);
+    match error {
+        Error::Truncated { .. } | Error::Damaged { .. } => error_text.next(
+            "`penstock trace show` shows the readable part, `penstock trace merge --partial` takes it",
+        ),
+        _ => error_text,
+    }
+}
+
+/// The whole trace, or an error.
+fn whole(path: &Path) -> Result<(Header, Vec<Event>)> {
+    match penstock_trace::read_all(path) {
+        Ok((header, events, None)) => Ok((header, events)),
+        Ok((_, _, Some(error))) | Err(error) => Err(told(&error)),
+    }
+}
+
+fn show(args: &ShowArgs) -> Result<ExitCode> {
+    let mut reader = Reader::open(&args.trace).map_err(|e| told(&e))?;
+    let mut totals = Totals::default();
+    let mut events = Vec::new();
+    if args.csv {
+        out::print("at_ns,request,kind,op,file,offset,bytes,program\n");
+    }
+    let error = loop {
+        events.clear();
+        match reader.next_block(&mut events) {
+            Ok(true) => {}
+            Ok(false) => break None,
+            Err(e) if e.leaves_a_part() => break Some(e),
+            Err(e) => return Err(told(&e)),
+        }
+        for e in &events {
+            totals.add(e);
+        }
+        if args.csv && !print_csv(&events) {
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
+    let (header, end) = (*reader.header(), reader.summary());
+    if args.json {
+        out::print_json(&json!({
+            "trace": args.trace, "server": header.server, "servers": header.servers, "unit": header.unit,
+            "began_ns": header.began, "repetitions": header.repetitions, "events": totals.events,
+            "dropped": end.map(|e| e.dropped), "arrivals": totals.arrivals, "dispatches": totals.dispatches,
+            "completions": totals.completions, "read_bytes": totals.bytes[0], "write_bytes": totals.bytes[1],
+            "files": totals.files.len(), "programs": totals.programs.len(), "last_ns": totals.last,
+            "whole": error.is_none(), "error": error.as_ref().map(ToString::to_string),
+        }));
+    } else if !args.csv {
+        let row = |name: &str, value: String| vec![name.to_string(), value];
+        let mut rows = vec![
+            row("data server", format!("{} of {}", header.server, header.servers)),
+            row("stripe unit", size::bytes(header.unit)),
+            row("repetitions", header.repetitions.to_string()),
+            row("time", size::duration(totals.last as f64 / 1e9)),
+            row("arrivals", size::count(totals.arrivals)),
+            row("dispatches", size::count(totals.dispatches)),
+            row("completions", size::count(totals.completions)),
+            row("read", size::bytes(totals.bytes[0])),
+            row("written", size::bytes(totals.bytes[1])),
+            row("files", size::count(totals.files.len() as u64)),
+            row("programs", size::count(totals.programs.len() as u64)),
+        ];
+        if let Some(end) = end {
+            rows.push(row("dropped events", size::count(end.dropped)));
+            rows.push(row("size", size::bytes(end.bytes)));
+        }
+        out::print(&out::table(&["trace", &args.trace.display().to_string()], &[], rows));
+    }
+    match error {
+        None => Ok(ExitCode::SUCCESS),
+        Some(e) => {
+            eprintln!("penstock: {e}");
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}
+
+#[derive(Default)]
+struct Totals {
+    events: u64,
+    arrivals: u64,
+    dispatches: u64,
+    completions: u64,
+    bytes: [u64; 2],
+    files: std::collections::HashSet<u64>,
+    programs: std::collections::HashSet<u64>,
+    last: u64,
+}
+
+impl Totals {
+    fn add(&mut self, e: &Event) {
+        self.events += 1;
+        self.last = self.last.max(e.at);
+        match e.kind {
+            Kind::Arrival => {
+                self.arrivals += 1;
+                let sum = &mut self.bytes[usize::from(e.op == Op::Write)];
+                *sum = sum.saturating_add(e.bytes);
+                self.files.insert(e.file);
+                self.programs.insert(e.program);
+            }
+            Kind::Dispatch => self.dispatches += 1,
+            Kind::Completion => self.completions += 1,
+        }
+    }
+}
+
+/// False: nobody reads any more.
+fn print_csv(events: &[Event]) -> bool {
+    let mut text = String::with_capacity(events.len() * 64);
+    for e in events {
+        text.push_str(&format!(
+            "{},{},{},{},{},{},{},{}\n",
+            e.at,
+            e.request,
+            e.kind.name(),
+            e.op.name(),
+            e.file,
+            e.offset,
+            e.bytes,
+            e.program
+        ));
+    }
+    std::io::stdout().lock().write_all(text.as_bytes()).is_ok()
+}
+
+fn merge(args: &MergeArgs) -> Result<()> {
+    let mut traces = Vec::new();
+    let mut first: Option<Header> = None;
+    let mut repetitions = 0u32;
+    for path in &args.traces {
+        let (header, events) = match penstock_trace::read_all(path) {
+            Ok((header, events, Some(e))) if args.partial => {
+                eprintln!("penstock: {e}");
+                (header, events)
+            }
+            Ok((header, events, None)) => (header, events),
+            Ok((_, _, Some(e))) | Err(e) => return Err(told(&e)),
+        };
+        let f = *first.get_or_insert(header);
+        if (f.server, f.servers, f.unit) != (header.server, header.servers, header.unit) {
+            return Err(CliError::new(format!(
+                "{} is of data server {} of {} with stripe unit {}, {} of server {} of {} with {}",
+                args.traces[0].display(),
+                f.server,
+                f.servers,
+                f.unit,
+                path.display(),
+                header.server,
+                header.servers,
+                header.unit
+            ))
+            .next("merge the traces of each data server by themselves"));
+        }
+        repetitions = repetitions.saturating_add(header.repetitions);
+        traces.push(events);
+    }
+    let Some(header) = first else {
+        return Err(CliError::new("no trace to merge"));
+    };
+    let count = traces.len();
+    let merged = penstock_trace::merge(traces, args.min_seen);
+    let header = Header {
+        repetitions,
+        ..header
+    };
+    let mut writer = Writer::create(&args.output, &header).map_err(|e| told(&e))?;
+    for event in &merged.events {
+        writer.push(*event).map_err(|e| told(&e))?;
+    }
+    writer.finish(0).map_err(|e| told(&e))?;
+    let requests = merged.events.len() as u64;
+    if args.json {
+        out::print_json(&json!({
+            "output": args.output, "traces": count, "requests_read": merged.requests, "requests": requests,
+            "in_all": merged.common, "in_one": merged.single,
+        }));
+    } else {
+        out::print(&format!(
+            "{}: {} requests from {} of {count} traces; {} are in all of them, {} in one only\n",
+            args.output.display(),
+            size::count(requests),
+            size::count(merged.requests),
+            size::count(merged.common),
+            size::count(merged.single),
+        ));
+    }
+    Ok(())
+}
+
+fn predict(args: &PredictArgs) -> Result<()> {
+    let (_, events) = whole(&args.trace)?;
+    let cost = match &args.profile {
+        Some(path) => cost_of(path)?,
+        None => Cost::default(),
+    };
+    let predictor =
+        Predictor::new(&events, cost, Limits::default()).map_err(|e| told(&e))?;
+    let s = predictor.statistics();
+    if args.json {
+        out::print_json(&json!({
+            "requests": s.predicted, "aggregations": s.aggregations, "mean_aggregation": s.mean_aggregation,
+            "alpha": s.alpha,
+        }));
+    } else {
+        out::print(&format!(
+            "{} requests, {} predicted aggregations, {:.2} requests on average; {:.0}% of waiting time is of use\n",
+            size::count(s.predicted),
+            size::count(s.aggregations),
+            s.mean_aggregation,
+            s.alpha * 100.0
+        ));
+    }
+    Ok(())
+}
+
+/// Times of random accesses, which is what a request costs that is not aggregated.
+fn cost_of(path: &Path) -> Result<Cost> {
+    let wrong = |why: String| {
+        CliError::new(format!("{} is no profile: {why}", path.display()))
+            .next("`penstock profile DIR --json > FILE` makes one")
+    };
+    let text = std::fs::read_to_string(path).map_err(|e| CliError::io("read", path, e))?;
+    let value: serde_json::Value =
+        serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+    let curve = |name: &str| -> Result<Vec<(u64, u64)>> {
+        value["times"][name]
+            .as_array()
+            .map(|points| {
+                points
+                    .iter()
+                    .filter_map(|p| Some((p[0].as_u64()?, p[1].as_f64()? as u64)))
+                    .collect()
+            })
+            .ok_or_else(|| wrong(format!("it has no times.{name}")))
+    };
+    let read = curve("random_read")?;
+    // A profile of reads only: writes are taken to cost the same.
+    let write = curve("random_write").unwrap_or_else(|_| read.clone());
+    Cost::from_points(&read, &write).map_err(|e| wrong(e.to_string()))
+}
+
+fn detect(args: &DetectArgs) -> Result<()> {
+    let tree = match &args.tree {
+        Some(path) => {
+            let text = std::fs::read_to_string(path).map_err(|e| CliError::io("read", path, e))?;
+            Tree::from_json(&text)
+                .map_err(|e| CliError::new(format!("{}: {e}", path.display())))?
+        }
+        None => Tree::builtin().map_err(|e| told(&e))?,
+    };
+    for path in &args.traces {
+        let (header, events) = whole(path)?;
+        let unit = args.unit.map_or(header.unit, |u| u.0);
+        let (files, all) = penstock_trace::detect(&events, &tree, unit);
+        let name = |p: Option<Pattern>| p.map(Pattern::name);
+        if args.json {
+            for f in &files {
+                out::print_json(&json!({
+                    "trace": path, "file": f.file, "op": f.op.name(), "requests": f.requests, "bytes": f.bytes,
+                    "pattern": name(f.pattern), "share": f.share,
+                }));
+            }
+            out::print_json(&json!({"trace": path, "majority": name(all)}));
+            continue;
+        }
+        let row = |f: &FileVerdict| {
+            vec![
+                f.file.to_string(),
+                f.op.name().into(),
+                size::count(f.requests),
+                size::bytes(f.bytes),
+                name(f.pattern).unwrap_or("too few requests").into(),
+                if f.pattern.is_some() { format!("{:.0}%", f.share * 100.0) } else { "-".into() },
+            ]
+        };
+        let header = ["file", "op", "requests", "bytes", "pattern", "sure"];
+        out::print(&out::table(&header, &[0, 2, 3, 5], files.iter().map(row).collect()));
+        out::print(&format!(
+            "{}: most requests are {}\n",
+            path.display(),
+            name(all).unwrap_or("too few to tell")
+        ));
+    }
+    Ok(())
+}
+
+fn generate(args: &GenerateArgs) -> Result<()> {
+    if let Some(path) = &args.training {
+        return training(args, path);
+    }
+    let Some(dir) = &args.output else {
+        return Err(CliError::new("neither -o nor --training is given"));
+    };
+    let pattern = Pattern::ALL.into_iter().find(|p| p.name() == args.pattern);
+    let scenario = Scenario {
+        op: if args.op == "read" { Op::Read } else { Op::Write },
+        many_files: args.many_files,
+        pattern: pattern.unwrap_or(Pattern::ContiguousSmall),
+        processes: args.processes,
+        programs: args.programs,
+    };
+    let run = penstock_trace::generate(&scenario, args.seed);
+    std::fs::create_dir_all(dir).map_err(|e| CliError::io("make", dir, e))?;
+    for (server, events) in run.servers.iter().enumerate() {
+        let path = dir.join(format!("data-{server}.trace"));
+        let header = Header {
+            server: server as u32,
+            servers: run.servers.len() as u32,
+            unit: run.unit,
+            began: 0,
+            repetitions: 1,
+        };
+        let mut writer = Writer::create(&path, &header).map_err(|e| told(&e))?;
+        for event in events {
+            writer.push(*event).map_err(|e| told(&e))?;
+        }
+        writer.finish(0).map_err(|e| told(&e))?;
+        out::print(&format!(
+            "{}: {} requests\n",
+            path.display(),
+            size::count(events.len() as u64)
+        ));
+    }
+    Ok(())
+}
+
+/// Windows taken from one run, so that runs with many files don't outweigh others.
+const WINDOWS_PER_RUN: usize = 12;
+
+fn training(args: &GenerateArgs, path: &Path) -> Result<()> {
+    let write = |e| CliError::io("write", path, e);
+    let file = std::fs::File::create(path).map_err(write)?;
+    let mut file = std::io::BufWriter::new(file);
+    let columns = "run,op,many_files,pattern,processes,programs,server,file,requests";
+    writeln!(file, "{columns},{}", FEATURES.join(",")).map_err(write)?;
+    let (mut runs, mut windows) = (0u64, 0u64);
+    for repetition in 0..u64::from(args.runs) {
+        for scenario in Scenario::all() {
+            let seed = args.seed.wrapping_mul(1_000_003).wrapping_add(runs);
+            let run = penstock_trace::generate(&scenario, seed);
+            for e in run.examples(seed ^ repetition, WINDOWS_PER_RUN) {
+                let features: Vec<String> = e.features.iter().map(ToString::to_string).collect();
+                writeln!(
+                    file,
+                    "{runs},{},{},{},{},{},{},{},{},{}",
+                    scenario.op.name(),
+                    u8::from(scenario.many_files),
+                    scenario.pattern.name(),
+                    scenario.processes,
+                    scenario.programs,
+                    e.server,
+                    e.file,
+                    e.requests,
+                    features.join(",")
+                )
+                .map_err(write)?;
+                windows += 1;
+            }
+            runs += 1;
+        }
+    }
+    file.flush().map_err(write)?;
+    out::print(&format!(
+        "{}: {} windows of {} runs\n",
+        path.display(),
+        size::count(windows),
+        size::count(runs)
+    ));
+    Ok(())
+}

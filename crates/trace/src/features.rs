@@ -1,0 +1,263 @@
+//! Figures of a window of requests to one file: what tells access patterns apart at a data server.
+//!
+//! The first two are the source's: the mean distance of consecutive requests, D = mean |Of_j - (Of_i + S_i)| / S_i, and
+//! the mean spread of the arrivals at one stripe unit, dT = mean (max AT - min AT); here in units of the mean time between
+//! requests, which is the same on slow and on fast devices. The others are ours. They look at the window as a set:
+//! programs whose ranks have a part of the file each leave separate runs that grow at their ends, strided programs
+//! fill one dense region in no strict order. Source of D and dT: Boito 2015, section 4.3.
+use crate::event::Nanos;
+use std::collections::HashMap;
+
+/// Requests of a full window.
+pub const WINDOW: usize = 256;
+/// Fewer requests say nothing.
+pub const MIN_WINDOW: usize = 16;
+
+/// Names of the figures, in the order of [`Features`].
+pub const FEATURES: [&str; 11] = [
+    "distance",
+    "spread",
+    "size",
+    "contiguous",
+    "backward",
+    "continued",
+    "preceded",
+    "lag",
+    "density",
+    "runs",
+    "stride",
+];
+
+/// The figures, named by [`FEATURES`]:
+///
+/// | figure | meaning |
+/// | --- | --- |
+/// | distance | log2(1 + D) |
+/// | spread | log2(1 + dT / mean time between requests) |
+/// | size | log2(mean bytes / stripe unit) |
+/// | contiguous | share of requests that begin where the one before ended |
+/// | backward | share of requests before the one before |
+/// | continued | share of requests that begin where any earlier one of the window ended |
+/// | preceded | share of requests that end where an earlier one begins: parts come in the wrong order |
+/// | lag | log2(1 + mean number of requests since the one that is continued) |
+/// | density | bytes of the window / bytes between its lowest and highest |
+/// | runs | contiguous runs of the window / requests |
+/// | stride | share of the commonest difference of consecutive offsets, contiguous ones left out |
+pub type Features = [f64; FEATURES.len()];
+
+/// The last requests of one file and operation, [`WINDOW`] at most.
+#[derive(Debug, Clone, Default)]
+pub struct Window {
+    requests: Vec<Seen>,
+    /// The oldest, once the window is full.
+    oldest: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Seen {
+    at: Nanos,
+    offset: u64,
+    bytes: u64,
+}
+
+impl Seen {
+    fn end(&self) -> u64 {
+        self.offset.saturating_add(self.bytes)
+    }
+}
+
+impl Window {
+    /// Adds a request; the oldest makes room.
+    pub fn push(&mut self, at: Nanos, offset: u64, bytes: u64) {
+        let seen = Seen { at, offset, bytes };
+        if self.requests.len() < WINDOW {
+            self.requests.push(seen);
+            return;
+        }
+        self.requests[self.oldest] = seen;
+        self.oldest = (self.oldest + 1) % WINDOW;
+    }
+
+    /// Requests in it.
+    pub fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// No request is in it.
+    pub fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    /// Forgets all requests.
+    pub fn clear(&mut self) {
+        self.requests.clear();
+        self.oldest = 0;
+    }
+
+    /// The figures; `None` with fewer than [`MIN_WINDOW`] requests.
+    pub fn features(&self, unit: u64) -> Option<Features> {
+        if self.requests.len() < MIN_WINDOW {
+            return None;
+        }
+        let (new, old) = self.requests.split_at(self.oldest);
+        let ordered: Vec<Seen> = old.iter().chain(new).copied().collect();
+        Some(features(&ordered, unit.max(1)))
+    }
+}
+
+fn features(requests: &[Seen], unit: u64) -> Features {
+    let n = requests.len() as f64;
+    let pairs = n - 1.0;
+    let bytes: f64 = requests.iter().map(|r| r.bytes as f64).sum();
+    let (mut distance, mut contiguous, mut backward) = (0.0, 0.0, 0.0);
+    let mut strides: HashMap<i64, u32> = HashMap::new();
+    for pair in requests.windows(2) {
+        let (a, b) = (pair[0], pair[1]);
+        distance += b.offset.abs_diff(a.end()) as f64 / a.bytes.max(1) as f64;
+        contiguous += f64::from(u8::from(b.offset == a.end()));
+        backward += f64::from(u8::from(b.offset < a.offset));
+        if b.offset != a.end() {
+            *strides
+                .entry(b.offset.wrapping_sub(a.offset).cast_signed())
+                .or_default() += 1;
+        }
+    }
+    let commonest = strides.values().copied().max().unwrap_or(0);
+    let (continued, preceded, lag) = neighbours(requests);
+    let (density, runs) = extent(requests, bytes);
+    let times = requests.iter().map(|r| r.at);
+    let first = times.clone().min().unwrap_or(0);
+    let between = times.max().unwrap_or(0).saturating_sub(first) as f64 / pairs;
+    let spread = match between > 0.0 {
+        true => unit_spread(requests, unit) / between,
+        false => 0.0,
+    };
+    [
+        (1.0 + distance / pairs).log2(),
+        (1.0 + spread).log2(),
+        (bytes.max(1.0) / n / unit as f64).log2(),
+        contiguous / pairs,
+        backward / pairs,
+        continued / n,
+        preceded / n,
+        (1.0 + lag).log2(),
+        density,
+        runs / n,
+        f64::from(commonest) / pairs,
+    ]
+}
+
+/// Requests that continue an earlier one, those that an earlier one continues, and the mean age of the former.
+fn neighbours(requests: &[Seen]) -> (f64, f64, f64) {
+    let mut ends: HashMap<u64, usize> = HashMap::with_capacity(requests.len());
+    let mut starts: HashMap<u64, usize> = HashMap::with_capacity(requests.len());
+    let (mut continued, mut preceded, mut lag) = (0.0, 0.0, 0.0);
+    for (i, r) in requests.iter().enumerate() {
+        if let Some(before) = ends.get(&r.offset) {
+            continued += 1.0;
+            lag += (i - before) as f64;
+        }
+        if starts.contains_key(&r.end()) {
+            preceded += 1.0;
+        }
+        ends.insert(r.end(), i);
+        starts.insert(r.offset, i);
+    }
+    (continued, preceded, if continued > 0.0 { lag / continued } else { 0.0 })
+}
+
+/// How densely the window fills the region that it touches, and in how many runs.
+fn extent(requests: &[Seen], bytes: f64) -> (f64, f64) {
+    let mut sorted: Vec<(u64, u64)> = requests.iter().map(|r| (r.offset, r.end())).collect();
+    sorted.sort_unstable();
+    let low = sorted[0].0;
+    let (mut high, mut runs) = (sorted[0].1, 1.0);
+    for &(start, end) in &sorted[1..] {
+        if start > high {
+            runs += 1.0;
+        }
+        high = high.max(end);
+    }
+    (bytes / (high - low).max(1) as f64, runs)
+}
+
+/// Mean over stripe units of the time between the first and the last request that begins in it.
+fn unit_spread(requests: &[Seen], unit: u64) -> f64 {
+    let mut units: HashMap<u64, (Nanos, Nanos)> = HashMap::with_capacity(requests.len());
+    for r in requests {
+        let (low, high) = units.entry(r.offset / unit).or_insert((r.at, r.at));
+        *low = (*low).min(r.at);
+        *high = (*high).max(r.at);
+    }
+    let sum: f64 = units.values().map(|(low, high)| (high - low) as f64).sum();
+    sum / units.len() as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn of(requests: &[(u64, u64, u64)]) -> HashMap<&'static str, f64> {
+        let mut window = Window::default();
+        for &(at, offset, bytes) in requests {
+            window.push(at, offset, bytes);
+        }
+        FEATURES.into_iter().zip(window.features(100).unwrap()).collect()
+    }
+
+    #[test]
+    fn one_sequential_reader() {
+        let f = of(&(0..20).map(|i| (i * 10, i * 50, 50)).collect::<Vec<_>>());
+        assert_eq!((f["distance"], f["contiguous"], f["backward"]), (0.0, 1.0, 0.0));
+        assert_eq!((f["size"], f["density"], f["runs"]), (-1.0, 1.0, 1.0 / 20.0));
+        assert_eq!((f["continued"], f["preceded"], f["lag"]), (19.0 / 20.0, 0.0, 1.0));
+        // Two requests to each unit, one request time apart.
+        assert_eq!(f["spread"], 1.0);
+    }
+
+    #[test]
+    fn two_readers_of_a_half_each() {
+        let f = of(&(0..20)
+            .map(|i| (i * 10, i % 2 * 10_000 + i / 2 * 50, 50))
+            .collect::<Vec<_>>());
+        assert_eq!((f["contiguous"], f["runs"]), (0.0, 0.1));
+        assert_eq!((f["continued"], f["lag"]), (18.0 / 20.0, 3f64.log2()));
+        assert!(f["distance"] > 7.0 && f["density"] < 0.15);
+    }
+
+    #[test]
+    fn a_strided_reader_alone() {
+        let f = of(&(0..20).map(|i| (i * 10, i * 200, 50)).collect::<Vec<_>>());
+        assert_eq!((f["runs"], f["stride"], f["continued"]), (1.0, 1.0, 0.0));
+        assert_eq!(f["distance"], 2.0);
+    }
+
+    #[test]
+    fn the_window_slides() {
+        let mut window = Window::default();
+        for i in 0..15 {
+            window.push(i, i, 1);
+            assert!(window.features(100).is_none());
+        }
+        for i in 15..10_000 {
+            window.push(i, i, 1);
+        }
+        assert_eq!(window.len(), WINDOW);
+        let f = window.features(100).unwrap();
+        assert_eq!(f[3], 1.0, "in order across the seam");
+    }
+
+    proptest! {
+        #[test]
+        fn figures_are_finite(requests in proptest::collection::vec(
+            (any::<u64>(), any::<u64>(), any::<u64>()), 16..40), unit in any::<u64>()) {
+            let mut window = Window::default();
+            for (at, offset, bytes) in requests {
+                window.push(at, offset, bytes);
+            }
+            let f = window.features(unit).unwrap();
+            prop_assert!(f.iter().all(|x| x.is_finite()), "{f:?}");
+        }
+    }
+}

@@ -1,0 +1,387 @@
+//! The bytes of a trace file.
+//!
+//! ```text
+//! file    = header block* end
+//! header  = "PSTTRACE" version:u32 length:u32 body:[u8; length] crc:u32     crc of all before
+//! body    = server:u32 servers:u32 unit:u64 began:u64 repetitions:u32       further bytes are reserved
+//! block   = "BLCK" count:u32 length:u32 payload:[u8; length] crc:u32        crc of all before, this block's
+//! end     = "DONE" events:u64 dropped:u64 crc:u32
+//! ```
+//!
+//! Numbers are little-endian. A block is read without those before it: file names and program names are kept in
+//! tables that begin empty in each block. Within it, an event is a tag byte, the time since the event before, the
+//! request's number, and of its file only what differs from what the file's last event suggests: the usual arrival
+//! takes about six bytes, whatever the file. Differences are zigzag varints.
+use crate::event::{Event, Kind, Op};
+use std::collections::HashMap;
+
+/// Version that is written, and the only one that is read.
+pub const VERSION: u32 = 1;
+
+pub(crate) const MAGIC: &[u8; 8] = b"PSTTRACE";
+pub(crate) const BLOCK: &[u8; 4] = b"BLCK";
+pub(crate) const END: &[u8; 4] = b"DONE";
+/// Bytes of a header's body as written here; a reader accepts more.
+pub(crate) const BODY: usize = 28;
+/// Largest body that is read.
+pub(crate) const MAX_BODY: u32 = 4096;
+/// Events of one block.
+pub(crate) const BLOCK_EVENTS: usize = 16 << 10;
+/// Most bytes that one event takes: tag and seven varints.
+const EVENT_MOST: usize = 1 + 7 * 10;
+/// Largest payload that is read.
+pub(crate) const MAX_PAYLOAD: u32 = (BLOCK_EVENTS * EVENT_MOST) as u32;
+/// Bytes of a block before its payload.
+pub(crate) const BLOCK_HEAD: usize = 12;
+/// Bytes of the end after its magic.
+pub(crate) const END_TAIL: usize = 20;
+
+/// What a trace says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// The data server that wrote it.
+    pub server: u32,
+    /// Data servers of its deployment.
+    pub servers: u32,
+    /// Stripe unit of the deployment, bytes.
+    pub unit: u64,
+    /// When the trace began, nanoseconds since 1970.
+    pub began: u64,
+    /// Repetitions that were merged into it; 1: written by a server.
+    pub repetitions: u32,
+}
+
+impl Header {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = MAGIC.to_vec();
+        out.extend(VERSION.to_le_bytes());
+        out.extend((BODY as u32).to_le_bytes());
+        out.extend(self.server.to_le_bytes());
+        out.extend(self.servers.to_le_bytes());
+        out.extend(self.unit.to_le_bytes());
+        out.extend(self.began.to_le_bytes());
+        out.extend(self.repetitions.to_le_bytes());
+        let crc = crc32fast::hash(&out);
+        out.extend(crc.to_le_bytes());
+        out
+    }
+
+    /// `body` has at least [`BODY`] bytes.
+    pub(crate) fn decode(body: &[u8]) -> Result<Header, String> {
+        let header = Header {
+            server: u32_at(body, 0),
+            servers: u32_at(body, 4),
+            unit: u64_at(body, 8),
+            began: u64_at(body, 16),
+            repetitions: u32_at(body, 24),
+        };
+        if header.unit == 0 || header.servers == 0 || header.repetitions == 0 {
+            return Err("a stripe unit, number of servers or of repetitions of 0".into());
+        }
+        Ok(header)
+    }
+}
+
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let mut four = [0; 4];
+    four.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(four)
+}
+
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    let mut eight = [0; 8];
+    eight.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(eight)
+}
+
+pub(crate) fn encode_end(events: u64, dropped: u64) -> Vec<u8> {
+    let mut out = END.to_vec();
+    out.extend(events.to_le_bytes());
+    out.extend(dropped.to_le_bytes());
+    let crc = crc32fast::hash(&out);
+    out.extend(crc.to_le_bytes());
+    out
+}
+
+// Tag: kind in bits 0–1, write in 2, then what is as expected and left out.
+const WRITE: u8 = 1 << 2;
+const SAME_FILE: u8 = 1 << 3;
+const CONTIGUOUS: u8 = 1 << 4;
+const SAME_BYTES: u8 = 1 << 5;
+const SAME_PROGRAM: u8 = 1 << 6;
+
+/// What the last event of a file suggests for the next one.
+#[derive(Debug, Clone, Copy, Default)]
+struct Known {
+    file: u64,
+    offset: u64,
+    end: u64,
+    bytes: u64,
+    program: u64,
+}
+
+/// What both ends keep of a block so far.
+#[derive(Debug, Default)]
+struct Context {
+    files: Vec<Known>,
+    last_file: usize,
+    at: u64,
+    request: u64,
+}
+
+impl Context {
+    /// Offsets follow the last arrival; dispatches and completions mostly repeat an offset that came a few events ago.
+    fn expected_offset(known: &Known, kind: Kind) -> u64 {
+        match kind {
+            Kind::Arrival => known.end,
+            _ => known.offset,
+        }
+    }
+
+    fn learn(&mut self, slot: usize, event: &Event) {
+        self.at = event.at;
+        self.request = event.request;
+        self.last_file = slot;
+        let known = &mut self.files[slot];
+        known.offset = event.offset;
+        known.bytes = event.bytes;
+        known.program = event.program;
+        if event.kind == Kind::Arrival {
+            known.end = event.offset.wrapping_add(event.bytes);
+        }
+    }
+}
+
+/// Encodes one block.
+pub(crate) fn encode_block(events: &[Event], out: &mut Vec<u8>) {
+    debug_assert!(!events.is_empty() && events.len() <= BLOCK_EVENTS);
+    let start = out.len();
+    out.extend(BLOCK);
+    out.extend((events.len() as u32).to_le_bytes());
+    out.extend([0; 4]);
+    let mut context = Context::default();
+    let mut slots: HashMap<u64, usize> = HashMap::new();
+    for event in events {
+        let known_slot = slots.get(&event.file).copied();
+        let slot = known_slot.unwrap_or(context.files.len());
+        if known_slot.is_none() {
+            slots.insert(event.file, slot);
+            context.files.push(Known {
+                file: event.file,
+                ..Known::default()
+            });
+        }
+        let known = context.files[slot];
+        let expected = Context::expected_offset(&known, event.kind);
+        let same_file = known_slot.is_some() && slot == context.last_file;
+        let mut tag = event.kind as u8;
+        let flags = [
+            (event.op == Op::Write, WRITE),
+            (same_file, SAME_FILE),
+            (event.offset == expected, CONTIGUOUS),
+            (event.bytes == known.bytes, SAME_BYTES),
+            (event.program == known.program, SAME_PROGRAM),
+        ];
+        for (set, flag) in flags {
+            tag |= if set { flag } else { 0 };
+        }
+        out.push(tag);
+        put(out, zigzag(event.at.wrapping_sub(context.at)));
+        put(out, zigzag(event.request.wrapping_sub(context.request)));
+        if !same_file {
+            put(out, slot as u64);
+            if known_slot.is_none() {
+                put(out, event.file);
+            }
+        }
+        if tag & CONTIGUOUS == 0 {
+            put(out, zigzag(event.offset.wrapping_sub(expected)));
+        }
+        if tag & SAME_BYTES == 0 {
+            put(out, event.bytes);
+        }
+        if tag & SAME_PROGRAM == 0 {
+            put(out, event.program);
+        }
+        context.learn(slot, event);
+    }
+    let length = (out.len() - start - BLOCK_HEAD) as u32;
+    out[start + 8..start + 12].copy_from_slice(&length.to_le_bytes());
+    let crc = crc32fast::hash(&out[start..]);
+    out.extend(crc.to_le_bytes());
+}
+
+/// Decodes a payload whose checksum is right. What is wrong with it otherwise.
+pub(crate) fn decode_payload(
+    count: u32,
+    payload: &[u8],
+    out: &mut Vec<Event>,
+) -> Result<(), String> {
+    let mut bytes = payload;
+    let mut context = Context::default();
+    for _ in 0..count {
+        out.push(decode_event(&mut bytes, &mut context)?);
+    }
+    match bytes.len() {
+        0 => Ok(()),
+        n => Err(format!("{n} bytes after its last event")),
+    }
+}
+
+fn decode_event(bytes: &mut &[u8], context: &mut Context) -> Result<Event, String> {
+    let short = || "an event reaches beyond its block".to_string();
+    let (&tag, rest) = bytes.split_first().ok_or_else(short)?;
+    *bytes = rest;
+    let mut get = || take(bytes).ok_or_else(short);
+    let kind = match tag & 3 {
+        0 => Kind::Arrival,
+        1 => Kind::Dispatch,
+        2 => Kind::Completion,
+        _ => return Err("an event of an unknown kind".into()),
+    };
+    if tag & 0x80 != 0 {
+        return Err("an event with unknown flags".into());
+    }
+    let at = context.at.wrapping_add(unzigzag(get()?));
+    let request = context.request.wrapping_add(unzigzag(get()?));
+    let slot = match tag & SAME_FILE != 0 {
+        true => context.last_file,
+        false => {
+            let slot = get()? as usize;
+            if slot == context.files.len() {
+                let file = get()?;
+                context.files.push(Known {
+                    file,
+                    ..Known::default()
+                });
+            }
+            slot
+        }
+    };
+    let known = *context
+        .files
+        .get(slot)
+        .ok_or("an event of a file that was not named")?;
+    let expected = Context::expected_offset(&known, kind);
+    let offset = match tag & CONTIGUOUS != 0 {
+        true => expected,
+        false => expected.wrapping_add(unzigzag(get()?)),
+    };
+    let event = Event {
+        at,
+        request,
+        kind,
+        op: if tag & WRITE != 0 { Op::Write } else { Op::Read },
+        file: known.file,
+        offset,
+        bytes: if tag & SAME_BYTES != 0 { known.bytes } else { get()? },
+        program: if tag & SAME_PROGRAM != 0 { known.program } else { get()? },
+    };
+    context.learn(slot, &event);
+    Ok(event)
+}
+
+/// Small numbers of either sign become small numbers.
+fn zigzag(difference: u64) -> u64 {
+    let signed = difference.cast_signed();
+    ((signed << 1) ^ (signed >> 63)).cast_unsigned()
+}
+
+fn unzigzag(coded: u64) -> u64 {
+    (coded >> 1) ^ (coded & 1).wrapping_neg()
+}
+
+fn put(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+fn take(bytes: &mut &[u8]) -> Option<u64> {
+    let mut value = 0u64;
+    for (i, &byte) in bytes.iter().take(10).enumerate() {
+        let bits = u64::from(byte & 0x7f);
+        if i == 9 && bits > 1 {
+            return None;
+        }
+        value |= bits << (7 * i);
+        if byte & 0x80 == 0 {
+            *bytes = &bytes[i + 1..];
+            return Some(value);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    pub(crate) fn any_event() -> impl Strategy<Value = Event> {
+        let op = prop_oneof![Just(Op::Read), Just(Op::Write)];
+        let kind = prop_oneof![
+            Just(Kind::Arrival),
+            Just(Kind::Dispatch),
+            Just(Kind::Completion)
+        ];
+        let number = || prop_oneof![0u64..8, any::<u64>()];
+        (number(), number(), kind, op, number(), number(), number(), number()).prop_map(
+            |(at, request, kind, op, file, offset, bytes, program)| Event {
+                at,
+                request,
+                kind,
+                op,
+                file,
+                offset,
+                bytes,
+                program,
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_comes_back(events in proptest::collection::vec(any_event(), 1..60)) {
+            let mut bytes = Vec::new();
+            encode_block(&events, &mut bytes);
+            let mut back = Vec::new();
+            let payload = &bytes[BLOCK_HEAD..bytes.len() - 4];
+            prop_assert!(payload.len() <= MAX_PAYLOAD as usize);
+            decode_payload(events.len() as u32, payload, &mut back).unwrap();
+            prop_assert_eq!(back, events);
+        }
+
+        #[test]
+        fn garbage_is_an_error_or_events_but_never_more(
+            payload in proptest::collection::vec(any::<u8>(), 0..200),
+            count in 0u32..100,
+        ) {
+            let mut out = Vec::new();
+            if decode_payload(count, &payload, &mut out).is_ok() {
+                prop_assert_eq!(out.len(), count as usize);
+            }
+        }
+    }
+
+    #[test]
+    fn regular_arrivals_are_small() {
+        let events: Vec<Event> = (0..1000u64)
+            .map(|i| Event {
+                at: i * 20_000,
+                request: i,
+                kind: Kind::Arrival,
+                op: Op::Write,
+                file: 1 << 40 | (i % 8),
+                offset: i / 8 * 65536,
+                bytes: 65536,
+                program: 77,
+            })
+            .collect();
+        let mut bytes = Vec::new();
+        encode_block(&events, &mut bytes);
+        assert!(bytes.len() < 8 * 1000, "{}", bytes.len());
+    }
+}

@@ -1,0 +1,376 @@
+//! What data servers see of programs whose pattern is known: training data for the detection, and traces to try
+//! things with.
+//!
+//! A run is one case of the source's cross-product {read, write} x {one file, a file per process} x {contiguous,
+//! strided} x {small, large} x {8, 16, 32 processes} x {1, 4 programs}. Each process makes its accesses one after the
+//! other; an access goes to the servers that hold its bytes, one request each; a server serves them one at a time. What
+//! is random is what differs between real runs: request sizes (small: below the stripe unit; large: reaching all four
+//! servers), strides, starts, network, time between accesses, slow and fast processes and devices, processors that are
+//! taken away for a while, and whether the processes of a program wait for each other before each access. The same
+//! seed gives the same run.
+use crate::event::{Event, Kind, Nanos, Op};
+use crate::features::{Features, WINDOW, Window};
+use crate::pattern::Pattern;
+use crate::random::Random;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+/// Data servers of a generated run.
+pub(crate) const SERVERS: u64 = 4;
+/// Stripe unit of a generated run, bytes.
+pub(crate) const UNIT: u64 = 64 << 10;
+
+/// One case of the cross-product.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scenario {
+    /// What all requests do.
+    pub op: Op,
+    /// Each process has a file of its own.
+    pub many_files: bool,
+    /// How a process accesses its file.
+    pub pattern: Pattern,
+    /// Processes of each program.
+    pub processes: u32,
+    /// Programs that run at the same time, each on files of its own.
+    pub programs: u32,
+}
+
+impl Scenario {
+    /// The source's cross-product, 96 cases.
+    pub fn all() -> impl Iterator<Item = Scenario> {
+        let ops = [Op::Read, Op::Write].into_iter();
+        ops.flat_map(|op| [false, true].map(|many_files| (op, many_files)))
+            .flat_map(|(op, files)| Pattern::ALL.map(|pattern| (op, files, pattern)))
+            .flat_map(|(op, files, pattern)| [8, 16, 32].map(|p| (op, files, pattern, p)))
+            .flat_map(|(op, many_files, pattern, processes)| {
+                [1, 4].map(|programs| Scenario {
+                    op,
+                    many_files,
+                    pattern,
+                    processes,
+                    programs,
+                })
+            })
+    }
+}
+
+/// A generated run.
+#[derive(Debug, Clone)]
+pub struct Labelled {
+    /// What was run.
+    pub scenario: Scenario,
+    /// Stripe unit, bytes.
+    pub unit: u64,
+    /// What each data server saw, in the order of arrival.
+    pub servers: Vec<Vec<Event>>,
+}
+
+/// A device and the way to it; times in nanoseconds.
+struct Hardware {
+    network: f64,
+    setup: f64,
+    seek: f64,
+    per_byte: f64,
+    think: f64,
+    /// How often a process loses its processor between two accesses, and for how long.
+    stalls: f64,
+    stall: f64,
+}
+
+impl Hardware {
+    fn random(random: &mut Random) -> Hardware {
+        let setup = random.magnitude(20e3, 500e3);
+        Hardware {
+            network: random.magnitude(10e3, 200e3),
+            setup,
+            // From flash, which does not care, to disks.
+            seek: setup * random.between(0.0, 20.0),
+            per_byte: 1e9 / random.magnitude(50e6, 2e9),
+            think: random.magnitude(1e3, 1e6),
+            stalls: random.pick(&[0.0, 0.01, 0.05]),
+            stall: random.magnitude(1e6, 10e6),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Default)]
+struct Server {
+    free: f64,
+    file: u64,
+    end: u64,
+}
+
+/// A process: where it is, and how it goes on.
+struct Process {
+    file: u64,
+    program: u64,
+    base: u64,
+    stride: u64,
+    size: u64,
+    done: u64,
+    total: u64,
+    /// Its time between accesses, relative to the others'.
+    slow: f64,
+}
+
+/// A program whose processes wait for each other before each access.
+#[derive(Clone, Copy)]
+struct Barrier {
+    processes: u32,
+    arrived: u32,
+    last: f64,
+    /// How far the processes leave it apart, nanoseconds; at 0 they leave in the order of their ranks.
+    skew: f64,
+}
+
+fn program(
+    scenario: &Scenario,
+    number: u64,
+    random: &mut Random,
+) -> Vec<Process> {
+    let processes = u64::from(scenario.processes);
+    let small = scenario.pattern.is_small();
+    let kib = 1024;
+    let size = match (small, random.next() % 4) {
+        // One in four programs does not care for powers of two.
+        (true, 0) => random.between(2048.0, UNIT as f64 - 1.0) as u64,
+        (true, _) => random.pick(&[4, 8, 12, 16, 24, 32, 40, 48]) * kib,
+        (false, 0) => random.between((SERVERS * UNIT) as f64, 4e6) as u64,
+        (false, _) => random.pick(&[256, 320, 512, 1024, 2048, 4096]) * kib,
+    };
+    let total = match small {
+        true => random.between(192.0, 512.0),
+        false => random.between(48.0, 128.0),
+    } as u64;
+    let gap = random.pick(&[2, 3, 4, 8, 16, 32]);
+    let uneven = random.between(1.0, 4.0);
+    (0..processes)
+        .map(|rank| {
+            let (base, stride) = match (scenario.pattern.is_contiguous(), scenario.many_files) {
+                (true, true) => (0, size),
+                (true, false) => (rank * total * size, size),
+                (false, true) => (0, gap * size),
+                (false, false) => (rank * size, processes * size),
+            };
+            let own = if scenario.many_files { rank } else { 0 };
+            Process {
+                file: number * 1000 + own + 1,
+                program: number + 1,
+                base,
+                stride,
+                size,
+                done: 0,
+                total,
+                slow: random.magnitude(1.0, uneven),
+            }
+        })
+        .collect()
+}
+
+/// Runs a case.
+pub fn generate(scenario: &Scenario, seed: u64) -> Labelled {
+    let mut random = Random::new(seed);
+    let hardware = Hardware::random(&mut random);
+    let mut processes: Vec<Process> = Vec::new();
+    let mut starts = Vec::new();
+    let mut barriers: Vec<Option<Barrier>> = Vec::new();
+    for number in 0..u64::from(scenario.programs) {
+        let begin = number as f64 * random.between(0.0, 5e6);
+        barriers.push((random.next() % 3 == 0).then_some(Barrier {
+            processes: scenario.processes,
+            arrived: 0,
+            last: 0.0,
+            skew: random.pick(&[0.0, 5e3, 50e3]),
+        }));
+        for process in program(scenario, number, &mut random) {
+            processes.push(process);
+            starts.push(begin + random.exponential(300e3));
+        }
+    }
+    let mut servers = vec![Server::default(); SERVERS as usize];
+    let mut seen: Vec<Vec<Event>> = vec![Vec::new(); SERVERS as usize];
+    let mut due: BinaryHeap<Reverse<(Nanos, usize)>> = starts
+        .iter()
+        .enumerate()
+        .map(|(i, t)| Reverse((*t as Nanos, i)))
+        .collect();
+    let mut request = 0;
+    while let Some(Reverse((now, i))) = due.pop() {
+        let process = &mut processes[i];
+        let offset = process.base + process.done * process.stride;
+        let mut answered: f64 = 0.0;
+        for (s, (low, high)) in parts(offset, process.size).into_iter().enumerate() {
+            if low == high {
+                continue;
+            }
+            let arrival = now as f64 + hardware.network + random.exponential(hardware.network / 4.0);
+            request += 1;
+            seen[s].push(Event {
+                at: arrival as Nanos,
+                request,
+                kind: Kind::Arrival,
+                op: scenario.op,
+                file: process.file,
+                offset: low,
+                bytes: high - low,
+                program: process.program,
+            });
+            let server = &mut servers[s];
+            let moves = server.file != process.file || server.end != low;
+            let service = hardware.setup
+                + if moves { hardware.seek } else { 0.0 }
+                + (high - low) as f64 * hardware.per_byte;
+            server.free = server.free.max(arrival) + service * random.between(0.8, 1.2);
+            server.file = process.file;
+            server.end = high;
+            answered = answered.max(server.free + hardware.network);
+        }
+        process.done += 1;
+        if process.done == process.total {
+            continue;
+        }
+        let mut ready = answered + random.exponential(hardware.think) * process.slow;
+        if random.unit() < hardware.stalls {
+            ready += random.exponential(hardware.stall);
+        }
+        let program = process.program;
+        match &mut barriers[program as usize - 1] {
+            None => due.push(Reverse((ready as Nanos, i))),
+            Some(barrier) => {
+                barrier.arrived += 1;
+                barrier.last = barrier.last.max(ready);
+                if barrier.arrived == barrier.processes {
+                    barrier.arrived = 0;
+                    let first = i / barrier.processes as usize * barrier.processes as usize;
+                    for member in first..first + barrier.processes as usize {
+                        let leaves = barrier.last + random.exponential(barrier.skew);
+                        due.push(Reverse((leaves as Nanos, member)));
+                    }
+                }
+            }
+        }
+    }
+    for events in &mut seen {
+        events.sort_by_key(|e| (e.at, e.request));
+    }
+    Labelled {
+        scenario: *scenario,
+        unit: UNIT,
+        servers: seen,
+    }
+}
+
+/// A window of a generated run, as the detection sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct Example {
+    /// The data server.
+    pub server: usize,
+    /// The file.
+    pub file: u64,
+    /// Requests of the window.
+    pub requests: usize,
+    /// Its figures.
+    pub features: Features,
+}
+
+impl Labelled {
+    /// Windows of this run for training, chosen at random, `most` at most.
+    pub fn examples(&self, seed: u64, most: usize) -> Vec<Example> {
+        let mut random = Random::new(seed);
+        let mut examples = Vec::new();
+        for (server, events) in self.servers.iter().enumerate() {
+            let mut files: HashMap<u64, Window> = HashMap::new();
+            let mut look = |file: u64, window: &mut Window| {
+                if let Some(features) = window.features(self.unit) {
+                    examples.push(Example {
+                        server,
+                        file,
+                        requests: window.len(),
+                        features,
+                    });
+                }
+                window.clear();
+            };
+            for e in events {
+                let window = files.entry(e.file).or_default();
+                window.push(e.at, e.offset, e.bytes);
+                if window.len() == WINDOW {
+                    look(e.file, window);
+                }
+            }
+            let mut rest: Vec<_> = files.into_iter().collect();
+            rest.sort_by_key(|(file, _)| *file);
+            for (file, mut window) in rest {
+                look(file, &mut window);
+            }
+        }
+        for i in 0..examples.len().min(most) {
+            let other = i + (random.next() % (examples.len() - i) as u64) as usize;
+            examples.swap(i, other);
+        }
+        examples.truncate(most);
+        examples
+    }
+}
+
+/// The bytes of a file range on each server, as a range of its object. Contiguous ranges stay contiguous.
+fn parts(offset: u64, size: u64) -> [(u64, u64); SERVERS as usize] {
+    let mut out = [(0, 0); SERVERS as usize];
+    for (s, part) in out.iter_mut().enumerate() {
+        *part = (object(offset, s as u64), object(offset + size, s as u64));
+    }
+    out
+}
+
+/// Bytes of the first `end` ones of a file that lie on a server.
+fn object(end: u64, server: u64) -> u64 {
+    let stripe = SERVERS * UNIT;
+    let within = (end % stripe).saturating_sub(server * UNIT).min(UNIT);
+    end / stripe * UNIT + within
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_gives_the_same_run_again() {
+        let scenario = Scenario::all().nth(17).unwrap();
+        let (a, b) = (generate(&scenario, 1), generate(&scenario, 1));
+        assert_eq!(a.servers, b.servers);
+        assert_ne!(a.servers, generate(&scenario, 2).servers);
+    }
+
+    #[test]
+    fn servers_see_each_byte_once() {
+        assert_eq!(Scenario::all().count(), 96);
+        for (i, scenario) in Scenario::all().enumerate() {
+            if scenario.processes > 8 {
+                continue;
+            }
+            let run = generate(&scenario, i as u64);
+            for events in &run.servers {
+                assert!(events.is_sorted_by_key(|e| e.at));
+                let mut ranges: Vec<_> = events.iter().map(|e| (e.file, e.offset, e.end())).collect();
+                ranges.sort_unstable();
+                assert!(ranges.windows(2).all(|w| w[0].0 < w[1].0 || w[0].2 <= w[1].1));
+            }
+            // A stride of whole stripes may meet one server only.
+            let total: usize = run.servers.iter().map(Vec::len).sum();
+            assert!(total > 800, "{scenario:?} {total}");
+            let files: std::collections::HashSet<_> =
+                run.servers.iter().flatten().map(|e| e.file).collect();
+            let per_program = if scenario.many_files { 8 } else { 1 };
+            assert_eq!(files.len(), per_program * scenario.programs as usize);
+        }
+    }
+
+    #[test]
+    fn striping_is_that_of_the_file_system() {
+        assert_eq!(parts(0, 64 << 10)[0], (0, 64 << 10));
+        assert_eq!(parts(100 << 10, 256 << 10)[0], (64 << 10, 128 << 10));
+        assert_eq!(parts(100 << 10, 256 << 10)[1], (36 << 10, 100 << 10));
+        let total: u64 = parts(12345, 999_999).iter().map(|(a, b)| b - a).sum();
+        assert_eq!(total, 999_999);
+    }
+}

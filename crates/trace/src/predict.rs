@@ -1,0 +1,544 @@
+//! Prediction of aggregations, and how long a scheduler should wait for one.
+//!
+//! Problem: a scheduler joins contiguous requests only if they wait in its queue together; the next part of a large
+//! aggregation often comes a moment too late. Idea: traces of earlier runs say what comes. Contiguous predicted
+//! requests S1, S2 form an aggregation if
+//!
+//! ```text
+//! TTP(S1) + TTP(S2) > TTP(S1+S2) + |AT2 - AT1| (1 - alpha)
+//! ```
+//!
+//! where TTP is the device's time to process ([`Cost`]), AT the arrivals, and alpha the part of waiting time that is
+//! spent on other requests. The result is taken as one request and tried with the next. Arriving requests are linked
+//! to predicted ones of the same file, operation, offset and bytes that arrive within ±10% of the predicted time. A
+//! virtual request that is smaller than its prediction waits once, for W = predicted span - time since its first part
+//! arrived, and never longer than [`Limits::wait`].
+//!
+//! When it pays: repeating programs, small contiguous requests, devices that care for order. What a program does
+//! differently finds no prediction and is scheduled as without.
+//!
+//! For an aggregation of more than two, |AT2 - AT1| is what the next part adds to the span of arrivals. Alpha is
+//! estimated from the trace first: a gap is overlapped as far as requests between its two ends keep the device busy;
+//! then it follows what the scheduler reports ([`Predictor::waited`]). Source: Boito 2015, section 4.1.
+use crate::cost::Cost;
+use crate::error::{Error, Result};
+use crate::event::{Event, Kind, Nanos, Op};
+use crate::merge::{same_time, tolerance};
+use std::collections::{BTreeSet, HashMap};
+
+/// Bounds of a [`Predictor`].
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Predicted requests; each takes about 60 bytes.
+    pub requests: usize,
+    /// Requests that arrived and were not dispatched yet.
+    pub live: usize,
+    /// Programs that are followed.
+    pub programs: usize,
+    /// Longest wait.
+    pub wait: Nanos,
+    /// A file that rests so long and is then used as at its beginning runs through its prediction anew.
+    pub rest: Nanos,
+}
+
+impl Default for Limits {
+    /// 4 Mi requests, 64 Ki live ones, 1024 programs, 500 µs, 1 s.
+    fn default() -> Limits {
+        Limits {
+            requests: 4 << 20,
+            live: 64 << 10,
+            programs: 1024,
+            wait: 500_000,
+            rest: 1_000_000_000,
+        }
+    }
+}
+
+/// What a predictor did.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Statistics {
+    /// Predicted requests.
+    pub predicted: u64,
+    /// Aggregations predicted of them, those of one request not counted.
+    pub aggregations: u64,
+    /// Average requests of an aggregation, those of one request counted.
+    pub mean_aggregation: f64,
+    /// Arrivals that were linked to a prediction.
+    pub matched: u64,
+    /// Arrivals that were not.
+    pub unmatched: u64,
+    /// Waits that were asked for.
+    pub waits: u64,
+    /// Their sum.
+    pub waited: Nanos,
+    /// Part of waiting time that is used for something else.
+    pub alpha: f64,
+}
+
+/// One predicted request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Predicted {
+    // The order of the fields is that of the search.
+    slot: u32,
+    op: Op,
+    offset: u64,
+    bytes: u64,
+    /// Since the file's first arrival.
+    at: Nanos,
+}
+
+/// A predicted file and the running file that is it.
+#[derive(Debug, Clone)]
+struct File {
+    /// Arrival of its first request in the trace.
+    start: Nanos,
+    program: u64,
+    running: Option<Running>,
+    /// Counts its passes; predictions of earlier passes are void.
+    pass: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Running {
+    number: u64,
+    first: Nanos,
+    last: Nanos,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Group {
+    bytes: u64,
+    /// Arrivals, since the file's first.
+    first: Nanos,
+    last: Nanos,
+    /// In this pass: bytes that went to the store, and whether it was waited for.
+    pass: u32,
+    dispatched: u64,
+    waited: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Program {
+    traced: u64,
+    seen: u64,
+}
+
+/// See the module's text. A plain state machine: time is passed in.
+#[derive(Debug)]
+pub struct Predictor {
+    cost: Cost,
+    limits: Limits,
+    requests: Vec<Predicted>,
+    /// Of each request: its aggregation, and the pass in which it was linked.
+    group_of: Vec<u32>,
+    linked: Vec<u32>,
+    groups: Vec<Group>,
+    files: Vec<File>,
+    slots: HashMap<u64, u32>,
+    /// Requests with which files begin: the files, in the order of first arrival.
+    openings: HashMap<(Op, u64, u64), Vec<u32>>,
+    live: HashMap<u64, u32>,
+    program_bytes: HashMap<u64, u64>,
+    programs: HashMap<u64, Program>,
+    /// Averages per wait, nanoseconds.
+    overlapped: f64,
+    waiting: f64,
+    statistics: Statistics,
+}
+
+/// Requests of a file that count as its beginning: the first of so many ranks may be the first to arrive.
+const OPENINGS: usize = 64;
+/// Predictions that one arrival is compared with.
+const CANDIDATES: usize = 32;
+
+impl Predictor {
+    /// Predicts from a (merged) trace. Only arrivals count.
+    pub fn new(trace: &[Event], cost: Cost, limits: Limits) -> Result<Predictor> {
+        let mut arrivals: Vec<&Event> = trace.iter().filter(|e| e.kind == Kind::Arrival).collect();
+        if arrivals.len() > limits.requests.min(u32::MAX as usize) {
+            return Err(Error::Invalid(format!(
+                "the trace has {} requests, at most {} are kept for prediction; trace fewer steps of the program",
+                arrivals.len(),
+                limits.requests
+            )));
+        }
+        arrivals.sort_by_key(|e| (e.at, e.request));
+        let mut predictor = Predictor {
+            cost,
+            limits,
+            requests: Vec::with_capacity(arrivals.len()),
+            group_of: Vec::new(),
+            linked: vec![0; arrivals.len()],
+            groups: Vec::new(),
+            files: Vec::new(),
+            slots: HashMap::new(),
+            openings: HashMap::new(),
+            live: HashMap::new(),
+            program_bytes: HashMap::new(),
+            programs: HashMap::new(),
+            overlapped: 0.0,
+            waiting: 0.0,
+            statistics: Statistics::default(),
+        };
+        let mut opened: Vec<usize> = Vec::new();
+        for event in arrivals {
+            let files = &mut predictor.files;
+            let slot = *predictor.slots.entry(event.file).or_insert_with(|| {
+                files.push(File {
+                    start: event.at,
+                    program: event.program,
+                    running: None,
+                    pass: 1,
+                });
+                opened.push(0);
+                (files.len() - 1) as u32
+            });
+            let at = event.at - files[slot as usize].start;
+            let opening = &mut opened[slot as usize];
+            if *opening < OPENINGS && same_time(0, at) {
+                *opening += 1;
+                let like = predictor
+                    .openings
+                    .entry((event.op, event.offset, event.bytes))
+                    .or_default();
+                if like.last() != Some(&slot) {
+                    like.push(slot);
+                }
+            }
+            let total = predictor.program_bytes.entry(event.program).or_default();
+            *total = total.saturating_add(event.bytes);
+            predictor.requests.push(Predicted {
+                slot,
+                op: event.op,
+                offset: event.offset,
+                bytes: event.bytes,
+                at,
+            });
+        }
+        predictor.requests.sort_unstable();
+        predictor.statistics.predicted = predictor.requests.len() as u64;
+        predictor.estimate_alpha();
+        predictor.regroup();
+        Ok(predictor)
+    }
+
+    /// What it did so far.
+    pub fn statistics(&self) -> Statistics {
+        Statistics {
+            alpha: self.alpha(),
+            ..self.statistics
+        }
+    }
+
+    /// Part of waiting time that is used for something else.
+    pub fn alpha(&self) -> f64 {
+        match self.waiting > 0.0 {
+            true => (self.overlapped / self.waiting).clamp(0.0, 1.0),
+            false => 0.0,
+        }
+    }
+
+    /// A scheduler waited for `total`, and served other requests for `overlapped` of it. [`Predictor::regroup`] makes
+    /// use of it.
+    pub fn waited(&mut self, total: Nanos, overlapped: Nanos) {
+        // Averages over about 16 reports, the estimate being the first.
+        const WEIGHT: f64 = 1.0 / 16.0;
+        self.waiting += WEIGHT * (total as f64 - self.waiting);
+        self.overlapped += WEIGHT * (overlapped.min(total) as f64 - self.overlapped);
+    }
+
+    /// Predicts the aggregations anew with the present alpha. Costs a pass over all predictions: call it between
+    /// decisions, not in them.
+    pub fn regroup(&mut self) {
+        let alpha = self.alpha();
+        let mut groups: Vec<Group> = Vec::new();
+        let mut group_of = vec![0u32; self.requests.len()];
+        // Open aggregations of one file and operation: (end, last arrival, group).
+        let mut open: BTreeSet<(u64, Nanos, u32)> = BTreeSet::new();
+        let mut current = None;
+        for (i, r) in self.requests.iter().enumerate() {
+            if current != Some((r.slot, r.op)) {
+                open.clear();
+                current = Some((r.slot, r.op));
+            }
+            // Offsets ascend: what ends before can't go on.
+            while open.first().is_some_and(|o| o.0 < r.offset) {
+                open.pop_first();
+            }
+            let before = open.range(..=(r.offset, r.at, u32::MAX)).next_back();
+            let after = open
+                .range((r.offset, r.at, u32::MAX)..=(r.offset, Nanos::MAX, u32::MAX))
+                .next();
+            let nearest = [before, after]
+                .into_iter()
+                .flatten()
+                .filter(|o| o.0 == r.offset)
+                .min_by_key(|o| o.1.abs_diff(r.at))
+                .copied();
+            let joined = nearest.filter(|o| self.pays(&groups[o.2 as usize], r, alpha));
+            let number = match joined {
+                Some(o) => {
+                    open.remove(&o);
+                    let group = &mut groups[o.2 as usize];
+                    group.bytes += r.bytes;
+                    group.first = group.first.min(r.at);
+                    group.last = group.last.max(r.at);
+                    o.2
+                }
+                None => {
+                    groups.push(Group {
+                        bytes: r.bytes,
+                        first: r.at,
+                        last: r.at,
+                        ..Group::default()
+                    });
+                    (groups.len() - 1) as u32
+                }
+            };
+            group_of[i] = number;
+            open.insert((
+                r.offset.saturating_add(r.bytes),
+                groups[number as usize].last,
+                number,
+            ));
+        }
+        let mut sizes = vec![0u32; groups.len()];
+        for g in &group_of {
+            sizes[*g as usize] += 1;
+        }
+        self.statistics.aggregations = sizes.iter().filter(|s| **s > 1).count() as u64;
+        self.statistics.mean_aggregation = match groups.len() {
+            0 => 0.0,
+            n => self.requests.len() as f64 / n as f64,
+        };
+        self.groups = groups;
+        self.group_of = group_of;
+    }
+
+    fn pays(&self, group: &Group, next: &Predicted, alpha: f64) -> bool {
+        let time = |bytes| self.cost.time(next.op, bytes) as f64;
+        let Some(joint) = group.bytes.checked_add(next.bytes) else {
+            return false;
+        };
+        let added = group.first.saturating_sub(next.at) + next.at.saturating_sub(group.last);
+        time(group.bytes) + time(next.bytes) > time(joint) + added as f64 * (1.0 - alpha)
+    }
+
+    /// Goes through the predictions in the order of time; to each, the contiguous one that is nearest in time.
+    fn estimate_alpha(&mut self) {
+        let absolute = |r: &Predicted| self.files[r.slot as usize].start.saturating_add(r.at);
+        let mut order: Vec<u32> = (0..self.requests.len() as u32).collect();
+        order.sort_by_key(|i| absolute(&self.requests[*i as usize]));
+        // Device time of all requests that arrive earlier.
+        let mut busy_before = vec![0u64; order.len()];
+        let mut sum = 0u64;
+        for &i in &order {
+            let r = &self.requests[i as usize];
+            busy_before[i as usize] = sum;
+            sum = sum.saturating_add(self.cost.time(r.op, r.bytes));
+        }
+        let (mut overlapped, mut waiting, mut pairs) = (0.0, 0.0, 0u64);
+        for (i, r) in self.requests.iter().enumerate() {
+            let Some(next) = self.nearest(r, r.offset.saturating_add(r.bytes)) else {
+                continue;
+            };
+            let (a, b) = match absolute(r) <= absolute(&self.requests[next]) {
+                true => (i, next),
+                false => (next, i),
+            };
+            let gap = r.at.abs_diff(self.requests[next].at);
+            let own = self.cost.time(self.requests[a].op, self.requests[a].bytes);
+            let busy = busy_before[b]
+                .saturating_sub(busy_before[a])
+                .saturating_sub(own);
+            waiting += gap as f64;
+            overlapped += busy.min(gap) as f64;
+            pairs += 1;
+        }
+        self.overlapped = overlapped / pairs.max(1) as f64;
+        self.waiting = waiting / pairs.max(1) as f64;
+    }
+
+    /// Of the requests at `offset` in the same file and with the same operation, one that is near in time.
+    fn nearest(&self, r: &Predicted, offset: u64) -> Option<usize> {
+        let key = |p: &Predicted| (p.slot, p.op, p.offset, p.bytes, p.at);
+        let low = self
+            .requests
+            .partition_point(|p| key(p) < (r.slot, r.op, offset, r.bytes, r.at));
+        let there = |i: &usize| {
+            self.requests
+                .get(*i)
+                .is_some_and(|p| (p.slot, p.op, p.offset) == (r.slot, r.op, offset))
+        };
+        [Some(low), low.checked_sub(1)]
+            .into_iter()
+            .flatten()
+            .filter(there)
+            .min_by_key(|i| self.requests[*i].at.abs_diff(r.at))
+    }
+
+    /// A request arrives. True if it was predicted.
+    #[allow(clippy::too_many_arguments)]
+    pub fn arrived(
+        &mut self,
+        now: Nanos,
+        id: u64,
+        op: Op,
+        file: u64,
+        offset: u64,
+        bytes: u64,
+        program: u64,
+    ) -> bool {
+        let found = self.find(now, op, file, offset, bytes);
+        self.follow_program(program, bytes, found);
+        let Some(i) = found else {
+            self.statistics.unmatched += 1;
+            return false;
+        };
+        self.statistics.matched += 1;
+        self.linked[i] = self.files[self.requests[i].slot as usize].pass;
+        if self.live.len() < self.limits.live {
+            self.live.insert(id, i as u32);
+        }
+        true
+    }
+
+    fn find(&mut self, now: Nanos, op: Op, file: u64, offset: u64, bytes: u64) -> Option<usize> {
+        let slot = match self.slots.get(&file) {
+            Some(slot) => *slot,
+            None => self.bind(now, op, file, offset, bytes)?,
+        };
+        let opens = self
+            .openings
+            .get(&(op, offset, bytes))
+            .is_some_and(|like| like.contains(&slot));
+        let state = &mut self.files[slot as usize];
+        let resting =
+            |r: &Running| now.saturating_sub(r.last) >= self.limits.rest && opens;
+        let running = match &mut state.running {
+            Some(running) if !resting(running) => running,
+            other => {
+                // A new pass through the prediction begins.
+                state.pass = state.pass.wrapping_add(1).max(1);
+                other.insert(Running {
+                    number: file,
+                    first: now,
+                    last: now,
+                })
+            }
+        };
+        running.last = now;
+        let at = now.saturating_sub(running.first);
+        let pass = state.pass;
+        let same = |p: &Predicted| (p.slot, p.op, p.offset, p.bytes) == (slot, op, offset, bytes);
+        // Tolerances grow with the predicted time: what may match begins where at + tolerance reaches ours.
+        let low = self.requests.partition_point(|p| {
+            (p.slot, p.op, p.offset, p.bytes) < (slot, op, offset, bytes)
+                || same(p) && p.at.saturating_add(tolerance(p.at)) < at
+        });
+        (low..self.requests.len().min(low + CANDIDATES))
+            .take_while(|i| same(&self.requests[*i]))
+            .find(|i| self.linked[*i] != pass && same_time(self.requests[*i].at, at))
+    }
+
+    /// A file with a number that the trace does not know: one that begins like it and is not in use.
+    fn bind(&mut self, now: Nanos, op: Op, file: u64, offset: u64, bytes: u64) -> Option<u32> {
+        let rest = self.limits.rest;
+        let free = |f: &File| match &f.running {
+            None => true,
+            Some(r) => now.saturating_sub(r.last) >= rest,
+        };
+        let like = self.openings.get(&(op, offset, bytes))?;
+        let slot = *like.iter().find(|s| free(&self.files[**s as usize]))?;
+        if let Some(old) = self.files[slot as usize].running.take() {
+            self.slots.remove(&old.number);
+        }
+        self.slots.insert(file, slot);
+        Some(slot)
+    }
+
+    fn follow_program(&mut self, program: u64, bytes: u64, found: Option<usize>) {
+        if let Some(known) = self.programs.get_mut(&program) {
+            known.seen = known.seen.saturating_add(bytes);
+            return;
+        }
+        let Some(i) = found else { return };
+        if self.programs.len() >= self.limits.programs {
+            let totals = &self.program_bytes;
+            self.programs
+                .retain(|_, p| totals.get(&p.traced).is_some_and(|total| p.seen < *total));
+            if self.programs.len() >= self.limits.programs {
+                return;
+            }
+        }
+        let traced = self.files[self.requests[i].slot as usize].program;
+        self.programs.insert(program, Program { traced, seen: bytes });
+    }
+
+    /// Bytes that a running program will still ask for, if it is one of those traced: what SRTF sorts by.
+    pub fn remaining(&self, program: u64) -> Option<u64> {
+        let known = self.programs.get(&program)?;
+        let total = self.program_bytes.get(&known.traced)?;
+        Some(total.saturating_sub(known.seen))
+    }
+
+    /// A virtual request of these parts is about to be served; its first part arrived at `first`. How long it should
+    /// wait for the rest of its predicted aggregation: 0 when that is complete, was waited for already, or late.
+    pub fn wait(&mut self, now: Nanos, first: Nanos, parts: &[u64]) -> Nanos {
+        let Some((number, pass)) = self.group_of_parts(parts) else {
+            return 0;
+        };
+        let here: u64 = parts
+            .iter()
+            .filter_map(|id| self.live.get(id))
+            .filter(|i| self.group_of[**i as usize] as usize == number)
+            .map(|i| self.requests[*i as usize].bytes)
+            .sum();
+        let group = &mut self.groups[number];
+        refresh(group, pass);
+        if group.waited || group.dispatched.saturating_add(here) >= group.bytes {
+            return 0;
+        }
+        let span = group.last - group.first;
+        let wait = span
+            .saturating_sub(now.saturating_sub(first))
+            .min(self.limits.wait);
+        if wait > 0 {
+            group.waited = true;
+            self.statistics.waits += 1;
+            self.statistics.waited += wait;
+        }
+        wait
+    }
+
+    fn group_of_parts(&self, parts: &[u64]) -> Option<(usize, u32)> {
+        let i = *parts.iter().find_map(|id| self.live.get(id))? as usize;
+        let pass = self.files[self.requests[i].slot as usize].pass;
+        Some((self.group_of[i] as usize, pass))
+    }
+
+    /// A request went to the store, or is gone otherwise.
+    pub fn dispatched(&mut self, id: u64) {
+        let Some(i) = self.live.remove(&id) else {
+            return;
+        };
+        let request = &self.requests[i as usize];
+        let pass = self.files[request.slot as usize].pass;
+        let group = &mut self.groups[self.group_of[i as usize] as usize];
+        refresh(group, pass);
+        group.dispatched = group.dispatched.saturating_add(request.bytes);
+    }
+}
+
+/// Forgets what belongs to an earlier pass.
+fn refresh(group: &mut Group, pass: u32) {
+    if group.pass != pass {
+        group.pass = pass;
+        group.dispatched = 0;
+        group.waited = false;
+    }
+}
+
+#[cfg(test)]
+#[path = "predict_tests.rs"]
+mod tests;

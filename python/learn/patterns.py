@@ -1,0 +1,159 @@
+"""Learns the decision tree that detects access patterns (docs/detection.md).
+
+    penstock trace generate --training windows.csv --runs 20 --seed 1
+    python python/learn/patterns.py windows.csv --export crates/trace/data/patterns.json
+
+Prints the report: confusion matrix, precision and recall by 10-fold cross-validation in which all windows of one run
+stay in one fold, accuracy on numbers of processes that were held out, and what the source's two figures alone give.
+"""
+
+import argparse
+import csv
+import json
+import sys
+from collections import Counter
+
+import numpy as np
+from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
+from sklearn.model_selection import GroupKFold
+from sklearn.tree import DecisionTreeClassifier
+
+CLASSES = ["contiguous_small", "contiguous_large", "strided_small", "strided_large"]
+LABELS = ["run", "op", "many_files", "pattern", "processes", "programs", "server", "file", "requests"]
+FORMAT = 1
+FOLDS = 10
+
+
+def load(path):
+    """Figures, classes and the labels of all windows."""
+    with open(path, newline="") as file:
+        reader = csv.DictReader(file)
+        missing = set(LABELS) - set(reader.fieldnames or [])
+        if missing:
+            sys.exit(f"{path}: no column {', '.join(sorted(missing))}; `penstock trace generate --training` makes the file")
+        features = [name for name in reader.fieldnames if name not in LABELS]
+        rows = list(reader)
+    if not rows:
+        sys.exit(f"{path}: no windows")
+    x = np.array([[float(row[name]) for name in features] for row in rows])
+    y = np.array([CLASSES.index(row["pattern"]) for row in rows])
+    return features, x, y, rows
+
+
+def learner(leaf):
+    """The same tree from the same data."""
+    return DecisionTreeClassifier(max_depth=10, min_samples_leaf=leaf, random_state=1)
+
+
+def cross_validated(x, y, runs, leaf):
+    """Each window's class by a tree that saw no window of its run."""
+    guessed = np.empty_like(y)
+    for train, test in GroupKFold(FOLDS).split(x, y, runs):
+        guessed[test] = learner(leaf).fit(x[train], y[train]).predict(x[test])
+    return guessed
+
+
+def by_run(y, guessed, runs):
+    """Share of runs whose most windows have the right class."""
+    votes = {}
+    for truth, guess, run in zip(y, guessed, runs, strict=True):
+        votes.setdefault(run, (truth, Counter()))[1][guess] += 1
+    right = sum(counter.most_common(1)[0][0] == truth for truth, counter in votes.values())
+    return right / len(votes)
+
+
+def report(features, x, y, rows, leaf):
+    """Everything worth knowing of such a tree, as one object."""
+    runs = np.array([int(row["run"]) for row in rows])
+    processes = np.array([int(row["processes"]) for row in rows])
+    guessed = cross_validated(x, y, runs, leaf)
+    precision, recall, _, _ = precision_recall_fscore_support(y, guessed, labels=range(4), zero_division=0)
+    held_out = {}
+    for count in sorted(set(processes)):
+        out = processes == count
+        if out.all():
+            continue
+        tree = learner(leaf).fit(x[~out], y[~out])
+        held_out[int(count)] = float((tree.predict(x[out]) == y[out]).mean())
+    # The source's own figures: distance and spread.
+    two = cross_validated(x[:, :2], y, runs, leaf)
+    return {
+        "windows": len(y),
+        "runs": len(set(runs)),
+        "accuracy": float((guessed == y).mean()),
+        "accuracy_of_runs": by_run(y, guessed, runs),
+        "contiguous_or_strided": float((guessed // 2 == y // 2).mean()),
+        "small_or_large": float((guessed % 2 == y % 2).mean()),
+        "precision": dict(zip(CLASSES, map(float, precision), strict=True)),
+        "recall": dict(zip(CLASSES, map(float, recall), strict=True)),
+        "confusion": confusion_matrix(y, guessed, labels=range(4)).tolist(),
+        "held_out_processes": held_out,
+        "accuracy_of_distance_and_spread": float((two == y).mean()),
+        "importance": dict(zip(features, map(float, learner(leaf).fit(x, y).feature_importances_), strict=True)),
+    }
+
+
+def show(result):
+    """The report for people."""
+    print(f"{result['windows']} windows of {result['runs']} runs, {FOLDS}-fold cross-validation by run")
+    print(f"right: {result['accuracy']:.3f} of windows, {result['accuracy_of_runs']:.3f} of runs by majority")
+    print(f"       {result['contiguous_or_strided']:.3f} contiguous or strided, {result['small_or_large']:.3f} size")
+    print(f"       {result['accuracy_of_distance_and_spread']:.3f} with distance and spread alone")
+    for count, accuracy in result["held_out_processes"].items():
+        print(f"       {accuracy:.3f} of windows with {count} processes, learnt from the others")
+    print(f"{'':18}{'precision':>10}{'recall':>10}   classified as " + " ".join(f"{name:>16}" for name in CLASSES))
+    for name, row in zip(CLASSES, result["confusion"], strict=True):
+        cells = " ".join(f"{cell:>16}" for cell in row)
+        print(f"{name:18}{result['precision'][name]:>10.3f}{result['recall'][name]:>10.3f}{'':17}{cells}")
+    print("figures by importance: ", end="")
+    ranked = sorted(result["importance"].items(), key=lambda item: -item[1])
+    print(", ".join(f"{name} {share:.2f}" for name, share in ranked if share >= 0.005))
+
+
+def export(tree, features, made_by):
+    """The tree as the data that penstock reads: children after their parent."""
+    inner = tree.tree_
+    order, number = [0], {0: 0}
+    for node in order:
+        for child in (inner.children_left[node], inner.children_right[node]):
+            if child >= 0:
+                number[child] = len(order)
+                order.append(child)
+    nodes = []
+    for node in order:
+        shares = inner.value[node][0] / inner.value[node][0].sum()
+        below, above = inner.children_left[node], inner.children_right[node]
+        if below < 0:
+            best = int(np.argmax(shares))
+            nodes.append({"leaf": {"class": int(tree.classes_[best]), "share": round(float(shares[best]), 4)}})
+        else:
+            split = {"feature": int(inner.feature[node]), "threshold": float(inner.threshold[node])}
+            nodes.append({"split": {**split, "below": number[below], "above": number[above]}})
+    head = {"format": FORMAT, "made_by": made_by, "features": features, "classes": CLASSES}
+    lines = ",\n".join("  " + json.dumps(node) for node in nodes)
+    return json.dumps(head)[:-1] + ', "nodes": [\n' + lines + "\n]}\n"
+
+
+def main():
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("windows", help="CSV of `penstock trace generate --training`")
+    parser.add_argument("--export", metavar="FILE", help="write the tree of all windows as JSON")
+    parser.add_argument("--made-by", default="", help="what the tree says of its origin")
+    parser.add_argument("--leaf", type=int, default=20, help="fewest windows of a leaf (default: 20)")
+    parser.add_argument("--json", action="store_true", help="the report for programs")
+    args = parser.parse_args()
+    features, x, y, rows = load(args.windows)
+    result = report(features, x, y, rows, args.leaf)
+    if args.json:
+        print(json.dumps(result))
+    else:
+        show(result)
+    if args.export:
+        made_by = args.made_by or f"patterns.py, {len(y)} windows of {result['runs']} runs"
+        with open(args.export, "w") as file:
+            file.write(export(learner(args.leaf).fit(x, y), features, made_by))
+
+
+if __name__ == "__main__":
+    main()
