@@ -30,7 +30,9 @@ def load(path):
         reader = csv.DictReader(file)
         missing = set(LABELS) - set(reader.fieldnames or [])
         if missing:
-            sys.exit(f"{path}: no column {', '.join(sorted(missing))}; `penstock trace generate --training` makes the file")
+            sys.exit(
+                f"{path}: no column {', '.join(sorted(missing))}; `penstock trace generate --training` makes the file"
+            )
         features = [name for name in reader.fieldnames if name not in LABELS]
         rows = list(reader)
     if not rows:

@@ -224,7 +224,10 @@ fn show(args: &ShowArgs) -> Result<ExitCode> {
     } else if !args.csv {
         let row = |name: &str, value: String| vec![name.to_string(), value];
         let mut rows = vec![
-            row("data server", format!("{} of {}", header.server, header.servers)),
+            row(
+                "data server",
+                format!("{} of {}", header.server, header.servers),
+            ),
             row("stripe unit", size::bytes(header.unit)),
             row("repetitions", header.repetitions.to_string()),
             row("time", size::duration(totals.last as f64 / 1e9)),
@@ -240,7 +243,11 @@ fn show(args: &ShowArgs) -> Result<ExitCode> {
             rows.push(row("dropped events", size::count(end.dropped)));
             rows.push(row("size", size::bytes(end.bytes)));
         }
-        out::print(&out::table(&["trace", &args.trace.display().to_string()], &[], rows));
+        out::print(&out::table(
+            &["trace", &args.trace.display().to_string()],
+            &[],
+            rows,
+        ));
     }
     match error {
         None => Ok(ExitCode::SUCCESS),
@@ -370,8 +377,7 @@ fn predict(args: &PredictArgs) -> Result<()> {
         Some(path) => cost_of(path)?,
         None => Cost::default(),
     };
-    let predictor =
-        Predictor::new(&events, cost, Limits::default()).map_err(|e| told(&e))?;
+    let predictor = Predictor::new(&events, cost, Limits::default()).map_err(|e| told(&e))?;
     let s = predictor.statistics();
     if args.json {
         out::print_json(&json!({
@@ -397,8 +403,7 @@ fn cost_of(path: &Path) -> Result<Cost> {
             .next("`penstock profile DIR --json > FILE` makes one")
     };
     let text = std::fs::read_to_string(path).map_err(|e| CliError::io("read", path, e))?;
-    let value: serde_json::Value =
-        serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+    let value: serde_json::Value = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
     let curve = |name: &str| -> Result<Vec<(u64, u64)>> {
         value["times"][name]
             .as_array()
@@ -420,8 +425,7 @@ fn detect(args: &DetectArgs) -> Result<()> {
     let tree = match &args.tree {
         Some(path) => {
             let text = std::fs::read_to_string(path).map_err(|e| CliError::io("read", path, e))?;
-            Tree::from_json(&text)
-                .map_err(|e| CliError::new(format!("{}: {e}", path.display())))?
+            Tree::from_json(&text).map_err(|e| CliError::new(format!("{}: {e}", path.display())))?
         }
         None => Tree::builtin().map_err(|e| told(&e))?,
     };
@@ -447,11 +451,19 @@ fn detect(args: &DetectArgs) -> Result<()> {
                 size::count(f.requests),
                 size::bytes(f.bytes),
                 name(f.pattern).unwrap_or("too few requests").into(),
-                if f.pattern.is_some() { format!("{:.0}%", f.share * 100.0) } else { "-".into() },
+                if f.pattern.is_some() {
+                    format!("{:.0}%", f.share * 100.0)
+                } else {
+                    "-".into()
+                },
             ]
         };
         let header = ["file", "op", "requests", "bytes", "pattern", "sure"];
-        out::print(&out::table(&header, &[0, 2, 3, 5], files.iter().map(row).collect()));
+        out::print(&out::table(
+            &header,
+            &[0, 2, 3, 5],
+            files.iter().map(row).collect(),
+        ));
         out::print(&format!(
             "{}: most requests are {}\n",
             path.display(),
@@ -470,7 +482,11 @@ fn generate(args: &GenerateArgs) -> Result<()> {
     };
     let pattern = Pattern::ALL.into_iter().find(|p| p.name() == args.pattern);
     let scenario = Scenario {
-        op: if args.op == "read" { Op::Read } else { Op::Write },
+        op: if args.op == "read" {
+            Op::Read
+        } else {
+            Op::Write
+        },
         many_files: args.many_files,
         pattern: pattern.unwrap_or(Pattern::ContiguousSmall),
         processes: args.processes,

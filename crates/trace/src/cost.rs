@@ -15,10 +15,7 @@ impl Cost {
     pub fn linear(setup: Nanos, bytes_per_second: u64) -> Cost {
         let size = 1u64 << 20;
         let transfer = size as f64 * 1e9 / bytes_per_second.max(1) as f64;
-        let curve = vec![
-            (0.0, setup as f64),
-            (size as f64, setup as f64 + transfer),
-        ];
+        let curve = vec![(0.0, setup as f64), (size as f64, setup as f64 + transfer)];
         Cost {
             read: curve.clone(),
             write: curve,
@@ -36,10 +33,7 @@ impl Cost {
                     "a curve of times needs two points, with sizes and times that ascend".into(),
                 ));
             }
-            Ok(points
-                .iter()
-                .map(|&(s, t)| (s as f64, t as f64))
-                .collect())
+            Ok(points.iter().map(|&(s, t)| (s as f64, t as f64)).collect())
         };
         Ok(Cost {
             read: curve(read)?,
@@ -73,9 +67,13 @@ mod tests {
 
     #[test]
     fn times_lie_on_the_curves() {
-        let cost = Cost::from_points(&[(100, 10), (200, 30)], &[(0, 5), (10, 5), (20, 15)]).unwrap();
+        let cost =
+            Cost::from_points(&[(100, 10), (200, 30)], &[(0, 5), (10, 5), (20, 15)]).unwrap();
         let read = |b| cost.time(Op::Read, b);
-        assert_eq!((read(100), read(150), read(200), read(300)), (10, 20, 30, 50));
+        assert_eq!(
+            (read(100), read(150), read(200), read(300)),
+            (10, 20, 30, 50)
+        );
         assert_eq!(read(0), 0);
         assert_eq!((cost.time(Op::Write, 7), cost.time(Op::Write, 15)), (5, 10));
         assert!(Cost::from_points(&[(1, 1)], &[(1, 1), (2, 2)]).is_err());

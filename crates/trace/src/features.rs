@@ -163,7 +163,15 @@ fn neighbours(requests: &[Seen]) -> (f64, f64, f64) {
         ends.insert(r.end(), i);
         starts.insert(r.offset, i);
     }
-    (continued, preceded, if continued > 0.0 { lag / continued } else { 0.0 })
+    (
+        continued,
+        preceded,
+        if continued > 0.0 {
+            lag / continued
+        } else {
+            0.0
+        },
+    )
 }
 
 /// How densely the window fills the region that it touches, and in how many runs.
@@ -203,15 +211,27 @@ mod tests {
         for &(at, offset, bytes) in requests {
             window.push(at, offset, bytes);
         }
-        FEATURES.into_iter().zip(window.features(100).unwrap()).collect()
+        FEATURES
+            .into_iter()
+            .zip(window.features(100).unwrap())
+            .collect()
     }
 
     #[test]
     fn one_sequential_reader() {
         let f = of(&(0..20).map(|i| (i * 10, i * 50, 50)).collect::<Vec<_>>());
-        assert_eq!((f["distance"], f["contiguous"], f["backward"]), (0.0, 1.0, 0.0));
-        assert_eq!((f["size"], f["density"], f["runs"]), (-1.0, 1.0, 1.0 / 20.0));
-        assert_eq!((f["continued"], f["preceded"], f["lag"]), (19.0 / 20.0, 0.0, 1.0));
+        assert_eq!(
+            (f["distance"], f["contiguous"], f["backward"]),
+            (0.0, 1.0, 0.0)
+        );
+        assert_eq!(
+            (f["size"], f["density"], f["runs"]),
+            (-1.0, 1.0, 1.0 / 20.0)
+        );
+        assert_eq!(
+            (f["continued"], f["preceded"], f["lag"]),
+            (19.0 / 20.0, 0.0, 1.0)
+        );
         // Two requests to each unit, one request time apart.
         assert_eq!(f["spread"], 1.0);
     }

@@ -271,11 +271,23 @@ fn decode_event(bytes: &mut &[u8], context: &mut Context) -> Result<Event, Strin
         at,
         request,
         kind,
-        op: if tag & WRITE != 0 { Op::Write } else { Op::Read },
+        op: if tag & WRITE != 0 {
+            Op::Write
+        } else {
+            Op::Read
+        },
         file: known.file,
         offset,
-        bytes: if tag & SAME_BYTES != 0 { known.bytes } else { get()? },
-        program: if tag & SAME_PROGRAM != 0 { known.program } else { get()? },
+        bytes: if tag & SAME_BYTES != 0 {
+            known.bytes
+        } else {
+            get()?
+        },
+        program: if tag & SAME_PROGRAM != 0 {
+            known.program
+        } else {
+            get()?
+        },
     };
     context.learn(slot, &event);
     Ok(event)
@@ -328,18 +340,28 @@ mod tests {
             Just(Kind::Completion)
         ];
         let number = || prop_oneof![0u64..8, any::<u64>()];
-        (number(), number(), kind, op, number(), number(), number(), number()).prop_map(
-            |(at, request, kind, op, file, offset, bytes, program)| Event {
-                at,
-                request,
-                kind,
-                op,
-                file,
-                offset,
-                bytes,
-                program,
-            },
+        (
+            number(),
+            number(),
+            kind,
+            op,
+            number(),
+            number(),
+            number(),
+            number(),
         )
+            .prop_map(
+                |(at, request, kind, op, file, offset, bytes, program)| Event {
+                    at,
+                    request,
+                    kind,
+                    op,
+                    file,
+                    offset,
+                    bytes,
+                    program,
+                },
+            )
     }
 
     proptest! {

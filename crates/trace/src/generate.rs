@@ -123,11 +123,7 @@ struct Barrier {
     skew: f64,
 }
 
-fn program(
-    scenario: &Scenario,
-    number: u64,
-    random: &mut Random,
-) -> Vec<Process> {
+fn program(scenario: &Scenario, number: u64, random: &mut Random) -> Vec<Process> {
     let processes = u64::from(scenario.processes);
     let small = scenario.pattern.is_small();
     let kib = 1024;
@@ -176,7 +172,7 @@ pub fn generate(scenario: &Scenario, seed: u64) -> Labelled {
     let mut barriers: Vec<Option<Barrier>> = Vec::new();
     for number in 0..u64::from(scenario.programs) {
         let begin = number as f64 * random.between(0.0, 5e6);
-        barriers.push((random.next() % 3 == 0).then_some(Barrier {
+        barriers.push(random.next().is_multiple_of(3).then_some(Barrier {
             processes: scenario.processes,
             arrived: 0,
             last: 0.0,
@@ -203,7 +199,8 @@ pub fn generate(scenario: &Scenario, seed: u64) -> Labelled {
             if low == high {
                 continue;
             }
-            let arrival = now as f64 + hardware.network + random.exponential(hardware.network / 4.0);
+            let arrival =
+                now as f64 + hardware.network + random.exponential(hardware.network / 4.0);
             request += 1;
             seen[s].push(Event {
                 at: arrival as Nanos,
@@ -351,9 +348,14 @@ mod tests {
             let run = generate(&scenario, i as u64);
             for events in &run.servers {
                 assert!(events.is_sorted_by_key(|e| e.at));
-                let mut ranges: Vec<_> = events.iter().map(|e| (e.file, e.offset, e.end())).collect();
+                let mut ranges: Vec<_> =
+                    events.iter().map(|e| (e.file, e.offset, e.end())).collect();
                 ranges.sort_unstable();
-                assert!(ranges.windows(2).all(|w| w[0].0 < w[1].0 || w[0].2 <= w[1].1));
+                assert!(
+                    ranges
+                        .windows(2)
+                        .all(|w| w[0].0 < w[1].0 || w[0].2 <= w[1].1)
+                );
             }
             // A stride of whole stripes may meet one server only.
             let total: usize = run.servers.iter().map(Vec::len).sum();

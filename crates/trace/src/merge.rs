@@ -75,9 +75,9 @@ pub fn merge(traces: Vec<Vec<Event>>, min_seen: u32) -> Merged {
     };
     let mut clusters = Vec::new();
     let mut next = vec![0; repetitions];
-    for same in seen.chunk_by(|a, b| {
-        (a.file, a.op, a.offset, a.bytes) == (b.file, b.op, b.offset, b.bytes)
-    }) {
+    for same in
+        seen.chunk_by(|a, b| (a.file, a.op, a.offset, a.bytes) == (b.file, b.op, b.offset, b.bytes))
+    {
         group(same, &mut clusters, &mut next);
         for cluster in clusters.drain(..) {
             if cluster.count < u64::from(min_seen) {
@@ -314,7 +314,12 @@ mod tests {
     fn files_made_anew_are_matched_by_what_they_do() {
         let run = |base: u64| -> Vec<Event> {
             let mut events: Vec<Event> = (0..10)
-                .flat_map(|i| [arrival(i * MS, base, i * 4096), arrival(i * MS, base + 1, i * 8192)])
+                .flat_map(|i| {
+                    [
+                        arrival(i * MS, base, i * 4096),
+                        arrival(i * MS, base + 1, i * 8192),
+                    ]
+                })
                 .collect();
             events.push(arrival(20 * MS, 7, 0));
             events
@@ -322,7 +327,12 @@ mod tests {
         let merged = merge(vec![run(100), run(200), run(300)], 1);
         assert_eq!(merged.events.len(), 21);
         assert_eq!(merged.common, 21);
-        assert!(merged.events.iter().all(|e| [100, 101, 7].contains(&e.file)));
+        assert!(
+            merged
+                .events
+                .iter()
+                .all(|e| [100, 101, 7].contains(&e.file))
+        );
     }
 
     proptest! {

@@ -101,8 +101,7 @@ impl Tree {
                 "this is no decision tree for access patterns: {why}; python/learn/patterns.py makes one"
             ))
         };
-        let file: TreeFile =
-            serde_json::from_str(text).map_err(|e| invalid(e.to_string()))?;
+        let file: TreeFile = serde_json::from_str(text).map_err(|e| invalid(e.to_string()))?;
         if file.format != FORMAT {
             return Err(invalid(format!(
                 "format {}, this program reads format {FORMAT}",
@@ -124,8 +123,12 @@ impl Tree {
         }
         for (i, node) in file.nodes.iter().enumerate() {
             let why = match *node {
-                Node::Split { feature, .. } if feature >= FEATURES.len() => "splits on no known figure",
-                Node::Split { threshold, .. } if !threshold.is_finite() => "has no finite threshold",
+                Node::Split { feature, .. } if feature >= FEATURES.len() => {
+                    "splits on no known figure"
+                }
+                Node::Split { threshold, .. } if !threshold.is_finite() => {
+                    "has no finite threshold"
+                }
                 // Children come later: every walk ends.
                 Node::Split { below, above, .. }
                     if below.min(above) <= i || below.max(above) >= file.nodes.len() =>
@@ -163,7 +166,11 @@ impl Tree {
                     below,
                     above,
                 } => {
-                    at = if features[feature] <= threshold { below } else { above };
+                    at = if features[feature] <= threshold {
+                        below
+                    } else {
+                        above
+                    };
                 }
                 Node::Leaf { class, share } => return (self.classes[class], share),
             }
@@ -183,7 +190,8 @@ mod tests {
         )
     }
 
-    const LEAVES: &str = "{\"leaf\":{\"class\":0,\"share\":1.0}},{\"leaf\":{\"class\":1,\"share\":0.8}}";
+    const LEAVES: &str =
+        "{\"leaf\":{\"class\":0,\"share\":1.0}},{\"leaf\":{\"class\":1,\"share\":0.8}}";
 
     #[test]
     fn a_tree_is_walked() {
@@ -211,7 +219,10 @@ mod tests {
             (json(""), "0 nodes"),
             (json("{\"leaf\":{\"class\":2,\"share\":1}}"), "class"),
             (json("{\"leaf\":{\"class\":0,\"share\":7}}"), "share"),
-            (json("{\"leaf\":{\"class\":0,\"share\":1,\"x\":1}}"), "unknown field"),
+            (
+                json("{\"leaf\":{\"class\":0,\"share\":1,\"x\":1}}"),
+                "unknown field",
+            ),
             (whole.replace("\"format\":1", "\"format\":2"), "format 2"),
             (whole.replace("\"spread\"", "\"spreed\""), "spreed"),
             (whole[..whole.len() / 2].to_string(), "EOF"),

@@ -413,8 +413,7 @@ impl Predictor {
             .get(&(op, offset, bytes))
             .is_some_and(|like| like.contains(&slot));
         let state = &mut self.files[slot as usize];
-        let resting =
-            |r: &Running| now.saturating_sub(r.last) >= self.limits.rest && opens;
+        let resting = |r: &Running| now.saturating_sub(r.last) >= self.limits.rest && opens;
         let running = match &mut state.running {
             Some(running) if !resting(running) => running,
             other => {
@@ -472,7 +471,13 @@ impl Predictor {
             }
         }
         let traced = self.files[self.requests[i].slot as usize].program;
-        self.programs.insert(program, Program { traced, seen: bytes });
+        self.programs.insert(
+            program,
+            Program {
+                traced,
+                seen: bytes,
+            },
+        );
     }
 
     /// Bytes that a running program will still ask for, if it is one of those traced: what SRTF sorts by.

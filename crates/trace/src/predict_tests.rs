@@ -37,7 +37,11 @@ fn the_rule_weighs_saved_time_against_the_gap() {
     // The later part may be the lower one; neighbours of another file, operation or place don't count.
     let p = predictor(&[arrival(0, 1, 4096, 4096), arrival(900 * US, 1, 0, 4096)]);
     assert_eq!(p.statistics().aggregations, 1);
-    let p = predictor(&[arrival(0, 1, 0, 4096), arrival(0, 2, 4096, 4096), arrival(0, 1, 8192, 1)]);
+    let p = predictor(&[
+        arrival(0, 1, 0, 4096),
+        arrival(0, 2, 4096, 4096),
+        arrival(0, 1, 8192, 1),
+    ]);
     assert_eq!(p.statistics().aggregations, 0);
 }
 
@@ -73,7 +77,9 @@ fn alpha_follows_what_is_seen() {
 #[test]
 fn steps_over_the_same_bytes_aggregate_within_a_step() {
     let trace: Vec<Event> = (0..10)
-        .flat_map(|step| (0..4).map(move |i| arrival(step * 100 * MS + i * 10 * US, 1, i * 4096, 4096)))
+        .flat_map(|step| {
+            (0..4).map(move |i| arrival(step * 100 * MS + i * 10 * US, 1, i * 4096, 4096))
+        })
         .collect();
     let p = predictor(&trace);
     assert_eq!(p.statistics().aggregations, 10);
@@ -82,7 +88,9 @@ fn steps_over_the_same_bytes_aggregate_within_a_step() {
 
 #[test]
 fn a_smaller_aggregation_waits_once_for_the_rest() {
-    let trace: Vec<Event> = (0..4).map(|i| arrival(i * 100 * US, 1, i * 4096, 4096)).collect();
+    let trace: Vec<Event> = (0..4)
+        .map(|i| arrival(i * 100 * US, 1, i * 4096, 4096))
+        .collect();
     let mut p = predictor(&trace);
     assert!(read(&mut p, 5 * MS, 70, 1, 0));
     assert!(read(&mut p, 5 * MS + 90 * US, 71, 1, 4096));
@@ -93,7 +101,11 @@ fn a_smaller_aggregation_waits_once_for_the_rest() {
     p.dispatched(71);
     assert!(read(&mut p, 5 * MS + 400 * US, 72, 1, 8192));
     assert!(read(&mut p, 5 * MS + 400 * US, 73, 1, 12288));
-    assert_eq!(p.wait(5 * MS + 400 * US, 5 * MS + 400 * US, &[72, 73]), 0, "complete");
+    assert_eq!(
+        p.wait(5 * MS + 400 * US, 5 * MS + 400 * US, &[72, 73]),
+        0,
+        "complete"
+    );
     assert_eq!((p.statistics().matched, p.statistics().waits), (4, 1));
 }
 
@@ -115,11 +127,16 @@ fn waits_are_bounded_and_never_for_what_is_late() {
 
 #[test]
 fn arrivals_match_within_a_tenth() {
-    let trace: Vec<Event> = (0..3).map(|i| arrival(i * 100 * MS, 1, i * 4096, 4096)).collect();
+    let trace: Vec<Event> = (0..3)
+        .map(|i| arrival(i * 100 * MS, 1, i * 4096, 4096))
+        .collect();
     let mut p = predictor(&trace);
     assert!(read(&mut p, 1000 * MS, 1, 1, 0));
     assert!(read(&mut p, 1109 * MS, 2, 1, 4096));
-    assert!(!read(&mut p, 1225 * MS, 3, 1, 8192), "200 ms + 10% is 220 ms");
+    assert!(
+        !read(&mut p, 1225 * MS, 3, 1, 8192),
+        "200 ms + 10% is 220 ms"
+    );
     assert!(!read(&mut p, 1109 * MS, 4, 1, 4096), "linked already");
     assert_eq!(p.statistics().unmatched, 2);
 }
@@ -147,7 +164,10 @@ fn files_made_anew_take_the_place_of_those_traced() {
         arrival(110 * US, 2, 4096, 4096),
     ];
     let mut p = predictor(&trace);
-    for (id, (file, offset)) in [(801, 0), (802, 0), (801, 4096), (802, 4096)].iter().enumerate() {
+    for (id, (file, offset)) in [(801, 0), (802, 0), (801, 4096), (802, 4096)]
+        .iter()
+        .enumerate()
+    {
         assert!(read(&mut p, 50 * id as u64 * US, id as u64, *file, *offset));
     }
     // Both are in use: a third is none of them. Later it takes the place of one.
@@ -159,7 +179,9 @@ fn files_made_anew_take_the_place_of_those_traced() {
 
 #[test]
 fn what_a_program_still_asks_for_shrinks() {
-    let trace: Vec<Event> = (0..4).map(|i| arrival(i * 100 * US, 1, i * 4096, 4096)).collect();
+    let trace: Vec<Event> = (0..4)
+        .map(|i| arrival(i * 100 * US, 1, i * 4096, 4096))
+        .collect();
     let mut p = predictor(&trace);
     assert!(read(&mut p, 0, 1, 1, 0));
     assert_eq!(p.remaining(9), Some(3 * 4096));

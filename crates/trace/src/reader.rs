@@ -100,7 +100,11 @@ impl Reader {
         }
         let mut magic = [0; 4];
         match self.take(&mut magic)? {
-            0 => return Err(self.truncated("the middle: it was not ended, so its server still writes it or was killed")),
+            0 => {
+                return Err(self.truncated(
+                    "the middle: it was not ended, so its server still writes it or was killed",
+                ));
+            }
             4 => {}
             _ => return Err(self.truncated("a block's beginning")),
         }

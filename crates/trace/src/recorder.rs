@@ -88,10 +88,8 @@ impl Writer {
         if result.is_err() {
             // No half block before later ones.
             let _ = self.file.set_len(self.written.bytes);
-            let _ = std::io::Seek::seek(
-                &mut self.file,
-                std::io::SeekFrom::Start(self.written.bytes),
-            );
+            let _ =
+                std::io::Seek::seek(&mut self.file, std::io::SeekFrom::Start(self.written.bytes));
         }
         result.map_err(|source| Error::Io {
             doing: "write",

@@ -1,5 +1,7 @@
 //! Trace files that were cut, changed or are something else: clear errors, and what lies before the damage is read.
-use penstock_trace::{Error, Event, Header, Kind, Op, Reader, Recorder, RecorderOptions, VERSION, Writer, read_all};
+use penstock_trace::{
+    Error, Event, Header, Kind, Op, Reader, Recorder, RecorderOptions, VERSION, Writer, read_all,
+};
 use proptest::prelude::*;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,7 +19,11 @@ fn event(i: u64) -> Event {
         at: i * 1000,
         request: i,
         kind: [Kind::Arrival, Kind::Dispatch, Kind::Completion][(i % 3) as usize],
-        op: if i.is_multiple_of(2) { Op::Read } else { Op::Write },
+        op: if i.is_multiple_of(2) {
+            Op::Read
+        } else {
+            Op::Write
+        },
         file: i % 5,
         offset: i * 4096,
         bytes: 4096,
@@ -69,7 +75,12 @@ fn other_files_are_named_as_such() {
     let error = opened(&other);
     assert!(matches!(error, Error::Version { found, .. } if found == VERSION + 1));
     assert!(error.to_string().contains("format 2"), "{error}");
-    for bytes in [&b""[..], b"PST", b"#!/bin/sh\necho 1 2 3 4 5 6 7 8\n", &whole[..20]] {
+    for bytes in [
+        &b""[..],
+        b"PST",
+        b"#!/bin/sh\necho 1 2 3 4 5 6 7 8\n",
+        &whole[..20],
+    ] {
         let error = opened(bytes);
         assert!(matches!(error, Error::NotATrace { .. }), "{error}");
         assert!(error.to_string().contains("is no trace"), "{error}");
@@ -86,7 +97,12 @@ fn a_missing_block_is_noticed() {
     let dir = tempfile::tempdir().unwrap();
     let (path, events) = write(dir.path(), 3);
     let whole = std::fs::read(&path).unwrap();
-    let second = whole.windows(4).enumerate().filter(|(_, w)| w == b"BLCK").map(|(i, _)| i).collect::<Vec<_>>();
+    let second = whole
+        .windows(4)
+        .enumerate()
+        .filter(|(_, w)| w == b"BLCK")
+        .map(|(i, _)| i)
+        .collect::<Vec<_>>();
     let cut = [&whole[..second[1]], &whole[second[2]..]].concat();
     std::fs::write(&path, cut).unwrap();
     let (_, back, error) = read_all(&path).unwrap();
@@ -146,7 +162,9 @@ fn threads_record_and_nothing_is_lost_but_what_is_counted() {
         std::thread::scope(|scope| {
             for thread in 0..4u64 {
                 let recorder = &recorder;
-                scope.spawn(move || (0..5000).for_each(|i| recorder.record(event(thread * 5000 + i))));
+                scope.spawn(move || {
+                    (0..5000).for_each(|i| recorder.record(event(thread * 5000 + i)))
+                });
             }
         });
         let summary = recorder.finish().unwrap();
@@ -161,7 +179,10 @@ fn threads_record_and_nothing_is_lost_but_what_is_counted() {
             assert_eq!(summary.dropped, 0);
         }
         if bound < u64::MAX {
-            assert!(summary.dropped > 0 && summary.bytes < 2 * bound + 20_000, "{summary:?}");
+            assert!(
+                summary.dropped > 0 && summary.bytes < 2 * bound + 20_000,
+                "{summary:?}"
+            );
         }
     }
 }
