@@ -1,4 +1,5 @@
 //! Trace files that were cut, changed or are something else: clear errors, and what lies before the damage is read.
+#![allow(clippy::unwrap_used)]
 use penstock_trace::{
     Error, Event, Header, Kind, Op, Reader, Recorder, RecorderOptions, VERSION, Writer, read_all,
 };
