@@ -207,16 +207,17 @@ pub(crate) fn drain_window(into: &mut Target<'_>, at: u64, part: &Pattern, windo
 
 /// A piece that is contiguous in file and memory alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Piece {
+pub struct Piece {
     /// Position in the access's stream.
     pub stream: u64,
     /// File offset.
     pub offset: i64,
+    /// Bytes.
     pub len: u64,
 }
 
 /// Walks file and memory side together, cutting where either breaks.
-pub(crate) struct Joint {
+pub struct Joint {
     file: Cursor,
     memory: Cursor,
     /// What is left of the current file run.
@@ -227,7 +228,8 @@ pub(crate) struct Joint {
 }
 
 impl Joint {
-    pub(crate) fn new(file: &Pattern, memory: &Pattern) -> Joint {
+    /// From the start of both sides.
+    pub fn new(file: &Pattern, memory: &Pattern) -> Joint {
         Joint {
             file: file.cursor(),
             memory: memory.cursor(),
@@ -263,7 +265,7 @@ impl Iterator for Joint {
 }
 
 /// Where stream byte `at` of a pattern lies; `None` at its end.
-pub(crate) fn first_offset(pattern: &Pattern, at: u64) -> Option<i64> {
+pub fn first_offset(pattern: &Pattern, at: u64) -> Option<i64> {
     let mut cursor = pattern.cursor();
     cursor.seek(at);
     cursor.next_run(1).map(|run| run.offset)

@@ -54,3 +54,9 @@ pub use pointer::Whence;
 pub use process::{Claim, Environment, Process, belongs, write_summary};
 pub use stats::{Counts, DirectionSummary, FileSummary, Summary};
 pub use view::View;
+
+/// How methods cut accesses, without the I/O: what a simulator of them shares with this library.
+pub mod planning {
+    pub use crate::access::{Joint, Piece, first_offset};
+    pub use crate::methods::domains::{Domains, extent, part};
+}

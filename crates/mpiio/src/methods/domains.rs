@@ -9,7 +9,7 @@ use std::ops::Range;
 const SPARSE: u64 = 4;
 
 /// The file domains of a collective access and how far each has come.
-pub(crate) struct Domains<'p> {
+pub struct Domains<'p> {
     patterns: &'p [Pattern],
     /// What is left of each aggregator's part.
     left: Vec<Range<i64>>,
@@ -18,7 +18,7 @@ pub(crate) struct Domains<'p> {
 }
 
 /// First and one past the last byte that any of the patterns touches; `None` if there is none.
-pub(crate) fn extent(patterns: &[Pattern]) -> Option<(i64, i64)> {
+pub fn extent(patterns: &[Pattern]) -> Option<(i64, i64)> {
     patterns
         .iter()
         .filter(|p| p.len > 0)
@@ -29,7 +29,7 @@ pub(crate) fn extent(patterns: &[Pattern]) -> Option<(i64, i64)> {
 impl<'p> Domains<'p> {
     /// Divides the extent of `patterns` evenly among `aggregators`, at multiples of `unit` where the parts are larger
     /// than that. Windows are at most `window` bytes.
-    pub(crate) fn new(
+    pub fn new(
         patterns: &'p [Pattern],
         aggregators: usize,
         window: u64,
@@ -66,7 +66,7 @@ impl<'p> Domains<'p> {
     }
 
     /// The next window of each aggregator, empty for those that are done; `None` when all are.
-    pub(crate) fn next_windows(&mut self) -> Option<Vec<Range<i64>>> {
+    pub fn next_windows(&mut self) -> Option<Vec<Range<i64>>> {
         let windows: Vec<_> = self
             .left
             .iter_mut()
@@ -90,7 +90,7 @@ impl<'p> Domains<'p> {
 }
 
 /// The part of a pattern in a window, with its position in the pattern's stream.
-pub(crate) fn part(pattern: &Pattern, window: &Range<i64>) -> (u64, Pattern) {
+pub fn part(pattern: &Pattern, window: &Range<i64>) -> (u64, Pattern) {
     if window.is_empty() || pattern.len == 0 {
         return (0, Pattern::contiguous(window.start, 0));
     }

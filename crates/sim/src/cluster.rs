@@ -1,0 +1,425 @@
+//! A cluster while it runs: all state, and the loop that moves it from event to event.
+//!
+//! `ranks` drives the programs, `collective` their two-phase calls, `server` the data servers.
+use crate::collective::Exchange;
+use crate::error::{Error, Result};
+use crate::event::Queue;
+use crate::network::{Network, Node};
+use crate::pages::{Needs, Range};
+use crate::plan::{Operation, Plan};
+use crate::program::Benchmark;
+use crate::random::Random;
+use crate::report::{Latencies, ProgramReport, Report, Samples, Timeline};
+use crate::scenario::Scenario;
+use crate::server::{Files, Server};
+use crate::slab::Slab;
+use penstock_device::{Nanos, Op};
+use penstock_layout::{Layout, Pieces};
+use penstock_mpiio::Method;
+use std::sync::Arc;
+
+/// What happens next. Numbers are places in the cluster's tables.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Event {
+    /// A rank goes on with its program.
+    Step(u32),
+    /// A rank's processor is through with preparing an operation.
+    Issue(u32),
+    /// A read request has arrived at its server.
+    Request(u32),
+    /// A part of a write has arrived at its server.
+    Part(u32),
+    /// A server's processor is through with a part of a request.
+    Ready(u32),
+    /// A server's processor is through with a decision.
+    Serve(u32),
+    /// A server's scheduler wanted to wait until now.
+    Schedule(u32),
+    /// Something happens inside a server's device.
+    Device(u32),
+    /// A server writes back what is dirty.
+    Flush(u32),
+    /// A part, or the acknowledgement of a write, has arrived at its rank.
+    Reply(u32),
+    /// The ranks of a program have exchanged the data of a round.
+    Exchanged(u32),
+}
+
+/// Where a rank stands between two calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Compute,
+    Access,
+    Barrier,
+    Done,
+}
+
+pub(crate) struct Rank {
+    pub program: u32,
+    /// Among the cohorts of its program.
+    pub number: u32,
+    pub node: Node,
+    pub stage: Stage,
+    pub call: u64,
+    pub file: u32,
+    /// What is left to do of the current call.
+    pub plan: Option<Plan>,
+    /// The operation that its processor prepares.
+    pub prepared: Option<Operation>,
+    /// Operations under way.
+    pub flying: u32,
+    /// When the current call began.
+    pub began: Nanos,
+    pub io_time: Nanos,
+    /// The call's operations are an aggregator's.
+    pub aggregates: bool,
+}
+
+/// A program instance.
+pub(crate) struct Running {
+    pub spec: usize,
+    pub instance: u32,
+    pub benchmark: Arc<dyn Benchmark>,
+    pub method: Method,
+    pub op: Op,
+    pub collective: bool,
+    pub only_interleaved: bool,
+    pub barrier: bool,
+    pub compute: Nanos,
+    pub sync: bool,
+    pub in_flight: u32,
+    pub cohort: u32,
+    pub start: Nanos,
+    pub end: Nanos,
+    pub first_rank: u32,
+    pub ranks: u32,
+    /// Its first file among the cluster's.
+    pub first_file: u32,
+    /// Ranks that wait for the others.
+    pub waiting: u32,
+    pub done: u32,
+    pub bytes: u64,
+    pub exchange: Option<Exchange>,
+}
+
+/// An operation under way.
+pub(crate) struct Flight {
+    pub rank: u32,
+    pub requests: u32,
+    pub began: Nanos,
+    pub bytes: u64,
+    pub op: Op,
+}
+
+/// What is left of a request on its server.
+pub(crate) enum Left {
+    Extent(u64),
+    Pieces(Box<Pieces>),
+}
+
+/// A request to one server.
+pub(crate) struct Request {
+    pub flight: u32,
+    pub rank: u32,
+    pub server: u32,
+    pub file: u32,
+    pub op: Op,
+    pub left: Left,
+    pub bytes: u64,
+    /// Parts under way.
+    pub parts: u32,
+    pub structured: bool,
+    /// Its first part has been seen by the server.
+    pub seen: bool,
+    /// Ranks it stands for.
+    pub weight: u32,
+}
+
+/// A part of a request: what moves at a time.
+pub(crate) struct Part {
+    pub request: u32,
+    pub bytes: u64,
+    /// Runs of the object.
+    pub runs: Vec<(u64, u64)>,
+    /// Of them, not yet served.
+    pub pending: u32,
+    pub regions: u32,
+}
+
+/// A virtual request that a server carries out.
+pub(crate) struct Service {
+    pub server: u32,
+    pub virtual_id: u64,
+    /// The scheduler's names of the runs.
+    pub runs: Vec<u64>,
+    pub op: Op,
+    pub range: Range,
+    pub rank: u32,
+    /// Fetches and accesses it waits for.
+    pub pending: u32,
+}
+
+/// Pages on their way into a server's memory.
+pub(crate) struct Fetch {
+    pub server: u32,
+    pub range: Range,
+    pub waiting: Vec<u32>,
+}
+
+/// Counters of a run.
+#[derive(Default)]
+pub(crate) struct Totals {
+    pub bytes: u64,
+    pub accessed: u64,
+    pub resent: u64,
+    pub operations: u64,
+    pub requests: u64,
+    pub decisions: u64,
+    pub events: u64,
+}
+
+/// Says how far a run has come: virtual time, events so far, ranks that are through, all ranks.
+pub type Progress<'a> = &'a mut dyn FnMut(Nanos, u64, usize, usize);
+
+pub(crate) struct Cluster<'s> {
+    pub scenario: &'s Scenario,
+    pub now: Nanos,
+    pub events: Queue<Event>,
+    pub network: Network,
+    pub layout: Layout,
+    pub files: Files,
+    pub ranks: Vec<Rank>,
+    pub programs: Vec<Running>,
+    pub servers: Vec<Server>,
+    pub flights: Slab<Flight>,
+    pub requests: Slab<Request>,
+    pub parts: Slab<Part>,
+    pub services: Slab<Service>,
+    pub fetches: Slab<Fetch>,
+    pub random: Random,
+    pub totals: Totals,
+    pub timeline: Timeline,
+    pub head: Samples,
+    pub latencies: Latencies,
+    pub done: usize,
+    /// Programs whose writes are being brought to the devices, and servers that are not clean yet.
+    pub draining: Vec<u32>,
+    pub needs: Needs,
+    /// The first thing that went wrong inside an event.
+    pub failed: Option<Error>,
+}
+
+/// Events between two reports of progress.
+const REPORT: u64 = 1 << 18;
+
+/// Runs a scenario.
+pub fn run(scenario: &Scenario, progress: Progress<'_>) -> Result<Report> {
+    let mut cluster = Cluster::new(scenario)?;
+    cluster.run(progress)?;
+    Ok(cluster.report())
+}
+
+impl<'s> Cluster<'s> {
+    fn new(scenario: &'s Scenario) -> Result<Cluster<'s>> {
+        scenario.check()?;
+        let layout = scenario.layout()?;
+        let net = &scenario.network;
+        let mut network = Network::new(net.latency.0, net.switch.map(|r| r.0), net.memory.0);
+        let mut files = Files::new();
+        let mut programs = Vec::new();
+        let mut ranks = Vec::new();
+        let per_node = scenario.cluster.ranks_per_node;
+        for (spec, program) in scenario.program.iter().enumerate() {
+            let benchmark: Arc<dyn Benchmark> = scenario.benchmark(spec)?.into();
+            for instance in 0..program.instances {
+                let mine = benchmark.files();
+                let gap = if instance > 0 || spec > 0 { program.distance.0 } else { 0 };
+                let first_file = files.add(mine.count, mine.bytes, gap, &layout);
+                let count = program.ranks / program.cohort;
+                let first_rank = ranks.len() as u32;
+                let mut node = 0;
+                for number in 0..count {
+                    // A cohort larger than a node has as many nodes' cards.
+                    let cards = (program.cohort / per_node).max(1);
+                    let on_node = (per_node / program.cohort).max(1);
+                    if number.is_multiple_of(on_node) {
+                        node = network.node(net.rate.0.saturating_mul(cards.into()));
+                    }
+                    ranks.push(Rank {
+                        program: programs.len() as u32,
+                        number,
+                        node,
+                        stage: Stage::Compute,
+                        call: 0,
+                        file: 0,
+                        plan: None,
+                        prepared: None,
+                        flying: 0,
+                        began: 0,
+                        io_time: 0,
+                        aggregates: false,
+                    });
+                }
+                programs.push(Running {
+                    spec,
+                    instance,
+                    benchmark: benchmark.clone(),
+                    method: program.method,
+                    op: program.op.into(),
+                    collective: program.collective && count > 1,
+                    only_interleaved: program.only_interleaved,
+                    barrier: program.barrier,
+                    compute: program.compute.0,
+                    sync: program.sync,
+                    in_flight: program.in_flight,
+                    cohort: program.cohort,
+                    start: program.start.0,
+                    end: 0,
+                    first_rank,
+                    ranks: count,
+                    first_file,
+                    waiting: 0,
+                    done: 0,
+                    bytes: 0,
+                    exchange: None,
+                });
+            }
+        }
+        let rate = net.server_rate.unwrap_or(net.rate).0;
+        let servers = (0..scenario.cluster.servers)
+            .map(|_| Server::new(scenario, network.node(rate)))
+            .collect::<Result<Vec<_>>>()?;
+        files.check(&servers)?;
+        let mut cluster = Cluster {
+            scenario,
+            now: 0,
+            events: Queue::new(),
+            network,
+            layout,
+            files,
+            ranks,
+            programs,
+            servers,
+            flights: Slab::new(),
+            requests: Slab::new(),
+            parts: Slab::new(),
+            services: Slab::new(),
+            fetches: Slab::new(),
+            random: Random::new(scenario.seed),
+            totals: Totals::default(),
+            timeline: Timeline::default(),
+            head: Samples::new(),
+            latencies: Latencies::new(),
+            done: 0,
+            draining: Vec::new(),
+            needs: Needs::default(),
+            failed: None,
+        };
+        for rank in 0..cluster.ranks.len() as u32 {
+            let start = cluster.program_of(rank).start;
+            cluster.events.push(start, Event::Step(rank));
+        }
+        Ok(cluster)
+    }
+
+    pub(crate) fn program_of(&self, rank: u32) -> &Running {
+        &self.programs[self.ranks[rank as usize].program as usize]
+    }
+
+    fn run(&mut self, progress: Progress<'_>) -> Result<()> {
+        let limit = self.scenario.max_events;
+        while let Some((at, event)) = self.events.pop() {
+            self.now = at;
+            self.totals.events += 1;
+            if self.totals.events > limit {
+                return Err(Error::TooLong { limit });
+            }
+            if self.totals.events.is_multiple_of(REPORT) {
+                progress(at, self.totals.events, self.done, self.ranks.len());
+            }
+            match event {
+                Event::Step(rank) => self.step(rank),
+                Event::Issue(rank) => self.issue(rank),
+                Event::Request(request) => self.request_arrives(request),
+                Event::Part(part) => self.part_arrives(part),
+                Event::Ready(part) => self.part_ready(part),
+                Event::Serve(service) => self.serve(service),
+                Event::Schedule(server) => self.scheduler_wakes(server),
+                Event::Device(server) => self.device_wakes(server),
+                Event::Flush(server) => self.flush_time(server),
+                Event::Reply(part) => self.reply_arrives(part),
+                Event::Exchanged(program) => self.exchanged(program),
+            }
+            if let Some(error) = self.failed.take() {
+                return Err(error);
+            }
+        }
+        if self.done < self.ranks.len() || !self.draining.is_empty() {
+            return Err(Error::Stuck {
+                at: self.now,
+                waiting: self.ranks.len() - self.done,
+            });
+        }
+        Ok(())
+    }
+
+    /// Keeps what came of an attempt, or remembers why there is nothing.
+    pub(crate) fn ok<T>(&mut self, result: Result<T>) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.failed.get_or_insert(error);
+                None
+            }
+        }
+    }
+
+    fn report(self) -> Report {
+        let rate = |bytes: u64, time: Nanos| bytes as f64 / (time.max(1) as f64 / 1e9);
+        let makespan = self.programs.iter().map(|p| p.end).max().unwrap_or(0);
+        let programs = self
+            .programs
+            .iter()
+            .map(|p| {
+                let ranks = &self.ranks[p.first_rank as usize..][..p.ranks as usize];
+                let io: u64 = ranks.iter().map(|r| r.io_time).sum();
+                let time = p.end - p.start;
+                ProgramReport {
+                    benchmark: self.scenario.program[p.spec].benchmark.clone(),
+                    program: p.spec,
+                    instance: p.instance,
+                    start: p.start,
+                    end: p.end,
+                    bytes: p.bytes,
+                    throughput: rate(p.bytes, time),
+                    io_share: io as f64 / (time.max(1) as f64 * f64::from(p.ranks)),
+                }
+            })
+            .collect();
+        let device_requests: u64 = self.servers.iter().map(|s| s.device_requests).sum();
+        let seeks: u128 = self.servers.iter().map(|s| s.seeks).sum();
+        let moved: Vec<f64> = self.servers.iter().map(|s| s.moved as f64).collect();
+        let (sum, squares) = moved.iter().fold((0.0, 0.0), |(a, b), x| (a + x, b + x * x));
+        Report {
+            name: self.scenario.name.clone(),
+            makespan,
+            bytes: self.totals.bytes,
+            accessed: self.totals.accessed,
+            resent: self.totals.resent,
+            throughput: rate(self.totals.bytes, makespan),
+            operations: self.totals.operations,
+            requests: self.totals.requests,
+            decisions: self.totals.decisions,
+            device_requests,
+            device_bytes: self.servers.iter().map(|s| s.device_bytes).sum(),
+            seek_distance: seeks as f64 / device_requests.max(1) as f64,
+            latency_p50: self.latencies.quantile(0.5),
+            latency_p99: self.latencies.quantile(0.99),
+            balance: if squares > 0.0 { sum * sum / (squares * moved.len() as f64) } else { 1.0 },
+            events: self.totals.events,
+            programs,
+            timeline: self.timeline,
+            head: self.head.kept,
+        }
+    }
+}

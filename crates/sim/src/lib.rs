@@ -1,0 +1,45 @@
+//! A simulator of clusters (SYSTEMS: the sources' experiments): programs, MPI-IO methods, network, data servers and
+//! devices on virtual time, with the very policies that the real stack runs (docs/simulator.md).
+//!
+//! ```text
+//! scenario.rs  what to simulate, as TOML           program/      what ranks do: one file per benchmark
+//! experiment.rs cases, comparisons, verdicts       plan.rs       calls to operations, by method
+//! cluster.rs   all state, and the event loop       collective.rs two-phase rounds
+//! ranks.rs     programs' steps, requests           server.rs     processor, scheduler, device of a server
+//! network.rs   cards, switch, latency              pages.rs      page cache: read-ahead, write-back
+//! event.rs     what happens next                   report.rs     what it was like
+//! ```
+//!
+//! Everything is a plain state machine that reads no clock. A scenario and its seed give one result, to the byte.
+mod cluster;
+mod collective;
+mod device;
+mod error;
+mod event;
+mod experiment;
+mod markdown;
+mod network;
+mod pages;
+mod plan;
+pub mod plot;
+mod program;
+mod random;
+mod ranks;
+mod report;
+mod scenario;
+mod server;
+mod slab;
+mod units;
+
+pub use cluster::{Progress, run};
+pub use error::{Error, Result};
+pub use experiment::{Case, CaseOutcome, Comparison, Experiment, Outcome, Situation, Verdict};
+pub use markdown::figure;
+pub use program::BENCHMARKS;
+pub use report::{ProgramReport, Report, Timeline};
+pub use scenario::{
+    Client, Cluster, Device, Direction, Network, Processes, Program, Scenario, Server,
+};
+pub use units::{Bytes, Rate, Time};
+#[cfg(test)]
+mod tests;

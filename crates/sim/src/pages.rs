@@ -1,0 +1,400 @@
+//! The page cache of a data server: what of each object is in memory, on its way, or dirty; read-ahead; write-back.
+//!
+//! Pages of 4 KiB in blocks of 128. Clean blocks are dropped in the order in which they came when memory is full. Dirty
+//! pages are written back in ascending order, as the kernel's flusher does. A page that is written in part is not read
+//! first: programs here write fresh files.
+use std::collections::{BTreeMap, VecDeque};
+
+/// Bytes of a page.
+pub(crate) const PAGE: u64 = 4096;
+/// Pages of a block: one bit each.
+const PAGES: u64 = 128;
+const BLOCK: u64 = PAGE * PAGES;
+
+/// An object on its server.
+pub(crate) type Object = u32;
+
+#[derive(Default)]
+struct Block {
+    present: u128,
+    dirty: u128,
+    /// Pages on their way, by the fetch that brings them.
+    coming: Vec<(u128, u32)>,
+}
+
+impl Block {
+    fn coming(&self) -> u128 {
+        self.coming.iter().fold(0, |all, (mask, _)| all | mask)
+    }
+}
+
+/// Sequential reading of an object, as the kernel notices it.
+#[derive(Default, Clone, Copy)]
+struct Stream {
+    /// Where the next read would have to begin.
+    next: u64,
+    /// Bytes to read ahead; 0: not sequential.
+    window: u64,
+    /// How far has been read ahead.
+    ahead: u64,
+}
+
+/// A byte range of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Range {
+    pub object: Object,
+    pub offset: u64,
+    pub bytes: u64,
+}
+
+/// What a read needs.
+#[derive(Default)]
+pub(crate) struct Needs {
+    /// Ranges to fetch for it, whole pages.
+    pub fetch: Vec<Range>,
+    /// Fetches under way that it waits for.
+    pub wait: Vec<u32>,
+    /// Ranges to fetch that nobody waits for.
+    pub ahead: Vec<Range>,
+}
+
+impl Needs {
+    pub(crate) fn clear(&mut self) {
+        self.fetch.clear();
+        self.wait.clear();
+        self.ahead.clear();
+    }
+}
+
+/// The cache of one server.
+pub(crate) struct Pages {
+    blocks: BTreeMap<(Object, u64), Block>,
+    streams: BTreeMap<Object, Stream>,
+    /// Blocks in order of their coming.
+    order: VecDeque<(Object, u64)>,
+    most_blocks: usize,
+    read_ahead: u64,
+    /// Bytes written and not yet sent to the device.
+    dirty: u64,
+    /// Where write-back goes on.
+    hand: (Object, u64),
+}
+
+fn mask(first: u64, last: u64) -> u128 {
+    (u128::MAX << first) & (u128::MAX >> (PAGES - 1 - last))
+}
+
+/// Calls `f(block, mask)` for the pages that `range` touches.
+fn blocks_of(range: Range, mut f: impl FnMut(u64, u128)) {
+    if range.bytes == 0 {
+        return;
+    }
+    let (first, last) = (range.offset / PAGE, (range.offset + range.bytes - 1) / PAGE);
+    for block in first / PAGES..=last / PAGES {
+        let start = block * PAGES;
+        let low = first.max(start) - start;
+        let high = last.min(start + PAGES - 1) - start;
+        f(block, mask(low, high));
+    }
+}
+
+/// Calls `f(first page, pages)` for the runs of ones.
+fn runs(mut bits: u128, mut f: impl FnMut(u64, u64)) {
+    while bits != 0 {
+        let first = bits.trailing_zeros();
+        let len = (!(bits >> first)).trailing_zeros().min(128 - first);
+        f(first.into(), len.into());
+        let upto = first + len;
+        bits &= if upto == 128 { 0 } else { u128::MAX << upto };
+    }
+}
+
+fn push(ranges: &mut Vec<Range>, object: Object, block: u64, first: u64, pages: u64) {
+    let offset = block * BLOCK + first * PAGE;
+    let bytes = pages * PAGE;
+    match ranges.last_mut() {
+        Some(last) if last.object == object && last.offset + last.bytes == offset => {
+            last.bytes += bytes;
+        }
+        _ => ranges.push(Range {
+            object,
+            offset,
+            bytes,
+        }),
+    }
+}
+
+impl Pages {
+    pub(crate) fn new(bytes: u64, read_ahead: u64) -> Pages {
+        Pages {
+            blocks: BTreeMap::new(),
+            streams: BTreeMap::new(),
+            order: VecDeque::new(),
+            most_blocks: bytes.div_ceil(BLOCK).max(1) as usize,
+            read_ahead,
+            dirty: 0,
+            hand: (0, 0),
+        }
+    }
+
+    fn block(&mut self, object: Object, block: u64) -> &mut Block {
+        let order = &mut self.order;
+        self.blocks.entry((object, block)).or_insert_with(|| {
+            order.push_back((object, block));
+            Block::default()
+        })
+    }
+
+    /// Drops clean blocks from the oldest on while there are too many; looks at each at most once.
+    fn shrink(&mut self) {
+        let mut looks = self.order.len();
+        while self.blocks.len() > self.most_blocks && looks > 0 {
+            looks -= 1;
+            let Some(at) = self.order.pop_front() else {
+                return;
+            };
+            match self.blocks.get(&at) {
+                Some(block) if block.dirty != 0 || !block.coming.is_empty() => {
+                    self.order.push_back(at);
+                }
+                _ => {
+                    self.blocks.remove(&at);
+                }
+            }
+        }
+    }
+
+    /// What has to come for a read of `range` of an object of `len` bytes.
+    pub(crate) fn read(&mut self, range: Range, len: u64, needs: &mut Needs) {
+        needs.clear();
+        self.missing(range, &mut needs.fetch, Some(&mut needs.wait));
+        if self.read_ahead > 0 {
+            self.look_ahead(range, len, needs);
+        }
+    }
+
+    fn missing(&mut self, range: Range, fetch: &mut Vec<Range>, mut wait: Option<&mut Vec<u32>>) {
+        blocks_of(range, |number, wanted| {
+            let block = self.block(range.object, number);
+            let coming = block.coming();
+            if let Some(wait) = &mut wait {
+                for (mask, fetch) in &block.coming {
+                    if mask & wanted != 0 && !wait.contains(fetch) {
+                        wait.push(*fetch);
+                    }
+                }
+            }
+            runs(wanted & !block.present & !coming, |first, pages| {
+                push(fetch, range.object, number, first, pages);
+            });
+        });
+    }
+
+    fn look_ahead(&mut self, range: Range, len: u64, needs: &mut Needs) {
+        let end = range.offset + range.bytes;
+        let stream = self.streams.entry(range.object).or_default();
+        // A read that begins where the last one ended, or within the page that it ended in.
+        let sequential = range.offset == stream.next || range.offset / PAGE == stream.next.saturating_sub(1) / PAGE;
+        stream.next = end;
+        if !sequential {
+            stream.window = 0;
+            stream.ahead = end;
+            return;
+        }
+        stream.window = (stream.window * 2)
+            .max(range.bytes.next_power_of_two())
+            .min(self.read_ahead);
+        stream.ahead = stream.ahead.max(end);
+        let target = (end + stream.window).min(len);
+        // Half of the window is left: bring the next.
+        if stream.ahead + stream.window / 2 > target || stream.ahead >= len {
+            return;
+        }
+        let from = stream.ahead;
+        stream.ahead = target;
+        let ahead = Range {
+            object: range.object,
+            offset: from,
+            bytes: target - from,
+        };
+        let mut fetch = std::mem::take(&mut needs.ahead);
+        self.missing(ahead, &mut fetch, None);
+        // What the read itself brings need not come twice.
+        fetch.retain(|r| !needs.fetch.iter().any(|f| f.object == r.object && f.offset <= r.offset && r.offset < f.offset + f.bytes));
+        needs.ahead = fetch;
+    }
+
+    /// `fetch` brings `range`.
+    pub(crate) fn comes(&mut self, range: Range, fetch: u32) {
+        blocks_of(range, |number, mask| {
+            self.block(range.object, number).coming.push((mask, fetch));
+        });
+    }
+
+    /// It has come.
+    pub(crate) fn came(&mut self, range: Range, fetch: u32) {
+        blocks_of(range, |number, mask| {
+            let block = self.block(range.object, number);
+            block.coming.retain(|(_, f)| *f != fetch);
+            block.present |= mask;
+        });
+        self.shrink();
+    }
+
+    /// Bytes are written into memory.
+    pub(crate) fn write(&mut self, range: Range) {
+        let mut fresh = 0;
+        blocks_of(range, |number, mask| {
+            let block = self.block(range.object, number);
+            fresh += (mask & !block.dirty).count_ones();
+            block.present |= mask;
+            block.dirty |= mask;
+        });
+        self.dirty += u64::from(fresh) * PAGE;
+        self.shrink();
+    }
+
+    /// Bytes that have to be written back.
+    pub(crate) fn dirty(&self) -> u64 {
+        self.dirty
+    }
+
+    /// The next range to write back, at most `most` bytes, in ascending order from where the last one ended.
+    pub(crate) fn write_back(&mut self, most: u64) -> Option<Range> {
+        if self.dirty == 0 {
+            return None;
+        }
+        let found = self
+            .blocks
+            .range(self.hand..)
+            .chain(self.blocks.range(..self.hand))
+            .find(|(_, block)| block.dirty != 0)
+            .map(|(at, _)| *at)?;
+        let mut range: Option<Range> = None;
+        let (object, mut number) = found;
+        // Dirty pages that follow each other, across blocks.
+        while let Some(block) = self.blocks.get_mut(&(object, number)) {
+            let mut bits = block.dirty;
+            if let Some(range) = range {
+                let page = range.offset / PAGE + range.bytes / PAGE;
+                if page != number * PAGES || bits & 1 == 0 {
+                    break;
+                }
+            }
+            let first = u64::from(bits.trailing_zeros());
+            if bits == 0 {
+                break;
+            }
+            bits >>= first;
+            let room = (most - range.map_or(0, |r| r.bytes)) / PAGE;
+            let pages = u64::from((!bits).trailing_zeros()).min(PAGES - first).min(room);
+            if pages == 0 {
+                break;
+            }
+            block.dirty &= !mask(first, first + pages - 1);
+            self.dirty -= pages * PAGE;
+            match &mut range {
+                Some(range) => range.bytes += pages * PAGE,
+                None => {
+                    range = Some(Range {
+                        object,
+                        offset: number * BLOCK + first * PAGE,
+                        bytes: pages * PAGE,
+                    });
+                }
+            }
+            self.hand = (object, number);
+            if first + pages < PAGES {
+                break;
+            }
+            number += 1;
+        }
+        range
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(offset: u64, bytes: u64) -> Range {
+        Range {
+            object: 0,
+            offset,
+            bytes,
+        }
+    }
+
+    fn fetch(pages: &mut Pages, at: Range) -> Vec<Range> {
+        let mut needs = Needs::default();
+        pages.read(at, 1 << 30, &mut needs);
+        let all: Vec<Range> = needs.fetch.iter().chain(&needs.ahead).copied().collect();
+        for (i, r) in all.iter().enumerate() {
+            pages.comes(*r, i as u32);
+            pages.came(*r, i as u32);
+        }
+        all
+    }
+
+    #[test]
+    fn what_was_read_or_written_is_there() {
+        let mut pages = Pages::new(1 << 30, 0);
+        assert_eq!(fetch(&mut pages, range(100, 5000)), [range(0, 8192)]);
+        assert_eq!(fetch(&mut pages, range(0, 8192)), []);
+        pages.write(range(8192, 4096));
+        assert_eq!(fetch(&mut pages, range(0, 16384)), [range(12288, 4096)]);
+    }
+
+    #[test]
+    fn a_read_waits_for_what_is_on_its_way() {
+        let mut pages = Pages::new(1 << 30, 0);
+        pages.comes(range(0, 65536), 7);
+        let mut needs = Needs::default();
+        pages.read(range(4096, 131072), 1 << 30, &mut needs);
+        assert_eq!(needs.wait, [7]);
+        assert_eq!(needs.fetch, [range(65536, 69632 + 0)]);
+    }
+
+    #[test]
+    fn sequential_reads_run_ahead_and_others_do_not() {
+        let mut pages = Pages::new(1 << 30, 128 << 10);
+        let first = fetch(&mut pages, range(0, 65536));
+        let bytes: u64 = first.iter().map(|r| r.bytes).sum();
+        assert_eq!(bytes, 65536 + 65536);
+        fetch(&mut pages, range(65536, 65536));
+        // By now the window is full, and the next read is there already.
+        let mut needs = Needs::default();
+        pages.read(range(131072, 65536), 1 << 30, &mut needs);
+        assert!(needs.fetch.is_empty());
+        let mut needs = Needs::default();
+        pages.read(range(10 << 20, 65536), 1 << 30, &mut needs);
+        assert!(needs.ahead.is_empty() && needs.fetch.len() == 1);
+    }
+
+    #[test]
+    fn write_back_ascends_and_joins() {
+        let mut pages = Pages::new(1 << 30, 0);
+        for at in [3u64, 1, 2, 200, 0] {
+            pages.write(range(at * PAGE, PAGE));
+        }
+        pages.write(range(100 * PAGE, 100 * PAGE));
+        assert_eq!(pages.dirty(), 105 * PAGE);
+        let mut seen = Vec::new();
+        while let Some(r) = pages.write_back(1 << 20) {
+            seen.push((r.offset / PAGE, r.bytes / PAGE));
+        }
+        assert_eq!(seen, [(0, 4), (100, 101)]);
+        assert_eq!(pages.dirty(), 0);
+        pages.write(range(0, 64 * PAGE));
+        assert_eq!(pages.write_back(16 * PAGE), Some(range(0, 16 * PAGE)));
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let mut pages = Pages::new(4 * BLOCK, 0);
+        for at in 0..100 {
+            fetch(&mut pages, range(at * BLOCK, BLOCK));
+        }
+        assert!(pages.blocks.len() <= 5 && pages.order.len() <= 5);
+    }
+}

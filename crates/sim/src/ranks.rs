@@ -1,0 +1,371 @@
+//! Ranks: the steps of their programs, and operations as requests to servers.
+use crate::cluster::{Cluster, Event, Flight, Left, Part, Rank, Request, Stage};
+use crate::pages::PAGE;
+use crate::plan::{Operation, Plan};
+use penstock_device::{Nanos, Op};
+use penstock_layout::{ObjectOffset, ServerIndex};
+use penstock_mpiio::Method;
+
+/// Most runs in one part of a request.
+const RUNS: usize = 64;
+
+impl Cluster<'_> {
+    fn rank(&mut self, rank: u32) -> &mut Rank {
+        &mut self.ranks[rank as usize]
+    }
+
+    /// Goes on with a rank's program until it has to wait.
+    pub(crate) fn step(&mut self, rank: u32) {
+        loop {
+            let program = self.program_of(rank);
+            let exchanges = program.collective && program.method == Method::TwoPhase;
+            let barrier = program.barrier;
+            let r = &self.ranks[rank as usize];
+            match r.stage {
+                Stage::Done => return,
+                Stage::Compute => {
+                    if r.call >= program.benchmark.calls() {
+                        self.finish(rank);
+                        return;
+                    }
+                    let time = program.compute + program.benchmark.compute(r.number, r.call);
+                    self.rank(rank).stage = Stage::Access;
+                    if time > 0 {
+                        self.events.push(self.now + time, Event::Step(rank));
+                        return;
+                    }
+                }
+                Stage::Access => {
+                    self.rank(rank).began = self.now;
+                    if exchanges {
+                        self.join_collective(rank);
+                        return;
+                    }
+                    if self.load(rank).is_none() {
+                        return;
+                    }
+                    self.prepare(rank);
+                    return;
+                }
+                Stage::Barrier => {
+                    self.rank(rank).stage = Stage::Compute;
+                    self.rank(rank).call += 1;
+                    if barrier {
+                        self.meet(rank);
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits at a barrier; the last one releases all.
+    fn meet(&mut self, rank: u32) {
+        let id = self.ranks[rank as usize].program;
+        let program = &mut self.programs[id as usize];
+        program.waiting += 1;
+        if program.waiting < program.ranks {
+            return;
+        }
+        program.waiting = 0;
+        let (first, count) = (program.first_rank, program.ranks);
+        let at = self.now + self.barrier_time(id);
+        for rank in first..first + count {
+            self.events.push(at, Event::Step(rank));
+        }
+    }
+
+    /// What a barrier of a program costs: two messages up and down a tree.
+    pub(crate) fn barrier_time(&self, program: u32) -> Nanos {
+        let p = &self.programs[program as usize];
+        let ranks = u64::from(p.ranks) * u64::from(p.cohort);
+        2 * self.network.latency() * u64::from(ranks.next_power_of_two().ilog2())
+    }
+
+    /// Makes the plan of a rank's next call.
+    fn load(&mut self, rank: u32) -> Option<()> {
+        let (program, r) = (self.program_of(rank), &self.ranks[rank as usize]);
+        let call = program.benchmark.call(r.number, r.call);
+        let call = self.ok(call)?;
+        let program = self.program_of(rank);
+        let buffer = self.scenario.client.sieve_buffer.0;
+        let plan = Plan::new(program.method, program.op, call.pattern.clone(), call.memory.as_ref(), buffer);
+        let file = program.first_file + call.file;
+        self.wanted(rank, call.pattern.len);
+        let r = self.rank(rank);
+        r.plan = Some(plan);
+        r.file = file;
+        r.aggregates = false;
+        Some(())
+    }
+
+    /// Counts bytes that a program asks for.
+    pub(crate) fn wanted(&mut self, rank: u32, bytes: u64) {
+        let program = self.ranks[rank as usize].program;
+        self.programs[program as usize].bytes += bytes;
+        self.totals.bytes += bytes;
+    }
+
+    /// Gets a rank's next operation ready, if it may have one more under way.
+    pub(crate) fn prepare(&mut self, rank: u32) {
+        loop {
+            let program = self.program_of(rank);
+            let (most, asynchronous) = (program.in_flight, program.in_flight > 1 && !program.collective);
+            let calls = program.benchmark.calls();
+            let r = self.rank(rank);
+            if r.prepared.is_some() || r.flying >= most {
+                return;
+            }
+            match r.plan.as_mut().and_then(Iterator::next) {
+                Some(operation) => {
+                    let client = &self.scenario.client;
+                    let work = client.operation.0 + client.region.0 * operation.regions;
+                    let delay = work + self.random.exponential(self.scenario.client.jitter.0);
+                    self.rank(rank).prepared = Some(operation);
+                    self.events.push(self.now + delay, Event::Issue(rank));
+                    return;
+                }
+                // Without a barrier or computing in between, asynchronous calls follow each other.
+                None if asynchronous && r.flying > 0 && r.call + 1 < calls && !r.aggregates => {
+                    let program = self.program_of(rank);
+                    if program.barrier || program.compute > 0 {
+                        return;
+                    }
+                    self.rank(rank).call += 1;
+                    if self.load(rank).is_none() {
+                        return;
+                    }
+                }
+                None if r.flying == 0 => {
+                    self.call_done(rank);
+                    return;
+                }
+                None => return,
+            }
+        }
+    }
+
+    /// A call, or an aggregator's part of a round, is complete.
+    fn call_done(&mut self, rank: u32) {
+        let now = self.now;
+        let r = self.rank(rank);
+        r.plan = None;
+        if r.aggregates {
+            self.aggregated(rank);
+            return;
+        }
+        r.io_time += now - r.began;
+        r.stage = Stage::Barrier;
+        self.step(rank);
+    }
+
+    fn finish(&mut self, rank: u32) {
+        let now = self.now;
+        let r = self.rank(rank);
+        r.stage = Stage::Done;
+        let id = r.program;
+        self.done += 1;
+        let program = &mut self.programs[id as usize];
+        program.done += 1;
+        if program.done == program.ranks {
+            program.end = now;
+            if program.sync && program.op == Op::Write {
+                self.drain(id);
+            }
+        }
+    }
+
+    /// Sends a prepared operation to the servers that it touches.
+    pub(crate) fn issue(&mut self, rank: u32) {
+        let Some(operation) = self.rank(rank).prepared.take() else {
+            return;
+        };
+        let weight = self.program_of(rank).cohort;
+        self.totals.operations += u64::from(weight);
+        self.totals.accessed += operation.pattern.len;
+        self.rank(rank).flying += 1;
+        let flight = self.flights.insert(Flight {
+            rank,
+            requests: 0,
+            began: self.now,
+            bytes: operation.pattern.len,
+            op: operation.op,
+        });
+        let (low, high) = operation.pattern.bounds();
+        let unit = self.layout.stripe_unit;
+        let (low, high) = (low.max(0) as u64, high.max(0) as u64);
+        if low / unit == high.saturating_sub(1) / unit && operation.pattern.is_contiguous() {
+            // Within one stripe unit, as most small accesses are.
+            let (server, ObjectOffset(at)) = self.layout.locate(penstock_layout::FileOffset(low));
+            self.send_request(flight, &operation, server, Left::Extent(at), high - low, weight);
+        } else {
+            for server in self.layout.touched(&operation.pattern) {
+                let bytes = self.layout.share(&operation.pattern, server);
+                let left = if operation.pattern.is_contiguous() {
+                    Left::Extent(self.layout.object_len(low, server))
+                } else {
+                    Left::Pieces(Box::new(self.layout.walk(&operation.pattern, server)))
+                };
+                self.send_request(flight, &operation, server, left, bytes, weight);
+            }
+        }
+        self.prepare(rank);
+    }
+
+    fn send_request(
+        &mut self,
+        flight: u32,
+        operation: &Operation,
+        server: ServerIndex,
+        left: Left,
+        bytes: u64,
+        weight: u32,
+    ) {
+        if bytes == 0 {
+            return;
+        }
+        let rank = self.flights[flight].rank;
+        self.flights[flight].requests += 1;
+        self.totals.requests += u64::from(weight);
+        let (node, file) = (self.ranks[rank as usize].node, self.ranks[rank as usize].file);
+        let server = self.files.server(file, server, self.servers.len() as u32);
+        let request = self.requests.insert(Request {
+            flight,
+            rank,
+            server,
+            file,
+            op: operation.op,
+            left,
+            bytes,
+            parts: 0,
+            structured: operation.structured,
+            seen: false,
+            weight,
+        });
+        let head = (self.scenario.network.header.0 + operation.description) * u64::from(weight);
+        let to = self.servers[server as usize].node;
+        match operation.op {
+            Op::Read => {
+                let at = self.network.send(self.now, node, to, head);
+                self.events.push(at, Event::Request(request));
+            }
+            Op::Write => {
+                let mut head = head;
+                for _ in 0..self.scenario.server.window {
+                    if self.requests[request].bytes == 0 {
+                        break;
+                    }
+                    self.send_part(request, self.now, head);
+                    head = 0;
+                }
+            }
+        }
+    }
+
+    /// Sends the next part of a write.
+    pub(crate) fn send_part(&mut self, request: u32, from: Nanos, extra: u64) {
+        let part = self.next_part(request);
+        let r = &self.requests[request];
+        let node = self.ranks[r.rank as usize].node;
+        let to = self.servers[r.server as usize].node;
+        let at = self.network.send(from, node, to, self.parts[part].bytes + extra);
+        self.events.push(at, Event::Part(part));
+    }
+
+    /// Cuts the next part off a request: at most a buffer of bytes, in at most [`RUNS`] runs. With a page cache, runs
+    /// within a page of each other are one.
+    pub(crate) fn next_part(&mut self, request: u32) -> u32 {
+        let most = self.scenario.server.buffer.0;
+        let hole = if self.scenario.server.cache.0 > 0 { PAGE } else { 0 };
+        let part = self.parts.put(|old| match old {
+            Some(part) => {
+                part.request = request;
+                part.bytes = 0;
+                part.runs.clear();
+                part.regions = 0;
+                None
+            }
+            None => Some(Part {
+                request,
+                bytes: 0,
+                runs: Vec::new(),
+                pending: 0,
+                regions: 0,
+            }),
+        });
+        let r = &mut self.requests[request];
+        let p = &mut self.parts[part];
+        r.parts += 1;
+        match &mut r.left {
+            Left::Extent(offset) => {
+                let bytes = r.bytes.min(most);
+                p.runs.push((*offset, bytes));
+                *offset += bytes;
+                p.bytes = bytes;
+                p.regions = 1;
+            }
+            Left::Pieces(pieces) => {
+                while p.bytes < most.min(r.bytes) && p.runs.len() < RUNS {
+                    let Some(piece) = pieces.next_piece(most - p.bytes) else {
+                        break;
+                    };
+                    p.bytes += piece.len;
+                    p.regions += 1;
+                    let at = piece.object.0;
+                    match p.runs.last_mut() {
+                        Some((start, len)) if at >= *start && at <= *start + *len + hole => {
+                            *len = (at + piece.len - *start).max(*len);
+                        }
+                        _ => p.runs.push((at, piece.len)),
+                    }
+                }
+            }
+        }
+        r.bytes = r.bytes.saturating_sub(p.bytes);
+        if p.runs.is_empty() {
+            // The walk ended before its share: nothing more to do.
+            r.bytes = 0;
+        }
+        p.pending = p.runs.len() as u32;
+        part
+    }
+
+    /// A part has come to its rank, or the server's word that a write is done.
+    pub(crate) fn reply_arrives(&mut self, part: u32) {
+        let request = self.parts[part].request;
+        let bytes = self.parts[part].bytes;
+        self.parts.free(part);
+        let r = &mut self.requests[request];
+        if r.op == Op::Read {
+            r.parts -= 1;
+            self.timeline.add(self.now, bytes);
+            if self.requests[request].bytes > 0 {
+                self.begin_part(request);
+                return;
+            }
+            if self.requests[request].parts > 0 {
+                return;
+            }
+        }
+        let flight = self.requests[request].flight;
+        self.requests.free(request);
+        self.flights[flight].requests -= 1;
+        if self.flights[flight].requests > 0 {
+            return;
+        }
+        let Flight {
+            rank,
+            began,
+            bytes,
+            op,
+            ..
+        } = self.flights[flight];
+        self.flights.free(flight);
+        self.latencies.add(self.now - began);
+        if op == Op::Write {
+            self.timeline.add(self.now, bytes);
+        }
+        self.rank(rank).flying -= 1;
+        self.prepare(rank);
+    }
+}

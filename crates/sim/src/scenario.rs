@@ -1,0 +1,377 @@
+//! Scenarios: a cluster, the programs on it, and how a run is to be compared, as TOML (docs/simulator.md).
+use crate::error::{Error, Result};
+use crate::program::{self, Benchmark, Setup};
+use crate::units::{Bytes, Rate, Time};
+use penstock_device::Op;
+use penstock_layout::{Layout, ServerId};
+use penstock_mpiio::Method;
+use penstock_sched::Algorithm;
+use serde::Deserialize;
+
+/// One cluster and its programs.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// Of the run, for people.
+    pub name: String,
+    /// What it is about, for people.
+    #[serde(default)]
+    pub about: String,
+    /// Every random number follows from it.
+    #[serde(default = "one")]
+    pub seed: u64,
+    /// A run with more events ends with an error.
+    #[serde(default = "most_events")]
+    pub max_events: u64,
+    /// Servers, nodes, striping.
+    pub cluster: Cluster,
+    /// Cards, latency, switch.
+    #[serde(default)]
+    pub network: Network,
+    /// What I/O costs on compute nodes.
+    #[serde(default)]
+    pub client: Client,
+    /// The data servers.
+    #[serde(default)]
+    pub server: Server,
+    /// Under each data server: a device as `--store model:` takes it.
+    pub device: Device,
+    /// What runs.
+    pub program: Vec<Program>,
+}
+
+fn one() -> u64 {
+    1
+}
+fn most_events() -> u64 {
+    2_000_000_000
+}
+
+/// Servers, nodes, striping.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cluster {
+    /// Data servers, one node each.
+    pub servers: u32,
+    /// Bytes of a file that one server holds before the next takes over.
+    #[serde(default = "stripe_unit")]
+    pub stripe_unit: Bytes,
+    /// Ranks on each compute node.
+    #[serde(default = "one_rank")]
+    pub ranks_per_node: u32,
+}
+
+fn stripe_unit() -> Bytes {
+    Bytes(64 << 10)
+}
+fn one_rank() -> u32 {
+    1
+}
+
+/// Cards, latency, switch. The defaults are a switched gigabit Ethernet.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Network {
+    /// From card to card.
+    pub latency: Time,
+    /// Of a card, in each direction.
+    pub rate: Rate,
+    /// Of a data server's card, if it differs.
+    pub server_rate: Option<Rate>,
+    /// Of the switch, over all; without it the switch is never the bottleneck.
+    pub switch: Option<Rate>,
+    /// Copying within a node.
+    pub memory: Rate,
+    /// Bytes of a message beside its payload.
+    pub header: Bytes,
+}
+
+impl Default for Network {
+    fn default() -> Network {
+        Network {
+            latency: Time(50_000),
+            rate: Rate(117_000_000),
+            server_rate: None,
+            switch: None,
+            memory: Rate(2_000_000_000),
+            header: Bytes(128),
+        }
+    }
+}
+
+/// What I/O costs on compute nodes.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Client {
+    /// Processor time of an operation.
+    pub operation: Time,
+    /// And of each of its regions, in file and memory jointly.
+    pub region: Time,
+    /// Mean delay of an operation by what else a node does: exponentially distributed, without correlation.
+    pub jitter: Time,
+    /// Buffer of sieve.
+    pub sieve_buffer: Bytes,
+    /// Buffer of a two-phase aggregator.
+    pub collective_buffer: Bytes,
+    /// Two-phase aggregators; all ranks if none are named.
+    pub aggregators: Option<u32>,
+}
+
+impl Default for Client {
+    fn default() -> Client {
+        Client {
+            operation: Time(20_000),
+            region: Time(200),
+            jitter: Time(0),
+            sieve_buffer: Bytes(4 << 20),
+            collective_buffer: Bytes(4 << 20),
+            aggregators: None,
+        }
+    }
+}
+
+/// The data servers.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Server {
+    /// An algorithm of crates/sched, by name.
+    pub scheduler: String,
+    /// Processor time of one decision of it.
+    pub decision: Time,
+    /// Processor time of a request.
+    pub request: Time,
+    /// And of each region that its pattern has on the server.
+    pub region: Time,
+    /// Virtual requests that are served at a time.
+    pub depth: u32,
+    /// A request moves through the server in parts of so many bytes.
+    pub buffer: Bytes,
+    /// Parts of a request under way at a time.
+    pub window: u32,
+    /// Memory for pages; 0: every access goes to the device.
+    pub cache: Bytes,
+    /// Bytes read ahead of a sequential reader.
+    pub read_ahead: Bytes,
+    /// Dirty bytes from which writers wait.
+    pub dirty: Bytes,
+    /// How often dirty pages are written back.
+    pub flush: Time,
+    /// Who a request belongs to for the block queue.
+    pub processes: Processes,
+    /// aIOLi and MLF: their quantum.
+    pub quantum: Option<Bytes>,
+}
+
+/// Who a request belongs to for the block queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Processes {
+    /// All to the server's one process.
+    Server,
+    /// Each to the client's rank, as if a server thread served each.
+    Rank,
+}
+
+impl Default for Server {
+    fn default() -> Server {
+        Server {
+            scheduler: "noop".into(),
+            decision: Time(1_000),
+            request: Time(20_000),
+            region: Time(200),
+            depth: 16,
+            buffer: Bytes(256 << 10),
+            window: 2,
+            cache: Bytes(0),
+            read_ahead: Bytes(128 << 10),
+            dirty: Bytes(64 << 20),
+            flush: Time(1_000_000_000),
+            processes: Processes::Server,
+            quantum: None,
+        }
+    }
+}
+
+/// One program.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Program {
+    /// One of [`crate::BENCHMARKS`].
+    pub benchmark: String,
+    /// Ranks.
+    pub ranks: u32,
+    /// The same program so many times, each with its own files.
+    #[serde(default = "one_rank")]
+    pub instances: u32,
+    /// `read` or `write`.
+    #[serde(default = "read")]
+    pub op: Direction,
+    /// How an access becomes operations.
+    #[serde(default = "datatype")]
+    pub method: Method,
+    /// I/O calls are collective: two-phase may exchange.
+    #[serde(default)]
+    pub collective: bool,
+    /// Two-phase only where ranks' ranges interleave, as ROMIO does by itself; other calls go out alone.
+    #[serde(default)]
+    pub only_interleaved: bool,
+    /// A barrier after each call.
+    #[serde(default)]
+    pub barrier: bool,
+    /// Computing before each call.
+    #[serde(default)]
+    pub compute: Time,
+    /// Writes are on the devices before the program ends.
+    #[serde(default)]
+    pub sync: bool,
+    /// Operations that a rank has under way at a time.
+    #[serde(default = "one_rank")]
+    pub in_flight: u32,
+    /// Consecutive ranks that are simulated as one.
+    #[serde(default = "one_rank")]
+    pub cohort: u32,
+    /// When it starts.
+    #[serde(default)]
+    pub start: Time,
+    /// Bytes left free on each device before the files of each instance but the first.
+    #[serde(default)]
+    pub distance: Bytes,
+    /// The benchmark's own parameters.
+    #[serde(default)]
+    pub parameters: toml::Table,
+}
+
+fn read() -> Direction {
+    Direction::Read
+}
+fn datatype() -> Method {
+    Method::Datatype
+}
+
+/// Reading or writing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// Bytes come from the servers.
+    Read,
+    /// Bytes go to the servers.
+    Write,
+}
+
+impl From<Direction> for Op {
+    fn from(direction: Direction) -> Op {
+        match direction {
+            Direction::Read => Op::Read,
+            Direction::Write => Op::Write,
+        }
+    }
+}
+
+/// Most of anything that is simulated one by one: servers, nodes, ranks or cohorts, instances.
+const MOST: u64 = 1 << 20;
+
+impl Scenario {
+    /// From TOML; `path` is named in errors.
+    pub fn parse(text: &str, path: &str) -> Result<Scenario> {
+        let scenario: Scenario = toml::from_str(text).map_err(|e| Error::Syntax {
+            path: path.into(),
+            reason: e.to_string().trim_end().replace('\n', "\n  "),
+        })?;
+        scenario.check().map_err(|e| e.within(path))?;
+        Ok(scenario)
+    }
+
+    /// Refuses what cannot be, naming the key and what is allowed.
+    pub(crate) fn check(&self) -> Result<()> {
+        let within = |key: &str, n: u64, low: u64, high: u64| {
+            if (low..=high).contains(&n) {
+                return Ok(());
+            }
+            Err(Error::key(key, format!("{n} is outside {low}..={high}")))
+        };
+        within("cluster.servers", self.cluster.servers.into(), 1, 65_536)?;
+        within("cluster.ranks_per_node", self.cluster.ranks_per_node.into(), 1, MOST)?;
+        within("cluster.stripe_unit", self.cluster.stripe_unit.0, 1, Layout::MAX_STRIPE_UNIT)?;
+        let network = &self.network;
+        for (key, rate) in [
+            ("network.rate", Some(network.rate)),
+            ("network.server_rate", network.server_rate),
+            ("network.switch", network.switch),
+            ("network.memory", Some(network.memory)),
+        ] {
+            if let Some(Rate(rate)) = rate {
+                within(key, rate, 1000, 1_000_000_000_000)?;
+            }
+        }
+        within("network.header", network.header.0, 0, 1 << 20)?;
+        within("client.sieve_buffer", self.client.sieve_buffer.0, 1, 1 << 40)?;
+        within("client.collective_buffer", self.client.collective_buffer.0, 1, 1 << 40)?;
+        within("server.depth", self.server.depth.into(), 1, MOST)?;
+        within("server.window", self.server.window.into(), 1, 1024)?;
+        within("server.buffer", self.server.buffer.0, 4096, 1 << 30)?;
+        within("server.dirty", self.server.dirty.0, 1 << 20, 1 << 50)?;
+        within("server.flush", self.server.flush.0, 1_000_000, 1 << 50)?;
+        within("server.read_ahead", self.server.read_ahead.0, 0, 1 << 30)?;
+        self.algorithm()?;
+        self.device.build().map_err(|says| Error::key("device", says))?;
+        if self.program.is_empty() {
+            return Err(Error::key("program", "no program; add a [[program]]"));
+        }
+        let mut ranks = 0u64;
+        for (i, program) in self.program.iter().enumerate() {
+            let at = |key: &str| format!("program.{i}.{key}");
+            within(&at("cohort"), program.cohort.into(), 1, program.ranks.max(1).into())?;
+            if !program.ranks.is_multiple_of(program.cohort) {
+                let says = format!("{} ranks are no multiple of {}", program.ranks, program.cohort);
+                return Err(Error::key(at("cohort"), says));
+            }
+            let simulated = program.ranks / program.cohort;
+            within(&at("ranks"), simulated.into(), 1, MOST)?;
+            within(&at("instances"), program.instances.into(), 1, 4096)?;
+            within(&at("in_flight"), program.in_flight.into(), 1, 65_536)?;
+            ranks += u64::from(simulated) * u64::from(program.instances);
+            if program.method == Method::NodeExchange {
+                let says = "node-exchange is two-phase through shared memory; simulate two-phase with ranks_per_node";
+                return Err(Error::key(at("method"), says));
+            }
+            if program.method == Method::TwoPhase && !program.collective {
+                let says = "two-phase needs collective calls; add `collective = true`";
+                return Err(Error::key(at("method"), says));
+            }
+            self.benchmark(i)?;
+        }
+        within("program: ranks and cohorts of all programs", ranks, 1, MOST)?;
+        self.layout().map(drop)
+    }
+
+    pub(crate) fn layout(&self) -> Result<Layout> {
+        let servers = (0..self.cluster.servers).map(ServerId).collect();
+        Ok(Layout::new(self.cluster.stripe_unit.0, servers)?)
+    }
+
+    pub(crate) fn algorithm(&self) -> Result<Algorithm> {
+        let parsed: std::result::Result<Algorithm, _> = self.server.scheduler.parse();
+        parsed.map_err(|e| Error::key("server.scheduler", e.to_string()))
+    }
+
+    /// The benchmark of program `i`.
+    pub(crate) fn benchmark(&self, i: usize) -> Result<Box<dyn Benchmark>> {
+        let program = &self.program[i];
+        let setup = Setup {
+            ranks: program.ranks,
+            cohort: program.cohort,
+            collective: program.collective,
+            op: program.op.into(),
+            seed: self.seed,
+        };
+        program::benchmark(&program.benchmark, &program.parameters, &setup, &format!("program.{i}"))
+    }
+}
+
+/// Which device, under which block queue.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Device {
+    /// The device's name.
+    pub model: String,
+}

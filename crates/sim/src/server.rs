@@ -1,0 +1,596 @@
+//! Data servers: a processor, the scheduler that a real server runs, a page cache, a device.
+use crate::cluster::{Cluster, Event, Fetch, Service};
+use crate::error::{Error, Result};
+use crate::network::Node;
+use crate::pages::{Pages, Range};
+use crate::scenario::{Processes, Scenario};
+use penstock_device::{Completion, Device, Nanos, Op, Request as Access};
+use penstock_layout::{Layout, ServerIndex};
+use penstock_sched as sched;
+use std::collections::VecDeque;
+
+/// Runs of a part: the low bits of the scheduler's names.
+const RUN_BITS: u32 = 8;
+/// Device requests of a server: who made them, in the low bits of their names.
+const DIRECT: u64 = 0;
+const FETCH: u64 = 1;
+const WRITE_BACK: u64 = 2;
+const KINDS: u64 = 4;
+/// The process that writes back.
+const FLUSHER: u32 = u32::MAX;
+/// Write-backs under way at a time, and the bytes of each.
+const WRITE_BACKS: u32 = 32;
+const WRITE_BACK_BYTES: u64 = 512 << 10;
+
+/// Where files lie on the devices: each object in one piece, one file after the other, at the same place on all servers.
+pub(crate) struct Files {
+    /// First byte on each device, and length of the file.
+    places: Vec<(u64, u64)>,
+    end: u64,
+}
+
+/// Files begin at multiples of this.
+const ALIGN: u64 = 1 << 20;
+
+impl Files {
+    pub(crate) fn new() -> Files {
+        Files {
+            places: Vec::new(),
+            end: 0,
+        }
+    }
+
+    /// Places files after `gap` free bytes; returns the first one's number.
+    pub(crate) fn add(&mut self, count: u32, bytes: u64, gap: u64, layout: &Layout) -> u32 {
+        let first = self.places.len() as u32;
+        self.end = self.end.saturating_add(gap);
+        let object = layout.object_len(bytes, ServerIndex(0));
+        for _ in 0..count {
+            self.places.push((self.end, bytes));
+            self.end = self.end.saturating_add(object.next_multiple_of(ALIGN));
+        }
+        first
+    }
+
+    /// The server that holds part `index` of a file: files begin on different servers.
+    pub(crate) fn server(&self, file: u32, index: ServerIndex, servers: u32) -> u32 {
+        (index.0 + file % servers) % servers
+    }
+
+    fn address(&self, range: &Range) -> u64 {
+        self.places[range.object as usize].0 + range.offset
+    }
+
+    fn object_bytes(&self, object: u32, layout: &Layout) -> u64 {
+        // The longest object; read-ahead past a shorter one's end reads what is allocated next.
+        layout.object_len(self.places[object as usize].1, ServerIndex(0))
+    }
+
+    /// Refuses files that the devices cannot hold.
+    pub(crate) fn check(&self, servers: &[Server]) -> Result<()> {
+        let smallest = servers.iter().map(|s| s.device.capacity()).min().unwrap_or(0);
+        if self.end > smallest {
+            return Err(Error::key(
+                "device",
+                format!("the programs' files need {} B on each device, which has {smallest} B; make files or distances smaller, or add servers", self.end),
+            ));
+        }
+        Ok(())
+    }
+}
+
+pub(crate) struct Server {
+    pub node: Node,
+    /// When the processor is free.
+    cpu: Nanos,
+    scheduler: sched::Scheduler,
+    /// When the scheduler will be asked again.
+    asked: Nanos,
+    /// Virtual requests being served.
+    serving: u32,
+    device: Box<dyn Device>,
+    /// When the device will be looked at again.
+    looked: Nanos,
+    pages: Option<Pages>,
+    /// Writes that wait for memory.
+    blocked: VecDeque<u32>,
+    /// Write-backs under way, and bytes that are to be written back now.
+    writing_back: u32,
+    goal: u64,
+    timer: bool,
+    /// Everything has to reach the device.
+    urgent: bool,
+    last: u64,
+    pub seeks: u128,
+    pub device_requests: u64,
+    pub device_bytes: u64,
+    /// Bytes for clients.
+    pub moved: u64,
+    completions: Vec<Completion>,
+}
+
+impl Server {
+    pub(crate) fn new(scenario: &Scenario, node: Node) -> Result<Server> {
+        let algorithm = scenario.algorithm()?;
+        let mut options = sched::Options {
+            algorithm,
+            ..sched::Options::default()
+        };
+        if let Some(quantum) = scenario.server.quantum {
+            options.quantum = quantum.0;
+        }
+        let scheduler = sched::Scheduler::new(options)
+            .map_err(|e| Error::key("server.scheduler", e.to_string()))?;
+        let device = scenario.device.build().map_err(|says| Error::key("device", says))?;
+        let cache = scenario.server.cache.0;
+        Ok(Server {
+            node,
+            cpu: 0,
+            scheduler,
+            asked: Nanos::MAX,
+            serving: 0,
+            device,
+            looked: Nanos::MAX,
+            pages: (cache > 0).then(|| Pages::new(cache, scenario.server.read_ahead.0)),
+            blocked: VecDeque::new(),
+            writing_back: 0,
+            goal: 0,
+            timer: false,
+            urgent: false,
+            last: 0,
+            seeks: 0,
+            device_requests: 0,
+            device_bytes: 0,
+            moved: 0,
+            completions: Vec::new(),
+        })
+    }
+
+    /// Takes processor time; returns when it is over.
+    fn work(&mut self, now: Nanos, time: Nanos) -> Nanos {
+        self.cpu = self.cpu.max(now) + time;
+        self.cpu
+    }
+
+    /// Nothing is dirty or on its way to the device.
+    fn is_clean(&self) -> bool {
+        self.writing_back == 0 && self.pages.as_ref().is_none_or(|p| p.dirty() == 0)
+    }
+}
+
+impl Cluster<'_> {
+    fn at(&mut self, server: u32) -> &mut Server {
+        &mut self.servers[server as usize]
+    }
+
+    /// A read has arrived: its first parts begin.
+    pub(crate) fn request_arrives(&mut self, request: u32) {
+        for _ in 0..self.scenario.server.window {
+            if self.requests[request].bytes == 0 {
+                break;
+            }
+            self.begin_part(request);
+        }
+    }
+
+    /// Begins the next part of a read.
+    pub(crate) fn begin_part(&mut self, request: u32) {
+        let part = self.next_part(request);
+        self.part_arrives(part);
+    }
+
+    /// The processor looks at a part that is here.
+    pub(crate) fn part_arrives(&mut self, part: u32) {
+        let costs = &self.scenario.server;
+        let (first, each) = (costs.request.0, costs.region.0);
+        let memory = self.scenario.network.memory.0;
+        let p = &self.parts[part];
+        let r = &mut self.requests[p.request];
+        let mut time = (u128::from(p.bytes) * 1_000_000_000 / u128::from(memory)) as Nanos;
+        if !r.seen {
+            r.seen = true;
+            time += first * u64::from(r.weight);
+        }
+        if r.structured {
+            time += each * u64::from(p.regions);
+        }
+        let server = r.server;
+        let now = self.now;
+        let at = self.at(server).work(now, time);
+        self.events.push(at, Event::Ready(part));
+    }
+
+    /// A part's runs go to the scheduler.
+    pub(crate) fn part_ready(&mut self, part: u32) {
+        let p = &self.parts[part];
+        let r = &self.requests[p.request];
+        let (server, program) = (r.server, self.ranks[r.rank as usize].program);
+        if p.runs.is_empty() {
+            self.part_done(part);
+            return;
+        }
+        let now = self.now;
+        let mut refused = None;
+        for (i, (offset, bytes)) in p.runs.iter().enumerate() {
+            let request = sched::Request {
+                id: u64::from(part) << RUN_BITS | i as u64,
+                file: r.file.into(),
+                op: match r.op {
+                    Op::Read => sched::Op::Read,
+                    Op::Write => sched::Op::Write,
+                },
+                offset: *offset,
+                bytes: *bytes,
+                program,
+            };
+            if let Err(error) = self.servers[server as usize].scheduler.add(now, request) {
+                refused = Some(Error::key("server.scheduler", error.to_string()));
+            }
+        }
+        if let Some(error) = refused {
+            self.failed.get_or_insert(error);
+            return;
+        }
+        self.pump(server);
+    }
+
+    pub(crate) fn scheduler_wakes(&mut self, server: u32) {
+        if self.at(server).asked <= self.now {
+            self.at(server).asked = Nanos::MAX;
+        }
+        self.pump(server);
+    }
+
+    /// Asks the scheduler for work while the server can serve more.
+    fn pump(&mut self, server: u32) {
+        let now = self.now;
+        let depth = self.scenario.server.depth;
+        let decision = self.scenario.server.decision.0;
+        loop {
+            let s = &mut self.servers[server as usize];
+            if s.serving >= depth {
+                return;
+            }
+            match s.scheduler.next(now) {
+                sched::Next::Idle => return,
+                sched::Next::WaitUntil(at) => {
+                    if at < s.asked {
+                        s.asked = at;
+                        self.events.push(at.max(now), Event::Schedule(server));
+                    }
+                    return;
+                }
+                sched::Next::Dispatch(chosen) => {
+                    s.serving += 1;
+                    self.totals.decisions += 1;
+                    let first = s.scheduler.parts(chosen.id).next();
+                    let rank = first.map_or(0, |run| {
+                        let part = &self.parts[(run.id >> RUN_BITS) as u32];
+                        self.requests[part.request].rank
+                    });
+                    let range = Range {
+                        object: chosen.file as u32,
+                        offset: chosen.offset,
+                        bytes: chosen.end - chosen.offset,
+                    };
+                    let op = match chosen.op {
+                        sched::Op::Read => Op::Read,
+                        sched::Op::Write => Op::Write,
+                    };
+                    let service = self.services.put(|old| match old {
+                        Some(old) => {
+                            old.server = server;
+                            old.virtual_id = chosen.id;
+                            old.runs.clear();
+                            old.op = op;
+                            old.range = range;
+                            old.rank = rank;
+                            old.pending = 0;
+                            None
+                        }
+                        None => Some(Service {
+                            server,
+                            virtual_id: chosen.id,
+                            runs: Vec::new(),
+                            op,
+                            range,
+                            rank,
+                            pending: 0,
+                        }),
+                    });
+                    let s = &mut self.servers[server as usize];
+                    let runs = &mut self.services[service].runs;
+                    runs.extend(s.scheduler.parts(chosen.id).map(|run| run.id));
+                    let at = s.work(now, decision);
+                    self.events.push(at, Event::Serve(service));
+                }
+            }
+        }
+    }
+
+    /// Carries out a virtual request.
+    pub(crate) fn serve(&mut self, service: u32) {
+        let Service {
+            server, op, range, ..
+        } = self.services[service];
+        let cached = self.servers[server as usize].pages.is_some();
+        match (op, cached) {
+            (_, false) => {
+                self.services[service].pending = 1;
+                let process = self.process(service);
+                self.access(server, op, range, u64::from(service) * KINDS + DIRECT, process);
+            }
+            (Op::Read, true) => self.read_pages(service),
+            (Op::Write, true) => self.write_pages(service),
+        }
+    }
+
+    fn process(&self, service: u32) -> u32 {
+        match self.scenario.server.processes {
+            Processes::Server => 0,
+            Processes::Rank => self.services[service].rank,
+        }
+    }
+
+    fn read_pages(&mut self, service: u32) {
+        let Service { server, range, .. } = self.services[service];
+        let process = self.process(service);
+        let len = self.files.object_bytes(range.object, &self.layout);
+        let mut needs = std::mem::take(&mut self.needs);
+        if let Some(pages) = &mut self.servers[server as usize].pages {
+            pages.read(range, len, &mut needs);
+        }
+        let mut pending = 0;
+        for fetch in &needs.wait {
+            self.fetches[*fetch].waiting.push(service);
+            pending += 1;
+        }
+        // What the read wants and what follows it ahead go out as one.
+        let joined = match (needs.fetch.last_mut(), needs.ahead.first()) {
+            (Some(last), Some(ahead)) if last.offset + last.bytes == ahead.offset => {
+                last.bytes += ahead.bytes;
+                1
+            }
+            _ => 0,
+        };
+        for (range, wanted) in needs
+            .fetch
+            .iter()
+            .map(|r| (r, true))
+            .chain(needs.ahead.iter().skip(joined).map(|r| (r, false)))
+        {
+            let fetch = self.fetches.insert(Fetch {
+                server,
+                range: *range,
+                waiting: if wanted { vec![service] } else { Vec::new() },
+            });
+            pending += u32::from(wanted);
+            if let Some(pages) = &mut self.servers[server as usize].pages {
+                pages.comes(*range, fetch);
+            }
+            self.access(server, Op::Read, *range, u64::from(fetch) * KINDS + FETCH, process);
+        }
+        self.needs = needs;
+        self.services[service].pending = pending;
+        if pending == 0 {
+            self.served(service);
+        }
+    }
+
+    fn write_pages(&mut self, service: u32) {
+        let Service { server, range, .. } = self.services[service];
+        let limit = self.scenario.server.dirty.0;
+        let flush = self.scenario.server.flush.0;
+        let now = self.now;
+        let s = &mut self.servers[server as usize];
+        let Some(pages) = &mut s.pages else {
+            return;
+        };
+        if pages.dirty() >= limit {
+            s.blocked.push_back(service);
+            s.goal = s.goal.max(limit / 2);
+            self.write_back(server);
+            return;
+        }
+        pages.write(range);
+        if !s.timer {
+            s.timer = true;
+            self.events.push(now + flush, Event::Flush(server));
+        }
+        self.served(service);
+    }
+
+    /// Time to write back what is dirty now.
+    pub(crate) fn flush_time(&mut self, server: u32) {
+        let s = self.at(server);
+        s.timer = false;
+        let dirty = s.pages.as_ref().map_or(0, Pages::dirty);
+        s.goal = s.goal.max(dirty);
+        self.write_back(server);
+    }
+
+    fn write_back(&mut self, server: u32) {
+        loop {
+            let s = &mut self.servers[server as usize];
+            if s.writing_back >= WRITE_BACKS || (s.goal == 0 && !s.urgent) {
+                return;
+            }
+            let Some(range) = s.pages.as_mut().and_then(|p| p.write_back(WRITE_BACK_BYTES)) else {
+                s.goal = 0;
+                return;
+            };
+            s.goal = s.goal.saturating_sub(range.bytes);
+            s.writing_back += 1;
+            self.access(server, Op::Write, range, WRITE_BACK, FLUSHER);
+        }
+    }
+
+    /// All that a program wrote has to reach the devices before it ends.
+    pub(crate) fn drain(&mut self, program: u32) {
+        self.draining.push(program);
+        for server in 0..self.servers.len() as u32 {
+            self.at(server).urgent = true;
+            self.write_back(server);
+        }
+        self.drained();
+    }
+
+    fn drained(&mut self) {
+        if self.draining.is_empty() || !self.servers.iter().all(Server::is_clean) {
+            return;
+        }
+        for program in std::mem::take(&mut self.draining) {
+            self.programs[program as usize].end = self.now;
+        }
+        for server in &mut self.servers {
+            server.urgent = false;
+        }
+    }
+
+    /// A request to a server's device.
+    fn access(&mut self, server: u32, op: Op, range: Range, id: u64, process: u32) {
+        let address = self.files.address(&range);
+        let now = self.now;
+        let s = &mut self.servers[server as usize];
+        s.device_requests += 1;
+        s.device_bytes += range.bytes;
+        s.seeks += u128::from(address.abs_diff(s.last));
+        s.last = address + range.bytes;
+        s.device.submit(
+            now,
+            Access {
+                id,
+                op,
+                address,
+                bytes: range.bytes,
+                process,
+            },
+        );
+        if server == 0 {
+            self.head.add(now, address);
+        }
+        self.look_at(server);
+    }
+
+    /// Makes sure that the device is looked at when something happens in it.
+    fn look_at(&mut self, server: u32) {
+        let now = self.now;
+        let s = self.at(server);
+        let Some(wake) = s.device.wake() else {
+            return;
+        };
+        let wake = wake.max(now);
+        if wake < s.looked {
+            s.looked = wake;
+            self.events.push(wake, Event::Device(server));
+        }
+    }
+
+    pub(crate) fn device_wakes(&mut self, server: u32) {
+        let now = self.now;
+        let s = self.at(server);
+        if s.looked <= now {
+            s.looked = Nanos::MAX;
+        }
+        let mut done = std::mem::take(&mut s.completions);
+        s.device.advance(now, &mut done);
+        for completion in &done {
+            let place = (completion.id / KINDS) as u32;
+            match completion.id % KINDS {
+                DIRECT => self.served(place),
+                FETCH => self.fetched(place),
+                _ => self.written_back(server),
+            }
+        }
+        done.clear();
+        self.at(server).completions = done;
+        self.look_at(server);
+    }
+
+    fn fetched(&mut self, fetch: u32) {
+        let Fetch { server, range, .. } = self.fetches[fetch];
+        let waiting = std::mem::take(&mut self.fetches[fetch].waiting);
+        if let Some(pages) = &mut self.servers[server as usize].pages {
+            pages.came(range, fetch);
+        }
+        self.fetches.free(fetch);
+        for service in waiting {
+            self.services[service].pending -= 1;
+            if self.services[service].pending == 0 {
+                self.served(service);
+            }
+        }
+    }
+
+    fn written_back(&mut self, server: u32) {
+        let limit = self.scenario.server.dirty.0;
+        self.at(server).writing_back -= 1;
+        self.write_back(server);
+        while self.servers[server as usize].pages.as_ref().is_some_and(|p| p.dirty() < limit) {
+            let Some(service) = self.at(server).blocked.pop_front() else {
+                break;
+            };
+            self.write_pages(service);
+        }
+        if !self.draining.is_empty() {
+            self.drained();
+        }
+    }
+
+    /// A virtual request is done.
+    fn served(&mut self, service: u32) {
+        let now = self.now;
+        let Service {
+            server, virtual_id, ..
+        } = self.services[service];
+        let s = &mut self.servers[server as usize];
+        s.serving -= 1;
+        if let Err(error) = s.scheduler.completed(now, virtual_id) {
+            self.failed.get_or_insert(Error::key("server.scheduler", error.to_string()));
+            return;
+        }
+        let runs = std::mem::take(&mut self.services[service].runs);
+        for run in &runs {
+            let part = (run >> RUN_BITS) as u32;
+            self.parts[part].pending -= 1;
+            if self.parts[part].pending == 0 {
+                self.part_done(part);
+            }
+        }
+        self.services[service].runs = runs;
+        self.services.free(service);
+        self.pump(server);
+    }
+
+    /// A part of a request has been read or written.
+    fn part_done(&mut self, part: u32) {
+        let (request, bytes) = (self.parts[part].request, self.parts[part].bytes);
+        let r = &self.requests[request];
+        let (server, op) = (r.server, r.op);
+        let header = self.scenario.network.header.0 * u64::from(r.weight);
+        let to = self.ranks[r.rank as usize].node;
+        let (now, node) = (self.now, self.servers[server as usize].node);
+        self.at(server).moved += bytes;
+        match op {
+            Op::Read => {
+                let at = self.network.send(now, node, to, bytes + header);
+                self.events.push(at, Event::Reply(part));
+            }
+            Op::Write if self.requests[request].bytes > 0 => {
+                self.parts.free(part);
+                self.requests[request].parts -= 1;
+                let credit = now + self.network.latency();
+                self.send_part(request, credit, 0);
+            }
+            Op::Write => {
+                self.requests[request].parts -= 1;
+                if self.requests[request].parts > 0 {
+                    self.parts.free(part);
+                    return;
+                }
+                let at = self.network.send(now, node, to, header);
+                self.events.push(at, Event::Reply(part));
+            }
+        }
+    }
+}

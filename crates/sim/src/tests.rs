@@ -1,0 +1,144 @@
+//! Whole runs of small clusters.
+use crate::{Error, Report, Scenario, run};
+
+const SMALL: &str = r#"
+name = "small"
+[cluster]
+servers = 4
+[device]
+model = "st9500430ss"
+[client]
+jitter = "100us"
+[[program]]
+benchmark = "demo"
+ranks = 4
+op = "read"
+parameters = { segment = "64KiB", file_size = "16MiB" }
+"#;
+
+fn go(text: &str) -> Result<Report, Error> {
+    let scenario = Scenario::parse(text, "small.toml")?;
+    run(&scenario, &mut |_, _, _, _| {})
+}
+
+fn edited(from: &str, to: &str) -> String {
+    assert!(SMALL.contains(from), "{from}");
+    SMALL.replace(from, to)
+}
+
+#[test]
+fn one_seed_gives_one_result_to_the_byte() {
+    let write = |seed: &str, to: &str| {
+        let text = edited("name = \"small\"", &format!("name = \"small\"\nseed = {seed}"));
+        serde_json::to_string(&go(&text.replace("op = \"read\"", to)).unwrap()).unwrap()
+    };
+    for to in [
+        "op = \"read\"",
+        "op = \"write\"",
+        "op = \"write\"\ncollective = true\nmethod = \"two-phase\"",
+    ] {
+        assert_eq!(write("1", to), write("1", to));
+    }
+    let exchange = "op = \"read\"\ncollective = true\nmethod = \"two-phase\"";
+    assert_ne!(write("1", exchange), write("2", exchange));
+}
+
+#[test]
+fn all_methods_move_all_bytes() {
+    for op in ["read", "write"] {
+        for (method, collective) in [
+            ("posix", false),
+            ("sieve", true),
+            ("list", true),
+            ("datatype", true),
+            ("two-phase", true),
+        ] {
+            let to = format!("op = \"{op}\"\nmethod = \"{method}\"\ncollective = {collective}\nbarrier = true");
+            for cache in ["", "[server]\ncache = \"64MiB\"\n"] {
+                let text = edited("op = \"read\"", &to).replace("[client]", &format!("{cache}[client]"));
+                let report = go(&text).unwrap();
+                assert_eq!(report.bytes, 16 << 20, "{to} {cache}");
+                assert_eq!(report.timeline.bytes.iter().sum::<u64>() >= report.bytes, true);
+                assert!(report.makespan > 0 && report.balance > 0.99, "{to}: {}", report.balance);
+            }
+        }
+    }
+}
+
+#[test]
+fn two_phase_resends_what_is_not_the_aggregators_own() {
+    let to = "collective = true\nmethod = \"two-phase\"\nop = \"read\"";
+    let report = go(&edited("op = \"read\"", to)).unwrap();
+    // Each aggregator's domain of a call holds one segment of each rank, 3 of 4 of them others'.
+    assert_eq!(report.resent, (16 << 20) / 4 * 3);
+    assert_eq!(report.operations, 16 << 20 >> 18);
+}
+
+#[test]
+fn synced_writes_end_on_the_device() {
+    let cached = edited("[client]", "[server]\ncache = \"64MiB\"\n[client]");
+    let written = |sync: bool| {
+        let to = format!("op = \"write\"\nsync = {sync}");
+        go(&cached.replace("op = \"read\"", &to)).unwrap()
+    };
+    let (buffered, synced) = (written(false), written(true));
+    assert!(synced.makespan > buffered.makespan);
+    assert_eq!(synced.device_bytes, 16 << 20);
+}
+
+#[test]
+fn cohorts_move_the_same_bytes() {
+    let many = edited("ranks = 4", "ranks = 64\ncohort = 16");
+    let report = go(&many.replace("16MiB", "64MiB")).unwrap();
+    assert_eq!(report.bytes, 64 << 20);
+    assert_eq!(report.operations, 64 << 20 >> 16);
+}
+
+#[test]
+fn a_shared_switch_bounds_the_throughput() {
+    let text = edited("[client]", "[network]\nswitch = \"20MB/s\"\n[client]");
+    let report = go(&text).unwrap();
+    assert!(report.throughput < 20e6, "{}", report.throughput);
+    assert!(report.throughput > 15e6, "{}", report.throughput);
+}
+
+#[test]
+fn every_algorithm_serves_every_byte() {
+    for algorithm in penstock_sched::Algorithm::ALL {
+        let server = format!("[server]\nscheduler = \"{algorithm}\"\ndecision = \"20us\"\n[client]");
+        let report = go(&edited("[client]", &server)).unwrap();
+        assert_eq!(report.bytes, 16 << 20, "{algorithm}");
+    }
+}
+
+#[test]
+fn decisions_cost_time() {
+    let with = |cost: &str| {
+        let server = format!("[server]\ndecision = \"{cost}\"\n[client]");
+        go(&edited("[client]", &server)).unwrap().makespan
+    };
+    // 64 decisions on each server, one after the other.
+    assert!(with("10ms") > with("0us") + 64 * 5_000_000);
+}
+
+#[test]
+fn bad_scenarios_name_file_key_and_what_is_allowed() {
+    for (from, to, says) in [
+        ("servers = 4", "servers = 0", "small.toml: cluster.servers: 0 is outside 1..=65536"),
+        ("servers = 4", "servres = 4", "unknown field `servres`"),
+        ("servers = 4", "servers = 4\nstripe_unit = '2TiB'", "cluster.stripe_unit"),
+        ("st9500430ss", "floppy", "there are"),
+        ("\"demo\"", "\"dmeo\"", "program.0.benchmark: no benchmark is called \"dmeo\"; there are demo"),
+        ("segment = \"64KiB\"", "segmnt = 1", "program.0.parameters"),
+        ("ranks = 4", "ranks = 4\ncohort = 3", "program.0.cohort"),
+        ("op = \"read\"", "op = \"append\"", "append"),
+        ("op = \"read\"", "op = \"read\"\nmethod = \"two-phase\"", "collective = true"),
+        ("16MiB", "900TiB", "on each device"),
+        ("[client]", "[server]\nscheduler = \"cfq\"\n[client]", "to-agg"),
+        ("[client]", "[network]\nrate = 0\n[client]", "network.rate"),
+    ] {
+        let error = go(&edited(from, to)).map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains(says), "{to}: {error}");
+        assert!(error.contains("small.toml") || error.contains("device"), "{error}");
+    }
+}
