@@ -45,6 +45,7 @@ pub enum Command {
     Check(CheckArgs),
     Trace(crate::trace::TraceArgs),
     Serve(ServeArgs),
+    Sim(SimArgs),
     /// Clears up behind a `penstock run` that was killed (started by it, not by people).
     #[command(hide = true)]
     Watch,
@@ -284,6 +285,38 @@ pub struct ServeArgs {
     /// Leave the terminal's session, so that closing it does not end the servers.
     #[arg(long, hide = true)]
     pub detach: bool,
+}
+
+/// Simulate a cluster: programs, MPI-IO methods, network, data servers and devices on virtual time.
+///
+/// A scenario is a TOML file (docs/simulator.md). It may have cases, and what a source published for them: then the
+/// published stands beside ours, with a verdict on each relation. A scenario and its seed give one result, to the byte.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  penstock sim experiments/resonance.toml             all cases, published beside ours
+  penstock sim --list experiments/resonance.toml      their names
+  penstock sim --case 'collective, 4 processes, 64KiB' --plot plots experiments/resonance.toml
+  penstock sim --json experiments/scale.toml          one line of JSON for each file")]
+pub struct SimArgs {
+    /// Scenarios.
+    #[arg(required = true, value_name = "SCENARIO.toml")]
+    pub scenarios: Vec<PathBuf>,
+    /// Only the case of this name.
+    #[arg(long, value_name = "NAME")]
+    pub case: Option<String>,
+    /// Names the cases and runs none.
+    #[arg(long)]
+    pub list: bool,
+    /// Writes plots there (SVG): throughput over time, and where the first server's device stood.
+    #[arg(long, value_name = "DIR")]
+    pub plot: Option<PathBuf>,
+    /// Writes the results as tables into a page, below its line for results (docs/reproduction.md).
+    #[arg(long, value_name = "PAGE.md", conflicts_with_all = ["case", "list"])]
+    pub markdown: Option<PathBuf>,
+    /// Print one line of JSON for each scenario.
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 //! names.rs      ls, stat, rm, mkdir                     copy.rs       cp
 //! check.rs      consistency                             deployment.rs making and finding deployments
 //! trace.rs      request traces
+//! sim.rs        clusters on virtual time
 //! args.rs       the command line                        connect.rs, out.rs, size.rs, error.rs, process.rs
 //! ```
 mod args;
@@ -19,6 +20,7 @@ mod out;
 mod process;
 mod run;
 mod serve;
+mod sim;
 mod size;
 mod status;
 mod trace;
@@ -66,6 +68,7 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
         Command::Check(args) => check::check(args, deployment),
         Command::Trace(args) => trace::trace(args),
         Command::Serve(args) => serve::serve(args, deployment).map(done),
+        Command::Sim(args) => sim::sim(args).map(done),
         Command::Watch => run::watch(std::io::stdin().lock()).map(done),
     }
 }

@@ -233,7 +233,11 @@ impl<'s> Cluster<'s> {
             let benchmark: Arc<dyn Benchmark> = scenario.benchmark(spec)?.into();
             for instance in 0..program.instances {
                 let mine = benchmark.files();
-                let gap = if instance > 0 || spec > 0 { program.distance.0 } else { 0 };
+                let gap = if instance > 0 || spec > 0 {
+                    program.distance.0
+                } else {
+                    0
+                };
                 let first_file = files.add(mine.count, mine.bytes, gap, &layout);
                 let count = program.ranks / program.cohort;
                 let first_rank = ranks.len() as u32;
@@ -399,7 +403,9 @@ impl<'s> Cluster<'s> {
         let device_requests: u64 = self.servers.iter().map(|s| s.device_requests).sum();
         let seeks: u128 = self.servers.iter().map(|s| s.seeks).sum();
         let moved: Vec<f64> = self.servers.iter().map(|s| s.moved as f64).collect();
-        let (sum, squares) = moved.iter().fold((0.0, 0.0), |(a, b), x| (a + x, b + x * x));
+        let (sum, squares) = moved
+            .iter()
+            .fold((0.0, 0.0), |(a, b), x| (a + x, b + x * x));
         Report {
             name: self.scenario.name.clone(),
             makespan,
@@ -415,7 +421,11 @@ impl<'s> Cluster<'s> {
             seek_distance: seeks as f64 / device_requests.max(1) as f64,
             latency_p50: self.latencies.quantile(0.5),
             latency_p99: self.latencies.quantile(0.99),
-            balance: if squares > 0.0 { sum * sum / (squares * moved.len() as f64) } else { 1.0 },
+            balance: if squares > 0.0 {
+                sum * sum / (squares * moved.len() as f64)
+            } else {
+                1.0
+            },
             events: self.totals.events,
             programs,
             timeline: self.timeline,

@@ -70,12 +70,22 @@ impl Cluster<'_> {
             return self.alone(id, patterns, file);
         }
         let all = program.ranks;
-        let wanted = self.scenario.client.aggregators.unwrap_or(all).clamp(1, all);
-        let aggregators: Vec<u32> =
-            (0..wanted).map(|i| (u64::from(i) * u64::from(all) / u64::from(wanted)) as u32).collect();
+        let wanted = self
+            .scenario
+            .client
+            .aggregators
+            .unwrap_or(all)
+            .clamp(1, all);
+        let aggregators: Vec<u32> = (0..wanted)
+            .map(|i| (u64::from(i) * u64::from(all) / u64::from(wanted)) as u32)
+            .collect();
         let buffer = self.scenario.client.collective_buffer.0;
-        let mut domains =
-            Domains::new(&patterns, aggregators.len(), buffer, self.layout.stripe_unit);
+        let mut domains = Domains::new(
+            &patterns,
+            aggregators.len(),
+            buffer,
+            self.layout.stripe_unit,
+        );
         let mut rounds = VecDeque::new();
         while let Some(windows) = domains.next_windows() {
             rounds.push_back(windows);
@@ -221,7 +231,10 @@ impl Cluster<'_> {
                 vec![Operation::contiguous(op, lo, (hi - lo) as u64)]
             } else {
                 // Holes: what was received goes out as it is.
-                parts.into_iter().map(|p| Operation::structured(op, p, 1)).collect()
+                parts
+                    .into_iter()
+                    .map(|p| Operation::structured(op, p, 1))
+                    .collect()
             };
             begin.push((first + owner, plan));
         }
@@ -266,7 +279,10 @@ impl Cluster<'_> {
     pub(crate) fn exchanged(&mut self, id: u32) {
         match self.programs[id as usize].op {
             Op::Write => {
-                let idle = self.programs[id as usize].exchange.as_ref().is_none_or(|e| e.working == 0);
+                let idle = self.programs[id as usize]
+                    .exchange
+                    .as_ref()
+                    .is_none_or(|e| e.working == 0);
                 if idle {
                     self.aggregate(id);
                 }

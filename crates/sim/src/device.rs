@@ -15,7 +15,10 @@ impl Spec {
             Some((_, disk)) => Ok(Box::new(disk.build())),
             None => {
                 let known = NAMES.map(|(name, _)| name).join(", ");
-                Err(format!("no device is called \"{}\"; there are {known}", self.model))
+                Err(format!(
+                    "no device is called \"{}\"; there are {known}",
+                    self.model
+                ))
             }
         }
     }

@@ -171,7 +171,11 @@ const NEAR: f64 = 1.0 / 3.0;
 /// Most cases of an experiment.
 const MOST_CASES: usize = 10_000;
 
-fn take<T: serde::de::DeserializeOwned>(table: &mut Table, key: &str, path: &str) -> Result<Option<T>> {
+fn take<T: serde::de::DeserializeOwned>(
+    table: &mut Table,
+    key: &str,
+    path: &str,
+) -> Result<Option<T>> {
     let Some(value) = table.remove(key) else {
         return Ok(None);
     };
@@ -287,9 +291,15 @@ impl Experiment {
     }
 
     fn place(&self, case: &str) -> Result<usize> {
-        self.cases.iter().position(|c| c.name == case).ok_or_else(|| {
-            Error::key(format!("{}: compare", self.path), format!("no case is called \"{case}\""))
-        })
+        self.cases
+            .iter()
+            .position(|c| c.name == case)
+            .ok_or_else(|| {
+                Error::key(
+                    format!("{}: compare", self.path),
+                    format!("no case is called \"{case}\""),
+                )
+            })
     }
 
     /// The scenario of case `i`.
@@ -348,7 +358,8 @@ impl Experiment {
         };
         let mut made = Vec::new();
         for compare in &self.compare {
-            let (Some(this), Some(that)) = (throughput(&compare.this), throughput(&compare.that)) else {
+            let (Some(this), Some(that)) = (throughput(&compare.this), throughput(&compare.that))
+            else {
                 continue;
             };
             let ours = this / that;
@@ -410,7 +421,10 @@ impl Experiment {
                 continue;
             };
             let of = |values: &[(String, f64)], name: &str| {
-                values.iter().find(|(value, _)| value == name).map(|(_, time)| *time)
+                values
+                    .iter()
+                    .find(|(value, _)| value == name)
+                    .map(|(_, time)| *time)
             };
             let Some(baseline) = of(&values, &best.baseline) else {
                 continue;

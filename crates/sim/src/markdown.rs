@@ -22,7 +22,9 @@ impl Outcome {
             self.situations_table(&mut out);
         }
         if !self.comparisons.is_empty() {
-            out.push_str("\n| relation | published | ours | verdict |\n| --- | --- | --- | --- |\n");
+            out.push_str(
+                "\n| relation | published | ours | verdict |\n| --- | --- | --- | --- |\n",
+            );
             for c in &self.comparisons {
                 let _ = writeln!(
                     out,
@@ -44,7 +46,10 @@ impl Outcome {
         let published = self.cases.iter().any(|c| c.published.is_some());
         let head = if published { " published MB/s |" } else { "" };
         let line = if published { " --- |" } else { "" };
-        let _ = writeln!(out, "| case |{head} ours MB/s | operations | device requests | mean seek |");
+        let _ = writeln!(
+            out,
+            "| case |{head} ours MB/s | operations | device requests | mean seek |"
+        );
         let _ = writeln!(out, "| --- |{line} --- | --- | --- | --- |");
         for case in &self.cases {
             let r = &case.report;
@@ -82,6 +87,10 @@ impl Outcome {
             );
         }
         let agree = self.situations.iter().filter(|s| s.agrees).count();
-        let _ = writeln!(out, "\nThe source's choice is among ours in {agree} of {} situations.", self.situations.len());
+        let _ = writeln!(
+            out,
+            "\nThe source's choice is among ours in {agree} of {} situations.",
+            self.situations.len()
+        );
     }
 }

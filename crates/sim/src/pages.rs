@@ -194,7 +194,8 @@ impl Pages {
         let end = range.offset + range.bytes;
         let stream = self.streams.entry(range.object).or_default();
         // A read that begins where the last one ended, or within the page that it ended in.
-        let sequential = range.offset == stream.next || range.offset / PAGE == stream.next.saturating_sub(1) / PAGE;
+        let sequential = range.offset == stream.next
+            || range.offset / PAGE == stream.next.saturating_sub(1) / PAGE;
         stream.next = end;
         if !sequential {
             stream.window = 0;
@@ -220,7 +221,11 @@ impl Pages {
         let mut fetch = std::mem::take(&mut needs.ahead);
         self.missing(ahead, &mut fetch, None);
         // What the read itself brings need not come twice.
-        fetch.retain(|r| !needs.fetch.iter().any(|f| f.object == r.object && f.offset <= r.offset && r.offset < f.offset + f.bytes));
+        fetch.retain(|r| {
+            !needs.fetch.iter().any(|f| {
+                f.object == r.object && f.offset <= r.offset && r.offset < f.offset + f.bytes
+            })
+        });
         needs.ahead = fetch;
     }
 
@@ -287,7 +292,9 @@ impl Pages {
             }
             bits >>= first;
             let room = (most - range.map_or(0, |r| r.bytes)) / PAGE;
-            let pages = u64::from((!bits).trailing_zeros()).min(PAGES - first).min(room);
+            let pages = u64::from((!bits).trailing_zeros())
+                .min(PAGES - first)
+                .min(room);
             if pages == 0 {
                 break;
             }

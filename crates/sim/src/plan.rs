@@ -234,7 +234,11 @@ mod tests {
                     bytes += operation.pattern.len;
                 }
                 let model = predict(method, &shape, BUFFER);
-                assert_eq!((operations, bytes), (model.operations, model.accessed_bytes), "{method:?}");
+                assert_eq!(
+                    (operations, bytes),
+                    (model.operations, model.accessed_bytes),
+                    "{method:?}"
+                );
             }
         }
     }
@@ -243,6 +247,18 @@ mod tests {
     fn a_sieved_write_with_holes_reads_first() {
         let plan = Plan::new(Method::Sieve, Op::Write, vector(64, 64, 256), None, BUFFER);
         let ops: Vec<Op> = plan.map(|o| o.op).collect();
-        assert_eq!(ops, [Op::Read, Op::Write, Op::Read, Op::Write, Op::Read, Op::Write, Op::Read, Op::Write]);
+        assert_eq!(
+            ops,
+            [
+                Op::Read,
+                Op::Write,
+                Op::Read,
+                Op::Write,
+                Op::Read,
+                Op::Write,
+                Op::Read,
+                Op::Write
+            ]
+        );
     }
 }

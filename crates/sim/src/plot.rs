@@ -31,7 +31,13 @@ pub fn head(report: &Report) -> Drawn {
         .iter()
         .map(|(at, address)| (*at as f64 / 1e9, *address as f64 / 1e9))
         .collect();
-    chart(report, "device requests of server 0", "address, GB", &points, true)
+    chart(
+        report,
+        "device requests of server 0",
+        "address, GB",
+        &points,
+        true,
+    )
 }
 
 fn chart(report: &Report, what: &str, unit: &str, points: &[(f64, f64)], dots: bool) -> Drawn {
@@ -42,14 +48,21 @@ fn chart(report: &Report, what: &str, unit: &str, points: &[(f64, f64)], dots: b
         let end = (report.makespan as f64 / 1e9).max(1e-9);
         let span = |f: fn(f64, f64) -> f64, from: f64| points.iter().map(|p| p.1).fold(from, f);
         let top = span(f64::max, 0.0).max(1e-9);
-        let low = if dots { span(f64::min, f64::MAX).min(top) } else { 0.0 };
+        let low = if dots {
+            span(f64::min, f64::MAX).min(top)
+        } else {
+            0.0
+        };
         let margin = ((top - low) * 0.05).max(1e-9);
         let mut chart = ChartBuilder::on(&area)
             .caption(format!("{}: {what}", report.name), ("sans-serif", 18))
             .margin(10)
             .x_label_area_size(36)
             .y_label_area_size(64)
-            .build_cartesian_2d(0.0..end, (low - if dots { margin } else { 0.0 })..top + margin)
+            .build_cartesian_2d(
+                0.0..end,
+                (low - if dots { margin } else { 0.0 })..top + margin,
+            )
             .map_err(drawn)?;
         chart
             .configure_mesh()

@@ -9,6 +9,18 @@ use penstock_mpiio::Method;
 /// Most runs in one part of a request.
 const RUNS: usize = 64;
 
+/// How many ranks of a cohort of `weight` have bytes on one of the servers that it touches.
+fn share_of_ranks(operation: &Operation, weight: u32, unit: u64, touched: u64) -> u32 {
+    if weight == 1 {
+        return 1;
+    }
+    let ranks = u64::from(weight);
+    let bytes = operation.pattern.len / ranks;
+    let regions = operation.pattern.regions() / ranks;
+    let each = bytes.div_ceil(unit).max(regions).clamp(1, touched.max(1));
+    (ranks * each).div_ceil(touched.max(1)).min(ranks) as u32
+}
+
 impl Cluster<'_> {
     fn rank(&mut self, rank: u32) -> &mut Rank {
         &mut self.ranks[rank as usize]
@@ -89,7 +101,13 @@ impl Cluster<'_> {
         let call = self.ok(call)?;
         let program = self.program_of(rank);
         let buffer = self.scenario.client.sieve_buffer.0;
-        let plan = Plan::new(program.method, program.op, call.pattern.clone(), call.memory.as_ref(), buffer);
+        let plan = Plan::new(
+            program.method,
+            program.op,
+            call.pattern.clone(),
+            call.memory.as_ref(),
+            buffer,
+        );
         let file = program.first_file + call.file;
         self.wanted(rank, call.pattern.len);
         let r = self.rank(rank);
@@ -110,7 +128,10 @@ impl Cluster<'_> {
     pub(crate) fn prepare(&mut self, rank: u32) {
         loop {
             let program = self.program_of(rank);
-            let (most, asynchronous) = (program.in_flight, program.in_flight > 1 && !program.collective);
+            let (most, asynchronous) = (
+                program.in_flight,
+                program.in_flight > 1 && !program.collective,
+            );
             let calls = program.benchmark.calls();
             let r = self.rank(rank);
             if r.prepared.is_some() || r.flying >= most {
@@ -197,9 +218,18 @@ impl Cluster<'_> {
         if low / unit == high.saturating_sub(1) / unit && operation.pattern.is_contiguous() {
             // Within one stripe unit, as most small accesses are.
             let (server, ObjectOffset(at)) = self.layout.locate(penstock_layout::FileOffset(low));
-            self.send_request(flight, &operation, server, Left::Extent(at), high - low, weight);
+            self.send_request(
+                flight,
+                &operation,
+                server,
+                Left::Extent(at),
+                high - low,
+                weight,
+            );
         } else {
-            for server in self.layout.touched(&operation.pattern) {
+            let touched = self.layout.touched(&operation.pattern);
+            let weight = share_of_ranks(&operation, weight, unit, touched.len() as u64);
+            for server in touched {
                 let bytes = self.layout.share(&operation.pattern, server);
                 let left = if operation.pattern.is_contiguous() {
                     Left::Extent(self.layout.object_len(low, server))
@@ -227,7 +257,10 @@ impl Cluster<'_> {
         let rank = self.flights[flight].rank;
         self.flights[flight].requests += 1;
         self.totals.requests += u64::from(weight);
-        let (node, file) = (self.ranks[rank as usize].node, self.ranks[rank as usize].file);
+        let (node, file) = (
+            self.ranks[rank as usize].node,
+            self.ranks[rank as usize].file,
+        );
         let server = self.files.server(file, server, self.servers.len() as u32);
         let request = self.requests.insert(Request {
             flight,
@@ -268,7 +301,9 @@ impl Cluster<'_> {
         let r = &self.requests[request];
         let node = self.ranks[r.rank as usize].node;
         let to = self.servers[r.server as usize].node;
-        let at = self.network.send(from, node, to, self.parts[part].bytes + extra);
+        let at = self
+            .network
+            .send(from, node, to, self.parts[part].bytes + extra);
         self.events.push(at, Event::Part(part));
     }
 
@@ -276,7 +311,11 @@ impl Cluster<'_> {
     /// within a page of each other are one.
     pub(crate) fn next_part(&mut self, request: u32) -> u32 {
         let most = self.scenario.server.buffer.0;
-        let hole = if self.scenario.server.cache.0 > 0 { PAGE } else { 0 };
+        let hole = if self.scenario.server.cache.0 > 0 {
+            PAGE
+        } else {
+            0
+        };
         let part = self.parts.put(|old| match old {
             Some(part) => {
                 part.request = request;

@@ -175,7 +175,10 @@ impl Latencies {
         for (i, n) in self.buckets.iter().enumerate() {
             seen += n;
             if seen >= wanted && seen > 0 {
-                let (power, part) = ((i >> Self::PARTS) as u32, i as u64 & ((1 << Self::PARTS) - 1));
+                let (power, part) = (
+                    (i >> Self::PARTS) as u32,
+                    i as u64 & ((1 << Self::PARTS) - 1),
+                );
                 return (1u64 << power) + (part << power.saturating_sub(Self::PARTS));
             }
         }

@@ -290,8 +290,18 @@ impl Scenario {
             Err(Error::key(key, format!("{n} is outside {low}..={high}")))
         };
         within("cluster.servers", self.cluster.servers.into(), 1, 65_536)?;
-        within("cluster.ranks_per_node", self.cluster.ranks_per_node.into(), 1, MOST)?;
-        within("cluster.stripe_unit", self.cluster.stripe_unit.0, 1, Layout::MAX_STRIPE_UNIT)?;
+        within(
+            "cluster.ranks_per_node",
+            self.cluster.ranks_per_node.into(),
+            1,
+            MOST,
+        )?;
+        within(
+            "cluster.stripe_unit",
+            self.cluster.stripe_unit.0,
+            1,
+            Layout::MAX_STRIPE_UNIT,
+        )?;
         let network = &self.network;
         for (key, rate) in [
             ("network.rate", Some(network.rate)),
@@ -304,8 +314,18 @@ impl Scenario {
             }
         }
         within("network.header", network.header.0, 0, 1 << 20)?;
-        within("client.sieve_buffer", self.client.sieve_buffer.0, 1, 1 << 40)?;
-        within("client.collective_buffer", self.client.collective_buffer.0, 1, 1 << 40)?;
+        within(
+            "client.sieve_buffer",
+            self.client.sieve_buffer.0,
+            1,
+            1 << 40,
+        )?;
+        within(
+            "client.collective_buffer",
+            self.client.collective_buffer.0,
+            1,
+            1 << 40,
+        )?;
         within("server.depth", self.server.depth.into(), 1, MOST)?;
         within("server.window", self.server.window.into(), 1, 1024)?;
         within("server.buffer", self.server.buffer.0, 4096, 1 << 30)?;
@@ -313,16 +333,26 @@ impl Scenario {
         within("server.flush", self.server.flush.0, 1_000_000, 1 << 50)?;
         within("server.read_ahead", self.server.read_ahead.0, 0, 1 << 30)?;
         self.algorithm()?;
-        self.device.build().map_err(|says| Error::key("device", says))?;
+        self.device
+            .build()
+            .map_err(|says| Error::key("device", says))?;
         if self.program.is_empty() {
             return Err(Error::key("program", "no program; add a [[program]]"));
         }
         let mut ranks = 0u64;
         for (i, program) in self.program.iter().enumerate() {
             let at = |key: &str| format!("program.{i}.{key}");
-            within(&at("cohort"), program.cohort.into(), 1, program.ranks.max(1).into())?;
+            within(
+                &at("cohort"),
+                program.cohort.into(),
+                1,
+                program.ranks.max(1).into(),
+            )?;
             if !program.ranks.is_multiple_of(program.cohort) {
-                let says = format!("{} ranks are no multiple of {}", program.ranks, program.cohort);
+                let says = format!(
+                    "{} ranks are no multiple of {}",
+                    program.ranks, program.cohort
+                );
                 return Err(Error::key(at("cohort"), says));
             }
             let simulated = program.ranks / program.cohort;
@@ -364,7 +394,12 @@ impl Scenario {
             op: program.op.into(),
             seed: self.seed,
         };
-        program::benchmark(&program.benchmark, &program.parameters, &setup, &format!("program.{i}"))
+        program::benchmark(
+            &program.benchmark,
+            &program.parameters,
+            &setup,
+            &format!("program.{i}"),
+        )
     }
 }
 

@@ -68,11 +68,18 @@ impl Files {
 
     /// Refuses files that the devices cannot hold.
     pub(crate) fn check(&self, servers: &[Server]) -> Result<()> {
-        let smallest = servers.iter().map(|s| s.device.capacity()).min().unwrap_or(0);
+        let smallest = servers
+            .iter()
+            .map(|s| s.device.capacity())
+            .min()
+            .unwrap_or(0);
         if self.end > smallest {
             return Err(Error::key(
                 "device",
-                format!("the programs' files need {} B on each device, which has {smallest} B; make files or distances smaller, or add servers", self.end),
+                format!(
+                    "the programs' files need {} B on each device, which has {smallest} B; make files or distances smaller, or add servers",
+                    self.end
+                ),
             ));
         }
         Ok(())
@@ -121,7 +128,10 @@ impl Server {
         }
         let scheduler = sched::Scheduler::new(options)
             .map_err(|e| Error::key("server.scheduler", e.to_string()))?;
-        let device = scenario.device.build().map_err(|says| Error::key("device", says))?;
+        let device = scenario
+            .device
+            .build()
+            .map_err(|says| Error::key("device", says))?;
         let cache = scenario.server.cache.0;
         Ok(Server {
             node,
@@ -318,7 +328,13 @@ impl Cluster<'_> {
             (_, false) => {
                 self.services[service].pending = 1;
                 let process = self.process(service);
-                self.access(server, op, range, u64::from(service) * KINDS + DIRECT, process);
+                self.access(
+                    server,
+                    op,
+                    range,
+                    u64::from(service) * KINDS + DIRECT,
+                    process,
+                );
             }
             (Op::Read, true) => self.read_pages(service),
             (Op::Write, true) => self.write_pages(service),
@@ -368,7 +384,13 @@ impl Cluster<'_> {
             if let Some(pages) = &mut self.servers[server as usize].pages {
                 pages.comes(*range, fetch);
             }
-            self.access(server, Op::Read, *range, u64::from(fetch) * KINDS + FETCH, process);
+            self.access(
+                server,
+                Op::Read,
+                *range,
+                u64::from(fetch) * KINDS + FETCH,
+                process,
+            );
         }
         self.needs = needs;
         self.services[service].pending = pending;
@@ -415,7 +437,11 @@ impl Cluster<'_> {
             if s.writing_back >= WRITE_BACKS || (s.goal == 0 && !s.urgent) {
                 return;
             }
-            let Some(range) = s.pages.as_mut().and_then(|p| p.write_back(WRITE_BACK_BYTES)) else {
+            let Some(range) = s
+                .pages
+                .as_mut()
+                .and_then(|p| p.write_back(WRITE_BACK_BYTES))
+            else {
                 s.goal = 0;
                 return;
             };
@@ -526,7 +552,11 @@ impl Cluster<'_> {
         let limit = self.scenario.server.dirty.0;
         self.at(server).writing_back -= 1;
         self.write_back(server);
-        while self.servers[server as usize].pages.as_ref().is_some_and(|p| p.dirty() < limit) {
+        while self.servers[server as usize]
+            .pages
+            .as_ref()
+            .is_some_and(|p| p.dirty() < limit)
+        {
             let Some(service) = self.at(server).blocked.pop_front() else {
                 break;
             };
@@ -546,7 +576,8 @@ impl Cluster<'_> {
         let s = &mut self.servers[server as usize];
         s.serving -= 1;
         if let Err(error) = s.scheduler.completed(now, virtual_id) {
-            self.failed.get_or_insert(Error::key("server.scheduler", error.to_string()));
+            self.failed
+                .get_or_insert(Error::key("server.scheduler", error.to_string()));
             return;
         }
         let runs = std::mem::take(&mut self.services[service].runs);

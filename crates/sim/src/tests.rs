@@ -29,7 +29,10 @@ fn edited(from: &str, to: &str) -> String {
 #[test]
 fn one_seed_gives_one_result_to_the_byte() {
     let write = |seed: &str, to: &str| {
-        let text = edited("name = \"small\"", &format!("name = \"small\"\nseed = {seed}"));
+        let text = edited(
+            "name = \"small\"",
+            &format!("name = \"small\"\nseed = {seed}"),
+        );
         serde_json::to_string(&go(&text.replace("op = \"read\"", to)).unwrap()).unwrap()
     };
     for to in [
@@ -53,13 +56,20 @@ fn all_methods_move_all_bytes() {
             ("datatype", true),
             ("two-phase", true),
         ] {
-            let to = format!("op = \"{op}\"\nmethod = \"{method}\"\ncollective = {collective}\nbarrier = true");
+            let to = format!(
+                "op = \"{op}\"\nmethod = \"{method}\"\ncollective = {collective}\nbarrier = true"
+            );
             for cache in ["", "[server]\ncache = \"64MiB\"\n"] {
-                let text = edited("op = \"read\"", &to).replace("[client]", &format!("{cache}[client]"));
+                let text =
+                    edited("op = \"read\"", &to).replace("[client]", &format!("{cache}[client]"));
                 let report = go(&text).unwrap();
                 assert_eq!(report.bytes, 16 << 20, "{to} {cache}");
-                assert_eq!(report.timeline.bytes.iter().sum::<u64>() >= report.bytes, true);
-                assert!(report.makespan > 0 && report.balance > 0.99, "{to}: {}", report.balance);
+                assert!(report.timeline.bytes.iter().sum::<u64>() >= report.bytes);
+                assert!(
+                    report.makespan > 0 && report.balance > 0.99,
+                    "{to}: {}",
+                    report.balance
+                );
             }
         }
     }
@@ -92,6 +102,8 @@ fn cohorts_move_the_same_bytes() {
     let report = go(&many.replace("16MiB", "64MiB")).unwrap();
     assert_eq!(report.bytes, 64 << 20);
     assert_eq!(report.operations, 64 << 20 >> 16);
+    // A rank's segment is one stripe unit, so each operation of a rank is one request.
+    assert_eq!(report.requests, report.operations);
 }
 
 #[test]
@@ -105,7 +117,8 @@ fn a_shared_switch_bounds_the_throughput() {
 #[test]
 fn every_algorithm_serves_every_byte() {
     for algorithm in penstock_sched::Algorithm::ALL {
-        let server = format!("[server]\nscheduler = \"{algorithm}\"\ndecision = \"20us\"\n[client]");
+        let server =
+            format!("[server]\nscheduler = \"{algorithm}\"\ndecision = \"20us\"\n[client]");
         let report = go(&edited("[client]", &server)).unwrap();
         assert_eq!(report.bytes, 16 << 20, "{algorithm}");
     }
@@ -124,21 +137,44 @@ fn decisions_cost_time() {
 #[test]
 fn bad_scenarios_name_file_key_and_what_is_allowed() {
     for (from, to, says) in [
-        ("servers = 4", "servers = 0", "small.toml: cluster.servers: 0 is outside 1..=65536"),
+        (
+            "servers = 4",
+            "servers = 0",
+            "small.toml: cluster.servers: 0 is outside 1..=65536",
+        ),
         ("servers = 4", "servres = 4", "unknown field `servres`"),
-        ("servers = 4", "servers = 4\nstripe_unit = '2TiB'", "cluster.stripe_unit"),
+        (
+            "servers = 4",
+            "servers = 4\nstripe_unit = '2TiB'",
+            "cluster.stripe_unit",
+        ),
         ("st9500430ss", "floppy", "there are"),
-        ("\"demo\"", "\"dmeo\"", "program.0.benchmark: no benchmark is called \"dmeo\"; there are demo"),
+        (
+            "\"demo\"",
+            "\"dmeo\"",
+            "program.0.benchmark: no benchmark is called \"dmeo\"; there are demo",
+        ),
         ("segment = \"64KiB\"", "segmnt = 1", "program.0.parameters"),
         ("ranks = 4", "ranks = 4\ncohort = 3", "program.0.cohort"),
         ("op = \"read\"", "op = \"append\"", "append"),
-        ("op = \"read\"", "op = \"read\"\nmethod = \"two-phase\"", "collective = true"),
+        (
+            "op = \"read\"",
+            "op = \"read\"\nmethod = \"two-phase\"",
+            "collective = true",
+        ),
         ("16MiB", "900TiB", "on each device"),
-        ("[client]", "[server]\nscheduler = \"cfq\"\n[client]", "to-agg"),
+        (
+            "[client]",
+            "[server]\nscheduler = \"cfq\"\n[client]",
+            "to-agg",
+        ),
         ("[client]", "[network]\nrate = 0\n[client]", "network.rate"),
     ] {
         let error = go(&edited(from, to)).map(|_| ()).unwrap_err().to_string();
         assert!(error.contains(says), "{to}: {error}");
-        assert!(error.contains("small.toml") || error.contains("device"), "{error}");
+        assert!(
+            error.contains("small.toml") || error.contains("device"),
+            "{error}"
+        );
     }
 }

@@ -125,7 +125,10 @@ mod tests {
             ("size = 1\ntime = 1\nrate = '3'", "117MB/s"),
             ("size = '99999999TiB'\ntime = 1\nrate = 1", "outside"),
         ] {
-            let error = toml::from_str::<All>(text).map(|_| ()).unwrap_err().to_string();
+            let error = toml::from_str::<All>(text)
+                .map(|_| ())
+                .unwrap_err()
+                .to_string();
             assert!(error.contains(says), "{error}");
         }
     }

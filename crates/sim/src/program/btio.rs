@@ -46,7 +46,10 @@ impl Model {
         }
         let grid = number("grid", p.grid)?.min(1 << 14);
         if grid < n {
-            return refused("grid", format!("{n} cells a side need at least as many points"));
+            return refused(
+                "grid",
+                format!("{n} cells a side need at least as many points"),
+            );
         }
         Ok(Model {
             grid,
@@ -80,13 +83,23 @@ impl Benchmark for Model {
                 let place = [c, (rank / n + n - c % n) % n, (rank % n + c) % n];
                 let starts = place.map(edge);
                 let sizes: [u64; 3] = std::array::from_fn(|i| edge(place[i] + 1) - starts[i]);
-                let cell =
-                    Loop::subarray(&[self.grid; 3], &sizes, &starts, Order::C, &Loop::bytes(POINT))?;
+                let cell = Loop::subarray(
+                    &[self.grid; 3],
+                    &sizes,
+                    &starts,
+                    Order::C,
+                    &Loop::bytes(POINT),
+                )?;
                 Ok((1, 0, cell))
             })
             .collect::<Result<Vec<_>>>()?;
         let tile = Loop::structure(&cells)?;
         let bytes = tile.size();
-        Ok(Call::of(Pattern::new((call * self.dump()) as i64, tile, 0, bytes)?))
+        Ok(Call::of(Pattern::new(
+            (call * self.dump()) as i64,
+            tile,
+            0,
+            bytes,
+        )?))
     }
 }

@@ -58,7 +58,10 @@ impl Model {
         let size = number("size", p.size)?.min(1 << 16);
         let grid = grid(setup.ranks);
         if grid.iter().any(|n| *n > size) {
-            let says = format!("{} ranks make a grid of {grid:?}, more than {size} a side", setup.ranks);
+            let says = format!(
+                "{} ranks make a grid of {grid:?}, more than {size} a side",
+                setup.ranks
+            );
             return refused("size", says);
         }
         Ok(Model {
@@ -106,7 +109,13 @@ mod tests {
 
     #[test]
     fn grids_are_as_even_as_can_be() {
-        for (n, sides) in [(8, [2, 2, 2]), (27, [3, 3, 3]), (64, [4, 4, 4]), (12, [3, 2, 2]), (7, [7, 1, 1])] {
+        for (n, sides) in [
+            (8, [2, 2, 2]),
+            (27, [3, 3, 3]),
+            (64, [4, 4, 4]),
+            (12, [3, 2, 2]),
+            (7, [7, 1, 1]),
+        ] {
             assert_eq!(grid(n), sides);
         }
     }

@@ -56,8 +56,8 @@ impl Model {
         if p.guards > 64 {
             return super::refused("guards", format!("{} is outside 0..=64", p.guards));
         }
-        let memory = memory(&p, setup.cohort.into())
-            .map_err(|e| ("parameters".into(), e.to_string()))?;
+        let memory =
+            memory(&p, setup.cohort.into()).map_err(|e| ("parameters".into(), e.to_string()))?;
         Ok(Model {
             ranks: setup.ranks.into(),
             cohort: setup.cohort.into(),
@@ -106,7 +106,12 @@ impl Benchmark for Model {
     fn call(&self, cohort: u32, call: u64) -> Result<Call> {
         let share = self.share();
         let offset = call * self.checkpoint() + u64::from(cohort) * self.cohort * share;
-        let file = strided(offset, self.p.variables, self.cohort * share, self.ranks * share)?;
+        let file = strided(
+            offset,
+            self.p.variables,
+            self.cohort * share,
+            self.ranks * share,
+        )?;
         Ok(Call {
             memory: Some(self.memory.clone()),
             ..Call::of(file)

@@ -67,7 +67,11 @@ impl Model {
 
     /// File bytes that one call of all ranks spans.
     fn span(&self) -> u64 {
-        let pitch = if self.file_contiguous { self.size } else { self.pitch };
+        let pitch = if self.file_contiguous {
+            self.size
+        } else {
+            self.pitch
+        };
         pitch.saturating_mul(self.count).saturating_mul(self.ranks)
     }
 }
@@ -91,12 +95,7 @@ impl Benchmark for Model {
         let pattern = if self.file_contiguous {
             Pattern::contiguous((base + first * self.count * self.size) as i64, bytes)
         } else {
-            let regions = Loop::vector(
-                self.cohort,
-                1,
-                self.pitch as i64,
-                &Loop::bytes(self.size),
-            )?;
+            let regions = Loop::vector(self.cohort, 1, self.pitch as i64, &Loop::bytes(self.size))?;
             let stride = (self.pitch * self.ranks) as i64;
             let tile = Loop::vector(self.count, 1, stride, &regions)?;
             Pattern::new((base + first * self.pitch) as i64, tile, 0, bytes)?

@@ -205,7 +205,12 @@ fn strided(offset: u64, count: u64, len: u64, stride: u64) -> Result<Pattern> {
 mod tests {
     use super::*;
 
-    pub(crate) fn make(name: &str, parameters: &str, ranks: u32, cohort: u32) -> Box<dyn Benchmark> {
+    pub(crate) fn make(
+        name: &str,
+        parameters: &str,
+        ranks: u32,
+        cohort: u32,
+    ) -> Box<dyn Benchmark> {
         let setup = Setup {
             ranks,
             cohort,
@@ -213,7 +218,13 @@ mod tests {
             op: Op::Read,
             seed: 1,
         };
-        benchmark(name, &toml::from_str(parameters).unwrap(), &setup, "program").unwrap()
+        benchmark(
+            name,
+            &toml::from_str(parameters).unwrap(),
+            &setup,
+            "program",
+        )
+        .unwrap()
     }
 
     /// How often each byte of the file is covered by all calls of all cohorts.
@@ -240,9 +251,21 @@ mod tests {
         for (name, parameters, ranks) in [
             ("demo", "segment = 64\nfile_size = 4096", 4),
             ("mpi-io-test", "segment = 64\nfile_size = 4096", 4),
-            ("mpi-io-test", "segment = 64\nfile_size = 4096\nlayout = 'segmented'", 4),
-            ("ior-mpi-io", "transfer = 64\nfile_size = 4096\nsegments = 2", 4),
-            ("noncontig", "elements = 8\nfile_size = 4096\nper_call = 512", 4),
+            (
+                "mpi-io-test",
+                "segment = 64\nfile_size = 4096\nlayout = 'segmented'",
+                4,
+            ),
+            (
+                "ior-mpi-io",
+                "transfer = 64\nfile_size = 4096\nsegments = 2",
+                4,
+            ),
+            (
+                "noncontig",
+                "elements = 8\nfile_size = 4096\nper_call = 512",
+                4,
+            ),
             ("coll_perf", "size = 12", 8),
             ("btio", "grid = 12\ndumps = 2", 9),
             ("flash", "blocks = 3\nvariables = 5\ncells = 4", 4),
@@ -259,10 +282,19 @@ mod tests {
         for (name, parameters) in [
             ("demo", "segment = 64\nfile_size = 4096"),
             ("mpi-io-test", "segment = 64\nfile_size = 4096"),
-            ("mpi-io-test", "segment = 64\nfile_size = 4096\nlayout = 'segmented'"),
+            (
+                "mpi-io-test",
+                "segment = 64\nfile_size = 4096\nlayout = 'segmented'",
+            ),
             ("ior-mpi-io", "transfer = 64\nfile_size = 4096"),
-            ("noncontig", "elements = 8\nfile_size = 4096\nper_call = 512"),
-            ("hpio", "region_count = 16\nregion_size = 32\nregion_spacing = 16"),
+            (
+                "noncontig",
+                "elements = 8\nfile_size = 4096\nper_call = 512",
+            ),
+            (
+                "hpio",
+                "region_count = 16\nregion_size = 32\nregion_spacing = 16",
+            ),
             ("flash", "blocks = 3\nvariables = 5\ncells = 4"),
         ] {
             let single = coverage(make(name, parameters, 8, 1).as_ref(), 8);
@@ -277,7 +309,10 @@ mod tests {
         // DT V.B: a frame is 10.2 MB, each client reads 2.25 MB in 768 rows.
         assert_eq!(program.files().bytes, 3 * 2532 * 1408);
         let call = program.call(0, 0).unwrap();
-        assert_eq!((call.pattern.len, call.pattern.regions()), (3 * 1024 * 768, 768));
+        assert_eq!(
+            (call.pattern.len, call.pattern.regions()),
+            (3 * 1024 * 768, 768)
+        );
     }
 
     #[test]
@@ -307,7 +342,15 @@ mod tests {
             ("mpi-tile-io", "columns = 3\nrows = 2", "ranks"),
         ] {
             let parameters = toml::from_str(parameters).unwrap();
-            let error = benchmark(name, &parameters, &Setup { ranks: if name == "btio" { 100 } else { 4 }, ..setup }, "program.0");
+            let error = benchmark(
+                name,
+                &parameters,
+                &Setup {
+                    ranks: if name == "btio" { 100 } else { 4 },
+                    ..setup
+                },
+                "program.0",
+            );
             let error = error.map(|_| ()).unwrap_err().to_string();
             assert!(error.contains(says), "{name}: {error}");
         }

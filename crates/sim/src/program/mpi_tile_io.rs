@@ -63,7 +63,10 @@ impl Model {
             return Err(("ranks".into(), says));
         }
         if p.overlap_x >= p.width || p.overlap_y >= p.height {
-            return refused("overlap_x", "tiles overlap by less than their width and height");
+            return refused(
+                "overlap_x",
+                "tiles overlap by less than their width and height",
+            );
         }
         let side = |n: u64, len: u64, overlap: u64| n * len - (n - 1) * overlap;
         let frame = [
@@ -92,7 +95,10 @@ impl Benchmark for Model {
     }
 
     fn call(&self, cohort: u32, call: u64) -> Result<Call> {
-        let (row, column) = (u64::from(cohort) / self.p.columns, u64::from(cohort) % self.p.columns);
+        let (row, column) = (
+            u64::from(cohort) / self.p.columns,
+            u64::from(cohort) % self.p.columns,
+        );
         let tile = Loop::subarray(
             &self.frame,
             &[self.p.height, self.p.width],

@@ -58,7 +58,9 @@ impl Model {
         let mut end = 0;
         for query in 0..queries {
             for rank in 0..model.ranks {
-                end += (0..model.results).map(|i| model.size(query, rank, i)).sum::<u64>();
+                end += (0..model.results)
+                    .map(|i| model.size(query, rank, i))
+                    .sum::<u64>();
             }
             model.starts.push(end);
         }
@@ -89,7 +91,13 @@ impl Benchmark for Model {
     fn call(&self, cohort: u32, query: u64) -> Result<Call> {
         let mut results: Vec<(u64, u64, u64)> = (0..self.ranks)
             .flat_map(|rank| (0..self.results).map(move |i| (rank, i)))
-            .map(|(rank, i)| (self.draw(query, rank, i).rotate_left(32), rank, self.size(query, rank, i)))
+            .map(|(rank, i)| {
+                (
+                    self.draw(query, rank, i).rotate_left(32),
+                    rank,
+                    self.size(query, rank, i),
+                )
+            })
             .collect();
         results.sort_unstable();
         let mut at = self.starts[query as usize];

@@ -1,0 +1,235 @@
+//! `penstock sim`: clusters on virtual time.
+use crate::args::SimArgs;
+use crate::error::{CliError, Result};
+use crate::out;
+use crate::size::{bytes, count};
+use indicatif::{ProgressBar, ProgressStyle};
+use penstock_sim::{Experiment, Outcome, Report, figure, plot};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Redraws a second, at most.
+const REDRAWS: u8 = 4;
+
+fn failed(what: impl std::fmt::Display) -> CliError {
+    CliError::new(what)
+}
+
+pub fn sim(args: &SimArgs) -> Result<()> {
+    let mut sections = String::new();
+    for path in &args.scenarios {
+        let shown = path.display().to_string();
+        let text =
+            std::fs::read_to_string(path).map_err(|e| failed(format_args!("{shown}: {e}")))?;
+        let experiment = Experiment::parse(&text, &shown).map_err(failed)?;
+        if args.list {
+            for case in &experiment.cases {
+                out::print(&format!("{}\n", case.name));
+            }
+            continue;
+        }
+        if let Some(wanted) = &args.case
+            && !experiment.cases.iter().any(|c| c.name == *wanted)
+        {
+            let says = format!(
+                "{shown} has no case \"{wanted}\"; `penstock sim --list {shown}` lists them"
+            );
+            return Err(failed(says));
+        }
+        let began = Instant::now();
+        let outcome = run(&experiment, args)?;
+        if args.json {
+            out::print_json(&outcome);
+        } else {
+            out::print(&people(&outcome, began.elapsed()));
+        }
+        if let Some(folder) = &args.plot {
+            plots(&outcome, folder)?;
+        }
+        sections.push('\n');
+        sections.push_str(&outcome.markdown());
+    }
+    if let Some(page) = &args.markdown {
+        let page_shown = page.display();
+        let old = std::fs::read_to_string(page)
+            .map_err(|e| failed(format_args!("{page_shown}: {e}; it needs a line `{MARK}`")))?;
+        let Some((head, _)) = old.split_once(MARK) else {
+            return Err(failed(format_args!(
+                "{page_shown} has no line `{MARK}`; the tables go below it"
+            )));
+        };
+        std::fs::write(page, format!("{head}{MARK}\n{sections}"))
+            .map_err(|e| failed(format_args!("{page_shown}: {e}")))?;
+    }
+    Ok(())
+}
+
+/// What stands below it in a page is written anew.
+const MARK: &str = "<!-- results: made by `make reproduce` -->";
+
+fn run(experiment: &Experiment, args: &SimArgs) -> Result<Outcome> {
+    let bar = ProgressBar::new(0);
+    bar.set_draw_target(indicatif::ProgressDrawTarget::stderr_with_hz(REDRAWS));
+    if let Ok(style) = ProgressStyle::with_template("{prefix} {msg}") {
+        bar.set_style(style);
+    }
+    let many = experiment.cases.len() > 1;
+    let mut begin = |i: usize, n: usize, name: &str| {
+        if many {
+            bar.set_prefix(format!("case {} of {n} ({name}):", i + 1));
+        }
+    };
+    let mut progress = |now: u64, events: u64, done: usize, ranks: usize| {
+        bar.set_message(format!(
+            "{:.3} s of virtual time, {} events, {done} of {ranks} ranks done",
+            now as f64 / 1e9,
+            count(events)
+        ));
+    };
+    let wanted = |name: &str| args.case.as_deref().is_none_or(|case| case == name);
+    let outcome = experiment.run(wanted, &mut begin, &mut progress);
+    bar.finish_and_clear();
+    outcome.map_err(failed)
+}
+
+fn people(outcome: &Outcome, took: Duration) -> String {
+    let mut text = String::new();
+    if let [only] = outcome.cases.as_slice()
+        && outcome.situations.is_empty()
+    {
+        one(&mut text, &only.report);
+    } else {
+        let rows = outcome.cases.iter().map(|case| {
+            let r = &case.report;
+            vec![
+                case.case.clone(),
+                case.published.map_or(String::new(), figure),
+                figure(r.throughput / 1e6),
+                format!("{:.3}", r.makespan as f64 / 1e9),
+                count(r.operations),
+                count(r.device_requests),
+            ]
+        });
+        let header = [
+            "case",
+            "published MB/s",
+            "MB/s",
+            "makespan s",
+            "operations",
+            "device requests",
+        ];
+        text.push_str(&out::table(&header, &[1, 2, 3, 4, 5], rows.collect()));
+    }
+    if !outcome.comparisons.is_empty() {
+        let rows = outcome.comparisons.iter().map(|c| {
+            vec![
+                c.claim.clone(),
+                c.published.clone(),
+                figure(c.ours),
+                c.verdict.words().into(),
+            ]
+        });
+        text.push('\n');
+        text.push_str(&out::table(
+            &["relation", "published", "ours", "verdict"],
+            &[1, 2],
+            rows.collect(),
+        ));
+    }
+    if !outcome.situations.is_empty() {
+        let rows = outcome.situations.iter().map(|s| {
+            vec![
+                s.situation.clone(),
+                s.published.clone(),
+                s.ours.join(", "),
+                format!("{:+.0}%", (s.gain - 1.0) * 100.0),
+                if s.agrees { "yes" } else { "no" }.into(),
+            ]
+        });
+        text.push('\n');
+        let header = ["situation", "published best", "best here", "gain", "agrees"];
+        text.push_str(&out::table(&header, &[3], rows.collect()));
+    }
+    let events: u64 = outcome.cases.iter().map(|c| c.report.events).sum();
+    let seconds = took.as_secs_f64();
+    let _ = writeln!(text, "\n{} events in {seconds:.2} s", count(events));
+    text
+}
+
+/// A single run, in full.
+fn one(text: &mut String, r: &Report) {
+    let ms = |ns: u64| format!("{:.3} ms", ns as f64 / 1e6);
+    let facts = [
+        ("makespan", format!("{:.6} s", r.makespan as f64 / 1e9)),
+        ("throughput", format!("{} MB/s", figure(r.throughput / 1e6))),
+        ("bytes", bytes(r.bytes)),
+        ("accessed", bytes(r.accessed)),
+        ("resent", bytes(r.resent)),
+        ("operations", count(r.operations)),
+        ("requests", count(r.requests)),
+        ("decisions", count(r.decisions)),
+        (
+            "device requests",
+            format!("{}, {}", count(r.device_requests), bytes(r.device_bytes)),
+        ),
+        ("mean seek", bytes(r.seek_distance as u64)),
+        (
+            "latency p50, p99",
+            format!("{}, {}", ms(r.latency_p50), ms(r.latency_p99)),
+        ),
+        ("balance of servers", format!("{:.3}", r.balance)),
+    ];
+    let _ = writeln!(text, "{}", r.name);
+    for (name, value) in facts {
+        let _ = writeln!(text, "  {name:<20} {value}");
+    }
+    if r.programs.len() > 1 {
+        let rows = r.programs.iter().map(|p| {
+            vec![
+                format!("{} {}.{}", p.benchmark, p.program, p.instance),
+                format!("{:.3}", (p.end - p.start) as f64 / 1e9),
+                figure(p.throughput / 1e6),
+                format!("{:.0}%", p.io_share * 100.0),
+            ]
+        });
+        text.push('\n');
+        text.push_str(&out::table(
+            &["program", "s", "MB/s", "I/O"],
+            &[1, 2, 3],
+            rows.collect(),
+        ));
+    }
+}
+
+fn plots(outcome: &Outcome, folder: &Path) -> Result<()> {
+    let shown = folder.display();
+    std::fs::create_dir_all(folder).map_err(|e| failed(format_args!("{shown}: {e}")))?;
+    for case in &outcome.cases {
+        let name = if case.case.is_empty() {
+            &outcome.name
+        } else {
+            &case.case
+        };
+        let stem: String = name
+            .chars()
+            .map(|c| {
+                if c.is_ascii_alphanumeric() {
+                    c.to_ascii_lowercase()
+                } else {
+                    '-'
+                }
+            })
+            .collect();
+        for (kind, drawn) in [
+            ("throughput", plot::throughput(&case.report)),
+            ("head", plot::head(&case.report)),
+        ] {
+            let path: PathBuf = folder.join(format!("{stem}-{kind}.svg"));
+            let svg = drawn.map_err(|e| failed(format_args!("plot of {name}: {e}")))?;
+            std::fs::write(&path, svg)
+                .map_err(|e| failed(format_args!("{}: {e}", path.display())))?;
+        }
+    }
+    Ok(())
+}
