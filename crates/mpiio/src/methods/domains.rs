@@ -29,12 +29,7 @@ pub fn extent(patterns: &[Pattern]) -> Option<(i64, i64)> {
 impl<'p> Domains<'p> {
     /// Divides the extent of `patterns` evenly among `aggregators`, at multiples of `unit` where the parts are larger
     /// than that. Windows are at most `window` bytes.
-    pub fn new(
-        patterns: &'p [Pattern],
-        aggregators: usize,
-        window: u64,
-        unit: u64,
-    ) -> Domains<'p> {
+    pub fn new(patterns: &'p [Pattern], aggregators: usize, window: u64, unit: u64) -> Domains<'p> {
         let left = Domains::parts(patterns, aggregators, unit);
         let (lo, hi) = extent(patterns).unwrap_or((0, 0));
         let wanted: u64 = patterns.iter().map(|p| p.len).sum();
