@@ -39,7 +39,9 @@ published = 2.0
 
 
 def sim(*arguments):
-    done = subprocess.run([PENSTOCK, "sim", *map(str, arguments)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [PENSTOCK, "sim", *map(str, arguments)], check=False, capture_output=True, text=True, timeout=60
+    )
     return done.returncode, done.stdout, done.stderr
 
 

@@ -70,8 +70,6 @@ struct Compare {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Best {
-    /// The key.
-    key: String,
     /// Against which value gains are measured.
     baseline: String,
     /// The names of the other keys' values, joined by `, `, with the published best.

@@ -359,7 +359,7 @@ mod tests {
         let mut needs = Needs::default();
         pages.read(range(4096, 131072), 1 << 30, &mut needs);
         assert_eq!(needs.wait, [7]);
-        assert_eq!(needs.fetch, [range(65536, 69632 + 0)]);
+        assert_eq!(needs.fetch, [range(65536, 69632)]);
     }
 
     #[test]

@@ -70,7 +70,7 @@ pub(crate) enum Plan {
     Pieces {
         op: Op,
         file: Pattern,
-        pieces: Joint,
+        pieces: Box<Joint>,
         /// Regions in one operation.
         at_most: usize,
     },
@@ -111,7 +111,7 @@ impl Plan {
         match method {
             Method::Posix | Method::List => Plan::Pieces {
                 op,
-                pieces: Joint::new(&file, memory),
+                pieces: Box::new(Joint::new(&file, memory)),
                 at_most: if method == Method::List { MAX_LIST } else { 1 },
                 file,
             },

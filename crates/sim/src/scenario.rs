@@ -391,7 +391,6 @@ impl Scenario {
             ranks: program.ranks,
             cohort: program.cohort,
             collective: program.collective,
-            op: program.op.into(),
             seed: self.seed,
         };
         program::benchmark(

@@ -19,7 +19,7 @@ mod s3asim;
 
 use crate::error::{Error, Result};
 use penstock_datatype::{Loop, Pattern};
-use penstock_device::{Nanos, Op};
+use penstock_device::Nanos;
 use serde::de::DeserializeOwned;
 
 /// One I/O call of a rank.
@@ -55,7 +55,6 @@ pub(crate) struct Setup {
     pub cohort: u32,
     /// I/O calls are collective.
     pub collective: bool,
-    pub op: Op,
     pub seed: u64,
 }
 
@@ -215,7 +214,6 @@ mod tests {
             ranks,
             cohort,
             collective: true,
-            op: Op::Read,
             seed: 1,
         };
         benchmark(
@@ -330,7 +328,6 @@ mod tests {
             ranks: 4,
             cohort: 1,
             collective: false,
-            op: Op::Read,
             seed: 1,
         };
         for (name, parameters, says) in [
