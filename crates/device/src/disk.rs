@@ -1,8 +1,16 @@
 //! A hard disk: service = command overhead + seek + rotation + transfer by zone, in the order of its queue.
+//!
+//! Around the arm stand a buffer and a controller. *Read-ahead*: after a read the head stays and reads on into the
+//! buffer, until a request that the buffer does not answer needs the arm; sequential reads therefore run at the
+//! rate of the media although each command costs overhead. *Write cache*: a write is done when the buffer has it;
+//! the arm writes joined runs in the order of the native queue when no read waits, when the cache fills up, or for a
+//! flush. The controller handles one command at a time.
 
 use crate::geometry::Geometry;
+use crate::pending::Pending;
 use crate::queueing::{Candidate, Queueing};
-use crate::{Completion, Device, Nanos, Op, Request, SeekCurve};
+use crate::segments::Segments;
+use crate::{Completion, Device, Nanos, Op, Request, SeekCurve, span};
 use std::collections::VecDeque;
 
 /// What makes a disk.
@@ -22,6 +30,18 @@ pub struct DiskOptions {
     pub depth: usize,
     /// A command older than this goes first.
     pub patience: Nanos,
+    /// Bytes per second between buffer and host.
+    pub bus: u64,
+    /// Bytes that the head reads on after a read; 0 for no read-ahead.
+    pub read_ahead: u64,
+    /// Runs that the buffer remembers besides the one under the head.
+    pub segments: usize,
+    /// Bytes of writes held in the buffer; 0 for no write cache.
+    pub write_cache: u64,
+    /// Separate runs in the write cache.
+    pub write_runs: usize,
+    /// Turn of the platter at time 0; unlike phases keep the disks of an array out of step.
+    pub phase: Nanos,
 }
 
 struct Waiting {
@@ -29,90 +49,451 @@ struct Waiting {
     arrived: Nanos,
 }
 
+/// A run of bytes that the write cache holds.
+struct Run {
+    address: u64,
+    bytes: u64,
+    since: Nanos,
+}
+
+enum Work {
+    Host(Request),
+    Destage,
+}
+
+struct Serving {
+    work: Work,
+    address: u64,
+    bytes: u64,
+    /// For a run of the write cache: since when it was there.
+    since: Nanos,
+    end: Nanos,
+}
+
+/// The head reads on: `from` passes it at `began`, and so on to `limit`.
+struct Stream {
+    /// Start of what the buffer holds of this run.
+    start: u64,
+    from: u64,
+    began: Nanos,
+    limit: u64,
+    /// Until then requests count on the arm staying.
+    promised: Nanos,
+}
+
 /// One disk.
 pub struct Disk {
     options: DiskOptions,
     waiting: VecDeque<Waiting>,
-    serving: Option<(Request, Nanos)>,
+    runs: Vec<Run>,
+    cached: u64,
+    serving: Option<Serving>,
+    stream: Option<Stream>,
+    segments: Segments,
+    pending: Pending,
+    flushes: VecDeque<(u64, Nanos)>,
+    controller: Nanos,
     head: u64,
+    /// Services since the last one out of order for its age.
+    in_order: u32,
 }
+
+/// In an overloaded queue everything is old: only one service in so many goes to the oldest, or order would be lost.
+const BETWEEN_OLD: u32 = 8;
+
+/// A wait for all but this much of a turn is rounding: the sector is just under the head.
+const GRACE: Nanos = 2_000;
 
 impl Disk {
     /// A disk at rest with its head at address 0.
     pub fn new(options: DiskOptions) -> Disk {
         Disk {
+            segments: Segments::new(options.segments),
             options,
             waiting: VecDeque::new(),
+            runs: Vec::new(),
+            cached: 0,
             serving: None,
+            stream: None,
+            pending: Pending::default(),
+            flushes: VecDeque::new(),
+            controller: 0,
             head: 0,
+            in_order: BETWEEN_OLD,
         }
     }
 
-    fn positioning(&self, now: Nanos, request: &Request) -> Nanos {
+    fn rotation(&self, now: Nanos, address: u64) -> Nanos {
+        let geometry = &self.options.geometry;
+        let wait = geometry.rotation(now + self.options.phase, &geometry.place(address));
+        if geometry.turn() - wait < GRACE {
+            0
+        } else {
+            wait
+        }
+    }
+
+    fn positioning(&self, now: Nanos, op: Op, address: u64) -> Nanos {
         let geometry = &self.options.geometry;
         let from = geometry.place(self.head);
-        let to = geometry.place(request.address);
-        let curve = match request.op {
+        let to = geometry.place(address);
+        let curve = match op {
             Op::Read => &self.options.read_seek,
             Op::Write => &self.options.write_seek,
         };
         let seek = match from.cylinder.abs_diff(to.cylinder) {
+            // The head is at the end of what it did last: going on costs the skew that the rotation has anyway.
+            _ if address == self.head => 0,
             0 if from.head == to.head => 0,
             0 => geometry.head_switch(),
             distance => curve.time(distance, geometry.stroke()),
         };
-        seek + geometry.rotation(now + seek, &to)
+        seek + self.rotation(now + seek, address)
     }
 
+    /// When the controller is done with a command that needs no arm.
+    fn controlled(&mut self, now: Nanos, bytes: u64) -> Nanos {
+        self.controller =
+            now.max(self.controller) + self.options.overhead + span(bytes, self.options.bus);
+        self.controller
+    }
+
+    /// Answers a read from the buffer, or from what the head is about to read.
+    fn hit(&mut self, now: Nanos, request: &Request) -> bool {
+        let (start, end) = (request.address, request.address + request.bytes);
+        let cached = self.segments.holds(start, end)
+            || self
+                .runs
+                .iter()
+                .any(|r| r.address <= start && end <= r.address + r.bytes);
+        if cached {
+            let at = self.controlled(now, request.bytes);
+            self.pending.push(at, request.id);
+            return true;
+        }
+        let Some(stream) = &self.stream else {
+            return false;
+        };
+        let reach = stream.from + stream.limit;
+        let ahead = self.options.read_ahead;
+        if ahead == 0 || start < stream.start || start > reach {
+            return false;
+        }
+        let stopped = stream.began + self.options.geometry.transfer(stream.from, stream.limit);
+        let ready = self.controlled(now, request.bytes);
+        // A full buffer lets the head idle. It goes on, after part of a turn, once half of it is used up.
+        let resume = stopped <= now && reach < end + ahead / 2;
+        let wait = self.rotation(now, reach);
+        let Some(stream) = &mut self.stream else {
+            return false;
+        };
+        if resume {
+            self.head = reach.min(self.options.geometry.capacity());
+            stream.from = reach;
+            stream.began = now + wait;
+            stream.limit = (end + ahead).saturating_sub(reach);
+        } else if stopped > now {
+            stream.limit = stream.limit.max((end + ahead).saturating_sub(stream.from));
+        }
+        let passes = match end.checked_sub(stream.from) {
+            Some(bytes) if bytes > 0 => {
+                stream.began + self.options.geometry.transfer(stream.from, bytes)
+            }
+            _ => now,
+        };
+        stream.start = stream.start.max(end.saturating_sub(4 * ahead));
+        let at = ready.max(passes + span(4096, self.options.bus));
+        stream.promised = stream.promised.max(passes);
+        self.pending.push(at, request.id);
+        true
+    }
+
+    /// Takes a write into the cache, if it has room.
+    fn cache(&mut self, now: Nanos, request: &Request) -> bool {
+        if self.options.write_cache == 0 {
+            return false;
+        }
+        let room = self.cached + request.bytes <= self.options.write_cache || self.runs.is_empty();
+        let (start, end) = (request.address, request.address + request.bytes);
+        let touching = self
+            .runs
+            .iter()
+            .position(|r| start <= r.address + r.bytes && r.address <= end);
+        if !room || (touching.is_none() && self.runs.len() >= self.options.write_runs.max(1)) {
+            return false;
+        }
+        self.forget(start, end);
+        match touching {
+            Some(i) => {
+                let run = &mut self.runs[i];
+                self.cached -= run.bytes;
+                let low = run.address.min(start);
+                run.bytes = (run.address + run.bytes).max(end) - low;
+                run.address = low;
+                self.cached += run.bytes;
+            }
+            None => {
+                self.runs.push(Run {
+                    address: start,
+                    bytes: request.bytes,
+                    since: now,
+                });
+                self.cached += request.bytes;
+            }
+        }
+        let at = self.controlled(now, request.bytes);
+        self.pending.push(at, request.id);
+        true
+    }
+
+    /// The buffer's copies of overwritten bytes are stale.
+    fn forget(&mut self, start: u64, end: u64) {
+        self.segments.forget(start, end);
+        if let Some(s) = &self.stream
+            && start < s.from + s.limit
+            && s.start < end
+        {
+            self.stop_reading(s.promised.max(s.began));
+        }
+    }
+
+    /// Ends the read-ahead; what it has read by `now` becomes a segment.
+    fn stop_reading(&mut self, now: Nanos) {
+        if let Some(s) = self.stream.take() {
+            let time = now.saturating_sub(s.began);
+            let end = s.from + self.options.geometry.passed(s.from, time, s.limit);
+            self.segments.add(s.start, end);
+            self.head = end.min(self.capacity());
+        }
+    }
+
+    /// The patience of the next choice.
+    fn patience(&mut self, oldest: Option<Nanos>, now: Nanos) -> Nanos {
+        let old = oldest.is_some_and(|since| now.saturating_sub(since) > self.options.patience);
+        if old && self.in_order >= BETWEEN_OLD {
+            self.in_order = 0;
+            return self.options.patience;
+        }
+        self.in_order = self.in_order.saturating_add(1);
+        Nanos::MAX
+    }
+
+    /// Whether the write cache should have the arm before waiting reads.
+    fn must_destage(&self, now: Nanos) -> bool {
+        let old = |r: &Run| now.saturating_sub(r.since) > self.options.patience;
+        !self.runs.is_empty()
+            && (!self.flushes.is_empty()
+                || self.cached * 4 > self.options.write_cache * 3
+                || self.runs.len() * 4 > self.options.write_runs * 3
+                || self.runs.iter().any(old))
+    }
+
+    /// Gives the arm its next work, if there is any.
     fn begin(&mut self, now: Nanos) {
+        if self.serving.is_some() {
+            return;
+        }
+        let host = self.waiting.iter().any(|w| self.needs_arm(&w.request));
+        if !host && self.runs.is_empty() {
+            return;
+        }
+        let now = match &self.stream {
+            Some(s) => now.max(s.promised),
+            None => now,
+        };
+        self.stop_reading(now);
+        if !self.runs.is_empty() && (!host || self.must_destage(now)) {
+            self.destage(now);
+        } else {
+            self.serve(now);
+        }
+    }
+
+    fn needs_arm(&self, request: &Request) -> bool {
+        request.op == Op::Read || self.options.write_cache == 0
+    }
+
+    fn serve(&mut self, now: Nanos) {
         let at = now + self.options.overhead;
-        let known = self.waiting.len().min(self.options.depth.max(1));
+        let known: Vec<usize> = (0..self.waiting.len())
+            .filter(|&i| self.needs_arm(&self.waiting[i].request))
+            .take(self.options.depth.max(1))
+            .collect();
+        let oldest = known.first().map(|&i| self.waiting[i].arrived);
+        let patience = self.patience(oldest, now);
         let chosen = self.options.queueing.choose(
             now,
             self.head,
-            self.options.patience,
-            self.waiting.range(..known).map(|w| Candidate {
-                arrived: w.arrived,
-                address: w.request.address,
+            patience,
+            known.iter().map(|&i| Candidate {
+                arrived: self.waiting[i].arrived,
+                address: self.waiting[i].request.address,
             }),
-            |i| self.positioning(at, &self.waiting[i].request),
+            |i| {
+                let r = &self.waiting[known[i]].request;
+                self.positioning(at, r.op, r.address)
+            },
         );
-        let Some(Waiting { request, .. }) = chosen.and_then(|i| self.waiting.remove(i)) else {
+        let Some(Waiting { request, .. }) = chosen.and_then(|i| self.waiting.remove(known[i]))
+        else {
             return;
         };
-        let arrive = at + self.positioning(at, &request);
-        let transfer = self
-            .options
-            .geometry
-            .transfer(request.address, request.bytes);
-        self.serving = Some((request, arrive + transfer));
+        if request.op == Op::Write {
+            self.segments
+                .forget(request.address, request.address + request.bytes);
+        }
+        let begin = at + self.positioning(at, request.op, request.address);
+        let geometry = &self.options.geometry;
+        self.serving = Some(Serving {
+            address: request.address,
+            bytes: request.bytes,
+            since: 0,
+            end: begin + geometry.transfer(request.address, request.bytes),
+            work: Work::Host(request),
+        });
+    }
+
+    fn destage(&mut self, now: Nanos) {
+        let known = self.runs.len().min(self.options.depth.max(1));
+        let patience = self.patience(self.runs.first().map(|r| r.since), now);
+        let chosen = self.options.queueing.choose(
+            now,
+            self.head,
+            patience,
+            self.runs[..known].iter().map(|r| Candidate {
+                arrived: r.since,
+                address: r.address,
+            }),
+            |i| self.positioning(now, Op::Write, self.runs[i].address),
+        );
+        let Some(run) = chosen.map(|i| self.runs.remove(i)) else {
+            return;
+        };
+        let begin = now + self.positioning(now, Op::Write, run.address);
+        self.serving = Some(Serving {
+            work: Work::Destage,
+            address: run.address,
+            bytes: run.bytes,
+            since: run.since,
+            end: begin + self.options.geometry.transfer(run.address, run.bytes),
+        });
+    }
+
+    fn finish(&mut self, serving: Serving) {
+        let end = serving.end;
+        self.head = (serving.address + serving.bytes).min(self.capacity());
+        match serving.work {
+            Work::Host(request) => {
+                self.pending.push(end, request.id);
+                self.controller = self.controller.max(end);
+                if request.op == Op::Read && self.options.read_ahead > 0 {
+                    self.stream = Some(Stream {
+                        start: request.address,
+                        from: self.head,
+                        began: end,
+                        limit: self.options.read_ahead,
+                        promised: end,
+                    });
+                    self.answer(end);
+                }
+            }
+            Work::Destage => {
+                self.cached -= serving.bytes;
+                self.admit(end);
+            }
+        }
+        self.flushed(end);
+    }
+
+    /// Waiting reads that the head is about to pass are answered without giving up the stream, unless somebody has
+    /// waited too long.
+    fn answer(&mut self, now: Nanos) {
+        let mut i = 0;
+        while i < self.waiting.len() {
+            let impatient = self
+                .waiting
+                .front()
+                .is_some_and(|w| now.saturating_sub(w.arrived) > self.options.patience);
+            let request = self.waiting[i].request;
+            let room = i < self.options.depth && !impatient && !self.must_destage(now);
+            if room && request.op == Op::Read && self.hit(now, &request) {
+                self.waiting.remove(i);
+                // One that lies before it may follow it now.
+                i = 0;
+            } else {
+                i += 1;
+            }
+        }
+    }
+
+    /// Writes that found the cache full.
+    fn admit(&mut self, now: Nanos) {
+        if self.options.write_cache == 0 {
+            return;
+        }
+        let mut i = 0;
+        while i < self.waiting.len() {
+            let request = self.waiting[i].request;
+            if request.op == Op::Write {
+                if !self.cache(now, &request) {
+                    break;
+                }
+                self.waiting.remove(i);
+            } else {
+                i += 1;
+            }
+        }
+    }
+
+    fn flushed(&mut self, now: Nanos) {
+        while let Some(&(id, asked)) = self.flushes.front() {
+            let older = |since: Nanos| since <= asked;
+            let serving = matches!(&self.serving, Some(s) if matches!(s.work, Work::Destage) && older(s.since));
+            if serving || self.runs.iter().any(|r| older(r.since)) {
+                return;
+            }
+            self.flushes.pop_front();
+            let at = now.max(asked) + self.options.overhead;
+            self.pending.push(at, id);
+        }
     }
 }
 
 impl Device for Disk {
     fn submit(&mut self, now: Nanos, request: Request) {
-        self.waiting.push_back(Waiting {
-            request,
-            arrived: now,
-        });
-        if self.serving.is_none() {
-            self.begin(now);
+        let served = match request.op {
+            Op::Read => self.hit(now, &request),
+            Op::Write => {
+                !self.waiting.iter().any(|w| w.request.op == Op::Write) && self.cache(now, &request)
+            }
+        };
+        if !served {
+            self.waiting.push_back(Waiting {
+                request,
+                arrived: now,
+            });
         }
+        self.begin(now);
+    }
+
+    fn flush(&mut self, now: Nanos, id: u64) {
+        self.flushes.push_back((id, now));
+        self.flushed(now);
+        self.begin(now);
     }
 
     fn wake(&self) -> Option<Nanos> {
-        self.serving.map(|(_, at)| at)
+        let serving = self.serving.as_ref().map(|s| s.end);
+        [serving, self.pending.next()].into_iter().flatten().min()
     }
 
     fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
-        while let Some((request, at)) = self.serving
-            && at <= now
-        {
-            self.serving = None;
-            self.head = (request.address + request.bytes).min(self.capacity());
-            done.push(Completion { id: request.id, at });
-            self.begin(at);
+        while let Some(serving) = self.serving.take_if(|s| s.end <= now) {
+            let end = serving.end;
+            self.finish(serving);
+            self.begin(end);
         }
+        self.pending.drain(now, done);
     }
 
     fn capacity(&self) -> u64 {

@@ -4,17 +4,31 @@
 //! out completions with their times. Real time and virtual time drive the same code. Equal calls give equal answers:
 //! nothing here reads a clock or draws a random number that was not seeded by the caller.
 
+mod allocation;
+mod block;
 mod disk;
 mod geometry;
+mod load;
+mod model;
+mod pending;
 mod preset;
 mod queueing;
+mod raid;
 mod seek;
+mod segments;
+mod ssd;
 
+pub use allocation::{Allocation, AllocationOptions};
+pub use block::{BlockQueue, BlockQueueOptions, Elevator};
 pub use disk::{Disk, DiskOptions};
 pub use geometry::{Geometry, GeometryOptions};
+pub use load::{Measured, closed_loop, random_addresses};
+pub use model::{Kind, Model, ModelError};
 pub use preset::{HardDisk, hard_disk};
 pub use queueing::Queueing;
+pub use raid::{Raid0, RaidOptions};
 pub use seek::SeekCurve;
+pub use ssd::{Ssd, SsdOptions, write_amplification};
 
 /// Nanoseconds since an origin of the caller's choice, or a span of them.
 pub type Nanos = u64;
@@ -61,6 +75,9 @@ pub trait Device: Send {
     /// A request arrives.
     fn submit(&mut self, now: Nanos, request: Request);
 
+    /// Completes `id` when all writes completed before are on the medium: what a cache held is written.
+    fn flush(&mut self, now: Nanos, id: u64);
+
     /// When something next happens inside; `None` when nothing will without a new request.
     fn wake(&self) -> Option<Nanos>;
 
@@ -78,6 +95,9 @@ impl<D: Device + ?Sized> Device for Box<D> {
     fn submit(&mut self, now: Nanos, request: Request) {
         (**self).submit(now, request);
     }
+    fn flush(&mut self, now: Nanos, id: u64) {
+        (**self).flush(now, id);
+    }
     fn wake(&self) -> Option<Nanos> {
         (**self).wake()
     }
@@ -90,4 +110,9 @@ impl<D: Device + ?Sized> Device for Box<D> {
     fn head(&self) -> Option<u64> {
         (**self).head()
     }
+}
+
+/// The time that `bytes` take at `rate` bytes per second.
+pub(crate) fn span(bytes: u64, rate: u64) -> Nanos {
+    (bytes as u128 * 1_000_000_000 / rate.max(1) as u128) as Nanos
 }

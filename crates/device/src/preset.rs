@@ -2,11 +2,15 @@
 
 use crate::disk::{Disk, DiskOptions};
 use crate::geometry::{Geometry, GeometryOptions};
-use crate::{Nanos, Queueing, SeekCurve};
+use crate::raid::RaidOptions;
+use crate::ssd::SsdOptions;
+use crate::{Kind, Nanos, Queueing, SeekCurve};
 
 const MICRO: Nanos = 1_000;
-/// One turn at 7200 per minute.
+const MEGA: u64 = 1_000_000;
+/// One turn at 7200 and at 15,000 per minute.
 const TURN_7200: Nanos = 8_333_333;
+const TURN_15000: Nanos = 4_000_000;
 
 /// Hard disks with published seek points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,56 +21,258 @@ pub enum HardDisk {
     St9500620ss,
 }
 
-/// The options of a disk with published figures.
-pub fn hard_disk(which: HardDisk) -> DiskOptions {
-    // Seeks (single, average, full) in µs; tracks per surface, heads, mean bytes per track, media rates in bytes/s.
-    let (read, write, cylinders, heads, mean_track, outer, inner) = match which {
-        HardDisk::St9500430ss => (
-            [500, 8_000, 17_350],
-            [700, 8_400, 17_820],
-            123_148,
-            6,
-            890_823,
-            142_000_000u64,
-            75_000_000u64,
-        ),
-        HardDisk::St9500620ss => (
-            [230, 7_500, 17_060],
-            [440, 8_500, 18_080],
-            165_800,
-            4,
-            732_998,
-            163_000_000,
-            84_000_000,
-        ),
-    };
-    let curve = |p: [u64; 3]| SeekCurve::from_points(p[0] * MICRO, p[1] * MICRO, p[2] * MICRO);
-    let track = |rate: u64| rate * 60 / 7200;
-    DiskOptions {
-        geometry: Geometry::new(GeometryOptions {
-            turn: TURN_7200,
-            cylinders,
-            heads,
-            zones: 16,
-            outer_track: track(outer),
-            mean_track,
-            inner_track: track(inner),
-            // Track and head switch as published sequential rates imply: 890,823 B / (turn + skew) = 97.5 MB/s.
-            head_skew: 800 * MICRO,
-            cylinder_skew: 800 * MICRO,
-        }),
-        read_seek: curve(read),
-        write_seek: curve(write),
-        overhead: 200 * MICRO,
-        queueing: Queueing::Sptf,
-        depth: 32,
-        patience: 2_000_000_000,
+/// Names and what they are, for help texts.
+pub(crate) const NAMES: &[(&str, &str)] = &[
+    ("hdd", "ST9500430SS, 7200 rpm SAS (same as st9500430ss)"),
+    ("st9500620ss", "ST9500620SS, 7200 rpm SAS"),
+    ("pastel", "250 GB SATA disk of the Pastel cluster"),
+    ("graphene", "320 GB SATA disk of the Graphene cluster"),
+    (
+        "suno",
+        "RAID 0 of two 15,000 rpm SAS disks of the Suno cluster",
+    ),
+    ("edel", "64 GB flash of the Edel cluster"),
+    (
+        "raid",
+        "RAID 0 of two 7200 rpm disks of a Darwin server (same as darwin-raid)",
+    ),
+    (
+        "ssd",
+        "120 GB flash of a Darwin server (same as darwin-ssd)",
+    ),
+];
+
+pub(crate) fn by_name(name: &str) -> Option<Kind> {
+    Some(match name {
+        "hdd" | "st9500430ss" => Kind::Disk(hard_disk(HardDisk::St9500430ss)),
+        "st9500620ss" => Kind::Disk(hard_disk(HardDisk::St9500620ss)),
+        "pastel" => Kind::Disk(pastel()),
+        "graphene" => Kind::Disk(graphene()),
+        "suno" => suno(),
+        "edel" => Kind::Ssd(edel()),
+        "raid" | "darwin-raid" => darwin_raid(),
+        "ssd" | "darwin-ssd" => Kind::Ssd(darwin_ssd()),
+        _ => return None,
+    })
+}
+
+struct Sheet {
+    turn: Nanos,
+    /// Single, average and full seek in µs.
+    read: [u64; 3],
+    write: [u64; 3],
+    cylinders: u64,
+    heads: u64,
+    mean_track: u64,
+    /// Media rates in bytes per second at the outer and the inner edge.
+    outer: u64,
+    inner: u64,
+    skew: Nanos,
+}
+
+impl Sheet {
+    fn disk(&self) -> DiskOptions {
+        let curve = |p: [u64; 3]| SeekCurve::from_points(p[0] * MICRO, p[1] * MICRO, p[2] * MICRO);
+        let track = |rate: u64| (rate as u128 * self.turn as u128 / 1_000_000_000) as u64;
+        DiskOptions {
+            geometry: Geometry::new(GeometryOptions {
+                turn: self.turn,
+                cylinders: self.cylinders,
+                heads: self.heads,
+                zones: 16,
+                outer_track: track(self.outer),
+                mean_track: self.mean_track,
+                inner_track: track(self.inner),
+                head_skew: self.skew,
+                cylinder_skew: self.skew,
+            }),
+            read_seek: curve(self.read),
+            write_seek: curve(self.write),
+            overhead: 200 * MICRO,
+            queueing: Queueing::Sptf,
+            depth: 32,
+            patience: 2_000_000_000,
+            bus: 600 * MEGA,
+            read_ahead: 512 << 10,
+            segments: 16,
+            write_cache: 0,
+            write_runs: 0,
+            phase: 0,
+        }
     }
+}
+
+/// The options of a disk with published figures. Server disks come with the write cache off.
+pub fn hard_disk(which: HardDisk) -> DiskOptions {
+    let sheet = match which {
+        HardDisk::St9500430ss => Sheet {
+            turn: TURN_7200,
+            read: [500, 8_000, 17_350],
+            write: [700, 8_400, 17_820],
+            cylinders: 123_148,
+            heads: 6,
+            mean_track: 890_823,
+            outer: 142 * MEGA,
+            inner: 75 * MEGA,
+            // The published sequential rates imply it: 890,823 B / (turn + skew) = 97.5 MB/s.
+            skew: 800 * MICRO,
+        },
+        HardDisk::St9500620ss => Sheet {
+            turn: TURN_7200,
+            read: [230, 7_500, 17_060],
+            write: [440, 8_500, 18_080],
+            cylinders: 165_800,
+            heads: 4,
+            mean_track: 732_998,
+            outer: 163 * MEGA,
+            inner: 84 * MEGA,
+            skew: 800 * MICRO,
+        },
+    };
+    sheet.disk()
 }
 
 impl HardDisk {
     /// A disk of this kind at rest.
     pub fn build(self) -> Disk {
         Disk::new(hard_disk(self))
+    }
+}
+
+/// Pastel: Hitachi HDS7225SC, 250 GB, SATA 1.5 Gb/s. The write cache is as deep as the published write ratio implies.
+fn pastel() -> DiskOptions {
+    let sheet = Sheet {
+        turn: TURN_7200,
+        read: [1_100, 8_500, 15_100],
+        write: [1_300, 9_500, 16_100],
+        cylinders: 100_000,
+        heads: 6,
+        mean_track: 416_667,
+        outer: 67 * MEGA,
+        inner: 33 * MEGA,
+        skew: 800 * MICRO,
+    };
+    DiskOptions {
+        overhead: 70 * MICRO,
+        bus: 150 * MEGA,
+        write_cache: 4 << 20,
+        write_runs: 8,
+        ..sheet.disk()
+    }
+}
+
+/// Graphene: Hitachi HDS72103, 320 GB, SATA 3 Gb/s.
+fn graphene() -> DiskOptions {
+    let sheet = Sheet {
+        turn: TURN_7200,
+        read: [800, 8_500, 15_500],
+        write: [1_000, 9_500, 16_500],
+        cylinders: 190_000,
+        heads: 2,
+        mean_track: 842_105,
+        outer: 135 * MEGA,
+        inner: 67 * MEGA,
+        skew: 800 * MICRO,
+    };
+    DiskOptions {
+        overhead: 110 * MICRO,
+        bus: 300 * MEGA,
+        write_cache: 8 << 20,
+        write_runs: 16,
+        ..sheet.disk()
+    }
+}
+
+/// Suno: two Seagate ST9300653SS, 300 GB at 15,000 rpm, SAS, RAID 0.
+fn suno() -> Kind {
+    let sheet = Sheet {
+        turn: TURN_15000,
+        read: [200, 2_600, 5_200],
+        write: [400, 2_900, 5_600],
+        cylinders: 75_000,
+        heads: 4,
+        mean_track: 1_000_000,
+        outer: 265 * MEGA,
+        inner: 190 * MEGA,
+        skew: 500 * MICRO,
+    };
+    let member = DiskOptions {
+        overhead: 60 * MICRO,
+        bus: 300 * MEGA,
+        write_cache: 8 << 20,
+        write_runs: 4,
+        ..sheet.disk()
+    };
+    Kind::Raid {
+        disks: 2,
+        member,
+        array: RaidOptions {
+            unit: 64 << 10,
+            read_bus: 300 * MEGA,
+            write_bus: 300 * MEGA,
+            overhead: 10 * MICRO,
+        },
+    }
+}
+
+/// Edel: Micron C400, 64 GB, SATA 1.5 Gb/s, with room to spare. Times are per 8 KiB, several planes together.
+fn edel() -> SsdOptions {
+    SsdOptions {
+        capacity: 64_000_000_000,
+        units: 16,
+        interleave: 64 << 10,
+        page: 8 << 10,
+        block_pages: 256,
+        read: 115 * MICRO,
+        program: 86 * MICRO,
+        erase: 3_000 * MICRO,
+        overhead: 30 * MICRO,
+        read_bus: 150 * MEGA,
+        write_bus: 300 * MEGA,
+        buffer: 16 << 10,
+        prefetch: 512 << 10,
+        over_provisioning: 0.25,
+        fresh: 64_000_000_000,
+    }
+}
+
+/// A Darwin data server's disks: two 500 GB 7200 rpm SAS disks on a hardware RAID 0 controller.
+fn darwin_raid() -> Kind {
+    let member = DiskOptions {
+        overhead: 100 * MICRO,
+        write_cache: 4 << 20,
+        write_runs: 24,
+        ..hard_disk(HardDisk::St9500430ss)
+    };
+    Kind::Raid {
+        disks: 2,
+        member,
+        array: RaidOptions {
+            unit: 64 << 10,
+            read_bus: 172 * MEGA,
+            write_bus: 162 * MEGA,
+            overhead: 20 * MICRO,
+        },
+    }
+}
+
+/// A Darwin data server's flash, 120 GB SATA, in use for long.
+fn darwin_ssd() -> SsdOptions {
+    SsdOptions {
+        capacity: 120_000_000_000,
+        units: 32,
+        interleave: 4 << 10,
+        page: 4 << 10,
+        block_pages: 256,
+        read: 32 * MICRO,
+        program: 750 * MICRO,
+        erase: 3_000 * MICRO,
+        overhead: 10 * MICRO,
+        read_bus: 162 * MEGA,
+        write_bus: 142 * MEGA,
+        buffer: 1 << 20,
+        prefetch: 256 << 10,
+        over_provisioning: 0.16,
+        fresh: 0,
     }
 }

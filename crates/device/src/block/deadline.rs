@@ -1,0 +1,92 @@
+//! Deadline: ascending addresses in batches of 16, reads before writes, and a date for each request.
+//!
+//! A read is due after 500 ms, a write after 5 s: a batch begins at the oldest request when that is overdue. Writes
+//! are passed over by at most two batches of reads. Figures are the kernel's defaults.
+
+use super::{Choice, Order, Unit, sorted::Both};
+use crate::{Nanos, Op, Request};
+
+const READ_DUE: Nanos = 500_000_000;
+const WRITE_DUE: Nanos = 5_000_000_000;
+const BATCH: u32 = 16;
+const STARVED: u32 = 2;
+
+pub(super) struct Deadline {
+    waiting: Both,
+    most: usize,
+    position: u64,
+    batch: Option<(Op, u32)>,
+    starved: u32,
+}
+
+impl Deadline {
+    pub(super) fn new(most: usize) -> Deadline {
+        Deadline {
+            waiting: Both::default(),
+            most,
+            position: 0,
+            batch: None,
+            starved: 0,
+        }
+    }
+
+    fn serve(&mut self, unit: Unit) -> Choice {
+        self.position = unit.address + unit.bytes;
+        Choice::Dispatch(unit)
+    }
+}
+
+impl Order for Deadline {
+    fn room(&self, _process: u32) -> bool {
+        self.waiting.len() < self.most
+    }
+
+    fn merge(&mut self, request: &Request, most: u64) -> bool {
+        self.waiting.of(request.op).merge(request, most)
+    }
+
+    fn add(&mut self, unit: Unit) {
+        self.waiting.of(unit.op).add(unit);
+    }
+
+    fn next(&mut self, now: Nanos) -> Choice {
+        if let Some((op, left)) = self.batch.take()
+            && left > 0
+            && let Some(unit) = self.waiting.of(op).take_behind(self.position)
+        {
+            self.batch = Some((op, left - 1));
+            return self.serve(unit);
+        }
+        let reads = self.waiting.of(Op::Read).len();
+        let writes = self.waiting.of(Op::Write).len();
+        let op = if reads > 0 && (writes == 0 || self.starved < STARVED) {
+            self.starved += u32::from(writes > 0);
+            Op::Read
+        } else if writes > 0 {
+            self.starved = 0;
+            Op::Write
+        } else {
+            return Choice::Empty;
+        };
+        let due = if op == Op::Read { READ_DUE } else { WRITE_DUE };
+        let position = self.position;
+        let waiting = self.waiting.of(op);
+        let overdue = waiting
+            .oldest()
+            .is_some_and(|(arrived, _)| arrived + due <= now);
+        let unit = if overdue {
+            waiting.take_oldest()
+        } else {
+            waiting.take_from(position)
+        };
+        match unit {
+            Some(unit) => {
+                self.batch = Some((op, BATCH - 1));
+                self.serve(unit)
+            }
+            None => Choice::Empty,
+        }
+    }
+
+    fn completed(&mut self, _now: Nanos, _process: u32) {}
+}

@@ -1,0 +1,86 @@
+//! Synthetic load on virtual time: measures a model as a benchmark measures a device.
+
+use crate::{Completion, Device, Nanos, Request};
+
+/// What a load saw.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Measured {
+    /// Requests completed.
+    pub requests: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// From the first submission to the last completion.
+    pub elapsed: Nanos,
+}
+
+impl Measured {
+    /// Requests per second.
+    pub fn iops(&self) -> f64 {
+        self.requests as f64 * 1e9 / self.elapsed.max(1) as f64
+    }
+
+    /// Bytes per second.
+    pub fn rate(&self) -> f64 {
+        self.bytes as f64 * 1e9 / self.elapsed.max(1) as f64
+    }
+}
+
+/// Keeps `depth` requests under way until `count` are done: each completion lets in the next one, `think` later.
+/// `next` makes request number i; its id is replaced.
+pub fn closed_loop<D: Device + ?Sized>(
+    device: &mut D,
+    depth: u64,
+    count: u64,
+    think: Nanos,
+    mut next: impl FnMut(u64) -> Request,
+) -> Measured {
+    let mut measured = Measured {
+        requests: 0,
+        bytes: 0,
+        elapsed: 0,
+    };
+    let mut submitted = 0;
+    let mut sizes = std::collections::HashMap::new();
+    let mut ready: std::collections::VecDeque<Nanos> = (0..depth.min(count)).map(|_| 0).collect();
+    let mut done: Vec<Completion> = Vec::new();
+    while measured.requests < count {
+        let submit = ready.front().copied().filter(|_| submitted < count);
+        match (submit, device.wake()) {
+            (Some(at), wake) if wake.is_none_or(|w| at <= w) => {
+                ready.pop_front();
+                let request = Request {
+                    id: submitted,
+                    ..next(submitted)
+                };
+                sizes.insert(submitted, request.bytes);
+                submitted += 1;
+                device.submit(at, request);
+            }
+            (_, Some(wake)) => {
+                done.clear();
+                device.advance(wake, &mut done);
+                for completion in &done {
+                    measured.requests += 1;
+                    measured.bytes += sizes.remove(&completion.id).unwrap_or(0);
+                    measured.elapsed = measured.elapsed.max(completion.at);
+                    ready.push_back(completion.at + think);
+                }
+            }
+            // A device that forgets a request: the caller sees the smaller count.
+            (_, None) => break,
+        }
+    }
+    measured
+}
+
+/// Uniformly random multiples of `grain` below `span`, the same for the same seed.
+pub fn random_addresses(seed: u64, span: u64, grain: u64) -> impl FnMut() -> u64 {
+    let mut state = (seed ^ 0x2545_f491_4f6c_dd1d) | 1;
+    move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        let cells = (span / grain.max(1)).max(1);
+        ((state as u128 * cells as u128) >> 64) as u64 * grain.max(1)
+    }
+}

@@ -1,0 +1,296 @@
+//! A modelled device as text: `NAME[,key=value]...`, for command lines, stores and scenarios.
+
+use crate::block::{BlockQueue, BlockQueueOptions, Elevator};
+use crate::disk::{Disk, DiskOptions};
+use crate::preset;
+use crate::raid::{Raid0, RaidOptions};
+use crate::ssd::{Ssd, SsdOptions};
+use crate::{AllocationOptions, Device, Queueing};
+
+/// What kind of device, with all its options.
+#[derive(Debug, Clone)]
+#[allow(clippy::large_enum_variant)] // One per device.
+pub enum Kind {
+    /// A hard disk.
+    Disk(DiskOptions),
+    /// RAID 0 of equal disks, their spindles out of step.
+    Raid {
+        /// How many.
+        disks: usize,
+        /// Each of them.
+        member: DiskOptions,
+        /// The controller.
+        array: RaidOptions,
+    },
+    /// Flash.
+    Ssd(SsdOptions),
+}
+
+/// A device, the block queue above it, and how files lie on it.
+#[derive(Debug, Clone)]
+pub struct Model {
+    /// Its name.
+    pub name: String,
+    /// The device.
+    pub kind: Kind,
+    /// The block queue; `None` for none.
+    pub queue: Option<BlockQueueOptions>,
+    /// The local file system.
+    pub allocation: AllocationOptions,
+    /// Modelled time per real time: 10 answers ten times as fast as the device would.
+    pub scale: f64,
+}
+
+/// A text that names no device.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ModelError {
+    /// No such device.
+    #[error("no device model is called {0:?}; there are: {1}")]
+    Name(String, String),
+    /// No such option.
+    #[error("a device model has no option {0:?}; there are: {OPTIONS}")]
+    Option(String),
+    /// A value that does not fit.
+    #[error("device model option {option}={value}: write {expected}")]
+    Value {
+        /// The option.
+        option: String,
+        /// What was given.
+        value: String,
+        /// What is meant.
+        expected: &'static str,
+    },
+}
+
+const OPTIONS: &str = "scale, queue, requests, depth, order, write-cache, read-ahead, disks, unit, extent, \
+     fragmentation, distance";
+
+impl Model {
+    /// Reads `NAME[,key=value]...`. See [`Model::help`].
+    pub fn parse(text: &str) -> Result<Model, ModelError> {
+        let mut words = text.split(',');
+        let name = words.next().unwrap_or_default().trim();
+        let kind = preset::by_name(name).ok_or_else(|| {
+            let names: Vec<&str> = preset::NAMES.iter().map(|n| n.0).collect();
+            ModelError::Name(name.to_owned(), names.join(", "))
+        })?;
+        let mut model = Model {
+            name: name.to_owned(),
+            // Flash is used with the simplest elevator, as in the sources.
+            queue: Some(BlockQueueOptions {
+                elevator: match kind {
+                    Kind::Ssd(_) => Elevator::Noop,
+                    _ => Elevator::Cfq,
+                },
+                ..BlockQueueOptions::default()
+            }),
+            kind,
+            allocation: AllocationOptions::default(),
+            scale: 1.0,
+        };
+        for word in words {
+            let (key, value) = word.split_once('=').unwrap_or((word, ""));
+            model.set(key.trim(), value.trim())?;
+        }
+        Ok(model)
+    }
+
+    /// The names and options, for help texts.
+    pub fn help() -> String {
+        let mut text = String::from("Devices:\n");
+        for (name, what) in preset::NAMES {
+            text.push_str(&format!("  {name:<12} {what}\n"));
+        }
+        text.push_str(
+            "Options:\n\
+             \x20 scale=N          answer N times as fast as the device would (0.001 to 100000; default 1)\n\
+             \x20 queue=Q          block queue: cfq, deadline, noop, or none (cfq for disks, noop for flash)\n\
+             \x20 requests=N       requests that the block queue sorts, 1 to 65536 (128; per process under cfq)\n\
+             \x20 depth=N          requests at the device at once, 1 to 1024 (32)\n\
+             \x20 order=O          a disk's own queue: sptf, clook or fifo (sptf)\n\
+             \x20 write-cache=S    bytes of a disk's write cache; 0 for none\n\
+             \x20 read-ahead=S     bytes that a disk reads ahead; 0 for none\n\
+             \x20 disks=N unit=S   RAID 0: number of disks (1 to 64), bytes per turn\n\
+             \x20 extent=S fragmentation=F distance=S\n\
+             \x20                  how files lie: contiguous bytes (16m), share of extents elsewhere (0 to 1),\n\
+             \x20                  bytes from one file's start to the next (0: close)\n\
+             Sizes: 4096, 64k, 16m, 30g.\n",
+        );
+        text
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<(), ModelError> {
+        let wrong = |expected| ModelError::Value {
+            option: key.to_owned(),
+            value: value.to_owned(),
+            expected,
+        };
+        let not_here = || wrong("it for a device that has it");
+        let count = |low: u64, high: u64, expected| {
+            let n: u64 = value.parse().map_err(|_| wrong(expected))?;
+            (low..=high)
+                .contains(&n)
+                .then_some(n)
+                .ok_or_else(|| wrong(expected))
+        };
+        let size = || bytes(value).ok_or_else(|| wrong("a size such as 4096, 64k, 16m or 30g"));
+        match key {
+            "scale" => {
+                const EXPECTED: &str = "a number from 0.001 to 100000";
+                let scale: f64 = value.parse().map_err(|_| wrong(EXPECTED))?;
+                if !(0.001..=100_000.0).contains(&scale) {
+                    return Err(wrong(EXPECTED));
+                }
+                self.scale = scale;
+            }
+            "queue" => {
+                let elevator = match value {
+                    "none" => None,
+                    "noop" => Some(Elevator::Noop),
+                    "deadline" => Some(Elevator::Deadline),
+                    "cfq" => Some(Elevator::Cfq),
+                    _ => return Err(wrong("cfq, deadline, noop or none")),
+                };
+                let options = self.queue.unwrap_or_default();
+                self.queue = elevator.map(|elevator| BlockQueueOptions {
+                    elevator,
+                    ..options
+                });
+            }
+            "requests" => {
+                let n = count(1, 65_536, "a number from 1 to 65536")?;
+                self.queue.as_mut().ok_or_else(not_here)?.queue = n as usize;
+            }
+            "depth" => {
+                let n = count(1, 1024, "a number from 1 to 1024")? as usize;
+                self.queue.as_mut().ok_or_else(not_here)?.depth = n;
+                if let Kind::Disk(disk) | Kind::Raid { member: disk, .. } = &mut self.kind {
+                    disk.depth = n;
+                }
+            }
+            "order" => {
+                self.disk().ok_or_else(not_here)?.queueing = match value {
+                    "sptf" => Queueing::Sptf,
+                    "clook" => Queueing::CLook,
+                    "fifo" => Queueing::Fifo,
+                    _ => return Err(wrong("sptf, clook or fifo")),
+                };
+            }
+            "write-cache" => {
+                let size = size()?;
+                let disk = self.disk().ok_or_else(not_here)?;
+                disk.write_cache = size;
+                disk.write_runs = disk.write_runs.max(32);
+            }
+            "read-ahead" => {
+                let size = size()?;
+                self.disk().ok_or_else(not_here)?.read_ahead = size;
+            }
+            "disks" | "unit" => {
+                let n = if key == "disks" {
+                    count(1, 64, "a number from 1 to 64")?
+                } else {
+                    size()?.clamp(512, 1 << 30)
+                };
+                let Kind::Raid { disks, array, .. } = &mut self.kind else {
+                    return Err(not_here());
+                };
+                match key {
+                    "disks" => *disks = n as usize,
+                    _ => array.unit = n,
+                }
+            }
+            "extent" => self.allocation.extent = size()?.clamp(4096, 1 << 40),
+            "distance" => self.allocation.distance = size()?,
+            "fragmentation" => {
+                const EXPECTED: &str = "a share from 0 to 1";
+                let share: f64 = value.parse().map_err(|_| wrong(EXPECTED))?;
+                if !(0.0..=1.0).contains(&share) {
+                    return Err(wrong(EXPECTED));
+                }
+                self.allocation.fragmentation = share;
+            }
+            _ => return Err(ModelError::Option(key.to_owned())),
+        }
+        Ok(())
+    }
+
+    fn disk(&mut self) -> Option<&mut DiskOptions> {
+        match &mut self.kind {
+            Kind::Disk(disk) | Kind::Raid { member: disk, .. } => Some(disk),
+            Kind::Ssd(_) => None,
+        }
+    }
+
+    /// The device alone, at rest.
+    pub fn device(&self) -> Box<dyn Device> {
+        match &self.kind {
+            Kind::Disk(options) => Box::new(Disk::new(options.clone())),
+            Kind::Ssd(options) => Box::new(Ssd::new(options.clone())),
+            Kind::Raid {
+                disks,
+                member,
+                array,
+            } => {
+                let turn = member.geometry.turn();
+                let members = (0..*disks as u64).map(|i| {
+                    let options = DiskOptions {
+                        phase: i * turn * 618 / 1000 % turn,
+                        ..member.clone()
+                    };
+                    Box::new(Disk::new(options)) as Box<dyn Device>
+                });
+                Box::new(Raid0::new(members.collect(), *array))
+            }
+        }
+    }
+
+    /// The device with its block queue.
+    pub fn build(&self) -> Box<dyn Device> {
+        match self.queue {
+            Some(options) => Box::new(BlockQueue::new(options, self.device())),
+            None => self.device(),
+        }
+    }
+}
+
+fn bytes(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kib" => 10,
+        "m" | "mib" => 20,
+        "g" | "gib" => 30,
+        "t" | "tib" => 40,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_options() {
+        for (name, _) in preset::NAMES {
+            assert!(Model::parse(name).unwrap().build().capacity() > 60_000_000_000);
+        }
+        let m =
+            Model::parse("raid,scale=10,queue=deadline,requests=8192,disks=4,unit=256k").unwrap();
+        assert_eq!(m.scale, 10.0);
+        assert_eq!(m.queue.unwrap().queue, 8192);
+        for wrong in [
+            "floppy",
+            "hdd,colour=red",
+            "hdd,scale=0",
+            "hdd,disks=2",
+            "ssd,order=fifo",
+            "hdd,read-ahead=99999999999999999999g",
+            "hdd,fragmentation=2",
+            "",
+        ] {
+            assert!(Model::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}
