@@ -2,6 +2,7 @@
 # make build    release build: target/release/penstock, target/release/libpenstock.so
 # make h5py     parallel h5py for Debian's MPICH, in .venv/h5py
 # make test     all tests
+# make python   the Python package `penstock`, as a wheel installed in .venv; part of `make test`
 # make bench    measure against peers; `make bench ONLY=regex` for a part
 # make lint     formatting and lints of everything
 # make soak     crash tests for a long time; `make soak TIME=3600`
@@ -18,7 +19,7 @@ LIBRARY_EXAMPLES := $(addprefix target/examples/libraries/,hdf5-mpich hdf5-openm
 	pnetcdf-openmpi netcdf-openmpi)
 LIBS := /usr/lib/$(shell cc -print-multiarch)
 
-.PHONY: demo setup build shim examples h5py test bench soak fuzz lint clean
+.PHONY: demo setup build shim examples h5py python test bench soak fuzz lint clean
 
 demo: build
 	$(PYTHON) scripts/demo.py $(DEMO)
@@ -57,9 +58,13 @@ target/examples/libraries/netcdf-openmpi: examples/libraries/netcdf.c examples/l
 h5py: setup
 	@scripts/h5py.sh
 
-test: build h5py
+python: setup
+	@scripts/python.sh
+
+test: build h5py python
 	cargo test --workspace
 	$(PYTHON) -m pytest -q tests
+	$(PYTHON) -m pytest -q python/tests
 
 bench: build
 	cargo build --release -p penstock-meta --example rates
