@@ -255,7 +255,10 @@ fn connect(
     let shown = deployment.display();
     let deployment = Deployment::load(deployment).map_err(|e| {
         let errno = if deployment.exists() { IO } else { NO_ENTRY };
-        (errno, format!("{e}; `penstock up {shown}` makes a deployment"))
+        (
+            errno,
+            format!("{e}; `penstock up {shown}` makes a deployment"),
+        )
     })?;
     let options = ClientOptions {
         retry_limit,
@@ -267,6 +270,10 @@ fn connect(
         program: 0,
         rank: std::process::id(),
     };
-    penstock_client::Client::connect_with(&deployment, who, Role::Client, options)
-        .map_err(|e| (e.errno(), format!("{e}; `penstock up {shown}` starts its servers")))
+    penstock_client::Client::connect_with(&deployment, who, Role::Client, options).map_err(|e| {
+        (
+            e.errno(),
+            format!("{e}; `penstock up {shown}` starts its servers"),
+        )
+    })
 }

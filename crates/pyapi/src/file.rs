@@ -33,7 +33,10 @@ impl File {
     }
 
     fn take(&self) -> Option<penstock_client::File> {
-        self.file.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.file
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
     }
 
     fn open(&self) -> PyResult<penstock_client::File> {
@@ -52,7 +55,8 @@ impl File {
     ) -> PyResult<T> {
         let file = self.open()?;
         // Moved in: if it is the last clone, closing it waits without the lock too.
-        py.detach(move || f(&file)).map_err(|e| os_error(&e, &self.path))
+        py.detach(move || f(&file))
+            .map_err(|e| os_error(&e, &self.path))
     }
 }
 
@@ -68,7 +72,9 @@ impl Drop for File {
 }
 
 fn at(offset: u64, len: u64) -> PyResult<Pattern> {
-    let end = offset.checked_add(len).and_then(|end| i64::try_from(end).ok());
+    let end = offset
+        .checked_add(len)
+        .and_then(|end| i64::try_from(end).ok());
     if end.is_none() {
         return Err(PyOverflowError::new_err(format!(
             "{len} B at offset {offset} end beyond 2^63 B"
@@ -105,7 +111,10 @@ impl File {
 
     #[getter]
     fn closed(&self) -> bool {
-        self.file.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+        self.file
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_none()
     }
 
     /// Whether the open created it.
@@ -119,7 +128,10 @@ impl File {
     fn layout(&self) -> PyResult<(u64, Vec<u32>)> {
         let file = self.open()?;
         let layout = file.layout();
-        Ok((layout.stripe_unit, layout.servers.iter().map(|s| s.0).collect()))
+        Ok((
+            layout.stripe_unit,
+            layout.servers.iter().map(|s| s.0).collect(),
+        ))
     }
 
     /// At most `len` bytes at `offset`.
@@ -127,7 +139,9 @@ impl File {
         let pattern = at(offset, len)?;
         let mut got = 0;
         let bytes = PyBytes::new_with(py, len as usize, |into| {
-            got = self.call(py, |f| f.read(&pattern, FORM, &mut Target::from_slice(into)))?;
+            got = self.call(py, |f| {
+                f.read(&pattern, FORM, &mut Target::from_slice(into))
+            })?;
             Ok(())
         })?;
         if got == len {
@@ -181,7 +195,9 @@ impl File {
         let (base, memory) = (buffer.base(), buffer.pattern()?);
         // SAFETY: the pattern of the buffer, which is writable and held until the call is over.
         let mut target = unsafe { base.target(0, memory) };
-        self.call(py, |f| f.read_each(&mut accesses.into_iter(), FORM, &mut target))
+        self.call(py, |f| {
+            f.read_each(&mut accesses.into_iter(), FORM, &mut target)
+        })
     }
 
     /// Reads `counts` elements of `item` bytes, `strides` bytes apart, from `offset` on into `buffer` of that shape.

@@ -57,8 +57,12 @@ pub fn section(
         if file < 0 && count > 0 {
             let last = i64::try_from(count - 1).map_err(|_| far())?;
             let back = |stride: i64| stride.checked_mul(last);
-            offset = back(file).and_then(|b| offset.checked_add(b)).ok_or_else(far)?;
-            shift = back(memory).and_then(|b| shift.checked_add(b)).ok_or_else(far)?;
+            offset = back(file)
+                .and_then(|b| offset.checked_add(b))
+                .ok_or_else(far)?;
+            shift = back(memory)
+                .and_then(|b| shift.checked_add(b))
+                .ok_or_else(far)?;
             let turned = |stride: i64| stride.checked_neg().ok_or_else(far);
             dimensions.push((count, turned(file)?, turned(memory)?));
         } else {
