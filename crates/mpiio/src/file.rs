@@ -8,6 +8,7 @@ use crate::datatype::Datatype;
 use crate::error::{Error, ErrorClass, Result};
 use crate::filesystem::{FileHandle, FileSystem, OpenHow};
 use crate::hints::{Hints, Info};
+use crate::methods::auto::Costs;
 use crate::node::{Nodes, mark};
 use crate::node_memory::{NodeComm, NodeMemory};
 use crate::nonblocking::Worker;
@@ -53,6 +54,8 @@ pub(crate) struct Inner {
     pub collective: Worker,
     pub summary: Mutex<FileSummary>,
     pub process: Arc<Process>,
+    /// Rank 0's, so that all choose alike.
+    pub costs: Costs,
     closed: AtomicBool,
 }
 
@@ -120,6 +123,7 @@ struct Opened {
     token: [u64; 2],
     /// With `MPI_MODE_APPEND`: where the pointers begin.
     end: u64,
+    costs: Costs,
 }
 
 /// What ranks tell each other at `set_view`.
@@ -195,12 +199,13 @@ impl File {
         let opened = first.as_ref().map_err(Error::clone).and_then(|handle| {
             let mut opened = Opened {
                 token: [random(), random()],
-                end: 0,
+                ..Opened::default()
             };
-            if let Some(handle) = handle
-                && amode.has(Amode::APPEND)
-            {
-                opened.end = handle.len().map_err(place)?;
+            if let Some(handle) = handle {
+                opened.costs = process.costs(&**handle);
+                if amode.has(Amode::APPEND) {
+                    opened.end = handle.len().map_err(place)?;
+                }
             }
             Ok(opened)
         });
@@ -252,6 +257,7 @@ impl File {
                 ..FileSummary::default()
             }),
             process: Arc::clone(process),
+            costs: opened.costs,
             closed: AtomicBool::new(false),
             comm,
         };

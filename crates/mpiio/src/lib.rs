@@ -12,6 +12,7 @@
 //! access.rs     one access: patterns -> method -> operations
 //! methods/      posix, sieve, two-phase, list, datatype, node exchange, auto
 //! filesystem.rs what a method needs below it: penstock.rs (servers), direct.rs (a mounted file system)
+//! probe.rs      costs of the deployment
 //! stats.rs      what was done                                model.rs     what DT predicts
 //! ```
 mod access;
@@ -34,6 +35,7 @@ mod node_memory;
 mod nonblocking;
 mod penstock;
 mod pointer;
+mod probe;
 mod process;
 mod stats;
 pub mod testing;

@@ -1,11 +1,12 @@
 //! What a process knows besides its files: environment, connection, costs learnt, summary.
 use crate::direct::Direct;
 use crate::error::{Error, ErrorClass, Result};
-use crate::filesystem::FileSystem;
+use crate::filesystem::{FileHandle, FileSystem};
 use crate::hints::{Hints, Info};
 use crate::methods::Method;
-use crate::methods::auto::Learnt;
+use crate::methods::auto::{Costs, Learnt};
 use crate::penstock::Penstock;
+use crate::probe;
 use crate::stats::{FORMAT, FileSummary, Summary};
 use penstock_client::{ClientOptions, Identity};
 use penstock_wire::deployment::Deployment;
@@ -130,6 +131,8 @@ pub struct Process {
     connecting: Mutex<()>,
     files: Mutex<BTreeMap<String, FileSummary>>,
     pub(crate) learnt: Mutex<Learnt>,
+    /// Measured when this process, as rank 0, first opened a file in direct mode, of servers.
+    costs: [OnceLock<Costs>; 2],
     /// Processors this process may use. Asked once: the answer costs tens of microseconds of files read.
     pub(crate) processors: usize,
 }
@@ -144,6 +147,7 @@ impl Process {
             connecting: Mutex::new(()),
             files: Mutex::default(),
             learnt: Mutex::new(Learnt::default()),
+            costs: Default::default(),
             processors: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
         }
     }
@@ -157,6 +161,12 @@ impl Process {
     /// What its environment says.
     pub fn environment(&self) -> &Environment {
         &self.environment
+    }
+
+    /// What operations cost where `handle` is; see [`probe`].
+    pub(crate) fn costs(&self, handle: &dyn FileHandle) -> Costs {
+        let kind = usize::from(handle.layout().is_some());
+        *self.costs[kind].get_or_init(|| probe::costs(handle))
     }
 
     /// The hints that hold before a file's own.

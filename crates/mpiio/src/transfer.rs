@@ -199,7 +199,7 @@ impl Inner {
         }
 
         let pattern = mine.map(|(pattern, _)| pattern);
-        let learnt = *lock(&self.process.learnt);
+        let learnt = self.learnt();
         let notes = notes(
             buffer.pattern(),
             self.handle.has_shortcut(),
@@ -406,7 +406,7 @@ impl Inner {
     fn plan_alone(&self, hints: &Hints, pattern: &Pattern, buffer: &Buffer<'_, '_>) -> Plan {
         let place = self.place(hints, buffer.direction(), 1);
         let shape = self.shape(pattern, buffer.pattern().regions());
-        let learnt = *lock(&self.process.learnt);
+        let learnt = self.learnt();
         let choice = auto::choose(
             &learnt,
             hints,
@@ -482,6 +482,12 @@ impl Inner {
             cb_buffer: hints.cb_buffer_size as f64,
             sieve_buffer: hints.sieve_buffer_size[direction.index()] as f64,
         }
+    }
+
+    fn learnt(&self) -> Learnt {
+        let mut learnt = *lock(&self.process.learnt);
+        learnt.costs = self.costs;
+        learnt
     }
 
     fn learn(&self, direction: Direction, plan: &Plan, seconds: f64) {

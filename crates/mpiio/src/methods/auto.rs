@@ -21,7 +21,7 @@
 //!
 //! Sieved writes are not a candidate: they read first and lock out other writers.
 //! Each estimate is multiplied by what was learnt, the running mean of measured over estimated time of that candidate
-//! in this process, between 1/4 and 4. In a collective call rank 0's costs count for all, so that all ranks
+//! in this process, between 1/4 and 4. In a collective call rank 0's costs and means count for all, so that all ranks
 //! choose alike.
 //! **When it pays.** It is the default.
 //! **Hint.** `penstock_method=auto`; the choice is in `penstock_method_chosen` and `penstock_method_reason`. ROMIO's hints narrow the candidates: see [`crate::hints`].
@@ -29,6 +29,7 @@
 use super::Method;
 use crate::access::Direction;
 use crate::hints::{Hints, Toggle};
+use serde::{Deserialize, Serialize};
 
 /// One way to perform an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -71,9 +72,9 @@ pub(crate) struct Place {
     pub sieve_buffer: f64,
 }
 
-/// Measured costs of this deployment, seconds. The defaults are of a current server processor, with client and server on
-/// one host.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// Costs of this deployment, seconds, as [`crate::probe`] measures them. The defaults are of a current server processor,
+/// with client and server on one host.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Costs {
     /// A request's round trip to a server.
     pub request: f64,
