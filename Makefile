@@ -69,6 +69,7 @@ test: build h5py python
 bench: build
 	cargo build --release -p penstock-meta --example rates
 	cargo build --release -p penstock-datatype --example pack
+	cargo build --release -p penstock-sched --example decisions
 	$(PYTHON) bench/bench.py $(if $(ONLY),--only '$(ONLY)')
 
 soak: build

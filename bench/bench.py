@@ -111,6 +111,23 @@ RECORDS["meta/create-durable"] = {
     "figure": "create and sync/64 connections",
     "goal": "rate reported",
 }
+for algorithm in ("noop", "to", "to-agg", "sjf", "mlf", "aioli", "sw", "twins", "wfq", "srtf"):
+    for files in (1, 16, 10_000):
+        RECORDS[f"sched/{algorithm}/{files}-files"] = {
+            "kind": "sched",
+            "algorithm": algorithm,
+            "files": files,
+            "goal": ">= 1,000,000/s, median <= 1 us, no allocation",
+        }
+for op in ("write", "read"):
+    for label, piece in (("4KiB", 4096), ("256KiB", 256 << 10)):
+        RECORDS[f"sched/server/{label}/{op}"] = {
+            "kind": "sched_server",
+            "op": op,
+            "piece": piece,
+            "total": 64 << 20 if piece < 65536 else 512 << 20,
+            "goal": ">= 0.97x without a scheduler",
+        }
 RECORDS["memory/64-clients"] = {"kind": "memory", "goal": "<= 256 MiB"}
 
 
@@ -401,6 +418,54 @@ class Bench:
             "local file system, one call each",
             record["goal"],
         )
+
+    def record_sched(self, name, record):
+        """Requests per second through one algorithm with 100,000 queued; the peer is the goal."""
+        program = ROOT / "target" / "release" / "examples" / "decisions"
+        runs = []
+        for _ in range(3):
+            out, _ = run([program, "--json", "--algorithm", record["algorithm"], "--files", record["files"]])
+            runs.append(last_json(out))
+        rates = sorted(r["per_s"] / 1e6 for r in runs)
+        return {
+            "name": name,
+            "unit": "1/s",
+            "penstock": rates[1] * 1e6,
+            "peer": 1e6,
+            "peer_name": "the goal",
+            "runs": len(runs),
+            "ratio": {"min": rates[0], "median": rates[1], "max": rates[2]},
+            "cpu_s_per_gb": None,
+            "p50_ns": sorted(r["p50_ns"] for r in runs)[1],
+            "p99_ns": sorted(r["p99_ns"] for r in runs)[1],
+            "allocations_per_request": max(r["allocations"] for r in runs),
+            "goal": record["goal"],
+        }
+
+    def record_sched_server(self, name, record):
+        """Throughput of a server with TO against the same server without a scheduler, both by requests."""
+        home = self.dir / "deployment"
+        run([PENSTOCK, "up", home, "--servers", 1])
+        path = "penstock:/sched"
+        keys = ["coll=0", "min=0.3", f"piece={record['piece']}", f"total={record['total']}"]
+        command = [PENSTOCK, "run", "-d", home, "-n", 4, "-q", "--shortcut", "disable", "--", self.io, "contig"]
+
+        def rate(algorithm):
+            run([PENSTOCK, "tune", f"sched={algorithm}", "-d", home])
+            return figures(last_json(run([*command, record["op"], path, *keys])[0]))[0], None
+
+        try:
+            run([*command, "write", path, *keys])
+            return self.pairs(
+                name,
+                lambda: rate("to"),
+                lambda: rate("noop"),
+                "B/s",
+                "no scheduler",
+                record["goal"],
+            )
+        finally:
+            run([PENSTOCK, "down", "-d", home])
 
     def record_memory(self, name, record):
         """Resident memory of the servers after 64 clients wrote 64 MiB each by requests."""

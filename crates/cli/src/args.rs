@@ -37,6 +37,7 @@ pub enum Command {
     Up(UpArgs),
     Down(DownArgs),
     Status(StatusArgs),
+    Tune(TuneArgs),
     Ls(LsArgs),
     Stat(StatArgs),
     Cp(CpArgs),
@@ -70,6 +71,9 @@ pub struct Shape {
     /// Bytes of a file that one server holds before the next one takes over [default: 64KiB].
     #[arg(long, value_name = "SIZE")]
     pub stripe_unit: Option<Size>,
+    /// A setting of the data servers of a new deployment, such as sched=aioli; may be repeated (`penstock tune --help`).
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub tune: Vec<String>,
     /// Plain paths below this prefix belong to Penstock too.
     #[arg(long, value_name = "DIR")]
     pub mount: Option<PathBuf>,
@@ -173,6 +177,46 @@ pub struct StatusArgs {
     /// Directory of the deployment [default: --deployment].
     #[arg(value_name = "DIR")]
     pub dir: Option<PathBuf>,
+    /// For programs.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Show or change settings of running data servers.
+///
+/// What is queued is carried over, and programs go on. Without settings the present ones are shown.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Settings:
+  sched=ALGORITHM        noop (none: fastest), to, to-agg, sjf, mlf, aioli, sw, twins, wfq, srtf
+  depth=N                virtual requests served at once [4]
+  quantum=BYTES          mlf, aioli, wfq: bytes per turn [64KiB]
+  aggregation=N          requests joined at most [mlf 200; to-agg, sjf, aioli, srtf 16]
+  aggregation_bytes=B    bytes joined at most [16MiB]
+  shift_wait=TIME        mlf, aioli: wait for a request that fell behind [1350us]; off
+  aggregation_wait=TIME  mlf, aioli: wait for a larger aggregation [900us]; off
+  starvation_bound=TIME  sjf, srtf, mlf, aioli: nobody waits longer [500ms]; off
+  sw_window=TIME         sw [1s]          twins_window=TIME   twins [1ms]
+  weights=P:W,...        wfq: shares of programs [1 each]
+  order_conflicts=on     requests for the same bytes in order of arrival, if one writes [off]
+
+Examples:
+  penstock tune sched=aioli quantum=128KiB -d /data/fs
+  penstock tune sched=to-agg depth=1 --save          servers started later too
+  penstock tune sched=noop                           as fast as without
+  penstock tune                                      what is set now; `penstock status` shows what it does
+
+docs/scheduling.md says when each algorithm pays.")]
+pub struct TuneArgs {
+    /// What to set.
+    #[arg(value_name = "NAME=VALUE")]
+    pub settings: Vec<String>,
+    /// Only this data server; may be repeated.
+    #[arg(long = "server", value_name = "ID")]
+    pub servers: Vec<u32>,
+    /// Write it to the deployment file, for servers that are started later.
+    #[arg(long)]
+    pub save: bool,
     /// For programs.
     #[arg(long)]
     pub json: bool,

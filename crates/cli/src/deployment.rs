@@ -66,6 +66,8 @@ pub struct Plan {
 
 /// Makes a deployment in `dir`, which is created if need be.
 pub fn create(dir: &Path, shape: &Shape, plan: &Plan) -> Result<Located> {
+    penstock_server::check_settings(&shape.tune)
+        .map_err(|e| CliError::new(e).next("`penstock tune --help` lists settings"))?;
     make_dir(dir)?;
     let dir = dir
         .canonicalize()
@@ -146,6 +148,7 @@ pub fn create(dir: &Path, shape: &Shape, plan: &Plan) -> Result<Located> {
             .map_or_else(|| "penstock".into(), |n| n.to_string_lossy().into_owned()),
         stripe_unit: shape.stripe_unit.map_or(STRIPE_UNIT, |s| s.0),
         mount,
+        tune: shape.tune.clone(),
         client_key: dir.join("client.key"),
         server_key: dir.join("server.key"),
         meta: MetaServer {
@@ -230,6 +233,7 @@ mod tests {
         Shape {
             servers: Some(servers),
             stripe_unit: None,
+            tune: Vec::new(),
             mount: None,
         }
     }

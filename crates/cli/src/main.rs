@@ -3,6 +3,7 @@
 //! ```text
 //! run/          programs under their launcher          serve.rs      servers in this process
 //! updown.rs     servers as processes that stay         status.rs     what they say of themselves
+//! tune.rs       settings of running servers
 //! names.rs      ls, stat, rm, mkdir                     copy.rs       cp
 //! check.rs      consistency                             deployment.rs making and finding deployments
 //! trace.rs      request traces
@@ -24,6 +25,7 @@ mod sim;
 mod size;
 mod status;
 mod trace;
+mod tune;
 mod updown;
 
 use args::{Cli, Command};
@@ -60,6 +62,7 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
         Command::Up(args) => updown::up(args).map(done),
         Command::Down(args) => updown::down(args, deployment).map(done),
         Command::Status(args) => status::status(args, deployment),
+        Command::Tune(args) => tune::tune(args, deployment).map(done),
         Command::Ls(args) => names::ls(args, deployment).map(done),
         Command::Stat(args) => names::stat(args, deployment).map(done),
         Command::Cp(args) => copy::cp(args, deployment).map(done),

@@ -6,7 +6,7 @@ use crate::error::{CliError, Result};
 use crate::out;
 use crate::size;
 use penstock_wire::deployment::{Address, Deployment};
-use penstock_wire::message::{DataStatus, MetaStatus};
+use penstock_wire::message::{DataStatus, MetaStatus, ProgramStatus, SchedulerStatus};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::ExitCode;
@@ -189,11 +189,99 @@ fn to_text(deployment: &Deployment, answers: &Answers) -> String {
         });
     }
     text += &out::table(&header, &[2, 3, 4, 5, 6, 7, 8], rows);
+    text += &scheduling(deployment, answers);
     if !reasons.is_empty() {
         text += "\n";
         text += &reasons.concat();
     }
     text
+}
+
+/// What schedulers do: of servers where there is one, or was.
+fn scheduling(deployment: &Deployment, answers: &Answers) -> String {
+    let (mut rows, mut programs) = (Vec::new(), Vec::new());
+    let time = |ns: u64| size::duration(ns as f64 / 1e9);
+    for (server, answer) in deployment.servers.iter().zip(&answers.data) {
+        let Ok(DataStatus { sched: s, .. }) = answer else {
+            continue;
+        };
+        if s.algorithm == "noop" && s.arrived == 0 {
+            continue;
+        }
+        let name = format!("data-{}", server.id.0);
+        rows.push(vec![
+            name.clone(),
+            s.algorithm.clone(),
+            size::count(s.queued),
+            size::count(s.serving),
+            size::count(s.completed),
+            size::count(s.decisions),
+            format!("{:.2}", s.dispatched as f64 / s.decisions.max(1) as f64),
+            size::count(s.largest_aggregation.into()),
+            size::count(s.shift_waits + s.aggregation_waits),
+            time(s.waiting_p50_ns),
+            time(s.waiting_p99_ns),
+        ]);
+        programs.extend(s.programs.iter().map(|p| {
+            vec![
+                name.clone(),
+                p.program.to_string(),
+                size::count(p.requests),
+                size::bytes(p.bytes),
+                format!("{:.1} %", f64::from(p.share_ppm) / 1e4),
+                time(p.p50_ns),
+                time(p.p99_ns),
+            ]
+        }));
+    }
+    if rows.is_empty() {
+        return String::new();
+    }
+    let header = [
+        "server",
+        "sched",
+        "queued",
+        "serving",
+        "requests",
+        "decisions",
+        "joined",
+        "largest",
+        "waits",
+        "queue p50",
+        "queue p99",
+    ];
+    let mut text = format!(
+        "\n{}",
+        out::table(&header, &[2, 3, 4, 5, 6, 7, 8, 9, 10], rows)
+    );
+    if !programs.is_empty() {
+        let header = [
+            "server", "program", "requests", "bytes", "share", "p50", "p99",
+        ];
+        text += &format!("\n{}", out::table(&header, &[2, 3, 4, 5, 6], programs));
+    }
+    text
+}
+
+fn scheduler_json(s: &SchedulerStatus) -> Value {
+    let program = |p: &ProgramStatus| {
+        json!({
+            "program": p.program, "requests": p.requests, "bytes": p.bytes,
+            "share": f64::from(p.share_ppm) / 1e6, "p50_ns": p.p50_ns, "p99_ns": p.p99_ns,
+        })
+    };
+    json!({
+        "algorithm": s.algorithm, "depth": s.depth, "quantum": s.quantum,
+        "order_conflicts": s.order_conflicts, "observed": s.observed,
+        "queued": s.queued, "serving": s.serving, "peak_queued": s.peak_queued,
+        "arrived": s.arrived, "completed": s.completed, "refused": s.refused,
+        "decisions": s.decisions, "dispatched": s.dispatched, "bytes": s.bytes,
+        "aggregations": s.aggregations, "largest_aggregation": s.largest_aggregation,
+        "shift_waits": s.shift_waits, "aggregation_waits": s.aggregation_waits,
+        "conflicts": s.conflicts, "waiting_p50_ns": s.waiting_p50_ns,
+        "waiting_p99_ns": s.waiting_p99_ns,
+        "programs": s.programs.iter().map(program).collect::<Vec<_>>(),
+    })
 }
 
 fn to_json(deployment: &Deployment, answers: &Answers) -> Value {
@@ -235,6 +323,7 @@ fn to_json(deployment: &Deployment, answers: &Answers) -> Value {
                         "bytes_read": s.bytes_read, "bytes_written": s.bytes_written,
                         "total_bytes": s.total_bytes, "free_bytes": s.free_bytes,
                         "objects": s.objects, "busy_ns": s.busy_ns, "uptime_ms": s.uptime_ms,
+                        "sched": scheduler_json(&s.sched),
                     }),
                     Err(_) => json!({}),
                 },

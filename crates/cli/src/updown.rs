@@ -77,6 +77,9 @@ fn existing(args: &UpArgs) -> Result<Located> {
             "--stripe-unit",
             format!("a stripe unit of {} B", d.stripe_unit),
         ),
+        _ if !args.shape.tune.is_empty() && args.shape.tune != d.tune => {
+            differs("--tune", "settings of its own (see `penstock tune`)".into())
+        }
         _ if args.tcp.is_some() && d.meta.address.tcp.is_none() => {
             differs("--tcp", "Unix sockets only".into())
         }

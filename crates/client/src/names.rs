@@ -306,6 +306,20 @@ impl Client {
         self.done("shut down", &MetaRequest::Shutdown)
     }
 
+    /// Changes settings of one data server, each `name=value` (administrators).
+    pub fn tune(&self, server: penstock_layout::ServerId, settings: &[String]) -> Result<()> {
+        let Some((_, site)) = self.data_sites().find(|(id, _)| *id == server) else {
+            return Err(Error::Invalid(format!("no data server {}", server.0)));
+        };
+        let settings = settings.to_vec();
+        match self.data(site, "change settings", &DataRequest::Tune { settings })? {
+            DataReply::Done => Ok(()),
+            other => Err(site
+                .unexpected("change settings", other)
+                .into_final(site, "change settings")),
+        }
+    }
+
     /// Asks one data server to end (administrators).
     pub fn shut_down_data(&self, server: penstock_layout::ServerId) -> Result<()> {
         let Some((_, site)) = self.data_sites().find(|(id, _)| *id == server) else {

@@ -40,6 +40,7 @@ impl Cluster {
             name: "check".into(),
             stripe_unit: UNIT,
             mount: None,
+            tune: Vec::new(),
             client_key: key("client.key"),
             server_key: key("server.key"),
             meta: MetaServer {

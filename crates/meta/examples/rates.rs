@@ -247,6 +247,7 @@ fn deployment(dir: &Path) -> Result<Deployment> {
         name: "rates".into(),
         stripe_unit: 65536,
         mount: None,
+        tune: Vec::new(),
         client_key,
         server_key,
         meta: MetaServer {

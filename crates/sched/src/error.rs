@@ -1,5 +1,5 @@
 //! What can be wrong with a request, an option or a name.
-use crate::Algorithm;
+use crate::{Algorithm, Options};
 
 /// See the module's text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -17,6 +17,19 @@ pub enum Error {
         /// What can be given.
         allowed: &'static str,
     },
+    /// A setting's value that cannot be read.
+    #[error("scheduler option {name} is `{value}`; it takes {wanted}")]
+    Value {
+        /// Its name.
+        name: String,
+        /// What was given.
+        value: String,
+        /// What can be given.
+        wanted: &'static str,
+    },
+    /// No setting has this name.
+    #[error("the scheduler has no option `{0}`; there are {known}", known = Options::SETTINGS.join(", "))]
+    UnknownSetting(String),
     /// As many requests are held as may be.
     #[error("the scheduler holds {limit} requests, its limit; complete some or raise queue_limit")]
     Full {

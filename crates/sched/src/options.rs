@@ -196,6 +196,74 @@ impl Options {
         )
     }
 
+    /// Names of all settings, as [`Options::set`] knows them.
+    pub const SETTINGS: [&str; 13] = [
+        "sched",
+        "quantum",
+        "aggregation",
+        "aggregation_bytes",
+        "shift_wait",
+        "aggregation_wait",
+        "starvation_bound",
+        "sw_window",
+        "twins_window",
+        "weights",
+        "order_conflicts",
+        "queue_limit",
+        "file_limit",
+    ];
+
+    /// Sets one option by name. Bytes may end in K, M, G, T (or KiB, …); times in ns, us, ms, s; without, they
+    /// are bytes and nanoseconds. `weights` is `PROGRAM:WEIGHT,…`; `off` or `default` takes an optional one away.
+    /// Ranges are checked by [`Options::check`].
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), Error> {
+        let bad = |wanted| Error::Value {
+            name: name.to_owned(),
+            value: value.to_owned(),
+            wanted,
+        };
+        let bytes = || scaled(value, &BYTES).ok_or(bad("a number of bytes, such as 64KiB"));
+        let time = || scaled(value, &TIMES).ok_or(bad("a time, such as 900us or 1s"));
+        let count = || value.parse::<u64>().map_err(|_| bad("a whole number"));
+        let none = matches!(value, "off" | "none" | "default");
+        match name {
+            "sched" => self.algorithm = value.parse()?,
+            "quantum" => self.quantum = bytes()?,
+            "aggregation" if none => self.aggregation = None,
+            "aggregation" => {
+                let parts = count()?.try_into().map_err(|_| bad("1..65536"))?;
+                self.aggregation = Some(parts);
+            }
+            "aggregation_bytes" => self.aggregation_bytes = bytes()?,
+            "shift_wait" => self.shift_wait = if none { 0 } else { time()? },
+            "aggregation_wait" => self.aggregation_wait = if none { 0 } else { time()? },
+            "starvation_bound" if none => self.starvation_bound = None,
+            "starvation_bound" => self.starvation_bound = Some(time()?),
+            "sw_window" => self.sw_window = time()?,
+            "twins_window" => self.twins_window = time()?,
+            "weights" if none => self.weights.clear(),
+            "weights" => {
+                let pair = |text: &str| {
+                    let (program, weight) = text.split_once(':')?;
+                    Some((program.parse().ok()?, weight.parse().ok()?))
+                };
+                let pairs = value.split(',').map(pair).collect::<Option<_>>();
+                self.weights = pairs.ok_or(bad("PROGRAM:WEIGHT,…, such as 1:4,2:1"))?;
+            }
+            "order_conflicts" => {
+                self.order_conflicts = match value {
+                    "on" | "yes" | "true" | "1" => true,
+                    "off" | "no" | "false" | "0" => false,
+                    _ => return Err(bad("on or off")),
+                }
+            }
+            "queue_limit" => self.queue_limit = usize::try_from(count()?).unwrap_or(usize::MAX),
+            "file_limit" => self.file_limit = usize::try_from(count()?).unwrap_or(usize::MAX),
+            _ => return Err(Error::UnknownSetting(name.to_owned())),
+        }
+        Ok(())
+    }
+
     /// Requests in one virtual request at most.
     pub(crate) fn parts_limit(&self) -> u32 {
         match self.algorithm.aggregation() {
@@ -211,9 +279,74 @@ impl Options {
     }
 }
 
+const BYTES: [(&str, u64); 5] = [
+    ("", 1),
+    ("K", 1 << 10),
+    ("M", 1 << 20),
+    ("G", 1 << 30),
+    ("T", 1 << 40),
+];
+const TIMES: [(&str, u64); 5] = [
+    ("", 1),
+    ("ns", 1),
+    ("us", MICRO),
+    ("ms", MILLI),
+    ("s", SECOND),
+];
+
+/// A whole number with one of these units.
+fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit());
+    let (number, unit) = text.split_at(digits.unwrap_or(text.len()));
+    let unit = unit.strip_suffix("iB").unwrap_or(unit);
+    let (_, scale) = units.iter().find(|(name, _)| *name == unit)?;
+    number.parse::<u64>().ok()?.checked_mul(*scale)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn options_are_set_by_name() {
+        let mut options = Options::default();
+        for (name, value) in [
+            ("sched", "aioli"),
+            ("quantum", "128KiB"),
+            ("aggregation", "32"),
+            ("shift_wait", "off"),
+            ("starvation_bound", "500ms"),
+            ("weights", "1:4,2:1"),
+            ("order_conflicts", "on"),
+        ] {
+            assert!(Options::SETTINGS.contains(&name));
+            assert_eq!(options.set(name, value), Ok(()), "{name}");
+        }
+        let expected = Options {
+            algorithm: Algorithm::Aioli,
+            quantum: 128 << 10,
+            aggregation: Some(32),
+            shift_wait: 0,
+            starvation_bound: Some(500_000_000),
+            weights: vec![(1, 4), (2, 1)],
+            order_conflicts: true,
+            ..Options::default()
+        };
+        assert_eq!(options, expected);
+        for (name, value) in [
+            ("sched", "cfq"),
+            ("quantum", "much"),
+            ("quantum", "-1"),
+            ("quantum", "99999999999T"),
+            ("sw_window", "3 weeks"),
+            ("weights", "1=4"),
+            ("order_conflicts", "maybe"),
+            ("color", "red"),
+        ] {
+            let error = options.set(name, value).unwrap_err().to_string();
+            assert!(error.contains(value) || error.contains(name), "{error}");
+        }
+    }
 
     #[test]
     fn names_are_read_back() {

@@ -68,6 +68,30 @@ impl Order {
         false
     }
 
+    /// A request that is being served already.
+    pub(crate) fn live(&mut self, e: &Entry) {
+        let file = e.request.file;
+        let root = self.files.get(&file).map_or(NONE, |state| state.root);
+        let root = self.insert(root, e);
+        let (first, last) = (NONE, NONE);
+        self.files.insert(file, File { root, first, last });
+    }
+
+    /// All that is held back, no longer in any list.
+    pub(crate) fn drain(&mut self, entries: &mut Slab<Entry>) -> Vec<u32> {
+        let mut all = Vec::with_capacity(self.held);
+        for state in self.files.values_mut() {
+            let mut entry = state.first;
+            while entry != NONE {
+                all.push(entry);
+                entry = std::mem::replace(&mut entries[entry].next, NONE);
+            }
+            (state.first, state.last) = (NONE, NONE);
+        }
+        self.held = 0;
+        all
+    }
+
     /// A request has been served.
     pub(crate) fn ended(&mut self, e: &Entry) {
         let Some(file) = self.files.get(&e.request.file).copied() else {

@@ -204,23 +204,37 @@ impl Scheduler {
         self.reconfigure(now, options)
     }
 
-    /// The same with other options too; the limits on requests and files and the order of conflicts stay as they were.
+    /// The same with other options too; the limits on requests and files stay as they were.
     pub fn reconfigure(&mut self, now: Nanos, options: Options) -> Result<(), Error> {
         options.check()?;
         self.step(now);
         self.options = Options {
             queue_limit: self.options.queue_limit,
             file_limit: self.options.file_limit,
-            order_conflicts: self.options.order_conflicts,
             ..options
         };
         let waited = self.policy.waited();
         self.recorder.counts.shift_waits += waited[0];
         self.recorder.counts.aggregation_waits += waited[1];
         let limits = (self.options.parts_limit(), self.options.aggregation_bytes);
-        let queued = self.table.dissolve(limits.0, limits.1);
+        let mut queued = self.table.dissolve(limits.0, limits.1);
         self.policy = algorithms::policy(&self.options);
+        if let Some(order) = &mut self.order {
+            queued.extend(order.drain(&mut self.table.entries));
+            queued.sort_unstable_by_key(|entry| self.table.entries[*entry].serial);
+        }
+        self.order = self.options.order_conflicts.then(Order::default);
+        if let Some(order) = &mut self.order {
+            for entry in self.table.parts_served() {
+                order.live(&self.table.entries[entry]);
+            }
+        }
         for entry in queued {
+            if let Some(order) = &mut self.order
+                && !order.admit(&mut self.table.entries, entry)
+            {
+                continue;
+            }
             self.policy.add(&mut self.table, entry);
         }
         Ok(())

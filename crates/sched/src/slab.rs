@@ -38,6 +38,11 @@ impl<T> Slab<T> {
         self.records.get(at as usize)
     }
 
+    /// Records in use and such that were.
+    pub(crate) fn records(&self) -> impl Iterator<Item = &T> {
+        self.records.iter()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.records.len() - self.free.len()
     }

@@ -516,6 +516,20 @@ impl Table {
         visits
     }
 
+    /// All requests that are being served. Looks at every record: for a change of the order of conflicts only.
+    pub(crate) fn parts_served(&self) -> Vec<u32> {
+        let mut all = Vec::new();
+        let records = self.virtuals.records();
+        for v in records.filter(|v| v.dispatched.is_some() && v.parts > 0) {
+            let mut part = v.first;
+            for _ in 0..v.parts {
+                all.push(part);
+                part = self.entries[part].next;
+            }
+        }
+        all
+    }
+
     fn unlink(&mut self, at: u32) {
         let Virtual { older, newer, .. } = self.virtuals[at];
         match older {

@@ -8,6 +8,7 @@ use penstock_datatype::{Loop, Pattern};
 use penstock_layout::{Layout, ObjectOffset, ServerIndex};
 use penstock_store::{Execution, Object, Scratch};
 use penstock_wire::message::{ErrorKind, MAX_LIST, WireError};
+use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 
 enum Work {
@@ -16,7 +17,7 @@ enum Work {
     Pattern(Box<Execution>),
 }
 
-/// See the module's text.
+/// See the module's text. The default has no bytes.
 pub(crate) struct Access {
     work: Work,
     /// Lowest and one past the highest byte of the object that the access can touch.
@@ -25,6 +26,17 @@ pub(crate) struct Access {
     monotone: bool,
     /// Bytes of the whole access: this server's share is at most that.
     most: u64,
+}
+
+impl Default for Access {
+    fn default() -> Access {
+        Access {
+            work: Work::Run(0..0),
+            bounds: 0..0,
+            monotone: true,
+            most: 0,
+        }
+    }
 }
 
 fn invalid(message: impl Into<String>) -> WireError {
@@ -158,6 +170,72 @@ impl Access {
                     }
                     _ => Ok(filled),
                 }
+            }
+        }
+    }
+
+    /// What is left, if it is one run.
+    pub(crate) fn run(&self) -> Option<Range<u64>> {
+        match &self.work {
+            Work::Run(left) => Some(left.clone()),
+            Work::Pattern(_) => None,
+        }
+    }
+
+    /// The next bytes of a run have been read or written.
+    fn advance(&mut self, bytes: usize) {
+        if let Work::Run(left) = &mut self.work {
+            left.start += bytes as u64;
+        }
+    }
+
+    /// Reads several runs that follow each other in one object with one call; results as from [`Access::read`].
+    pub(crate) fn read_runs(
+        object: &dyn Object,
+        runs: Vec<(&mut Access, &mut [u8])>,
+        results: &mut Vec<Result<usize, WireError>>,
+    ) {
+        let at = runs.first().and_then(|(access, _)| access.run());
+        let (accesses, mut buffers): (Vec<_>, Vec<_>) = runs
+            .into_iter()
+            .map(|(access, buffer)| ((access, buffer.len()), IoSliceMut::new(buffer)))
+            .unzip();
+        let at = ObjectOffset(at.map_or(0, |run| run.start));
+        match object.read_vectored_at(at, &mut buffers) {
+            Ok(mut got) => {
+                for (access, len) in accesses {
+                    let now = got.min(len);
+                    got -= now;
+                    access.advance(now);
+                    results.push(Ok(now));
+                }
+            }
+            Err(e) => {
+                let e = store_error(e);
+                results.extend(accesses.iter().map(|_| Err(e.clone())));
+            }
+        }
+    }
+
+    /// Writes several runs that follow each other in one object with one call; results as from [`Access::write`].
+    pub(crate) fn write_runs(
+        object: &dyn Object,
+        runs: Vec<(&mut Access, &mut [u8])>,
+        results: &mut Vec<Result<usize, WireError>>,
+    ) {
+        let at = runs.first().and_then(|(access, _)| access.run());
+        let at = ObjectOffset(at.map_or(0, |run| run.start));
+        let buffers: Vec<_> = runs.iter().map(|(_, bytes)| IoSlice::new(bytes)).collect();
+        match object.write_vectored_at(at, &buffers) {
+            Ok(()) => {
+                for (access, bytes) in runs {
+                    access.advance(bytes.len());
+                    results.push(Ok(bytes.len()));
+                }
+            }
+            Err(e) => {
+                let e = store_error(e);
+                results.extend(runs.iter().map(|_| Err(e.clone())));
             }
         }
     }

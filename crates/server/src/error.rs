@@ -12,6 +12,9 @@ pub enum Error {
     /// The store.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// A setting of the deployment or of the options.
+    #[error("{0}")]
+    Setting(String),
     /// The deployment has no such server.
     #[error("the deployment has no server {id}; its servers are {known:?}", id = .id.0)]
     UnknownServer {

@@ -1,6 +1,6 @@
 //! The data server: accept, dispatch, reply; no policy of its own.
 //!
-//! Decisions are plain state machines (`locks`, `handles`, `loops`, `access`); around them
+//! Decisions are plain state machines (`locks`, `handles`, `loops`, `access`, and the scheduler behind `queue`); around them
 //! `objects` lets threads wait, `transfer` moves bytes and `session` speaks the protocol. Sockets and threads are
 //! those of [`penstock_wire::serve`].
 mod access;
@@ -9,6 +9,7 @@ mod handles;
 mod locks;
 mod loops;
 mod objects;
+mod queue;
 mod server;
 mod session;
 mod shortcut;
@@ -16,4 +17,5 @@ mod sync;
 mod transfer;
 
 pub use error::Error;
-pub use server::{Options, start, start_on};
+pub use queue::{Event, EventKind, Observer, Op};
+pub use server::{Options, check_settings, start, start_on};

@@ -174,6 +174,17 @@ impl Objects {
         self.remove_if_there(id)
     }
 
+    /// Takes all shortcuts back: from now on each request is seen. Operations under way may still end.
+    pub(crate) fn revoke_shortcuts(&self) {
+        let open: Vec<_> = {
+            let table = self.table();
+            table.objects.values().filter_map(Weak::upgrade).collect()
+        };
+        for open in open {
+            open.shared().grants.revoke_all();
+        }
+    }
+
     fn remove_if_there(&self, id: FileId) -> Result<(), WireError> {
         match self.store.remove(id) {
             Ok(()) | Err(StoreError::NotFound(..)) => Ok(()),

@@ -3,6 +3,7 @@ use crate::error::{Error, refuse, store_error};
 use crate::locks::{LockLimits, Owner};
 use crate::loops::Loops;
 use crate::objects::{Objects, Waits};
+use crate::queue::{Observer, Queue, Settings};
 use crate::session::Session;
 use penstock_datatype::Loop;
 use penstock_host::sync::{Mutex, MutexGuard};
@@ -38,6 +39,10 @@ pub struct Options {
     pub plain_write_wait: Duration,
     /// A client has so long to end an operation under a revoked shortcut; then the lock is refused.
     pub revoke_wait: Duration,
+    /// Changes to the scheduler's settings, each `name=value`, after those of the deployment.
+    pub tune: Vec<String>,
+    /// Hears of every arrival, dispatch and completion.
+    pub observer: Option<Arc<dyn Observer>>,
     /// Bounds of the accept loop.
     pub limits: ServeLimits,
 }
@@ -51,9 +56,19 @@ impl Default for Options {
             lock_waiters: 4096,
             plain_write_wait: Duration::from_secs(45),
             revoke_wait: Duration::from_secs(10),
+            tune: Vec::new(),
+            observer: None,
             limits: ServeLimits::default(),
         }
     }
+}
+
+/// Refuses settings that no data server takes, each `name=value`.
+pub fn check_settings(settings: &[String]) -> Result<(), Error> {
+    Settings::default()
+        .with(settings)
+        .map(|_| ())
+        .map_err(|e| Error::Setting(e.message))
 }
 
 /// Starts the data server `id` of a deployment on its store and its addresses.
@@ -85,7 +100,14 @@ pub fn start_on(
         write: options.plain_write_wait,
         revoke: options.revoke_wait,
     };
+    let settings = [&deployment.tune[..], &options.tune].concat();
+    let queue = Settings::default()
+        .with(&settings)
+        .and_then(Queue::new)
+        .map_err(|e| Error::Setting(e.message))?;
+    queue.observe(options.observer.clone());
     let server = Server {
+        queue,
         id,
         key: identity.server_key.clone(),
         options,
@@ -139,6 +161,7 @@ pub(crate) struct Server {
     pub(crate) key: Key,
     pub(crate) options: Options,
     pub(crate) objects: Objects,
+    pub(crate) queue: Queue,
     pub(crate) counters: Counters,
     loops: Mutex<Loops>,
     began: Instant,
@@ -154,6 +177,7 @@ impl Service for Server {
 
     fn stopping(&self) {
         self.objects.stop();
+        self.queue.stop();
     }
 }
 
@@ -205,6 +229,16 @@ impl Server {
         self.loops.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Changes the scheduler's settings while it runs.
+    pub(crate) fn tune(&self, settings: &[String]) -> Result<(), WireError> {
+        self.queue.tune(settings)?;
+        if self.queue.is_on() {
+            self.objects.revoke_shortcuts();
+        }
+        log::info!("data server {}: {}", self.id.0, settings.join(" "));
+        Ok(())
+    }
+
     pub(crate) fn status(&self) -> Result<DataStatus, WireError> {
         let store = self.objects.store();
         let (total_bytes, free_bytes) = store.space().map_err(store_error)?;
@@ -219,6 +253,7 @@ impl Server {
             free_bytes,
             objects: self.count_objects()?,
             busy_ns: self.counters.busy_ns.load(Relaxed),
+            sched: self.queue.status(),
             uptime_ms: penstock_host::time::since(self.began).as_millis() as u64,
         })
     }

@@ -250,6 +250,11 @@ impl<'a> Session<'a> {
                 objects.store().accept(file).map_err(store_error)?;
                 Ok(DataReply::Done)
             }
+            DataRequest::Tune { settings } => {
+                self.admin("change settings")?;
+                server.tune(&settings)?;
+                Ok(DataReply::Done)
+            }
             DataRequest::Read { .. }
             | DataRequest::Write { .. }
             | DataRequest::Lock { .. }
@@ -348,6 +353,8 @@ impl<'a> Session<'a> {
             object: &file.object,
             owner: self.owner,
             lock: lock.map(|l| Ticket(l.0)),
+            queue: &self.server.queue,
+            file: file.file.0,
         };
         let sent = transfer.read(connection, &mut self.buffers, envelope, access)?;
         self.server.counters.read(sent);
@@ -383,6 +390,8 @@ impl<'a> Session<'a> {
             object: &file.object,
             owner: self.owner,
             lock: lock.map(|l| Ticket(l.0)),
+            queue: &self.server.queue,
+            file: file.file.0,
         };
         let bytes = transfer.write(connection, &mut self.buffers, envelope, access)?;
         self.server.counters.written(bytes);
@@ -430,7 +439,7 @@ impl<'a> Session<'a> {
         if !connection.is_unix() {
             return no("descriptors need a Unix socket");
         }
-        if !self.server.options.shortcuts {
+        if !self.server.options.shortcuts || self.server.queue.is_on() {
             return no("this server sees each request");
         }
         let file = self.handles.get(handle, Need::Any, now_ms())?;
@@ -440,10 +449,16 @@ impl<'a> Session<'a> {
             Err(reason) => return no(&reason),
         };
         // Descriptors travel in order with all that was answered before.
-        match file.object.grant(|grants| grants.add(self.owner, page)) {
+        let queue = &self.server.queue;
+        // Looked at with the object's mutex held: whoever switches the queue on takes back what was granted before.
+        let granted = file
+            .object
+            .grant(|grants| (!queue.is_on()).then(|| grants.add(self.owner, page)));
+        match granted {
+            Some(None) => return no("this server sees each request"),
             None => return no("the file is locked"),
-            Some(false) => return no("this connection has shortcuts to the file already"),
-            Some(true) => {}
+            Some(Some(false)) => return no("this connection has shortcuts to the file already"),
+            Some(Some(true)) => {}
         }
         let reply = DataReply::Shortcut { writable: write };
         let fds = [object.as_fd(), page_fd.as_fd()];

@@ -8,9 +8,11 @@ use crate::access::Access;
 use crate::error::{Fail, refuse};
 use crate::locks::{Owner, Ticket};
 use crate::objects::{Objects, OpenObject};
-use penstock_store::Scratch;
+use crate::queue::{Origin, Queue};
+use penstock_store::{Object, Scratch};
 use penstock_wire::message::{DataReply, DataRequest, ErrorKind, WireError};
 use penstock_wire::{Connection, Envelope};
+use std::sync::Arc;
 
 /// Bytes moved at once.
 pub(crate) const CHUNK: usize = 256 << 10;
@@ -37,6 +39,8 @@ pub(crate) struct Transfer<'a> {
     pub(crate) object: &'a OpenObject,
     pub(crate) owner: Owner,
     pub(crate) lock: Option<Ticket>,
+    pub(crate) queue: &'a Queue,
+    pub(crate) file: u64,
 }
 
 impl Transfer<'_> {
@@ -53,8 +57,8 @@ impl Transfer<'_> {
         let mut sent = 0u64;
         loop {
             let want = access.most().min(CHUNK as u64) as usize;
-            let (chunk, scratch) = buffers.get(want);
-            let filled = self.fill(&mut access, chunk, scratch)?;
+            let filled = self.fill(request, &mut access, buffers, want)?;
+            let chunk = &buffers.chunk;
             sent += filled as u64;
             if filled < want || access.done() {
                 let status = DataReply::Read { bytes: sent };
@@ -65,19 +69,36 @@ impl Transfer<'_> {
         }
     }
 
-    /// Fewer bytes than `chunk` has: there are no more.
+    /// Reads into the chunk. Fewer bytes than wanted: there are no more.
     fn fill(
         &self,
+        request: &Envelope,
         access: &mut Access,
-        chunk: &mut [u8],
-        scratch: &mut Scratch,
+        buffers: &mut Buffers,
+        want: usize,
     ) -> Result<usize, WireError> {
+        buffers.get(want);
+        let Buffers { chunk, scratch } = buffers;
         let _turn = match self.lock {
             Some(lock) => Some(self.object.begin_read(self.owner, lock)?),
             None => None,
         };
         let object = self.objects.existing(self.object)?;
-        access.read(object.map(|o| &**o), chunk, scratch)
+        match object {
+            Some(object) if self.queue.is_on() => {
+                let origin = self.origin(request, object);
+                self.queue.read(&origin, access, chunk, want, scratch)
+            }
+            object => access.read(object.map(|o| &**o), &mut chunk[..want], scratch),
+        }
+    }
+
+    fn origin<'o>(&self, request: &Envelope, object: &'o Arc<dyn Object>) -> Origin<'o> {
+        Origin {
+            trace: request.trace,
+            file: self.file,
+            object,
+        }
     }
 
     /// Takes the payload of this frame and of those that follow into `access`. However it goes, the
@@ -92,7 +113,7 @@ impl Transfer<'_> {
         let mut written = 0u64;
         let mut more = request.more;
         let result = loop {
-            match self.take_frame(connection, buffers, &mut access, &mut written) {
+            match self.take_frame(connection, buffers, request, &mut access, &mut written) {
                 Ok(()) => {}
                 Err(Fail::Reply(e)) => break Err(e),
                 Err(gone) => return Err(gone),
@@ -111,6 +132,7 @@ impl Transfer<'_> {
         &self,
         connection: &mut Connection,
         buffers: &mut Buffers,
+        request: &Envelope,
         access: &mut Access,
         written: &mut u64,
     ) -> Result<(), Fail> {
@@ -121,10 +143,9 @@ impl Transfer<'_> {
         while connection.payload_left() > 0 {
             let len = connection.payload_left().min(CHUNK);
             let whole = connection.payload_left() == len && connection.payload_is_buffered();
-            let (chunk, scratch) = buffers.get(if whole { 0 } else { len });
             if !whole {
                 // Never hold a range while waiting for the client.
-                connection.read_payload(chunk)?;
+                connection.read_payload(buffers.get(len).0)?;
             }
             let span = access.span(len as u64);
             let _turn = match self.object.try_begin_write(self.owner, &span, self.lock)? {
@@ -135,13 +156,25 @@ impl Transfer<'_> {
                     self.object.begin_write(self.owner, &span, self.lock)?
                 }
             };
-            let bytes = match whole {
-                true => connection.buffered_payload().unwrap_or_default(),
-                false => chunk,
+            let Buffers { chunk, scratch } = buffers;
+            let buffered = match whole {
+                true => connection.buffered_payload(),
+                false => None,
             };
-            let n = access.write(&**object, bytes, scratch)?;
+            let n = match self.queue.is_on() {
+                true => {
+                    let origin = self.origin(request, object);
+                    self.queue
+                        .write(&origin, access, buffered, chunk, len, scratch)?
+                }
+                false => access.write(
+                    &**object,
+                    buffered.unwrap_or_else(|| &chunk[..len]),
+                    scratch,
+                )?,
+            };
             *written += n as u64;
-            if n < bytes.len() {
+            if n < len {
                 return Err(Fail::Reply(refuse(
                     ErrorKind::InvalidArgument,
                     format!(

@@ -91,6 +91,9 @@ pub struct Deployment {
     /// Plain paths under this prefix belong to Penstock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount: Option<PathBuf>,
+    /// Settings of the data servers' schedulers, each `name=value`, as `penstock tune` takes them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tune: Vec<String>,
     /// File of the key that clients prove.
     pub client_key: PathBuf,
     /// File of the key that signs capabilities and that administrators prove.

@@ -17,6 +17,8 @@ use serde::{Deserialize, Serialize};
 pub const MAX_BODY: usize = 1 << 20;
 /// Bytes of file data beside one message.
 pub const MAX_PAYLOAD: usize = 1 << 20;
+/// Settings in one `Tune`.
+pub const MAX_SETTINGS: usize = MAX_LIST;
 /// Regions in one list request (DT II.D).
 pub const MAX_LIST: usize = 64;
 /// Bytes of one encoded loop on the wire.

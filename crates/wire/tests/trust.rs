@@ -293,6 +293,7 @@ fn deployment(dir: &Path) -> Deployment {
         name: "lab".into(),
         stripe_unit: 65_536,
         mount: Some("/penstock".into()),
+        tune: vec!["sched=to".into()],
         client_key: dir.join("client.key"),
         server_key: "/etc/penstock/server.key".into(),
         meta: MetaServer {

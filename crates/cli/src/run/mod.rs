@@ -203,6 +203,7 @@ fn place(
         let new = [
             (args.shape.servers.is_some(), "--servers"),
             (args.shape.stripe_unit.is_some(), "--stripe-unit"),
+            (!args.shape.tune.is_empty(), "--tune"),
         ];
         if let Some((_, option)) = new.iter().find(|(given, _)| *given) {
             return Err(CliError::new(format!(

@@ -55,6 +55,7 @@ pub fn deployment(dir: &Path, plan: Plan) -> Deployment {
         name: "test".into(),
         stripe_unit: plan.stripe_unit,
         mount: None,
+        tune: Vec::new(),
         client_key: key("client.key"),
         server_key: key("server.key"),
         meta: MetaServer {

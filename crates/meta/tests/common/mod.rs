@@ -22,6 +22,7 @@ pub fn deployment(dir: &Path) -> Deployment {
         name: "test".into(),
         stripe_unit: 65536,
         mount: None,
+        tune: Vec::new(),
         client_key,
         server_key,
         meta: MetaServer {

@@ -50,6 +50,7 @@ impl Site {
             name: "test".into(),
             stripe_unit: 1000,
             mount: None,
+            tune: Vec::new(),
             client_key: at("client.key"),
             server_key: at("server.key"),
             meta: MetaServer {

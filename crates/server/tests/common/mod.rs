@@ -36,6 +36,7 @@ pub fn deployment(dir: &Path, servers: u32, store: &str) -> Deployment {
         name: "test".into(),
         stripe_unit: 64,
         mount: None,
+        tune: Vec::new(),
         client_key: dir.join("client.key"),
         server_key: dir.join("server.key"),
         meta: MetaServer {

@@ -166,6 +166,12 @@ pub enum DataRequest {
         /// Whose object.
         file: FileId,
     },
+    /// Changes settings of the running server. Needs the admin right.
+    Tune {
+        /// At most [`MAX_SETTINGS`](super::MAX_SETTINGS), each `name=value`.
+        #[serde(deserialize_with = "bounded::list")]
+        settings: Vec<String>,
+    },
 }
 
 /// What a data server answers.
@@ -284,4 +290,72 @@ pub struct DataStatus {
     pub busy_ns: u64,
     /// Since the start.
     pub uptime_ms: u64,
+    /// The queue between arrival and store.
+    pub sched: SchedulerStatus,
+}
+
+/// What a data server's scheduler does. Counts are since the start; requests are slices of at most 256 KiB.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SchedulerStatus {
+    /// By name.
+    pub algorithm: String,
+    /// Virtual requests served at once, at most.
+    pub depth: u32,
+    /// Bytes.
+    pub quantum: u64,
+    /// Conflicting requests are served in order of arrival.
+    pub order_conflicts: bool,
+    /// Something hears of each request (a trace).
+    pub observed: bool,
+    /// Requests waiting now.
+    pub queued: u64,
+    /// Requests being served now.
+    pub serving: u64,
+    /// Most requests that waited at once.
+    pub peak_queued: u64,
+    /// Requests that came.
+    pub arrived: u64,
+    /// Requests served.
+    pub completed: u64,
+    /// Requests refused.
+    pub refused: u64,
+    /// Virtual requests dispatched.
+    pub decisions: u64,
+    /// Requests in them.
+    pub dispatched: u64,
+    /// Bytes in them.
+    pub bytes: u64,
+    /// How many had 1, 2, 3–4, 5–8, … requests; the last counts all larger ones.
+    pub aggregations: Vec<u64>,
+    /// Requests of the largest.
+    pub largest_aggregation: u32,
+    /// Waits for a shifted request.
+    pub shift_waits: u64,
+    /// Waits for a better aggregation.
+    pub aggregation_waits: u64,
+    /// Requests held back for an earlier one with the same bytes.
+    pub conflicts: u64,
+    /// Arrival to dispatch.
+    pub waiting_p50_ns: u64,
+    /// Arrival to dispatch.
+    pub waiting_p99_ns: u64,
+    /// Who uses this server.
+    pub programs: Vec<ProgramStatus>,
+}
+
+/// A program's use of a data server.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ProgramStatus {
+    /// As in [`TraceContext`](super::TraceContext); 2^32-1: all beyond the number that is told apart.
+    pub program: u64,
+    /// Served.
+    pub requests: u64,
+    /// Served.
+    pub bytes: u64,
+    /// Of all bytes, in millionths.
+    pub share_ppm: u32,
+    /// Arrival to completion.
+    pub p50_ns: u64,
+    /// Arrival to completion.
+    pub p99_ns: u64,
 }

@@ -1,0 +1,110 @@
+//! `penstock tune`: settings of running data servers.
+use crate::args::TuneArgs;
+use crate::connect;
+use crate::deployment::{self, Located};
+use crate::error::{CliError, Result};
+use crate::out;
+use crate::size;
+use serde_json::json;
+use std::path::Path;
+
+/// Changes settings, or shows them.
+pub fn tune(args: &TuneArgs, named: Option<&Path>) -> Result<()> {
+    let mut located = deployment::find(named)?;
+    for server in &args.servers {
+        if located
+            .deployment
+            .server_ids()
+            .iter()
+            .all(|id| id.0 != *server)
+        {
+            return Err(CliError::new(format!(
+                "{} has no data server {server}",
+                located.file.display()
+            )));
+        }
+    }
+    if args.settings.is_empty() {
+        return show(&located, args);
+    }
+    // Nothing is changed anywhere if the words are wrong.
+    let all = merged(&located.deployment.tune, &args.settings);
+    penstock_server::check_settings(&args.settings)
+        .and_then(|()| penstock_server::check_settings(&all))
+        .map_err(|e| CliError::new(e).next("`penstock tune --help` lists settings"))?;
+    let client = connect::administrator(&located)?;
+    for id in located.deployment.server_ids() {
+        if !args.servers.is_empty() && !args.servers.contains(&id.0) {
+            continue;
+        }
+        client
+            .tune(id, &args.settings)
+            .map_err(|e| CliError::new(format!("data server {}: {e}", id.0)))?;
+    }
+    if args.save {
+        located.deployment.tune = all;
+        located
+            .deployment
+            .save(&located.file)
+            .map_err(CliError::new)?;
+    }
+    show(&located, args)
+}
+
+/// The settings of the file with changes; the last of each name counts.
+fn merged(old: &[String], new: &[String]) -> Vec<String> {
+    let name = |setting: &String| setting.split('=').next().map(str::to_owned);
+    let mut all: Vec<String> = Vec::new();
+    for setting in old.iter().chain(new) {
+        all.retain(|s| name(s) != name(setting));
+        all.push(setting.clone());
+    }
+    all
+}
+
+fn show(located: &Located, args: &TuneArgs) -> Result<()> {
+    let client = connect::client(located)?;
+    let mut rows = Vec::new();
+    let mut values = Vec::new();
+    for (id, status) in client.data_status() {
+        let s = status
+            .map_err(|e| CliError::new(format!("data server {}: {e}", id.0)))?
+            .sched;
+        let order = match s.order_conflicts {
+            true => "on",
+            false => "off",
+        };
+        values.push(json!({
+            "id": id.0, "sched": s.algorithm, "depth": s.depth, "quantum": s.quantum,
+            "order_conflicts": s.order_conflicts,
+        }));
+        rows.push(vec![
+            format!("data-{}", id.0),
+            s.algorithm,
+            s.depth.to_string(),
+            size::bytes(s.quantum),
+            order.into(),
+        ]);
+    }
+    if args.json {
+        out::print_json(&json!({ "servers": values }));
+    } else {
+        let header = ["server", "sched", "depth", "quantum", "order_conflicts"];
+        out::print(&out::table(&header, &[2, 3], rows));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::merged;
+
+    #[test]
+    fn the_last_setting_of_a_name_counts() {
+        let words = |text: &str| -> Vec<String> { text.split(' ').map(Into::into).collect() };
+        assert_eq!(
+            merged(&words("sched=to depth=4"), &words("sched=sjf quantum=1M")),
+            words("depth=4 sched=sjf quantum=1M")
+        );
+    }
+}

@@ -1,0 +1,722 @@
+//! The queue between arrival and store: which slice of which request next, alone or with others (SYSTEMS 9).
+//!
+//! *Problem*: each connection has a thread of its own, and the store sees their requests in an order that is
+//! nobody's choice. *Idea*: a thread with bytes to move asks the [`Scheduler`]; if another goes first, it lends its
+//! buffer and sleeps. There is no thread for scheduling: whoever arrives or has finished takes the next decisions, and the
+//! thread of a virtual request's first part serves all of its parts, contiguous ones in one call. At most `depth`
+//! virtual requests are served at once. A large request comes slice by slice ([`crate::transfer::CHUNK`]), so it cannot block
+//! others. A write holds its range before it queues, so nobody waits for a lock while others wait for it here.
+//! *When*: any algorithm but NOOP, or an observer. Otherwise requests go straight to the store and nothing here is
+//! touched but one flag.
+//!
+//! Everything that is decided is decided under one mutex, and observers hear of it there, in that order.
+use crate::access::Access;
+use crate::error::refuse;
+use penstock_host::sync::{Mutex, MutexGuard};
+use penstock_host::thread::{self, Thread};
+use penstock_host::time::now;
+use penstock_sched::{Algorithm, Error, Nanos, Next, Options, Request, Scheduler, VirtualRequest};
+use penstock_store::{Object, Scratch};
+use penstock_wire::message::{
+    ErrorKind, MAX_SETTINGS, ProgramStatus, SchedulerStatus, TraceContext, WireError,
+};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+pub use penstock_sched::Op;
+
+/// Longest sleep without looking again: nothing depends on it.
+const LOOK: Duration = Duration::from_secs(1);
+/// A window or wait that one setting may impose on requests.
+const MAX_WAIT: Nanos = 10_000_000_000;
+/// Requests served at once, unless set.
+const DEPTH: u32 = 4;
+const MAX_DEPTH: u32 = 4096;
+/// SJF and others: nobody waits longer than this and what is served then.
+const STARVATION_BOUND: Nanos = 500_000_000;
+/// Programs whose full number is remembered.
+const MAX_PROGRAMS: usize = 1024;
+
+/// What happens to a slice of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventKind {
+    /// It comes to the queue.
+    Arrival,
+    /// It goes to the store.
+    Dispatch,
+    /// The store has answered.
+    Completion,
+}
+
+/// One event of the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Event {
+    /// Nanoseconds since the server's start; never less than that of the event before.
+    pub time: Nanos,
+    /// What happened.
+    pub kind: EventKind,
+    /// The slice, counted.
+    pub id: u64,
+    /// Dispatch, completion: the virtual request it is served in.
+    pub served_in: u64,
+    /// The file.
+    pub file: u64,
+    /// Read or write.
+    pub op: Op,
+    /// First byte of the object that it may touch.
+    pub offset: u64,
+    /// One past the last byte that it may touch.
+    pub end: u64,
+    /// Bytes moved: fewer than between offset and end if the access is structured.
+    pub bytes: u64,
+    /// Who caused it: program, rank, call.
+    pub trace: TraceContext,
+}
+
+/// Hears of every event, in order. Called under the queue's mutex: it must be quick and must not call back.
+pub trait Observer: Send + Sync + std::fmt::Debug {
+    /// One event.
+    fn event(&self, event: &Event);
+}
+
+/// What can be set in a running server: the scheduler's options and `depth`.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    options: Options,
+    depth: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            options: Options {
+                starvation_bound: Some(STARVATION_BOUND),
+                ..Options::default()
+            },
+            depth: DEPTH,
+        }
+    }
+}
+
+impl Settings {
+    /// These with changes, each `name=value`.
+    pub(crate) fn with(&self, changes: &[String]) -> Result<Settings, WireError> {
+        let invalid = |what: String| refuse(ErrorKind::InvalidArgument, what);
+        if changes.len() > MAX_SETTINGS {
+            return Err(invalid(format!(
+                "{} settings at once, at most {MAX_SETTINGS}",
+                changes.len()
+            )));
+        }
+        let mut new = self.clone();
+        for change in changes {
+            let (name, value) = change.split_once('=').ok_or_else(|| {
+                invalid(format!(
+                    "setting `{change}`: write name=value, such as sched=aioli"
+                ))
+            })?;
+            if name == "depth" {
+                let depth = value.parse().ok();
+                new.depth = depth
+                    .filter(|d| (1..=MAX_DEPTH).contains(d))
+                    .ok_or_else(|| {
+                        invalid(format!(
+                            "depth is `{value}`; it takes 1..{MAX_DEPTH} requests"
+                        ))
+                    })?;
+            } else {
+                new.options.set(name, value).map_err(|e| match e {
+                    Error::UnknownSetting(_) => invalid(format!("{e}, depth")),
+                    e => invalid(e.to_string()),
+                })?;
+            }
+        }
+        new.options.check().map_err(|e| invalid(e.to_string()))?;
+        let o = &new.options;
+        for (name, wait) in [
+            ("shift_wait", o.shift_wait),
+            ("aggregation_wait", o.aggregation_wait),
+            ("twins_window", o.twins_window),
+            ("starvation_bound", o.starvation_bound.unwrap_or(0)),
+        ] {
+            if wait > MAX_WAIT {
+                return Err(invalid(format!(
+                    "{name} is {wait} ns; in a data server it may be 10 s at most"
+                )));
+            }
+        }
+        Ok(new)
+    }
+}
+
+/// Whose bytes, and where they belong.
+pub(crate) struct Origin<'a> {
+    pub(crate) trace: TraceContext,
+    pub(crate) file: u64,
+    pub(crate) object: &'a Arc<dyn Object>,
+}
+
+/// See the module's text.
+pub(crate) struct Queue {
+    /// Something has to see each request.
+    on: AtomicBool,
+    began: Instant,
+    state: Mutex<State>,
+}
+
+struct State {
+    scheduler: Scheduler,
+    settings: Settings,
+    observer: Option<Arc<dyn Observer>>,
+    jobs: HashMap<u64, Job>,
+    arrivals: u64,
+    /// Virtual requests being served.
+    serving: u32,
+    /// Full numbers of programs, by the short ones.
+    programs: HashMap<u32, u64>,
+}
+
+/// A slice that is queued or being served.
+struct Job {
+    thread: Thread,
+    trace: TraceContext,
+    end: u64,
+    place: Place,
+    /// Lent by the thread when it does not go on at once.
+    loan: Option<Loan>,
+}
+
+enum Place {
+    Queued,
+    /// Its thread serves this.
+    Leads(VirtualRequest),
+    /// Another thread serves it.
+    Follows,
+    Done(Result<usize, WireError>),
+}
+
+struct Loan {
+    object: Arc<dyn Object>,
+    access: Access,
+    buffer: Vec<u8>,
+    len: usize,
+}
+
+impl Queue {
+    pub(crate) fn new(settings: Settings) -> Result<Queue, WireError> {
+        let scheduler = Scheduler::new(settings.options.clone())
+            .map_err(|e| refuse(ErrorKind::InvalidArgument, e.to_string()))?;
+        Ok(Queue {
+            on: AtomicBool::new(settings.options.algorithm != Algorithm::Noop),
+            began: now(),
+            state: Mutex::new(State {
+                scheduler,
+                settings,
+                observer: None,
+                jobs: HashMap::new(),
+                arrivals: 0,
+                serving: 0,
+                programs: HashMap::new(),
+            }),
+        })
+    }
+
+    /// Each request has to come here, and none may go past the server.
+    pub(crate) fn is_on(&self) -> bool {
+        self.on.load(Ordering::SeqCst)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // No decision is left half-way by a panic: what it decided on was complete before.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn time(&self) -> Nanos {
+        now().saturating_duration_since(self.began).as_nanos() as Nanos
+    }
+
+    /// Schedules in another way from now on. The caller takes shortcuts back if the queue is on then.
+    pub(crate) fn tune(&self, changes: &[String]) -> Result<(), WireError> {
+        let mut state = self.state();
+        let settings = state.settings.with(changes)?;
+        state
+            .scheduler
+            .reconfigure(self.time(), settings.options.clone())
+            .map_err(|e| refuse(ErrorKind::InvalidArgument, e.to_string()))?;
+        state.settings = settings;
+        self.refresh(&mut state);
+        Ok(())
+    }
+
+    /// From now on this one hears of each event; `None`: nobody.
+    pub(crate) fn observe(&self, observer: Option<Arc<dyn Observer>>) {
+        let mut state = self.state();
+        state.observer = observer;
+        self.refresh(&mut state);
+    }
+
+    fn refresh(&self, state: &mut State) {
+        let on = state.settings.options.algorithm != Algorithm::Noop || state.observer.is_some();
+        self.on.store(on, Ordering::SeqCst);
+        state.decide(self.time());
+        // Everyone looks again: waits may have changed.
+        for job in state.jobs.values() {
+            job.thread.unpark();
+        }
+    }
+
+    /// The server stops: nobody waits for company any more.
+    pub(crate) fn stop(&self) {
+        if let Err(e) = self.tune(&["sched=noop".into()]) {
+            log::error!("cannot empty the queue: {e}");
+        }
+    }
+
+    /// Reads the next `len` bytes of the access into `buffer`, when it is their turn.
+    pub(crate) fn read(
+        &self,
+        origin: &Origin<'_>,
+        access: &mut Access,
+        buffer: &mut Vec<u8>,
+        len: usize,
+        scratch: &mut Scratch,
+    ) -> Result<usize, WireError> {
+        let Some((id, mut state)) = self.arrive(origin, Op::Read, access, len)? else {
+            return access.read(Some(&**origin.object), &mut buffer[..len], scratch);
+        };
+        if let Some(v) = state.alone(id) {
+            drop(state);
+            let ends = Ends::new(self, v, id);
+            let result = access.read(Some(&**origin.object), &mut buffer[..len], scratch);
+            ends.finish();
+            return result;
+        }
+        state.lend(id, origin, access, std::mem::take(buffer), len);
+        let (result, loan) = self.wait(state, id, scratch);
+        if let Some(loan) = loan {
+            (*access, *buffer) = (loan.access, loan.buffer);
+        }
+        result
+    }
+
+    /// Writes bytes to the next runs of the access, when it is their turn: those given, or the first `len` of `buffer`.
+    pub(crate) fn write(
+        &self,
+        origin: &Origin<'_>,
+        access: &mut Access,
+        bytes: Option<&[u8]>,
+        buffer: &mut Vec<u8>,
+        len: usize,
+        scratch: &mut Scratch,
+    ) -> Result<usize, WireError> {
+        let at_once = |access: &mut Access, buffer: &[u8], scratch: &mut Scratch| {
+            let bytes = bytes.unwrap_or_else(|| &buffer[..len]);
+            access.write(&**origin.object, bytes, scratch)
+        };
+        let Some((id, mut state)) = self.arrive(origin, Op::Write, access, len)? else {
+            return at_once(access, buffer, scratch);
+        };
+        if let Some(v) = state.alone(id) {
+            drop(state);
+            let ends = Ends::new(self, v, id);
+            let result = at_once(access, buffer, scratch);
+            ends.finish();
+            return result;
+        }
+        if let Some(bytes) = bytes {
+            if buffer.len() < len {
+                buffer.resize(len, 0);
+            }
+            buffer[..len].copy_from_slice(bytes);
+        }
+        state.lend(id, origin, access, std::mem::take(buffer), len);
+        let (result, loan) = self.wait(state, id, scratch);
+        if let Some(loan) = loan {
+            (*access, *buffer) = (loan.access, loan.buffer);
+        }
+        result
+    }
+
+    /// A slice arrives. `None` if there is nothing to schedule.
+    fn arrive(
+        &self,
+        origin: &Origin<'_>,
+        op: Op,
+        access: &mut Access,
+        len: usize,
+    ) -> Result<Option<(u64, MutexGuard<'_, State>)>, WireError> {
+        let span = access.span(len as u64);
+        if len == 0 || span.is_empty() {
+            return Ok(None);
+        }
+        let mut state = self.state();
+        let time = self.time();
+        let id = state.arrivals;
+        state.arrivals += 1;
+        let wide = origin.trace.program;
+        let program = (wide ^ (wide >> 32)) as u32;
+        if state.programs.len() < MAX_PROGRAMS {
+            state.programs.entry(program).or_insert(wide);
+        }
+        let request = Request {
+            id,
+            file: origin.file,
+            op,
+            offset: span.start,
+            bytes: len as u64,
+            program,
+        };
+        let added = state.scheduler.add_spread(time, request, span.end);
+        added.map_err(|e| match e {
+            Error::Full { .. } => refuse(ErrorKind::Busy, format!("{e}; try again later")),
+            e => refuse(ErrorKind::InvalidArgument, e.to_string()),
+        })?;
+        let job = Job {
+            thread: thread::current(),
+            trace: origin.trace,
+            end: span.end,
+            place: Place::Queued,
+            loan: None,
+        };
+        state.tell(EventKind::Arrival, time, &request, &job, 0);
+        state.jobs.insert(id, job);
+        state.decide(time);
+        Ok(Some((id, state)))
+    }
+
+    /// Sleeps until the slice has been served, and serves what falls to this thread meanwhile.
+    fn wait<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        id: u64,
+        scratch: &mut Scratch,
+    ) -> (Result<usize, WireError>, Option<Loan>) {
+        loop {
+            let place = state.jobs.get(&id).map(|job| &job.place);
+            match place {
+                Some(Place::Leads(v)) => {
+                    let v = *v;
+                    let mut loans = state.borrow(v.id);
+                    drop(state);
+                    let ends = Ends::new(self, v, id);
+                    let results = serve(v.op, &mut loans, scratch);
+                    state = ends.give_back(loans, results);
+                }
+                Some(Place::Queued | Place::Follows) => {
+                    let time = self.time();
+                    let until = match state.decide(time) {
+                        Some(until) => Duration::from_nanos(until - time).min(LOOK),
+                        None => LOOK,
+                    };
+                    let job = state.jobs.get(&id).map(|job| &job.place);
+                    if matches!(job, Some(Place::Queued | Place::Follows)) {
+                        drop(state);
+                        thread::park_timeout(until);
+                        state = self.state();
+                    }
+                }
+                Some(Place::Done(_)) | None => {
+                    let job = state.jobs.remove(&id);
+                    // Somebody has to wake at the time of the next decision.
+                    if state.decide(self.time()).is_some() {
+                        state.wake_one();
+                    }
+                    return match job {
+                        Some(Job {
+                            place: Place::Done(result),
+                            loan,
+                            ..
+                        }) => (result, loan),
+                        _ => (Err(lost()), None),
+                    };
+                }
+            }
+        }
+    }
+
+    /// What the queue is and did.
+    pub(crate) fn status(&self) -> SchedulerStatus {
+        let state = self.state();
+        let s = state.scheduler.statistics();
+        let programs = s.programs.iter().map(|p| ProgramStatus {
+            program: match state.programs.get(&p.program) {
+                Some(wide) => *wide,
+                None => p.program.into(),
+            },
+            requests: p.requests,
+            bytes: p.bytes,
+            share_ppm: (p.share * 1e6).round() as u32,
+            p50_ns: p.response.percentile(50.0),
+            p99_ns: p.response.percentile(99.0),
+        });
+        SchedulerStatus {
+            algorithm: s.algorithm.name().into(),
+            depth: state.settings.depth,
+            quantum: state.settings.options.quantum,
+            order_conflicts: state.settings.options.order_conflicts,
+            observed: state.observer.is_some(),
+            queued: s.queued,
+            serving: s.serving,
+            peak_queued: s.peak_queued,
+            arrived: s.arrived,
+            completed: s.completed,
+            refused: s.refused,
+            decisions: s.decisions,
+            dispatched: s.waiting.count(),
+            bytes: s.bytes,
+            aggregations: s.aggregations.to_vec(),
+            largest_aggregation: s.largest_aggregation,
+            shift_waits: s.shift_waits,
+            aggregation_waits: s.aggregation_waits,
+            conflicts: s.conflicts,
+            waiting_p50_ns: s.waiting.percentile(50.0),
+            waiting_p99_ns: s.waiting.percentile(99.0),
+            programs: programs.collect(),
+        }
+    }
+}
+
+impl State {
+    /// Takes decisions while there is something to serve with. Until when there is none, if that is known.
+    fn decide(&mut self, time: Nanos) -> Option<Nanos> {
+        let depth = match self.settings.options.algorithm {
+            Algorithm::Noop => u32::MAX,
+            _ => self.settings.depth,
+        };
+        while self.serving < depth {
+            let v = match self.scheduler.next(time) {
+                Next::Dispatch(v) => v,
+                Next::WaitUntil(until) => return Some(until.max(time)),
+                Next::Idle => return None,
+            };
+            self.serving += 1;
+            let mut leads = true;
+            for part in self.scheduler.parts(v.id) {
+                let Some(job) = self.jobs.get_mut(&part.id) else {
+                    continue;
+                };
+                job.place = match leads {
+                    true => Place::Leads(v),
+                    false => Place::Follows,
+                };
+                if leads {
+                    job.thread.unpark();
+                }
+                leads = false;
+                if let Some(observer) = &self.observer {
+                    observer.event(&event(EventKind::Dispatch, time, &part, job, v.id));
+                }
+            }
+        }
+        None
+    }
+
+    /// The slice may go on at once, alone: its thread keeps what it has.
+    fn alone(&self, id: u64) -> Option<VirtualRequest> {
+        match self.jobs.get(&id)?.place {
+            Place::Leads(v) if v.parts == 1 => Some(v),
+            _ => None,
+        }
+    }
+
+    fn lend(
+        &mut self,
+        id: u64,
+        origin: &Origin<'_>,
+        access: &mut Access,
+        buffer: Vec<u8>,
+        len: usize,
+    ) {
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.loan = Some(Loan {
+                object: origin.object.clone(),
+                access: std::mem::take(access),
+                buffer,
+                len,
+            });
+        }
+    }
+
+    /// What the parts of a virtual request lent, by offset.
+    fn borrow(&mut self, id: u64) -> Vec<Loan> {
+        let jobs = &mut self.jobs;
+        self.scheduler
+            .parts(id)
+            .filter_map(|part| jobs.get_mut(&part.id)?.loan.take())
+            .collect()
+    }
+
+    /// A virtual request has been served.
+    fn complete(
+        &mut self,
+        time: Nanos,
+        v: &VirtualRequest,
+        mut each: impl FnMut(&mut Job),
+    ) -> Option<Nanos> {
+        for part in self.scheduler.parts(v.id) {
+            let Some(job) = self.jobs.get_mut(&part.id) else {
+                continue;
+            };
+            if let Some(observer) = &self.observer {
+                observer.event(&event(EventKind::Completion, time, &part, job, v.id));
+            }
+            each(job);
+            job.thread.unpark();
+        }
+        self.serving -= 1;
+        if let Err(e) = self.scheduler.completed(time, v.id) {
+            log::error!("{e}");
+        }
+        self.decide(time)
+    }
+
+    fn wake_one(&self) {
+        let queued = |job: &&Job| matches!(job.place, Place::Queued);
+        if let Some(job) = self.jobs.values().find(queued) {
+            job.thread.unpark();
+        }
+    }
+
+    fn tell(&self, kind: EventKind, time: Nanos, request: &Request, job: &Job, served_in: u64) {
+        if let Some(observer) = &self.observer {
+            observer.event(&event(kind, time, request, job, served_in));
+        }
+    }
+}
+
+fn event(kind: EventKind, time: Nanos, request: &Request, job: &Job, served_in: u64) -> Event {
+    Event {
+        time,
+        kind,
+        id: request.id,
+        served_in,
+        file: request.file,
+        op: request.op,
+        offset: request.offset,
+        end: job.end,
+        bytes: request.bytes,
+        trace: job.trace,
+    }
+}
+
+fn lost() -> WireError {
+    refuse(
+        ErrorKind::Io,
+        "the thread that served this request has failed; see the server's log",
+    )
+}
+
+/// A virtual request that this thread serves. However serving ends, its parts are answered and the next one begins.
+struct Ends<'a> {
+    queue: &'a Queue,
+    v: VirtualRequest,
+    id: u64,
+    done: bool,
+}
+
+impl<'a> Ends<'a> {
+    fn new(queue: &'a Queue, v: VirtualRequest, id: u64) -> Ends<'a> {
+        Ends {
+            queue,
+            v,
+            id,
+            done: false,
+        }
+    }
+
+    /// The only part was served by its own thread.
+    fn finish(mut self) {
+        self.done = true;
+        let mut state = self.queue.state();
+        let until = state.complete(self.queue.time(), &self.v, |_| {});
+        state.jobs.remove(&self.id);
+        if until.is_some() {
+            state.wake_one();
+        }
+    }
+
+    fn give_back(
+        mut self,
+        loans: Vec<Loan>,
+        results: Vec<Result<usize, WireError>>,
+    ) -> MutexGuard<'a, State> {
+        self.done = true;
+        let mut state = self.queue.state();
+        let mut served = loans.into_iter().zip(results);
+        state.complete(self.queue.time(), &self.v, |job| {
+            let (loan, result) = match served.next() {
+                Some((loan, result)) => (Some(loan), result),
+                None => (None, Err(lost())),
+            };
+            job.loan = loan;
+            job.place = Place::Done(result);
+        });
+        state
+    }
+}
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        if self.done {
+            return;
+        }
+        // The store has panicked; what was lent is gone with the stack.
+        let mut state = self.queue.state();
+        state.complete(self.queue.time(), &self.v, |job| {
+            job.place = Place::Done(Err(lost()));
+        });
+        state.jobs.remove(&self.id);
+    }
+}
+
+/// Serves the parts of a virtual request: runs that follow each other in one call, the others one by one.
+fn serve(op: Op, loans: &mut [Loan], scratch: &mut Scratch) -> Vec<Result<usize, WireError>> {
+    let mut results = Vec::with_capacity(loans.len());
+    let mut from = 0;
+    while from < loans.len() {
+        let mut to = from + 1;
+        while to < loans.len() && follows(&loans[to - 1], &loans[to]) {
+            to += 1;
+        }
+        match &mut loans[from..to] {
+            [one] => results.push(one.serve(op, scratch)),
+            several => together(op, several, &mut results),
+        }
+        from = to;
+    }
+    results
+}
+
+/// One begins where the other ends, and both are one run.
+fn follows(one: &Loan, other: &Loan) -> bool {
+    let run = |loan: &Loan| Some((loan.access.run()?, loan.len as u64));
+    match (run(one), run(other)) {
+        (Some((a, len)), Some((b, other))) => {
+            a.start + len == b.start && len <= a.end - a.start && other <= b.end - b.start
+        }
+        _ => false,
+    }
+}
+
+fn together(op: Op, loans: &mut [Loan], results: &mut Vec<Result<usize, WireError>>) {
+    let object = loans[0].object.clone();
+    let accesses = loans
+        .iter_mut()
+        .map(|loan| (&mut loan.access, &mut loan.buffer[..loan.len]));
+    match op {
+        Op::Read => Access::read_runs(&*object, accesses.collect(), results),
+        Op::Write => Access::write_runs(&*object, accesses.collect(), results),
+    }
+}
+
+impl Loan {
+    fn serve(&mut self, op: Op, scratch: &mut Scratch) -> Result<usize, WireError> {
+        let bytes = &mut self.buffer[..self.len];
+        match op {
+            Op::Read => self.access.read(Some(&*self.object), bytes, scratch),
+            Op::Write => self.access.write(&*self.object, bytes, scratch),
+        }
+    }
+}

@@ -1,0 +1,153 @@
+"""Request scheduling as a user sees it: chosen, changed while programs run, shown."""
+
+import subprocess
+import sys
+import threading
+
+import pytest
+from conftest import PENSTOCK, penstock
+
+ALGORITHMS = ("noop", "to", "to-agg", "sjf", "mlf", "aioli", "sw", "twins", "wfq", "srtf")
+
+# Each rank writes and reads blocks of a file of all ranks and a file of its own, and compares every byte.
+PROGRAM = """
+import sys
+import numpy as np
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+name, rounds = sys.argv[1], int(sys.argv[2])
+n, ranks, rank = 16, comm.size, comm.rank
+shared = MPI.File.Open(comm, f"penstock:/{name}", MPI.MODE_CREATE | MPI.MODE_RDWR)
+own = MPI.File.Open(MPI.COMM_SELF, f"penstock:/{name}.{rank}", MPI.MODE_CREATE | MPI.MODE_RDWR)
+block = MPI.BYTE.Create_vector(n, 1000, 1000 * ranks).Commit()
+for round in range(rounds):
+    data = ((np.arange(n * 1000) * 7 + rank + round) % 251).astype(np.uint8)
+    back = np.zeros_like(data)
+    shared.Set_view(round * n * 1000 * ranks + rank * 1000, MPI.BYTE, block)
+    shared.Write(data)
+    shared.Set_view(round * n * 1000 * ranks + rank * 1000, MPI.BYTE, block)
+    shared.Read(back)
+    assert (data == back).all(), (round, rank)
+    own.Write_at(round * 5000, data)
+    back[:] = 0
+    own.Read_at(round * 5000, back)
+    assert (data == back).all(), (round, rank)
+shared.Close()
+own.Close()
+"""
+
+
+@pytest.fixture
+def program(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
+    return path
+
+
+def start(deployment, program, name, rounds=20):
+    command = [PENSTOCK, "run", "-n", "2", "-q", "-d", deployment, "--", sys.executable, program, name, str(rounds)]
+    return subprocess.Popen([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish(running):
+    out, err = running.communicate(timeout=120)
+    assert running.returncode == 0, out + err
+
+
+def schedulers(deployment):
+    (status,) = penstock("status", deployment, "--json").json()
+    return [server["sched"] for server in status["servers"]]
+
+
+def test_programs_run_under_every_algorithm_and_while_it_changes(deployment, program):
+    one, two = start(deployment, program, "a", 60), start(deployment, program, "b", 60)
+    seen = []
+    while len(seen) < len(ALGORITHMS) or one.poll() is None or two.poll() is None:
+        algorithm = ALGORITHMS[len(seen) % len(ALGORITHMS)]
+        penstock("tune", f"sched={algorithm}", "depth=2", "-d", deployment)
+        seen.append(algorithm)
+        assert {s["algorithm"] for s in schedulers(deployment)} == {algorithm}
+    finish(one)
+    finish(two)
+    penstock("check", "-d", deployment)
+
+
+@pytest.mark.parametrize("algorithm", [a for a in ALGORITHMS if a != "noop"])
+def test_an_algorithm_for_an_embedded_deployment(program, algorithm):
+    done = penstock("run", "-n", 2, "--tune", f"sched={algorithm}", "-q", "--", sys.executable, program, "f", 5)
+    assert done.code == 0
+
+
+def test_status_shows_who_uses_the_servers(deployment, program):
+    penstock("tune", "sched=aioli", "quantum=128KiB", "-d", deployment)
+    one, two = start(deployment, program, "a"), start(deployment, program, "b")
+    finish(one)
+    finish(two)
+    servers = schedulers(deployment)
+    assert len(servers) == 4
+    for s in servers:
+        assert s["algorithm"] == "aioli" and s["quantum"] == 128 << 10
+        assert s["arrived"] == s["completed"] > 0 and s["queued"] == s["serving"] == 0
+        assert 0 < s["decisions"] <= s["dispatched"] == s["arrived"]
+        assert sum(s["aggregations"]) == s["decisions"]
+        assert len(s["programs"]) == 2
+        assert abs(sum(p["share"] for p in s["programs"]) - 1) < 1e-3
+        assert sum(p["bytes"] for p in s["programs"]) == s["bytes"]
+        assert all(0 < p["p50_ns"] <= p["p99_ns"] for p in s["programs"])
+    text = penstock("status", deployment).out
+    for word in ("aioli", "decisions", "joined", "waits", "share", "p99"):
+        assert word in text
+    penstock("tune", "sched=noop", "-d", deployment)
+    assert {s["algorithm"] for s in schedulers(deployment)} == {"noop"}
+
+
+def test_a_setting_is_kept_for_servers_started_later(short_dir):
+    directory = short_dir / "fs"
+    penstock("up", directory, "--servers", 2, "--tune", "sched=to")
+    try:
+        assert {s["algorithm"] for s in schedulers(directory)} == {"to"}
+        penstock("tune", "sched=sjf", "--server", 1, "-d", directory)
+        assert [s["algorithm"] for s in schedulers(directory)] == ["to", "sjf"]
+        penstock("tune", "sched=mlf", "--save", "-d", directory)
+        penstock("down", directory)
+        penstock("up", directory)
+        assert {s["algorithm"] for s in schedulers(directory)} == {"mlf"}
+        shown = penstock("tune", "-d", directory, "--json").json()[0]["servers"]
+        assert [s["sched"] for s in shown] == ["mlf", "mlf"]
+    finally:
+        penstock("down", directory, check=False)
+
+
+@pytest.mark.parametrize(
+    ("setting", "word"),
+    [
+        ("sched=cfq", "aioli"),
+        ("quantum=0", "quantum"),
+        ("quantum=5T", "quantum"),
+        ("quantum=lots", "quantum"),
+        ("twins_window=1000s", "twins_window"),
+        ("depth=0", "depth"),
+        ("color=red", "color"),
+        ("aioli", "name=value"),
+    ],
+)
+def test_what_cannot_be_set_is_refused(deployment, setting, word):
+    before = schedulers(deployment)
+    done = penstock("tune", setting, "-d", deployment, check=False)
+    assert done.code == 1 and word in done.err and "tune --help" in done.err
+    assert schedulers(deployment) == before
+    done = penstock("up", deployment.parent / "new", "--tune", setting, check=False)
+    assert done.code == 1 and word in done.err
+    assert not (deployment.parent / "new").exists()
+
+
+def test_programs_that_tune_at_once_disturb_nobody(deployment, program):
+    running = start(deployment, program, "a", 30)
+    threads = [
+        threading.Thread(target=penstock, args=("tune", f"sched={a}", "-d", deployment)) for a in ("to", "mlf", "wfq")
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    finish(running)
