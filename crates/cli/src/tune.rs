@@ -67,9 +67,8 @@ fn show(located: &Located, args: &TuneArgs) -> Result<()> {
     let mut rows = Vec::new();
     let mut values = Vec::new();
     for (id, status) in client.data_status() {
-        let s = status
-            .map_err(|e| CliError::new(format!("data server {}: {e}", id.0)))?
-            .sched;
+        let status = status.map_err(|e| CliError::new(format!("data server {}: {e}", id.0)))?;
+        let s = *status.sched;
         let order = match s.order_conflicts {
             true => "on",
             false => "off",

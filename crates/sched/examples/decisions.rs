@@ -54,7 +54,11 @@ impl Source {
         Request {
             id: self.id,
             file: self.state % self.files,
-            op: if self.state >> 60 < 8 { Op::Read } else { Op::Write },
+            op: if self.state >> 60 < 8 {
+                Op::Read
+            } else {
+                Op::Write
+            },
             offset: (self.state >> 20) % 4_000_000 * 4096,
             bytes: 4096,
             program: (self.state >> 40) as u32 % 4,
@@ -106,7 +110,11 @@ fn measure(algorithm: Algorithm, files: u64) -> (f64, u64, u64, f64) {
         ..Options::default()
     };
     let mut scheduler = Scheduler::new(options).unwrap();
-    let mut source = Source { files, id: 0, state: 0x9e37_79b9_7f4a_7c15 };
+    let mut source = Source {
+        files,
+        id: 0,
+        state: 0x9e37_79b9_7f4a_7c15,
+    };
     let mut now = 0;
     let mut run = |requests: u64, decisions: Option<&mut Histogram>| {
         let mut decisions = decisions;

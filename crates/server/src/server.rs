@@ -253,7 +253,7 @@ impl Server {
             free_bytes,
             objects: self.count_objects()?,
             busy_ns: self.counters.busy_ns.load(Relaxed),
-            sched: self.queue.status(),
+            sched: Box::new(self.queue.status()),
             uptime_ms: penstock_host::time::since(self.began).as_millis() as u64,
         })
     }

@@ -291,7 +291,7 @@ pub struct DataStatus {
     /// Since the start.
     pub uptime_ms: u64,
     /// The queue between arrival and store.
-    pub sched: SchedulerStatus,
+    pub sched: Box<SchedulerStatus>,
 }
 
 /// What a data server's scheduler does. Counts are since the start; requests are slices of at most 256 KiB.
