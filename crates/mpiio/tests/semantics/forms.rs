@@ -1,0 +1,190 @@
+//! Split collective, nonblocking and atomic accesses.
+use super::*;
+
+everywhere!(
+    split_collectives,
+    nonblocking,
+    nonblocking_collectives_mix_with_blocking_ones,
+    atomic_writes,
+);
+
+fn split_collectives(site: &Site) {
+    run(2, |comm| {
+        let rank = comm.rank() as i64;
+        let file = try_open(site, comm, "split", rdwr()).unwrap();
+        let bytes = [rank as u8 + 1; 100];
+        file.begin_write(
+            Where::At(rank * 100),
+            &mut Source::from_slice(&bytes),
+            &byte(),
+        )
+        .unwrap();
+        let second = file.begin_write(Where::At(0), &mut Source::from_slice(&bytes), &byte());
+        assert_eq!(second.unwrap_err().class, ErrorClass::Request);
+        let other = file.end_read(Where::At(0));
+        assert_eq!(other.unwrap_err().class, ErrorClass::Request);
+        assert_eq!(file.end_write(Where::At(0)).unwrap(), 100);
+        file.sync().unwrap();
+        let mut back = [0; 250];
+        file.begin_read(
+            Where::Ordered,
+            &mut Target::from_slice(&mut back[..150]),
+            &byte(),
+        )
+        .unwrap();
+        let got = file.end_read(Where::Ordered).unwrap();
+        assert_eq!(got, if rank == 0 { 150 } else { 50 });
+        assert_eq!(
+            file.end_read(Where::Ordered).unwrap_err().class,
+            ErrorClass::Request
+        );
+        file.close().unwrap();
+    });
+}
+
+/// Starts a write of `bytes` and returns where its outcome will arrive.
+fn start_write(
+    file: &File,
+    at: Where,
+    collective: bool,
+    bytes: &'static [u8],
+) -> mpsc::Receiver<penstock_mpiio::Result<u64>> {
+    let (told, outcome) = mpsc::channel();
+    file.start_write(
+        at,
+        collective,
+        Source::from_slice(bytes),
+        &byte(),
+        Box::new(move |result| told.send(result).unwrap()),
+    )
+    .unwrap();
+    outcome
+}
+
+fn nonblocking(site: &Site) {
+    run(2, |comm| {
+        let rank = comm.rank();
+        let file = try_open(site, comm, "nonblocking", rdwr()).unwrap();
+        let started: Vec<_> = (0..20_u8)
+            .map(|k| {
+                let block = vec![10 * (k % 10) + rank as u8; 1000].leak();
+                start_write(
+                    &file,
+                    Where::At((2 * i64::from(k) + rank as i64) * 1000),
+                    false,
+                    block,
+                )
+            })
+            .collect();
+        for outcome in started {
+            assert_eq!(outcome.recv().unwrap().unwrap(), 1000);
+        }
+        file.sync().unwrap();
+        let all = read_at(&file, 0, 40_000);
+        for (i, block) in all.chunks(1000).enumerate() {
+            assert_eq!(block[0], (10 * (i / 2 % 10) + i % 2) as u8);
+        }
+        file.sync().unwrap();
+        // The individual pointer moves at the start of each.
+        file.seek(0, Whence::Set).unwrap();
+        let first = start_write(&file, Where::Individual, false, b"12345");
+        assert_eq!(file.position().unwrap(), 5);
+        first.recv().unwrap().unwrap();
+        let bad = file.start_write(
+            Where::At(-5),
+            false,
+            Source::from_slice(b"x"),
+            &byte(),
+            Box::new(|_| panic!("must not be called")),
+        );
+        assert_eq!(bad.unwrap_err().class, ErrorClass::Arg);
+        let target: &'static mut [u8] = vec![0; 5].leak();
+        let (told, outcome) = mpsc::channel();
+        file.start_read(
+            Where::At(39_998),
+            false,
+            Target::from_slice(target),
+            &byte(),
+            Box::new(move |result| told.send(result).unwrap()),
+        )
+        .unwrap();
+        assert_eq!(outcome.recv().unwrap().unwrap(), 2, "end of file");
+        file.close().unwrap();
+    });
+}
+
+fn nonblocking_collectives_mix_with_blocking_ones(site: &Site) {
+    run(3, |comm| {
+        let rank = comm.rank();
+        let file = try_open(site, comm, "mix", rdwr()).unwrap();
+        let tile = Loop::bytes(7).resized(0, 21).unwrap();
+        set_view(&file, 7 * rank as i64, &tile);
+        let mut started = Vec::new();
+        for k in 0..10_u8 {
+            let block = vec![3 * k + rank as u8; 700].leak();
+            started.push(start_write(&file, Where::Individual, true, block));
+            let own = vec![3 * k + rank as u8 + 100; 70];
+            file.write(
+                Where::Individual,
+                true,
+                &mut Source::from_slice(&own),
+                &byte(),
+            )
+            .unwrap();
+        }
+        for outcome in started {
+            assert_eq!(outcome.recv().unwrap().unwrap(), 700);
+        }
+        let mut back = vec![0; 7700];
+        file.read(
+            Where::At(0),
+            true,
+            &mut Target::from_slice(&mut back),
+            &byte(),
+        )
+        .unwrap();
+        for (k, both) in back.chunks(770).enumerate() {
+            let value = 3 * k as u8 + rank as u8;
+            assert!(both[..700].iter().all(|b| *b == value));
+            assert!(both[700..].iter().all(|b| *b == value + 100));
+        }
+        // An error of one rank is everyone's, also here.
+        let (told, outcome) = mpsc::channel();
+        let at = if rank == 1 { -1 } else { 0 };
+        file.start_write(
+            Where::At(at),
+            true,
+            Source::from_slice(b"x"),
+            &byte(),
+            Box::new(move |result| told.send(result).unwrap()),
+        )
+        .unwrap();
+        assert_eq!(outcome.recv().unwrap().unwrap_err().class, ErrorClass::Arg);
+        file.close().unwrap();
+    });
+}
+
+fn atomic_writes(site: &Site) {
+    run(3, |comm| {
+        let rank = comm.rank();
+        let file = try_open(site, comm, "atomic", rdwr()).unwrap();
+        file.set_atomicity(true).unwrap();
+        assert!(file.atomicity());
+        set_view(&file, 0, &Loop::bytes(7).resized(0, 13).unwrap());
+        for collective in [false, true] {
+            for round in 0..10 {
+                let bytes = vec![1 + rank as u8; 7000];
+                file.write(
+                    Where::At(0),
+                    collective,
+                    &mut Source::from_slice(&bytes),
+                    &byte(),
+                )
+                .unwrap();
+                let seen = read_at(&file, 0, 7000);
+                assert!(seen.iter().all(|b| *b == seen[0]), "torn in round {round}");
+            }
+        }
+        file.close().unwrap();
+    });
+}

@@ -1,0 +1,155 @@
+//! Individual, shared and ordered pointers.
+use super::*;
+
+everywhere!(
+    pointers_and_positions,
+    shared_pointer_under_contention,
+    ordered,
+);
+
+fn pointers_and_positions(site: &Site) {
+    run(1, |comm| {
+        let file = try_open(site, comm, "positions", rdwr()).unwrap();
+        write_at(&file, 0, &[7; 1000]).unwrap();
+        // Every second pair of 4-byte etypes, from byte 10.
+        let etype = of(Loop::bytes(4));
+        let filetype = of(Loop::bytes(8).resized(0, 16).unwrap());
+        file.set_view(10, &etype, &filetype, DataRep::Native, &Info::new())
+            .unwrap();
+        assert_eq!(file.position().unwrap(), 0);
+        assert_eq!(file.byte_offset(0).unwrap(), 10);
+        assert_eq!(file.byte_offset(1).unwrap(), 14);
+        assert_eq!(file.byte_offset(2).unwrap(), 26);
+        file.seek(5, Whence::Set).unwrap();
+        file.seek(-2, Whence::Current).unwrap();
+        assert_eq!(file.position().unwrap(), 3);
+        let mut four = [0; 8];
+        let ints = of(Loop::bytes(4));
+        let got = file
+            .read(
+                Where::Individual,
+                false,
+                &mut Target::from_slice(&mut four),
+                &ints,
+            )
+            .unwrap();
+        assert_eq!((got, file.position().unwrap()), (8, 5));
+        // Bytes 10..1000 hold 61 whole tiles and one of 14 bytes, of which 8 are seen: 124 etypes.
+        file.seek(0, Whence::End).unwrap();
+        assert_eq!(file.position().unwrap(), 124);
+        file.seek(-4, Whence::End).unwrap();
+        assert_eq!(file.position().unwrap(), 120);
+        let before = file.seek(-1, Whence::Set).unwrap_err();
+        assert_eq!(before.class, ErrorClass::Arg);
+        let part = file
+            .read(
+                Where::At(0),
+                false,
+                &mut Target::from_slice(&mut [0; 3]),
+                &byte(),
+            )
+            .unwrap_err();
+        assert_eq!(part.class, ErrorClass::Arg, "not a whole etype");
+        let before = file
+            .read(
+                Where::At(-1),
+                false,
+                &mut Target::from_slice(&mut four),
+                &ints,
+            )
+            .unwrap_err();
+        assert_eq!(before.class, ErrorClass::Arg);
+        set_view(&file, 0, &Loop::bytes(1));
+        assert_eq!(file.position().unwrap(), 0);
+        file.close().unwrap();
+    });
+}
+
+fn shared_pointer_under_contention(site: &Site) {
+    const EACH: usize = 60;
+    run(4, |comm| {
+        let rank = comm.rank();
+        let file = try_open(site, comm, "log", rdwr()).unwrap();
+        for _ in 0..EACH {
+            let record = [b'a' + rank as u8; 10];
+            file.write(
+                Where::Shared,
+                false,
+                &mut Source::from_slice(&record),
+                &byte(),
+            )
+            .unwrap();
+        }
+        file.sync().unwrap();
+        assert_eq!(file.position_shared().unwrap(), 4 * 10 * EACH as i64);
+        let all = read_at(&file, 0, 10_000);
+        assert_eq!(all.len(), 4 * 10 * EACH);
+        let mut count = [0; 4];
+        for record in all.chunks(10) {
+            assert!(record.iter().all(|b| *b == record[0]), "records mixed up");
+            count[usize::from(record[0] - b'a')] += 1;
+        }
+        assert_eq!(count, [EACH; 4]);
+        file.seek_shared(0, Whence::Set).unwrap();
+        let mut mine = [0; 10];
+        let mut seen = 0;
+        while file
+            .read(
+                Where::Shared,
+                false,
+                &mut Target::from_slice(&mut mine),
+                &byte(),
+            )
+            .unwrap()
+            > 0
+        {
+            seen += 1;
+        }
+        assert!(seen <= 4 * EACH);
+        file.close().unwrap();
+    });
+    assert_eq!(leftovers(site), Vec::<String>::new());
+}
+
+/// Hidden files of shared pointers that were not removed.
+fn leftovers(site: &Site) -> Vec<String> {
+    std::fs::read_dir(site.dir.path())
+        .unwrap()
+        .map(|e| e.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.starts_with('.'))
+        .collect()
+}
+
+fn ordered(site: &Site) {
+    run(3, |comm| {
+        let rank = comm.rank();
+        let file = try_open(site, comm, "ordered", rdwr()).unwrap();
+        let mine = vec![b'A' + rank as u8; 3 + rank];
+        for _ in 0..2 {
+            file.write(
+                Where::Ordered,
+                true,
+                &mut Source::from_slice(&mine),
+                &byte(),
+            )
+            .unwrap();
+        }
+        file.sync().unwrap();
+        assert_eq!(read_at(&file, 0, 100), b"AAABBBBCCCCCAAABBBBCCCCC");
+        assert_eq!(file.position_shared().unwrap(), 24);
+        file.seek_shared(-12, Whence::End).unwrap();
+        let mut back = vec![0; 3 + rank];
+        file.read(
+            Where::Ordered,
+            true,
+            &mut Target::from_slice(&mut back),
+            &byte(),
+        )
+        .unwrap();
+        assert_eq!(back, mine);
+        // A new view begins at 0 again.
+        set_view(&file, 0, &Loop::bytes(1));
+        assert_eq!(file.position_shared().unwrap(), 0);
+        file.close().unwrap();
+    });
+}
