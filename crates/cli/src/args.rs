@@ -41,6 +41,25 @@ pub enum Command {
     Ls(LsArgs),
     Stat(StatArgs),
     Cp(CpArgs),
+    /// Bring a job's input in, whole and verified, before it runs.
+    ///
+    /// Exit code 0 means that every file is in Penstock, synced, and equal to its source by checksum. Files that are
+    /// there with the same bytes are left alone, others replaced; so the same command goes on after an interruption.
+    #[command(after_help = "\
+Examples:
+  penstock stage-in --from /home/me/case7 --to penstock:/in mesh.h5 forcing/
+  penstock stage-in --from /archive --to penstock:/in --list inputs.txt && srun ./app
+  find . -name '*.nc' -print0 | penstock stage-in --to penstock:/in --list - -0")]
+    StageIn(StageArgs),
+    /// Bring a job's output out, whole and verified, after it ran.
+    ///
+    /// Exit code 0 means that every file is outside, synced, and equal to its source by checksum. Files that are there
+    /// with the same bytes are left alone, others replaced; so the same command goes on after an interruption.
+    #[command(after_help = "\
+Examples:
+  penstock stage-out --from penstock:/out --to /home/me/case7/out .
+  penstock stage-out --from penstock:/out --to /archive --list results.txt")]
+    StageOut(StageArgs),
     Rm(RmArgs),
     Mkdir(MkdirArgs),
     Check(CheckArgs),
@@ -247,23 +266,76 @@ pub struct StatArgs {
     pub json: bool,
 }
 
-/// Copy files in, out, or inside.
+/// Copy files and directories in, out, or inside.
 ///
-/// A copy appears under its name when it is complete: until then it has a temporary name beside it.
+/// A copy appears under its name when it is complete, synced, and equal to its source by checksum (BLAKE3, what b3sum
+/// prints). Until then it is `.NAME.copying` beside it; the same command, given again after it was interrupted in any
+/// way, finds that and goes on.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   penstock cp big.nc penstock:/in/big.nc             in
   penstock cp penstock:/out/field.h5 .               out
-  penstock cp a.nc b.nc penstock:/in/                several, into a directory")]
+  penstock cp a.nc b.nc penstock:/in/                several, into a directory
+  penstock cp -r case7 penstock:/case7               a directory, as penstock:/case7
+  penstock cp -r case7 penstock:/in/                 a directory, into another, as penstock:/in/case7
+
+With -r, files that are there already and have the same bytes are left alone, and files that can't
+be copied are named while the others go on; the exit code is then 1, and a directory that was not
+there before stays under its temporary name. Mode bits (on this machine under the umask) and times
+of the last change are kept; owners, hard links and extended attributes are not. Sparse files stay
+sparse.")]
 pub struct CpArgs {
     /// Sources, then the target. Names in Penstock begin with `penstock:`.
     #[arg(value_name = "PATH", num_args = 2.., required = true)]
-    pub paths: Vec<String>,
+    pub paths: Vec<OsString>,
+    /// Directories with all they hold.
+    #[arg(short, long)]
+    pub recursive: bool,
     /// Replace a target that exists.
     #[arg(short, long)]
     pub force: bool,
-    /// For programs: one object per file.
+    /// Symbolic links below a directory: an error, copied as what they lead to, or left out.
+    #[arg(long, value_enum, default_value_t = OnLink::Fail, value_name = "WHAT")]
+    pub links: OnLink,
+    /// For programs: one object per file, with its checksum; with -r a last one with totals.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What becomes of symbolic links below a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum OnLink {
+    /// They are errors.
+    Fail,
+    /// What they lead to is copied.
+    Follow,
+    /// They are left out.
+    Skip,
+}
+
+/// What is staged, and between which directories.
+#[derive(Debug, Args)]
+pub struct StageArgs {
+    /// What to stage: files, or directories with all they hold, below --from; `.` is everything.
+    #[arg(value_name = "PATH")]
+    pub paths: Vec<OsString>,
+    /// Paths are below this directory [default: for stage-in ., for stage-out penstock:/].
+    #[arg(long, value_name = "DIR")]
+    pub from: Option<OsString>,
+    /// They get the same names below this directory, which is made [default: for stage-in penstock:/, for stage-out .].
+    #[arg(long, value_name = "DIR")]
+    pub to: Option<OsString>,
+    /// More paths, one a line, from a file or (`-`) from standard input.
+    #[arg(short, long, value_name = "FILE")]
+    pub list: Option<PathBuf>,
+    /// Paths of the list end with a zero byte, as `find -print0` writes them.
+    #[arg(short = '0', long, requires = "list")]
+    pub null: bool,
+    /// Symbolic links below a directory: an error, copied as what they lead to, or left out.
+    #[arg(long, value_enum, default_value_t = OnLink::Fail, value_name = "WHAT")]
+    pub links: OnLink,
+    /// For programs: one object per file, with its checksum; a last one with totals.
     #[arg(long)]
     pub json: bool,
 }

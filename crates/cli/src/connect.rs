@@ -14,6 +14,23 @@ pub fn client(located: &Located) -> Result<Client> {
     connect(&located.deployment, Role::Client, PATIENCE).map_err(|e| with_next(e, located))
 }
 
+/// A client that moves files: more at once, and no waiting for what another process copies.
+pub fn copier(located: &Located) -> Result<Client> {
+    let options = ClientOptions {
+        retry_limit: PATIENCE,
+        lock_timeout: Duration::from_secs(1),
+        connections: 8,
+        ..ClientOptions::default()
+    };
+    Client::connect_with(
+        &located.deployment,
+        Identity::default(),
+        Role::Client,
+        options,
+    )
+    .map_err(|e| with_next(e, located))
+}
+
 /// A client that may list and remove objects.
 pub fn administrator(located: &Located) -> Result<Client> {
     connect(&located.deployment, Role::Admin, PATIENCE).map_err(|e| with_next(e, located))

@@ -4,7 +4,7 @@
 //! run/          programs under their launcher          serve.rs      servers in this process
 //! updown.rs     servers as processes that stay         status.rs     what they say of themselves
 //! tune.rs       settings of running servers
-//! names.rs      ls, stat, rm, mkdir                     copy.rs       cp
+//! names.rs      ls, stat, rm, mkdir                     copy/         cp, stage-in, stage-out
 //! check.rs      consistency                             deployment.rs making and finding deployments
 //! trace.rs      request traces
 //! sim.rs        clusters on virtual time
@@ -66,6 +66,8 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
         Command::Ls(args) => names::ls(args, deployment).map(done),
         Command::Stat(args) => names::stat(args, deployment).map(done),
         Command::Cp(args) => copy::cp(args, deployment).map(done),
+        Command::StageIn(args) => copy::stage(copy::Way::In, args, deployment).map(done),
+        Command::StageOut(args) => copy::stage(copy::Way::Out, args, deployment).map(done),
         Command::Rm(args) => names::rm(args, deployment).map(done),
         Command::Mkdir(args) => names::mkdir(args, deployment).map(done),
         Command::Check(args) => check::check(args, deployment),

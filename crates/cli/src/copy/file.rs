@@ -1,0 +1,499 @@
+//! One file, from one side to the other.
+//!
+//! Problem: whatever ends a copy (a signal, kill -9, a full disk, a source that changes), nothing half-copied may carry
+//! the target's name, and what was moved already should not be moved again. Idea: bytes go to a part beside the target,
+//! `.NAME.copying`, which is locked while somebody works on it. A part that is found is compared with the source piece
+//! by piece, and only what differs is written: no record of progress is needed, and none can be wrong. Then the part is
+//! synced, read back, compared by checksum (BLAKE3) with what was read from the source, and renamed.
+//!
+//! Zeros are not written where the part has none yet, in blocks of 64 KiB, so that sparse files stay sparse.
+use super::Context;
+use super::hash::{self, PIECE, Value};
+use super::place::{Kind, Place, set_marks};
+use crate::error::{CliError, Result};
+use crate::names::failed;
+use penstock_client::{
+    Client, CreateOptions, ErrorKind, File, Form, LockMode, OpenOptions, RangeLock,
+};
+use penstock_datatype::{Pattern, Source, Target};
+use rustix::fs::{FlockOperation, SeekFrom};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// Threads that move the pieces of one large file.
+const THREADS: usize = 4;
+/// Blocks of zeros that are left out.
+const BLOCK: usize = 64 << 10;
+/// Mode of a file that is not complete.
+const FILLING: u32 = 0o600;
+/// A byte that no file has: who holds its lock works on the file. One byte keeps one data server from lending
+/// descriptors; the others still do.
+const WORKING: u64 = (1 << 62) - 1;
+
+/// What a copy did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Bytes were brought to the target's side, all of them verified.
+    Copied { bytes: u64, digest: blake3::Hash },
+    /// The target was there with the same bytes.
+    Same { bytes: u64, digest: blake3::Hash },
+}
+
+/// One open file on either side.
+enum Open {
+    Inside(File),
+    Outside(std::fs::File, PathBuf),
+}
+
+/// What tells that nobody has changed a file meanwhile.
+#[derive(PartialEq, Eq)]
+struct State([i128; 5]);
+
+impl Open {
+    fn source(client: &Client, place: &Place) -> Result<Open> {
+        match place {
+            Place::Outside(path) => {
+                let file = std::fs::File::open(path).map_err(|e| CliError::io("open", path, e))?;
+                if !file.metadata().is_ok_and(|m| m.is_file()) {
+                    return Err(CliError::new(format!("{place} is no file"))
+                        .next("`penstock cp -r` copies directories"));
+                }
+                Ok(Open::Outside(file, path.clone()))
+            }
+            Place::Inside(path) => client
+                .open(path, &OpenOptions::read())
+                .map(Open::Inside)
+                .map_err(|e| failed(path, e)),
+        }
+    }
+
+    fn read(&self, at: u64, into: &mut [u8]) -> Result<()> {
+        match self {
+            Open::Outside(file, path) => file.read_exact_at(into, at).map_err(|e| match e.kind() {
+                std::io::ErrorKind::UnexpectedEof => changed(&path.display().to_string()),
+                _ => CliError::io("read", path, e),
+            }),
+            Open::Inside(file) => {
+                let wanted = into.len() as u64;
+                let mut target = Target::from_slice(into);
+                let got = file
+                    .read(&pattern(at, wanted)?, Form::Shortcut, &mut target)
+                    .map_err(|e| failed(file.path(), e))?;
+                if got < wanted {
+                    return Err(changed(file.path()));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn write(&self, at: u64, from: &[u8]) -> Result<()> {
+        match self {
+            Open::Outside(file, path) => file
+                .write_all_at(from, at)
+                .map_err(|e| room(CliError::io("write", path, e))),
+            Open::Inside(file) => {
+                let mut source = Source::from_slice(from);
+                file.write(
+                    &pattern(at, from.len() as u64)?,
+                    Form::Shortcut,
+                    &mut source,
+                )
+                .map(|_| ())
+                .map_err(|e| {
+                    let full = e.kind() == ErrorKind::NoSpace;
+                    let error = failed(file.path(), e);
+                    if full { room(error) } else { error }
+                })
+            }
+        }
+    }
+
+    /// Whether nothing but a hole lies there; `false` where that can't be told.
+    fn is_hole(&self, at: u64, len: u64) -> bool {
+        match self {
+            Open::Inside(_) => false,
+            Open::Outside(file, _) => match rustix::fs::seek(file, SeekFrom::Data(at)) {
+                Ok(data) => data >= at + len,
+                Err(e) => e == rustix::io::Errno::NXIO,
+            },
+        }
+    }
+
+    fn len(&self) -> Result<u64> {
+        match self {
+            Open::Outside(file, path) => file
+                .metadata()
+                .map(|m| m.len())
+                .map_err(|e| CliError::io("look at", path, e)),
+            Open::Inside(file) => file.len().map_err(|e| failed(file.path(), e)),
+        }
+    }
+
+    /// For files in Penstock the length alone; their bytes are read twice instead.
+    fn state(&self) -> Result<State> {
+        Ok(State(match self {
+            Open::Inside(_) => [self.len()?.into(), 0, 0, 0, 0],
+            Open::Outside(file, path) => {
+                let m = file
+                    .metadata()
+                    .map_err(|e| CliError::io("look at", path, e))?;
+                let time = |s: i64, ns: i64| i128::from(s) * 1_000_000_000 + i128::from(ns);
+                [
+                    m.len().into(),
+                    time(m.mtime(), m.mtime_nsec()),
+                    time(m.ctime(), m.ctime_nsec()),
+                    m.ino().into(),
+                    m.dev().into(),
+                ]
+            }
+        }))
+    }
+
+    /// Cuts or extends with a hole.
+    fn set_len(&self, len: u64) -> Result<()> {
+        match self {
+            Open::Outside(file, path) => file
+                .set_len(len)
+                .map_err(|e| CliError::io("set the length of", path, e)),
+            Open::Inside(file) => file.set_len(len).map_err(|e| failed(file.path(), e)),
+        }
+    }
+
+    fn sync(&self) -> Result<()> {
+        match self {
+            Open::Outside(file, path) => file
+                .sync_all()
+                .map_err(|e| room(CliError::io("sync", path, e))),
+            Open::Inside(file) => file.sync().map_err(|e| failed(file.path(), e)),
+        }
+    }
+}
+
+fn pattern(at: u64, len: u64) -> Result<Pattern> {
+    let offset = i64::try_from(at).map_err(|_| CliError::new("a file of more than 2^63 bytes"))?;
+    Ok(Pattern::contiguous(offset, len))
+}
+
+fn changed(path: &str) -> CliError {
+    CliError::new(format!("{path} changed while it was copied"))
+        .next("copy it again when nobody writes it")
+}
+
+fn room(error: CliError) -> CliError {
+    error.next("make room there and give the same command again; whole files are not copied twice")
+}
+
+/// A target under its temporary name, locked.
+struct Part {
+    open: Open,
+    name: Place,
+    /// Bytes that were there from an earlier copy.
+    found: u64,
+    /// Held until the part has its name, or for as long as this process lives.
+    _lock: Option<RangeLock>,
+}
+
+impl Part {
+    fn take(client: &Client, target: &Place) -> Result<Part> {
+        let name = target.part()?;
+        // Whoever finished it between our opening and locking has given it another name: then there is a new one.
+        for _ in 0..8 {
+            let (open, lock) = match &name {
+                Place::Outside(path) => {
+                    let file = std::fs::OpenOptions::new()
+                        .read(true)
+                        .write(true)
+                        .create(true)
+                        .truncate(false)
+                        .mode(FILLING)
+                        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
+                        .open(path)
+                        .map_err(|e| CliError::io("make", path, e))?;
+                    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                        Ok(()) => {}
+                        Err(rustix::io::Errno::WOULDBLOCK) => return Err(taken(target)),
+                        Err(e) => return Err(CliError::io("lock", path, e.into())),
+                    }
+                    let mine = file.metadata().map(|m| m.ino()).ok();
+                    if path.symlink_metadata().map(|m| m.ino()).ok() != mine {
+                        continue;
+                    }
+                    (Open::Outside(file, path.clone()), None)
+                }
+                Place::Inside(path) => {
+                    let how = OpenOptions {
+                        read: true,
+                        write: true,
+                        create: Some(CreateOptions {
+                            mode: FILLING,
+                            ..CreateOptions::default()
+                        }),
+                        exclusive: false,
+                    };
+                    let open = || client.open(path, &how).map_err(|e| failed(path, e));
+                    // Accesses of a file carry its locks: the lock is another opening's.
+                    let (file, locker) = (open()?, open()?);
+                    let lock = match locker.lock(WORKING..WORKING + 1, LockMode::Exclusive) {
+                        Ok(lock) => lock,
+                        Err(e) if e.kind() == ErrorKind::LockTimeout => return Err(taken(target)),
+                        Err(e) => return Err(failed(path, e)),
+                    };
+                    let there = client.stat(path).map(|s| s.attributes.id);
+                    if file.id() != locker.id() || there.ok() != Some(file.id()) {
+                        continue;
+                    }
+                    (Open::Inside(file), Some(lock))
+                }
+            };
+            let found = open.len()?;
+            return Ok(Part {
+                open,
+                name,
+                found,
+                _lock: lock,
+            });
+        }
+        Err(taken(target))
+    }
+
+    fn remove(self, client: &Client) {
+        let removed = match &self.name {
+            Place::Inside(path) => client.unlink(path).map_err(|e| e.to_string()),
+            Place::Outside(path) => std::fs::remove_file(path).map_err(|e| e.to_string()),
+        };
+        if let Err(e) = removed {
+            eprintln!("penstock: {} is left over: {e}", self.name);
+        }
+    }
+}
+
+fn taken(target: &Place) -> CliError {
+    CliError::new(format!("{target} is being copied by another process"))
+        .next("wait until that has ended")
+}
+
+/// Copies one file. With `cx.resume` a target with the same bytes is left alone, and an unfinished part stays for the
+/// next time.
+pub fn copy(cx: &Context<'_>, source: &Place, target: &Place) -> Result<Outcome> {
+    let client = cx.client;
+    let from = Open::source(client, source)?;
+    if source.is_inside() {
+        // Outside, whoever found the file has said how long it is.
+        cx.progress.found(from.len()?);
+    }
+    let there = target.kind(client)?;
+    if matches!(there, Kind::Directory | Kind::Other) {
+        return Err(CliError::new(format!("{target} exists and is no file")));
+    }
+    if there != Kind::Nothing {
+        if cx.resume
+            && there == Kind::File
+            && let Some((bytes, digest)) = same(cx, &from, target)?
+        {
+            cx.progress.moved(bytes);
+            return Ok(Outcome::Same { bytes, digest });
+        }
+        if !cx.replace {
+            let what = if cx.resume {
+                "exists and differs"
+            } else {
+                "exists"
+            };
+            return Err(CliError::new(format!("{target} {what}")).next("--force replaces it"));
+        }
+    }
+    let mut part = Part::take(client, target)?;
+    if part.found > from.len()? {
+        // Cutting it off at the data servers would wait for our own lock.
+        part.remove(client);
+        part = Part::take(client, target)?;
+    }
+    match fill(cx, source, &from, &part) {
+        Ok((bytes, digest)) => {
+            part.name.rename(target, client, cx.replace)?;
+            Ok(Outcome::Copied { bytes, digest })
+        }
+        Err(error) => {
+            if !cx.resume {
+                part.remove(client);
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Brings the source's bytes into the part and verifies them.
+fn fill(cx: &Context<'_>, source: &Place, from: &Open, part: &Part) -> Result<(u64, blake3::Hash)> {
+    let before = from.state()?;
+    let (len, marks) = (from.len()?, source.marks(cx.client)?);
+    let to = &part.open;
+    if part.found > len {
+        return Err(changed(&source.to_string()));
+    }
+    let read = pieces(cx, len, |at, buffer| {
+        let hole = from.is_hole(at, buffer.len() as u64);
+        if hole {
+            buffer.fill(0);
+        } else {
+            from.read(at, buffer)?;
+        }
+        let value = hash::piece(len, at, buffer);
+        let end = at + buffer.len() as u64;
+        if at >= part.found {
+            if !hole {
+                for (from, to_end) in written(buffer) {
+                    to.write(at + from as u64, &buffer[from..to_end])?;
+                }
+            }
+        } else {
+            let mut old = vec![0; (part.found.min(end) - at) as usize];
+            to.read(at, &mut old)?;
+            if old[..] != buffer[..old.len()] || part.found < end {
+                to.write(at, buffer)?;
+            }
+        }
+        cx.progress.moved(buffer.len() as u64);
+        Ok(value)
+    })?;
+    if to.len()? != len {
+        to.set_len(len)?;
+    }
+    to.sync()?;
+    let digest = hash::root(&read);
+    let back = pieces(cx, len, |at, buffer| {
+        to.read(at, buffer)?;
+        Ok(hash::piece(len, at, buffer))
+    })?;
+    if to.len()? != len || back != read {
+        return Err(CliError::new(format!(
+            "the copy of {source} is not what was written: its checksum differs"
+        ))
+        .next("look for failing storage or memory, then copy it again"));
+    }
+    if let Open::Inside(_) = from {
+        let again = pieces(cx, len, |at, buffer| {
+            from.read(at, buffer)?;
+            Ok(hash::piece(len, at, buffer))
+        })?;
+        if again != read {
+            return Err(changed(&source.to_string()));
+        }
+    }
+    if from.state()? != before {
+        return Err(changed(&source.to_string()));
+    }
+    match (&part.open, &part.name) {
+        (Open::Outside(file, _), Place::Outside(path)) => set_marks(file, path, marks)?,
+        _ => part.name.set_marks(cx.client, marks)?,
+    }
+    Ok((len, digest))
+}
+
+/// Whether the target has the source's bytes, compared by checksum; its length and digest if so.
+fn same(cx: &Context<'_>, from: &Open, target: &Place) -> Result<Option<(u64, blake3::Hash)>> {
+    let to = Open::source(cx.client, target)?;
+    let len = from.len()?;
+    if to.len()? != len {
+        return Ok(None);
+    }
+    let value = |file: &Open, at: u64, buffer: &mut [u8]| {
+        file.read(at, buffer)?;
+        Ok(hash::piece(len, at, buffer))
+    };
+    let read = pieces(cx, len, |at, buffer| value(from, at, buffer))?;
+    let there = pieces(cx, len, |at, buffer| value(&to, at, buffer))?;
+    if read != there {
+        return Ok(None);
+    }
+    Ok(Some((len, hash::root(&read))))
+}
+
+/// Runs `work` on each piece of `len` bytes, by several threads for more than two, and gives their values in order.
+fn pieces(
+    cx: &Context<'_>,
+    len: u64,
+    work: impl Fn(u64, &mut [u8]) -> Result<Value> + Sync,
+) -> Result<Vec<Value>> {
+    let count = len.div_ceil(PIECE);
+    let next = AtomicU64::new(0);
+    let values = Mutex::new(vec![[0; 32]; count as usize]);
+    let failure: Mutex<Option<CliError>> = Mutex::new(None);
+    let run = || {
+        let mut buffer = vec![0u8; PIECE.min(len) as usize];
+        loop {
+            let i = next.fetch_add(1, Ordering::Relaxed);
+            if i >= count {
+                return;
+            }
+            let at = i * PIECE;
+            let piece = &mut buffer[..PIECE.min(len - at) as usize];
+            let done = cx.interrupted().and_then(|()| work(at, piece));
+            match done {
+                Ok(value) => {
+                    values.lock().unwrap_or_else(PoisonError::into_inner)[i as usize] = value;
+                }
+                Err(error) => {
+                    // The others find no further piece; the first error is the one that counts.
+                    next.store(count, Ordering::Relaxed);
+                    let mut first = failure.lock().unwrap_or_else(PoisonError::into_inner);
+                    first.get_or_insert(error);
+                    return;
+                }
+            }
+        }
+    };
+    if count > 2 {
+        // One large file at a time: its pieces keep all servers busy.
+        let _large = cx.large.lock().unwrap_or_else(PoisonError::into_inner);
+        std::thread::scope(|scope| {
+            for _ in 0..THREADS.min(count as usize) {
+                scope.spawn(run);
+            }
+        });
+    } else {
+        run();
+    }
+    match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        Some(error) => Err(error),
+        None => Ok(values.into_inner().unwrap_or_else(PoisonError::into_inner)),
+    }
+}
+
+/// The stretches of a piece that are not blocks of zeros.
+fn written(piece: &[u8]) -> Vec<(usize, usize)> {
+    let mut stretches: Vec<(usize, usize)> = Vec::new();
+    let mut at = 0;
+    for block in piece.chunks(BLOCK) {
+        let end = at + block.len();
+        if block.iter().any(|&b| b != 0) {
+            match stretches.last_mut() {
+                Some(last) if last.1 == at => last.1 = end,
+                _ => stretches.push((at, end)),
+            }
+        }
+        at = end;
+    }
+    stretches
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_of_zeros_are_left_out() {
+        let mut piece = vec![0u8; 5 * BLOCK + 10];
+        assert_eq!(written(&piece), []);
+        piece[BLOCK] = 1;
+        piece[3 * BLOCK - 1] = 1;
+        piece[5 * BLOCK + 9] = 1;
+        assert_eq!(
+            written(&piece),
+            [(BLOCK, 3 * BLOCK), (5 * BLOCK, 5 * BLOCK + 10)]
+        );
+        assert_eq!(written(&[]), []);
+    }
+}

@@ -1,0 +1,422 @@
+//! Names on either side of a copy, and what lies under them.
+use crate::error::{CliError, Result};
+use crate::names::{PREFIX, failed, inside, join};
+use penstock_client::{Client, ErrorKind, SetAttributes};
+use penstock_wire::message::NodeKind;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+/// Longest name of a directory entry.
+const NAME_MAX: usize = 255;
+/// Mode of a directory while it is filled.
+const FILLING: u32 = 0o700;
+
+/// A name on either side, as the command line gives it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// A path in Penstock.
+    Inside(String),
+    /// A path of this machine.
+    Outside(PathBuf),
+}
+
+/// What a name stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Nothing,
+    File,
+    Directory,
+    Link,
+    /// A socket, a pipe, a device.
+    Other,
+}
+
+/// Mode bits and the time of the last change, which a copy takes over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Marks {
+    pub mode: u32,
+    pub mtime_ns: i64,
+}
+
+impl Marks {
+    pub fn of(metadata: &std::fs::Metadata) -> Marks {
+        let seconds = metadata.mtime().saturating_mul(1_000_000_000);
+        Marks {
+            mode: metadata.mode() & 0o777,
+            mtime_ns: seconds.saturating_add(metadata.mtime_nsec()),
+        }
+    }
+}
+
+impl Place {
+    pub fn parse(text: &OsStr) -> Result<Place> {
+        match text.to_str() {
+            Some(text) if text.starts_with(PREFIX) => Ok(Place::Inside(inside(text))),
+            None if text.as_bytes().starts_with(PREFIX.as_bytes()) => Err(not_utf8(text)),
+            _ => Ok(Place::Outside(PathBuf::from(text))),
+        }
+    }
+
+    pub fn is_inside(&self) -> bool {
+        matches!(self, Place::Inside(_))
+    }
+
+    /// The last part of the name; none of `/`, `.` and `..`.
+    pub fn base(&self) -> Option<OsString> {
+        match self {
+            Place::Inside(path) => path.rsplit('/').next().map(OsString::from),
+            Place::Outside(path) => path.file_name().map(OsString::from),
+        }
+        .filter(|name| !name.is_empty())
+    }
+
+    /// The directory it is in.
+    pub fn parent(&self) -> Place {
+        match self {
+            Place::Inside(path) => {
+                let dir = &path[..path.rfind('/').unwrap_or(0)];
+                Place::Inside(if dir.is_empty() { "/" } else { dir }.into())
+            }
+            Place::Outside(path) => {
+                let dir = path.parent().unwrap_or(Path::new("/"));
+                let dir = if dir.as_os_str().is_empty() {
+                    Path::new(".")
+                } else {
+                    dir
+                };
+                Place::Outside(dir.to_path_buf())
+            }
+        }
+    }
+
+    /// A name in this directory. Names in Penstock are UTF-8.
+    pub fn below(&self, name: &OsStr) -> Result<Place> {
+        Ok(match self {
+            Place::Inside(dir) => {
+                Place::Inside(join(dir, name.to_str().ok_or_else(|| not_utf8(name))?))
+            }
+            Place::Outside(dir) => Place::Outside(dir.join(name)),
+        })
+    }
+
+    /// The name beside it under which it is made. It depends on the name alone, so that a copy that was interrupted is
+    /// found again.
+    pub fn part(&self) -> Result<Place> {
+        let base = self
+            .base()
+            .ok_or_else(|| CliError::new(format!("{self} names no file")))?;
+        let mut name = OsString::from(".");
+        name.push(&base);
+        name.push(".copying");
+        if name.len() > NAME_MAX {
+            let hash = blake3::hash(base.as_bytes()).to_hex();
+            name = OsString::from(format!(".{}.copying", &hash[..32]));
+        }
+        self.parent().below(&name)
+    }
+
+    /// What is there.
+    pub fn kind(&self, client: &Client) -> Result<Kind> {
+        match self {
+            Place::Outside(path) => match path.symlink_metadata() {
+                Ok(metadata) => Ok(kind_of(metadata.file_type())),
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Kind::Nothing),
+                Err(e) => Err(CliError::io("look at", path, e)),
+            },
+            Place::Inside(path) => match client.stat(path) {
+                Ok(stat) => Ok(match stat.attributes.kind {
+                    NodeKind::File => Kind::File,
+                    NodeKind::Directory => Kind::Directory,
+                    NodeKind::Symlink => Kind::Link,
+                }),
+                Err(e) if e.kind() == ErrorKind::NotFound => Ok(Kind::Nothing),
+                Err(e) => Err(failed(path, e)),
+            },
+        }
+    }
+
+    /// The same, behind symbolic links.
+    pub fn kind_behind(&self, client: &Client) -> Result<Kind> {
+        match self {
+            Place::Outside(path) => match path.metadata() {
+                Ok(metadata) => Ok(kind_of(metadata.file_type())),
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Kind::Nothing),
+                Err(e) => Err(CliError::io("look at", path, e)),
+            },
+            Place::Inside(_) => self.kind(client),
+        }
+    }
+
+    /// Mode and time of what is there, behind links.
+    pub fn marks(&self, client: &Client) -> Result<Marks> {
+        match self {
+            Place::Outside(path) => path
+                .metadata()
+                .map(|m| Marks::of(&m))
+                .map_err(|e| CliError::io("look at", path, e)),
+            Place::Inside(path) => client
+                .stat(path)
+                .map(|s| Marks {
+                    mode: s.attributes.mode & 0o777,
+                    mtime_ns: s.attributes.mtime_ns,
+                })
+                .map_err(|e| failed(path, e)),
+        }
+    }
+
+    /// Gives it mode and time. Outside, the file creation mask applies.
+    pub fn set_marks(&self, client: &Client, marks: Marks) -> Result<()> {
+        match self {
+            Place::Outside(path) => {
+                let file = std::fs::File::open(path).map_err(|e| CliError::io("open", path, e))?;
+                set_marks(&file, path, marks)
+            }
+            Place::Inside(path) => {
+                let change = SetAttributes {
+                    mode: Some(marks.mode),
+                    mtime_ns: Some(marks.mtime_ns),
+                    ..SetAttributes::default()
+                };
+                client
+                    .set_attributes(path, &change)
+                    .map_err(|e| failed(path, e))
+            }
+        }
+    }
+
+    /// The entries of a directory.
+    pub fn entries(&self, client: &Client) -> Result<Vec<(OsString, Kind)>> {
+        match self {
+            Place::Outside(path) => {
+                let read = |e| CliError::io("list", path, e);
+                let mut entries = Vec::new();
+                for entry in std::fs::read_dir(path).map_err(read)? {
+                    let entry = entry.map_err(read)?;
+                    entries.push((entry.file_name(), kind_of(entry.file_type().map_err(read)?)));
+                }
+                Ok(entries)
+            }
+            Place::Inside(path) => {
+                let entries = client.readdir(path).map_err(|e| failed(path, e))?;
+                let kind = |kind| match kind {
+                    NodeKind::File => Kind::File,
+                    NodeKind::Directory => Kind::Directory,
+                    NodeKind::Symlink => Kind::Link,
+                };
+                Ok(entries
+                    .into_iter()
+                    .map(|(name, a)| (OsString::from(name), kind(a.kind)))
+                    .collect())
+            }
+        }
+    }
+
+    /// Makes a directory to be filled; one that exists is made writable.
+    pub fn make_dir(&self, client: &Client) -> Result<()> {
+        match self {
+            Place::Outside(path) => match std::fs::DirBuilder::new().mode(FILLING).create(path) {
+                Ok(()) => Ok(()),
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && path.is_dir() => {
+                    let looked = path
+                        .metadata()
+                        .map_err(|e| CliError::io("look at", path, e))?;
+                    let mode = looked.permissions().mode();
+                    if mode & FILLING != FILLING {
+                        let open = std::fs::Permissions::from_mode(mode | FILLING);
+                        std::fs::set_permissions(path, open)
+                            .map_err(|e| CliError::io("open up", path, e))?;
+                    }
+                    Ok(())
+                }
+                Err(e) => Err(CliError::io("make directory", path, e)),
+            },
+            Place::Inside(path) => match client.mkdir(path, FILLING) {
+                Ok(()) => Ok(()),
+                Err(e) if e.kind() == ErrorKind::Exists => match self.kind(client)? {
+                    Kind::Directory => Ok(()),
+                    _ => Err(CliError::new(format!("{self} exists and is no directory"))),
+                },
+                Err(e) => Err(failed(path, e)),
+            },
+        }
+    }
+
+    /// Makes a directory and those above it, where they are missing.
+    pub fn make_dirs(&self, client: &Client) -> Result<()> {
+        if self.kind_behind(client)? == Kind::Directory {
+            return Ok(());
+        }
+        match self {
+            Place::Outside(path) => {
+                std::fs::create_dir_all(path).map_err(|e| CliError::io("make directory", path, e))
+            }
+            Place::Inside(path) => {
+                let mut at = String::new();
+                for name in path.split('/').filter(|n| !n.is_empty()) {
+                    at = join(&at, name);
+                    match client.mkdir(&at, 0o755) {
+                        Ok(()) => {}
+                        Err(e) if e.kind() == ErrorKind::Exists => {}
+                        Err(e) => return Err(failed(&at, e)),
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Names what is complete. What has the name already is replaced only if `replace`.
+    pub fn rename(&self, to: &Place, client: &Client, replace: bool) -> Result<()> {
+        // Somebody may have made the target in the meantime. Inside, a moment between this and the rename remains.
+        if !replace && to.kind(client)? != Kind::Nothing {
+            return Err(CliError::new(format!("{to} exists by now")).next("--force replaces it"));
+        }
+        match (self, to) {
+            (Place::Inside(from), Place::Inside(to)) => {
+                client.rename(from, to).map_err(|e| failed(to, e))
+            }
+            (Place::Outside(from), Place::Outside(to)) => {
+                rename(from, to, replace).map_err(|e| CliError::io("name", to, e))
+            }
+            _ => Err(CliError::new("a copy can't change sides")),
+        }
+    }
+
+    /// The entries of a directory are on stable storage afterwards.
+    pub fn sync_dir(&self, client: &Client) -> Result<()> {
+        match self {
+            Place::Inside(_) => client.sync_metadata().map_err(CliError::new),
+            Place::Outside(path) => std::fs::File::open(path)
+                .and_then(|dir| dir.sync_all())
+                .map_err(|e| CliError::io("sync", path, e)),
+        }
+    }
+
+    /// The name as programs take it, whatever characters are in it.
+    pub fn text(&self) -> String {
+        match self {
+            Place::Inside(path) => format!("{PREFIX}{path}"),
+            Place::Outside(path) => path.to_string_lossy().into_owned(),
+        }
+    }
+}
+
+/// For people: control characters are spelled out.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for c in self.text().chars() {
+            if c.is_control() {
+                write!(f, "{}", c.escape_default())?;
+            } else {
+                write!(f, "{c}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn not_utf8(name: &OsStr) -> CliError {
+    CliError::new(format!("the name {name:?} is not UTF-8"))
+        .next("names in Penstock are; rename it, or pack it in an archive")
+}
+
+fn kind_of(kind: std::fs::FileType) -> Kind {
+    if kind.is_file() {
+        Kind::File
+    } else if kind.is_dir() {
+        Kind::Directory
+    } else if kind.is_symlink() {
+        Kind::Link
+    } else {
+        Kind::Other
+    }
+}
+
+/// Mode under the creation mask, and time, of an open file.
+pub fn set_marks(file: &std::fs::File, path: &Path, marks: Marks) -> Result<()> {
+    let since = Duration::from_nanos(marks.mtime_ns.unsigned_abs());
+    let time = if marks.mtime_ns < 0 {
+        SystemTime::UNIX_EPOCH.checked_sub(since)
+    } else {
+        SystemTime::UNIX_EPOCH.checked_add(since)
+    };
+    file.set_permissions(std::fs::Permissions::from_mode(marks.mode & !umask()))
+        .map_err(|e| CliError::io("set the mode of", path, e))?;
+    if let Some(time) = time {
+        file.set_modified(time)
+            .map_err(|e| CliError::io("set the time of", path, e))?;
+    }
+    Ok(())
+}
+
+/// Renames; an existing target is replaced only if `replace`, where the file system can tell.
+fn rename(from: &Path, to: &Path, replace: bool) -> std::io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    use rustix::io::Errno;
+    if !replace {
+        match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+            Err(Errno::INVAL | Errno::NOSYS) => {}
+            done => return done.map_err(std::io::Error::from),
+        }
+    }
+    std::fs::rename(from, to)
+}
+
+/// The process's file creation mask, as the system tells it.
+fn umask() -> u32 {
+    std::fs::read_to_string("/proc/self/status")
+        .ok()
+        .and_then(|text| {
+            let line = text.lines().find_map(|l| l.strip_prefix("Umask:"))?;
+            u32::from_str_radix(line.trim(), 8).ok()
+        })
+        .unwrap_or(0o022)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Place {
+        Place::parse(OsStr::new(text)).unwrap()
+    }
+
+    #[test]
+    fn sides_are_told_apart() {
+        assert_eq!(parse("penstock:a"), Place::Inside("/a".into()));
+        assert_eq!(parse("a"), Place::Outside("a".into()));
+        assert_eq!(parse("penstock:/d/f.nc").base().unwrap(), "f.nc");
+        assert_eq!(parse("penstock:/").base(), None);
+        assert_eq!(parse("d/f.nc").base().unwrap(), "f.nc");
+        let below = parse("penstock:/").below(OsStr::new("x")).unwrap();
+        assert_eq!(below, Place::Inside("/x".into()));
+        let bad = OsStr::from_bytes(b"\xff");
+        assert!(parse("penstock:/").below(bad).is_err());
+        assert!(parse("/").below(bad).is_ok());
+    }
+
+    #[test]
+    fn a_part_lies_beside_its_target_and_fits() {
+        assert_eq!(
+            parse("penstock:/d/f").part().unwrap(),
+            parse("penstock:/d/.f.copying")
+        );
+        assert_eq!(
+            parse("penstock:/f").part().unwrap(),
+            parse("penstock:/.f.copying")
+        );
+        assert_eq!(parse("f").part().unwrap(), parse("./.f.copying"));
+        let long = parse(&format!("d/{}", "x".repeat(255))).part().unwrap();
+        assert!(long.base().unwrap().len() <= 255);
+        assert!(parse("/").part().is_err());
+    }
+
+    #[test]
+    fn people_see_names_on_one_line() {
+        assert_eq!(parse("penstock:/a\nb").to_string(), "penstock:/a\\nb");
+    }
+}

@@ -1,0 +1,276 @@
+//! Many files at once: directories are walked while files are copied.
+//!
+//! One thread walks and makes directories, a few copy files out of a bounded queue. A directory that the target does not
+//! have yet is filled under its temporary name and renamed when all below it is complete, so that a tree appears as a
+//! whole. Modes and times of directories come last, from the leaves up, because filling a directory changes them.
+use super::file::{self, Outcome};
+use super::place::{Kind, Place};
+use super::{Context, Links};
+use crate::error::{CliError, Result};
+use std::os::unix::fs::MetadataExt;
+use std::rc::Rc;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Mutex, PoisonError};
+
+/// Files copied at once.
+const FILES: usize = 4;
+/// Files found and not begun.
+const QUEUE: usize = 256;
+/// A source and the name its copy gets.
+#[derive(Debug, Clone)]
+pub struct Job {
+    pub source: Place,
+    pub target: Place,
+}
+
+/// What became of all jobs.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Totals {
+    /// Files whose bytes were brought over.
+    pub copied: u64,
+    /// Files that were there already.
+    pub same: u64,
+    /// Bytes of both.
+    pub bytes: u64,
+    /// Bytes of those that were brought over.
+    pub moved: u64,
+    /// Files and directories that were not copied; each has been named.
+    pub failed: u64,
+}
+
+/// A directory under the name it has while it is filled.
+struct Directory {
+    source: Place,
+    working: Place,
+    /// The name it gets, if that is another one.
+    target: Option<Place>,
+}
+
+/// The directories that the walk is in, innermost first: a link that leads back to one of them would never end.
+struct Within {
+    id: (u64, u64),
+    outer: Option<Rc<Within>>,
+}
+
+/// Steps into a directory.
+fn enter(place: &Place, outer: Option<Rc<Within>>) -> Result<Option<Rc<Within>>> {
+    // Inside, links are not followed.
+    let Place::Outside(path) = place else {
+        return Ok(None);
+    };
+    let id = path
+        .metadata()
+        .map(|m| (m.dev(), m.ino()))
+        .map_err(|e| CliError::io("look at", path, e))?;
+    let mut at = &outer;
+    while let Some(within) = at {
+        if within.id == id {
+            return Err(
+                CliError::new(format!("{place} leads back to a directory that it is in"))
+                    .next("remove that link, or use `--links skip`"),
+            );
+        }
+        at = &within.outer;
+    }
+    Ok(Some(Rc::new(Within { id, outer })))
+}
+
+/// Shared by the walker and the copiers.
+struct Run<'a> {
+    cx: &'a Context<'a>,
+    totals: Mutex<Totals>,
+}
+
+impl Run<'_> {
+    fn totals(&self) -> std::sync::MutexGuard<'_, Totals> {
+        self.totals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Names what was not copied; the others go on. After a signal only the signal counts.
+    fn failed(&self, error: &CliError) {
+        self.totals().failed += 1;
+        if self.cx.interrupted().is_ok() {
+            self.cx.progress.say(&format!("penstock: {error}"));
+        }
+    }
+
+    fn copy(&self, job: &Job) {
+        self.cx.progress.at(&job.source.to_string());
+        match file::copy(self.cx, &job.source, &job.target) {
+            Ok(outcome) => {
+                let mut totals = self.totals();
+                match outcome {
+                    Outcome::Copied { bytes, .. } => {
+                        totals.copied += 1;
+                        totals.bytes += bytes;
+                        totals.moved += bytes;
+                    }
+                    Outcome::Same { bytes, .. } => {
+                        totals.same += 1;
+                        totals.bytes += bytes;
+                    }
+                }
+                drop(totals);
+                self.cx.done(&job.source, &job.target, outcome);
+            }
+            Err(error) => self.failed(&error),
+        }
+    }
+}
+
+/// Copies files and whole directories. Fails at once only where nothing can go on; what could not be copied is counted.
+pub fn copy(cx: &Context<'_>, jobs: &[Job]) -> Result<Totals> {
+    let run = Run {
+        cx,
+        totals: Mutex::default(),
+    };
+    let (send, receive) = sync_channel::<Job>(QUEUE);
+    let receive = Mutex::new(receive);
+    let mut directories: Vec<Directory> = Vec::new();
+    std::thread::scope(|scope| {
+        for _ in 0..FILES {
+            scope.spawn(|| {
+                while let Some(job) = next(&receive) {
+                    if cx.interrupted().is_ok() {
+                        run.copy(&job);
+                    } else {
+                        run.totals().failed += 1;
+                    }
+                }
+            });
+        }
+        for job in jobs {
+            let walked = walk(&run, job, &mut directories, &mut |job| {
+                // The receiver lives as long as this scope.
+                let _ = send.send(job);
+            });
+            if let Err(error) = walked {
+                run.failed(&error);
+            }
+        }
+        drop(send);
+    });
+    cx.interrupted()?;
+    finish(&run, directories);
+    let totals = *run.totals();
+    Ok(totals)
+}
+
+fn next(receive: &Mutex<Receiver<Job>>) -> Option<Job> {
+    let receive = receive.lock().unwrap_or_else(PoisonError::into_inner);
+    receive.recv().ok()
+}
+
+/// What a name is, with links treated as the user wants it. `None`: left out.
+fn meant(cx: &Context<'_>, place: &Place, kind: Kind) -> Result<Option<Kind>> {
+    if kind != Kind::Link {
+        return Ok(Some(kind));
+    }
+    match cx.links {
+        Links::Skip => Ok(None),
+        Links::Follow => place.kind_behind(cx.client).map(Some),
+        Links::Fail => Err(CliError::new(format!("{place} is a symbolic link"))
+            .next("`--links follow` copies what it leads to, `--links skip` leaves it out")),
+    }
+}
+
+fn walk(
+    run: &Run<'_>,
+    job: &Job,
+    directories: &mut Vec<Directory>,
+    send: &mut dyn FnMut(Job),
+) -> Result<()> {
+    let cx = run.cx;
+    let mut stack = vec![(job.clone(), None::<Kind>, None::<Rc<Within>>)];
+    while let Some((job, known, within)) = stack.pop() {
+        cx.interrupted()?;
+        let mut step = || -> Result<()> {
+            // What the user named is meant, even if it is a link.
+            let kind = match known {
+                None => Some(job.source.kind_behind(cx.client)?),
+                Some(kind) => meant(cx, &job.source, kind)?,
+            };
+            match kind {
+                None => Ok(()),
+                Some(Kind::File) => {
+                    if let Place::Outside(path) = &job.source {
+                        cx.progress.found(path.metadata().map_or(0, |m| m.len()));
+                    }
+                    send(job.clone());
+                    Ok(())
+                }
+                Some(Kind::Directory) => {
+                    let within = enter(&job.source, within.clone())?;
+                    let entries = job.source.entries(cx.client)?;
+                    let there = job.target.kind_behind(cx.client)?;
+                    // Below a directory that is filled under another name, nothing needs a second one.
+                    let (working, target) = if known.is_none() && there == Kind::Nothing {
+                        (job.target.part()?, Some(job.target.clone()))
+                    } else {
+                        (job.target.clone(), None)
+                    };
+                    working.make_dir(cx.client)?;
+                    directories.push(Directory {
+                        source: job.source.clone(),
+                        working: working.clone(),
+                        target,
+                    });
+                    for (name, kind) in entries.into_iter().rev() {
+                        let below = |place: &Place| place.below(&name);
+                        match (below(&job.source), below(&working)) {
+                            (Ok(source), Ok(target)) => {
+                                stack.push((Job { source, target }, Some(kind), within.clone()));
+                            }
+                            (Err(error), _) | (_, Err(error)) => run
+                                .failed(&error.next(format!("it is in {}; rename it", job.source))),
+                        }
+                    }
+                    Ok(())
+                }
+                Some(Kind::Nothing) => Err(CliError::new(format!(
+                    "{} does not exist, or is a link that leads nowhere",
+                    job.source
+                ))),
+                Some(Kind::Link | Kind::Other) => Err(CliError::new(format!(
+                    "{} is no file, directory or link",
+                    job.source
+                ))
+                .next("sockets, pipes and devices are not copied")),
+            }
+        };
+        if let Err(error) = step() {
+            run.failed(&error);
+        }
+    }
+    Ok(())
+}
+
+/// Modes and times of directories from the leaves up; then trees that are whole get their names.
+fn finish(run: &Run<'_>, directories: Vec<Directory>) {
+    let cx = run.cx;
+    let whole = run.totals().failed == 0;
+    for directory in directories.into_iter().rev() {
+        let done = || -> Result<()> {
+            let marks = directory.source.marks(cx.client)?;
+            // Outside, each directory is made durable by itself; inside, all names are at the end.
+            if !directory.working.is_inside() {
+                directory.working.sync_dir(cx.client)?;
+            }
+            directory.working.set_marks(cx.client, marks)?;
+            match &directory.target {
+                Some(target) if whole => directory.working.rename(target, cx.client, false),
+                Some(target) => {
+                    cx.progress.say(&format!(
+                        "penstock: {target} was not made: what was copied of it waits in {}",
+                        directory.working
+                    ));
+                    Ok(())
+                }
+                None => Ok(()),
+            }
+        };
+        if let Err(error) = done() {
+            run.failed(&error);
+        }
+    }
+}
