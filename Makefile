@@ -87,3 +87,8 @@ lint: setup
 
 clean:
 	cargo clean
+
+# Scheduling algorithms, trees and the online selector over the source's situations, on virtual time.
+.PHONY: reproduce-scheduling
+reproduce-scheduling:
+	cargo run --release -p penstock-sched --example selection -- --cases

@@ -96,6 +96,20 @@ pub struct Shape {
     /// Plain paths below this prefix belong to Penstock too.
     #[arg(long, value_name = "DIR")]
     pub mount: Option<PathBuf>,
+    /// Keep each data server's bytes on a modelled device, in memory; see the list below. With `,dir` at the end
+    /// they stay in the deployment's directory.
+    #[arg(long, value_name = "MODEL", value_parser = device)]
+    pub device: Option<String>,
+}
+
+/// The text of a device model, checked here so that a mistake shows before anything is started.
+fn device(text: &str) -> Result<String, String> {
+    let model = text.strip_suffix(",dir").unwrap_or(text);
+    match penstock_device::Model::parse(model) {
+        Ok(_) if text.contains(",dir=") => Err("write `,dir`; the deployment says where".into()),
+        Ok(_) => Ok(text.to_owned()),
+        Err(e) => Err(e.to_string()),
+    }
 }
 
 /// Run an MPI program with its I/O through Penstock.
@@ -112,8 +126,10 @@ Examples:
   penstock run -n 4 --method datatype -- ./app penstock:/out
   penstock run -n 4 --direct -- ./app /lustre/me/out  no servers: an ordinary file system
   penstock run -n 4 -- python3 script.py              mpi4py
+  penstock run -n 4 --device hdd,scale=10 -- ./app penstock:/out
+                                                      as on 7200 rpm disks, ten times as fast
 
-The exit code is the program's.")]
+The exit code is the program's. `penstock up --help` lists the modelled devices.")]
 pub struct RunArgs {
     /// Number of ranks.
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -163,11 +179,7 @@ pub struct RunArgs {
 /// DIR is made on first use and holds everything: deployment.toml, keys, metadata, bytes, sockets and logs. Where
 /// it exists, its servers that don't run are started again.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  penstock up /data/fs                               4 data servers, Unix sockets
-  penstock up /data/fs --servers 8 --stripe-unit 1MiB
-  penstock up /data/fs --tcp node1:7400              metadata on port 7400, data servers on 7401 and up")]
+#[command(after_help = up_help())]
 pub struct UpArgs {
     /// Directory of the deployment.
     #[arg(value_name = "DIR")]
@@ -178,8 +190,22 @@ pub struct UpArgs {
     #[arg(long, value_name = "HOST:PORT")]
     pub tcp: Option<String>,
     /// Keep bytes in memory: they are gone when the servers end.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "device")]
     pub memory: bool,
+}
+
+fn up_help() -> String {
+    format!(
+        "\
+Examples:
+  penstock up /data/fs                               4 data servers, Unix sockets
+  penstock up /data/fs --servers 8 --stripe-unit 1MiB
+  penstock up /data/fs --tcp node1:7400              metadata on port 7400, data servers on 7401 and up
+  penstock up /tmp/slow --device hdd,scale=10        modelled disks, ten times as fast as the real ones
+
+{}",
+        penstock_device::Model::help()
+    )
 }
 
 /// End a deployment's servers on this host. Its files stay.

@@ -116,16 +116,22 @@ pub fn create(dir: &Path, shape: &Shape, plan: &Plan) -> Result<Located> {
     let mut servers = Vec::new();
     for id in 0..shape.servers.unwrap_or(SERVERS) {
         let name = format!("data-{id}");
-        let store = if plan.memory {
-            "memory".to_string()
-        } else {
+        let in_files = || -> Result<String> {
             let path = dir.join(&name);
             make_dir(&path)?;
             let text = path.to_str().ok_or_else(|| {
                 CliError::new(format!("{} is not plain UTF-8", path.display()))
                     .next("choose another directory")
             })?;
-            format!("dir:{text}")
+            Ok(text.to_owned())
+        };
+        let store = match &shape.device {
+            Some(device) => match device.strip_suffix(",dir") {
+                Some(device) => format!("model:{device},dir={}", in_files()?),
+                None => format!("model:{device}"),
+            },
+            None if plan.memory => "memory".to_string(),
+            None => format!("dir:{}", in_files()?),
         };
         let port = u16::try_from(id + 1).map_err(|_| CliError::new("too many servers"))?;
         servers.push(DataServer {
@@ -235,6 +241,7 @@ mod tests {
             stripe_unit: None,
             tune: Vec::new(),
             mount: None,
+            device: None,
         }
     }
 

@@ -83,6 +83,7 @@ fn existing(args: &UpArgs) -> Result<Located> {
         _ if args.tcp.is_some() && d.meta.address.tcp.is_none() => {
             differs("--tcp", "Unix sockets only".into())
         }
+        _ if args.shape.device.is_some() => differs("--device", "its stores".into()),
         _ if args.memory && d.servers.iter().any(|s| s.store != "memory") => {
             differs("--memory", "its bytes in files".into())
         }

@@ -7,7 +7,7 @@ use crate::stats::{Counters, Stats};
 use penstock_host::thread::sleep;
 use penstock_host::time::now;
 use penstock_layout::{Layout, ServerId};
-use penstock_wire::deployment::{Deployment, Target};
+use penstock_wire::deployment::Deployment;
 use penstock_wire::message::{
     DataReply, DataRequest, ErrorKind, MetaReply, MetaRequest, TraceContext,
 };
@@ -111,7 +111,7 @@ impl Client {
                 .servers
                 .iter()
                 .map(|s| {
-                    let volatile = matches!(s.target(), Ok(Target::Memory));
+                    let volatile = s.target().is_ok_and(|t| t.dir().is_none());
                     (s.id, site(Some(s.id), &s.address, volatile))
                 })
                 .collect(),

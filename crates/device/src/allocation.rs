@@ -52,7 +52,7 @@ impl Allocation {
     }
 
     /// The device ranges of `bytes` at `offset` of `file`, in order, joined where adjacent. Space is given to what has
-    /// none; false when the device is full (what had a place is still told).
+    /// none; false when the device is full: what comes before is told.
     pub fn map(
         &mut self,
         file: u64,
@@ -63,7 +63,6 @@ impl Allocation {
         let extent = self.options.extent;
         let mut run: Option<(u64, u64)> = None;
         let (mut at, end) = (offset, offset.saturating_add(bytes));
-        let mut whole = true;
         while at < end {
             let index = at / extent;
             let take = (extent - at % extent).min(end - at);
@@ -80,14 +79,14 @@ impl Allocation {
                         }
                     };
                 }
-                None => whole = false,
+                None => break,
             }
             at += take;
         }
         if let Some((start, len)) = run {
             range(start, len);
         }
-        whole
+        at >= end
     }
 
     /// Gives the space of a file back.

@@ -7,7 +7,7 @@ use penstock_client::{Client, ClientOptions, CreateOptions, ErrorKind, Identity,
 use penstock_datatype::{Source, Target};
 use penstock_layout::Layout;
 use penstock_wire::Role;
-use penstock_wire::deployment::{self, Deployment};
+use penstock_wire::deployment::Deployment;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -69,7 +69,7 @@ impl FileSystem for Penstock {
         };
         let volatile = file.layout().servers.iter().any(|id| {
             let server = self.client.deployment().server(*id);
-            server.is_some_and(|s| matches!(s.target(), Ok(deployment::Target::Memory)))
+            server.is_some_and(|s| s.target().is_ok_and(|t| t.dir().is_none()))
         });
         Ok(Arc::new(PenstockFile { file, volatile }))
     }

@@ -59,9 +59,10 @@ pub(crate) fn store_error(e: StoreError) -> WireError {
         StoreError::ReadOnly(_) => ErrorKind::ReadOnly,
         StoreError::Damaged { .. } => ErrorKind::Damaged,
         StoreError::Descriptors(_) => ErrorKind::Busy,
-        StoreError::Spec(_) | StoreError::InUse { .. } | StoreError::WrongDeployment { .. } => {
-            ErrorKind::InvalidArgument
-        }
+        StoreError::Spec(_)
+        | StoreError::Model(..)
+        | StoreError::InUse { .. }
+        | StoreError::WrongDeployment { .. } => ErrorKind::InvalidArgument,
         StoreError::Io { source, .. } => match source.kind() {
             std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
                 ErrorKind::NoSpace

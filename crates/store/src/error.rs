@@ -7,8 +7,11 @@ use std::fmt;
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The store's name means nothing.
-    #[error("store {0:?} is neither dir:PATH nor memory")]
+    #[error("store {0:?} is none of dir:PATH, memory, model:DEVICE")]
     Spec(String),
+    /// The modelled device's name or options mean nothing.
+    #[error("store {0:?}: {1}")]
+    Model(String, penstock_device::ModelError),
     /// No such object.
     #[error("object {id:016x} does not exist in {1}", id = .0.0)]
     NotFound(FileId, String),

@@ -1,7 +1,8 @@
 //! Where bytes live (SYSTEMS 3): objects of one data server.
 //!
-//! A [`Store`] keeps one [`Object`] per file: a sparse run of bytes. Two backends, one file each:
-//! `dir` (sparse files in a directory, checksummed records) and `memory` (one memfd per object).
+//! A [`Store`] keeps one [`Object`] per file: a sparse run of bytes. Backends, one file each:
+//! `dir` (sparse files in a directory, checksummed records), `memory` (one memfd per object), and `modelled` (one of
+//! these behind the times of a modelled device).
 //! The minimal backend is `memory`: read it first. An [`Execution`] carries out one structured access
 //! against one object, for the data server and for clients that hold a descriptor of the object.
 
@@ -11,6 +12,7 @@ mod dir;
 mod error;
 mod execute;
 mod memory;
+mod modelled;
 mod record;
 mod spread;
 mod superblock;
@@ -27,11 +29,21 @@ use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// Opens the store of data server `server` named by `spec`: `dir:PATH` or `memory`.
-/// A directory without a store is made one.
+/// Opens the store of data server `server` named by `spec`: `dir:PATH`, `memory`, or `model:DEVICE[,key=value...][,dir=PATH]`
+/// (a modelled device over a directory, or over memory). A directory without a store is made one.
 pub fn open(spec: &str, deployment_id: &str, server: u32) -> Result<Box<dyn Store>, StoreError> {
     if spec == "memory" {
         return Ok(Box::new(memory::MemoryStore::new()));
+    }
+    if let Some(text) = spec.strip_prefix("model:") {
+        let (text, inner) = match text.split_once(",dir=") {
+            Some((text, path)) => (text, format!("dir:{path}")),
+            None => (text, "memory".to_owned()),
+        };
+        let model = penstock_device::Model::parse(text)
+            .map_err(|e| StoreError::Model(spec.to_owned(), e))?;
+        let inner = open(&inner, deployment_id, server)?;
+        return Ok(Box::new(modelled::ModelStore::new(&model, inner)));
     }
     match spec.strip_prefix("dir:") {
         Some(path) if !path.is_empty() => Ok(Box::new(dir::DirStore::open(

@@ -33,7 +33,7 @@ pub struct Address {
     pub tcp: Option<String>,
 }
 
-/// Where a data server keeps bytes: `dir:/path` or `memory`.
+/// Where a data server keeps bytes: `dir:/path`, `memory`, or `model:DEVICE[,...][,dir=/path]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataServer {
@@ -41,7 +41,7 @@ pub struct DataServer {
     pub id: ServerId,
     /// Where it listens.
     pub address: Address,
-    /// `dir:/path` or `memory`; see [`DataServer::target`].
+    /// See [`DataServer::target`].
     pub store: String,
 }
 
@@ -52,6 +52,18 @@ pub enum Target {
     Dir(PathBuf),
     /// The server's memory; gone when it ends.
     Memory,
+    /// A modelled device, as text, over a directory or over memory.
+    Model(String, Option<PathBuf>),
+}
+
+impl Target {
+    /// The directory that holds the bytes, where there is one.
+    pub fn dir(&self) -> Option<&Path> {
+        match self {
+            Target::Dir(path) | Target::Model(_, Some(path)) => Some(path),
+            Target::Memory | Target::Model(_, None) => None,
+        }
+    }
 }
 
 impl DataServer {
@@ -59,9 +71,13 @@ impl DataServer {
     pub fn target(&self) -> std::result::Result<Target, String> {
         match self.store.split_once(':') {
             Some(("dir", path)) if !path.is_empty() => Ok(Target::Dir(PathBuf::from(path))),
+            Some(("model", text)) if !text.is_empty() => Ok(match text.split_once(",dir=") {
+                Some((text, path)) => Target::Model(text.to_owned(), Some(PathBuf::from(path))),
+                None => Target::Model(text.to_owned(), None),
+            }),
             None if self.store == "memory" => Ok(Target::Memory),
             _ => Err(format!(
-                "server {}: store is {:?}; write \"dir:/path\" or \"memory\"",
+                "server {}: store is {:?}; write \"dir:/path\", \"memory\" or \"model:DEVICE\"",
                 self.id.0, self.store
             )),
         }
@@ -243,8 +259,8 @@ impl Deployment {
                 ));
             }
             validate_address(&who, &server.address, &mut addresses)?;
-            if let Target::Dir(path) = server.target()?
-                && !stores.insert(path.clone())
+            if let Some(path) = server.target()?.dir()
+                && !stores.insert(path.to_path_buf())
             {
                 return Err(format!(
                     "{who}: store {} belongs to another server already; every server needs its own",

@@ -204,6 +204,7 @@ fn place(
             (args.shape.servers.is_some(), "--servers"),
             (args.shape.stripe_unit.is_some(), "--stripe-unit"),
             (!args.shape.tune.is_empty(), "--tune"),
+            (args.shape.device.is_some(), "--device"),
         ];
         if let Some((_, option)) = new.iter().find(|(given, _)| *given) {
             return Err(CliError::new(format!(

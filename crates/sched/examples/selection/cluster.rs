@@ -1,0 +1,373 @@
+//! One data server of four on virtual time: programs as in the source, the scheduler, the modelled device.
+//!
+//! Programs read or write in a closed loop (TS section 3.2.2): 16 KiB or 256 KiB requests, contiguous portions or 1-D
+//! strided in one file per program, or a file per process, 8 or 16 processes, 1 or 4 programs. Files are striped over
+//! four servers in units of 32 KiB, and reach a server as requests of 8 KiB. Server 0 is played; the time that
+//! a process spends at the others is taken to be what it spent here for the same bytes.
+
+use penstock_device as device;
+use penstock_device::{Allocation, AllocationOptions, Device, Model};
+use penstock_sched::{
+    Algorithm, Nanos, Next, Op, Options, Request, Scheduler, Selector, SelectorOptions, Situation,
+};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+const UNIT: u64 = 32 << 10;
+const SERVERS: u64 = 4;
+const CHUNK: u64 = 8 << 10;
+/// Network and client between an answer and the next request.
+const THINK: Nanos = 150_000;
+const SECOND: Nanos = 1_000_000_000;
+
+/// Devices, and their sequential / random ratios at 8 KiB for write and read (TS table 3.4); memory in GB.
+pub const DEVICES: [(&str, f64, f64, u64); 4] = [
+    ("pastel", 21.29, 38.91, 8),
+    ("graphene", 15.12, 40.68, 16),
+    ("suno", 8.17, 25.46, 32),
+    ("edel", 0.66, 2.37, 24),
+];
+
+/// One situation of the source's cross-product.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Case {
+    /// Index into [`DEVICES`].
+    pub device: usize,
+    pub op: Op,
+    pub programs: u64,
+    /// A file per process.
+    pub own: bool,
+    pub contiguous: bool,
+    pub large: bool,
+    pub processes: u64,
+}
+
+impl Case {
+    /// All 192.
+    pub fn all() -> Vec<Case> {
+        let mut all = Vec::new();
+        for device in 0..DEVICES.len() {
+            for op in [Op::Write, Op::Read] {
+                for programs in [1, 4] {
+                    for (own, contiguous) in [(false, true), (false, false), (true, true)] {
+                        for large in [false, true] {
+                            for processes in [8, 16] {
+                                all.push(Case {
+                                    device,
+                                    op,
+                                    programs,
+                                    own,
+                                    contiguous,
+                                    large,
+                                    processes,
+                                });
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        all
+    }
+
+    /// What a tree sees of it.
+    pub fn situation(&self) -> Situation {
+        let (_, write, read, memory) = DEVICES[self.device];
+        let megabytes = match (self.own, self.programs) {
+            (true, 1) => 1024,
+            (true, _) => 512,
+            _ => 64 * self.processes,
+        };
+        Situation {
+            op: self.op,
+            files: (self.programs * if self.own { self.processes } else { 1 }) as u32,
+            bytes_per_file: megabytes << 20,
+            contiguous: self.contiguous,
+            large: self.large,
+            ratio: if self.op == Op::Write { write } else { read },
+            memory: memory << 30,
+        }
+    }
+
+    pub fn name(&self) -> String {
+        format!(
+            "{} {} x{} {} {} {} {}",
+            DEVICES[self.device].0,
+            if self.op == Op::Write {
+                "write"
+            } else {
+                "read"
+            },
+            self.programs,
+            if self.own { "N-N" } else { "N-1" },
+            if self.contiguous { "contig" } else { "strided" },
+            if self.large { "large" } else { "small" },
+            self.processes
+        )
+    }
+
+    fn size(&self) -> u64 {
+        if self.large { 256 << 10 } else { 16 << 10 }
+    }
+
+    /// File and first byte of request `i` of process `p` of a program.
+    fn place(&self, program: u64, p: u64, i: u64) -> (u64, u64) {
+        let size = self.size();
+        let portion = if self.own { 512 << 20 } else { 64 << 20 };
+        let i = i % (portion / size);
+        match (self.own, self.contiguous) {
+            (true, _) => (program * self.processes + p, i * size),
+            (false, true) => (program, p * portion + i * size),
+            (false, false) => (program, (i * self.processes + p) * size),
+        }
+    }
+}
+
+/// Who decides.
+#[derive(Debug, Clone)]
+pub enum Policy {
+    Fixed(Algorithm),
+    Online(SelectorOptions),
+}
+
+/// What a run gave.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Outcome {
+    /// Bytes per second after the first second.
+    pub rate: f64,
+    /// Changes of algorithm.
+    pub switches: u64,
+}
+
+struct Process {
+    program: u64,
+    rank: u64,
+    next: u64,
+    waiting: usize,
+    began: Nanos,
+    /// Its last time at this server for one byte.
+    pace: f64,
+}
+
+struct Run<'a> {
+    case: &'a Case,
+    scheduler: Scheduler,
+    selector: Option<Selector>,
+    device: Box<dyn Device>,
+    allocation: Allocation,
+    processes: Vec<Process>,
+    wake: BinaryHeap<Reverse<(Nanos, usize)>>,
+    /// Requests under way: process and arrival.
+    requests: HashMap<u64, (usize, Nanos)>,
+    next_request: u64,
+    /// Device requests: the virtual request they belong to.
+    at_device: HashMap<u64, u64>,
+    /// Virtual requests being served: device requests left.
+    serving: HashMap<u64, usize>,
+    next_device: u64,
+    bytes: u64,
+}
+
+impl Run<'_> {
+    /// The process's next request goes out; what falls on other servers takes its time there.
+    fn issue(&mut self, now: Nanos, p: usize) {
+        let (case, size) = (*self.case, self.case.size());
+        let process = &mut self.processes[p];
+        let (file, offset) = case.place(process.program, process.rank, process.next);
+        process.next += 1;
+        process.began = now;
+        let mut chunks = Vec::new();
+        let mut at = offset;
+        while at < offset + size {
+            let unit = at / UNIT;
+            if unit.is_multiple_of(SERVERS) {
+                chunks.push(unit / SERVERS * UNIT + at % UNIT);
+            }
+            at += CHUNK;
+        }
+        if chunks.is_empty() {
+            let away = (process.pace * size as f64) as Nanos;
+            self.wake.push(Reverse((now + THINK + away.max(THINK), p)));
+            return;
+        }
+        process.waiting = chunks.len();
+        let program = process.program as u32;
+        for offset in chunks {
+            let id = self.next_request;
+            self.next_request += 1;
+            self.requests.insert(id, (p, now));
+            let request = Request {
+                id,
+                file,
+                op: case.op,
+                offset,
+                bytes: CHUNK,
+                program,
+            };
+            if self.scheduler.add(now, request).is_ok()
+                && let Some(s) = &mut self.selector
+            {
+                s.arrived(now);
+            }
+        }
+    }
+
+    fn dispatch(&mut self, now: Nanos, workers: usize) -> Option<Nanos> {
+        while self.serving.len() < workers {
+            let v = match self.scheduler.next(now) {
+                Next::Dispatch(v) => v,
+                Next::WaitUntil(t) => return Some(t),
+                Next::Idle => return None,
+            };
+            let mut ranges = Vec::new();
+            self.allocation
+                .map(v.file, v.offset, v.end - v.offset, |a, n| {
+                    ranges.push((a, n))
+                });
+            self.serving.insert(v.id, ranges.len());
+            for (address, bytes) in ranges {
+                let id = self.next_device;
+                self.next_device += 1;
+                self.at_device.insert(id, v.id);
+                let op = match v.op {
+                    Op::Read => device::Op::Read,
+                    Op::Write => device::Op::Write,
+                };
+                let request = device::Request {
+                    id,
+                    op,
+                    address,
+                    bytes,
+                    process: 0,
+                };
+                self.device.submit(now, request);
+            }
+        }
+        None
+    }
+
+    fn served(&mut self, now: Nanos, id: u64, from: Nanos) {
+        let Some(v) = self.at_device.remove(&id) else {
+            return;
+        };
+        let left = self.serving.entry(v).or_insert(1);
+        *left -= 1;
+        if *left > 0 {
+            return;
+        }
+        self.serving.remove(&v);
+        let parts: Vec<Request> = self.scheduler.parts(v).collect();
+        let known = self.scheduler.completed(now, v).is_ok();
+        assert!(known, "the scheduler forgot a virtual request");
+        for part in parts {
+            let Some((p, arrived)) = self.requests.remove(&part.id) else {
+                continue;
+            };
+            if now >= from {
+                self.bytes += part.bytes;
+            }
+            if let Some(s) = &mut self.selector {
+                s.completed(now, part.program, part.bytes, now - arrived);
+            }
+            let process = &mut self.processes[p];
+            process.waiting -= 1;
+            if process.waiting == 0 {
+                let size = self.case.size();
+                let here = if self.case.large {
+                    size / SERVERS
+                } else {
+                    size
+                };
+                process.pace = (now - process.began) as f64 / here as f64;
+                self.wake.push(Reverse((now + THINK, p)));
+            }
+        }
+    }
+}
+
+/// Plays `seconds` of a case with `workers` requests at the device at once; rates count from the first second on.
+pub fn play(case: &Case, policy: &Policy, workers: usize, seconds: u64) -> Outcome {
+    let model = Model::parse(DEVICES[case.device].0).expect("a preset");
+    let device = model.build();
+    let mut allocation = Allocation::new(AllocationOptions::default(), device.capacity());
+    let files = case.situation().files as u64;
+    let portion = if case.own {
+        512 << 20
+    } else {
+        case.processes * (64 << 20)
+    };
+    for file in 0..files {
+        allocation.map(file, 0, portion / SERVERS, |_, _| {});
+    }
+    let (algorithm, selector) = match policy {
+        Policy::Fixed(algorithm) => (*algorithm, None),
+        Policy::Online(options) => {
+            let s = Selector::new(0, options.clone(), Some(case.situation()));
+            (s.algorithm(), Some(s))
+        }
+    };
+    let options = Options {
+        algorithm,
+        ..Options::default()
+    };
+    let processes: Vec<Process> = (0..case.programs * case.processes)
+        .map(|i| Process {
+            program: i / case.processes,
+            rank: i % case.processes,
+            next: 0,
+            waiting: 0,
+            began: 0,
+            pace: 0.05,
+        })
+        .collect();
+    let mut run = Run {
+        case,
+        scheduler: Scheduler::new(options).expect("default options"),
+        selector,
+        device,
+        allocation,
+        wake: (0..processes.len())
+            .map(|p| Reverse((p as u64 * 37_000, p)))
+            .collect(),
+        processes,
+        requests: HashMap::new(),
+        next_request: 0,
+        at_device: HashMap::new(),
+        serving: HashMap::new(),
+        next_device: 0,
+        bytes: 0,
+    };
+    let end = seconds * SECOND;
+    let mut timer: Option<Nanos> = None;
+    let mut done = Vec::new();
+    loop {
+        let next = [
+            run.wake.peek().map(|Reverse((t, _))| *t),
+            run.device.wake(),
+            timer,
+        ];
+        let Some(now) = next.into_iter().flatten().min().filter(|t| *t < end) else {
+            break;
+        };
+        done.clear();
+        run.device.advance(now, &mut done);
+        for completion in std::mem::take(&mut done) {
+            run.served(now, completion.id, SECOND);
+        }
+        while let Some(Reverse((t, p))) = run.wake.peek().copied()
+            && t <= now
+        {
+            run.wake.pop();
+            run.issue(now, p);
+        }
+        if let Some(decision) = run.selector.as_mut().and_then(|s| s.decide(now)) {
+            let switched = run.scheduler.switch(now, decision.algorithm).is_ok();
+            assert!(switched, "the scheduler refused {}", decision.algorithm);
+        }
+        timer = run.dispatch(now, workers);
+    }
+    Outcome {
+        rate: run.bytes as f64 / (seconds - 1) as f64,
+        switches: run.selector.map_or(0, |s| s.switches()),
+    }
+}

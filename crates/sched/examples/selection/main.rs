@@ -1,0 +1,144 @@
+//! Which algorithm for which situation: the source's cross-product on virtual time.
+//!
+//!     cargo run --release -p penstock-sched --example selection [-- --quick] [--cases]
+//!
+//! Prints, for every fixed algorithm, the trees, the online selector and the oracle, how often they choose within 5%
+//! of the oracle, what they gain over TO, and where they lose.
+
+mod cluster;
+
+use cluster::{Case, Outcome, Policy, play};
+use penstock_sched::{Algorithm, SelectorOptions, Tree};
+use std::fmt::Write;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+const ALGORITHMS: [Algorithm; 6] = [
+    Algorithm::Noop,
+    Algorithm::To,
+    Algorithm::ToAgg,
+    Algorithm::Sjf,
+    Algorithm::Mlf,
+    Algorithm::Aioli,
+];
+/// Requests at the device at once, as threads of a data server.
+const WORKERS: usize = 4;
+
+struct Result {
+    case: Case,
+    fixed: Vec<Outcome>,
+    online: Outcome,
+}
+
+impl Result {
+    fn of(&self, algorithm: Algorithm) -> f64 {
+        let at = ALGORITHMS.iter().position(|a| *a == algorithm);
+        at.map_or(0.0, |i| self.fixed[i].rate)
+    }
+
+    fn oracle(&self) -> f64 {
+        self.fixed.iter().map(|o| o.rate).fold(0.0, f64::max)
+    }
+}
+
+fn measure(cases: &[Case], seconds: u64) -> Vec<Result> {
+    let next = AtomicUsize::new(0);
+    let results = Mutex::new(Vec::new());
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let run = |policy: &Policy| play(case, policy, WORKERS, seconds);
+                    let result = Result {
+                        case: *case,
+                        fixed: ALGORITHMS.iter().map(|a| run(&Policy::Fixed(*a))).collect(),
+                        online: run(&Policy::Online(SelectorOptions::default())),
+                    };
+                    results
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .push(result);
+                }
+            });
+        }
+    });
+    let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    results.sort_by_key(|r| cases.iter().position(|c| *c == r.case));
+    results
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
+}
+
+fn table(results: &[Result]) -> String {
+    let n = results.len();
+    let mut text = format!(
+        "{n} situations\n{:<8} {:>16} {:>12} {:>12} {:>14} {:>14}\n",
+        "choice", "within 5%", "median gain", "of oracle's", "better > 10%", "worse > 10%"
+    );
+    let mut line = |name: &str, rate: &dyn Fn(&Result) -> f64| {
+        let right = results
+            .iter()
+            .filter(|r| rate(r) >= 0.95 * r.oracle())
+            .count();
+        let gains = || results.iter().map(|r| rate(r) / r.of(Algorithm::To) - 1.0);
+        let best: f64 = results
+            .iter()
+            .map(|r| r.oracle() / r.of(Algorithm::To) - 1.0)
+            .sum();
+        let better = gains().filter(|g| *g > 0.1).count();
+        let worse = gains().filter(|g| *g < -0.1).count();
+        let _ = writeln!(
+            text,
+            "{name:<8} {:>9} ({:>3.0}%) {:>11.1}% {:>11.0}% {better:>14} {worse:>14}",
+            right,
+            right as f64 * 100.0 / n as f64,
+            median(gains().collect()) * 100.0,
+            gains().sum::<f64>() / best.max(1e-9) * 100.0,
+        );
+    };
+    for algorithm in ALGORITHMS {
+        line(algorithm.name(), &|r| r.of(algorithm));
+    }
+    for tree in Tree::ALL {
+        line(tree.name(), &|r| r.of(tree.choose(&r.case.situation())));
+    }
+    line("online", &|r| r.online.rate);
+    line("oracle", &Result::oracle);
+    text
+}
+
+fn cases_text(results: &[Result]) -> String {
+    let mut text = format!("{:<44}", "MB/s");
+    for a in ALGORITHMS {
+        let _ = write!(text, "{:>8}", a.name());
+    }
+    let _ = writeln!(text, "{:>8}{:>9}  t3", "online", "switches");
+    for r in results {
+        let _ = write!(text, "{:<44}", r.case.name());
+        for o in &r.fixed {
+            let _ = write!(text, "{:>8.2}", o.rate / 1e6);
+        }
+        let t3 = Tree::T3.choose(&r.case.situation());
+        let (online, switches) = (r.online.rate / 1e6, r.online.switches);
+        let _ = writeln!(text, "{online:>8.2}{switches:>9}  {t3}");
+    }
+    text
+}
+
+fn main() {
+    let quick = std::env::args().any(|a| a == "--quick");
+    let all = std::env::args().any(|a| a == "--cases");
+    let mut cases = Case::all();
+    if quick {
+        cases = cases.into_iter().step_by(13).collect();
+    }
+    let results = measure(&cases, if quick { 4 } else { 8 });
+    if all {
+        println!("{}", cases_text(&results));
+    }
+    print!("{}", table(&results));
+}

@@ -1,0 +1,33 @@
+//! A part of the selection experiment: what has to hold whatever the device.
+#![allow(clippy::unwrap_used)]
+
+#[path = "../examples/selection/cluster.rs"]
+#[allow(dead_code)]
+mod cluster;
+
+use cluster::{Case, Policy, play};
+use penstock_sched::{Algorithm, SelectorOptions};
+
+#[test]
+fn the_online_selector_is_no_worse_than_to_and_near_the_best() {
+    let cases: Vec<Case> = Case::all().into_iter().step_by(29).collect();
+    assert_eq!(cases.len(), 7);
+    for case in &cases {
+        let rate = |policy| play(case, &policy, 4, 4).rate;
+        let to = rate(Policy::Fixed(Algorithm::To));
+        let online = rate(Policy::Online(SelectorOptions::default()));
+        assert!(
+            to > 0.0 && online > 0.85 * to,
+            "{}: {to} {online}",
+            case.name()
+        );
+    }
+}
+
+#[test]
+fn a_run_is_the_same_again() {
+    let case = Case::all()[20];
+    let run = || play(&case, &Policy::Online(SelectorOptions::default()), 4, 2);
+    let (a, b) = (run(), run());
+    assert_eq!((a.rate, a.switches), (b.rate, b.switches));
+}
