@@ -1,4 +1,4 @@
-//! Client library: names through the metadata server, bytes straight to the data servers (SYSTEMS 2, 3).
+//! Client library: names through the metadata server, bytes straight to the data servers.
 //!
 //! A [`Client`] belongs to one deployment and opens [`File`]s. An access is a file pattern and a
 //! memory pattern; its [`Form`] says how it becomes requests: one per region, lists of 64 regions, one

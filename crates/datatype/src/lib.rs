@@ -1,4 +1,4 @@
-//! Datatypes as loops (SYSTEMS 1; DT section III).
+//! Datatypes as loops (DT section III).
 //!
 //! A [`Loop`] describes which bytes one instance of a datatype covers: a tree of five kinds
 //! (contig, vector, blockindexed, indexed, struct) over leaf bytes. A [`Pattern`] tiles a loop

@@ -1,4 +1,4 @@
-//! Striping arithmetic (SYSTEMS 3): which server holds which byte of a file, and where in its object.
+//! Striping arithmetic: which server holds which byte of a file, and where in its object.
 //!
 //! A file is cut into stripe units dealt round robin to `servers`, the first unit to `servers[0]`.
 //! Byte `f` lies on turn `f / (unit * n)`, server index `(f / unit) % n`, object offset

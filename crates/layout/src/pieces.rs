@@ -1,4 +1,4 @@
-//! Loop meets stripes: the part of a structured access that falls on one server (SYSTEMS 1 and 3).
+//! Loop meets stripes: the part of a structured access that falls on one server.
 //!
 //! Problem: an access of millions of runs is executed by every server it touches, and each must find
 //! its own part without visiting the rest.

@@ -1,4 +1,4 @@
-//! MPI-IO semantics and methods over a Comm trait (SYSTEMS 2; DT sections II and III).
+//! MPI-IO semantics and methods over a Comm trait (DT sections II and III).
 //!
 //! A rank opens a [`File`] over a [`Comm`] and reads and writes through it. Each access is a pair of
 //! patterns, where its bytes lie in the file (the view, tiled from the pointer) and where they lie in memory.

@@ -1,4 +1,4 @@
-//! Request scheduling at the level of files (SYSTEMS 9; TS chapter 3): which request next, alone or merged.
+//! Request scheduling at the level of files (TS chapter 3): which request next, alone or merged.
 //!
 //! A [`Scheduler`] is a plain state machine. Requests come in with [`Scheduler::add`], decisions come out of
 //! [`Scheduler::next`], and [`Scheduler::completed`] says that a dispatched virtual request has been served. Time is an

@@ -1,4 +1,4 @@
-//! The queue between arrival and store: which slice of which request next, alone or with others (SYSTEMS 9).
+//! The queue between arrival and store: which slice of which request next, alone or with others.
 //!
 //! *Problem*: each connection has a thread of its own, and the store sees their requests in an order that is
 //! nobody's choice. *Idea*: a thread with bytes to move asks the [`Scheduler`]; if another goes first, it lends its

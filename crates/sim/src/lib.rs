@@ -1,4 +1,4 @@
-//! A simulator of clusters (SYSTEMS: the sources' experiments): programs, MPI-IO methods, network, data servers and
+//! A simulator of clusters (the sources' experiments): programs, MPI-IO methods, network, data servers and
 //! devices on virtual time, with the very policies that the real stack runs (docs/simulator.md).
 //!
 //! ```text

@@ -1,4 +1,4 @@
-//! Executing a structured access against one object (SYSTEMS 1; DT section III.C).
+//! Executing a structured access against one object (DT section III.C).
 //!
 //! Problem: the part of an access that falls on one server is a sequence of pieces, from a few large
 //! ones to millions of small ones, and the bytes come or go in chunks.

@@ -1,4 +1,4 @@
-//! Where bytes live (SYSTEMS 3): objects of one data server.
+//! Where bytes live: objects of one data server.
 //!
 //! A [`Store`] keeps one [`Object`] per file: a sparse run of bytes. Backends, one file each:
 //! `dir` (sparse files in a directory, checksummed records), `memory` (one memfd per object), and `modelled` (one of

@@ -1,4 +1,4 @@
-//! The methods: ways of turning an access into file system operations (SYSTEMS 2; DT section II), one per file, named
+//! The methods: ways of turning an access into file system operations (DT section II), one per file, named
 //! as the hint `penstock_method` names it.
 //!
 //! | method | operations |
