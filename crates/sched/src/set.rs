@@ -200,24 +200,24 @@ impl OrderedSet {
 
     /// The smallest key that is at least `key`.
     pub(crate) fn first_from(&self, key: u128) -> Option<u128> {
-        let leaf = &self.nodes[self.leaf(key)];
-        let at = leaf.keys().partition_point(|k| *k < key);
-        match leaf.keys().get(at) {
-            Some(found) => Some(*found),
-            None if leaf.after == NONE => None,
-            None => Some(self.nodes[leaf.after].keys[0]),
-        }
+        self.around(key).1
     }
 
-    /// The largest key below `key`.
-    pub(crate) fn last_before(&self, key: u128) -> Option<u128> {
+    /// The largest key below `key` and the smallest that is at least `key`.
+    pub(crate) fn around(&self, key: u128) -> (Option<u128>, Option<u128>) {
         let leaf = &self.nodes[self.leaf(key)];
         let at = leaf.keys().partition_point(|k| *k < key);
-        match at.checked_sub(1) {
+        let before = match at.checked_sub(1) {
             Some(at) => Some(leaf.keys[at]),
             None if leaf.before == NONE => None,
             None => self.nodes[leaf.before].keys().last().copied(),
-        }
+        };
+        let from = match leaf.keys().get(at) {
+            Some(found) => Some(*found),
+            None if leaf.after == NONE => None,
+            None => Some(self.nodes[leaf.after].keys[0]),
+        };
+        (before, from)
     }
 
     pub(crate) fn first(&self) -> Option<u128> {
@@ -286,7 +286,7 @@ mod tests {
                     prop_assert_eq!(set.remove(key), model.remove(&key));
                 }
                 prop_assert_eq!(set.first_from(key), model.range(key..).next().copied());
-                prop_assert_eq!(set.last_before(key), model.range(..key).next_back().copied());
+                prop_assert_eq!(set.around(key).0, model.range(..key).next_back().copied());
                 prop_assert_eq!(set.first(), model.first().copied());
                 prop_assert_eq!(set.is_empty(), model.is_empty());
             }

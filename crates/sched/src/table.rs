@@ -259,8 +259,7 @@ impl Table {
     /// Queued neighbours that the range touches or overlaps.
     fn neighbours(&self, queue: u32, offset: u64, end: u64) -> (Option<u32>, Option<u32>) {
         let above = place(queue, offset, NONE);
-        let left = self.by_offset.last_before(above + 1);
-        let right = self.by_offset.first_from(above + 1);
+        let (left, right) = self.by_offset.around(above + 1);
         let of_queue = |key: u128| (owner(key) == queue).then_some(key as u32);
         (
             left.and_then(of_queue)

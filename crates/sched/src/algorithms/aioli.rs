@@ -68,7 +68,8 @@ impl Aioli {
     fn refresh(&mut self, table: &mut Table, queue: u32) {
         let to = table.head(queue).map(|at| {
             let ready = table.ripe_at(at, self.quantum(table, queue));
-            match ready <= table.scans {
+            // A choice follows a scan: what the next one lets through need not be looked for then.
+            match ready <= table.scans + 1 {
                 true => (RIPE, ranked(table.virtuals[at].serial, queue)),
                 false => (UNRIPE, ranked(ready, queue)),
             }

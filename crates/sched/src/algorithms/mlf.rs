@@ -65,7 +65,9 @@ impl Mlf {
         table.queues[queue].visits += 1;
         let visits = table.visits(queue);
         let from = place(queue, 0, 0);
-        while let Some(key) = self.sets[usize::from(UNRIPE)].first_from(from) {
+        while !self.sets[usize::from(UNRIPE)].is_empty()
+            && let Some(key) = self.sets[usize::from(UNRIPE)].first_from(from)
+        {
             if owner(key) != queue || rank(key) > visits {
                 break;
             }
@@ -101,7 +103,8 @@ impl Policy for Mlf {
         let ready = table.ripe_at(placed.at, self.quantum);
         let visits = table.visits(table.virtuals[placed.at].queue);
         let v = &mut table.virtuals[placed.at];
-        let to = match ready <= visits {
+        // A choice follows a visit: what the next one lets through need not be looked for then.
+        let to = match ready <= visits + 1 {
             true => (RIPE, place(v.queue, v.offset, placed.at)),
             false => (UNRIPE, place(v.queue, ready, placed.at)),
         };

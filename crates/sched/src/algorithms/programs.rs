@@ -23,7 +23,12 @@ pub(super) struct Programs {
 
 impl Programs {
     /// The number of the program's record; `true` if it had no request before.
-    pub(super) fn push(&mut self, table: &mut Table, at: u32, share: u64) -> (u32, bool) {
+    pub(super) fn push(
+        &mut self,
+        table: &mut Table,
+        at: u32,
+        share: impl FnOnce(u32) -> u64,
+    ) -> (u32, bool) {
         let program = table.virtuals[at].program;
         if let Some(known) = self.by_number.get(&program.into()) {
             let p = &mut self.slab[*known];
@@ -36,7 +41,7 @@ impl Programs {
             first: at,
             last: at,
             deficit: 0,
-            share,
+            share: share(program),
         });
         self.by_number.insert(program.into(), number);
         (number, true)

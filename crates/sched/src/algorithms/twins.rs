@@ -43,7 +43,7 @@ impl Twins {
 impl Policy for Twins {
     fn add(&mut self, table: &mut Table, entry: u32) {
         let at = table.append(entry);
-        let (number, new) = self.programs.push(table, at, 0);
+        let (number, new) = self.programs.push(table, at, |_| 0);
         if new {
             let program = self.programs.slab[number].program;
             self.waiting.insert(ranked(program.into(), number));

@@ -52,8 +52,8 @@ impl Wfq {
 impl Policy for Wfq {
     fn add(&mut self, table: &mut Table, entry: u32) {
         let at = table.append(entry);
-        let weight = self.options.weight(table.virtuals[at].program);
-        let share = weight.saturating_mul(self.options.quantum);
+        let options = &self.options;
+        let share = |program| options.weight(program).saturating_mul(options.quantum);
         let (number, new) = self.programs.push(table, at, share);
         if new {
             self.round.push_back(number);
