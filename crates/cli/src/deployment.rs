@@ -16,7 +16,7 @@ use crate::error::{CliError, Result};
 use penstock_layout::ServerId;
 use penstock_wire::Key;
 use penstock_wire::deployment::{Address, DataServer, Deployment, FILE_NAME, MetaServer};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Names a deployment for all commands.
@@ -173,6 +173,46 @@ pub fn create(dir: &Path, shape: &Shape, plan: &Plan) -> Result<Located> {
     Ok(Located { file, deployment })
 }
 
+/// Lets a group use a deployment: its members can read the deployment file and the client key, and reach the sockets
+/// that are made from now on. Everything else stays the owner's.
+pub fn share(located: &Located, group: &str) -> Result<()> {
+    let gid = group_id(group).ok_or_else(|| {
+        CliError::new(format!("no group {group}")).next("`getent group` lists them")
+    })?;
+    let deployment = &located.deployment;
+    let mut paths = vec![
+        (located.dir().to_owned(), 0o750),
+        (located.file.clone(), 0o640),
+        (deployment.client_key.clone(), 0o640),
+    ];
+    let sockets = deployment.servers.iter().map(|s| &s.address);
+    for address in sockets.chain([&deployment.meta.address]) {
+        if let Some(dir) = address.unix.as_deref().and_then(Path::parent) {
+            // New sockets take the group of this directory.
+            paths.push((dir.to_owned(), 0o2750));
+        }
+    }
+    for (path, mode) in paths {
+        std::os::unix::fs::chown(&path, None, Some(gid))
+            .and_then(|()| {
+                let mode = std::fs::Permissions::from_mode(mode);
+                std::fs::set_permissions(&path, mode)
+            })
+            .map_err(|e| CliError::io("give to the group", &path, e))?;
+    }
+    Ok(())
+}
+
+/// The number of a group, by name or as it is.
+fn group_id(group: &str) -> Option<u32> {
+    if let Ok(gid) = group.parse() {
+        return Some(gid);
+    }
+    let table = std::fs::read_to_string("/etc/group").ok()?;
+    let line = table.lines().find(|l| l.split(':').next() == Some(group))?;
+    line.split(':').nth(2)?.parse().ok()
+}
+
 /// Whether `dir` holds a deployment.
 pub fn is_in(dir: &Path) -> bool {
     dir.join(FILE_NAME).is_file()
@@ -233,7 +273,6 @@ pub fn make_dir(dir: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     fn shape(servers: u32) -> Shape {
         Shape {

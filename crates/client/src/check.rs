@@ -16,7 +16,9 @@ use crate::client::Client;
 use crate::error::{Error, Result};
 use asking::Asking;
 use penstock_layout::{FileId, Layout, ServerId};
-use penstock_wire::message::{ErrorKind, MAX_BATCH, ObjectFinding, ObjectProblem};
+use penstock_wire::message::{
+    ErrorKind, MAX_BATCH, ObjectFinding, ObjectProblem, REMOVED_PATH,
+};
 use serde::Serialize;
 use std::collections::HashSet;
 use std::time::Duration;
@@ -451,6 +453,9 @@ impl<'a, I: Inventory> Checker<'a, I> {
     /// The path did not lead to the file. It may have been renamed or removed since it was listed.
     fn look_again(&mut self, id: FileId, listed: &str) -> Result<()> {
         const TRIES: usize = 3;
+        if listed.starts_with(REMOVED_PATH) {
+            return Ok(());
+        }
         let mut why = String::new();
         for _ in 0..TRIES {
             let path = match self.file(id) {
@@ -461,7 +466,7 @@ impl<'a, I: Inventory> Checker<'a, I> {
             match self.inventory.ids(vec![path])?.pop() {
                 Some(Ok(found)) if found == id => return Ok(()),
                 // Renaming can make paths that are too long to be named; the file is only hard to reach.
-                Some(Err(e)) if e.kind() == ErrorKind::TooLarge => return Ok(()),
+                Some(Err(e)) if e.kind() == ErrorKind::NameTooLong => return Ok(()),
                 Some(Err(e)) => why = e.to_string(),
                 Some(Ok(found)) => why = format!("file {} is there", found.0),
                 None => why = "no answer".into(),
@@ -592,7 +597,9 @@ impl<'a, I: Inventory> Checker<'a, I> {
                     way.pop();
                     match e.kind() {
                         // Removed, renamed or replaced since; or too deep to be named.
-                        ErrorKind::NotFound | ErrorKind::NotDirectory | ErrorKind::TooLarge => {}
+                        ErrorKind::NotFound
+                        | ErrorKind::NotDirectory
+                        | ErrorKind::NameTooLong => {}
                         _ => self.damaged(e, Some(path))?,
                     }
                 }

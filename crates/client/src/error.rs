@@ -157,6 +157,11 @@ impl Error {
                 ErrorKind::Unsupported => Errno::OPNOTSUPP,
                 ErrorKind::Io => Errno::IO,
                 ErrorKind::ShuttingDown => Errno::SHUTDOWN,
+                ErrorKind::NotOwner => Errno::PERM,
+                ErrorKind::NameTooLong => Errno::NAMETOOLONG,
+                ErrorKind::Loop => Errno::LOOP,
+                ErrorKind::TooManyLinks => Errno::MLINK,
+                ErrorKind::NoAttribute => Errno::NODATA,
             },
         };
         errno.raw_os_error()

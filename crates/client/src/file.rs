@@ -15,7 +15,7 @@ use penstock_host::time::{now, since_epoch};
 use penstock_layout::{FileId, Layout, ServerIndex};
 use penstock_wire::message::{
     Attributes, Capability, CreateOptions, DataReply, DataRequest, ErrorKind, Handle, LockMode,
-    MetaReply, MetaRequest, TraceContext,
+    MetaReply, MetaRequest, NodeReply, NodeRequest, TraceContext, User,
 };
 use std::iter;
 use std::sync::Arc;
@@ -69,6 +69,7 @@ pub struct File(pub(crate) Arc<FileInner>);
 pub(crate) struct FileInner {
     pub client: Client,
     pub path: String,
+    origin: Origin,
     pub id: FileId,
     pub layout: Arc<Layout>,
     /// The servers of the layout, in its order.
@@ -86,6 +87,14 @@ pub(crate) struct FileInner {
     /// A sync has confirmed that the file's name is on stable storage.
     named: AtomicBool,
     counters: Counters,
+}
+
+/// How a file was opened, and can be again.
+#[derive(Debug, Clone)]
+pub(crate) enum Origin {
+    Path,
+    /// By id, for a user.
+    Node(User),
 }
 
 /// What a direct access did.
@@ -120,12 +129,26 @@ impl File {
         else {
             return Err(client.meta_protocol("open", &reply));
         };
+        File::of(client, path, how, attributes, capability, created, Origin::Path)
+    }
+
+    /// A file that the metadata server has opened.
+    pub(crate) fn of(
+        client: &Client,
+        path: String,
+        how: &OpenOptions,
+        attributes: Attributes,
+        capability: Capability,
+        created: bool,
+        origin: Origin,
+    ) -> Result<File> {
         let layout = Arc::new(capability.layout.clone());
         let sites = client.sites(&layout)?;
         let n = sites.len();
         Ok(File(Arc::new(FileInner {
             client: client.clone(),
             path,
+            origin,
             id: attributes.id,
             layout,
             sites,
@@ -160,6 +183,11 @@ impl File {
     /// Its attributes at open.
     pub fn attributes(&self) -> &Attributes {
         &self.0.attributes
+    }
+
+    /// Whether it is open for reading, and for writing.
+    pub fn access(&self) -> (bool, bool) {
+        (self.0.read, self.0.write)
     }
 
     /// Whether the open created it.
@@ -420,6 +448,18 @@ impl FileInner {
             // Opened over another connection: permissions must be looked at again.
             Err(e) if e.kind() == ErrorKind::BadCapability => {}
             Err(e) => return Err(e),
+        }
+        if let Origin::Node(user) = &self.origin {
+            let request = NodeRequest::Open {
+                id: self.id,
+                read: self.read,
+                write: self.write,
+                execute: false,
+            };
+            return match self.client.node(user, request)? {
+                NodeReply::Opened { capability, .. } => Ok(capability),
+                other => Err(self.client.meta_protocol(RENEW, &MetaReply::Node(other))),
+            };
         }
         let open = MetaRequest::Open {
             path: self.path.clone(),

@@ -10,6 +10,7 @@
 //! | file | idea |
 //! | --- | --- |
 //! | `client`, `names`, `counter` | a deployment, its name space, shared file pointers |
+//! | `nodes` | nodes by id for mounts; lengths and times from data servers |
 //! | `file`, `lock` | open files, range locks |
 //! | `plan` | access → operations → regions and runs; nothing is flattened |
 //! | `operations`, `lane` | requests of one connection in flight, as a state machine without a socket |
@@ -34,6 +35,7 @@ mod lane;
 mod lock;
 mod memory;
 mod names;
+mod nodes;
 mod operations;
 mod plan;
 mod retry;
@@ -49,5 +51,6 @@ pub use error::{Error, Peer, Result};
 pub use file::{File, OpenOptions};
 pub use lock::RangeLock;
 pub use names::{SetAttributes, Stat};
+pub use nodes::{Keeper, Looked};
 pub use penstock_wire::message::{CreateOptions, ErrorKind, LockMode};
 pub use stats::{Form, FormCounts, Stats};

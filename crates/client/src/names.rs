@@ -2,7 +2,6 @@
 //! the data servers with the capability that it gives.
 use crate::client::Client;
 use crate::error::{Error, Result};
-use crate::file::{File, OpenOptions};
 use crate::site::Fault;
 use penstock_wire::message::{
     Attributes, Capability, DataReply, DataRequest, DataStatus, ErrorKind, MetaReply, MetaRequest,
@@ -17,7 +16,7 @@ const PAGE: u32 = 1024;
 pub struct Stat {
     /// What the metadata server knows.
     pub attributes: Attributes,
-    /// Bytes of a file; 0 for anything else.
+    /// Bytes of a file or of the path in a symbolic link; 0 for a directory.
     pub size: u64,
 }
 
@@ -82,28 +81,13 @@ impl Client {
         })
     }
 
-    /// Attributes of a path, and the size of a file, for which its data servers are asked.
+    /// Attributes of a path, and the size and times of a file, for which its data servers are asked.
     pub fn stat(&self, path: &str) -> Result<Stat> {
-        let attributes = self.attributes(path)?;
-        let size = match &attributes.layout {
-            None => 0,
-            Some(_) => self.open_to_look(path)?.len()?,
-        };
-        Ok(Stat { attributes, size })
-    }
-
-    /// Any right will do.
-    fn open_to_look(&self, path: &str) -> Result<File> {
-        match self.open(path, &OpenOptions::read()) {
-            Err(e) if e.kind() == ErrorKind::Permission => {
-                let write = OpenOptions {
-                    write: true,
-                    ..OpenOptions::default()
-                };
-                self.open(path, &write)
-            }
-            opened => opened,
-        }
+        let (attributes, looked) = self.look_at(normalise(path)?, false)?;
+        Ok(Stat {
+            attributes,
+            size: looked.len,
+        })
     }
 
     /// Removes a file: first its name, then its objects. Objects that cannot be removed now (a server
@@ -125,7 +109,7 @@ impl Client {
         Ok(())
     }
 
-    fn remove_objects(&self, capability: &Capability) {
+    pub(crate) fn remove_objects(&self, capability: &Capability) {
         let Ok(sites) = self.sites(&capability.layout) else {
             log::warn!(
                 "objects of file {} stay: the deployment file lacks their servers",

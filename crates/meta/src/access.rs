@@ -1,7 +1,7 @@
 //! Who asks, and what the mode bits let them do.
 use crate::error::{Result, error, shown};
 use crate::node::Node;
-use penstock_wire::message::ErrorKind;
+use penstock_wire::message::{ErrorKind, User};
 
 /// Mode bit: only owners remove or rename entries of this directory.
 const STICKY: u32 = 0o1000;
@@ -22,13 +22,32 @@ pub enum Want {
 pub struct Caller {
     pub uid: u32,
     pub gid: u32,
-    /// Root, the owner of the deployment, or an administrator: mode bits do not hold them.
+    /// Further groups.
+    pub groups: Vec<u32>,
+    /// Root or an administrator: mode bits do not hold them.
     pub privileged: bool,
+    /// Root or the owner of the deployment: requests may be made for other users.
+    pub delegate: bool,
     /// Proved the server key: may list every file and stop the server.
     pub admin: bool,
 }
 
 impl Caller {
+    /// Whoever a delegate's request is made for.
+    pub fn of(user: User) -> Caller {
+        Caller {
+            privileged: user.uid == 0,
+            uid: user.uid,
+            gid: user.gid,
+            groups: user.groups,
+            ..Caller::default()
+        }
+    }
+
+    pub fn is_in(&self, gid: u32) -> bool {
+        self.gid == gid || self.groups.contains(&gid)
+    }
+
     pub fn owns(&self, node: &Node) -> bool {
         self.privileged || self.uid == node.uid
     }
@@ -36,7 +55,7 @@ impl Caller {
     pub fn may(&self, node: &Node, want: Want) -> bool {
         let shift = if self.uid == node.uid {
             6
-        } else if self.gid == node.gid {
+        } else if self.is_in(node.gid) {
             3
         } else {
             0
@@ -73,7 +92,7 @@ impl Caller {
             return Ok(());
         }
         Err(error(
-            ErrorKind::Permission,
+            ErrorKind::NotOwner,
             format!(
                 "user {} may not change \"{}\", which belongs to user {}; ask its owner",
                 self.uid,
@@ -127,18 +146,22 @@ mod tests {
             atime_ns: 0,
             parent: ROOT,
             name: "f".into(),
-            layout: None,
+            ..Node::new(NodeKind::File)
         }
     }
 
-    /// All modes × four kinds of caller × three wants, against the rule written out.
+    /// All modes × five kinds of caller × three wants, against the rule written out.
     #[test]
     fn permission_matrix() {
         let caller = |uid, gid, privileged| Caller {
             uid,
             gid,
             privileged,
-            admin: false,
+            ..Caller::default()
+        };
+        let with_group = Caller {
+            groups: vec![7, 20],
+            ..caller(11, 21, false)
         };
         for mode in 0..0o1000 {
             let n = node(mode);
@@ -146,6 +169,7 @@ mod tests {
                 (caller(10, 20, false), mode >> 6),
                 (caller(10, 99, false), mode >> 6),
                 (caller(11, 20, false), mode >> 3),
+                (with_group.clone(), mode >> 3),
                 (caller(11, 21, false), mode),
                 (caller(0, 0, true), 7),
             ] {

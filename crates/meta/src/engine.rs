@@ -81,12 +81,20 @@ impl Engine {
             log::info!("{} changes are taken over from the journal", found.len());
         }
         layers.replay(found)?;
+        let mut space = Namespace::new(layers, placement);
+        let kept = space.reap_all()?;
+        if kept > 0 {
+            log::info!("{kept} removed files were open when the server ended; `penstock check` frees their objects");
+        }
+        // The journal begins with the commit below, which holds them.
+        space.names_mut().take_changes()?;
+        let layers = space.names_mut();
         // Ids are reserved on stable storage before any is handed out.
         let reservation = layers.freeze();
         layers.committed(store.commit(&reservation)?);
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
-                space: Namespace::new(layers, placement),
+                space,
                 group: GroupCommit::new(interval_ns),
                 journal: Journal::begin(store.path(), store.commits() + 1),
                 counters: Counters::default(),

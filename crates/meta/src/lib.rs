@@ -1,7 +1,7 @@
 //! The metadata server: names, permissions, striping, capabilities and shared counters.
 //!
 //! A request runs on its connection's thread (`session`): the name space is a plain state machine
-//! (`namespace`) over changes in memory on top of a redb snapshot (`layers`, `pending`, `store`), under one
+//! (`namespace`, `nodes`) over changes in memory on top of a redb snapshot (`layers`, `pending`, `store`), under one
 //! lock (`engine`). A committing thread makes changes durable in groups (`commit`). Reads and changes never
 //! wait for a disk flush; `Sync` does, and so does whoever gets the right to free the objects of a removed
 //! file. What waits for its commit is in a journal (`journal`) that outlives the process.
@@ -14,10 +14,12 @@ mod journal;
 mod layers;
 mod namespace;
 mod node;
+mod nodes;
 mod path;
 mod pending;
 mod placement;
 mod recent;
+mod resolve;
 mod server;
 mod session;
 mod store;

@@ -4,23 +4,27 @@
 //! thread or I/O of its own. A request first reads all it needs and checks it, then changes; storage takes
 //! changes without failing, so that a request happens as a whole or not at all.
 //!
-//! Rules: directories hold entries (name → id), ids name nodes for ever. There are no hard links, and
-//! symbolic links are not followed. Paths are resolved from the root with the search permission of each
-//! directory on the way.
+//! Rules: directories hold entries (name → id), ids name nodes for ever. Here are the requests by path; `resolve` finds
+//! where paths and names lead, `nodes` has the requests by id and the links.
 use crate::access::{Caller, Want};
-use crate::error::{Result, damaged, error, shown};
-use crate::node::{Node, ROOT};
-use crate::path;
+use crate::error::{Result, error, shown};
+use crate::node::Node;
+use crate::nodes::Gone;
 use crate::placement::Placement;
+use crate::resolve::Place;
 use penstock_layout::{FileId, Layout};
-use penstock_wire::message::{Attributes, CreateOptions, ErrorKind, NodeKind};
+use penstock_wire::message::{Attributes, CreateOptions, ErrorKind, NodeKind, WireError};
 use std::sync::Arc;
+
+pub use penstock_wire::message::{Change, When};
 
 const MODE: u32 = 0o7777;
 /// Most entries or files of one page, whatever the caller asks for.
 pub const MAX_PAGE: usize = 4096;
-/// Directories from a file to the root; paths are at most 2048 names long when made, renaming adds.
-const MAX_DEPTH: usize = 1 << 16;
+/// Mode bits that let others act as the owner or group.
+const SET_UID: u32 = 0o4000;
+const SET_GID: u32 = 0o2000;
+const GROUP_EXECUTE: u32 = 0o010;
 
 /// What the name space needs from below: two ordered maps and a source of ids.
 pub trait Names {
@@ -64,16 +68,6 @@ pub struct Removed {
     pub wait: bool,
 }
 
-/// What SetAttr changes; `None` leaves a field.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Change {
-    pub mode: Option<u32>,
-    pub uid: Option<u32>,
-    pub gid: Option<u32>,
-    pub mtime_ns: Option<i64>,
-    pub atime_ns: Option<i64>,
-}
-
 /// One page of an ordered listing; `more` follow its last item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page<T> {
@@ -84,14 +78,6 @@ pub struct Page<T> {
 pub struct Namespace<N> {
     names: N,
     placement: Placement,
-}
-
-/// Where a path leads: the directory, the name in it, and what is there now.
-struct Place<'a> {
-    directory: FileId,
-    directory_node: Arc<Node>,
-    name: &'a str,
-    child: Option<(FileId, Arc<Node>)>,
 }
 
 impl<N: Names> Namespace<N> {
@@ -111,8 +97,13 @@ impl<N: Names> Namespace<N> {
         &self.placement
     }
 
-    pub fn stat(&self, caller: &Caller, path: &str) -> Result<Attributes> {
-        let (id, node) = self.find(caller, path)?;
+    pub(crate) fn placement_mut(&mut self) -> &mut Placement {
+        &mut self.placement
+    }
+
+    /// Attributes of what a path leads to; a symbolic link at its end is followed if `follow` says so.
+    pub fn stat(&self, caller: &Caller, path: &str, follow: bool) -> Result<Attributes> {
+        let (id, node) = self.find(caller, path, follow)?;
         Ok(node.attributes(id))
     }
 
@@ -134,9 +125,22 @@ impl<N: Names> Namespace<N> {
                 ),
             ));
         }
-        let Some(place) = self.place(caller, path, None)? else {
+        // A new file that must not exist does not take the place that a symbolic link names.
+        let follow = how.create.is_none() || !how.exclusive;
+        let Some(place) = self.place(caller, path, follow, None)? else {
             return Err(is_directory(path));
         };
+        self.open_at(now_ns, caller, &place, path, how)
+    }
+
+    pub(crate) fn open_at(
+        &mut self,
+        now_ns: i64,
+        caller: &Caller,
+        place: &Place,
+        path: &str,
+        how: &How,
+    ) -> Result<(Attributes, bool)> {
         match (&place.child, how.create) {
             (Some(_), Some(_)) if how.exclusive => Err(exists(path)),
             (Some((id, node)), _) => {
@@ -145,7 +149,7 @@ impl<N: Names> Namespace<N> {
                     NodeKind::Directory => return Err(is_directory(path)),
                     NodeKind::Symlink => {
                         return Err(error(
-                            ErrorKind::Unsupported,
+                            ErrorKind::Loop,
                             format!("\"{}\" is a symbolic link; open its target", shown(path)),
                         ));
                     }
@@ -161,55 +165,70 @@ impl<N: Names> Namespace<N> {
             (None, None) => Err(not_found(path)),
             (None, Some(options)) => {
                 caller.require_addition(&place.directory_node, path)?;
-                let layout = self.placement.layout(options)?;
-                let attributes = self.add(
-                    now_ns,
-                    caller,
-                    &place,
-                    NodeKind::File,
-                    options.mode,
-                    Some(layout),
-                )?;
+                let layout = match &place.directory_node.striping {
+                    Some(striping) => self.placement.layout(&striping.fill(options))?,
+                    None => self.placement.layout(options)?,
+                };
+                let set = |node: &mut Node| node.layout = Some(layout);
+                let attributes =
+                    self.add(now_ns, caller, place, NodeKind::File, options.mode, set)?;
                 Ok((attributes, true))
             }
         }
     }
 
     pub fn mkdir(&mut self, now_ns: i64, caller: &Caller, path: &str, mode: u32) -> Result<()> {
-        let place = self.place(caller, path, None)?;
+        let place = self.place(caller, path, false, None)?;
         let Some(place) = place.filter(|p| p.child.is_none()) else {
             return Err(exists(path));
         };
         caller.require_addition(&place.directory_node, path)?;
-        self.add(now_ns, caller, &place, NodeKind::Directory, mode, None)?;
+        self.add(now_ns, caller, &place, NodeKind::Directory, mode, |_| {})?;
         Ok(())
     }
 
     pub fn unlink(&mut self, now_ns: i64, caller: &Caller, path: &str) -> Result<Option<Removed>> {
-        let Some(place) = self.place(caller, path, None)? else {
+        let Some(place) = self.place(caller, path, false, None)? else {
             return Err(is_directory(path));
         };
-        let Some((id, node)) = &place.child else {
-            return Err(not_found(path));
-        };
-        if node.is_directory() {
-            return Err(is_directory(path));
-        }
+        Ok(self
+            .unlink_at(now_ns, caller, &place, path, false)?
+            .removed())
+    }
+
+    pub(crate) fn unlink_at(
+        &mut self,
+        now_ns: i64,
+        caller: &Caller,
+        place: &Place,
+        path: &str,
+        keep: bool,
+    ) -> Result<Gone> {
+        let (id, node) = place.file(path)?;
         caller.require_removal(&place.directory_node, node, path)?;
-        let removed = self.removed(*id, node);
-        self.names.remove_entry(place.directory, place.name);
-        self.names.remove_node(*id, node.kind);
+        self.names.remove_entry(place.directory, &place.name);
+        let gone = self.drop_name(now_ns, (id, node), place.directory, &place.name, keep);
         self.touch(now_ns, place.directory, &place.directory_node, 0);
-        Ok(removed)
+        Ok(gone)
     }
 
     pub fn rmdir(&mut self, now_ns: i64, caller: &Caller, path: &str) -> Result<()> {
-        let Some(place) = self.place(caller, path, None)? else {
+        let Some(place) = self.place(caller, path, false, None)? else {
             return Err(error(
                 ErrorKind::InvalidArgument,
                 "the root directory cannot be removed; use `penstock down` and delete the stores",
             ));
         };
+        self.rmdir_at(now_ns, caller, &place, path)
+    }
+
+    pub(crate) fn rmdir_at(
+        &mut self,
+        now_ns: i64,
+        caller: &Caller,
+        place: &Place,
+        path: &str,
+    ) -> Result<()> {
         let Some((id, node)) = &place.child else {
             return Err(not_found(path));
         };
@@ -218,7 +237,7 @@ impl<N: Names> Namespace<N> {
         }
         caller.require_removal(&place.directory_node, node, path)?;
         self.require_empty(*id, path)?;
-        self.names.remove_entry(place.directory, place.name);
+        self.names.remove_entry(place.directory, &place.name);
         self.names.remove_node(*id, node.kind);
         self.touch(now_ns, place.directory, &place.directory_node, -1);
         Ok(())
@@ -239,17 +258,33 @@ impl<N: Names> Namespace<N> {
                 "the root directory cannot be renamed or replaced; name something in it",
             )
         };
-        let source = self.place(caller, from, None)?.ok_or_else(root)?;
+        let source = self.place(caller, from, false, None)?.ok_or_else(root)?;
+        let inside = match &source.child {
+            None => return Err(not_found(from)),
+            Some((id, node)) => node.is_directory().then_some(*id),
+        };
+        let target = self.place(caller, to, false, inside)?.ok_or_else(root)?;
+        let gone = self.rename_at(now_ns, caller, &source, &target, (from, to), false)?;
+        Ok(gone.removed())
+    }
+
+    pub(crate) fn rename_at(
+        &mut self,
+        now_ns: i64,
+        caller: &Caller,
+        source: &Place,
+        target: &Place,
+        (from, to): (&str, &str),
+        keep: bool,
+    ) -> Result<Gone> {
         let Some((id, node)) = &source.child else {
             return Err(not_found(from));
         };
         let id = *id;
-        let inside = node.is_directory().then_some(id);
-        let target = self.place(caller, to, inside)?.ok_or_else(root)?;
         if let Some((there, _)) = target.child
             && there == id
         {
-            return Ok(None);
+            return Ok(Gone::Nothing);
         }
         caller.require_removal(&source.directory_node, node, from)?;
         caller.require_addition(&target.directory_node, to)?;
@@ -258,7 +293,7 @@ impl<N: Names> Namespace<N> {
             // Its "..", so to say, changes.
             caller.require(node, Want::Write, from)?;
         }
-        let mut removed = None;
+        let mut gone = Gone::Nothing;
         let mut lost_directory = false;
         if let Some((old, old_node)) = &target.child {
             caller.require_removal(&target.directory_node, old_node, to)?;
@@ -266,22 +301,32 @@ impl<N: Names> Namespace<N> {
                 (true, true) => self.require_empty(*old, to)?,
                 (true, false) => return Err(not_directory(to)),
                 (false, true) => return Err(is_directory(to)),
-                (false, false) => removed = self.removed(*old, old_node),
+                (false, false) => {}
             }
             lost_directory = old_node.is_directory();
-            self.names.remove_node(*old, old_node.kind);
+            if lost_directory {
+                self.names.remove_node(*old, old_node.kind);
+            } else {
+                let old = (*old, old_node);
+                gone = self.drop_name(now_ns, old, target.directory, &target.name, keep);
+            }
         }
-        self.names.remove_entry(source.directory, source.name);
-        self.names.put_entry(target.directory, target.name, id);
-        self.names.put_node(
-            id,
-            Node {
-                parent: target.directory,
-                name: target.name.into(),
-                ctime_ns: now_ns,
-                ..(**node).clone()
-            },
-        );
+        self.names.remove_entry(source.directory, &source.name);
+        self.names.put_entry(target.directory, &target.name, id);
+        let mut moved = (**node).clone();
+        moved.ctime_ns = now_ns;
+        if moved.parent == source.directory && moved.name == source.name {
+            moved.parent = target.directory;
+            moved.name = target.name.to_string();
+        } else {
+            for (parent, name) in &mut moved.links {
+                if *parent == source.directory && *name == source.name {
+                    *parent = target.directory;
+                    *name = target.name.to_string();
+                }
+            }
+        }
+        self.names.put_node(id, moved);
         let lost = -i64::from(lost_directory);
         let moved = i64::from(moved_directory);
         if source.directory == target.directory {
@@ -295,7 +340,7 @@ impl<N: Names> Namespace<N> {
                 moved + lost,
             );
         }
-        Ok(removed)
+        Ok(gone)
     }
 
     /// A page of a directory by name. `room` bounds the page in bytes of reply.
@@ -307,11 +352,23 @@ impl<N: Names> Namespace<N> {
         limit: u32,
         room: usize,
     ) -> Result<Page<(String, Attributes)>> {
-        let (id, node) = self.find(caller, path)?;
+        let (id, node) = self.find(caller, path, true)?;
+        self.page(caller, (id, &node), path, after, limit, room)
+    }
+
+    pub(crate) fn page(
+        &self,
+        caller: &Caller,
+        (id, node): (FileId, &Node),
+        path: &str,
+        after: Option<&str>,
+        limit: u32,
+        room: usize,
+    ) -> Result<Page<(String, Attributes)>> {
         if !node.is_directory() {
             return Err(not_directory(path));
         }
-        caller.require(&node, Want::Read, path)?;
+        caller.require(node, Want::Read, path)?;
         let limit = (limit as usize).clamp(1, MAX_PAGE);
         let entries = self.names.entries(id, after, limit + 1)?;
         let mut page = Page {
@@ -321,7 +378,9 @@ impl<N: Names> Namespace<N> {
         let mut used = 0;
         for (name, child) in entries.into_iter().take(limit) {
             let attributes = self.child(id, &name, child)?.attributes(child);
-            used += name.len() + attributes_size(attributes.layout.as_ref());
+            used += name.len()
+                + attributes.target.as_ref().map_or(0, String::len)
+                + attributes_size(attributes.layout.as_ref());
             if used > room && !page.items.is_empty() {
                 page.more = true;
                 break;
@@ -338,33 +397,70 @@ impl<N: Names> Namespace<N> {
         path: &str,
         change: &Change,
     ) -> Result<Attributes> {
-        let (id, node) = self.find(caller, path)?;
-        caller.require_owner(&node, path)?;
+        let (id, node) = self.find(caller, path, true)?;
+        self.change(now_ns, caller, (id, &node), path, change)
+    }
+
+    pub(crate) fn change(
+        &mut self,
+        now_ns: i64,
+        caller: &Caller,
+        (id, node): (FileId, &Node),
+        path: &str,
+        change: &Change,
+    ) -> Result<Attributes> {
+        let times = [change.mtime, change.atime];
+        let only_now = change.mode.is_none() && change.uid.is_none() && change.gid.is_none();
+        if only_now && times.iter().flatten().all(|t| *t == When::Now) {
+            // Who may write may say that it was now.
+            if *change != Change::default() && !caller.owns(node) {
+                caller.require(node, Want::Write, path)?;
+            }
+        } else {
+            caller.require_owner(node, path)?;
+        }
         let foreign_uid = change.uid.is_some_and(|uid| uid != node.uid);
         let foreign_gid = change
             .gid
-            .is_some_and(|gid| gid != node.gid && gid != caller.gid);
+            .is_some_and(|gid| gid != node.gid && !caller.is_in(gid));
         if (foreign_uid || foreign_gid) && !caller.privileged {
             return Err(error(
-                ErrorKind::Permission,
+                ErrorKind::NotOwner,
                 format!(
-                    "user {} may not give \"{}\" away; ask root or the owner of the deployment",
+                    "user {} may not give \"{}\" away; ask root",
                     caller.uid,
                     shown(path)
                 ),
             ));
         }
-        let node = Node {
-            mode: change.mode.map_or(node.mode, |mode| mode & MODE),
-            uid: change.uid.unwrap_or(node.uid),
-            gid: change.gid.unwrap_or(node.gid),
-            mtime_ns: change.mtime_ns.unwrap_or(node.mtime_ns),
-            atime_ns: change.atime_ns.unwrap_or(node.atime_ns),
-            ctime_ns: now_ns,
-            ..(*node).clone()
+        let mut new = node.clone();
+        new.ctime_ns = now_ns;
+        new.uid = change.uid.unwrap_or(node.uid);
+        new.gid = change.gid.unwrap_or(node.gid);
+        if let Some(mode) = change.mode {
+            new.mode = mode & MODE;
+            if !caller.privileged && !caller.is_in(new.gid) && !node.is_directory() {
+                new.mode &= !SET_GID;
+            }
+        } else if (change.uid.is_some() || change.gid.is_some()) && !node.is_directory() {
+            // What runs as its owner does not become another one's by being given away.
+            new.mode &= !SET_UID;
+            if new.mode & GROUP_EXECUTE != 0 {
+                new.mode &= !SET_GID;
+            }
+        }
+        let at = |when: Option<When>, before: i64| match when {
+            None => before,
+            Some(When::Now) => now_ns,
+            Some(When::At(ns)) => ns,
         };
-        let attributes = node.attributes(id);
-        self.names.put_node(id, node);
+        new.mtime_ns = at(change.mtime, node.mtime_ns);
+        new.atime_ns = at(change.atime, node.atime_ns);
+        if change.mtime.is_some() {
+            new.mtime_set_ns = now_ns;
+        }
+        let attributes = new.attributes(id);
+        self.names.put_node(id, new);
         Ok(attributes)
     }
 
@@ -419,129 +515,14 @@ impl<N: Names> Namespace<N> {
     /// The root directory of a new store.
     pub fn root(now_ns: i64, uid: u32, gid: u32) -> Node {
         Node {
-            kind: NodeKind::Directory,
             // Whoever has the client key may make files; nobody takes away those of others.
             mode: 0o1777,
             uid,
             gid,
-            nlink: 2,
             ctime_ns: now_ns,
             mtime_ns: now_ns,
             atime_ns: now_ns,
-            parent: ROOT,
-            name: String::new(),
-            layout: None,
-        }
-    }
-
-    fn path_of(&self, node: &Node) -> Result<String> {
-        let mut names = vec![node.name.clone()];
-        let mut at = node.parent;
-        while at != ROOT {
-            let directory = self
-                .names
-                .node(at)?
-                .filter(|d| d.is_directory())
-                .ok_or_else(|| {
-                    damaged(format!(
-                        "\"{}\" lies in {at:?}, which is missing",
-                        node.name
-                    ))
-                })?;
-            names.push(directory.name.clone());
-            at = directory.parent;
-            if names.len() > MAX_DEPTH {
-                return Err(damaged(format!(
-                    "the directories of \"{}\" form a ring",
-                    node.name
-                )));
-            }
-        }
-        let mut path = String::new();
-        for name in names.iter().rev() {
-            path.push('/');
-            path.push_str(name);
-        }
-        Ok(path)
-    }
-
-    /// The node that an entry names; they must agree about each other.
-    fn child(&self, parent: FileId, name: &str, id: FileId) -> Result<Arc<Node>> {
-        self.names
-            .node(id)?
-            .filter(|node| node.parent == parent && node.name == name)
-            .ok_or_else(|| {
-                damaged(format!(
-                    "the entry \"{}\" of directory {} names {id:?}, which is missing or elsewhere",
-                    shown(name),
-                    parent.0
-                ))
-            })
-    }
-
-    /// The directory `names` leads to. Passing through `forbidden` is refused.
-    fn walk(
-        &self,
-        caller: &Caller,
-        names: &[&str],
-        path: &str,
-        forbidden: Option<FileId>,
-    ) -> Result<(FileId, Arc<Node>)> {
-        let mut id = ROOT;
-        let mut node = self
-            .names
-            .node(ROOT)?
-            .ok_or_else(|| damaged("the root directory is missing"))?;
-        for name in names {
-            caller.require(&node, Want::Execute, path)?;
-            let next = self.names.entry(id, name)?.ok_or_else(|| not_found(path))?;
-            if forbidden == Some(next) {
-                return Err(error(
-                    ErrorKind::InvalidArgument,
-                    format!(
-                        "a directory cannot be moved into itself (\"{}\"); choose another place",
-                        shown(path)
-                    ),
-                ));
-            }
-            node = self.child(id, name, next)?;
-            id = next;
-            if !node.is_directory() {
-                return Err(not_directory(path));
-            }
-        }
-        Ok((id, node))
-    }
-
-    /// Where `path` leads, whether or not something is there; `None` for the root itself.
-    fn place<'a>(
-        &self,
-        caller: &Caller,
-        path: &'a str,
-        forbidden: Option<FileId>,
-    ) -> Result<Option<Place<'a>>> {
-        let names = path::parse(path)?;
-        let Some((name, above)) = names.split_last() else {
-            return Ok(None);
-        };
-        let (directory, directory_node) = self.walk(caller, above, path, forbidden)?;
-        caller.require(&directory_node, Want::Execute, path)?;
-        let child = match self.names.entry(directory, name)? {
-            Some(id) => Some((id, self.child(directory, name, id)?)),
-            None => None,
-        };
-        Ok(Some(Place {
-            directory,
-            directory_node,
-            name,
-            child,
-        }))
-    }
-
-    fn find(&self, caller: &Caller, path: &str) -> Result<(FileId, Arc<Node>)> {
-        match self.place(caller, path, None)? {
-            Some(place) => place.child.ok_or_else(|| not_found(path)),
-            None => self.walk(caller, &[], path, None),
+            ..Node::new(NodeKind::Directory)
         }
     }
 
@@ -558,34 +539,41 @@ impl<N: Names> Namespace<N> {
         ))
     }
 
-    fn add(
+    /// Something new at a place; `set` completes it.
+    pub(crate) fn add(
         &mut self,
         now_ns: i64,
         caller: &Caller,
         place: &Place,
         kind: NodeKind,
         mode: u32,
-        layout: Option<Layout>,
+        set: impl FnOnce(&mut Node),
     ) -> Result<Attributes> {
         let directory = kind == NodeKind::Directory;
         let (gid, inherited) = caller.group_in(&place.directory_node, directory);
+        let mut mode = mode & MODE | inherited;
+        if !directory && !caller.privileged && !caller.is_in(gid) && mode & GROUP_EXECUTE != 0 {
+            mode &= !SET_GID;
+        }
         let id = self.names.new_id(kind)?;
-        let node = Node {
-            kind,
-            mode: mode & MODE | inherited,
+        let mut node = Node {
+            mode,
             uid: caller.uid,
             gid,
-            nlink: if directory { 2 } else { 1 },
             ctime_ns: now_ns,
             mtime_ns: now_ns,
             atime_ns: now_ns,
             parent: place.directory,
-            name: place.name.into(),
-            layout,
+            name: place.name.to_string(),
+            ..Node::new(kind)
         };
+        if directory {
+            node.striping.clone_from(&place.directory_node.striping);
+        }
+        set(&mut node);
         let attributes = node.attributes(id);
         self.names.put_node(id, node);
-        self.names.put_entry(place.directory, place.name, id);
+        self.names.put_entry(place.directory, &place.name, id);
         self.touch(
             now_ns,
             place.directory,
@@ -596,11 +584,12 @@ impl<N: Names> Namespace<N> {
     }
 
     /// Notes a change of a directory's entries; `links` directories more are in it.
-    fn touch(&mut self, now_ns: i64, id: FileId, directory: &Node, links: i64) {
+    pub(crate) fn touch(&mut self, now_ns: i64, id: FileId, directory: &Node, links: i64) {
         self.names.put_node(
             id,
             Node {
                 mtime_ns: now_ns,
+                mtime_set_ns: now_ns,
                 ctime_ns: now_ns,
                 nlink: (i64::from(directory.nlink) + links).clamp(2, i64::from(u32::MAX)) as u32,
                 ..directory.clone()
@@ -608,7 +597,7 @@ impl<N: Names> Namespace<N> {
         );
     }
 
-    fn removed(&self, id: FileId, node: &Node) -> Option<Removed> {
+    pub(crate) fn removed(&self, id: FileId, node: &Node) -> Option<Removed> {
         node.layout.clone().map(|layout| Removed {
             file: id,
             layout,
@@ -622,7 +611,7 @@ pub fn attributes_size(layout: Option<&Layout>) -> usize {
     128 + layout.map_or(0, |l| 5 * l.servers.len())
 }
 
-fn not_found(path: &str) -> penstock_wire::message::WireError {
+pub(crate) fn not_found(path: &str) -> WireError {
     error(
         ErrorKind::NotFound,
         format!(
@@ -632,7 +621,7 @@ fn not_found(path: &str) -> penstock_wire::message::WireError {
     )
 }
 
-fn exists(path: &str) -> penstock_wire::message::WireError {
+pub(crate) fn exists(path: &str) -> WireError {
     error(
         ErrorKind::Exists,
         format!(
@@ -642,14 +631,14 @@ fn exists(path: &str) -> penstock_wire::message::WireError {
     )
 }
 
-fn is_directory(path: &str) -> penstock_wire::message::WireError {
+pub(crate) fn is_directory(path: &str) -> WireError {
     error(
         ErrorKind::IsDirectory,
         format!("\"{}\" is a directory; name a file", shown(path)),
     )
 }
 
-fn not_directory(path: &str) -> penstock_wire::message::WireError {
+pub(crate) fn not_directory(path: &str) -> WireError {
     error(
         ErrorKind::NotDirectory,
         format!(

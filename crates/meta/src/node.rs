@@ -3,14 +3,18 @@
 //! Stored form: version byte, postcard of the fields, CRC-32 over id, version and fields. The checksum
 //! covers the id, so that a record that lands under another key is found out as well.
 use crate::error::{Result, damaged};
+use crate::placement::Striping;
 use penstock_layout::{FileId, Layout};
 use penstock_wire::message::{Attributes, NodeKind};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// The directory at the top; its parent is itself.
 pub const ROOT: FileId = FileId(1);
+/// Where files are kept that have lost their last name and are still open, named by their id. No path leads there.
+pub const REMOVED: FileId = FileId(0);
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const CRC: usize = 4;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,20 +24,63 @@ pub struct Node {
     pub mode: u32,
     pub uid: u32,
     pub gid: u32,
-    /// Files 1; directories 2 + directories in them.
+    /// Files: names, 0 when it is only kept for those who have it open; directories: 2 + directories in them.
     pub nlink: u32,
     /// Times: nanoseconds since the epoch.
     pub ctime_ns: i64,
     pub mtime_ns: i64,
     pub atime_ns: i64,
-    /// The directory it is in and its name there: there are no hard links, so a path can be rebuilt.
+    /// The server's clock when `mtime_ns` was last set.
+    pub mtime_set_ns: i64,
+    /// The directory it is in and its name there (of several names the first), so that a path can be rebuilt.
     pub parent: FileId,
     pub name: String,
+    /// Further names of a file.
+    pub links: Vec<(FileId, String)>,
     /// Files only.
     pub layout: Option<Layout>,
+    /// Symbolic links only.
+    pub target: Option<String>,
+    /// Directories only: what new files get.
+    pub striping: Option<Striping>,
+    pub xattrs: BTreeMap<String, Vec<u8>>,
 }
 
 impl Node {
+    /// Empty in all fields; for the start of the epoch.
+    pub fn new(kind: NodeKind) -> Node {
+        Node {
+            kind,
+            mode: 0,
+            uid: 0,
+            gid: 0,
+            nlink: if kind == NodeKind::Directory { 2 } else { 1 },
+            ctime_ns: 0,
+            mtime_ns: 0,
+            atime_ns: 0,
+            mtime_set_ns: 0,
+            parent: ROOT,
+            name: String::new(),
+            links: Vec::new(),
+            layout: None,
+            target: None,
+            striping: None,
+            xattrs: BTreeMap::new(),
+        }
+    }
+
+    /// Whether this is one of its names.
+    pub fn is_named(&self, parent: FileId, name: &str) -> bool {
+        (self.parent == parent && self.name == name)
+            || self.links.iter().any(|(p, n)| *p == parent && n == name)
+    }
+
+    /// All its names.
+    pub fn names(&self) -> impl Iterator<Item = (FileId, &str)> {
+        let more = self.links.iter().map(|(parent, name)| (*parent, name.as_str()));
+        std::iter::once((self.parent, self.name.as_str())).chain(more)
+    }
+
     pub fn is_directory(&self) -> bool {
         self.kind == NodeKind::Directory
     }
@@ -50,6 +97,8 @@ impl Node {
             mtime_ns: self.mtime_ns,
             atime_ns: self.atime_ns,
             layout: self.layout.clone(),
+            mtime_set_ns: self.mtime_set_ns,
+            target: self.target.clone(),
         }
     }
 
@@ -111,6 +160,9 @@ mod tests {
                 stripe_unit: 65536,
                 servers: vec![ServerId(3), ServerId(1)],
             }),
+            links: vec![(ROOT, "other".into())],
+            xattrs: [("user.a".into(), vec![0, 255])].into(),
+            ..Node::new(NodeKind::File)
         }
     }
 

@@ -17,7 +17,7 @@ pub fn parse(path: &str) -> Result<Vec<&str>> {
     };
     if path.len() > MAX_PATH {
         return Err(error(
-            ErrorKind::TooLarge,
+            ErrorKind::NameTooLong,
             format!(
                 "path \"{}\" has {} bytes; at most {MAX_PATH} are allowed, use a shorter one",
                 shown(path),
@@ -38,7 +38,7 @@ pub fn parse(path: &str) -> Result<Vec<&str>> {
             "." | ".." => return bad("has \".\" or \"..\" in it; normalise it first"),
             _ if name.len() > MAX_NAME => {
                 return Err(error(
-                    ErrorKind::TooLarge,
+                    ErrorKind::NameTooLong,
                     format!(
                         "name \"{}\" has {} bytes; at most {MAX_NAME} are allowed, use a shorter one",
                         shown(name),
@@ -51,6 +51,32 @@ pub fn parse(path: &str) -> Result<Vec<&str>> {
         }
     }
     Ok(names)
+}
+
+/// One name that is to stand in a directory.
+pub fn check_name(name: &str) -> Result<()> {
+    match name {
+        "" | "." | ".." => Err(error(
+            ErrorKind::InvalidArgument,
+            format!("\"{name}\" is no name for something in a directory; choose another"),
+        )),
+        _ if name.contains(['/', '\0']) => Err(error(
+            ErrorKind::InvalidArgument,
+            format!(
+                "name \"{}\" has a slash or a zero byte in it; leave it out",
+                shown(name)
+            ),
+        )),
+        _ if name.len() > MAX_NAME => Err(error(
+            ErrorKind::NameTooLong,
+            format!(
+                "name \"{}\" has {} bytes; at most {MAX_NAME} are allowed, use a shorter one",
+                shown(name),
+                name.len()
+            ),
+        )),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -81,9 +107,9 @@ mod tests {
     fn limits_are_exact() {
         let name = "n".repeat(MAX_NAME);
         assert_eq!(parse(&format!("/{name}")).unwrap().len(), 1);
-        assert_eq!(kind(&format!("/{name}x")), ErrorKind::TooLarge);
+        assert_eq!(kind(&format!("/{name}x")), ErrorKind::NameTooLong);
         let path = "/abcdefg".repeat(MAX_PATH / 8);
         assert_eq!(parse(&path).unwrap().len(), MAX_PATH / 8);
-        assert_eq!(kind(&format!("{path}h")), ErrorKind::TooLarge);
+        assert_eq!(kind(&format!("{path}h")), ErrorKind::NameTooLong);
     }
 }

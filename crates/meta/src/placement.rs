@@ -2,9 +2,99 @@
 //!
 //! Defaults: the deployment's stripe unit, all its servers. The starting server goes round robin over
 //! the deployment, so that many small files spread evenly.
-use crate::error::{Result, error};
+use crate::error::{Result, error, shown};
 use penstock_layout::{Layout, ServerId};
 use penstock_wire::message::{CreateOptions, ErrorKind};
+use serde::{Deserialize, Serialize};
+
+/// What new files of a directory get where they don't say themselves.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Striping {
+    pub unit: Option<u64>,
+    pub count: Option<u32>,
+    pub start: Option<u32>,
+}
+
+impl Striping {
+    /// From `unit=1MiB count=2 start=0`; commas do as well as spaces. `servers=…`, which asking for it tells too, is
+    /// passed over.
+    pub fn parse(text: &str) -> Result<Striping> {
+        let wrong = |what: &str| {
+            error(
+                ErrorKind::InvalidArgument,
+                format!("striping \"{}\": {what}; write unit=BYTES count=SERVERS start=SERVER", shown(text)),
+            )
+        };
+        let mut striping = Striping::default();
+        for part in text.split([' ', ',', '\n']).filter(|p| !p.is_empty()) {
+            if part.bytes().all(|b| b.is_ascii_digit()) {
+                // The rest of a list of servers.
+                continue;
+            }
+            let (key, value) = part
+                .split_once('=')
+                .ok_or_else(|| wrong(&format!("no \"=\" in \"{}\"", shown(part))))?;
+            let number = || {
+                value
+                    .parse::<u32>()
+                    .map_err(|_| wrong(&format!("\"{}\" is no number", shown(value))))
+            };
+            match key {
+                "unit" => striping.unit = Some(bytes(value).ok_or_else(|| wrong("the unit is no size"))?),
+                "count" => striping.count = Some(number()?),
+                "start" => striping.start = Some(number()?),
+                "servers" => {}
+                _ => return Err(wrong(&format!("\"{}\" is unknown", shown(key)))),
+            }
+        }
+        Ok(striping)
+    }
+
+    /// As it is parsed.
+    pub fn text(&self) -> String {
+        let part = |name: &str, value: Option<u64>| value.map(|v| format!("{name}={v}"));
+        [
+            part("unit", self.unit),
+            part("count", self.count.map(u64::from)),
+            part("start", self.start.map(u64::from)),
+        ]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join(" ")
+    }
+
+    /// What is wanted of a new file, with this where it leaves the choice.
+    pub fn fill(&self, wanted: &CreateOptions) -> CreateOptions {
+        CreateOptions {
+            mode: wanted.mode,
+            stripe_unit: wanted.stripe_unit.or(self.unit),
+            stripe_count: wanted.stripe_count.or(self.count),
+            start_server: wanted.start_server.or(self.start.map(ServerId)),
+        }
+    }
+}
+
+/// A size with or without a binary suffix.
+fn bytes(text: &str) -> Option<u64> {
+    let (number, factor) = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("K", 10), ("M", 20), ("G", 30)]
+        .iter()
+        .find_map(|(suffix, bits)| Some((text.strip_suffix(suffix)?, 1u64 << bits)))
+        .unwrap_or((text, 1));
+    number.parse::<u64>().ok()?.checked_mul(factor)
+}
+
+/// A layout as `user.penstock.layout` tells it.
+pub fn describe(layout: &Layout) -> String {
+    let ids: Vec<String> = layout.servers.iter().map(|s| s.0.to_string()).collect();
+    format!(
+        "unit={} count={} start={} servers={}",
+        layout.stripe_unit,
+        ids.len(),
+        ids.first().map_or("0", String::as_str),
+        ids.join(",")
+    )
+}
 
 #[derive(Debug, Clone)]
 pub struct Placement {

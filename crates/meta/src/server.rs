@@ -87,15 +87,15 @@ struct Metadata {
     next: AtomicU64,
 }
 
-/// Over TCP nobody vouches for a user: whoever proves the key acts as the owner of the deployment.
+/// On this host the kernel vouches for the user, over TCP whoever has proven the key. Root and the owner may act for
+/// others; mode bits hold everybody but root and administrators.
 fn caller(peer: &Peer, owner: (u32, u32)) -> Caller {
-    let (uid, gid) = peer.credentials.map_or(owner, |c| (c.uid, c.gid));
     let admin = peer.role == Role::Admin;
     Caller {
-        uid,
-        gid,
-        privileged: admin || uid == 0 || uid == owner.0,
         admin,
+        privileged: admin || peer.user.uid == 0,
+        delegate: admin || peer.user.uid == 0 || peer.user.uid == owner.0,
+        ..Caller::of(peer.user.clone())
     }
 }
 
@@ -168,30 +168,35 @@ fn last_word(connection: &mut Connection, why: penstock_wire::Error) -> penstock
 #[cfg(test)]
 mod tests {
     use super::*;
-    use penstock_wire::Credentials;
+    use penstock_wire::message::User;
 
     #[test]
     fn callers_are_who_the_kernel_says() {
-        let peer = |role, user: Option<(u32, u32)>| Peer {
+        let peer = |role, uid, gid| Peer {
             role,
             program: 1,
             rank: 0,
-            credentials: user.map(|(uid, gid)| Credentials { pid: 1, uid, gid }),
+            credentials: None,
+            user: User {
+                uid,
+                gid,
+                groups: vec![9],
+            },
         };
         let owner = (100, 200);
-        for (role, user, uid, privileged, admin) in [
-            (Role::Client, Some((100, 7)), 100, true, false),
-            (Role::Client, Some((0, 0)), 0, true, false),
-            (Role::Client, Some((101, 200)), 101, false, false),
-            (Role::Client, None, 100, true, false),
-            (Role::Admin, Some((101, 200)), 101, true, true),
+        for (role, uid, privileged, delegate, admin) in [
+            (Role::Client, 100, false, true, false),
+            (Role::Client, 0, true, true, false),
+            (Role::Client, 101, false, false, false),
+            (Role::Admin, 101, true, true, true),
         ] {
-            let caller = caller(&peer(role, user), owner);
+            let caller = caller(&peer(role, uid, 200), owner);
             assert_eq!(
-                (caller.uid, caller.privileged, caller.admin),
-                (uid, privileged, admin),
-                "{role:?} {user:?}"
+                (caller.uid, caller.privileged, caller.delegate, caller.admin),
+                (uid, privileged, delegate, admin),
+                "{role:?} {uid}"
             );
+            assert!(caller.is_in(200) && caller.is_in(9) && !caller.is_in(1));
         }
     }
 }

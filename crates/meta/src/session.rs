@@ -3,13 +3,16 @@ use crate::access::Caller;
 use crate::counters::ConnectionId;
 use crate::engine::Engine;
 use crate::error::{Result, error};
-use crate::namespace::{Change, How, Removed, attributes_size};
+use crate::namespace::{Change, How, Removed, When, attributes_size};
+use crate::nodes::{Gone, Outcome};
 use crate::recent::Recent;
 use penstock_layout::{FileId, Layout};
 use penstock_wire::message::{
-    Capability, ErrorKind, MAX_BATCH, MAX_BODY, MetaReply, MetaRequest, MetaStatus, WireError,
+    Attributes, Capability, ErrorKind, MAX_BATCH, MAX_BODY, MAX_TARGET, MAX_XATTR_VALUE,
+    MAX_XATTRS, MetaReply, MetaRequest, MetaStatus, NodeReply, NodeRequest, User, WireError,
 };
 use penstock_wire::{Key, Rights};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,6 +20,8 @@ use std::time::Duration;
 /// Files of one connection whose capabilities can be renewed; of more, those unused for longest have to
 /// be opened again.
 const OPEN_FILES: usize = 1 << 16;
+/// Removed files that one connection can keep.
+const KEPT: usize = 1 << 16;
 /// Bytes of a reply kept free for what is not counted, and for a refusal of each request of a batch.
 const SPARE: usize = 4096;
 const REFUSAL: usize = 48;
@@ -39,6 +44,8 @@ pub struct Session {
     id: ConnectionId,
     /// Rights at opening: (read, write).
     open: Recent<FileId, (bool, bool)>,
+    /// Removed files that stay as long as this connection, at most [`KEPT`].
+    kept: BTreeSet<FileId>,
 }
 
 /// A reply, and whether it may go out only when everything so far is durable.
@@ -64,6 +71,7 @@ impl Session {
             caller,
             id,
             open: Recent::new(OPEN_FILES),
+            kept: BTreeSet::new(),
         }
     }
 
@@ -121,11 +129,15 @@ impl Session {
         let layout = 5 * self.shared.engine.servers();
         let most = match request {
             MetaRequest::Open { .. } => 2 * (attributes_size(None) + layout),
+            MetaRequest::Node {
+                request: NodeRequest::GetXattr { .. } | NodeRequest::ListXattr { .. },
+                ..
+            } => MAX_XATTRS.max(MAX_XATTR_VALUE),
             MetaRequest::GivenIds => 20 * (crate::store::PAST_IDS + 1),
             MetaRequest::Readdir { .. } | MetaRequest::ListFiles { .. } => {
-                attributes_size(None) + layout + crate::path::MAX_PATH
+                attributes_size(None) + layout + crate::path::MAX_PATH + MAX_TARGET
             }
-            _ => attributes_size(None) + layout,
+            _ => 2 * (attributes_size(None) + layout) + MAX_TARGET,
         };
         most.max(SMALL)
     }
@@ -155,9 +167,7 @@ impl Session {
                 };
                 let (attributes, created) =
                     engine.change(|space, now| space.open(now, caller, &path, &how))?;
-                let layout = attributes.layout.clone().ok_or_else(|| {
-                    crate::error::damaged(format!("file {} has no layout", attributes.id.0))
-                })?;
+                let layout = layout_of(&attributes)?;
                 let file = attributes.id;
                 let rights = self.open.get(&file).unwrap_or((false, false));
                 self.open.insert(file, (rights.0 | read, rights.1 | write));
@@ -194,7 +204,7 @@ impl Session {
                 }
             }
             MetaRequest::Stat { path } => {
-                MetaReply::Attributes(engine.read(|space| space.stat(caller, &path))?)
+                MetaReply::Attributes(engine.read(|space| space.stat(caller, &path, false))?)
             }
             MetaRequest::Unlink { path } => {
                 let removed = engine.change(|space, now| space.unlink(now, caller, &path))?;
@@ -232,8 +242,8 @@ impl Session {
                     mode,
                     uid,
                     gid,
-                    mtime_ns,
-                    atime_ns,
+                    mtime: mtime_ns.map(When::At),
+                    atime: atime_ns.map(When::At),
                 };
                 MetaReply::Attributes(
                     engine
@@ -304,12 +314,96 @@ impl Session {
                     store: engine.store_name().to_owned(),
                 })
             }
+            MetaRequest::Look { path, follow } => {
+                let attributes = engine.read(|space| space.stat(caller, &path, follow))?;
+                MetaReply::Node(shared.look(attributes)?)
+            }
+            MetaRequest::Node { user, request } => return self.node(user, request, room),
             MetaRequest::Shutdown => {
                 self.require_admin("stop the metadata server")?;
                 MetaReply::Done
             }
         };
         Ok(reply.into())
+    }
+
+    /// A request by id, for a user.
+    fn node(&mut self, user: User, mut request: NodeRequest, room: usize) -> Result<Answer> {
+        if !self.caller.delegate {
+            return Err(error(
+                ErrorKind::Permission,
+                format!(
+                    "user {} may not act for others; mounts are for root and the owner of the deployment",
+                    self.caller.uid
+                ),
+            ));
+        }
+        let shared = self.shared.clone();
+        let engine = &shared.engine;
+        let caller = Caller::of(user);
+        if let NodeRequest::Unlink { keep, .. } | NodeRequest::Rename { keep, .. } = &mut request {
+            *keep &= self.kept.len() < KEPT;
+        }
+        let outcome = match &request {
+            NodeRequest::Lookup { .. }
+            | NodeRequest::Stat { .. }
+            | NodeRequest::Look { .. }
+            | NodeRequest::Open { .. }
+            | NodeRequest::Readdir { .. }
+            | NodeRequest::GetXattr { .. }
+            | NodeRequest::ListXattr { .. } => {
+                engine.read(|space| space.node_read(&caller, &request, room))?
+            }
+            _ => engine.change(|space, now| space.node_request(now, &caller, &request, room))?,
+        };
+        let reply = match outcome {
+            Outcome::Node(attributes) => NodeReply::Node(attributes),
+            Outcome::Look(attributes) => shared.look(attributes)?,
+            Outcome::Opened(attributes, created) => {
+                let (NodeRequest::Open { read, write, .. }
+                | NodeRequest::Create { read, write, .. }) = request
+                else {
+                    return Err(crate::error::damaged("an open that was not asked for"));
+                };
+                let file = attributes.id;
+                let before = self.open.get(&file).unwrap_or((false, false));
+                self.open.insert(file, (before.0 | read, before.1 | write));
+                let rights = Rights {
+                    read,
+                    write,
+                    remove: false,
+                };
+                NodeReply::Opened {
+                    capability: shared.grant(file, rights, layout_of(&attributes)?)?,
+                    attributes,
+                    created,
+                }
+            }
+            Outcome::Unlinked(gone) => {
+                if let NodeRequest::Reap { id } = request {
+                    self.kept.remove(&id);
+                }
+                return match gone {
+                    Gone::Kept(file) => {
+                        self.kept.insert(file);
+                        Ok(MetaReply::Node(NodeReply::Unlinked {
+                            file: Some(file),
+                            capability: None,
+                        })
+                        .into())
+                    }
+                    gone => shared.gone(gone.removed()),
+                };
+            }
+            Outcome::Entries(page) => NodeReply::Entries {
+                entries: page.items,
+                more: page.more,
+            },
+            Outcome::Xattr(value) => NodeReply::Xattr(value),
+            Outcome::Xattrs(names) => NodeReply::Xattrs(names),
+            Outcome::Done => NodeReply::Done,
+        };
+        Ok(MetaReply::Node(reply).into())
     }
 
     fn require_admin(&self, what: &str) -> Result<()> {
@@ -326,6 +420,13 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+        for id in std::mem::take(&mut self.kept) {
+            // Its objects are for `penstock check`: nobody is left to remove them.
+            let reaped = self.shared.engine.change(|space, _| space.reap(id));
+            if let Err(e) = reaped {
+                log::debug!("removed file {} stays for now: {e}", id.0);
+            }
+        }
         let id = self.id;
         // Fails only when the server stops, and its counters with it.
         let _ = self.shared.engine.counters(|c| {
@@ -348,6 +449,31 @@ impl Granting {
         )
     }
 
+    /// A node, and for a file what lets its data servers be asked.
+    fn look(&self, attributes: Attributes) -> Result<NodeReply> {
+        let capability = match attributes.layout.clone() {
+            Some(layout) => Some(self.grant(attributes.id, Rights::default(), layout)?),
+            None => None,
+        };
+        Ok(NodeReply::Look {
+            attributes,
+            capability,
+        })
+    }
+
+    /// [`Granting::unlinked`] for a request about nodes.
+    fn gone(&self, removed: Option<Removed>) -> Result<Answer> {
+        let file = removed.as_ref().map(|r| r.file);
+        let answer = self.unlinked(removed)?;
+        let MetaReply::Unlinked { capability } = answer.reply else {
+            return Ok(answer);
+        };
+        Ok(Answer {
+            reply: MetaReply::Node(NodeReply::Unlinked { file, capability }),
+            durable: answer.durable,
+        })
+    }
+
     /// The reply to whatever took a file out of the name space: the right to remove its objects.
     fn unlinked(&self, removed: Option<Removed>) -> std::result::Result<Answer, WireError> {
         let durable = removed.as_ref().is_some_and(|r| r.wait);
@@ -363,4 +489,10 @@ impl Granting {
             durable,
         })
     }
+}
+
+fn layout_of(attributes: &Attributes) -> Result<Layout> {
+    attributes.layout.clone().ok_or_else(|| {
+        crate::error::damaged(format!("file {} has no layout", attributes.id.0))
+    })
 }

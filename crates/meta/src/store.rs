@@ -7,7 +7,7 @@
 //! Files in the directory: `namespace.redb`, `lock` (held while a server runs), the journal's, and
 //! `namespace.checked`, a copy made at the last start that found everything in order (small stores only).
 use crate::error::{Result, damaged, error};
-use crate::node::{Node, ROOT};
+use crate::node::{Node, REMOVED, ROOT};
 use crate::pending::{EntryKey, EntryRange, Pending, Totals};
 use penstock_host::fs::{self, Held};
 use penstock_layout::FileId;
@@ -200,7 +200,7 @@ impl Snapshot {
 
     /// Reads everything and checks that nodes, entries and totals agree.
     fn verify(&self) -> Result<()> {
-        let (mut files, mut directories) = (0, 0);
+        let (mut files, mut directories, mut names) = (0, 0, 0u64);
         for item in self.nodes(Bound::Unbounded)? {
             let (id, node) = item?;
             match node.kind {
@@ -210,12 +210,15 @@ impl Snapshot {
             if id == ROOT.0 {
                 continue;
             }
-            let key = EntryKey::new(node.parent, &node.name);
-            if self.entry(key.as_slice())? != Some(id) {
-                return Err(damaged(format!("\"{}\" has lost its entry", node.name)));
-            }
-            if !self.node(node.parent)?.is_some_and(|d| d.is_directory()) {
-                return Err(damaged(format!("\"{}\" has lost its directory", node.name)));
+            for (parent, name) in node.names() {
+                names += 1;
+                let key = EntryKey::new(parent, name);
+                if self.entry(key.as_slice())? != Some(id) {
+                    return Err(damaged(format!("\"{name}\" has lost its entry")));
+                }
+                if parent != REMOVED && !self.node(parent)?.is_some_and(|d| d.is_directory()) {
+                    return Err(damaged(format!("\"{name}\" has lost its directory")));
+                }
             }
         }
         let totals = self.totals();
@@ -231,9 +234,9 @@ impl Snapshot {
             entries += 1;
         }
         let stored = self.entries.len().map_err(read_error)?;
-        if entries + 1 != files + directories || stored != entries {
+        if entries != names || stored != entries {
             return Err(damaged(format!(
-                "{entries} entries name {files} files and {directories} directories"
+                "{entries} entries where {files} files and {directories} directories have {names} names"
             )));
         }
         Ok(())

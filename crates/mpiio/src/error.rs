@@ -123,16 +123,20 @@ impl Error {
         match kind {
             ErrorKind::NotFound => ErrorClass::NoSuchFile,
             ErrorKind::Exists => ErrorClass::FileExists,
-            ErrorKind::NotDirectory | ErrorKind::IsDirectory | ErrorKind::NotEmpty => {
-                ErrorClass::BadFile
-            }
+            ErrorKind::NotDirectory
+            | ErrorKind::IsDirectory
+            | ErrorKind::NotEmpty
+            | ErrorKind::Loop => ErrorClass::BadFile,
             ErrorKind::Permission
+            | ErrorKind::NotOwner
             | ErrorKind::BadKey
             | ErrorKind::BadCapability
             | ErrorKind::ExpiredCapability => ErrorClass::Access,
             ErrorKind::ReadOnly => ErrorClass::ReadOnly,
             ErrorKind::NoSpace => ErrorClass::NoSpace,
-            ErrorKind::InvalidArgument | ErrorKind::TooLarge => ErrorClass::Arg,
+            ErrorKind::InvalidArgument | ErrorKind::TooLarge | ErrorKind::NameTooLong => {
+                ErrorClass::Arg
+            }
             ErrorKind::Busy => ErrorClass::FileInUse,
             ErrorKind::Unsupported => ErrorClass::UnsupportedOperation,
             ErrorKind::Malformed
@@ -140,6 +144,8 @@ impl Error {
             | ErrorKind::LockTimeout
             | ErrorKind::LockLost
             | ErrorKind::Io
+            | ErrorKind::TooManyLinks
+            | ErrorKind::NoAttribute
             | ErrorKind::ShuttingDown
             | ErrorKind::Version => ErrorClass::Io,
         }

@@ -147,6 +147,19 @@ impl Objects {
         }
     }
 
+    /// A file's object if it exists, whether or not anybody has it open.
+    pub(crate) fn look(&self, id: FileId) -> Result<Option<Arc<dyn Object>>, WireError> {
+        let open = self.table().objects.get(&id).and_then(Weak::upgrade);
+        if let Some(open) = open {
+            return Ok(self.existing(&open)?.cloned());
+        }
+        match self.store.open(id, false) {
+            Ok(object) => Ok(Some(object)),
+            Err(StoreError::NotFound(..)) => Ok(None),
+            Err(e) => Err(store_error(e)),
+        }
+    }
+
     /// The object, made if need be. After a removal those who have the file open go on with an object
     /// that has no name.
     pub(crate) fn created<'a>(

@@ -229,6 +229,19 @@ impl<'a> Session<'a> {
                 objects.remove(capability.file)?;
                 Ok(DataReply::Done)
             }
+            DataRequest::Look { capability } => {
+                self.verify(&capability)?;
+                match objects.look(capability.file)? {
+                    Some(object) => Ok(DataReply::Looked {
+                        len: object.len().map_err(store_error)?,
+                        modified_ns: Some(object.modified_ns().map_err(store_error)?),
+                    }),
+                    None => Ok(DataReply::Looked {
+                        len: 0,
+                        modified_ns: None,
+                    }),
+                }
+            }
             DataRequest::Status => server.status().map(DataReply::Status),
             DataRequest::ListObjects { after, limit } => {
                 self.admin("list all objects")?;

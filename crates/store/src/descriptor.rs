@@ -120,6 +120,15 @@ pub(crate) fn len(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     Ok(rustix::fs::fstat(fd)?.st_size.unsigned_abs())
 }
 
+/// Time of the last change of the file's bytes or length, nanoseconds since the epoch.
+pub(crate) fn modified_ns(fd: BorrowedFd<'_>) -> Result<i64, Errno> {
+    let stat = rustix::fs::fstat(fd)?;
+    Ok(stat
+        .st_mtime
+        .saturating_mul(1_000_000_000)
+        .saturating_add(i64::try_from(stat.st_mtime_nsec).unwrap_or(0)))
+}
+
 /// A passed descriptor of an object, used like one: what a same-host client holds.
 #[derive(Debug, Clone, Copy)]
 pub struct Descriptor<'a> {

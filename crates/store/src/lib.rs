@@ -158,6 +158,16 @@ pub trait Object: Send + Sync {
     /// Data, length and existence on stable storage.
     fn sync(&self) -> Result<(), StoreError>;
 
+    /// When bytes or length were last changed, nanoseconds since the epoch.
+    fn modified_ns(&self) -> Result<i64, StoreError> {
+        let Some(fd) = self.fd() else { return Ok(0) };
+        descriptor::modified_ns(fd).map_err(|e| StoreError::Io {
+            what: "stat",
+            path: "object".into(),
+            source: e.into(),
+        })
+    }
+
     /// A descriptor that same-host clients may use directly, where the backend has one.
     fn fd(&self) -> Option<BorrowedFd<'_>>;
 }

@@ -44,6 +44,13 @@ fn at_most<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     })
 }
 
+/// At most [`crate::message::MAX_GROUPS`] items.
+pub(crate) fn groups<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Vec<T>, D::Error> {
+    at_most(crate::message::MAX_GROUPS, from)
+}
+
 /// At most [`MAX_LIST`] items.
 pub(crate) fn list<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     from: D,

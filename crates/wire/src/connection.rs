@@ -13,6 +13,7 @@ use crate::frame::{self, Envelope, FrameError, HEADER_LEN, Header, Limits, MAX_D
 use penstock_host::net;
 use penstock_host::time::now;
 use rustix::event::PollFlags;
+use crate::message::{MAX_GROUPS, User};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 use rustix::net::{
@@ -24,7 +25,7 @@ use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::TcpStream;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -212,6 +213,16 @@ impl Connection {
             pid: c.pid.as_raw_nonzero().get(),
             uid: c.uid.as_raw(),
             gid: c.gid.as_raw(),
+        })
+    }
+
+    /// The peer's user with all its groups; `None` over TCP.
+    pub fn user(&self) -> Option<User> {
+        let credentials = self.credentials()?;
+        Some(User {
+            uid: credentials.uid,
+            gid: credentials.gid,
+            groups: peer_groups(self.socket.as_fd()).unwrap_or_default(),
         })
     }
 
@@ -726,3 +737,31 @@ pub(crate) fn io_error(what: &'static str, peer: &str, e: Errno) -> Error {
         source: e.into(),
     }
 }
+/// Supplementary groups of a Unix socket's peer when it connected; those beyond [`MAX_GROUPS`] are left out.
+fn peer_groups(socket: BorrowedFd<'_>) -> Option<Vec<u32>> {
+    let mut groups = vec![0 as libc::gid_t; 1024];
+    for _ in 0..2 {
+        let mut bytes = libc::socklen_t::try_from(size_of_val(groups.as_slice())).ok()?;
+        // SAFETY: the descriptor is open; the kernel writes at most `bytes` bytes, all within the vector, and the number
+        // of bytes there are to `bytes`.
+        let code = unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERGROUPS,
+                groups.as_mut_ptr().cast(),
+                &raw mut bytes,
+            )
+        };
+        groups.resize(bytes as usize / size_of::<libc::gid_t>(), 0);
+        if code == 0 {
+            groups.truncate(MAX_GROUPS);
+            return Some(groups);
+        }
+        if std::io::Error::last_os_error().raw_os_error() != Some(libc::ERANGE) {
+            return None;
+        }
+    }
+    None
+}
+

@@ -284,14 +284,14 @@ impl Deployment {
     /// What a client says in the handshake; loads the key of `role`.
     pub fn caller(&self, role: Role, program: u64, rank: u32) -> Result<Caller> {
         let key = match role {
-            Role::Client => &self.client_key,
-            Role::Admin => &self.server_key,
+            Role::Client => Key::load_shared(&self.client_key)?,
+            Role::Admin => Key::load(&self.server_key)?,
         };
         Ok(Caller {
             deployment: self.id.clone(),
             deployment_name: self.name.clone(),
             role,
-            key: Key::load(key)?,
+            key,
             program,
             rank,
         })
@@ -303,7 +303,7 @@ impl Deployment {
             deployment: self.id.clone(),
             deployment_name: self.name.clone(),
             server: server.into(),
-            client_key: Key::load(&self.client_key)?,
+            client_key: Key::load_shared(&self.client_key)?,
             server_key: Key::load(&self.server_key)?,
         })
     }

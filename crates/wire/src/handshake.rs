@@ -22,12 +22,15 @@ use crate::connection::{Connection, Credentials};
 use crate::error::{Error, Result};
 use crate::frame::{Envelope, OLDEST_VERSION, VERSION};
 use crate::key::{self, Key};
-use crate::message::{ErrorKind, WireError};
+use crate::message::{ErrorKind, User, WireError};
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
 const SERVER_PROOF: &str = "penstock 1 handshake, proof of the server";
 const CLIENT_PROOF: &str = "penstock 1 handshake, proof of the client";
+
+/// Groups told over TCP: strangers may send 4 KiB.
+const MAX_GREETED_GROUPS: usize = 64;
 
 /// What a connection may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,6 +56,8 @@ pub struct Hello {
     pub program: u64,
     /// Rank in it.
     pub rank: u32,
+    /// The user it acts for. Where the kernel knows better (Unix sockets), the kernel is believed.
+    pub user: User,
     /// Random.
     pub nonce: [u8; 32],
 }
@@ -134,6 +139,8 @@ pub struct Peer {
     pub rank: u32,
     /// From the kernel; `None` over TCP.
     pub credentials: Option<Credentials>,
+    /// From the kernel; over TCP as claimed by whoever has proven the key.
+    pub user: User,
 }
 
 fn proof(
@@ -148,6 +155,12 @@ fn proof(
         Role::Client => 0u8,
         Role::Admin => 1,
     }];
+    let ids = [hello.user.uid, hello.user.gid];
+    let user: Vec<u8> = ids
+        .iter()
+        .chain(&hello.user.groups)
+        .flat_map(|id| id.to_le_bytes())
+        .collect();
     key.mac(
         purpose,
         &[
@@ -157,6 +170,7 @@ fn proof(
             &role,
             &hello.program.to_le_bytes(),
             &hello.rank.to_le_bytes(),
+            &user,
             &hello.nonce,
             &version.to_le_bytes(),
             server.as_bytes(),
@@ -284,6 +298,7 @@ pub fn answer(
         program: hello.program,
         rank: hello.rank,
         credentials: connection.credentials(),
+        user: connection.user().unwrap_or(hello.user),
     })
 }
 
@@ -298,6 +313,7 @@ pub fn introduce(connection: &mut Connection, caller: &Caller, deadline: Instant
         role: caller.role,
         program: caller.program,
         rank: caller.rank,
+        user: myself(),
         nonce: key::random()?,
     };
     connection.queue(&envelope, &hello)?;
@@ -340,6 +356,21 @@ pub fn introduce(connection: &mut Connection, caller: &Caller, deadline: Instant
     let at = connection.peer().to_owned();
     connection.set_peer(format!("{} at {at}", printable(&server)));
     Ok(())
+}
+
+/// The user of this process.
+fn myself() -> User {
+    let mut groups: Vec<u32> = rustix::process::getgroups()
+        .unwrap_or_default()
+        .into_iter()
+        .map(rustix::process::Gid::as_raw)
+        .collect();
+    groups.truncate(MAX_GREETED_GROUPS);
+    User {
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        groups,
+    }
 }
 
 fn receive<B: serde::de::DeserializeOwned>(connection: &mut Connection) -> Result<B> {

@@ -73,6 +73,16 @@ impl Key {
 
     /// Reads a key; refuses a file that others can read.
     pub fn load(path: &Path) -> Result<Key> {
+        Key::load_closed(path, 0o077)
+    }
+
+    /// The same for a key that the owner may share with a group: its members may read the file.
+    pub fn load_shared(path: &Path) -> Result<Key> {
+        Key::load_closed(path, 0o037)
+    }
+
+    /// No bit of `closed` may be in the file's mode.
+    fn load_closed(path: &Path, closed: u32) -> Result<Key> {
         let fail = |what: String| Error::KeyFile {
             path: path.display().to_string(),
             what,
@@ -85,7 +95,7 @@ impl Key {
             return Err(fail("not a regular file".into()));
         }
         let mode = metadata.permissions().mode() & 0o777;
-        if mode & 0o077 != 0 {
+        if mode & closed != 0 {
             return Err(fail(format!(
                 "readable by others (mode {mode:04o}, owner uid {}); run `chmod 600 {}` and, if others may have read it, make new keys",
                 metadata.uid(),

@@ -6,9 +6,11 @@
 //! The order of variants is part of the protocol: new ones go to the end, with a new version.
 mod data;
 mod meta;
+mod node;
 
 pub use data::*;
 pub use meta::*;
+pub use node::*;
 
 use penstock_layout::{FileId, Layout};
 use serde::{Deserialize, Serialize};
@@ -109,6 +111,16 @@ pub enum ErrorKind {
     ShuttingDown,
     /// No common protocol version.
     Version,
+    /// Only the owner, or root, may do it (EPERM).
+    NotOwner,
+    /// A name or path is too long.
+    NameTooLong,
+    /// Symbolic links lead round in a circle.
+    Loop,
+    /// A file has no more room for names.
+    TooManyLinks,
+    /// No such extended attribute.
+    NoAttribute,
 }
 
 /// A server's no.

@@ -22,7 +22,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::collections::HashMap;
 use std::net::{TcpListener, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
@@ -287,6 +287,17 @@ enum Listener {
     World(OwnedFd),
 }
 
+/// A socket in a directory that passes its group on (mode 2750, as `penstock up --group` makes it) is that group's too.
+fn share(path: &Path) -> std::io::Result<()> {
+    let Some(dir) = path.parent() else {
+        return Ok(());
+    };
+    if std::fs::metadata(dir)?.permissions().mode() & 0o2050 == 0o2050 {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))?;
+    }
+    Ok(())
+}
+
 impl Listener {
     fn unix(path: &Path) -> Result<Listener> {
         let fail = |what: String| Error::Listen {
@@ -321,6 +332,7 @@ impl Listener {
             bound => bound,
         }
         .map_err(|e| fail(e.to_string()))?;
+        share(path).map_err(|e| fail(format!("cannot open it to its group: {e}")))?;
         let file = inode(path).map(|inode| SocketFile {
             path: path.to_owned(),
             inode,

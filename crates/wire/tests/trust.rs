@@ -3,6 +3,7 @@
 use penstock_layout::{FileId, Layout, ServerId};
 use penstock_wire::deployment::{Address, DataServer, Deployment, MetaServer, Target};
 use penstock_wire::handshake::{self, Challenge, Hello};
+use penstock_wire::message::User;
 use penstock_wire::message::{Capability, ErrorKind};
 use penstock_wire::{Caller, Connection, Error, Identity, Key, Rights, Role, Timeouts};
 use std::os::unix::fs::PermissionsExt;
@@ -164,12 +165,13 @@ fn a_client_that_skips_its_proof_is_refused_by_name() {
 
 fn hello(caller: &Caller) -> Hello {
     Hello {
-        oldest: 1,
-        newest: 1,
+        oldest: penstock_wire::frame::OLDEST_VERSION,
+        newest: penstock_wire::frame::VERSION,
         deployment: caller.deployment.clone(),
         role: caller.role,
         program: caller.program,
         rank: caller.rank,
+        user: User::default(),
         nonce: [7; 32],
     }
 }
@@ -179,7 +181,9 @@ fn every_field_of_the_exchange_is_proven() {
     let base = hello(&caller([1; 32], Role::Client));
     let proof = |hello: &Hello, nonce| handshake::challenge(&identity(), hello, nonce).1.unwrap();
     let reference = proof(&base, [3; 32]);
-    let changes: [fn(&mut Hello); 6] = [
+    let changes: [fn(&mut Hello); 8] = [
+        |h| h.user.uid += 1,
+        |h| h.user.groups.push(1),
         |h| h.nonce[0] ^= 1,
         |h| h.rank += 1,
         |h| h.program += 1,
@@ -209,7 +213,8 @@ fn versions_without_overlap_part_with_a_word() {
     assert!(e.message.contains("40 to 50"), "{e}");
     (future.oldest, future.newest) = (0, 50);
     let (answer, _) = handshake::challenge(&identity(), &future, [0; 32]);
-    assert!(matches!(answer, Challenge::Accepted { version: 1, .. }));
+    let newest = penstock_wire::frame::VERSION;
+    assert!(matches!(answer, Challenge::Accepted { version, .. } if version == newest));
     future.deployment = "\u{1b}[31mevil\n".repeat(30);
     let (answer, _) = handshake::challenge(&identity(), &future, [0; 32]);
     let Challenge::Refused(e) = answer else {

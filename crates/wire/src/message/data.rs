@@ -172,6 +172,11 @@ pub enum DataRequest {
         #[serde(deserialize_with = "bounded::list")]
         settings: Vec<String>,
     },
+    /// Length and last change of an object, without opening it. Answered by `Looked`.
+    Look {
+        /// From the metadata server; any right will do.
+        capability: Capability,
+    },
 }
 
 /// What a data server answers.
@@ -234,6 +239,13 @@ pub enum DataReply {
     Done,
     /// It is not.
     Error(WireError),
+    /// To `Look`.
+    Looked {
+        /// Bytes.
+        len: u64,
+        /// Nanoseconds since the epoch; `None`: no byte of the file came here.
+        modified_ns: Option<i64>,
+    },
 }
 
 /// What a data server found wrong in its store.

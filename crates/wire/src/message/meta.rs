@@ -1,5 +1,5 @@
 //! Requests and replies of the metadata server.
-use super::{Capability, WireError};
+use super::{Capability, NodeReply, NodeRequest, User, WireError};
 use crate::bounded;
 use penstock_layout::{FileId, Layout, ServerId};
 use serde::{Deserialize, Serialize};
@@ -38,6 +38,10 @@ pub struct Attributes {
     pub atime_ns: i64,
     /// Files only. The size is not here: it is the maximum over data servers.
     pub layout: Option<Layout>,
+    /// The server's clock when `mtime_ns` was last set: what data servers noted later is newer.
+    pub mtime_set_ns: i64,
+    /// Symbolic links only: the path in it.
+    pub target: Option<String>,
 }
 
 /// What a new file should look like; `None` = the deployment's default.
@@ -187,6 +191,20 @@ pub enum MetaRequest {
     Status,
     /// Stops the server. Needs the admin right.
     Shutdown,
+    /// About nodes by id, for a user. Taken from root and the owner of the deployment. Answered by `Node`.
+    Node {
+        /// Who asks.
+        user: User,
+        /// For what.
+        request: NodeRequest,
+    },
+    /// Attributes of what a path leads to, and what lets its data servers be asked. Answered by `Node(Look)`.
+    Look {
+        /// Absolute.
+        path: String,
+        /// A symbolic link at the end is followed.
+        follow: bool,
+    },
 }
 
 /// What the metadata server answers.
@@ -245,6 +263,8 @@ pub enum MetaReply {
     Done,
     /// It is not.
     Error(WireError),
+    /// To `Node` and `Look`.
+    Node(NodeReply),
 }
 
 /// Health and usage of the metadata server.

@@ -1,0 +1,201 @@
+//! Requests by id, for users, over a connection.
+mod common;
+
+use common::{Client, deployment};
+use penstock_layout::FileId;
+use penstock_meta::{Options, start};
+use penstock_wire::message::{
+    Attributes, CreateOptions, ErrorKind, LAYOUT_XATTR, MetaReply, MetaRequest, NodeReply,
+    NodeRequest, User, XattrMode,
+};
+use penstock_wire::Role;
+
+const ROOT: FileId = FileId(1);
+
+fn user(uid: u32, groups: &[u32]) -> User {
+    User {
+        uid,
+        gid: uid,
+        groups: groups.to_vec(),
+    }
+}
+
+fn ask(c: &mut Client, user: &User, request: NodeRequest) -> Result<NodeReply, ErrorKind> {
+    let user = user.clone();
+    match c.call(&MetaRequest::Node { user, request }).unwrap() {
+        MetaReply::Node(reply) => Ok(reply),
+        MetaReply::Error(e) => Err(e.kind),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn create(c: &mut Client, user: &User, name: &str, mode: u32) -> Result<Attributes, ErrorKind> {
+    let request = NodeRequest::Create {
+        parent: ROOT,
+        name: name.into(),
+        options: CreateOptions {
+            mode,
+            ..CreateOptions::default()
+        },
+        read: true,
+        write: true,
+        exclusive: true,
+    };
+    match ask(c, user, request)? {
+        NodeReply::Opened { attributes, .. } => Ok(attributes),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn open(c: &mut Client, user: &User, id: FileId, write: bool) -> Result<NodeReply, ErrorKind> {
+    let request = NodeRequest::Open {
+        id,
+        read: !write,
+        write,
+        execute: false,
+    };
+    ask(c, user, request)
+}
+
+#[test]
+fn users_have_the_rights_of_their_groups_and_no_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let d = deployment(dir.path());
+    let _server = start(&d, Options::default()).unwrap();
+    let mut c = Client::connect(&d, Role::Admin).unwrap();
+    let (alice, bob) = (user(10, &[]), user(20, &[]));
+    let f = create(&mut c, &alice, "f", 0o640).unwrap();
+    assert_eq!((f.uid, f.gid), (10, 10));
+    assert_eq!(open(&mut c, &bob, f.id, false).map(drop), Err(ErrorKind::Permission));
+    let member = user(20, &[5, 10]);
+    assert!(open(&mut c, &member, f.id, false).is_ok());
+    assert_eq!(open(&mut c, &member, f.id, true).map(drop), Err(ErrorKind::Permission));
+    assert!(open(&mut c, &user(0, &[]), f.id, true).is_ok());
+    let take = |name: &str| NodeRequest::Unlink {
+        parent: ROOT,
+        name: name.into(),
+        keep: false,
+    };
+    assert_eq!(ask(&mut c, &bob, take("f")).map(drop), Err(ErrorKind::NotOwner), "sticky root");
+    assert!(ask(&mut c, &alice, take("f")).is_ok());
+}
+
+#[test]
+fn kept_files_end_with_their_connection_or_their_last_close() {
+    let dir = tempfile::tempdir().unwrap();
+    let d = deployment(dir.path());
+    let server = start(&d, Options::default()).unwrap();
+    let root = user(0, &[]);
+    let mut c = Client::admin(&d);
+    let mut keeper = Client::admin(&d);
+    let keep = |name: &str| NodeRequest::Unlink {
+        parent: ROOT,
+        name: name.into(),
+        keep: true,
+    };
+    let stat = |id| NodeRequest::Stat { id };
+    let mut ids = Vec::new();
+    for name in ["closed", "cut", "restart"] {
+        let id = create(&mut c, &root, name, 0o600).unwrap().id;
+        let kept = ask(&mut keeper, &root, keep(name)).unwrap();
+        let expected = NodeReply::Unlinked {
+            file: Some(id),
+            capability: None,
+        };
+        assert_eq!(kept, expected);
+        assert_eq!(c.list("/", 10), []);
+        assert!(open(&mut c, &root, id, true).is_ok(), "by id it goes on");
+        ids.push(id);
+    }
+    let reaped = ask(&mut keeper, &root, NodeRequest::Reap { id: ids[0] }).unwrap();
+    assert!(matches!(reaped, NodeReply::Unlinked { capability: Some(c), .. } if c.remove));
+    assert_eq!(ask(&mut c, &root, stat(ids[0])).map(drop), Err(ErrorKind::NotFound));
+    // A connection that ends gives up what it has kept.
+    let mut short = Client::admin(&d);
+    let id = create(&mut c, &root, "brief", 0o600).unwrap().id;
+    ask(&mut short, &root, keep("brief")).unwrap();
+    drop(short);
+    let gone = (0..500).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        ask(&mut c, &root, stat(id)).is_err()
+    });
+    assert!(gone);
+    // So does the end of the server.
+    c.ok(MetaRequest::Sync);
+    drop(c);
+    drop(keeper);
+    server.stop();
+    let _server = start(&d, Options::default()).unwrap();
+    let mut c = Client::admin(&d);
+    for id in ids {
+        assert_eq!(ask(&mut c, &root, stat(id)).map(drop), Err(ErrorKind::NotFound));
+    }
+    let MetaReply::Status(status) = c.ok(MetaRequest::Status) else {
+        panic!()
+    };
+    assert_eq!((status.files, status.directories), (0, 1));
+}
+
+#[test]
+fn links_attributes_and_striping_outlive_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let d = deployment(dir.path());
+    let root = user(0, &[]);
+    {
+        let server = start(&d, Options::default()).unwrap();
+        let mut c = Client::admin(&d);
+        let id = create(&mut c, &root, "a", 0o600).unwrap().id;
+        for name in ["b", "c"] {
+            let name = name.into();
+            let link = NodeRequest::Link { id, parent: ROOT, name };
+            ask(&mut c, &root, link).unwrap();
+        }
+        let symlink = NodeRequest::Symlink {
+            parent: ROOT,
+            name: "s".into(),
+            target: "./a".into(),
+        };
+        ask(&mut c, &root, symlink).unwrap();
+        for (name, value) in [("user.x", "y"), (LAYOUT_XATTR, "unit=128KiB count=2 start=3")] {
+            let set = NodeRequest::SetXattr {
+                id,
+                name: name.into(),
+                value: value.into(),
+                mode: XattrMode::Any,
+            };
+            ask(&mut c, &root, set).unwrap();
+        }
+        let unlink = NodeRequest::Unlink {
+            parent: ROOT,
+            name: "a".into(),
+            keep: false,
+        };
+        let left = ask(&mut c, &root, unlink).unwrap();
+        assert!(matches!(left, NodeReply::Unlinked { file: None, capability: None }));
+        let back = NodeRequest::Rename {
+            parent: ROOT,
+            name: "c".into(),
+            new_parent: ROOT,
+            new_name: "a".into(),
+            exclusive: true,
+            keep: false,
+        };
+        ask(&mut c, &root, back).unwrap();
+        drop(c);
+        server.stop();
+    }
+    let _server = start(&d, Options::default()).unwrap();
+    let mut c = Client::admin(&d);
+    let names: Vec<String> = c.list("/", 10).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["a", "b", "s"]);
+    // By path, over the symbolic link.
+    let (attributes, capability, _) = c.open(common::open("/s", true, false));
+    assert_eq!(attributes.nlink, 2);
+    assert_eq!(capability.layout.stripe_unit, 128 << 10);
+    assert_eq!(capability.layout.servers.len(), 2);
+    let get = NodeRequest::GetXattr {
+        id: attributes.id,
+        name: "user.x".into(),
+    };
+    assert_eq!(ask(&mut c, &root, get), Ok(NodeReply::Xattr(b"y".to_vec())));
+}

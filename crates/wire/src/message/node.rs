@@ -1,0 +1,284 @@
+//! Requests about nodes by their id, for whoever acts for others: a mount.
+//!
+//! A mount knows directories and files by id, as the kernel does, and serves the users of its host. So these requests
+//! carry the user that they are made for. The server takes them from root and from the owner of the deployment only;
+//! every other connection is the user that the handshake has found out, and speaks in paths.
+use super::{Attributes, Capability, CreateOptions, NodeKind};
+use crate::bounded;
+use penstock_layout::FileId;
+use serde::{Deserialize, Serialize};
+
+/// Supplementary groups of a user that are looked at.
+pub const MAX_GROUPS: usize = 256;
+/// Bytes of the value of one extended attribute.
+pub const MAX_XATTR_VALUE: usize = 4096;
+/// Bytes of all extended attributes of a node, names and values.
+pub const MAX_XATTRS: usize = 16 << 10;
+/// Bytes of the path in a symbolic link.
+pub const MAX_TARGET: usize = 4095;
+/// Names of one file.
+pub const MAX_LINKS: usize = 1000;
+/// Extended attribute that tells and sets striping: of a file that has no bytes yet, or what new files of a directory
+/// get. `unit=65536 count=4 start=0`, each part optional when set.
+pub const LAYOUT_XATTR: &str = "user.penstock.layout";
+
+/// Where listings show files that have lost their last name and are still open; no path leads there.
+pub const REMOVED_PATH: &str = "/(removed, still open)/";
+
+/// A user as the kernel knows one.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct User {
+    /// User.
+    pub uid: u32,
+    /// Group of what the user makes.
+    pub gid: u32,
+    /// Further groups, at most [`MAX_GROUPS`].
+    #[serde(deserialize_with = "bounded::groups")]
+    pub groups: Vec<u32>,
+}
+
+/// What SetAttr changes; `None` leaves a field.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    /// Permission bits.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Last change of contents.
+    pub mtime: Option<When>,
+    /// Last access.
+    pub atime: Option<When>,
+}
+
+/// A time to set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum When {
+    /// The server's clock. Who may write may do this.
+    Now,
+    /// Nanoseconds since the epoch. For owners.
+    At(i64),
+}
+
+/// How an extended attribute may be set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum XattrMode {
+    /// New or not.
+    Any,
+    /// It must not exist.
+    Create,
+    /// It must exist.
+    Replace,
+}
+
+/// A request about nodes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NodeRequest {
+    /// What a name in a directory stands for. Answered by `Node`.
+    Lookup {
+        /// The directory.
+        parent: FileId,
+        /// One name.
+        name: String,
+    },
+    /// Answered by `Node`.
+    Stat {
+        /// Which.
+        id: FileId,
+    },
+    /// Answered by `Opened`.
+    Open {
+        /// A file.
+        id: FileId,
+        /// Right to read.
+        read: bool,
+        /// Right to write.
+        write: bool,
+        /// It is opened to be executed: that permission will do instead of the one to read.
+        execute: bool,
+    },
+    /// Makes and opens a file, or opens the one that is there. Answered by `Opened`.
+    Create {
+        /// The directory.
+        parent: FileId,
+        /// One name.
+        name: String,
+        /// What it looks like.
+        options: CreateOptions,
+        /// Right to read.
+        read: bool,
+        /// Right to write.
+        write: bool,
+        /// It must not exist.
+        exclusive: bool,
+    },
+    /// Answered by `Node`.
+    Mkdir {
+        /// The directory.
+        parent: FileId,
+        /// One name.
+        name: String,
+        /// Permission bits.
+        mode: u32,
+    },
+    /// Answered by `Node`.
+    Symlink {
+        /// The directory.
+        parent: FileId,
+        /// One name.
+        name: String,
+        /// The path in it, at most [`MAX_TARGET`] bytes.
+        target: String,
+    },
+    /// A further name of a file. Answered by `Node`.
+    Link {
+        /// The file.
+        id: FileId,
+        /// The directory.
+        parent: FileId,
+        /// One name.
+        name: String,
+    },
+    /// Answered by `Unlinked`.
+    Unlink {
+        /// The directory.
+        parent: FileId,
+        /// One name.
+        name: String,
+        /// The caller has files open: one that loses its last name stays until `Reap`, or until this connection ends.
+        keep: bool,
+    },
+    /// Answered by `Done`.
+    Rmdir {
+        /// The directory.
+        parent: FileId,
+        /// One name.
+        name: String,
+    },
+    /// Answered by `Unlinked`.
+    Rename {
+        /// The directory.
+        parent: FileId,
+        /// One name.
+        name: String,
+        /// The new directory.
+        new_parent: FileId,
+        /// The new name.
+        new_name: String,
+        /// Nothing may have the new name.
+        exclusive: bool,
+        /// As for `Unlink`.
+        keep: bool,
+    },
+    /// A kept file is closed. Answered by `Unlinked`.
+    Reap {
+        /// A file without names.
+        id: FileId,
+    },
+    /// A page of a directory. Answered by `Entries`.
+    Readdir {
+        /// The directory.
+        id: FileId,
+        /// The last name of the page before.
+        after: Option<String>,
+        /// At most so many.
+        limit: u32,
+    },
+    /// Answered by `Node`.
+    SetAttr {
+        /// Which.
+        id: FileId,
+        /// What to change.
+        change: Change,
+    },
+    /// Answered by `Xattr`.
+    GetXattr {
+        /// Of which node.
+        id: FileId,
+        /// Its name.
+        name: String,
+    },
+    /// Answered by `Xattrs`.
+    ListXattr {
+        /// Of which node.
+        id: FileId,
+    },
+    /// Answered by `Done`.
+    SetXattr {
+        /// Of which node.
+        id: FileId,
+        /// Its name.
+        name: String,
+        /// At most [`MAX_XATTR_VALUE`] bytes.
+        value: Vec<u8>,
+        /// Whether it may exist.
+        mode: XattrMode,
+    },
+    /// Answered by `Done`.
+    RemoveXattr {
+        /// Of which node.
+        id: FileId,
+        /// Its name.
+        name: String,
+    },
+    /// A node and the right to ask data servers for a file's length and time. Answered by `Look`.
+    Look {
+        /// Which.
+        id: FileId,
+    },
+}
+
+/// What is answered to a [`NodeRequest`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NodeReply {
+    /// A node.
+    Node(Attributes),
+    /// A node; for a file, what lets its data servers be asked.
+    Look {
+        /// The node.
+        attributes: Attributes,
+        /// Without the right to read or write.
+        capability: Option<Capability>,
+    },
+    /// An open file.
+    Opened {
+        /// The file.
+        attributes: Attributes,
+        /// To show to data servers.
+        capability: Capability,
+        /// It did not exist before.
+        created: bool,
+    },
+    /// A name is gone.
+    Unlinked {
+        /// The file that has lost its last name.
+        file: Option<FileId>,
+        /// To remove its objects. `None`: it is kept.
+        capability: Option<Capability>,
+    },
+    /// A page of a directory.
+    Entries {
+        /// Names and what they stand for.
+        entries: Vec<(String, Attributes)>,
+        /// There are more.
+        more: bool,
+    },
+    /// The value of an extended attribute.
+    Xattr(Vec<u8>),
+    /// Names of extended attributes.
+    Xattrs(Vec<String>),
+    /// It is done.
+    Done,
+}
+
+impl NodeKind {
+    /// The type bits of a mode (`S_IFMT`).
+    pub fn type_bits(self) -> u32 {
+        match self {
+            NodeKind::File => 0o100_000,
+            NodeKind::Directory => 0o040_000,
+            NodeKind::Symlink => 0o120_000,
+        }
+    }
+}
