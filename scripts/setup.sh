@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-packages=(build-essential libmpich-dev mpich libopenmpi-dev openmpi-bin gfortran shellcheck python3-venv
+packages=(build-essential fuse3 libmpich-dev mpich libopenmpi-dev openmpi-bin gfortran shellcheck python3-venv
     libhdf5-mpich-dev libhdf5-openmpi-dev libpnetcdf-dev libnetcdf-pnetcdf-dev)
 least_cargo=1.90
 

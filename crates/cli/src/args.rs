@@ -64,6 +64,8 @@ Examples:
     Mkdir(MkdirArgs),
     Check(CheckArgs),
     Trace(crate::trace::TraceArgs),
+    Mount(MountArgs),
+    Umount(UmountArgs),
     Serve(ServeArgs),
     Sim(SimArgs),
     /// Clears up behind a `penstock run` that was killed (started by it, not by people).
@@ -94,6 +96,8 @@ pub struct Shape {
     #[arg(long, value_name = "NAME=VALUE")]
     pub tune: Vec<String>,
     /// Plain paths below this prefix belong to Penstock too.
+    /// Plain paths below this prefix belong to Penstock too. `penstock run` also mounts it there if it is an empty
+    /// directory and the system can; without this option it uses the mount that there is.
     #[arg(long, value_name = "DIR")]
     pub mount: Option<PathBuf>,
     /// Keep each data server's bytes on a modelled device, in memory; see the list below. With `,dir` at the end
@@ -189,6 +193,10 @@ pub struct UpArgs {
     /// Listen on TCP as well: the first port is the metadata server's, the data servers take the following ones.
     #[arg(long, value_name = "HOST:PORT")]
     pub tcp: Option<String>,
+    /// Let members of this group use it, each with the rights that permission bits give: they may read client.key and
+    /// reach the sockets. Others are kept out altogether.
+    #[arg(long, value_name = "GROUP")]
+    pub group: Option<String>,
     /// Keep bytes in memory: they are gone when the servers end.
     #[arg(long, conflicts_with = "device")]
     pub memory: bool,
@@ -406,6 +414,58 @@ pub struct CheckArgs {
     /// For programs.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Show a deployment as a directory, for programs that know files only.
+///
+/// Needs FUSE (/dev/fuse), and root or the deployment's owner. Mounted by root, it serves all users of this host, each
+/// with the rights that owners and permission bits give. Returns when the mount is usable; a daemon serves it, and logs
+/// to log/mount.log of the deployment. A dead mount point is cleared first.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  penstock mount /mnt/fs -d /data/fs
+  ls -l /mnt/fs; cp big.nc /mnt/fs/in/
+  penstock run -n 8 -d /data/fs -- ./app /mnt/fs/out   MPI-IO goes to the servers, open() through the mount
+  setfattr -n user.penstock.layout -v 'unit=1MiB count=2' /mnt/fs/wide    striping of new files there
+  penstock umount /mnt/fs
+
+docs/mount.md says what programs may rely on.")]
+pub struct MountArgs {
+    /// An empty directory.
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+    /// Seconds for which names, and attributes of directories, may be out of date when others change them. Attributes
+    /// of files: at most 0.1 s of that.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
+    pub staleness: f64,
+    /// Only the user who mounts may use it, even if that is root.
+    #[arg(long)]
+    pub private: bool,
+    /// Stay in this terminal and log to it; Ctrl-C unmounts.
+    #[arg(long)]
+    pub foreground: bool,
+    /// Leave the terminal's session.
+    #[arg(long, hide = true, requires = "foreground")]
+    pub detach: bool,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(s) if (0.0..=3600.0).contains(&s) => Ok(s),
+        _ => Err("a number of seconds from 0 to 3600".into()),
+    }
+}
+
+/// Take a mount away, also a dead one.
+#[derive(Debug, Args)]
+pub struct UmountArgs {
+    /// The directory it is mounted on.
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+    /// Though files are open there: it is gone at once, and ends when they are closed.
+    #[arg(short = 'z', long)]
+    pub lazy: bool,
 }
 
 /// Run servers of a deployment in this process, until it is told to end (SIGTERM).

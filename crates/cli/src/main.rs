@@ -5,6 +5,8 @@
 //! updown.rs     servers as processes that stay         status.rs     what they say of themselves
 //! tune.rs       settings of running servers
 //! names.rs      ls, stat, rm, mkdir                     copy/         cp, stage-in, stage-out
+//! names.rs      ls, stat, rm, mkdir                     copy.rs       cp
+//! mount.rs      mount, umount
 //! check.rs      consistency                             deployment.rs making and finding deployments
 //! trace.rs      request traces
 //! sim.rs        clusters on virtual time
@@ -16,6 +18,7 @@ mod connect;
 mod copy;
 mod deployment;
 mod error;
+mod mount;
 mod names;
 mod out;
 mod process;
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let level = match cli.command {
         Command::Serve(_) => "info",
+        Command::Mount(ref args) if args.foreground => "info,fuser=warn",
         _ => "warn",
     };
     env_logger::Builder::from_env(env_logger::Env::new().filter_or(LOG_VARIABLE, level)).init();
@@ -72,6 +76,8 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
         Command::Mkdir(args) => names::mkdir(args, deployment).map(done),
         Command::Check(args) => check::check(args, deployment),
         Command::Trace(args) => trace::trace(args),
+        Command::Mount(args) => mount::mount(args, deployment).map(done),
+        Command::Umount(args) => mount::umount(args).map(done),
         Command::Serve(args) => serve::serve(args, deployment).map(done),
         Command::Sim(args) => sim::sim(args).map(done),
         Command::Watch => run::watch(std::io::stdin().lock()).map(done),

@@ -28,6 +28,9 @@ pub fn up(args: &UpArgs) -> Result<()> {
         };
         deployment::create(&args.dir, &args.shape, &plan)?
     };
+    if let Some(group) = &args.group {
+        deployment::share(&located, group)?;
+    }
     let mut started = Vec::new();
     for which in Which::all(&located.deployment) {
         let pid_file = pid_file(&located, which);
@@ -183,7 +186,7 @@ fn wait_for_answers(located: &Located, started: &mut [(String, Child)]) -> Resul
     }
 }
 
-fn last_lines(log: &Path) -> String {
+pub fn last_lines(log: &Path) -> String {
     let text = std::fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(QUOTED)..]

@@ -11,12 +11,18 @@ use crate::stats::{FORMAT, FileSummary, Summary};
 use penstock_client::{ClientOptions, Identity};
 use penstock_wire::deployment::Deployment;
 use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// Prefix of names in the deployment's name space.
 const PREFIX: &str = "penstock:";
+/// Symbolic links followed at the end of a path to a file that does not exist yet.
+const MAX_SYMLINKS: usize = 40;
 
 /// A path that belongs to this library, and where it leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,10 +104,14 @@ impl Environment {
         if self.direct {
             return Some(Claim::Direct(path.to_owned()));
         }
-        let inside = normal(path)
-            .strip_prefix(self.mount.as_ref()?)
-            .ok()?
-            .to_owned();
+        let mount = self.mount.as_deref()?;
+        let inside = if is_mounted(mount) {
+            // Symbolic links on either side of the mount point count; the kernel knows them all.
+            let mount = mount.canonicalize().ok()?;
+            real(path).strip_prefix(mount).ok()?.to_owned()
+        } else {
+            normal(path).strip_prefix(mount).ok()?.to_owned()
+        };
         Some(Claim::Penstock(format!("/{}", inside.to_str()?)))
     }
 }
@@ -121,6 +131,46 @@ fn normal(path: &str) -> PathBuf {
         }
     }
     out
+}
+
+/// Whether a FUSE file system is mounted there, and not the mount path a mere prefix.
+fn is_mounted(directory: &Path) -> bool {
+    let Ok(path) = CString::new(directory.as_os_str().as_bytes()) else {
+        return false;
+    };
+    let mut statfs = MaybeUninit::<libc::statfs>::uninit();
+    // SAFETY: a terminated path and room for the answer, which is read only if the call has filled it in.
+    let fuse = unsafe {
+        libc::statfs(path.as_ptr(), statfs.as_mut_ptr()) == 0
+            && statfs.assume_init().f_type == libc::FUSE_SUPER_MAGIC
+    };
+    fuse && directory
+        .parent()
+        .and_then(|above| Some((above.metadata().ok()?, directory.metadata().ok()?)))
+        .is_some_and(|(above, here)| above.dev() != here.dev())
+}
+
+/// The path without symbolic links. A file that is to be created need not exist, nor what a symbolic link at the end
+/// names.
+fn real(path: &str) -> PathBuf {
+    let mut path = std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path));
+    for _ in 0..MAX_SYMLINKS {
+        if let Ok(real) = path.canonicalize() {
+            return real;
+        }
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            break;
+        };
+        let Ok(parent) = parent.canonicalize() else {
+            break;
+        };
+        let there = parent.join(name);
+        match there.read_link() {
+            Ok(target) => path = parent.join(target),
+            Err(_) => return there,
+        }
+    }
+    path
 }
 
 /// What the files of a process share. Programs use the one of the environment; tests make their own.

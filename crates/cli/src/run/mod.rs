@@ -11,6 +11,7 @@ mod watcher;
 use crate::args::RunArgs;
 use crate::deployment::{self, Located, Plan};
 use crate::error::{CliError, Result};
+use crate::mount::Temporary;
 use crate::process::Process;
 use crate::serve::{Servers, Which};
 use launcher::{Family, Launcher};
@@ -24,9 +25,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 use summary::Report;
-use watcher::Watcher;
 
-pub use watcher::watch;
+pub use watcher::{Watcher, watch};
 
 /// The library that ranks preload.
 const LIBRARY: &str = "libpenstock.so";
@@ -65,7 +65,9 @@ pub fn run(args: &RunArgs, named: Option<&Path>) -> Result<ExitCode> {
     let mut temporary = Vec::new();
     let place = place(args, named, &mut watcher, &mut temporary)?;
 
-    let mut environment = rank_environment(args, &place, &library, summaries.path())?;
+    let mount = mount_for(args, &place, &mut watcher)?;
+    let mut environment =
+        rank_environment(args, &place, mount.directory(), &library, summaries.path())?;
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
     let settings = crowding::Settings::for_ranks(args.ranks, cores, family, launcher.family);
     if let (Some(line), false) = (settings.describe(args.ranks, cores), args.quiet) {
@@ -123,6 +125,7 @@ pub fn run(args: &RunArgs, named: Option<&Path>) -> Result<ExitCode> {
             eprint!("{}", report.to_text());
         }
     }
+    drop(mount);
     if let Place::Embedded { located, servers } = place {
         servers.stop();
         if args.keep && !args.quiet {
@@ -270,10 +273,71 @@ impl Place {
     }
 }
 
+/// Where plain paths are Penstock's.
+enum Mount {
+    None,
+    /// Somebody's mount, or a prefix without one.
+    There(PathBuf),
+    /// This run's own.
+    Own(Temporary),
+}
+
+impl Mount {
+    fn directory(&self) -> Option<&Path> {
+        match self {
+            Mount::None => None,
+            Mount::There(directory) => Some(directory),
+            Mount::Own(own) => Some(own.directory()),
+        }
+    }
+}
+
+/// The mount that the program sees: the one that is named, made if it is an empty directory, or one that there is.
+fn mount_for(args: &RunArgs, place: &Place, watcher: &mut Watcher) -> Result<Mount> {
+    let Some(located) = place.located() else {
+        return Ok(Mount::None);
+    };
+    let Some(named) = &args.shape.mount else {
+        let there = crate::mount::mounted(located);
+        return Ok(there.map_or(Mount::None, Mount::There));
+    };
+    let directory = std::path::absolute(named)
+        .map_err(|e| CliError::io("understand mount path", named, e))?;
+    let source = located.file.display().to_string();
+    match penstock_fuse::find(&directory) {
+        Some(found) if !found.dead && found.source == source => {
+            return Ok(Mount::There(directory));
+        }
+        Some(found) if !found.dead => {
+            return Err(CliError::new(format!(
+                "{} has another deployment mounted on it, {}",
+                directory.display(),
+                found.source
+            ))
+            .next("name that one with --deployment, or another directory with --mount"));
+        }
+        Some(_) => {}
+        // A prefix only: MPI-IO alone finds it.
+        None if !directory.is_dir() => return Ok(Mount::There(directory)),
+        None => {}
+    }
+    match Temporary::start(&directory, located, watcher) {
+        Ok(own) => Ok(Mount::Own(own)),
+        Err(e) => {
+            eprintln!(
+                "penstock: {} is a prefix for MPI-IO only: {e}",
+                directory.display()
+            );
+            Ok(Mount::There(directory))
+        }
+    }
+}
+
 /// What the ranks find in their environment.
 fn rank_environment(
     args: &RunArgs,
     place: &Place,
+    mount: Option<&Path>,
     library: &Path,
     summaries: &Path,
 ) -> Result<Vec<(OsString, OsString)>> {
@@ -304,12 +368,8 @@ fn rank_environment(
         None => set("PENSTOCK_DIRECT", "1".into()),
         Some(located) => {
             set(deployment::VARIABLE, located.file.clone().into());
-            let mount = args
-                .shape
-                .mount
-                .as_ref()
-                .or(located.deployment.mount.as_ref());
-            if let Some(mount) = mount {
+            let prefix = located.deployment.mount.as_deref();
+            if let Some(mount) = mount.or(prefix) {
                 let mount = std::path::absolute(mount)
                     .map_err(|e| CliError::io("understand mount path", mount, e))?;
                 set("PENSTOCK_MOUNT", mount.into());

@@ -5,7 +5,10 @@
 //! reading end of a pipe from its parent. It reads lines that say what there is to clear; the line `done` means
 //! that the parent has cleared up itself. End of file without it means that the parent is gone.
 //!
-//! Protocol, one line each: `launcher PID`, `directory PATH`, `done`.
+//! The same for the daemon of a mount: killed, it would leave a mount point that nobody answers behind.
+//!
+//! Protocol, one line each: `launcher PID`, `directory PATH`, `mount PATH` (to be taken away), `guard PATH` (only if it is
+//! dead), `done`.
 use crate::error::{CliError, Result};
 use crate::process::Process;
 use std::io::{BufRead, Write};
@@ -56,6 +59,30 @@ impl Watcher {
         self.say(&format!("directory {text}"))
     }
 
+    /// The mount on `path` is to be taken away.
+    pub fn mount(&mut self, path: &Path) -> Result<()> {
+        self.say_path("mount", path)
+    }
+
+    /// The same if it is dead: this process serves it.
+    pub fn guard(&mut self, path: &Path) -> Result<()> {
+        self.say_path("guard", path)
+    }
+
+    fn say_path(&mut self, word: &str, path: &Path) -> Result<()> {
+        let absolute = path
+            .canonicalize()
+            .map_err(|e| CliError::io("find", path, e))?;
+        let Some(text) = absolute.to_str().filter(|t| !t.contains('\n')) else {
+            return Err(CliError::new(format!(
+                "{} is no usable name for a mount point",
+                path.display()
+            ))
+            .next("name one in plain UTF-8"));
+        };
+        self.say(&format!("{word} {text}"))
+    }
+
     fn say(&mut self, line: &str) -> Result<()> {
         writeln!(self.pipe, "{line}")
             .map_err(|e| CliError::new(format!("the watcher process is gone: {e}")))
@@ -76,17 +103,26 @@ pub fn watch(input: impl BufRead) -> Result<()> {
     let _ = rustix::process::setsid();
     let mut launcher = None;
     let mut directories = Vec::new();
+    let mut mounts = Vec::new();
     for line in input.lines() {
         let Ok(line) = line else { break };
         match line.split_once(' ') {
             Some(("launcher", pid)) => launcher = pid.parse().ok().and_then(Process::find),
             Some(("directory", path)) => directories.push(PathBuf::from(path)),
+            Some(("mount", path)) => mounts.push((PathBuf::from(path), false)),
+            Some(("guard", path)) => mounts.push((PathBuf::from(path), true)),
             _ if line == "done" => return Ok(()),
             _ => {}
         }
     }
     if let Some(launcher) = launcher {
         launcher.end(GRACE);
+    }
+    for (mount, only_dead) in mounts {
+        // A guard clears what died with its parent: somebody may have mounted there anew.
+        if penstock_fuse::find(&mount).is_some_and(|found| found.dead || !only_dead) {
+            let _ = penstock_fuse::unmount(&mount, true);
+        }
     }
     for directory in directories {
         let _ = std::fs::remove_dir_all(directory);

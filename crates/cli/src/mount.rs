@@ -1,0 +1,285 @@
+//! `penstock mount` and `penstock umount`: a deployment as a directory.
+//!
+//! The daemon is this program again with `--foreground`, in a session of its own. It is guarded by a watcher, which
+//! takes the mount point away if the daemon is killed outright; a dead mount point that is left all the same (both
+//! were killed) is cleared by the next `penstock mount` there.
+use crate::args::{MountArgs, UmountArgs};
+use crate::deployment::{self, Located};
+use crate::error::{CliError, Result};
+use crate::run::Watcher;
+use penstock_client::{Client, ClientOptions, Identity};
+use penstock_wire::Role;
+use rustix::io::Errno;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The device that mounts need.
+const DEVICE: &str = "/dev/fuse";
+/// How long the daemon has to make the mount usable.
+const START: Duration = Duration::from_secs(30);
+/// How long an unmounted directory may take to be free.
+const STOP: Duration = Duration::from_secs(30);
+
+/// What mount tables show as the source of a deployment's mounts.
+fn source(located: &Located) -> String {
+    located.file.display().to_string()
+}
+
+/// Where a deployment is mounted, if it is.
+pub fn mounted(located: &Located) -> Option<PathBuf> {
+    penstock_fuse::mounts_of(&source(located)).pop()
+}
+
+/// Mounts a deployment; in the background unless told otherwise.
+pub fn mount(args: &MountArgs, named: Option<&Path>) -> Result<()> {
+    let located = deployment::find(named)?;
+    if args.foreground {
+        return serve(args, &located);
+    }
+    prepare(&args.dir, &located)?;
+    let mut child = start(&args.dir, &located, &extra(args), None)?;
+    await_mount(&args.dir, &located, &mut child)?;
+    println!(
+        "{} is mounted on {}; `penstock umount {1}` ends that",
+        located.dir().display(),
+        args.dir.display()
+    );
+    Ok(())
+}
+
+fn extra(args: &MountArgs) -> Vec<String> {
+    let mut extra = vec!["--staleness".to_owned(), args.staleness.to_string()];
+    if args.private {
+        extra.push("--private".into());
+    }
+    extra
+}
+
+/// A mount for the time of a run; it ends when this is dropped.
+pub struct Temporary {
+    directory: PathBuf,
+    child: Child,
+}
+
+impl Temporary {
+    /// Mounts on `directory`, and tells `watcher`.
+    pub fn start(directory: &Path, located: &Located, watcher: &mut Watcher) -> Result<Temporary> {
+        prepare(directory, located)?;
+        watcher.mount(directory)?;
+        let log = located.log_dir().join("mount.log");
+        let mut child = start(directory, located, &[], Some(&log))?;
+        await_mount(directory, located, &mut child)?;
+        Ok(Temporary {
+            directory: directory.to_owned(),
+            child,
+        })
+    }
+
+    /// Where it is.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if let Err(e) = penstock_fuse::unmount(&self.directory, true) {
+            log::warn!("{} stays mounted: {e}", self.directory.display());
+        }
+        let _ = self.child.wait();
+    }
+}
+
+/// The directory is there, can be mounted on, and nothing dead is on it.
+fn prepare(dir: &Path, located: &Located) -> Result<()> {
+    if !Path::new(DEVICE).exists() {
+        return Err(CliError::new(format!("{DEVICE} is missing: this system has no FUSE"))
+            .next("load the kernel module (modprobe fuse), or let the container have the device; `penstock run` needs no mount"));
+    }
+    if let Some(found) = penstock_fuse::find(dir) {
+        if !found.dead {
+            return Err(CliError::new(format!(
+                "{} has {} mounted on it already",
+                dir.display(),
+                found.source
+            ))
+            .next(format!("use it, or `penstock umount {}` first", dir.display())));
+        }
+        log::warn!("{}: clearing a dead mount", dir.display());
+        penstock_fuse::unmount(dir, true)
+            .map_err(|e| CliError::io("clear the dead mount on", dir, e))?;
+    }
+    if !dir.is_dir() {
+        return Err(CliError::new(format!("{} is no directory", dir.display()))
+            .next(format!("mkdir -p {}", dir.display())));
+    }
+    if dir.read_dir().is_ok_and(|mut entries| entries.next().is_some()) {
+        return Err(CliError::new(format!("{} is not empty", dir.display()))
+            .next("mount on an empty directory: what is in it would be hidden"));
+    }
+    crate::connect::client(located).map(drop)
+}
+
+/// Starts the daemon.
+fn start(dir: &Path, located: &Located, extra: &[String], log: Option<&Path>) -> Result<Child> {
+    let me = std::env::current_exe()
+        .map_err(|e| CliError::new(format!("cannot find this program's own path: {e}")))?;
+    let log = log.map_or_else(|| log_file(located), Path::to_path_buf);
+    let open = || {
+        std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&log)
+            .map_err(|e| CliError::io("write", &log, e))
+    };
+    let dir = dir
+        .canonicalize()
+        .map_err(|e| CliError::io("find", dir, e))?;
+    Command::new(&me)
+        .arg("mount")
+        .arg(&dir)
+        .args(["--foreground", "--detach"])
+        .args(extra)
+        .arg("--deployment")
+        .arg(&located.file)
+        .stdin(Stdio::null())
+        .stdout(open()?)
+        .stderr(open()?)
+        .current_dir("/")
+        .spawn()
+        .map_err(|e| CliError::io("start", &me, e))
+}
+
+/// With the deployment's logs if this user may write there, otherwise with the user's own files.
+fn log_file(located: &Located) -> PathBuf {
+    let shared = located.log_dir();
+    if rustix::fs::access(&shared, rustix::fs::Access::WRITE_OK).is_ok() {
+        return shared.join("mount.log");
+    }
+    let uid = rustix::process::geteuid().as_raw();
+    std::env::temp_dir().join(format!("penstock-mount-{uid}.log"))
+}
+
+fn await_mount(dir: &Path, located: &Located, child: &mut Child) -> Result<()> {
+    let end = Instant::now() + START;
+    let mut pause = Duration::from_millis(2);
+    while !penstock_fuse::is_mounted(dir) {
+        let ended = child.try_wait().ok().flatten();
+        if ended.is_some() || Instant::now() >= end {
+            let log = log_file(located);
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(CliError::new(format!(
+                "{} could not be mounted. The daemon said:\n{}",
+                dir.display(),
+                crate::updown::last_lines(&log)
+            ))
+            .next(format!("mend the cause; its log is {}", log.display())));
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(100));
+    }
+    Ok(())
+}
+
+/// The daemon's life: from the mount to whoever unmounts it.
+fn serve(args: &MountArgs, located: &Located) -> Result<()> {
+    if args.detach {
+        // Fails only where this process leads a group already, and then it has no terminal to lose.
+        let _ = rustix::process::setsid();
+    } else {
+        prepare(&args.dir, located)?;
+    }
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
+        .map_err(|e| CliError::new(format!("cannot catch signals: {e}")))?;
+    let options = ClientOptions {
+        connections: penstock_fuse::THREADS,
+        ..ClientOptions::default()
+    };
+    let client = Client::connect_with(
+        &located.deployment,
+        Identity::default(),
+        Role::Client,
+        options,
+    )
+    .map_err(CliError::new)?;
+    require_delegate(&client)?;
+    let mut watcher = Watcher::start()?;
+    watcher.guard(&args.dir)?;
+    let mut options = penstock_fuse::Options::new(source(located));
+    options.names = Duration::from_secs_f64(args.staleness);
+    options.attributes = options.attributes.min(options.names);
+    options.others &= !args.private;
+    let mount = penstock_fuse::Mount::new(client, &args.dir, &options).map_err(|e| {
+        let advice = match e.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::PERM | Errno::ACCESS) => {
+                "mounting takes root, or the program fusermount3 (Debian: apt-get install fuse3)"
+            }
+            _ => "see what is mounted there: cat /proc/self/mountinfo",
+        };
+        CliError::io("mount on", &args.dir, e).next(advice)
+    })?;
+    log::info!("{} is mounted on {}", located.dir().display(), args.dir.display());
+    let dir = args.dir.clone();
+    std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            if signals.forever().next().is_some()
+                && let Err(e) = penstock_fuse::unmount(&dir, true)
+            {
+                log::error!("cannot unmount {}: {e}", dir.display());
+            }
+        })
+        .map_err(|e| CliError::new(format!("no thread for signals: {e}")))?;
+    let served = mount.serve();
+    watcher.finish();
+    log::info!("{} is unmounted", args.dir.display());
+    served.map_err(|e| CliError::io("serve", &args.dir, e))
+}
+
+/// A mount acts for the users of its host, which the servers allow root and the owner.
+fn require_delegate(client: &Client) -> Result<()> {
+    let user = penstock_wire::message::User {
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        groups: Vec::new(),
+    };
+    let root = penstock_wire::message::NodeRequest::Stat {
+        id: penstock_layout::FileId(1),
+    };
+    client.node(&user, root).map(drop).map_err(|e| {
+        CliError::new(e).next("let root or the owner mount; files can be had without a mount: `penstock cp`, `penstock run`")
+    })
+}
+
+/// Ends a mount, alive or dead.
+pub fn umount(args: &UmountArgs) -> Result<()> {
+    let Some(found) = penstock_fuse::find(&args.dir) else {
+        return Err(CliError::new(format!(
+            "no deployment is mounted on {}",
+            args.dir.display()
+        ))
+        .next("`penstock mount DIR` mounts one; /proc/self/mountinfo lists what is mounted"));
+    };
+    let lazy = args.lazy || found.dead;
+    penstock_fuse::unmount(&found.directory, lazy).map_err(|e| {
+        let busy = e.raw_os_error().map(Errno::from_raw_os_error) == Some(Errno::BUSY);
+        let error = CliError::io("unmount", &args.dir, e);
+        match busy {
+            true => error.next("a program has files open or its working directory there: end it, or add --lazy"),
+            false => error,
+        }
+    })?;
+    let end = Instant::now() + STOP;
+    while penstock_fuse::find(&found.directory).is_some_and(|f| f.source == found.source) {
+        if Instant::now() >= end {
+            return Err(CliError::new(format!("{} is still mounted", args.dir.display())));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    println!("{} is unmounted", args.dir.display());
+    Ok(())
+}

@@ -1,0 +1,1089 @@
+//! The kernel's calls, one by one.
+//!
+//! Each call is made for the user who made it. The kernel does not tell supplementary groups: where a call is refused
+//! without them, they are looked up and it is made again, so that the common case pays nothing.
+use crate::Options;
+use crate::attributes::{attributes, kind, nanoseconds};
+use crate::handles::{Handles, Open};
+use crate::listing::Listing;
+use fuser::{
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, FileType, Filesystem,
+    FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenAccMode,
+    OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite,
+    ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+use penstock_client::{Client, CreateOptions, Error, ErrorKind, File, Form, Keeper, Looked, Result};
+use penstock_datatype::{Pattern, Source, Target};
+use penstock_layout::FileId;
+use penstock_wire::message::{
+    Attributes, Change, LAYOUT_XATTR, MetaReply, MetaRequest, NodeKind, NodeReply, NodeRequest,
+    User, When, XattrMode,
+};
+use std::cell::RefCell;
+use std::ffi::OsStr;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+/// Bytes of one read or write; more the kernel cannot send at once.
+const MAX_IO: u32 = 1 << 20;
+/// Bytes that one call copies from file to file.
+const COPY: u64 = 8 << 20;
+/// Entries whose lengths are asked for together.
+const TOGETHER: usize = 64;
+/// How long what servers say of free space is trusted.
+const SPACE: Duration = Duration::from_secs(1);
+/// Flag of open(2) inside the kernel: to run it.
+const FOR_EXECUTION: i32 = 0x20;
+/// Ids are never given twice.
+const GENERATION: Generation = Generation(0);
+
+thread_local! {
+    /// Bytes on their way to the kernel.
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Total and free bytes, files.
+type Space = (u64, u64, u64);
+
+pub struct Penstock {
+    client: Client,
+    keeper: Keeper,
+    handles: Handles,
+    names: Duration,
+    attributes: Duration,
+    space: Mutex<Option<(Instant, Space)>>,
+}
+
+fn errno(e: &Error) -> Errno {
+    log::debug!("{e}");
+    Errno::from_i32(e.errno())
+}
+
+/// For calls on a node that the kernel knows already: if it is gone, the kernel looks its name up again.
+fn stale(e: &Error) -> Errno {
+    match e.kind() {
+        ErrorKind::NotFound => Errno::ESTALE,
+        _ => errno(e),
+    }
+}
+
+fn invalid(what: &str) -> Error {
+    Error::Invalid(what.to_owned())
+}
+
+fn text(name: &OsStr) -> Result<&str> {
+    name.to_str()
+        .ok_or_else(|| invalid("names are UTF-8 here"))
+}
+
+fn id(ino: INodeNo) -> FileId {
+    FileId(ino.0)
+}
+
+fn access(flags: OpenFlags) -> (bool, bool) {
+    match flags.acc_mode() {
+        OpenAccMode::O_RDONLY => (true, false),
+        OpenAccMode::O_WRONLY => (false, true),
+        OpenAccMode::O_RDWR => (true, true),
+    }
+}
+
+fn range(offset: u64, len: u64) -> Result<Pattern> {
+    let offset = i64::try_from(offset).map_err(|_| invalid("an offset beyond 2^63"))?;
+    Ok(Pattern::contiguous(offset, len))
+}
+
+/// Supplementary groups of a thread, as the kernel tells them.
+fn groups(thread: u32) -> Vec<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|l| l.strip_prefix("Groups:"));
+    let mut groups: Vec<u32> = line
+        .unwrap_or_default()
+        .split_whitespace()
+        .filter_map(|g| g.parse().ok())
+        .collect();
+    groups.truncate(penstock_wire::message::MAX_GROUPS);
+    groups
+}
+
+/// Opens pass the page cache by, so that each read shows what servers hold.
+fn open_flags() -> FopenFlags {
+    FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
+}
+
+impl Penstock {
+    pub fn new(client: Client, options: &Options) -> Penstock {
+        Penstock {
+            keeper: Keeper::new(&client),
+            client,
+            handles: Handles::default(),
+            names: options.names,
+            attributes: options.attributes,
+            space: Mutex::new(None),
+        }
+    }
+
+    /// Runs `f` for the caller, at first without supplementary groups.
+    fn with_user<T>(&self, request: &Request, f: impl Fn(&User) -> Result<T>) -> Result<T> {
+        let mut user = User {
+            uid: request.uid(),
+            gid: request.gid(),
+            groups: Vec::new(),
+        };
+        match f(&user) {
+            Err(e) if matches!(e.kind(), ErrorKind::Permission | ErrorKind::NotOwner) => {
+                user.groups = groups(request.pid());
+                if user.groups.is_empty() {
+                    return Err(e);
+                }
+                f(&user)
+            }
+            done => done,
+        }
+    }
+
+    fn node(&self, request: &Request, what: &NodeRequest) -> Result<NodeReply> {
+        self.with_user(request, |user| self.client.node(user, what.clone()))
+    }
+
+    fn unexpected(&self, reply: NodeReply) -> Error {
+        self.client
+            .unexpected("mount", &MetaReply::Node(reply))
+    }
+
+    fn stat(&self, request: &Request, what: &NodeRequest) -> Result<(Attributes, Looked)> {
+        self.client.looked(self.node(request, what)?)
+    }
+
+    fn ttl(&self, attributes: &Attributes) -> Duration {
+        match attributes.kind {
+            NodeKind::File => self.attributes,
+            NodeKind::Directory | NodeKind::Symlink => self.names,
+        }
+    }
+
+    fn entry(&self, stat: Result<(Attributes, Looked)>, reply: ReplyEntry) {
+        match stat {
+            Ok((a, looked)) => {
+                let attr = attributes(&a, &looked);
+                reply.entry_with_ttls(&self.names, &self.ttl(&a), &attr, GENERATION);
+            }
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+
+    fn open_file(&self, handle: FileHandle) -> Result<Arc<Open>> {
+        self.handles
+            .file(handle.0)
+            .ok_or_else(|| invalid("no such open file"))
+    }
+
+    /// What became of a file that lost a name.
+    fn gone(&self, reply: NodeReply) -> Result<()> {
+        match reply {
+            NodeReply::Unlinked {
+                capability: Some(capability),
+                ..
+            } => self.client.remove_bytes(&capability),
+            NodeReply::Unlinked {
+                file: Some(file),
+                capability: None,
+            } if self.handles.is_removed(file) => self.reap(file),
+            NodeReply::Unlinked { .. } | NodeReply::Done => {}
+            other => return Err(self.unexpected(other)),
+        }
+        Ok(())
+    }
+
+    /// The last handle of a removed file is closed.
+    fn reap(&self, file: FileId) {
+        let reaped = self
+            .keeper
+            .request(&User::default(), NodeRequest::Reap { id: file });
+        match reaped {
+            Ok(NodeReply::Unlinked {
+                capability: Some(capability),
+                ..
+            }) => self.client.remove_bytes(&capability),
+            Ok(_) => {}
+            Err(e) => log::warn!("removed file {} stays until `penstock check`: {e}", file.0),
+        }
+    }
+
+    /// A request that takes a name away, kept if anything is open.
+    fn removing(&self, request: &Request, make: impl Fn(bool) -> NodeRequest) -> Result<()> {
+        let keep = self.handles.any_open();
+        let reply = self.with_user(request, |user| match keep {
+            true => self.keeper.request(user, make(true)),
+            false => self.client.node(user, make(false)),
+        })?;
+        self.gone(reply)
+    }
+
+    fn read_bytes(file: &File, offset: u64, into: &mut [u8]) -> Result<usize> {
+        let access = range(offset, into.len() as u64)?;
+        let n = file.read(&access, Form::Shortcut, &mut Target::from_slice(into))?;
+        Ok(usize::try_from(n).unwrap_or(0).min(into.len()))
+    }
+
+    fn write_bytes(file: &File, offset: u64, from: &[u8]) -> Result<u32> {
+        let access = range(offset, from.len() as u64)?;
+        let n = file.write(&access, Form::Shortcut, &mut Source::from_slice(from))?;
+        Ok(u32::try_from(n).unwrap_or(0))
+    }
+
+    /// A write by somebody who may not keep them takes the bits away that let a file run as its owner or group.
+    fn clear_set_id(&self, open: &Open) -> Result<()> {
+        if !open.set_id.swap(false, Relaxed) {
+            return Ok(());
+        }
+        let mode = open.file().attributes().mode & !0o6000;
+        let change = Change {
+            mode: Some(mode),
+            ..Change::default()
+        };
+        let request = NodeRequest::SetAttr {
+            id: open.node,
+            change,
+        };
+        self.client.node(&User::default(), request).map(drop)
+    }
+
+    fn truncate(
+        &self,
+        request: &Request,
+        node: FileId,
+        handle: Option<FileHandle>,
+        len: u64,
+    ) -> Result<()> {
+        if i64::try_from(len).is_err() {
+            return Err(invalid("a length beyond 2^63"));
+        }
+        let open = handle.and_then(|h| self.handles.file(h.0));
+        if let Some(open) = open {
+            match open.file().set_len(len) {
+                // Opened for reading: truncate(2) by path asks for itself.
+                Err(e) if e.kind() == ErrorKind::Permission => {}
+                done => return done,
+            }
+        }
+        let file = self.with_user(request, |user| {
+            self.client.open_node(user, node, (false, true), false)
+        })?;
+        file.set_len(len)
+    }
+
+    fn set_layout(&self, request: &Request, node: FileId, value: &[u8]) -> Result<()> {
+        let (a, looked) = self.stat(request, &NodeRequest::Look { id: node })?;
+        if a.kind == NodeKind::File && looked.modified_ns.is_some() {
+            return Err(Error::Local {
+                what: format!("set {LAYOUT_XATTR} of node {}", node.0),
+                kind: ErrorKind::Busy,
+                detail: "it has been written to; copy it to a new file".into(),
+            });
+        }
+        let set = NodeRequest::SetXattr {
+            id: node,
+            name: LAYOUT_XATTR.into(),
+            value: value.to_owned(),
+            mode: XattrMode::Any,
+        };
+        self.node(request, &set)?;
+        for open in self.handles.of(node) {
+            let how = open.file().access();
+            let again = self.client.open_node(&User::default(), node, how, false)?;
+            open.replace(again);
+        }
+        Ok(())
+    }
+
+    fn space(&self) -> Result<Space> {
+        let mut cached = self.space.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((at, space)) = *cached
+            && at.elapsed() < SPACE
+        {
+            return Ok(space);
+        }
+        // Servers that report one total from one host are on one file system.
+        let mut seen = Vec::new();
+        let mut space = (0, 0, self.client.meta_status()?.files);
+        for (server, status) in self.client.data_status() {
+            let status = status?;
+            let known = self.client.deployment().server(server);
+            let host = known.and_then(|s| s.address.tcp.as_deref()).unwrap_or("");
+            let host = host.rsplit_once(':').map_or("", |(host, _)| host).to_owned();
+            let place = (host, status.total_bytes);
+            if !seen.contains(&place) {
+                space.0 += status.total_bytes;
+                space.1 += status.free_bytes;
+                seen.push(place);
+            }
+        }
+        *cached = Some((Instant::now(), space));
+        Ok(space)
+    }
+
+    /// Lengths and times of files in a listing; what cannot be looked at shows as empty.
+    fn look_all(&self, user: &User, entries: &[(String, Attributes)]) -> Vec<(Attributes, Looked)> {
+        let requests: Vec<MetaRequest> = entries
+            .iter()
+            .filter(|(_, a)| a.kind == NodeKind::File)
+            .map(|(_, a)| MetaRequest::Node {
+                user: user.clone(),
+                request: NodeRequest::Look { id: a.id },
+            })
+            .collect();
+        let replies = match requests.is_empty() {
+            true => Vec::new(),
+            false => self.client.batch(requests).unwrap_or_default(),
+        };
+        let capabilities: Vec<_> = replies
+            .iter()
+            .filter_map(|reply| match reply {
+                MetaReply::Node(NodeReply::Look {
+                    capability: Some(capability),
+                    ..
+                }) => Some(capability),
+                _ => None,
+            })
+            .collect();
+        let looked = self.client.look(&capabilities);
+        let mut known: std::collections::HashMap<FileId, Looked> = capabilities
+            .iter()
+            .zip(looked)
+            .filter_map(|(capability, looked)| Some((capability.file, looked.ok()?)))
+            .collect();
+        entries
+            .iter()
+            .map(|(_, a)| {
+                let mut a = a.clone();
+                let looked = match &a.target {
+                    Some(target) => Looked {
+                        len: target.len() as u64,
+                        ..Looked::default()
+                    },
+                    None => known.remove(&a.id).unwrap_or_default(),
+                };
+                looked.complete(&mut a);
+                (a, looked)
+            })
+            .collect()
+    }
+
+    /// Calls `add` with entries of an open directory from a position on, until it is full.
+    fn list(
+        &self,
+        handle: FileHandle,
+        offset: u64,
+        together: usize,
+        mut add: impl FnMut(u64, &[(String, Attributes)]) -> Option<usize>,
+    ) -> Result<()> {
+        let listing = self
+            .handles
+            .directory(handle.0)
+            .ok_or_else(|| invalid("no such open directory"))?;
+        let mut listing = listing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut at = usize::try_from(offset).unwrap_or(usize::MAX);
+        loop {
+            let entries = listing.from(&self.client, at)?;
+            let some = &entries[..entries.len().min(together)];
+            if some.is_empty() {
+                return Ok(());
+            }
+            // `None`: all fitted.
+            match add(at as u64, some) {
+                None => at += some.len(),
+                Some(_) => return Ok(()),
+            }
+        }
+    }
+}
+
+fn when(time: TimeOrNow) -> When {
+    match time {
+        TimeOrNow::Now => When::Now,
+        TimeOrNow::SpecificTime(time) => When::At(nanoseconds(time)),
+    }
+}
+
+/// Positions of `.` and `..` come first.
+const DOTS: u64 = 2;
+
+impl Filesystem for Penstock {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        let wanted = [
+            InitFlags::FUSE_DO_READDIRPLUS,
+            InitFlags::FUSE_READDIRPLUS_AUTO,
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_ASYNC_DIO,
+            InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
+            InitFlags::FUSE_ATOMIC_O_TRUNC,
+        ];
+        for flag in wanted {
+            if let Err(missing) = config.add_capabilities(flag) {
+                log::info!("this kernel lacks {missing:?}");
+            }
+        }
+        // Both keep to what is possible.
+        let _ = config.set_max_write(MAX_IO);
+        let _ = config.set_max_readahead(MAX_IO);
+        Ok(())
+    }
+
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let found = text(name).and_then(|name| {
+            let what = NodeRequest::Lookup {
+                parent: id(parent),
+                name: name.to_owned(),
+            };
+            self.stat(request, &what)
+        });
+        self.entry(found, reply);
+    }
+
+    fn forget(&self, _: &Request, _: INodeNo, _: u64) {}
+
+    fn getattr(&self, request: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        match self.stat(request, &NodeRequest::Look { id: id(ino) }) {
+            Ok((a, looked)) => reply.attr(&self.ttl(&a), &attributes(&a, &looked)),
+            Err(e) => reply.error(stale(&e)),
+        }
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        handle: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let node = id(ino);
+        // A new length sets the time by itself.
+        let mtime = mtime.filter(|t| size.is_none() || *t != TimeOrNow::Now);
+        let change = Change {
+            mode: mode.map(|m| m & 0o7777),
+            uid,
+            gid,
+            mtime: mtime.map(when),
+            atime: atime.map(when),
+        };
+        let done = (|| {
+            if let Some(len) = size {
+                self.truncate(request, node, handle, len)?;
+            }
+            let what = match change == Change::default() {
+                true => NodeRequest::Look { id: node },
+                false => NodeRequest::SetAttr { id: node, change },
+            };
+            self.stat(request, &what)
+        })();
+        match done {
+            Ok((a, looked)) => reply.attr(&self.ttl(&a), &attributes(&a, &looked)),
+            Err(e) => reply.error(stale(&e)),
+        }
+    }
+
+    fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData) {
+        match self.node(request, &NodeRequest::Stat { id: id(ino) }) {
+            Ok(NodeReply::Node(Attributes {
+                target: Some(target),
+                ..
+            })) => reply.data(target.as_bytes()),
+            Ok(_) => reply.error(Errno::EINVAL),
+            Err(e) => reply.error(stale(&e)),
+        }
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        _rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        // Pipes, sockets and devices are of one host; a file system of many has none.
+        if !matches!(mode & libc::S_IFMT, 0 | libc::S_IFREG) {
+            reply.error(Errno::EPERM);
+            return;
+        }
+        let made = text(name).and_then(|name| {
+            let options = CreateOptions {
+                mode: mode & 0o7777,
+                ..CreateOptions::default()
+            };
+            let file = self.with_user(request, |user| {
+                let place = (id(parent), name);
+                self.client
+                    .create_node(user, place, options.clone(), (false, true), true)
+            })?;
+            Ok((file.attributes().clone(), Looked::default()))
+        });
+        self.entry(made, reply);
+    }
+
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let made = text(name).and_then(|name| {
+            let what = NodeRequest::Mkdir {
+                parent: id(parent),
+                name: name.to_owned(),
+                mode: mode & 0o7777,
+            };
+            self.stat(request, &what)
+        });
+        self.entry(made, reply);
+    }
+
+    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let done = text(name).and_then(|name| {
+            self.removing(request, |keep| NodeRequest::Unlink {
+                parent: id(parent),
+                name: name.to_owned(),
+                keep,
+            })
+        });
+        empty(done, reply);
+    }
+
+    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let done = text(name).and_then(|name| {
+            let what = NodeRequest::Rmdir {
+                parent: id(parent),
+                name: name.to_owned(),
+            };
+            self.node(request, &what).map(drop)
+        });
+        empty(done, reply);
+    }
+
+    fn symlink(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        target: &Path,
+        reply: ReplyEntry,
+    ) {
+        let made = text(name).and_then(|name| {
+            let what = NodeRequest::Symlink {
+                parent: id(parent),
+                name: name.to_owned(),
+                target: text(target.as_os_str())?.to_owned(),
+            };
+            self.stat(request, &what)
+        });
+        self.entry(made, reply);
+    }
+
+    fn rename(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        if flags.intersects(!RenameFlags::RENAME_NOREPLACE) {
+            reply.error(Errno::EINVAL);
+            return;
+        }
+        let done = (|| {
+            let (name, new_name) = (text(name)?, text(new_name)?);
+            self.removing(request, |keep| NodeRequest::Rename {
+                parent: id(parent),
+                name: name.to_owned(),
+                new_parent: id(new_parent),
+                new_name: new_name.to_owned(),
+                exclusive: flags.contains(RenameFlags::RENAME_NOREPLACE),
+                keep,
+            })
+        })();
+        empty(done, reply);
+    }
+
+    fn link(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        reply: ReplyEntry,
+    ) {
+        let made = text(new_name).and_then(|name| {
+            let what = NodeRequest::Link {
+                id: id(ino),
+                parent: id(new_parent),
+                name: name.to_owned(),
+            };
+            self.stat(request, &what)
+        });
+        self.entry(made, reply);
+    }
+
+    fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let (read, write) = access(flags);
+        let execute = flags.0 & FOR_EXECUTION != 0;
+        let opened = self
+            .with_user(request, |user| {
+                self.client
+                    .open_node(user, id(ino), (read, write), execute)
+            })
+            .and_then(|file| {
+                if flags.0 & libc::O_TRUNC != 0 && write {
+                    file.set_len(0)?;
+                }
+                self.handles.add_file(Open::new(file))
+            });
+        match opened {
+            Ok(handle) => reply.opened(FileHandle(handle), open_flags()),
+            Err(e) => reply.error(stale(&e)),
+        }
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let (read, write) = access(OpenFlags(flags));
+        let options = CreateOptions {
+            mode: mode & 0o7777,
+            ..CreateOptions::default()
+        };
+        let created = text(name).and_then(|name| {
+            let file = self.with_user(request, |user| {
+                let place = (id(parent), name);
+                let exclusive = flags & libc::O_EXCL != 0;
+                self.client
+                    .create_node(user, place, options.clone(), (read, write), exclusive)
+            })?;
+            if file.created() {
+                let a = file.attributes().clone();
+                let handle = self.handles.add_file(Open::new(file))?;
+                return Ok((handle, a, Looked::default()));
+            }
+            if flags & libc::O_TRUNC != 0 && write {
+                file.set_len(0)?;
+            }
+            let look = NodeRequest::Look { id: file.id() };
+            let (a, looked) = self.stat(request, &look)?;
+            let handle = self.handles.add_file(Open::new(file))?;
+            Ok((handle, a, looked))
+        });
+        match created {
+            Ok((handle, a, looked)) => reply.created(
+                &self.names,
+                &attributes(&a, &looked),
+                GENERATION,
+                FileHandle(handle),
+                open_flags(),
+            ),
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let open = match self.open_file(handle) {
+            Ok(open) => open,
+            Err(e) => return reply.error(errno(&e)),
+        };
+        BUFFER.with_borrow_mut(|buffer| {
+            let size = size as usize;
+            if buffer.len() < size {
+                buffer.resize(size, 0);
+            }
+            match Penstock::read_bytes(&open.file(), offset, &mut buffer[..size]) {
+                Ok(n) => reply.data(&buffer[..n]),
+                Err(e) => reply.error(errno(&e)),
+            }
+        });
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        write_flags: WriteFlags,
+        flags: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let written = (|| {
+            let open = self.open_file(handle)?;
+            if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
+                self.clear_set_id(&open)?;
+            }
+            if flags.0 & libc::O_APPEND != 0 {
+                return open.append(&self.client, |file, end| {
+                    Penstock::write_bytes(file, end, data)
+                });
+            }
+            Penstock::write_bytes(&open.file(), offset, data)
+        })();
+        match written {
+            Ok(n) => reply.written(n),
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        // Nothing is held back: each write was acknowledged by the servers.
+        reply.ok();
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        if let Some(removed) = self.handles.close_file(handle.0) {
+            self.reap(removed);
+        }
+        reply.ok();
+    }
+
+    fn fsync(&self, _: &Request, _: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
+        let done = self.open_file(handle).and_then(|open| {
+            match open.file().sync() {
+                // A file without a name has none to make durable.
+                Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+                done => done,
+            }
+        });
+        empty(done, reply);
+    }
+
+    fn opendir(&self, request: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        // The kernel has checked; the first page is asked for with all the groups of the caller.
+        let user = User {
+            uid: request.uid(),
+            gid: request.gid(),
+            groups: match request.uid() {
+                0 => Vec::new(),
+                _ => groups(request.pid()),
+            },
+        };
+        match self.handles.add_directory(Listing::new(id(ino), user)) {
+            Ok(handle) => reply.opened(FileHandle(handle), FopenFlags::empty()),
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+
+    fn readdir(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        for (position, name) in [(0, "."), (1, "..")] {
+            if position >= offset && reply.add(ino, position + 1, FileType::Directory, name) {
+                return reply.ok();
+            }
+        }
+        let first = offset.saturating_sub(DOTS);
+        let listed = self.list(handle, first, usize::MAX, |at, entries| {
+            (at + DOTS..)
+                .zip(entries)
+                .position(|(p, (name, a))| reply.add(INodeNo(a.id.0), p + 1, kind(a.kind), name))
+        });
+        match listed {
+            Ok(()) => reply.ok(),
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+
+    fn readdirplus(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        // The kernel takes no notice of the attributes of these two.
+        let dot = dot(ino);
+        for (position, name) in [(0, "."), (1, "..")] {
+            if position >= offset
+                && reply.add(ino, position + 1, name, &Duration::ZERO, &dot, GENERATION)
+            {
+                return reply.ok();
+            }
+        }
+        let user = User {
+            uid: request.uid(),
+            gid: request.gid(),
+            groups: Vec::new(),
+        };
+        let first = offset.saturating_sub(DOTS);
+        let listed = self.list(handle, first, TOGETHER, |at, entries| {
+            let looked = self.look_all(&user, entries);
+            (at + DOTS..)
+                .zip(entries.iter().zip(&looked))
+                .position(|(p, ((name, _), (a, looked)))| {
+                    let attr = attributes(a, looked);
+                    reply.add(attr.ino, p + 1, name, &self.ttl(a), &attr, GENERATION)
+                })
+        });
+        match listed {
+            Ok(()) => reply.ok(),
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+
+    fn releasedir(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        _: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
+        self.handles.close_directory(handle.0);
+        reply.ok();
+    }
+
+    fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        empty(self.client.sync_metadata(), reply);
+    }
+
+    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        const UNIT: u32 = 4096;
+        match self.space() {
+            Ok((total, free, files)) => {
+                let (total, free) = (total / u64::from(UNIT), free / u64::from(UNIT));
+                let room = u64::MAX >> 1;
+                reply.statfs(total, free, free, files + room, room, UNIT, 255, UNIT);
+            }
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+
+    fn setxattr(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        let done = text(name).and_then(|name| {
+            if name == LAYOUT_XATTR {
+                return self.set_layout(request, id(ino), value);
+            }
+            let what = NodeRequest::SetXattr {
+                id: id(ino),
+                name: name.to_owned(),
+                value: value.to_owned(),
+                mode: match flags {
+                    libc::XATTR_CREATE => XattrMode::Create,
+                    libc::XATTR_REPLACE => XattrMode::Replace,
+                    _ => XattrMode::Any,
+                },
+            };
+            self.node(request, &what).map(drop)
+        });
+        empty(done, reply);
+    }
+
+    fn getxattr(&self, request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let found = text(name).and_then(|name| {
+            let what = NodeRequest::GetXattr {
+                id: id(ino),
+                name: name.to_owned(),
+            };
+            match self.node(request, &what)? {
+                NodeReply::Xattr(value) => Ok(value),
+                other => Err(self.unexpected(other)),
+            }
+        });
+        xattr(found, size, reply);
+    }
+
+    fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        let found = match self.node(request, &NodeRequest::ListXattr { id: id(ino) }) {
+            Ok(NodeReply::Xattrs(names)) => {
+                Ok(names.iter().flat_map(|n| [n.as_bytes(), b"\0"].concat()).collect())
+            }
+            Ok(other) => Err(self.unexpected(other)),
+            Err(e) => Err(e),
+        };
+        xattr(found, size, reply);
+    }
+
+    fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let done = text(name).and_then(|name| {
+            let what = NodeRequest::RemoveXattr {
+                id: id(ino),
+                name: name.to_owned(),
+            };
+            self.node(request, &what).map(drop)
+        });
+        empty(done, reply);
+    }
+
+    fn fallocate(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        if mode != 0 {
+            reply.error(Errno::EOPNOTSUPP);
+            return;
+        }
+        let done = self.open_file(handle).and_then(|open| {
+            let end = offset.checked_add(length).filter(|e| i64::try_from(*e).is_ok());
+            open.file()
+                .allocate(end.ok_or_else(|| invalid("a length beyond 2^63"))?)
+        });
+        empty(done, reply);
+    }
+
+    fn lseek(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _offset: i64,
+        _whence: i32,
+        reply: ReplyLseek,
+    ) {
+        // The kernel then takes the file for one run of data, as POSIX allows.
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn copy_file_range(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle_in: FileHandle,
+        offset_in: u64,
+        _: INodeNo,
+        handle_out: FileHandle,
+        offset_out: u64,
+        len: u64,
+        _: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        let copied = (|| {
+            let from = self.open_file(handle_in)?.file();
+            let to = self.open_file(handle_out)?.file();
+            let len = len.min(COPY);
+            let mut done = 0;
+            BUFFER.with_borrow_mut(|buffer| {
+                if buffer.len() < MAX_IO as usize {
+                    buffer.resize(MAX_IO as usize, 0);
+                }
+                while done < len {
+                    let want = usize::try_from(len - done).unwrap_or(usize::MAX);
+                    let want = want.min(MAX_IO as usize);
+                    let n = Penstock::read_bytes(&from, offset_in + done, &mut buffer[..want])?;
+                    if n == 0 {
+                        break;
+                    }
+                    Penstock::write_bytes(&to, offset_out + done, &buffer[..n])?;
+                    done += n as u64;
+                }
+                Ok(u32::try_from(done).unwrap_or(0))
+            })
+        })();
+        match copied {
+            Ok(n) => reply.written(n),
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+}
+
+fn empty(done: Result<()>, reply: ReplyEmpty) {
+    match done {
+        Ok(()) => reply.ok(),
+        Err(e) => reply.error(errno(&e)),
+    }
+}
+
+fn xattr(found: Result<Vec<u8>>, size: u32, reply: ReplyXattr) {
+    match found {
+        Ok(value) if size == 0 => reply.size(u32::try_from(value.len()).unwrap_or(u32::MAX)),
+        Ok(value) if value.len() > size as usize => reply.error(Errno::ERANGE),
+        Ok(value) => reply.data(&value),
+        Err(e) => reply.error(errno(&e)),
+    }
+}
+
+fn dot(ino: INodeNo) -> FileAttr {
+    FileAttr {
+        ino,
+        size: 0,
+        blocks: 0,
+        atime: SystemTime::UNIX_EPOCH,
+        mtime: SystemTime::UNIX_EPOCH,
+        ctime: SystemTime::UNIX_EPOCH,
+        crtime: SystemTime::UNIX_EPOCH,
+        kind: FileType::Directory,
+        perm: 0o755,
+        nlink: 2,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize: 4096,
+        flags: 0,
+    }
+}

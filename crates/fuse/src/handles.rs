@@ -1,0 +1,173 @@
+//! What the kernel has open, by the numbers that it was given.
+//!
+//! A file that loses its last name while it is open here is kept by the metadata server; it is given up with the last
+//! handle. All tables are bounded by [`MAX_OPEN`].
+use crate::listing::Listing;
+use penstock_client::{Client, ErrorKind, File, Result};
+use penstock_layout::FileId;
+use penstock_wire::message::{LockMode, User};
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+
+/// Files, and as many directories, open at once.
+const MAX_OPEN: usize = 1 << 16;
+/// Whoever appends holds the lock on this byte, which no file reaches: appending is one at a time, on all hosts.
+const APPEND: u64 = i64::MAX as u64 - 1;
+
+/// An open file.
+#[derive(Debug)]
+pub struct Open {
+    pub node: FileId,
+    /// Replaced when the file gets another layout before its first byte.
+    file: RwLock<File>,
+    /// It runs as its owner or group, which a write by others ends.
+    pub set_id: AtomicBool,
+    /// Holds the append lock, apart from the accesses.
+    appender: OnceLock<File>,
+}
+
+impl Open {
+    pub fn new(file: File) -> Open {
+        Open {
+            node: file.id(),
+            set_id: AtomicBool::new(file.attributes().mode & 0o6000 != 0),
+            file: RwLock::new(file),
+            appender: OnceLock::new(),
+        }
+    }
+
+    pub fn file(&self) -> File {
+        self.file
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Opened again, after its layout was changed.
+    pub fn replace(&self, file: File) {
+        *self.file.write().unwrap_or_else(PoisonError::into_inner) = file;
+    }
+
+    /// Runs `write` with the end of the file while nobody else appends.
+    pub fn append<T>(
+        &self,
+        client: &Client,
+        write: impl FnOnce(&File, u64) -> Result<T>,
+    ) -> Result<T> {
+        let appender = match self.appender.get() {
+            Some(appender) => appender,
+            None => {
+                // Whether the user may write was found out when the file was opened.
+                let opened = client.open_node(&User::default(), self.node, (false, true), false)?;
+                self.appender.get_or_init(|| opened)
+            }
+        };
+        let _lock = appender.lock(APPEND..APPEND + 1, LockMode::Exclusive)?;
+        let file = self.file();
+        let end = file.len()?;
+        write(&file, end)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Tables {
+    next: u64,
+    files: HashMap<u64, Arc<Open>>,
+    directories: HashMap<u64, Arc<Mutex<Listing>>>,
+    /// Handles per open file.
+    counts: HashMap<FileId, usize>,
+    /// Open files without a name.
+    removed: HashSet<FileId>,
+}
+
+/// All open files and directories of a mount.
+#[derive(Debug, Default)]
+pub struct Handles(Mutex<Tables>);
+
+/// No handle is free.
+fn full() -> penstock_client::Error {
+    penstock_client::Error::Local {
+        what: "open".into(),
+        kind: ErrorKind::Busy,
+        detail: format!("{MAX_OPEN} files are open in this mount; close some"),
+    }
+}
+
+impl Handles {
+    fn tables(&self) -> MutexGuard<'_, Tables> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn add_file(&self, open: Open) -> Result<u64> {
+        let mut tables = self.tables();
+        if tables.files.len() >= MAX_OPEN {
+            return Err(full());
+        }
+        tables.next += 1;
+        let handle = tables.next;
+        *tables.counts.entry(open.node).or_default() += 1;
+        tables.files.insert(handle, Arc::new(open));
+        Ok(handle)
+    }
+
+    pub fn file(&self, handle: u64) -> Option<Arc<Open>> {
+        self.tables().files.get(&handle).cloned()
+    }
+
+    /// All handles of a file.
+    pub fn of(&self, node: FileId) -> Vec<Arc<Open>> {
+        let tables = self.tables();
+        let of_node = tables.files.values().filter(|open| open.node == node);
+        of_node.cloned().collect()
+    }
+
+    /// Whether a removed name could belong to an open file.
+    pub fn any_open(&self) -> bool {
+        !self.tables().counts.is_empty()
+    }
+
+    /// A file has lost its last name and is kept; true if nobody has it open.
+    pub fn is_removed(&self, node: FileId) -> bool {
+        let mut tables = self.tables();
+        if !tables.counts.contains_key(&node) {
+            return true;
+        }
+        tables.removed.insert(node);
+        false
+    }
+
+    /// Forgets a handle; with the last one of a removed file, its id.
+    pub fn close_file(&self, handle: u64) -> Option<FileId> {
+        let mut tables = self.tables();
+        let node = tables.files.remove(&handle)?.node;
+        let left = tables.counts.get_mut(&node)?;
+        *left -= 1;
+        if *left > 0 {
+            return None;
+        }
+        tables.counts.remove(&node);
+        tables.removed.remove(&node).then_some(node)
+    }
+
+    pub fn add_directory(&self, listing: Listing) -> Result<u64> {
+        let mut tables = self.tables();
+        if tables.directories.len() >= MAX_OPEN {
+            return Err(full());
+        }
+        tables.next += 1;
+        let handle = tables.next;
+        tables
+            .directories
+            .insert(handle, Arc::new(Mutex::new(listing)));
+        Ok(handle)
+    }
+
+    pub fn directory(&self, handle: u64) -> Option<Arc<Mutex<Listing>>> {
+        self.tables().directories.get(&handle).cloned()
+    }
+
+    pub fn close_directory(&self, handle: u64) {
+        self.tables().directories.remove(&handle);
+    }
+}

@@ -1,0 +1,88 @@
+//! A deployment as a mounted file system (FUSE).
+//!
+//! The kernel speaks of nodes by id, and so does the metadata server: the mount keeps no table of names. Bytes go
+//! straight between the mount and the data servers, past the kernel's page cache; on the servers' own host through
+//! passed descriptors. Permissions are checked twice: by the kernel with what it knows of nodes, and by the metadata
+//! server for the user who made each call.
+//!
+//! | file | idea |
+//! | --- | --- |
+//! | `filesystem` | the kernel's calls, one by one |
+//! | `handles` | open files and directories; removed files that are still open |
+//! | `listing` | a directory read page by page |
+//! | `attributes` | nodes as `stat` shows them |
+//! | `point` | mount points: finding, making and clearing them |
+mod attributes;
+mod filesystem;
+mod handles;
+mod listing;
+mod point;
+
+pub use point::{Found, find, is_mounted, mounts_of, unmount};
+
+use filesystem::Penstock;
+use fuser::{Config, MountOption, Session, SessionACL};
+use penstock_client::Client;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+/// How a mount behaves.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Names, and attributes of directories, are trusted for so long.
+    pub names: Duration,
+    /// Attributes of files (size, times, permissions) are trusted for so long; an open asks anew.
+    pub attributes: Duration,
+    /// Calls served at once.
+    pub threads: usize,
+    /// Users other than the one who mounts may use it.
+    pub others: bool,
+    /// What mount tables show as its source, after `penstock:`: the deployment file.
+    pub source: String,
+}
+
+/// Calls served at once by default.
+pub const THREADS: usize = 8;
+
+impl Options {
+    /// 1 s for names, 100 ms for attributes of files, [`THREADS`] threads; open to others if root mounts.
+    pub fn new(source: impl Into<String>) -> Options {
+        Options {
+            names: Duration::from_secs(1),
+            attributes: Duration::from_millis(100),
+            threads: THREADS,
+            others: rustix::process::geteuid().is_root(),
+            source: source.into(),
+        }
+    }
+}
+
+/// A mounted deployment that is not served yet.
+pub struct Mount(Session<Penstock>);
+
+impl Mount {
+    /// Mounts on `directory`, which exists. Calls wait until [`Mount::serve`].
+    pub fn new(client: Client, directory: &Path, options: &Options) -> io::Result<Mount> {
+        let mut config = Config::default();
+        config.mount_options = vec![
+            MountOption::FSName(format!("{}{}", point::PREFIX, options.source)),
+            MountOption::Subtype(point::SUBTYPE.into()),
+            MountOption::DefaultPermissions,
+            MountOption::NoSuid,
+            MountOption::NoDev,
+        ];
+        config.acl = match options.others {
+            true => SessionACL::All,
+            false => SessionACL::Owner,
+        };
+        config.n_threads = Some(options.threads.max(1));
+        let filesystem = Penstock::new(client, options);
+        Session::new(filesystem, directory, &config).map(Mount)
+    }
+
+    /// Serves calls until it is unmounted, by whomever.
+    pub fn serve(self) -> io::Result<()> {
+        self.0.run()
+    }
+}
