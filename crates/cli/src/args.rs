@@ -95,7 +95,6 @@ pub struct Shape {
     /// A setting of the data servers of a new deployment, such as sched=aioli; may be repeated (`penstock tune --help`).
     #[arg(long, value_name = "NAME=VALUE")]
     pub tune: Vec<String>,
-    /// Plain paths below this prefix belong to Penstock too.
     /// Plain paths below this prefix belong to Penstock too. `penstock run` also mounts it there if it is an empty
     /// directory and the system can; without this option it uses the mount that there is.
     #[arg(long, value_name = "DIR")]
