@@ -106,7 +106,10 @@ fn prepare(dir: &Path, located: &Located) -> Result<()> {
                 dir.display(),
                 found.source
             ))
-            .next(format!("use it, or `penstock umount {}` first", dir.display())));
+            .next(format!(
+                "use it, or `penstock umount {}` first",
+                dir.display()
+            )));
         }
         log::warn!("{}: clearing a dead mount", dir.display());
         penstock_fuse::unmount(dir, true)
@@ -116,7 +119,10 @@ fn prepare(dir: &Path, located: &Located) -> Result<()> {
         return Err(CliError::new(format!("{} is no directory", dir.display()))
             .next(format!("mkdir -p {}", dir.display())));
     }
-    if dir.read_dir().is_ok_and(|mut entries| entries.next().is_some()) {
+    if dir
+        .read_dir()
+        .is_ok_and(|mut entries| entries.next().is_some())
+    {
         return Err(CliError::new(format!("{} is not empty", dir.display()))
             .next("mount on an empty directory: what is in it would be hidden"));
     }
@@ -222,7 +228,11 @@ fn serve(args: &MountArgs, located: &Located) -> Result<()> {
         };
         CliError::io("mount on", &args.dir, e).next(advice)
     })?;
-    log::info!("{} is mounted on {}", located.dir().display(), args.dir.display());
+    log::info!(
+        "{} is mounted on {}",
+        located.dir().display(),
+        args.dir.display()
+    );
     let dir = args.dir.clone();
     std::thread::Builder::new()
         .name("signals".into())
@@ -269,14 +279,19 @@ pub fn umount(args: &UmountArgs) -> Result<()> {
         let busy = e.raw_os_error().map(Errno::from_raw_os_error) == Some(Errno::BUSY);
         let error = CliError::io("unmount", &args.dir, e);
         match busy {
-            true => error.next("a program has files open or its working directory there: end it, or add --lazy"),
+            true => error.next(
+                "a program has files open or its working directory there: end it, or add --lazy",
+            ),
             false => error,
         }
     })?;
     let end = Instant::now() + STOP;
     while penstock_fuse::find(&found.directory).is_some_and(|f| f.source == found.source) {
         if Instant::now() >= end {
-            return Err(CliError::new(format!("{} is still mounted", args.dir.display())));
+            return Err(CliError::new(format!(
+                "{} is still mounted",
+                args.dir.display()
+            )));
         }
         std::thread::sleep(Duration::from_millis(5));
     }

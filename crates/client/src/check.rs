@@ -16,9 +16,7 @@ use crate::client::Client;
 use crate::error::{Error, Result};
 use asking::Asking;
 use penstock_layout::{FileId, Layout, ServerId};
-use penstock_wire::message::{
-    ErrorKind, MAX_BATCH, ObjectFinding, ObjectProblem, REMOVED_PATH,
-};
+use penstock_wire::message::{ErrorKind, MAX_BATCH, ObjectFinding, ObjectProblem, REMOVED_PATH};
 use serde::Serialize;
 use std::collections::HashSet;
 use std::time::Duration;
@@ -597,9 +595,7 @@ impl<'a, I: Inventory> Checker<'a, I> {
                     way.pop();
                     match e.kind() {
                         // Removed, renamed or replaced since; or too deep to be named.
-                        ErrorKind::NotFound
-                        | ErrorKind::NotDirectory
-                        | ErrorKind::NameTooLong => {}
+                        ErrorKind::NotFound | ErrorKind::NotDirectory | ErrorKind::NameTooLong => {}
                         _ => self.damaged(e, Some(path))?,
                     }
                 }

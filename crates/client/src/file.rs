@@ -129,7 +129,15 @@ impl File {
         else {
             return Err(client.meta_protocol("open", &reply));
         };
-        File::of(client, path, how, attributes, capability, created, Origin::Path)
+        File::of(
+            client,
+            path,
+            how,
+            attributes,
+            capability,
+            created,
+            Origin::Path,
+        )
     }
 
     /// A file that the metadata server has opened.

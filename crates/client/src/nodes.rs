@@ -8,12 +8,12 @@ use crate::error::{Error, Result};
 use crate::file::{File, OpenOptions, Origin};
 use crate::retry::Retry;
 use crate::site::{Fault, Link, Site, guard};
+use penstock_host::sync::Mutex;
+use penstock_layout::{FileId, ServerId, ServerIndex};
 use penstock_wire::message::{
     Attributes, Capability, CreateOptions, DataReply, DataRequest, ErrorKind, MetaReply,
     MetaRequest, NodeReply, NodeRequest, User,
 };
-use penstock_host::sync::Mutex;
-use penstock_layout::{FileId, ServerId, ServerIndex};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

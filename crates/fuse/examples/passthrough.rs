@@ -48,7 +48,9 @@ impl Passthrough {
     fn path(&self, ino: INodeNo) -> PathBuf {
         match ino.0 {
             1 => self.root.clone(),
-            ino => self.with(|t| t.paths.get(&ino).cloned()).unwrap_or_default(),
+            ino => self
+                .with(|t| t.paths.get(&ino).cloned())
+                .unwrap_or_default(),
         }
     }
 

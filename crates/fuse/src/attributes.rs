@@ -60,7 +60,14 @@ mod tests {
 
     #[test]
     fn times_round_trip_on_both_sides_of_the_epoch() {
-        for ns in [0, 1, -1, 1_700_000_000_123_456_789, -5_000_000_001, i64::MAX] {
+        for ns in [
+            0,
+            1,
+            -1,
+            1_700_000_000_123_456_789,
+            -5_000_000_001,
+            i64::MAX,
+        ] {
             assert_eq!(nanoseconds(time(ns)), ns);
         }
     }

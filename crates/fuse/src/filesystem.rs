@@ -8,12 +8,14 @@ use crate::handles::{Handles, Open};
 use crate::listing::Listing;
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, FileType, Filesystem,
-    FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenAccMode,
-    OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite,
-    ReplyXattr, Request, TimeOrNow, WriteFlags,
+    FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags,
+    RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
+    ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
+    WriteFlags,
 };
-use penstock_client::{Client, CreateOptions, Error, ErrorKind, File, Form, Keeper, Looked, Result};
+use penstock_client::{
+    Client, CreateOptions, Error, ErrorKind, File, Form, Keeper, Looked, Result,
+};
 use penstock_datatype::{Pattern, Source, Target};
 use penstock_layout::FileId;
 use penstock_wire::message::{
@@ -76,8 +78,7 @@ fn invalid(what: &str) -> Error {
 }
 
 fn text(name: &OsStr) -> Result<&str> {
-    name.to_str()
-        .ok_or_else(|| invalid("names are UTF-8 here"))
+    name.to_str().ok_or_else(|| invalid("names are UTF-8 here"))
 }
 
 fn id(ino: INodeNo) -> FileId {
@@ -151,8 +152,7 @@ impl Penstock {
     }
 
     fn unexpected(&self, reply: NodeReply) -> Error {
-        self.client
-            .unexpected("mount", &MetaReply::Node(reply))
+        self.client.unexpected("mount", &MetaReply::Node(reply))
     }
 
     fn stat(&self, request: &Request, what: &NodeRequest) -> Result<(Attributes, Looked)> {
@@ -315,7 +315,10 @@ impl Penstock {
             let status = status?;
             let known = self.client.deployment().server(server);
             let host = known.and_then(|s| s.address.tcp.as_deref()).unwrap_or("");
-            let host = host.rsplit_once(':').map_or("", |(host, _)| host).to_owned();
+            let host = host
+                .rsplit_once(':')
+                .map_or("", |(host, _)| host)
+                .to_owned();
             let place = (host, status.total_bytes);
             if !seen.contains(&place) {
                 space.0 += status.total_bytes;
@@ -652,8 +655,7 @@ impl Filesystem for Penstock {
         let execute = flags.0 & FOR_EXECUTION != 0;
         let opened = self
             .with_user(request, |user| {
-                self.client
-                    .open_node(user, id(ino), (read, write), execute)
+                self.client.open_node(user, id(ino), (read, write), execute)
             })
             .and_then(|file| {
                 if flags.0 & libc::O_TRUNC != 0 && write {
@@ -869,12 +871,12 @@ impl Filesystem for Penstock {
         let first = offset.saturating_sub(DOTS);
         let listed = self.list(handle, first, TOGETHER, |at, entries| {
             let looked = self.look_all(&user, entries);
-            (at + DOTS..)
-                .zip(entries.iter().zip(&looked))
-                .position(|(p, ((name, _), (a, looked)))| {
+            (at + DOTS..).zip(entries.iter().zip(&looked)).position(
+                |(p, ((name, _), (a, looked)))| {
                     let attr = attributes(a, looked);
                     reply.add(attr.ino, p + 1, name, &self.ttl(a), &attr, GENERATION)
-                })
+                },
+            )
         });
         match listed {
             Ok(()) => reply.ok(),
@@ -939,7 +941,14 @@ impl Filesystem for Penstock {
         empty(done, reply);
     }
 
-    fn getxattr(&self, request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+    fn getxattr(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        size: u32,
+        reply: ReplyXattr,
+    ) {
         let found = text(name).and_then(|name| {
             let what = NodeRequest::GetXattr {
                 id: id(ino),
@@ -955,9 +964,10 @@ impl Filesystem for Penstock {
 
     fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
         let found = match self.node(request, &NodeRequest::ListXattr { id: id(ino) }) {
-            Ok(NodeReply::Xattrs(names)) => {
-                Ok(names.iter().flat_map(|n| [n.as_bytes(), b"\0"].concat()).collect())
-            }
+            Ok(NodeReply::Xattrs(names)) => Ok(names
+                .iter()
+                .flat_map(|n| [n.as_bytes(), b"\0"].concat())
+                .collect()),
             Ok(other) => Err(self.unexpected(other)),
             Err(e) => Err(e),
         };
@@ -990,7 +1000,9 @@ impl Filesystem for Penstock {
             return;
         }
         let done = self.open_file(handle).and_then(|open| {
-            let end = offset.checked_add(length).filter(|e| i64::try_from(*e).is_ok());
+            let end = offset
+                .checked_add(length)
+                .filter(|e| i64::try_from(*e).is_ok());
             open.file()
                 .allocate(end.ok_or_else(|| invalid("a length beyond 2^63"))?)
         });

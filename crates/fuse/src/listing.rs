@@ -86,7 +86,8 @@ impl Listing {
         self.first = pages * PAGE;
         self.last = !more;
         self.loaded = true;
-        if let (Some((name, _)), true) = (page.last(), self.ends.len() == pages && pages < MAX_PAGES)
+        if let (Some((name, _)), true) =
+            (page.last(), self.ends.len() == pages && pages < MAX_PAGES)
         {
             self.ends.push(name.clone());
         }

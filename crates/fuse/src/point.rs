@@ -80,7 +80,10 @@ fn absolute(directory: &Path) -> PathBuf {
         return path;
     }
     let absolute = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
-    match (absolute.parent().map(Path::canonicalize), absolute.file_name()) {
+    match (
+        absolute.parent().map(Path::canonicalize),
+        absolute.file_name(),
+    ) {
         (Some(Ok(parent)), Some(name)) => parent.join(name),
         _ => absolute,
     }

@@ -84,7 +84,9 @@ impl Engine {
         let mut space = Namespace::new(layers, placement);
         let kept = space.reap_all()?;
         if kept > 0 {
-            log::info!("{kept} removed files were open when the server ended; `penstock check` frees their objects");
+            log::info!(
+                "{kept} removed files were open when the server ended; `penstock check` frees their objects"
+            );
         }
         // The journal begins with the commit below, which holds them.
         space.names_mut().take_changes()?;

@@ -637,7 +637,11 @@ fn changes_of_entries_change_the_times_of_their_directory() {
     space.rename(7, &who, "/d/e", "/e").unwrap();
     assert_eq!(time(&space), 7);
     assert_eq!(space.stat(&who, "/", false).unwrap().mtime_ns, 7);
-    assert_eq!(space.stat(&who, "/e", false).unwrap().mtime_ns, 6, "its own stay");
+    assert_eq!(
+        space.stat(&who, "/e", false).unwrap().mtime_ns,
+        6,
+        "its own stay"
+    );
     space.rename(8, &who, "/e", "/d/e").unwrap();
     space.rmdir(9, &who, "/d/e").unwrap();
     assert_eq!(time(&space), 9);

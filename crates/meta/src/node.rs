@@ -77,7 +77,10 @@ impl Node {
 
     /// All its names.
     pub fn names(&self) -> impl Iterator<Item = (FileId, &str)> {
-        let more = self.links.iter().map(|(parent, name)| (*parent, name.as_str()));
+        let more = self
+            .links
+            .iter()
+            .map(|(parent, name)| (*parent, name.as_str()));
         std::iter::once((self.parent, self.name.as_str())).chain(more)
     }
 

@@ -82,7 +82,14 @@ impl<N: Names> Namespace<N> {
             }
             NodeRequest::Mkdir { parent, name, mode } => {
                 let place = self.free_place(caller, *parent, name)?;
-                Outcome::Node(self.add(now_ns, caller, &place, NodeKind::Directory, *mode, |_| {})?)
+                Outcome::Node(self.add(
+                    now_ns,
+                    caller,
+                    &place,
+                    NodeKind::Directory,
+                    *mode,
+                    |_| {},
+                )?)
             }
             NodeRequest::Symlink {
                 parent,
@@ -154,7 +161,12 @@ impl<N: Names> Namespace<N> {
     }
 
     /// Those that change nothing.
-    pub fn node_read(&self, caller: &Caller, request: &NodeRequest, room: usize) -> Result<Outcome> {
+    pub fn node_read(
+        &self,
+        caller: &Caller,
+        request: &NodeRequest,
+        room: usize,
+    ) -> Result<Outcome> {
         Ok(match request {
             NodeRequest::Lookup { parent, name } => {
                 let place = self.place_in(caller, *parent, name)?;
@@ -215,12 +227,7 @@ impl<N: Names> Namespace<N> {
     }
 
     /// A place in a directory where nothing is yet.
-    fn free_place<'a>(
-        &self,
-        caller: &Caller,
-        parent: FileId,
-        name: &'a str,
-    ) -> Result<Place<'a>> {
+    fn free_place<'a>(&self, caller: &Caller, parent: FileId, name: &'a str) -> Result<Place<'a>> {
         let place = self.place_in(caller, parent, name)?;
         if place.child.is_some() {
             return Err(exists(name));
@@ -238,7 +245,10 @@ impl<N: Names> Namespace<N> {
         if node.is_directory() {
             return Err(error(
                 ErrorKind::NotOwner,
-                format!("\"{}\": directories have one name; make a symbolic link", shown(name)),
+                format!(
+                    "\"{}\": directories have one name; make a symbolic link",
+                    shown(name)
+                ),
             ));
         }
         if node.nlink == 0 {
@@ -247,7 +257,10 @@ impl<N: Names> Namespace<N> {
         if node.links.len() + 1 >= MAX_LINKS {
             return Err(error(
                 ErrorKind::TooManyLinks,
-                format!("\"{}\": the file has {MAX_LINKS} names already", shown(name)),
+                format!(
+                    "\"{}\": the file has {MAX_LINKS} names already",
+                    shown(name)
+                ),
             ));
         }
         let mut node = (*node).clone();
@@ -401,7 +414,8 @@ impl<N: Names> Namespace<N> {
         value: Option<&Vec<u8>>,
     ) -> Result<()> {
         caller.require_owner(node, &label(id))?;
-        let invalid = |why: &str| error(ErrorKind::InvalidArgument, format!("{LAYOUT_XATTR}: {why}"));
+        let invalid =
+            |why: &str| error(ErrorKind::InvalidArgument, format!("{LAYOUT_XATTR}: {why}"));
         let striping = match value {
             None => None,
             Some(value) => {
@@ -502,4 +516,3 @@ fn require_writable(caller: &Caller, node: &Node, id: FileId, name: &str) -> Res
     }
     caller.require(node, Want::Write, &label(id))
 }
-

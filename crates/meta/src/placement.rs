@@ -22,7 +22,10 @@ impl Striping {
         let wrong = |what: &str| {
             error(
                 ErrorKind::InvalidArgument,
-                format!("striping \"{}\": {what}; write unit=BYTES count=SERVERS start=SERVER", shown(text)),
+                format!(
+                    "striping \"{}\": {what}; write unit=BYTES count=SERVERS start=SERVER",
+                    shown(text)
+                ),
             )
         };
         let mut striping = Striping::default();
@@ -40,7 +43,9 @@ impl Striping {
                     .map_err(|_| wrong(&format!("\"{}\" is no number", shown(value))))
             };
             match key {
-                "unit" => striping.unit = Some(bytes(value).ok_or_else(|| wrong("the unit is no size"))?),
+                "unit" => {
+                    striping.unit = Some(bytes(value).ok_or_else(|| wrong("the unit is no size"))?)
+                }
                 "count" => striping.count = Some(number()?),
                 "start" => striping.start = Some(number()?),
                 "servers" => {}
@@ -77,10 +82,17 @@ impl Striping {
 
 /// A size with or without a binary suffix.
 fn bytes(text: &str) -> Option<u64> {
-    let (number, factor) = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("K", 10), ("M", 20), ("G", 30)]
-        .iter()
-        .find_map(|(suffix, bits)| Some((text.strip_suffix(suffix)?, 1u64 << bits)))
-        .unwrap_or((text, 1));
+    let (number, factor) = [
+        ("KiB", 10),
+        ("MiB", 20),
+        ("GiB", 30),
+        ("K", 10),
+        ("M", 20),
+        ("G", 30),
+    ]
+    .iter()
+    .find_map(|(suffix, bits)| Some((text.strip_suffix(suffix)?, 1u64 << bits)))
+    .unwrap_or((text, 1));
     number.parse::<u64>().ok()?.checked_mul(factor)
 }
 

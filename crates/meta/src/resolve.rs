@@ -147,7 +147,10 @@ impl<N: Names> Namespace<N> {
         self.names().node(id)?.ok_or_else(|| {
             error(
                 ErrorKind::NotFound,
-                format!("node {} is no longer in the name space; it was removed", id.0),
+                format!(
+                    "node {} is no longer in the name space; it was removed",
+                    id.0
+                ),
             )
         })
     }
@@ -191,7 +194,9 @@ impl<N: Names> Namespace<N> {
             }
             at = self.by_id(at)?.parent;
         }
-        Err(damaged(format!("the directories above {into:?} form a ring")))
+        Err(damaged(format!(
+            "the directories above {into:?} form a ring"
+        )))
     }
 
     /// A path to a node.

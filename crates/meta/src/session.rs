@@ -492,7 +492,8 @@ impl Granting {
 }
 
 fn layout_of(attributes: &Attributes) -> Result<Layout> {
-    attributes.layout.clone().ok_or_else(|| {
-        crate::error::damaged(format!("file {} has no layout", attributes.id.0))
-    })
+    attributes
+        .layout
+        .clone()
+        .ok_or_else(|| crate::error::damaged(format!("file {} has no layout", attributes.id.0)))
 }

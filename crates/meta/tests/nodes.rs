@@ -4,11 +4,11 @@ mod common;
 use common::{Client, deployment};
 use penstock_layout::FileId;
 use penstock_meta::{Options, start};
+use penstock_wire::Role;
 use penstock_wire::message::{
     Attributes, CreateOptions, ErrorKind, LAYOUT_XATTR, MetaReply, MetaRequest, NodeReply,
     NodeRequest, User, XattrMode,
 };
-use penstock_wire::Role;
 
 const ROOT: FileId = FileId(1);
 
@@ -66,17 +66,27 @@ fn users_have_the_rights_of_their_groups_and_no_others() {
     let (alice, bob) = (user(10, &[]), user(20, &[]));
     let f = create(&mut c, &alice, "f", 0o640).unwrap();
     assert_eq!((f.uid, f.gid), (10, 10));
-    assert_eq!(open(&mut c, &bob, f.id, false).map(drop), Err(ErrorKind::Permission));
+    assert_eq!(
+        open(&mut c, &bob, f.id, false).map(drop),
+        Err(ErrorKind::Permission)
+    );
     let member = user(20, &[5, 10]);
     assert!(open(&mut c, &member, f.id, false).is_ok());
-    assert_eq!(open(&mut c, &member, f.id, true).map(drop), Err(ErrorKind::Permission));
+    assert_eq!(
+        open(&mut c, &member, f.id, true).map(drop),
+        Err(ErrorKind::Permission)
+    );
     assert!(open(&mut c, &user(0, &[]), f.id, true).is_ok());
     let take = |name: &str| NodeRequest::Unlink {
         parent: ROOT,
         name: name.into(),
         keep: false,
     };
-    assert_eq!(ask(&mut c, &bob, take("f")).map(drop), Err(ErrorKind::NotOwner), "sticky root");
+    assert_eq!(
+        ask(&mut c, &bob, take("f")).map(drop),
+        Err(ErrorKind::NotOwner),
+        "sticky root"
+    );
     assert!(ask(&mut c, &alice, take("f")).is_ok());
 }
 
@@ -109,7 +119,10 @@ fn kept_files_end_with_their_connection_or_their_last_close() {
     }
     let reaped = ask(&mut keeper, &root, NodeRequest::Reap { id: ids[0] }).unwrap();
     assert!(matches!(reaped, NodeReply::Unlinked { capability: Some(c), .. } if c.remove));
-    assert_eq!(ask(&mut c, &root, stat(ids[0])).map(drop), Err(ErrorKind::NotFound));
+    assert_eq!(
+        ask(&mut c, &root, stat(ids[0])).map(drop),
+        Err(ErrorKind::NotFound)
+    );
     // A connection that ends gives up what it has kept.
     let mut short = Client::admin(&d);
     let id = create(&mut c, &root, "brief", 0o600).unwrap().id;
@@ -128,7 +141,10 @@ fn kept_files_end_with_their_connection_or_their_last_close() {
     let _server = start(&d, Options::default()).unwrap();
     let mut c = Client::admin(&d);
     for id in ids {
-        assert_eq!(ask(&mut c, &root, stat(id)).map(drop), Err(ErrorKind::NotFound));
+        assert_eq!(
+            ask(&mut c, &root, stat(id)).map(drop),
+            Err(ErrorKind::NotFound)
+        );
     }
     let MetaReply::Status(status) = c.ok(MetaRequest::Status) else {
         panic!()
@@ -147,7 +163,11 @@ fn links_attributes_and_striping_outlive_a_restart() {
         let id = create(&mut c, &root, "a", 0o600).unwrap().id;
         for name in ["b", "c"] {
             let name = name.into();
-            let link = NodeRequest::Link { id, parent: ROOT, name };
+            let link = NodeRequest::Link {
+                id,
+                parent: ROOT,
+                name,
+            };
             ask(&mut c, &root, link).unwrap();
         }
         let symlink = NodeRequest::Symlink {
@@ -156,7 +176,10 @@ fn links_attributes_and_striping_outlive_a_restart() {
             target: "./a".into(),
         };
         ask(&mut c, &root, symlink).unwrap();
-        for (name, value) in [("user.x", "y"), (LAYOUT_XATTR, "unit=128KiB count=2 start=3")] {
+        for (name, value) in [
+            ("user.x", "y"),
+            (LAYOUT_XATTR, "unit=128KiB count=2 start=3"),
+        ] {
             let set = NodeRequest::SetXattr {
                 id,
                 name: name.into(),
@@ -171,7 +194,13 @@ fn links_attributes_and_striping_outlive_a_restart() {
             keep: false,
         };
         let left = ask(&mut c, &root, unlink).unwrap();
-        assert!(matches!(left, NodeReply::Unlinked { file: None, capability: None }));
+        assert!(matches!(
+            left,
+            NodeReply::Unlinked {
+                file: None,
+                capability: None
+            }
+        ));
         let back = NodeRequest::Rename {
             parent: ROOT,
             name: "c".into(),

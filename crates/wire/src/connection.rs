@@ -10,10 +10,10 @@
 //! replies before some thousand of them are outstanding: neither side reads while it writes.
 use crate::error::{Error, Result};
 use crate::frame::{self, Envelope, FrameError, HEADER_LEN, Header, Limits, MAX_DESCRIPTORS};
+use crate::message::{MAX_GROUPS, User};
 use penstock_host::net;
 use penstock_host::time::now;
 use rustix::event::PollFlags;
-use crate::message::{MAX_GROUPS, User};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 use rustix::net::{
@@ -764,4 +764,3 @@ fn peer_groups(socket: BorrowedFd<'_>) -> Option<Vec<u32>> {
     }
     None
 }
-

@@ -301,8 +301,8 @@ fn mount_for(args: &RunArgs, place: &Place, watcher: &mut Watcher) -> Result<Mou
         let there = crate::mount::mounted(located);
         return Ok(there.map_or(Mount::None, Mount::There));
     };
-    let directory = std::path::absolute(named)
-        .map_err(|e| CliError::io("understand mount path", named, e))?;
+    let directory =
+        std::path::absolute(named).map_err(|e| CliError::io("understand mount path", named, e))?;
     let source = located.file.display().to_string();
     match penstock_fuse::find(&directory) {
         Some(found) if !found.dead && found.source == source => {
