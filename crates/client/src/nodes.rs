@@ -18,6 +18,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Which of the files asked about have a part on a server, and the server's turn in each.
+type Parts = Vec<(usize, ServerIndex)>;
+
 /// Files whose servers are asked in one go.
 const TOGETHER: usize = 64;
 /// Tries to reach the metadata server for what is kept by a connection.
@@ -153,8 +156,7 @@ impl Client {
 
     fn look_together(&self, files: &[&Capability]) -> Result<Vec<Looked>> {
         const LOOK: &str = "look";
-        let mut servers: BTreeMap<ServerId, (Arc<Site>, Vec<(usize, ServerIndex)>)> =
-            BTreeMap::new();
+        let mut servers: BTreeMap<ServerId, (Arc<Site>, Parts)> = BTreeMap::new();
         for (k, file) in files.iter().enumerate() {
             for (i, site) in (0..).map(ServerIndex).zip(self.sites(&file.layout)?) {
                 let id = file.layout.servers[i.0 as usize];

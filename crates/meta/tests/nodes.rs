@@ -1,4 +1,5 @@
 //! Requests by id, for users, over a connection.
+#![allow(clippy::unwrap_used)]
 mod common;
 
 use common::{Client, deployment};
