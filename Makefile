@@ -62,12 +62,14 @@ python: setup
 	@scripts/python.sh
 
 test: build h5py python
+	cargo build --release -p penstock-client --example hostile
 	cargo test --workspace
 	$(PYTHON) -m pytest -q tests
 	$(PYTHON) -m pytest -q python/tests
 
 bench: build
 	cargo build --release -p penstock-meta --example rates
+	cargo build --release -p penstock-client --example hostile
 	cargo build --release -p penstock-datatype --example pack
 	cargo build --release -p penstock-sched --example decisions
 	$(PYTHON) bench/bench.py $(if $(ONLY),--only '$(ONLY)')

@@ -128,6 +128,7 @@ for op in ("write", "read"):
             "total": 64 << 20 if piece < 65536 else 512 << 20,
             "goal": ">= 0.97x without a scheduler",
         }
+RECORDS["security/hostile"] = {"kind": "hostile", "goal": ">= 0.5x"}
 RECORDS["memory/64-clients"] = {"kind": "memory", "goal": "<= 256 MiB"}
 
 
@@ -466,6 +467,34 @@ class Bench:
             )
         finally:
             run([PENSTOCK, "down", "-d", home])
+
+    def record_hostile(self, name, record):
+        """A good client beside 200 hostile connections, against the same client alone. The hostile process runs at
+        the lowest priority: on a host of its own it would take no processor time of ours."""
+        home = self.dir / "besieged"
+        driver = ROOT / "target" / "release" / "examples" / "hostile"
+        seconds = 3
+        run([PENSTOCK, "up", home])
+
+        def good():
+            told = last_json(run([driver, "good", home, seconds])[0])
+            if told["errors"] or told["wrong_bytes"]:
+                raise Failed(f"the good client was harmed: {told}")
+            return told["mb_per_s"] * 1e6, None
+
+        def besieged():
+            command = ["nice", "-n", "19", driver, "attack", home, "200", str(seconds + 2), "1"]
+            with subprocess.Popen(command, stdout=subprocess.DEVNULL) as attack:
+                time.sleep(1)
+                figure = good()
+            if attack.returncode:
+                raise Failed(f"the attack ended with exit {attack.returncode}")
+            return figure
+
+        try:
+            return self.pairs(name, besieged, good, "B/s", "the same client alone", record["goal"])
+        finally:
+            run([PENSTOCK, "down", home])
 
     def record_memory(self, name, record):
         """Resident memory of the servers after 64 clients wrote 64 MiB each by requests."""

@@ -5,6 +5,9 @@ use crate::error::{CliError, Result};
 use crate::process::Process;
 use crate::serve::Which;
 use crate::status;
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -119,13 +122,7 @@ fn start(located: &Located, which: Which, pid_file: &Path) -> Result<Child> {
     let me = std::env::current_exe()
         .map_err(|e| CliError::new(format!("cannot find this program's own path: {e}")))?;
     let log = log_file(located, &which.name());
-    let open = || {
-        std::fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(&log)
-            .map_err(|e| CliError::io("write", &log, e))
-    };
+    let open = || closed(&log, std::fs::OpenOptions::new().append(true));
     let child = Command::new(&me)
         .args(["serve", "--detach", "--deployment"])
         .arg(&located.file)
@@ -137,10 +134,22 @@ fn start(located: &Located, which: Which, pid_file: &Path) -> Result<Child> {
         .spawn()
         .map_err(|e| CliError::io("start", &me, e))?;
     if let Some(process) = find(&child) {
-        std::fs::write(pid_file, process.to_line())
-            .map_err(|e| CliError::io("write", pid_file, e))?;
+        closed(
+            pid_file,
+            std::fs::OpenOptions::new().write(true).truncate(true),
+        )?
+        .write_all(process.to_line().as_bytes())
+        .map_err(|e| CliError::io("write", pid_file, e))?;
     }
     Ok(child)
+}
+
+/// A file, made closed to others if it is not there.
+fn closed(path: &Path, how: &mut std::fs::OpenOptions) -> Result<File> {
+    how.create(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(|e| CliError::io("write", path, e))
 }
 
 fn find(child: &Child) -> Option<Process> {

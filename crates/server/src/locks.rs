@@ -48,6 +48,8 @@ impl Mode {
 pub(crate) enum Refusal {
     /// Too many wait already.
     Full,
+    /// This connection holds too many locks on this object.
+    TooMany,
     /// This connection itself holds a conflicting lock: it would wait for itself.
     Own,
     /// No such lock: never granted, released, or its lease ran out while others waited.
@@ -61,6 +63,8 @@ pub(crate) struct LockLimits {
     pub lease: Duration,
     /// Requests waiting for one object.
     pub waiters: usize,
+    /// Locks of one connection on one object: what every access to the object looks through has an end.
+    pub per_owner: usize,
 }
 
 #[derive(Debug)]
@@ -167,6 +171,10 @@ impl RangeLocks {
     ) -> Result<Ticket, Refusal> {
         if self.queue.len() >= self.limits.waiters {
             return Err(Refusal::Full);
+        }
+        let locks = |h: &&Held| h.entry.owner == owner && h.entry.mode != Mode::Write;
+        if mode != Mode::Write && self.held.iter().filter(locks).count() >= self.limits.per_owner {
+            return Err(Refusal::TooMany);
         }
         let entry = self.entry(owner, range, mode);
         let own = |h: &Held| h.entry.owner == owner && h.entry.conflicts(&entry);
@@ -322,6 +330,7 @@ mod tests {
         RangeLocks::new(LockLimits {
             lease: LEASE,
             waiters: 8,
+            per_owner: 3,
         })
     }
 
@@ -352,6 +361,24 @@ mod tests {
         assert_eq!(granted(&mut l, now), [b]);
         l.release(B, b).unwrap();
         assert_eq!(granted(&mut l, now), [c]);
+    }
+
+    #[test]
+    fn one_owner_cannot_hoard() {
+        let (mut l, now) = (locks(), Instant::now());
+        for at in 0..3 {
+            ask(&mut l, A, at * 10..at * 10 + 5, Mode::Exclusive);
+        }
+        let held = granted(&mut l, now);
+        assert_eq!(held.len(), 3);
+        let more = l.request(A, 30..35, Mode::Shared);
+        assert_eq!(more, Err(Refusal::TooMany));
+        // Its writes are no locks, others have theirs, and a lock given back makes room.
+        assert!(l.try_write(now, A, &(40..41)).is_some());
+        ask(&mut l, B, 30..35, Mode::Exclusive);
+        l.release(A, held[0]).unwrap();
+        ask(&mut l, A, 50..51, Mode::Exclusive);
+        assert_eq!(granted(&mut l, now).len(), 2);
     }
 
     #[test]
@@ -474,7 +501,7 @@ mod tests {
         fn holders_never_conflict_and_everyone_gets_a_turn(
             steps in proptest::collection::vec(step(), 1..60)
         ) {
-            let mut l = RangeLocks::new(LockLimits { lease: LEASE, waiters: 1000 });
+            let mut l = RangeLocks::new(LockLimits { lease: LEASE, waiters: 1000, per_owner: 1000 });
             let mut now = Instant::now();
             let mut owners: HashMap<Ticket, Owner> = HashMap::new();
             let mut held: Vec<Ticket> = Vec::new();

@@ -429,6 +429,13 @@ impl OpenObject {
                 ErrorKind::Busy,
                 format!("too many clients wait for locks on file {file}; try again later"),
             ),
+            Refusal::TooMany => refuse(
+                ErrorKind::Busy,
+                format!(
+                    "this connection holds {} locks on file {file}, the most that one may; unlock some first",
+                    self.waits.locks.per_owner
+                ),
+            ),
             Refusal::Own => refuse(
                 ErrorKind::InvalidArgument,
                 format!(

@@ -24,6 +24,9 @@ const COUNT_LIMIT: u64 = 65_536;
 /// Bytes of text of all findings in one answer: it must fit a body.
 const MAX_FINDING_TEXT: usize = 512 << 10;
 
+/// Locks of one connection on one object. A client's access takes one lock at a time per server.
+const LOCKS_PER_OWNER: usize = 64;
+
 /// How a data server runs.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -96,6 +99,7 @@ pub fn start_on(
         locks: LockLimits {
             lease: options.lock_lease,
             waiters: options.lock_waiters,
+            per_owner: LOCKS_PER_OWNER,
         },
         write: options.plain_write_wait,
         revoke: options.revoke_wait,

@@ -10,6 +10,7 @@ use penstock_layout::ServerId;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Name of the deployment file in a deployment's directory.
@@ -184,7 +185,12 @@ impl Deployment {
         let text = toml::to_string_pretty(&relative).map_err(|e| fail(e.to_string()))?;
         let temporary = absolute.with_extension(format!("toml.{}.new", std::process::id()));
         let write = || -> std::io::Result<()> {
-            let mut file = std::fs::File::create(&temporary)?;
+            // No secret, but nobody else may say where keys and servers are, whatever the umask.
+            let mut file = std::fs::OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(0o644)
+                .open(&temporary)?;
             file.write_all(text.as_bytes())?;
             file.sync_all()?;
             std::fs::rename(&temporary, &absolute)?;

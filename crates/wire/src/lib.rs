@@ -12,6 +12,7 @@ pub mod handshake;
 mod key;
 
 pub mod message;
+mod quota;
 mod serve;
 
 pub use capability::Rights;

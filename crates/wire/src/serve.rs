@@ -11,6 +11,7 @@ use crate::deployment::Address;
 use crate::error::{Error, Result};
 use crate::handshake::{self, Identity, Peer, Role};
 use crate::message::{ErrorKind, WireError};
+use crate::quota::{Line, LogQuota};
 use penstock_host::net;
 use penstock_host::sync::{Condvar, Mutex, MutexGuard};
 use penstock_host::thread::{self, JoinHandle, sleep};
@@ -116,6 +117,8 @@ struct Shared {
     limits: ServeLimits,
     service: Arc<dyn Service>,
     state: Mutex<State>,
+    /// Of lines about connections that went wrong.
+    quota: Mutex<LogQuota>,
     changed: Condvar,
     wake: OwnedFd,
 }
@@ -124,6 +127,21 @@ impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         // Every update of the state is complete before anything can panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Logs what went wrong with a connection, unless that has been said too often lately.
+    fn complain(&self, what: std::fmt::Arguments<'_>) {
+        let mut quota = self.quota.lock().unwrap_or_else(PoisonError::into_inner);
+        let line = quota.line(now());
+        drop(quota);
+        let server = &self.identity.server;
+        match line {
+            Line::Write => log::warn!("{server}: {what}"),
+            Line::WriteAfter(n) => {
+                log::warn!("{server}: {what} ({n} lines about connections were left out)");
+            }
+            Line::LeaveOut => {}
+        }
     }
 
     fn wake_acceptor(&self) {
@@ -243,6 +261,7 @@ pub fn serve(
         limits,
         service,
         state: Mutex::new(State::default()),
+        quota: Mutex::new(LogQuota::default()),
         changed: Condvar::new(),
         wake,
     });
@@ -573,7 +592,7 @@ fn run_session(shared: &Shared, id: u64, mut connection: Connection) {
         // Someone looked whether we listen.
         Err(Error::Closed { .. }) => return,
         Err(e) => {
-            log::warn!("{server}: refused {}: {e}", connection.peer());
+            shared.complain(format_args!("refused {}: {e}", connection.peer()));
             return;
         }
     };
@@ -582,7 +601,7 @@ fn run_session(shared: &Shared, id: u64, mut connection: Connection) {
         Ok(After::Continue) => {}
         Ok(After::StopServer) => shared.request_stop(),
         Err(e) if e.is_disconnect() => log::debug!("{server}: {e}"),
-        Err(e) => log::warn!("{server}: ended the connection: {e}"),
+        Err(e) => shared.complain(format_args!("ended the connection: {e}")),
     }
 }
 
