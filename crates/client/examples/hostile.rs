@@ -15,7 +15,7 @@ use penstock_wire::frame::{self, HANDSHAKE_VERSION, Header, Limits, VERSION};
 use penstock_wire::handshake::Hello;
 use penstock_wire::message::{
     Capability, CreateOptions, DataReply, DataRequest, Handle, LockMode, MetaReply, MetaRequest,
-    Region, TraceContext,
+    Region, TraceContext, User,
 };
 use penstock_wire::{Connection, Envelope, Key, Rights, Role, Timeouts, connect};
 use serde::Serialize;
@@ -300,6 +300,11 @@ impl Attack<'_> {
             role: Role::Client,
             program: random.next(),
             rank: 0,
+            user: User {
+                uid: random.next() as u32,
+                gid: 0,
+                groups: Vec::new(),
+            },
             nonce: [7; 32],
         };
         let mut bytes = Vec::new();
