@@ -15,9 +15,9 @@ if ! cmp -s "$requirements" "$stamp"; then
 fi
 
 wheels=target/wheels
-# What the wheel is made of: the package, and the crates below the extension module.
-sources=$(find python/penstock python/pyproject.toml Cargo.lock Cargo.toml \
-    crates/{pyapi,client,wire,store,layout,datatype} -type f \
+# What the wheel may be made of: the package, and all crates. Which of them, cargo knows, and is quick where none has
+# changed.
+sources=$(find python/penstock python/pyproject.toml Cargo.lock Cargo.toml crates -type f \
     \( -name '*.rs' -o -name '*.toml' -o -name '*.lock' -o -name '*.py' -o -name '*.pyi' -o -name 'py.typed' \) \
     -not -path '*/tests/*' -print0 | sort -z | xargs -0 sha256sum | sha256sum | cut -d' ' -f1)
 if [ "$(cat "$wheels/.sources" 2>/dev/null)" != "$sources" ]; then
