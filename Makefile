@@ -5,6 +5,7 @@
 # make python   the Python package `penstock`, as a wheel installed in .venv; part of `make test`
 # make bench    measure against peers; `make bench ONLY=regex` for a part
 # make lint     formatting and lints of everything
+# make reproduce  simulate the sources' experiments, write docs/reproduction.md  (5 minutes)
 # make soak     crash tests for a long time; `make soak TIME=3600`
 # make fuzz     fuzz the decoders; `make fuzz TIME=600`
 # make clean    remove what was built
@@ -19,7 +20,9 @@ LIBRARY_EXAMPLES := $(addprefix target/examples/libraries/,hdf5-mpich hdf5-openm
 	pnetcdf-openmpi netcdf-openmpi)
 LIBS := /usr/lib/$(shell cc -print-multiarch)
 
-.PHONY: demo setup build shim examples h5py python test bench soak fuzz lint clean
+EXPERIMENTS := noncontiguous-tile noncontiguous-block noncontiguous-flash resonance lost-locality queue-depth schedulers
+
+.PHONY: reproduce demo setup build shim examples h5py python test bench soak fuzz lint clean
 
 demo: build
 	$(PYTHON) scripts/demo.py $(DEMO)
@@ -73,6 +76,11 @@ bench: build
 	cargo build --release -p penstock-datatype --example pack
 	cargo build --release -p penstock-sched --example decisions
 	$(PYTHON) bench/bench.py $(if $(ONLY),--only '$(ONLY)')
+
+# Published results beside ours.
+reproduce:
+	cargo build --release --bin penstock
+	$(RELEASE)/penstock sim --markdown docs/reproduction.md $(EXPERIMENTS:%=experiments/%.toml)
 
 soak: build
 	$(PYTHON) -m pytest -q tests/test_crash.py --soak $(or $(TIME),600) --seed $$RANDOM

@@ -13,7 +13,7 @@ name = "two programs"
 [cluster]
 servers = 4
 [device]
-model = "st9500430ss"
+model = "hdd,queue=noop"
 [client]
 jitter = "100us"
 [[program]]

@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn names_and_options() {
         for (name, _) in preset::NAMES {
-            assert!(Model::parse(name).unwrap().build().capacity() > 60_000_000_000);
+            assert!(Model::parse(name).unwrap().build().capacity() > 9_000_000_000);
         }
         let m =
             Model::parse("raid,scale=10,queue=deadline,requests=8192,disks=4,unit=256k").unwrap();

@@ -25,6 +25,11 @@ pub enum HardDisk {
 pub(crate) const NAMES: &[(&str, &str)] = &[
     ("hdd", "ST9500430SS, 7200 rpm SAS (same as st9500430ss)"),
     ("st9500620ss", "ST9500620SS, 7200 rpm SAS"),
+    (
+        "barracuda",
+        "150 GB SATA disk, 7200 rpm, of a small cluster's data servers",
+    ),
+    ("atlas-iv", "9 GB SCSI disk, 7200 rpm, of the Chiba City cluster"),
     ("pastel", "250 GB SATA disk of the Pastel cluster"),
     ("graphene", "320 GB SATA disk of the Graphene cluster"),
     (
@@ -46,6 +51,8 @@ pub(crate) fn by_name(name: &str) -> Option<Kind> {
     Some(match name {
         "hdd" | "st9500430ss" => Kind::Disk(hard_disk(HardDisk::St9500430ss)),
         "st9500620ss" => Kind::Disk(hard_disk(HardDisk::St9500620ss)),
+        "barracuda" => Kind::Disk(barracuda()),
+        "atlas-iv" => Kind::Disk(atlas_iv()),
         "pastel" => Kind::Disk(pastel()),
         "graphene" => Kind::Disk(graphene()),
         "suno" => suno(),
@@ -136,6 +143,50 @@ impl HardDisk {
     /// A disk of this kind at rest.
     pub fn build(self) -> Disk {
         Disk::new(hard_disk(self))
+    }
+}
+
+/// Seagate Barracuda 7200.10, 150 GB, SATA: data servers of RS chapters 4 and 5. Figures of its data sheet; how far the
+/// drive itself reads ahead is not published, and set by the order of RS figure 4.2's curves.
+fn barracuda() -> DiskOptions {
+    let sheet = Sheet {
+        turn: TURN_7200,
+        read: [800, 8_500, 16_000],
+        write: [1_000, 9_500, 17_000],
+        cylinders: 155_000,
+        heads: 2,
+        mean_track: 483_000,
+        outer: 78 * MEGA,
+        inner: 38 * MEGA,
+        skew: 800 * MICRO,
+    };
+    DiskOptions {
+        bus: 300 * MEGA,
+        read_ahead: 64 << 10,
+        write_cache: 8 << 20,
+        write_runs: 16,
+        ..sheet.disk()
+    }
+}
+
+/// Quantum Atlas IV, 9 GB, Ultra2 SCSI: data servers of DT. Figures of its data sheet.
+fn atlas_iv() -> DiskOptions {
+    let sheet = Sheet {
+        turn: TURN_7200,
+        read: [900, 6_900, 14_500],
+        write: [1_100, 7_700, 15_300],
+        cylinders: 7_790,
+        heads: 8,
+        mean_track: 146_000,
+        outer: 21 * MEGA,
+        inner: 13 * MEGA,
+        skew: 800 * MICRO,
+    };
+    DiskOptions {
+        bus: 80 * MEGA,
+        read_ahead: 256 << 10,
+        segments: 8,
+        ..sheet.disk()
     }
 }
 

@@ -1,25 +1,17 @@
-//! The device under each data server, by name.
+//! The device under each data server: a model as `--store model:` takes it, with its block queue.
 use crate::scenario::Device as Spec;
-use penstock_device::{Device, HardDisk};
-
-/// Names of devices.
-const NAMES: [(&str, HardDisk); 2] = [
-    ("st9500430ss", HardDisk::St9500430ss),
-    ("st9500620ss", HardDisk::St9500620ss),
-];
+use penstock_device::{Device, Model};
 
 impl Spec {
     /// A device at rest, or what is wrong with its description.
     pub(crate) fn build(&self) -> Result<Box<dyn Device>, String> {
-        match NAMES.iter().find(|(name, _)| *name == self.model) {
-            Some((_, disk)) => Ok(Box::new(disk.build())),
-            None => {
-                let known = NAMES.map(|(name, _)| name).join(", ");
-                Err(format!(
-                    "no device is called \"{}\"; there are {known}",
-                    self.model
-                ))
-            }
+        let model = Model::parse(&self.model).map_err(|e| e.to_string())?;
+        if model.allocation.fragmentation > 0.0 || model.allocation.distance > 0 {
+            return Err("files are placed by the scenario: contiguous, `program.distance` apart; leave fragmentation and distance out".into());
         }
+        if model.scale != 1.0 {
+            return Err("scale is for real time; leave it out".into());
+        }
+        Ok(model.build())
     }
 }

@@ -406,6 +406,6 @@ impl Scenario {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Device {
-    /// The device's name.
+    /// `NAME[,key=value]...`, as `--store model:` takes it: `hdd,queue=deadline`.
     pub model: String,
 }

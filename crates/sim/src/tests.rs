@@ -6,7 +6,7 @@ name = "small"
 [cluster]
 servers = 4
 [device]
-model = "st9500430ss"
+model = "hdd,queue=noop"
 [client]
 jitter = "100us"
 [[program]]
@@ -148,7 +148,7 @@ fn bad_scenarios_name_file_key_and_what_is_allowed() {
             "servers = 4\nstripe_unit = '2TiB'",
             "cluster.stripe_unit",
         ),
-        ("st9500430ss", "floppy", "there are"),
+        ("hdd,queue=noop", "floppy", "there are"),
         (
             "\"demo\"",
             "\"dmeo\"",
