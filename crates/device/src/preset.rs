@@ -29,7 +29,10 @@ pub(crate) const NAMES: &[(&str, &str)] = &[
         "barracuda",
         "150 GB SATA disk, 7200 rpm, of a small cluster's data servers",
     ),
-    ("atlas-iv", "9 GB SCSI disk, 7200 rpm, of the Chiba City cluster"),
+    (
+        "atlas-iv",
+        "9 GB SCSI disk, 7200 rpm, of the Chiba City cluster",
+    ),
     ("pastel", "250 GB SATA disk of the Pastel cluster"),
     ("graphene", "320 GB SATA disk of the Graphene cluster"),
     (
