@@ -72,6 +72,7 @@ test: build h5py python
 
 bench: build
 	cargo build --release -p penstock-meta --example rates
+	cargo build --release -p penstock-fuse --example passthrough
 	cargo build --release -p penstock-client --example hostile
 	cargo build --release -p penstock-datatype --example pack
 	cargo build --release -p penstock-sched --example decisions

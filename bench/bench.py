@@ -105,6 +105,9 @@ for shape in (
 for op in ("create", "stat", "open"):
     RECORDS[f"meta/{op}"] = {"kind": "meta", "op": op, "figure": f"{op}/depth 1", "goal": ">= 25,000/s"}
     RECORDS[f"meta/{op}-batch"] = {"kind": "meta", "op": op, "figure": f"{op}/batch 1000", "goal": ">= 100,000/s"}
+for op in ("read", "write"):
+    RECORDS[f"mount/1MiB/{op}"] = {"kind": "mount", "op": op, "piece": 1 << 20, "goal": "0.8x"}
+    RECORDS[f"mount/4KiB/{op}"] = {"kind": "mount", "op": op, "piece": 4096, "goal": "within 25 us"}
 RECORDS["meta/create-durable"] = {
     "kind": "meta",
     "op": "create",
@@ -496,6 +499,40 @@ class Bench:
         finally:
             run([PENSTOCK, "down", home])
 
+    def record_mount(self, name, record):
+        """One program at depth 1 in the mount, against the least that FUSE can do on the same disk."""
+        passthrough = ROOT / "target" / "release" / "examples" / "passthrough"
+        home, plain = self.dir / "mounted", self.dir / "plain"
+        points = [self.dir / "mnt", self.dir / "passthrough"]
+        for directory in (plain, *points):
+            directory.mkdir(exist_ok=True)
+        peer = None
+        try:
+            run([PENSTOCK, "up", home, "--servers", 1])
+            run([PENSTOCK, "mount", points[0], "-d", home])
+            peer = subprocess.Popen([passthrough, plain, points[1]])
+            while not points[1].is_mount() and peer.poll() is None:
+                time.sleep(0.01)
+
+            def rate(point):
+                return calls(point / "file", record["op"], record["piece"]), None
+
+            found = self.pairs(
+                name,
+                lambda: rate(points[0]),
+                lambda: rate(points[1]),
+                "B/s",
+                "trivial FUSE pass-through",
+                record["goal"],
+            )
+            return {**found, "us_per_call": record["piece"] / found["penstock"] * 1e6}
+        finally:
+            run(["umount", "-l", points[1]])
+            run([PENSTOCK, "umount", "--lazy", points[0]])
+            run([PENSTOCK, "down", home])
+            if peer:
+                peer.wait(timeout=20)
+
     def record_memory(self, name, record):
         """Resident memory of the servers after 64 clients wrote 64 MiB each by requests."""
         home = self.dir / "deployment"
@@ -535,6 +572,27 @@ class Bench:
             "cpu_s_per_gb": None,
             "goal": record["goal"],
         }
+
+
+def calls(path, op, piece):
+    """Bytes per second of reads or writes of `piece` bytes, one after the other, over a file of 64 MiB."""
+    total = 64 << 20
+    fd = os.open(path, os.O_RDWR | os.O_CREAT)
+    try:
+        for at in range(0, total, 1 << 20):
+            os.pwrite(fd, bytes(1 << 20), at)
+        buffer = bytearray(piece)
+        step = os.preadv if op == "read" else os.pwritev
+        places = range(0, min(total, 4000 * piece), piece)
+        best = 0.0
+        for _ in range(3):
+            start = time.perf_counter()
+            for at in places:
+                step(fd, [buffer], at)
+            best = max(best, len(places) * piece / (time.perf_counter() - start))
+        return best
+    finally:
+        os.close(fd)
 
 
 def bytes_per_repetition(record):

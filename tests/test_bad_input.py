@@ -121,6 +121,7 @@ refused(MPI.ERR_NO_SUCH_FILE, ["/missing"], MPI.File.Delete, "penstock:/missing"
 refused(MPI.ERR_FILE_EXISTS, ["/other", "exclusive"], opened, "other", CREATE | EXCL | RDWR)
 refused(MPI.ERR_BAD_FILE, ["/dir", "directory"], opened, "dir")
 refused(MPI.ERR_BAD_FILE, ["/other", "directory"], opened, "other/file")
+refused(MPI.ERR_BAD_FILE, ["256 bytes", "255"], opened, "n" * 256)
 opened("fine").Close()
 """,
         ranks=2,

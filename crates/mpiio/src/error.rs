@@ -126,6 +126,7 @@ impl Error {
             ErrorKind::NotDirectory
             | ErrorKind::IsDirectory
             | ErrorKind::NotEmpty
+            | ErrorKind::NameTooLong
             | ErrorKind::Loop => ErrorClass::BadFile,
             ErrorKind::Permission
             | ErrorKind::NotOwner
@@ -134,9 +135,7 @@ impl Error {
             | ErrorKind::ExpiredCapability => ErrorClass::Access,
             ErrorKind::ReadOnly => ErrorClass::ReadOnly,
             ErrorKind::NoSpace => ErrorClass::NoSpace,
-            ErrorKind::InvalidArgument | ErrorKind::TooLarge | ErrorKind::NameTooLong => {
-                ErrorClass::Arg
-            }
+            ErrorKind::InvalidArgument | ErrorKind::TooLarge => ErrorClass::Arg,
             ErrorKind::Busy => ErrorClass::FileInUse,
             ErrorKind::Unsupported => ErrorClass::UnsupportedOperation,
             ErrorKind::Malformed
