@@ -1,0 +1,160 @@
+//! A file with direct I/O as a target.
+//!
+//! In a directory, the file has no name: whatever ends this process, its space is free again. An existing file is
+//! only read.
+use super::{ProfileError, Target};
+use crate::{Nanos, Op};
+use rustix::fs::{Mode, OFlags};
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Direct I/O of all common devices and file systems is possible in these units.
+const ALIGNMENT: u64 = 4096;
+/// Bytes of one request while the file is written.
+const CHUNK: usize = 1 << 20;
+/// Part of the free space that a profile leaves alone.
+const LEAVE: u64 = 10;
+
+/// See the module's text.
+pub struct FileTarget {
+    file: File,
+    path: PathBuf,
+    /// Made by us, to be written.
+    ours: bool,
+    direct: bool,
+    buffer: Vec<u8>,
+}
+
+impl FileTarget {
+    /// A directory, where a nameless file is made, or an existing file, which is only read.
+    pub fn open(path: &Path, direct: bool) -> Result<FileTarget, ProfileError> {
+        let meta = std::fs::metadata(path).map_err(|e| failed("look at", path, e))?;
+        let ours = meta.is_dir();
+        let mut flags = match ours {
+            true => OFlags::TMPFILE | OFlags::RDWR,
+            false => OFlags::RDONLY,
+        };
+        flags |= OFlags::CLOEXEC;
+        if direct {
+            flags |= OFlags::DIRECT;
+        }
+        let fd = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)
+            .map_err(|e| failed("make a file in or open", path, e.into()))?;
+        Ok(FileTarget {
+            file: fd.into(),
+            path: path.to_owned(),
+            ours,
+            direct,
+            buffer: Vec::new(),
+        })
+    }
+
+    /// A part of the buffer that begins at a multiple of the alignment in memory, filled with bytes that no device
+    /// stores as nothing.
+    fn part(&mut self, bytes: usize) -> Range<usize> {
+        let room = bytes + ALIGNMENT as usize;
+        if self.buffer.len() < room {
+            let mut state = 0x9e37_79b9_7f4a_7c15u64;
+            self.buffer = (0..room)
+                .map(|_| {
+                    state ^= state << 13;
+                    state ^= state >> 7;
+                    state ^= state << 17;
+                    state as u8
+                })
+                .collect();
+        }
+        let address = self.buffer.as_ptr() as usize;
+        let start = address.next_multiple_of(ALIGNMENT as usize) - address;
+        start..start + bytes
+    }
+}
+
+fn failed(doing: &'static str, path: &Path, source: std::io::Error) -> ProfileError {
+    ProfileError::Io {
+        doing,
+        what: path.display().to_string(),
+        source,
+    }
+}
+
+impl Target for FileTarget {
+    fn describe(&self) -> String {
+        match self.direct {
+            true => self.path.display().to_string(),
+            false => format!("{} through the page cache", self.path.display()),
+        }
+    }
+
+    fn writable(&self) -> bool {
+        self.ours
+    }
+
+    fn alignment(&self) -> u64 {
+        if self.direct { ALIGNMENT } else { 1 }
+    }
+
+    fn prepare(
+        &mut self,
+        bytes: u64,
+        done: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<(), ProfileError> {
+        let path = self.path.clone();
+        if !self.ours {
+            let len = self
+                .file
+                .metadata()
+                .map_err(|e| failed("look at", &path, e))?
+                .len();
+            return match len >= bytes {
+                true => Ok(()),
+                false => Err(ProfileError::Options(format!(
+                    "{} has {len} bytes: choose --file-size no larger, or name a directory",
+                    path.display()
+                ))),
+            };
+        }
+        let space =
+            rustix::fs::fstatvfs(&self.file).map_err(|e| failed("look at", &path, e.into()))?;
+        let free = space.f_bavail.saturating_mul(space.f_frsize);
+        if bytes > free - free / LEAVE {
+            return Err(ProfileError::Space {
+                what: path.display().to_string(),
+                free,
+                wanted: bytes,
+            });
+        }
+        let mut at = 0;
+        while at < bytes {
+            let n = (bytes - at).min(CHUNK as u64) as usize;
+            // The last chunk of a file of odd length is written whole: direct I/O knows no halves.
+            let n = n.next_multiple_of(ALIGNMENT as usize);
+            let part = self.part(n);
+            self.file
+                .write_all_at(&self.buffer[part], at)
+                .map_err(|e| failed("write", &path, e))?;
+            at = (at + n as u64).min(bytes);
+            if !done(at) {
+                return Err(ProfileError::Stopped);
+            }
+        }
+        self.file.sync_all().map_err(|e| failed("sync", &path, e))
+    }
+
+    fn access(&mut self, op: Op, offset: u64, bytes: u64) -> Result<Nanos, ProfileError> {
+        let len = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let part = self.part(len);
+        let buffer = &mut self.buffer[part];
+        let began = Instant::now();
+        let (doing, result) = match op {
+            Op::Read => ("read", self.file.read_exact_at(buffer, offset)),
+            Op::Write => ("write", self.file.write_all_at(buffer, offset)),
+        };
+        let took = began.elapsed();
+        result.map_err(|e| failed(doing, &self.path, e))?;
+        Ok(u64::try_from(took.as_nanos()).unwrap_or(Nanos::MAX))
+    }
+}

@@ -1,0 +1,240 @@
+//! Passes over a target: which sizes, which offsets, and how the times of a pass count.
+use super::report::{self, Measured, Profile, Test};
+use super::{Interval, Options, ProfileError, Target};
+use crate::load::random_addresses;
+use crate::{Nanos, Op};
+use std::collections::BTreeMap;
+
+/// What is going on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// The file is written.
+    Preparing,
+    /// The sizes of the estimate are measured.
+    Measuring,
+    /// All sizes are measured.
+    MeasuringAll,
+}
+
+/// How far it is; the caller answers false to stop.
+#[derive(Debug, Clone, Copy)]
+pub struct Progress {
+    /// What is going on.
+    pub step: Step,
+    /// Done of this step.
+    pub done: u64,
+    /// All of this step.
+    pub total: u64,
+}
+
+/// Accesses of a pass, however large they are.
+const LEAST: u64 = 16;
+/// Accesses between two looks at whether to stop.
+const LOOK: u64 = 64;
+
+/// Measures a target and estimates all sizes. `progress` is told of each pass and may say stop.
+pub fn profile(
+    target: &mut dyn Target,
+    options: &Options,
+    progress: &mut dyn FnMut(Progress) -> bool,
+) -> Result<Profile, ProfileError> {
+    options.check(target.alignment())?;
+    let mut tell = |step, done, total| match progress(Progress { step, done, total }) {
+        true => Ok(()),
+        false => Err(ProfileError::Stopped),
+    };
+    tell(Step::Preparing, 0, options.file)?;
+    target.prepare(options.file, &mut |done| {
+        tell(Step::Preparing, done, options.file).is_ok()
+    })?;
+    let sizes = chosen(options);
+    let estimate = Passes {
+        options,
+        step: Step::Measuring,
+        whole: false,
+    };
+    let measured = estimate.run(target, &sizes, &mut tell)?;
+    let full = match options.full {
+        true => {
+            let all: Vec<u64> = all_sizes(&options.intervals);
+            let passes = Passes {
+                options,
+                step: Step::MeasuringAll,
+                whole: true,
+            };
+            Some(passes.run(target, &all, &mut tell)?)
+        }
+        false => None,
+    };
+    Ok(report::report(
+        target.describe(),
+        options,
+        &measured,
+        full.as_ref(),
+    ))
+}
+
+/// Every size of all intervals once.
+pub(crate) fn all_sizes(intervals: &[Interval]) -> Vec<u64> {
+    let mut sizes: Vec<u64> = intervals.iter().flat_map(Interval::sizes).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    sizes
+}
+
+/// The sizes that are measured: of each interval its ends, and others at random.
+fn chosen(options: &Options) -> Vec<u64> {
+    let mut sizes = Vec::new();
+    for (i, interval) in options.intervals.iter().enumerate() {
+        let all = interval.sizes();
+        let inner = &all[1..all.len() - 1];
+        sizes.extend([interval.from, interval.to]);
+        // One in each equal part of the interval, so that chance leaves no half of it out.
+        let wanted = (options.points - 2).min(inner.len());
+        let mut random = random_addresses(options.seed.wrapping_add(i as u64), 1 << 32, 1);
+        for part in 0..wanted {
+            let (low, high) = (
+                part * inner.len() / wanted,
+                (part + 1) * inner.len() / wanted,
+            );
+            sizes.push(inner[low + (random() % (high - low) as u64) as usize]);
+        }
+    }
+    sizes.sort_unstable();
+    sizes.dedup();
+    sizes
+}
+
+struct Passes<'a> {
+    options: &'a Options,
+    step: Step,
+    /// A pass goes through the whole file.
+    whole: bool,
+}
+
+type Tell<'a> = dyn FnMut(Step, u64, u64) -> Result<(), ProfileError> + 'a;
+
+impl Passes<'_> {
+    fn run(
+        &self,
+        target: &mut dyn Target,
+        sizes: &[u64],
+        tell: &mut Tell,
+    ) -> Result<Measured, ProfileError> {
+        let tests = Test::all(target.writable());
+        let total = (sizes.len() * tests.len() * self.options.repetitions) as u64;
+        let mut passes = 0;
+        let mut means: BTreeMap<(Test, u64), Vec<f64>> = BTreeMap::new();
+        let mut elapsed: Nanos = 0;
+        // Repetitions outermost: a disturbance of some seconds hits one of them, and the median drops it.
+        for repetition in 0..self.options.repetitions {
+            for &size in sizes {
+                for &test in &tests {
+                    tell(self.step, passes, total)?;
+                    let seed = self.options.seed ^ size << 8 ^ repetition as u64;
+                    let (mean, took) = self.pass(target, test, size, seed, &mut || {
+                        tell(self.step, passes, total)
+                    })?;
+                    means.entry((test, size)).or_default().push(mean);
+                    elapsed = elapsed.saturating_add(took);
+                    passes += 1;
+                }
+            }
+        }
+        tell(self.step, total, total)?;
+        let times = means
+            .into_iter()
+            .map(|(key, mut of)| (key, median(&mut of)))
+            .collect();
+        Ok(Measured { times, elapsed })
+    }
+
+    /// Mean time of the measured accesses, and the time of all.
+    fn pass(
+        &self,
+        target: &mut dyn Target,
+        test: Test,
+        size: u64,
+        seed: u64,
+        tell: &mut dyn FnMut() -> Result<(), ProfileError>,
+    ) -> Result<(f64, Nanos), ProfileError> {
+        let slots = self.options.file / size;
+        let count = match self.whole {
+            true => slots,
+            false => self
+                .options
+                .accesses
+                .min((self.options.sample / size).max(LEAST))
+                .min(slots),
+        };
+        let warm = match (test.op, self.whole) {
+            (Op::Write, _) => (self.options.warm_up / size).min(slots) + 1,
+            // The first access of a pass comes from wherever the last one ended.
+            (Op::Read, false) => 1,
+            (Op::Read, true) => 0,
+        };
+        let mut random = random_addresses(seed, slots * size, size);
+        // Samples begin anywhere: the ends of a file are no better than its middle.
+        let begin = if self.whole { 0 } else { random() / size };
+        let (mut sum, mut elapsed): (Nanos, Nanos) = (0, 0);
+        for i in 0..warm + count {
+            if i % LOOK == LOOK - 1 {
+                tell()?;
+            }
+            let offset = match test.random {
+                true => random(),
+                false => (begin + i) % slots * size,
+            };
+            let took = target.access(test.op, offset, size)?;
+            elapsed = elapsed.saturating_add(took);
+            if i >= warm {
+                sum = sum.saturating_add(took);
+            }
+        }
+        Ok((sum as f64 / count as f64, elapsed))
+    }
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() % 2 {
+        0 => (values[middle - 1] + values[middle]) / 2.0,
+        _ => values[middle],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sources_sizes() {
+        let options = Options::default();
+        let all = all_sizes(&options.intervals);
+        assert_eq!(all.len(), 8 + 126 - 1 + 0);
+        assert_eq!((all[0], all[all.len() - 1]), (8 << 10, 4 << 20));
+        for seed in 0..50 {
+            let sizes = chosen(&Options {
+                seed,
+                ..options.clone()
+            });
+            assert_eq!(sizes.len(), 5);
+            for end in [8 << 10, 64 << 10, 4 << 20] {
+                assert!(sizes.contains(&end));
+            }
+            assert!(sizes.iter().all(|s| all.contains(s)));
+        }
+        let every = chosen(&Options {
+            points: 1000,
+            ..options
+        });
+        assert_eq!(every, all);
+    }
+
+    #[test]
+    fn medians() {
+        assert_eq!(median(&mut [3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&mut [4.0, 1.0, 2.0, 3.0]), 2.5);
+    }
+}
