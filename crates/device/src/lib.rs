@@ -12,6 +12,7 @@ mod load;
 mod model;
 mod pending;
 mod preset;
+pub mod profile;
 mod queueing;
 mod raid;
 mod seek;

@@ -17,7 +17,11 @@ pub struct Test {
 impl Test {
     /// All tests, or those that only read.
     pub fn all(writes: bool) -> Vec<Test> {
-        let ops = if writes { &[Op::Write, Op::Read][..] } else { &[Op::Read] };
+        let ops = if writes {
+            &[Op::Write, Op::Read][..]
+        } else {
+            &[Op::Read]
+        };
         ops.iter()
             .flat_map(|&op| [false, true].map(|random| Test { op, random }))
             .collect()
@@ -212,11 +216,7 @@ fn curve(test: Test, options: &Options, measured: &Measured, full: Option<&Measu
 
 /// Throughputs of one size relate as the times do, the other way round.
 fn summary(op: Op, curves: &[Curve]) -> Option<RatioSummary> {
-    let find = |random| {
-        curves
-            .iter()
-            .find(|c| c.test == Test { op, random })
-    };
+    let find = |random| curves.iter().find(|c| c.test == Test { op, random });
     let (sequential, random) = (find(false)?, find(true)?);
     let full: BTreeMap<u64, f64> = match (&sequential.full, &random.full) {
         (Some(s), Some(r)) => s
