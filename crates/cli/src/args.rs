@@ -66,6 +66,7 @@ Examples:
     Trace(crate::trace::TraceArgs),
     Mount(MountArgs),
     Umount(UmountArgs),
+    Profile(crate::profile::ProfileArgs),
     Serve(ServeArgs),
     Sim(SimArgs),
     /// Clears up behind a `penstock run` that was killed (started by it, not by people).

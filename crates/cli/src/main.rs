@@ -8,7 +8,7 @@
 //! names.rs      ls, stat, rm, mkdir                     copy.rs       cp
 //! mount.rs      mount, umount
 //! check.rs      consistency                             deployment.rs making and finding deployments
-//! trace.rs      request traces
+//! trace.rs      request traces                      profile/      storage devices
 //! sim.rs        clusters on virtual time
 //! args.rs       the command line                        connect.rs, out.rs, size.rs, error.rs, process.rs
 //! ```
@@ -22,6 +22,7 @@ mod mount;
 mod names;
 mod out;
 mod process;
+mod profile;
 mod run;
 mod serve;
 mod sim;
@@ -78,6 +79,7 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
         Command::Trace(args) => trace::trace(args),
         Command::Mount(args) => mount::mount(args, deployment).map(done),
         Command::Umount(args) => mount::umount(args).map(done),
+        Command::Profile(args) => profile::profile(args),
         Command::Serve(args) => serve::serve(args, deployment).map(done),
         Command::Sim(args) => sim::sim(args).map(done),
         Command::Watch => run::watch(std::io::stdin().lock()).map(done),

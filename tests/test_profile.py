@@ -1,0 +1,83 @@
+"""`penstock profile`: models and this machine's disk through the command line."""
+
+import json
+import signal
+import subprocess
+import time
+
+from conftest import PENSTOCK, penstock
+
+SMALL = ["--file-size", "16MiB", "--repetitions", 1, "--accesses", 16, "--warm-up", "0", "-q"]
+
+
+def test_a_modelled_disk_cares_for_order_and_flash_does_not(tmp_path):
+    plot = tmp_path / "disk.svg"
+    disk = penstock("profile", "model:hdd", "-q", "--json", "--plot", plot).json()[0]
+    flash = penstock("profile", "model:ssd", "-q", "--json").json()[0]
+    first = [p["ratio"]["read"]["sizes"][0]["ratio"] for p in (disk, flash)]
+    assert first[0] > 10 and first[1] < 5, first
+    assert disk["ratio"]["read"]["min"] <= disk["ratio"]["read"]["mean"] <= disk["ratio"]["read"]["max"]
+    assert len(disk["ratio"]["read"]["sizes"]) == 8 + 126 - 1
+    assert plot.read_text().startswith("<svg") and "request size" in plot.read_text()
+
+
+def test_full_measurement_tells_the_error(tmp_path):
+    options = ["--file-size", "64MiB", "--repetitions", 1, "--interval", "64KiB-4MiB/576KiB", "-q"]
+    full = penstock("profile", "model:hdd", "--full", "--json", *options).json()[0]
+    assert 0 <= full["deviation"]["median_ratio"] < 0.2
+    assert 0 < full["deviation"]["fraction"] < 1
+    assert len(full["full"]["random_read"]) == len(full["times"]["random_read"]) == 8
+    assert "error of the ratio" in penstock("profile", "model:hdd", "--full", *options).out
+
+
+def test_a_directory_is_profiled_and_left_as_it_was(tmp_path):
+    done = penstock("profile", tmp_path, "--json", "--low-priority", "--buffered", *SMALL).json()[0]
+    assert set(done["times"]) == {"sequential_read", "random_read", "sequential_write", "random_write"}
+    for times in done["times"].values():
+        assert all(a[1] <= b[1] for a, b in zip(times, times[1:], strict=False))
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_existing_file_is_only_read(tmp_path):
+    path = tmp_path / "data"
+    path.write_bytes(b"x" * (16 << 20))
+    done = penstock("profile", path, "--json", "--buffered", *SMALL).json()[0]
+    assert set(done["times"]) == {"sequential_read", "random_read"}
+    assert path.read_bytes() == b"x" * (16 << 20)
+
+
+def test_an_interrupted_profile_leaves_nothing(tmp_path):
+    command = [PENSTOCK, "profile", tmp_path, "--buffered", "--file-size", "16MiB", "--repetitions", "1000", "-q"]
+    running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    time.sleep(0.3)
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 130, said
+    assert "nothing is left behind" in said
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_profile_serves_prediction(tmp_path):
+    profile, run = tmp_path / "disk.json", tmp_path / "run"
+    profile.write_text(json.dumps(penstock("profile", "model:hdd", "-q", "--json").json()[0]))
+    penstock("trace", "generate", "--pattern", "strided_small", "-o", run)
+    with_disk = penstock("trace", "predict", "--json", "--profile", profile, run / "data-0.trace").json()[0]
+    assert with_disk["aggregations"] > 0
+    refused = penstock("trace", "predict", "--profile", run / "data-0.trace", run / "data-0.trace", check=False)
+    assert refused.code == 1 and "penstock profile" in refused.err
+
+
+def test_what_cannot_be_profiled_is_refused(tmp_path):
+    for options, why in [
+        ([tmp_path / "none"], "none"),
+        (["model:floppy"], "there are: hdd"),
+        ([tmp_path, "--file-size", "1MiB"], "larger --file-size"),
+        ([tmp_path, "--file-size", "900000GiB"], "smaller one with --file-size"),
+        ([tmp_path, "--interval", "64KiB-8KiB/8KiB"], "FROM below TO"),
+        ([tmp_path, "--interval", "1000-2000/500"], "multiples of 4096"),
+        ([tmp_path, "--repetitions", 0], "0 repetitions"),
+    ]:
+        done = penstock("profile", "-q", *options, check=False)
+        assert done.code == 1 and why in done.err, (options, done.err)
+    assert penstock("profile", tmp_path, "--interval", "lots", check=False).code == 2
+    assert not list(tmp_path.iterdir())
