@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 /// Look at request traces of data servers, and learn from them.
 ///
-/// `penstock up DIR --trace TRACES` makes each data server write what it serves to a file of its own in TRACES.
+/// A trace holds the requests that one data server saw. `penstock trace generate` makes some of known programs.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -229,7 +229,7 @@ mod tests {
     fn the_sources_sizes() {
         let options = Options::default();
         let all = all_sizes(&options.intervals);
-        assert_eq!(all.len(), 8 + 126 - 1);
+        assert_eq!(all.len(), 8 + 127 - 1);
         assert_eq!((all[0], all[all.len() - 1]), (8 << 10, 4 << 20));
         for seed in 0..50 {
             let sizes = chosen(&Options {
