@@ -93,7 +93,8 @@ impl FromStr for Sizes {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Sizes, String> {
-        let wrong = || format!("`{text}` is no interval; write FROM-TO/STEP, such as 8KiB-64KiB/8KiB");
+        let wrong =
+            || format!("`{text}` is no interval; write FROM-TO/STEP, such as 8KiB-64KiB/8KiB");
         let (ends, step) = text.split_once('/').ok_or_else(wrong)?;
         let (from, to) = ends.split_once('-').ok_or_else(wrong)?;
         let size = |t: &str| t.parse::<Size>().map(|s| s.0);
@@ -217,7 +218,9 @@ fn to_text(p: &Profile) -> String {
             row
         })
         .collect();
-    let header = ["size", "read", "random", "ratio", "write", "random", "ratio"];
+    let header = [
+        "size", "read", "random", "ratio", "write", "random", "ratio",
+    ];
     let mut text = out::table(&header, &[0, 1, 2, 3, 4, 5, 6], rows);
     for r in &p.ratios {
         text.push_str(&format!(
@@ -309,7 +312,10 @@ mod tests {
     #[test]
     fn intervals_are_read() {
         let sizes: Sizes = "8KiB-1MiB/32k".parse().unwrap();
-        assert_eq!((sizes.0.from, sizes.0.to, sizes.0.step), (8192, 1 << 20, 32768));
+        assert_eq!(
+            (sizes.0.from, sizes.0.to, sizes.0.step),
+            (8192, 1 << 20, 32768)
+        );
         for bad in ["", "8k", "8k-9k", "8k/9k", "a-b/c", "8k-9k/"] {
             assert!(bad.parse::<Sizes>().is_err(), "{bad}");
         }

@@ -69,7 +69,11 @@ fn times(profile: &Profile, area: &Area) -> Result<(), Error> {
             .label(curve.test.name().replace('_', " "))
             .legend(move |(x, y)| PathElement::new(vec![(x, y), (x + 20, y)], color));
         let full = curve.full.iter().flatten();
-        let points = curve.measured.iter().map(|p| (p, 4)).chain(full.map(|p| (p, 1)));
+        let points = curve
+            .measured
+            .iter()
+            .map(|p| (p, 4))
+            .chain(full.map(|p| (p, 1)));
         chart
             .draw_series(
                 points.map(|(p, r)| Circle::new((p.0 as f64 / KIB, ms(p.1)), r, color.filled())),
