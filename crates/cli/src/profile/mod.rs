@@ -9,7 +9,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use penstock_device::profile::{
     Curve, FileTarget, Interval, ModelTarget, Options, Profile, ProfileError, Progress, Step,
-    Target, profile as measure,
+    Target, Times, profile as measure,
 };
 use penstock_device::{Model, Op};
 use serde_json::json;
@@ -258,7 +258,7 @@ fn name(op: Op) -> &'static str {
 }
 
 fn to_json(p: &Profile, options: &Options) -> serde_json::Value {
-    let times = |pick: fn(&Curve) -> Option<&Vec<(u64, f64)>>| -> serde_json::Value {
+    let times = |pick: fn(&Curve) -> Option<&Times>| -> serde_json::Value {
         p.curves
             .iter()
             .filter_map(|c| Some((c.test.name().to_string(), json!(pick(c)?))))
