@@ -5,10 +5,22 @@ import json
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 from conftest import PENSTOCK, penstock
 
 SMALL = ["--file-size", "16MiB", "--repetitions", 1, "--accesses", 16, "--warm-up", "0", "-q"]
+
+
+def wait_until_caught(pid, number):
+    """Waits until the process has its own way with the signal."""
+    for _ in range(1000):
+        status = Path(f"/proc/{pid}/status").read_text()
+        caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
+        if int(caught.split()[1], 16) >> (number - 1) & 1:
+            return
+        time.sleep(0.01)
+    raise AssertionError("the signal is never caught")
 
 
 def test_a_modelled_disk_cares_for_order_and_flash_does_not(tmp_path):
@@ -50,7 +62,7 @@ def test_an_existing_file_is_only_read(tmp_path):
 def test_an_interrupted_profile_leaves_nothing(tmp_path):
     command = [PENSTOCK, "profile", tmp_path, "--buffered", "--file-size", "16MiB", "--repetitions", "1000", "-q"]
     running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    time.sleep(0.3)
+    wait_until_caught(running.pid, signal.SIGINT)
     running.send_signal(signal.SIGINT)
     _, said = running.communicate(timeout=60)
     assert running.returncode == 130, said

@@ -2,8 +2,11 @@
 
 import csv
 import io
+import os
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from conftest import ROOT, penstock
@@ -105,3 +108,90 @@ def test_a_tree_is_learnt_exported_and_used(tmp_path):
     tree.write_text(tree.read_text().replace('"below": 1,', '"below": 0,'))
     refused = penstock("trace", "detect", "--tree", tree, trace, check=False)
     assert refused.code == 1 and "node 0 leads to a node" in refused.err
+
+
+def shown(directory):
+    """Summaries of the traces of four data servers."""
+    traces = sorted(directory.iterdir())
+    assert [t.name for t in traces] == [f"data-{n}.trace" for n in range(4)]
+    return [penstock("trace", "show", "--json", t, check=False).json()[0] for t in traces]
+
+
+def moved(servers):
+    """What each data server says it has moved."""
+    return [(s["bytes_read"], s["bytes_written"]) for s in servers]
+
+
+def test_a_running_deployment_writes_traces(short_dir):
+    fs, traces = short_dir / "fs", short_dir / "traces"
+    source = short_dir / "source"
+    source.write_bytes(bytes(range(256)) * 8192)
+    penstock("up", fs, "--trace", traces)
+    try:
+        penstock("cp", source, "penstock:/in", "-d", fs)
+        penstock("cp", "penstock:/in", short_dir / "back", "-d", fs)
+        again = penstock("up", fs, "--trace", traces, check=False)
+        assert again.code == 1 and "data-0 runs already" in again.err and "penstock down" in again.err
+        servers = penstock("status", "--json", "-d", fs).json()[0]["servers"]
+        assert all(s["sched"]["observed"] for s in servers)
+    finally:
+        penstock("down", fs)
+    assert (short_dir / "back").read_bytes() == source.read_bytes()
+    summaries = shown(traces)
+    assert [s["server"] for s in summaries] == [0, 1, 2, 3]
+    assert all(s["whole"] and s["dropped"] == 0 for s in summaries)
+    assert [(s["read_bytes"], s["write_bytes"]) for s in summaries] == moved(servers)
+    assert sum(s["write_bytes"] for s in summaries) == 256 * 8192
+    assert all(s["arrivals"] == s["dispatches"] == s["completions"] > 0 for s in summaries)
+    refused = penstock("up", fs, "--trace", traces, check=False)
+    penstock("down", fs)
+    assert refused.code == 1 and "is there already" in refused.err
+
+
+def test_an_mpi_program_is_traced(examples, short_dir):
+    traces = short_dir / "traces"
+    options = ["--verify", "--repetitions", 4, "--scale", "0.3"]
+    run = ["run", "-n", 6, "--json", "--trace", traces, "--method", "list", "--"]
+    done = penstock(*run, examples("tile"), "penstock:/tile", *options)
+    ran, summary = done.json()[-2:]
+    assert ran["verified"] is True
+    summaries = shown(traces)
+    assert all(s["whole"] and s["dropped"] == 0 and s["files"] == 1 for s in summaries)
+    reads, writes = zip(*moved(summary["servers"]), strict=True)
+    assert tuple(s["write_bytes"] for s in summaries) == writes and sum(writes) > 1 << 20
+    # Reads are traced with the bytes they ask for; the last slice of one may move fewer.
+    assert all(0 < read <= s["read_bytes"] for s, read in zip(summaries, reads, strict=True))
+    found = penstock("trace", "detect", "--json", *sorted(traces.iterdir())).json()
+    assert {f["op"] for f in found if "op" in f} == {"read", "write"}
+
+
+def test_a_killed_server_leaves_a_readable_trace(short_dir):
+    fs, traces = short_dir / "fs", short_dir / "traces"
+    source = short_dir / "source"
+    source.write_bytes(bytes(range(256)) * (8 << 12))
+    penstock("up", fs, "--trace", traces)
+    try:
+        penstock("cp", source, "penstock:/in", "-d", fs)
+        trace = traces / "data-0.trace"
+        # Events wait for a second at most.
+        for _ in range(3000):
+            before = penstock("trace", "show", "--json", trace, check=False).json()
+            if before and before[0]["write_bytes"] >= 2 << 20:
+                break
+            time.sleep(0.01)
+        os.kill(int((fs / "run" / "data-0.pid").read_text().split()[0]), signal.SIGKILL)
+    finally:
+        penstock("down", fs, check=False)
+    killed, *others = shown(traces)
+    assert killed["write_bytes"] == 2 << 20 and not killed["whole"]
+    assert all(s["whole"] for s in others)
+    merged = short_dir / "merged.trace"
+    penstock("trace", "merge", "--partial", trace, "-o", merged)
+    assert penstock("trace", "show", "--json", merged).json()[0]["write_bytes"] == 2 << 20
+
+
+def test_only_new_servers_can_be_traced(examples, deployment, short_dir):
+    run = ["run", "-n", 1, "--trace", short_dir / "t"]
+    done = penstock(*run, "--", examples("tile"), check=False, env={"PENSTOCK_DEPLOYMENT": str(deployment)})
+    assert done.code == 1 and "--trace is for a new deployment" in done.err
+    assert penstock(*run, "--direct", "--", examples("tile"), check=False).code == 2

@@ -142,6 +142,9 @@ pub struct RunArgs {
     /// that was kept is used again.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["deployment", "direct"])]
     pub store: Option<PathBuf>,
+    /// Each data server writes a trace of the requests it serves to a file in DIR (docs/traces.md).
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["deployment", "direct"])]
+    pub trace: Option<PathBuf>,
     /// Keep the embedded deployment and its files.
     #[arg(long, conflicts_with_all = ["deployment", "direct"])]
     pub keep: bool,
@@ -190,6 +193,9 @@ pub struct UpArgs {
     pub dir: PathBuf,
     #[command(flatten)]
     pub shape: Shape,
+    /// Each data server writes a trace of the requests it serves to a file in DIR (docs/traces.md).
+    #[arg(long, value_name = "DIR")]
+    pub trace: Option<PathBuf>,
     /// Listen on TCP as well: the first port is the metadata server's, the data servers take the following ones.
     #[arg(long, value_name = "HOST:PORT")]
     pub tcp: Option<String>,
@@ -484,6 +490,9 @@ pub struct ServeArgs {
     /// A data server, by number; may be repeated.
     #[arg(long = "server", value_name = "ID")]
     pub servers: Vec<u32>,
+    /// Each data server writes a trace of the requests it serves to a file in DIR (docs/traces.md).
+    #[arg(long, value_name = "DIR")]
+    pub trace: Option<PathBuf>,
     /// Leave the terminal's session, so that closing it does not end the servers.
     #[arg(long, hide = true)]
     pub detach: bool,

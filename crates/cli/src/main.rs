@@ -29,6 +29,7 @@ mod sim;
 mod size;
 mod status;
 mod trace;
+mod tracing;
 mod tune;
 mod updown;
 

@@ -2,12 +2,14 @@
 use crate::args::ServeArgs;
 use crate::deployment;
 use crate::error::{CliError, Result};
+use crate::tracing::Tracing;
 use penstock_layout::ServerId;
 use penstock_wire::RunningServer;
 use penstock_wire::deployment::Deployment;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::path::Path;
+use std::sync::Arc;
 
 /// One server of a deployment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,14 +44,17 @@ impl Which {
         }
     }
 
-    fn start(self, deployment: &Deployment) -> Result<RunningServer> {
+    fn start(self, deployment: &Deployment, trace: Option<&Path>) -> Result<RunningServer> {
         let failed = |e: &dyn std::fmt::Display| CliError::new(format!("{}: {e}", self.name()));
         match self {
             Which::Meta => penstock_meta::start(deployment, penstock_meta::Options::default())
                 .map_err(|e| failed(&e)),
             Which::Data(id) => {
-                penstock_server::start(deployment, id, penstock_server::Options::default())
-                    .map_err(|e| failed(&e))
+                let mut options = penstock_server::Options::default();
+                if let Some(dir) = trace {
+                    options.observer = Some(Arc::new(Tracing::start(self, id, deployment, dir)?));
+                }
+                penstock_server::start(deployment, id, options).map_err(|e| failed(&e))
             }
         }
     }
@@ -60,10 +65,15 @@ pub struct Servers(Vec<RunningServer>);
 
 impl Servers {
     /// Starts them; if one can't start, those before it are ended.
-    pub fn start(deployment: &Deployment, which: &[Which]) -> Result<Servers> {
+    /// With `trace`, data servers write what they serve to files in that directory.
+    pub fn start(
+        deployment: &Deployment,
+        which: &[Which],
+        trace: Option<&Path>,
+    ) -> Result<Servers> {
         which
             .iter()
-            .map(|w| w.start(deployment))
+            .map(|w| w.start(deployment, trace))
             .collect::<Result<_>>()
             .map(Servers)
     }
@@ -113,7 +123,7 @@ pub fn serve(args: &ServeArgs, named: Option<&Path>) -> Result<()> {
     if which.is_empty() {
         which = Which::all(&located.deployment);
     }
-    let servers = Servers::start(&located.deployment, &which)?;
+    let servers = Servers::start(&located.deployment, &which, args.trace.as_deref())?;
     let names: Vec<String> = which.iter().map(|w| w.name()).collect();
     log::info!("{}: serving {}", located.dir().display(), names.join(", "));
     let signal = signals.forever().next();

@@ -14,7 +14,8 @@ use std::process::ExitCode;
 
 /// Look at request traces of data servers, and learn from them.
 ///
-/// A trace holds the requests that one data server saw. `penstock trace generate` makes some of known programs.
+/// `penstock up DIR --trace TRACES` and `penstock run --trace TRACES` make each data server write what it serves to a
+/// file of its own in TRACES; `penstock trace generate` makes traces of known programs.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -34,13 +34,23 @@ pub fn up(args: &UpArgs) -> Result<()> {
     if let Some(group) = &args.group {
         deployment::share(&located, group)?;
     }
+    let trace = match &args.trace {
+        Some(dir) => {
+            refuse_running(&located)?;
+            Some(std::path::absolute(dir).map_err(|e| CliError::io("find", dir, e))?)
+        }
+        None => None,
+    };
     let mut started = Vec::new();
     for which in Which::all(&located.deployment) {
         let pid_file = pid_file(&located, which);
         if running(&pid_file).is_some() {
             continue;
         }
-        started.push((which.name(), start(&located, which, &pid_file)?));
+        started.push((
+            which.name(),
+            start(&located, which, &pid_file, trace.as_deref())?,
+        ));
     }
     if let Err(error) = wait_for_answers(&located, &mut started) {
         // All or nothing: what was started now is ended again.
@@ -62,6 +72,22 @@ pub fn up(args: &UpArgs) -> Result<()> {
     println!("  export {}={dir}", deployment::VARIABLE);
     println!("  penstock run -n 4 -- ./app penstock:/file");
     Ok(())
+}
+
+/// Data servers trace from their start: one that runs would be missing.
+fn refuse_running(located: &Located) -> Result<()> {
+    let runs = |which: &Which| {
+        matches!(which, Which::Data(_)) && running(&pid_file(located, *which)).is_some()
+    };
+    let Some(which) = Which::all(&located.deployment).into_iter().find(runs) else {
+        return Ok(());
+    };
+    let dir = located.dir().display();
+    Err(CliError::new(format!(
+        "{dir}: {} runs already, and data servers trace from their start",
+        which.name()
+    ))
+    .next(format!("`penstock down {dir}` first, or leave out --trace")))
 }
 
 /// An existing deployment keeps its shape: options that would change it are refused.
@@ -118,7 +144,7 @@ fn running(pid_file: &Path) -> Option<Process> {
     Process::from_line(&std::fs::read_to_string(pid_file).ok()?)
 }
 
-fn start(located: &Located, which: Which, pid_file: &Path) -> Result<Child> {
+fn start(located: &Located, which: Which, pid_file: &Path, trace: Option<&Path>) -> Result<Child> {
     let me = std::env::current_exe()
         .map_err(|e| CliError::new(format!("cannot find this program's own path: {e}")))?;
     let log = log_file(located, &which.name());
@@ -127,6 +153,11 @@ fn start(located: &Located, which: Which, pid_file: &Path) -> Result<Child> {
         .args(["serve", "--detach", "--deployment"])
         .arg(&located.file)
         .args(which.arguments())
+        .args(
+            trace
+                .iter()
+                .flat_map(|dir| [std::ffi::OsStr::new("--trace"), dir.as_os_str()]),
+        )
         .stdin(Stdio::null())
         .stdout(open()?)
         .stderr(open()?)

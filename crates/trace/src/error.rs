@@ -19,7 +19,7 @@ pub enum Error {
     },
     /// The file begins with something else.
     #[error(
-        "{path} is no trace: {why}; traces are written by `penstock trace generate` and `penstock trace merge`",
+        "{path} is no trace: {why}; traces are written by `penstock up --trace`, `penstock run --trace` and `penstock trace merge`",
         path = .path.display()
     )]
     NotATrace {

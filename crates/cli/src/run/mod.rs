@@ -208,6 +208,7 @@ fn place(
             (args.shape.stripe_unit.is_some(), "--stripe-unit"),
             (!args.shape.tune.is_empty(), "--tune"),
             (args.shape.device.is_some(), "--device"),
+            (args.trace.is_some(), "--trace"),
         ];
         if let Some((_, option)) = new.iter().find(|(given, _)| *given) {
             return Err(CliError::new(format!(
@@ -255,7 +256,11 @@ fn place(
             deployment::create(&dir, &args.shape, &plan)?
         }
     };
-    let servers = Servers::start(&located.deployment, &Which::all(&located.deployment))?;
+    let servers = Servers::start(
+        &located.deployment,
+        &Which::all(&located.deployment),
+        args.trace.as_deref(),
+    )?;
     Ok(Place::Embedded { located, servers })
 }
 
