@@ -101,6 +101,41 @@ def test_status_shows_who_uses_the_servers(deployment, program):
     assert {s["algorithm"] for s in schedulers(deployment)} == {"noop"}
 
 
+def test_servers_choose_while_programs_run_and_say_why(deployment, program):
+    for mode, extra in (("tree", "tree=T3"), ("online", "objective=p99"), ("tree", "tree=T1")):
+        one, two = start(deployment, program, f"{mode}a", 60), start(deployment, program, f"{mode}b", 60)
+        penstock("tune", f"sched={mode}", extra, "ratio=38.9:21.3", "-d", deployment)
+        finish(one)
+        finish(two)
+        # Data is right; now until every server has seen enough to choose.
+        for _ in range(20):
+            servers = schedulers(deployment)
+            if all("says so" in s["choice"]["reason"] or s["choice"]["changes"] for s in servers):
+                break
+            finish(start(deployment, program, f"{mode}c", 60))
+        name, _, value = extra.partition("=")
+        for s in servers:
+            choice = s["choice"]
+            assert choice["mode"] == mode and choice["ratio"] == {"read": 38.9, "write": 21.3}
+            assert choice[name] == value.lower()
+            assert s["algorithm"] in ALGORITHMS and s["arrived"] == s["completed"]
+            assert choice["reason"] and choice["files"] >= 1
+            assert sum(p["requests"] for p in choice["patterns"]) == choice["requests"] >= 16
+            for p in choice["patterns"]:
+                assert p["op"] in ("read", "write") and p["wants"] in ALGORITHMS and p["request_bytes"] > 0
+            if mode == "tree":
+                assert f"{value.lower()} says so for " in choice["reason"]
+                assert s["algorithm"] in {p["wants"] for p in choice["patterns"]}
+        text = penstock("status", deployment).out
+        for word in (f"({mode} ", "reason", "wants", "pattern"):
+            assert word in text
+        shown = penstock("tune", "-d", deployment, "--json").json()[0]["servers"]
+        assert {s["sched"] for s in shown} == {mode}
+    penstock("tune", "sched=to", "-d", deployment)
+    assert all(s["choice"] is None and s["algorithm"] == "to" for s in schedulers(deployment))
+    penstock("check", "-d", deployment)
+
+
 def test_a_setting_is_kept_for_servers_started_later(short_dir):
     directory = short_dir / "fs"
     penstock("up", directory, "--servers", 2, "--tune", "sched=to")
@@ -129,6 +164,11 @@ def test_a_setting_is_kept_for_servers_started_later(short_dir):
         ("depth=0", "depth"),
         ("color=red", "color"),
         ("aioli", "name=value"),
+        ("sched=forest", "online"),
+        ("tree=T5", "T1, T2, T3 or T4"),
+        ("objective=speed", "fairness"),
+        ("ratio=0", "0.01"),
+        ("ratio=fast", "READ:WRITE"),
     ],
 )
 def test_what_cannot_be_set_is_refused(deployment, setting, word):

@@ -248,6 +248,11 @@ pub struct StatusArgs {
 #[command(after_help = "\
 Settings:
   sched=ALGORITHM        noop (none: fastest), to, to-agg, sjf, mlf, aioli, sw, twins, wfq, srtf
+                         tree: by the programs' patterns and the device; online: by what each is seen to give
+  tree=T1..T4            tree, online: the selection tree that is asked [T3]
+  objective=WHAT         online: bandwidth, fairness (equal slowdown of programs) or p99 [bandwidth]
+  ratio=R                tree, online: sequential / random throughput of the device, as `penstock profile` measures
+                         it; READ:WRITE if they differ [1: no difference, as in memory and flash]
   depth=N                virtual requests served at once [4]
   quantum=BYTES          mlf, aioli, wfq: bytes per turn [64KiB]
   aggregation=N          requests joined at most [mlf 200; to-agg, sjf, aioli, srtf 16]
@@ -262,6 +267,8 @@ Settings:
 Examples:
   penstock tune sched=aioli quantum=128KiB -d /data/fs
   penstock tune sched=to-agg depth=1 --save          servers started later too
+  penstock tune sched=tree ratio=38.9:21.3           the server chooses, for a disk
+  penstock tune sched=online objective=p99           it tries and measures; `penstock status` gives the reason
   penstock tune sched=noop                           as fast as without
   penstock tune                                      what is set now; `penstock status` shows what it does
 

@@ -6,7 +6,9 @@ use crate::error::{CliError, Result};
 use crate::out;
 use crate::size;
 use penstock_wire::deployment::{Address, Deployment};
-use penstock_wire::message::{DataStatus, MetaStatus, ProgramStatus, SchedulerStatus};
+use penstock_wire::message::{
+    ChoiceStatus, DataStatus, MetaStatus, PatternStatus, ProgramStatus, SchedulerStatus,
+};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::ExitCode;
@@ -200,12 +202,13 @@ fn to_text(deployment: &Deployment, answers: &Answers) -> String {
 /// What schedulers do: of servers where there is one, or was.
 fn scheduling(deployment: &Deployment, answers: &Answers) -> String {
     let (mut rows, mut programs) = (Vec::new(), Vec::new());
+    let (mut choices, mut patterns) = (Vec::new(), Vec::new());
     let time = |ns: u64| size::duration(ns as f64 / 1e9);
     for (server, answer) in deployment.servers.iter().zip(&answers.data) {
         let Ok(DataStatus { sched: s, .. }) = answer else {
             continue;
         };
-        if s.algorithm == "noop" && s.arrived == 0 {
+        if s.algorithm == "noop" && s.arrived == 0 && s.choice.is_none() {
             continue;
         }
         let name = format!("data-{}", server.id.0);
@@ -222,6 +225,25 @@ fn scheduling(deployment: &Deployment, answers: &Answers) -> String {
             time(s.waiting_p50_ns),
             time(s.waiting_p99_ns),
         ]);
+        if let Some(choice) = &s.choice {
+            choices.push(vec![
+                name.clone(),
+                format!("{} ({})", s.algorithm, chooser(choice)),
+                size::count(choice.changes),
+                choice.reason.clone(),
+            ]);
+            patterns.extend(choice.patterns.iter().map(|p| {
+                vec![
+                    name.clone(),
+                    operation(p).into(),
+                    pattern(p),
+                    size::count(p.files.into()),
+                    size::count(p.requests.into()),
+                    size::bytes(p.request_bytes),
+                    p.choice.clone(),
+                ]
+            }));
+        }
         programs.extend(s.programs.iter().map(|p| {
             vec![
                 name.clone(),
@@ -254,6 +276,16 @@ fn scheduling(deployment: &Deployment, answers: &Answers) -> String {
         "\n{}",
         out::table(&header, &[2, 3, 4, 5, 6, 7, 8, 9, 10], rows)
     );
+    if !choices.is_empty() {
+        let header = ["server", "choice", "changes", "reason"];
+        text += &format!("\n{}", out::table(&header, &[2], choices));
+    }
+    if !patterns.is_empty() {
+        let header = [
+            "server", "op", "pattern", "files", "requests", "request", "wants",
+        ];
+        text += &format!("\n{}", out::table(&header, &[3, 4, 5], patterns));
+    }
     if !programs.is_empty() {
         let header = [
             "server", "program", "requests", "bytes", "share", "p50", "p99",
@@ -261,6 +293,51 @@ fn scheduling(deployment: &Deployment, answers: &Answers) -> String {
         text += &format!("\n{}", out::table(&header, &[2, 3, 4, 5, 6], programs));
     }
     text
+}
+
+/// Who chooses: `tree t3`, `online p99`.
+fn chooser(choice: &ChoiceStatus) -> String {
+    let by = match choice.mode.as_str() {
+        "online" => &choice.objective,
+        _ => &choice.tree,
+    };
+    format!("{} {by}", choice.mode)
+}
+
+fn operation(p: &PatternStatus) -> &'static str {
+    if p.write { "write" } else { "read" }
+}
+
+fn pattern(p: &PatternStatus) -> String {
+    let order = if p.contiguous {
+        "contiguous"
+    } else {
+        "strided"
+    };
+    format!("{order} {}", if p.large { "large" } else { "small" })
+}
+
+fn choice_json(c: &ChoiceStatus) -> Value {
+    let pattern = |p: &PatternStatus| {
+        json!({
+            "op": operation(p), "pattern": pattern(p), "files": p.files, "requests": p.requests,
+            "request_bytes": p.request_bytes, "bytes_per_file": p.bytes_per_file, "wants": p.choice,
+        })
+    };
+    let ratio = |milli: u64| milli as f64 / 1e3;
+    let scores: serde_json::Map<String, Value> = c
+        .scores
+        .iter()
+        .map(|(a, s)| (a.clone(), json!(s)))
+        .collect();
+    json!({
+        "mode": c.mode, "tree": c.tree, "objective": c.objective,
+        "ratio": { "read": ratio(c.ratio_read_milli), "write": ratio(c.ratio_write_milli) },
+        "changes": c.changes, "age_ns": c.age_ns, "reason": c.reason,
+        "requests": c.requests, "files": c.files,
+        "patterns": c.patterns.iter().map(pattern).collect::<Vec<_>>(),
+        "scores": scores,
+    })
 }
 
 fn scheduler_json(s: &SchedulerStatus) -> Value {
@@ -271,7 +348,7 @@ fn scheduler_json(s: &SchedulerStatus) -> Value {
         })
     };
     json!({
-        "algorithm": s.algorithm, "depth": s.depth, "quantum": s.quantum,
+        "algorithm": s.algorithm, "choice": s.choice.as_ref().map(choice_json), "depth": s.depth, "quantum": s.quantum,
         "order_conflicts": s.order_conflicts, "observed": s.observed,
         "queued": s.queued, "serving": s.serving, "peak_queued": s.peak_queued,
         "arrived": s.arrived, "completed": s.completed, "refused": s.refused,

@@ -73,22 +73,41 @@ fn show(located: &Located, args: &TuneArgs) -> Result<()> {
             true => "on",
             false => "off",
         };
+        // Where the server chooses, that is the setting; what it chose is in `penstock status`.
+        let sched = s.choice.as_ref().map_or(&s.algorithm, |c| &c.mode).clone();
+        let ratio = |milli: u64| milli as f64 / 1e3;
+        let by = s.choice.as_ref().map(|c| {
+            let (read, write) = (ratio(c.ratio_read_milli), ratio(c.ratio_write_milli));
+            (c.tree.clone(), c.objective.clone(), read, write)
+        });
         values.push(json!({
-            "id": id.0, "sched": s.algorithm, "depth": s.depth, "quantum": s.quantum,
-            "order_conflicts": s.order_conflicts,
+            "id": id.0, "sched": sched, "choosing": by.as_ref().map(|(tree, objective, read, write)| json!({
+                "tree": tree, "objective": objective, "ratio": { "read": read, "write": write },
+            })),
+            "depth": s.depth, "quantum": s.quantum, "order_conflicts": s.order_conflicts,
         }));
         rows.push(vec![
             format!("data-{}", id.0),
-            s.algorithm,
+            sched,
             s.depth.to_string(),
             size::bytes(s.quantum),
             order.into(),
+            by.map_or("-".into(), |(tree, objective, read, write)| {
+                format!("tree={tree} objective={objective} ratio={read}:{write}")
+            }),
         ]);
     }
     if args.json {
         out::print_json(&json!({ "servers": values }));
     } else {
-        let header = ["server", "sched", "depth", "quantum", "order_conflicts"];
+        let header = [
+            "server",
+            "sched",
+            "depth",
+            "quantum",
+            "order_conflicts",
+            "chooses by",
+        ];
         out::print(&out::table(&header, &[2, 3], rows));
     }
     Ok(())

@@ -4,6 +4,7 @@
 //! `objects` lets threads wait, `transfer` moves bytes and `session` speaks the protocol. Sockets and threads are
 //! those of [`penstock_wire::serve`].
 mod access;
+mod choose;
 mod error;
 mod handles;
 mod locks;
@@ -12,6 +13,7 @@ mod objects;
 mod queue;
 mod server;
 mod session;
+mod settings;
 mod shortcut;
 mod sync;
 mod transfer;

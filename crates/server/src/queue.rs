@@ -6,20 +6,21 @@
 //! thread of a virtual request's first part serves all of its parts, contiguous ones in one call. At most `depth`
 //! virtual requests are served at once. A large request comes slice by slice ([`crate::transfer::CHUNK`]), so it cannot block
 //! others. A write holds its range before it queues, so nobody waits for a lock while others wait for it here.
-//! *When*: any algorithm but NOOP, or an observer. Otherwise requests go straight to the store and nothing here is
+//! *When*: any algorithm but NOOP, a [`Chooser`] of algorithms, or an observer. Otherwise requests go straight to the store and nothing here is
 //! touched but one flag.
 //!
 //! Everything that is decided is decided under one mutex, and observers hear of it there, in that order.
 use crate::access::Access;
+use crate::choose::{Chooser, Choosing, Mode};
 use crate::error::refuse;
+use crate::settings::Settings;
+use crate::transfer::CHUNK;
 use penstock_host::sync::{Mutex, MutexGuard};
 use penstock_host::thread::{self, Thread};
 use penstock_host::time::now;
-use penstock_sched::{Algorithm, Error, Nanos, Next, Options, Request, Scheduler, VirtualRequest};
+use penstock_sched::{Algorithm, Error, Nanos, Next, Request, Scheduler, VirtualRequest};
 use penstock_store::{Object, Scratch};
-use penstock_wire::message::{
-    ErrorKind, MAX_SETTINGS, ProgramStatus, SchedulerStatus, TraceContext, WireError,
-};
+use penstock_wire::message::{ErrorKind, ProgramStatus, SchedulerStatus, TraceContext, WireError};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -29,13 +30,6 @@ pub use penstock_sched::Op;
 
 /// Longest sleep without looking again: nothing depends on it.
 const LOOK: Duration = Duration::from_secs(1);
-/// A window or wait that one setting may impose on requests.
-const MAX_WAIT: Nanos = 10_000_000_000;
-/// Requests served at once, unless set.
-const DEPTH: u32 = 4;
-const MAX_DEPTH: u32 = 4096;
-/// SJF and others: nobody waits longer than this and what is served then.
-const STARVATION_BOUND: Nanos = 500_000_000;
 /// Programs whose full number is remembered.
 const MAX_PROGRAMS: usize = 1024;
 
@@ -81,76 +75,6 @@ pub trait Observer: Send + Sync + std::fmt::Debug {
     fn event(&self, event: &Event);
 }
 
-/// What can be set in a running server: the scheduler's options and `depth`.
-#[derive(Debug, Clone)]
-pub(crate) struct Settings {
-    options: Options,
-    depth: u32,
-}
-
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
-            options: Options {
-                starvation_bound: Some(STARVATION_BOUND),
-                ..Options::default()
-            },
-            depth: DEPTH,
-        }
-    }
-}
-
-impl Settings {
-    /// These with changes, each `name=value`.
-    pub(crate) fn with(&self, changes: &[String]) -> Result<Settings, WireError> {
-        let invalid = |what: String| refuse(ErrorKind::InvalidArgument, what);
-        if changes.len() > MAX_SETTINGS {
-            return Err(invalid(format!(
-                "{} settings at once, at most {MAX_SETTINGS}",
-                changes.len()
-            )));
-        }
-        let mut new = self.clone();
-        for change in changes {
-            let (name, value) = change.split_once('=').ok_or_else(|| {
-                invalid(format!(
-                    "setting `{change}`: write name=value, such as sched=aioli"
-                ))
-            })?;
-            if name == "depth" {
-                let depth = value.parse().ok();
-                new.depth = depth
-                    .filter(|d| (1..=MAX_DEPTH).contains(d))
-                    .ok_or_else(|| {
-                        invalid(format!(
-                            "depth is `{value}`; it takes 1..{MAX_DEPTH} requests"
-                        ))
-                    })?;
-            } else {
-                new.options.set(name, value).map_err(|e| match e {
-                    Error::UnknownSetting(_) => invalid(format!("{e}, depth")),
-                    e => invalid(e.to_string()),
-                })?;
-            }
-        }
-        new.options.check().map_err(|e| invalid(e.to_string()))?;
-        let o = &new.options;
-        for (name, wait) in [
-            ("shift_wait", o.shift_wait),
-            ("aggregation_wait", o.aggregation_wait),
-            ("twins_window", o.twins_window),
-            ("starvation_bound", o.starvation_bound.unwrap_or(0)),
-        ] {
-            if wait > MAX_WAIT {
-                return Err(invalid(format!(
-                    "{name} is {wait} ns; in a data server it may be 10 s at most"
-                )));
-            }
-        }
-        Ok(new)
-    }
-}
-
 /// Whose bytes, and where they belong.
 pub(crate) struct Origin<'a> {
     pub(crate) trace: TraceContext,
@@ -169,6 +93,11 @@ pub(crate) struct Queue {
 struct State {
     scheduler: Scheduler,
     settings: Settings,
+    /// Unless the user has chosen the algorithm.
+    chooser: Option<Chooser>,
+    /// Stripe unit, as far as one slice can show it, and memory: what the chooser has to know.
+    unit: u64,
+    memory: u64,
     observer: Option<Arc<dyn Observer>>,
     jobs: HashMap<u64, Job>,
     arrivals: u64,
@@ -182,6 +111,7 @@ struct State {
 struct Job {
     thread: Thread,
     trace: TraceContext,
+    arrived: Nanos,
     end: u64,
     place: Place,
     /// Lent by the thread when it does not go on at once.
@@ -205,22 +135,28 @@ struct Loan {
 }
 
 impl Queue {
-    pub(crate) fn new(settings: Settings) -> Result<Queue, WireError> {
+    /// For a server of files with this stripe unit.
+    pub(crate) fn new(settings: Settings, stripe_unit: u64) -> Result<Queue, WireError> {
         let scheduler = Scheduler::new(settings.options.clone())
             .map_err(|e| refuse(ErrorKind::InvalidArgument, e.to_string()))?;
-        Ok(Queue {
-            on: AtomicBool::new(settings.options.algorithm != Algorithm::Noop),
+        let queue = Queue {
+            on: AtomicBool::new(false),
             began: now(),
             state: Mutex::new(State {
                 scheduler,
                 settings,
+                chooser: None,
+                unit: stripe_unit.clamp(1, CHUNK as u64),
+                memory: memory(),
                 observer: None,
                 jobs: HashMap::new(),
                 arrivals: 0,
                 serving: 0,
                 programs: HashMap::new(),
             }),
-        })
+        };
+        queue.tune(&[])?;
+        Ok(queue)
     }
 
     /// Each request has to come here, and none may go past the server.
@@ -241,10 +177,20 @@ impl Queue {
     pub(crate) fn tune(&self, changes: &[String]) -> Result<(), WireError> {
         let mut state = self.state();
         let settings = state.settings.with(changes)?;
-        state
-            .scheduler
-            .reconfigure(self.time(), settings.options.clone())
-            .map_err(|e| refuse(ErrorKind::InvalidArgument, e.to_string()))?;
+        let time = self.time();
+        let choosing = &settings.choosing;
+        let chooser = match &state.chooser {
+            _ if choosing.mode == Mode::Fixed => None,
+            Some(chooser) if chooser.choosing() == choosing => state.chooser.take(),
+            _ => Some(state.new_chooser(time, *choosing)?),
+        };
+        let mut options = settings.options.clone();
+        if let Some(chooser) = &chooser {
+            options.algorithm = chooser.algorithm();
+        }
+        let done = state.scheduler.reconfigure(time, options);
+        state.chooser = chooser;
+        done.map_err(|e| refuse(ErrorKind::InvalidArgument, e.to_string()))?;
         state.settings = settings;
         self.refresh(&mut state);
         Ok(())
@@ -258,7 +204,9 @@ impl Queue {
     }
 
     fn refresh(&self, state: &mut State) {
-        let on = state.settings.options.algorithm != Algorithm::Noop || state.observer.is_some();
+        let on = state.scheduler.options().algorithm != Algorithm::Noop
+            || state.chooser.is_some()
+            || state.observer.is_some();
         self.on.store(on, Ordering::SeqCst);
         state.decide(self.time());
         // Everyone looks again: waits may have changed.
@@ -376,12 +324,17 @@ impl Queue {
         let job = Job {
             thread: thread::current(),
             trace: origin.trace,
+            arrived: time,
             end: span.end,
             place: Place::Queued,
             loan: None,
         };
         state.tell(EventKind::Arrival, time, &request, &job, 0);
         state.jobs.insert(id, job);
+        if let Some(chooser) = &mut state.chooser {
+            chooser.arrived(time, &request);
+            state.choose(time);
+        }
         state.decide(time);
         Ok(Some((id, state)))
     }
@@ -453,6 +406,7 @@ impl Queue {
         });
         SchedulerStatus {
             algorithm: s.algorithm.name().into(),
+            choice: state.chooser.as_ref().map(|c| c.status(self.time())),
             depth: state.settings.depth,
             quantum: state.settings.options.quantum,
             order_conflicts: state.settings.options.order_conflicts,
@@ -479,9 +433,25 @@ impl Queue {
 }
 
 impl State {
+    fn new_chooser(&self, time: Nanos, choosing: Choosing) -> Result<Chooser, WireError> {
+        let held = self.scheduler.len();
+        Chooser::new(time, choosing, self.unit, self.memory, held)
+            .map_err(|e| refuse(ErrorKind::Io, format!("cannot choose an algorithm: {e}")))
+    }
+
+    /// Lets the chooser choose; what is queued is carried over.
+    fn choose(&mut self, time: Nanos) {
+        let Some(algorithm) = self.chooser.as_mut().and_then(|c| c.decide(time)) else {
+            return;
+        };
+        if let Err(e) = self.scheduler.switch(time, algorithm) {
+            log::error!("cannot schedule by {algorithm}: {e}");
+        }
+    }
+
     /// Takes decisions while there is something to serve with. Until when there is none, if that is known.
     fn decide(&mut self, time: Nanos) -> Option<Nanos> {
-        let depth = match self.settings.options.algorithm {
+        let depth = match self.scheduler.options().algorithm {
             Algorithm::Noop => u32::MAX,
             _ => self.settings.depth,
         };
@@ -562,6 +532,9 @@ impl State {
             if let Some(observer) = &self.observer {
                 observer.event(&event(EventKind::Completion, time, &part, job, v.id));
             }
+            if let Some(chooser) = &mut self.chooser {
+                chooser.completed(time, &part, time.saturating_sub(job.arrived));
+            }
             each(job);
             job.thread.unpark();
         }
@@ -569,6 +542,7 @@ impl State {
         if let Err(e) = self.scheduler.completed(time, v.id) {
             log::error!("{e}");
         }
+        self.choose(time);
         self.decide(time)
     }
 
@@ -599,6 +573,14 @@ fn event(kind: EventKind, time: Nanos, request: &Request, job: &Job, served_in: 
         bytes: request.bytes,
         trace: job.trace,
     }
+}
+
+/// Bytes of this machine's memory; 0 where that cannot be read.
+fn memory() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|l| l.strip_prefix("MemTotal:"));
+    let kib = line.and_then(|l| l.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or(0).saturating_mul(1024)
 }
 
 fn lost() -> WireError {

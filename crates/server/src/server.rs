@@ -3,8 +3,9 @@ use crate::error::{Error, refuse, store_error};
 use crate::locks::{LockLimits, Owner};
 use crate::loops::Loops;
 use crate::objects::{Objects, Waits};
-use crate::queue::{Observer, Queue, Settings};
+use crate::queue::{Observer, Queue};
 use crate::session::Session;
+use crate::settings::Settings;
 use penstock_datatype::Loop;
 use penstock_host::sync::{Mutex, MutexGuard};
 use penstock_layout::{FileId, ServerId};
@@ -107,7 +108,7 @@ pub fn start_on(
     let settings = [&deployment.tune[..], &options.tune].concat();
     let queue = Settings::default()
         .with(&settings)
-        .and_then(Queue::new)
+        .and_then(|settings| Queue::new(settings, deployment.stripe_unit))
         .map_err(|e| Error::Setting(e.message))?;
     queue.observe(options.observer.clone());
     let server = Server {

@@ -249,6 +249,56 @@ fn algorithms_change_under_load() {
     assert_eq!((s.queued, s.serving, s.arrived), (0, 0, s.completed));
 }
 
+/// The server chooses; what is queued is carried over at each change, and every byte is what was written.
+#[test]
+fn a_server_chooses_its_algorithm_and_says_why() {
+    let site = Site::start(1, "memory", tuned(&["sched=tree", "ratio=20"]));
+    let first = status(&site).sched.choice.unwrap();
+    assert!(first.mode == "tree" && first.tree == "t3" && first.patterns.is_empty());
+    for mode in ["tree", "online"] {
+        let setting = format!("sched={mode}");
+        assert_eq!(tune(&site, &[&setting, "depth=2"]), DataReply::Done);
+        let began = Instant::now();
+        let mut rounds = 0;
+        // Until it has seen enough to choose.
+        loop {
+            std::thread::scope(|scope| {
+                for rank in 0..4 {
+                    let site = &site;
+                    scope.spawn(move || work(site, rank, 4, 20));
+                }
+            });
+            rounds += 1;
+            let choice = status(&site).sched.choice.unwrap();
+            if choice.reason.contains("t3 says so") || choice.changes > 0 {
+                break;
+            }
+            assert!(
+                began.elapsed() < Duration::from_secs(60),
+                "{rounds}: {choice:?}"
+            );
+        }
+        let s = status(&site).sched;
+        assert_eq!((s.queued, s.serving, s.arrived), (0, 0, s.completed));
+        let choice = s.choice.unwrap();
+        assert_eq!(
+            (choice.mode.as_str(), choice.ratio_read_milli),
+            (mode, 20_000)
+        );
+        assert!(choice.files >= 2 && !choice.patterns.is_empty());
+        let requests: u32 = choice.patterns.iter().map(|p| p.requests).sum();
+        assert_eq!(requests, choice.requests);
+    }
+    assert_eq!(tune(&site, &["sched=noop"]), DataReply::Done);
+    assert_eq!(status(&site).sched.choice, None);
+    for bad in ["tree=T9", "objective=luck", "ratio=0"] {
+        let DataReply::Error(e) = tune(&site, &[bad]) else {
+            panic!("{bad} was taken");
+        };
+        assert_eq!(e.kind, ErrorKind::InvalidArgument);
+    }
+}
+
 /// While one request is at the store, others queue; contiguous ones then go to the store in one call.
 #[test]
 fn contiguous_requests_of_several_clients_are_one_call() {

@@ -253,16 +253,32 @@ impl Selector {
         }
     }
 
-    /// What the load looks like now. When the tree's answer to it changes, all is tried anew.
-    pub fn observe(&mut self, now: Nanos, situation: Situation) {
+    /// What the load looks like now. When the tree's answer to it changes, that runs, and all is tried anew.
+    pub fn observe(&mut self, now: Nanos, situation: Situation) -> Option<Decision> {
         let choose = |s: &Situation| self.options.tree.choose(s);
         let changed = self
             .situation
             .is_none_or(|old| choose(&old) != choose(&situation));
         self.situation = Some(situation);
-        if changed {
-            self.forget(now);
+        if !changed {
+            return None;
         }
+        self.forget(now);
+        let choice = self.options.tree.choose(&situation);
+        let to = self.options.candidates.iter().position(|c| *c == choice)?;
+        let reason = format!("{} says so for {situation}", self.options.tree.name());
+        if to == self.current {
+            self.last = Some(self.decision(now, reason));
+            return None;
+        }
+        self.change(now, to, false, reason)
+    }
+
+    /// The mean of the recent samples of each algorithm that has some, in units of the objective.
+    pub fn scores(&self, now: Nanos) -> Vec<(Algorithm, f64)> {
+        let arms = self.arms.iter().zip(&self.options.candidates);
+        arms.filter_map(|(arm, a)| Some((*a, arm.mean(now, self.options.memory)?)))
+            .collect()
     }
 
     /// A request has come.
@@ -444,13 +460,11 @@ impl Selector {
     }
 
     fn decision(&self, now: Nanos, reason: String) -> Decision {
-        let arms = self.arms.iter().zip(&self.options.candidates);
-        let scores = arms.filter_map(|(arm, a)| Some((*a, arm.mean(now, self.options.memory)?)));
         Decision {
             at: now,
             algorithm: self.algorithm(),
             reason,
-            scores: scores.collect(),
+            scores: self.scores(now),
         }
     }
 

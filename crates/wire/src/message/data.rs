@@ -311,6 +311,8 @@ pub struct DataStatus {
 pub struct SchedulerStatus {
     /// By name.
     pub algorithm: String,
+    /// Who chose it and why, unless a user did.
+    pub choice: Option<ChoiceStatus>,
     /// Virtual requests served at once, at most.
     pub depth: u32,
     /// Bytes.
@@ -353,6 +355,56 @@ pub struct SchedulerStatus {
     pub waiting_p99_ns: u64,
     /// Who uses this server.
     pub programs: Vec<ProgramStatus>,
+}
+
+/// How a data server chooses its scheduling algorithm.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ChoiceStatus {
+    /// `tree` or `online`.
+    pub mode: String,
+    /// The selection tree.
+    pub tree: String,
+    /// What is to be best (online).
+    pub objective: String,
+    /// 1000 × sequential / random throughput of the device, reads.
+    pub ratio_read_milli: u64,
+    /// The same for writes.
+    pub ratio_write_milli: u64,
+    /// Changes of algorithm.
+    pub changes: u64,
+    /// Time since the last one.
+    pub age_ns: u64,
+    /// Why this algorithm runs.
+    pub reason: String,
+    /// Recent requests that were looked at.
+    pub requests: u32,
+    /// Their files.
+    pub files: u32,
+    /// What these files show.
+    pub patterns: Vec<PatternStatus>,
+    /// Online: what each algorithm gave, in bytes per second, or nanoseconds for the objective p99.
+    pub scores: Vec<(String, u64)>,
+}
+
+/// Files with the same operation and access pattern at a data server.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PatternStatus {
+    /// Written, not read.
+    pub write: bool,
+    /// Each client's accesses follow one another.
+    pub contiguous: bool,
+    /// Requests reach the stripe unit.
+    pub large: bool,
+    /// How many.
+    pub files: u32,
+    /// Recent requests to them.
+    pub requests: u32,
+    /// Mean bytes of a request.
+    pub request_bytes: u64,
+    /// Mean bytes that a file has seen.
+    pub bytes_per_file: u64,
+    /// The tree's answer.
+    pub choice: String,
 }
 
 /// A program's use of a data server.
