@@ -5,7 +5,9 @@
 //! comes first, then every other algorithm once; from then on the one with the best recent samples runs. A small
 //! share of the windows goes to others, those that looked good more often. Changing costs: bytes that a new algorithm
 //! moved less while it settled are remembered, and a change is made only where the gain over the horizon exceeds
-//! them. When the load changes (the running algorithm's own samples jump, or the situation does), old samples are forgotten.
+//! them. When the load changes (the running algorithm's own samples fall for some windows, or the situation does), old
+//! samples are forgotten; when they rise, only its own. Each such fall makes the next one need three times as many
+//! windows: where rates swing by themselves, trials after each swing would keep programs out of step.
 //! When it pays: loads that last seconds. A trial costs its window at worst, and is given up at half of it if it goes
 //! badly. Parameters: [`SelectorOptions`]. Source: TS section 6.4 leaves re-selection as future work; the shape
 //! (each once, then by measured bandwidth with a floor of 3%, ten samples of 360 s) is that of AGIOS's later selector.
@@ -17,6 +19,9 @@ use std::collections::VecDeque;
 const MILLI: Nanos = 1_000_000;
 /// Programs told apart for fairness; more count as one.
 const PROGRAMS: usize = 1024;
+/// Odd windows in a row that show another load, at first and at most.
+const PATIENCE: u32 = 3;
+const MAX_PATIENCE: u32 = 243;
 /// Response times kept of one window.
 const RESPONSES: usize = 4096;
 
@@ -80,7 +85,7 @@ impl Default for SelectorOptions {
                 Algorithm::Mlf,
                 Algorithm::Aioli,
             ],
-            window: 100 * MILLI,
+            window: 250 * MILLI,
             completions: 64,
             explore: 0.03,
             samples: 10,
@@ -178,12 +183,15 @@ pub struct Selector {
     current: usize,
     /// The running algorithm is on trial; this one is taken to be the best.
     trial: bool,
+    /// It has been looked at half-way.
+    checked: bool,
     phase: Phase,
     begun: Nanos,
     stretch: Stretch,
     held: u64,
     busy_since: Option<Nanos>,
     surprises: u32,
+    patience: u32,
     since_trial: f64,
     random: u64,
     switches: u64,
@@ -206,12 +214,14 @@ impl Selector {
             arms,
             current: current.unwrap_or(0),
             trial: false,
+            checked: false,
             phase: Phase::Measuring,
             begun: now,
             stretch: Stretch::default(),
             held: 0,
             busy_since: None,
             surprises: 0,
+            patience: PATIENCE,
             since_trial: 0.0,
             switches: 0,
             situation,
@@ -249,6 +259,7 @@ impl Selector {
     pub fn set_objective(&mut self, now: Nanos, objective: Objective) {
         if objective != self.options.objective {
             self.options.objective = objective;
+            self.patience = PATIENCE;
             self.forget(now);
         }
     }
@@ -263,6 +274,7 @@ impl Selector {
         if !changed {
             return None;
         }
+        self.patience = PATIENCE;
         self.forget(now);
         let choice = self.options.tree.choose(&situation);
         let to = self.options.candidates.iter().position(|c| *c == choice)?;
@@ -336,11 +348,16 @@ impl Selector {
                 }
                 return None;
             }
-            Phase::Measuring if self.trial && self.stretch.completions * 4 >= completions => {
-                // A trial that goes badly is given up early.
-                let half = elapsed * 2 >= window;
+            Phase::Measuring
+                if self.trial
+                    && !self.checked
+                    && elapsed * 2 >= window
+                    && self.stretch.completions * 4 >= completions =>
+            {
+                // A trial that goes badly is given up early. Looked at once: a percentile costs a sort.
+                self.checked = true;
                 let best = self.best(now).map_or(0.0, |b| b.1);
-                if half && self.stretch.score(self.options.objective) < 0.7 * best {
+                if self.stretch.score(self.options.objective) < 0.7 * best {
                     return self.end_window(now);
                 }
             }
@@ -383,8 +400,14 @@ impl Selector {
         if let Some(mean) = before.filter(|_| !self.trial) {
             let odd = score < 0.6 * mean || score > 1.7 * mean;
             self.surprises = if odd { self.surprises + 1 } else { 0 };
-            if self.surprises >= 3 {
-                self.forget(now);
+            if self.surprises >= self.patience {
+                if score > mean {
+                    self.surprises = 0;
+                    self.arms[self.current].samples.clear();
+                } else {
+                    self.patience = (self.patience * 3).min(MAX_PATIENCE);
+                    self.forget(now);
+                }
                 self.arms[self.current].samples.push_back((now, score));
             }
         }
@@ -480,6 +503,7 @@ impl Selector {
     fn restart(&mut self, now: Nanos, phase: Phase) {
         self.account(now);
         self.stretch.clear();
+        self.checked = false;
         self.begun = now;
         self.phase = phase;
     }
@@ -489,7 +513,7 @@ impl Selector {
 mod tests {
     use super::*;
 
-    /// Drives a selector for `windows` × 100 ms; `rate` gives the requests per window of an algorithm.
+    /// Drives a selector for `windows` × 250 ms; `rate` gives the requests per window of an algorithm.
     fn drive(
         selector: &mut Selector,
         from: u64,
@@ -497,10 +521,10 @@ mod tests {
         rate: impl Fn(Algorithm) -> u64,
     ) -> Vec<Algorithm> {
         let mut now = from;
-        let end = from + windows * 100 * MILLI;
+        let end = from + windows * 250 * MILLI;
         let mut ran = Vec::new();
         while now < end {
-            let gap = 100 * MILLI / rate(selector.algorithm());
+            let gap = 250 * MILLI / rate(selector.algorithm());
             selector.arrived(now);
             now += gap;
             selector.completed(now, 1, 65_536, gap);
@@ -540,7 +564,7 @@ mod tests {
         assert!(share > 0.95, "{share}");
         assert!(share < 1.0, "it looks around");
         let toagg = |a| if a == Algorithm::ToAgg { 300 } else { 80 };
-        let ran = drive(&mut s, 40_000 * MILLI, 60, toagg);
+        let ran = drive(&mut s, 70_000 * MILLI, 60, toagg);
         let late = &ran[ran.len() / 2..];
         let share =
             late.iter().filter(|a| **a == Algorithm::ToAgg).count() as f64 / late.len() as f64;
@@ -550,6 +574,26 @@ mod tests {
             !last.reason.is_empty() && last.scores.len() == 5,
             "{last:?}"
         );
+    }
+
+    #[test]
+    fn falls_that_come_again_and_again_are_trusted_less_and_rises_forget_nothing_of_others() {
+        let mut s = Selector::new(0, SelectorOptions::default(), None);
+        let even = |_| 200;
+        drive(&mut s, 0, 10, even);
+        let mut now = 2_500 * MILLI;
+        let mut swing = |s: &mut Selector, rate: u64| {
+            let before = s.switches();
+            drive(s, now, 8, |_| rate);
+            now += 2_000 * MILLI;
+            s.switches() - before
+        };
+        let first = swing(&mut s, 80);
+        assert!(first >= 4, "a fall: all are tried anew, {first} changes");
+        let up = swing(&mut s, 200);
+        assert!(up <= 2, "a rise: {up} changes");
+        let again = swing(&mut s, 80);
+        assert!(again <= 2, "the same fall again: {again} changes");
     }
 
     #[test]
