@@ -103,10 +103,17 @@ impl Access {
         layout.check(pattern).map_err(|e| invalid(e.to_string()))?;
         let (low, high) = pattern.bounds();
         let object = |at: i64| layout.object_len(at.unsigned_abs(), server);
+        let monotone = pattern.is_monotone();
+        // Exact where that takes at most a step per stripe: schedulers and traces count these bytes.
+        let most = if monotone {
+            layout.share(pattern, server)
+        } else {
+            pattern.len
+        };
         Ok(Access {
             bounds: object(low)..object(high),
-            most: pattern.len,
-            monotone: pattern.is_monotone(),
+            most,
+            monotone,
             work: Work::Pattern(Box::new(Execution::new(layout, server, pattern))),
         })
     }
@@ -119,7 +126,7 @@ impl Access {
         }
     }
 
-    /// At most so many bytes are left.
+    /// At most so many bytes are left: exactly so many where offsets ascend.
     pub(crate) fn most(&self) -> u64 {
         match &self.work {
             Work::Run(left) => left.end - left.start,
@@ -298,6 +305,7 @@ mod tests {
 
     fn drain(mut access: Access, chunk: usize) -> Vec<u8> {
         let (object, mut scratch) = (object(), Scratch::new());
+        let (exact, whole) = (access.monotone, access.most());
         let mut bytes = Vec::new();
         while !access.done() {
             let mut out = vec![0; chunk];
@@ -306,6 +314,7 @@ mod tests {
             assert!(n > 0 && n as u64 <= most);
             bytes.extend(&out[..n]);
         }
+        assert!(!exact || bytes.len() as u64 == whole);
         bytes
     }
 
