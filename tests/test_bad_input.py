@@ -422,11 +422,11 @@ def test_two_deployments_on_one_store(deployment, short_dir, other):
     for name in ("run", "log", "meta"):
         (second / name).mkdir()
     # While the first has them, and when it has let go of them.
-    refuse(["data-0"], "up", second)
+    refuse(["/fs/data-", "in use by another server"], "up", second)
     penstock("down", second, check=False)
     other()
     penstock("down", deployment)
-    refuse(["data-0", "deployment"], "up", second)
+    refuse(["/fs/data-", "deployment"], "up", second)
     penstock("down", second, check=False)
     penstock("up", deployment)
     other()
