@@ -40,9 +40,9 @@ pub fn parse(path: &str) -> Result<Vec<&str>> {
                 return Err(error(
                     ErrorKind::NameTooLong,
                     format!(
-                        "name \"{}\" has {} bytes; at most {MAX_NAME} are allowed, use a shorter one",
-                        shown(name),
-                        name.len()
+                        "a name has {} bytes; at most {MAX_NAME} are allowed, use a shorter one than \"{}\"",
+                        name.len(),
+                        shown(name)
                     ),
                 ));
             }
@@ -70,9 +70,9 @@ pub fn check_name(name: &str) -> Result<()> {
         _ if name.len() > MAX_NAME => Err(error(
             ErrorKind::NameTooLong,
             format!(
-                "name \"{}\" has {} bytes; at most {MAX_NAME} are allowed, use a shorter one",
-                shown(name),
-                name.len()
+                "a name has {} bytes; at most {MAX_NAME} are allowed, use a shorter one than \"{}\"",
+                name.len(),
+                shown(name)
             ),
         )),
         _ => Ok(()),
