@@ -50,10 +50,19 @@ struct Place {
     _lock: OwnedFd,
 }
 
-#[derive(Default)]
 struct Changes {
     made: AtomicU64,
     durable: AtomicU64,
+}
+
+impl Changes {
+    /// An earlier server may have ended before it synced what it had made: the first sync has something to do.
+    fn unknown() -> Changes {
+        Changes {
+            made: AtomicU64::new(1),
+            durable: AtomicU64::new(0),
+        }
+    }
 }
 
 impl Place {
@@ -167,7 +176,7 @@ impl DirStore {
                 path: name,
                 objects,
                 records,
-                changes: std::array::from_fn(|_| Changes::default()),
+                changes: std::array::from_fn(|_| Changes::unknown()),
                 _lock: lock,
             }),
             caches: (0..CACHE_LOCKS)
@@ -398,7 +407,9 @@ impl Store for DirStore {
             };
             for name in &names {
                 let path = format!("{}/{OBJECTS}/{shard:02x}/{name}", place.path);
-                let record_of = name.strip_suffix(".record").filter(|object| {
+                // A crash may leave the beginning of a record; the next one takes its place.
+                let record = name.strip_suffix(".new").unwrap_or(name);
+                let record_of = record.strip_suffix(".record").filter(|object| {
                     place.records == Records::Beside && id_of(shard, object).is_some()
                 });
                 let (object, problem) = match id_of(shard, name) {

@@ -125,10 +125,14 @@ impl Records {
         if self == Records::Attribute {
             return Ok(());
         }
-        match penstock_host::fs::unlinkat(shard.objects, shard.beside(id)) {
-            Err(Errno::NOENT) => Ok(()),
-            other => other,
+        let beside = shard.beside(id);
+        for name in [format!("{beside}.new"), beside] {
+            match penstock_host::fs::unlinkat(shard.objects, name) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(e) => return Err(e),
+            }
         }
+        Ok(())
     }
 }
 
