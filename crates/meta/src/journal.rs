@@ -146,10 +146,10 @@ impl Journal {
         }
     }
 
-    /// Everything is on stable storage and nothing more will come.
+    /// Everything is on stable storage and nothing more will come. The file stays, empty: its number tells the next
+    /// start how far the commits went.
     pub fn end(&mut self) {
         self.file = None;
-        remove(&path(&self.directory, self.commit));
     }
 }
 
@@ -168,6 +168,14 @@ pub fn replay(directory: &Path, commits: u64) -> Vec<Changes> {
         next += 1;
     }
     found
+}
+
+/// The last commit that the journal tells of, if the database, which ends at commit number `commits`, does not have it:
+/// file N is only begun when commit N - 1 begins, and file N - 1 only removed when that has ended.
+pub fn missing(directory: &Path, commits: u64) -> Option<u64> {
+    let files = files(directory);
+    let (first, _) = files.iter().find(|(number, _)| *number > commits)?;
+    (*first > commits + 1).then(|| first - 1)
 }
 
 /// Adds the changes of one file; true if it was sealed.
@@ -261,7 +269,8 @@ mod tests {
         assert_eq!(found(dir.path(), 5), [3], "the commit is there");
         journal.committed(5);
         assert_eq!(found(dir.path(), 5), [3]);
-        assert_eq!(found(dir.path(), 4), [0; 0], "one is missing between");
+        assert_eq!(missing(dir.path(), 4), Some(5));
+        assert_eq!(missing(dir.path(), 5), None);
         journal.turn();
         assert!(journal.append(changes(4)));
         journal.committed(7);
@@ -269,7 +278,9 @@ mod tests {
         journal.turn();
         journal.committed(8);
         journal.end();
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+        assert_eq!(found(dir.path(), 8), [0; 0]);
+        assert_eq!(missing(dir.path(), 7), Some(8));
     }
 
     #[test]

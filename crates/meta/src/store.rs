@@ -276,6 +276,11 @@ impl Store {
             create(directory, deployment, root)?;
         }
         let (database, snapshot) = open_database(directory, deployment, exists)?;
+        let commits = snapshot.facts.commits;
+        if let Some(last) = crate::journal::missing(directory, commits) {
+            let detail = format!("it ends at commit {commits}, but the journal tells of {last}");
+            return Err(damage(directory, &detail));
+        }
         if exists {
             keep_checked_copy(directory);
         }
@@ -603,10 +608,12 @@ fn lock(directory: &Path) -> Opened<File> {
 fn damage(directory: &Path, detail: &str) -> StoreError {
     let advice = if directory.join(CHECKED).exists() {
         format!(
-            "restore {DATABASE} from a backup, or copy {CHECKED} (the state at the last start) over it, then run `penstock check`"
+            "restore {DATABASE} from a backup, or copy {CHECKED} (the state at the last start) over it and remove the files journal-*, then run `penstock check`"
         )
     } else {
-        format!("restore {DATABASE} from a backup, then run `penstock check`")
+        format!(
+            "restore {DATABASE} from a backup without the files journal-*, then run `penstock check`"
+        )
     };
     StoreError::Damaged {
         path: directory.join(DATABASE).display().to_string(),

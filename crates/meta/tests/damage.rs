@@ -35,6 +35,17 @@ fn database(dir: &Path) -> std::path::PathBuf {
     dir.join("meta/namespace.redb")
 }
 
+/// An older database comes without the journal, which would tell that commits are missing.
+fn remove_journal(dir: &Path) {
+    for entry in std::fs::read_dir(dir.join("meta")).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if name.starts_with("journal-") {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+}
+
 /// Starts on the store as it is: either all files are there, or it is called damaged with advice.
 fn whole_or_damaged(d: &Deployment, files: &BTreeMap<String, FileId>) -> bool {
     match start(d, Options::default()) {
@@ -114,6 +125,7 @@ proptest! {
             Harm::Truncate(at) => image.truncate(len * at / 1000),
         }
         let changed = image != sample.image;
+        remove_journal(sample.dir.path());
         std::fs::write(database(sample.dir.path()), &image).unwrap();
         let whole = whole_or_damaged(&sample.deployment, &sample.files);
         prop_assert!(whole || changed);
@@ -140,6 +152,7 @@ fn a_changed_record_is_found() {
     for at in places {
         let mut harmed = image.clone();
         harmed[at] ^= 1;
+        remove_journal(dir.path());
         std::fs::write(&path, &harmed).unwrap();
         found += usize::from(!whole_or_damaged(&d, &files));
     }
@@ -171,6 +184,11 @@ fn a_checked_copy_can_be_put_back() {
         assert!(e.to_string().contains("namespace.checked"), "{damage}: {e}");
     }
     std::fs::copy(&copy, &path).unwrap();
+    let Err(e) = start(&d, Options::default()) else {
+        panic!("started without the commits that the journal tells of")
+    };
+    assert!(e.to_string().contains("journal-"), "{e}");
+    remove_journal(dir.path());
     let _server = start(&d, Options::default()).unwrap();
     let mut c = Client::new(&d);
     let found: BTreeMap<_, _> = c.list("/", 1000).into_iter().collect();
