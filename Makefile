@@ -6,7 +6,7 @@
 # make bench    measure against peers; `make bench ONLY=regex` for a part
 # make lint     formatting and lints of everything
 # make reproduce  simulate the sources' experiments, write docs/reproduction.md  (5 minutes)
-# make soak     crash tests for a long time; `make soak TIME=3600`
+# make soak     fault and crash tests for a long time; `make soak TIME=3600`
 # make fuzz     fuzz the decoders; `make fuzz TIME=600`
 # make clean    remove what was built
 
@@ -67,6 +67,7 @@ python: setup
 test: build h5py python
 	cargo build --release -p penstock-client --example hostile
 	cargo test --workspace
+	$(RELEASE)/penstock faults --seeds 300
 	$(PYTHON) -m pytest -q tests
 	$(PYTHON) -m pytest -q python/tests
 
@@ -84,6 +85,9 @@ reproduce:
 	$(RELEASE)/penstock sim --markdown docs/reproduction.md $(EXPERIMENTS:%=experiments/%.toml)
 
 soak: build
+	for bug in lost-sync lost-name stale-read stopped-clock twice-delivered; do \
+		$(RELEASE)/penstock faults --plant $$bug --seeds 1000 || exit 1; done
+	$(RELEASE)/penstock faults --time $(or $(TIME),600) --seed $$((RANDOM * 1000000))
 	$(PYTHON) -m pytest -q tests/test_crash.py --soak $(or $(TIME),600) --seed $$RANDOM
 
 fuzz:

@@ -69,6 +69,7 @@ Examples:
     Profile(crate::profile::ProfileArgs),
     Serve(ServeArgs),
     Sim(SimArgs),
+    Faults(FaultsArgs),
     /// Clears up behind a `penstock run` that was killed (started by it, not by people).
     #[command(hide = true)]
     Watch,
@@ -576,4 +577,50 @@ mod tests {
             assert!(Cli::try_parse_from(words.split(' ')).is_err(), "{words}");
         }
     }
+}
+
+/// Run whole clusters under faults in a simulated world, each decided by a seed.
+///
+/// Metadata server, data servers and clients are the real ones; time, network and disks are simulated. Connections break,
+/// machines are cut off or lose their power, disks are full or slow, processes are killed. Then everything that was
+/// acknowledged is held against what clients see (docs/faults.md). A seed does the same each time.
+///
+/// Exit code 0: nothing wrong was found (with --plant: the planted bug was). 1: otherwise.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  penstock faults --seeds 300                        seeds 1 to 300
+  penstock faults --seed 17 --trace                  one seed, and all that happens in it
+  penstock faults --time 3600 --seed 100000          new seeds for an hour
+  penstock faults --plant lost-sync --seeds 1000     how many seeds find a disk that forgets syncs?
+  penstock faults --twice --seeds 20                 each seed twice: do both runs agree in every event?")]
+pub struct FaultsArgs {
+    /// The first seed.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// How many seeds.
+    #[arg(long, value_name = "K", default_value_t = 1)]
+    pub seeds: u64,
+    /// As many seeds as take so many seconds, instead.
+    #[arg(long, value_name = "SECONDS", conflicts_with = "seeds")]
+    pub time: Option<u64>,
+    /// Plant a bug in the simulated machines: lost-sync, lost-name, stale-read, lost-wakeup, stopped-clock or
+    /// twice-delivered.
+    #[arg(long, value_name = "BUG")]
+    pub plant: Option<String>,
+    /// Run each seed twice and compare all events.
+    #[arg(long)]
+    pub twice: bool,
+    /// Print what happens, on standard error (one seed).
+    #[arg(long)]
+    pub trace: bool,
+    /// Processes at once [default: one per processor].
+    #[arg(long, value_name = "N")]
+    pub jobs: Option<usize>,
+    /// For programs.
+    #[arg(long)]
+    pub json: bool,
+    /// All seeds in this process, a line of JSON for each (used by the command itself).
+    #[arg(long, hide = true)]
+    pub here: bool,
 }

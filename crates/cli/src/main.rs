@@ -18,6 +18,7 @@ mod connect;
 mod copy;
 mod deployment;
 mod error;
+mod faults;
 mod mount;
 mod names;
 mod out;
@@ -48,6 +49,8 @@ fn main() -> ExitCode {
     let level = match cli.command {
         Command::Serve(_) => "info",
         Command::Mount(ref args) if args.foreground => "info,fuser=warn",
+        // What simulated servers complain about is what was done to them.
+        Command::Faults(_) => "off",
         _ => "warn",
     };
     env_logger::Builder::from_env(env_logger::Env::new().filter_or(LOG_VARIABLE, level)).init();
@@ -83,6 +86,7 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
         Command::Profile(args) => profile::profile(args),
         Command::Serve(args) => serve::serve(args, deployment).map(done),
         Command::Sim(args) => sim::sim(args).map(done),
+        Command::Faults(args) => faults::faults(args),
         Command::Watch => run::watch(std::io::stdin().lock()).map(done),
     }
 }

@@ -1,0 +1,238 @@
+//! `penstock faults`: whole clusters under faults, each decided by a seed.
+//!
+//! A run leaves the threads of its killed processes behind, so a few seeds share a process and many take many: this
+//! command starts itself for each batch.
+use crate::args::FaultsArgs;
+use crate::error::{CliError, Result};
+use crate::{out, size};
+use indicatif::{ProgressBar, ProgressStyle};
+use penstock_faults::{Options, Plant, Report, quiet_panics, run};
+use serde::Serialize;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Seeds of one process.
+const BATCH: u64 = 8;
+
+/// What all seeds of a command came to.
+#[derive(Debug, Default, Serialize)]
+struct Summary {
+    seeds: u64,
+    seconds: f64,
+    virtual_seconds: f64,
+    events: u64,
+    faults: u64,
+    operations: u64,
+    operations_failed: u64,
+    most_threads: u64,
+    /// Those that found something, in order.
+    failing: Vec<Report>,
+}
+
+impl Summary {
+    fn add(&mut self, report: Report) {
+        self.seeds += 1;
+        self.virtual_seconds += report.virtual_ms as f64 / 1e3;
+        self.events += report.events;
+        self.faults += report.faults;
+        self.operations += report.good;
+        self.operations_failed += report.failed;
+        self.most_threads = self.most_threads.max(report.most_threads);
+        if !report.failures.is_empty() {
+            self.failing.push(report);
+            self.failing.sort_by_key(|r| r.seed);
+        }
+    }
+}
+
+/// Runs the seeds. Exit code 1 if one finds something; with a planted bug, if none does.
+pub fn faults(args: &FaultsArgs) -> Result<ExitCode> {
+    let plant = match &args.plant {
+        Some(name) => Some(Plant::from_name(name).ok_or_else(|| {
+            CliError::new(format!("no bug is called {name:?}")).next("penstock faults --help")
+        })?),
+        None => None,
+    };
+    let began = Instant::now();
+    let mut summary = if args.here || (args.seeds == 1 && args.time.is_none()) {
+        here(args, plant)
+    } else {
+        batches(args)?
+    };
+    summary.seconds = began.elapsed().as_secs_f64();
+    let good = summary.failing.is_empty() != plant.is_some();
+    if args.here {
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.json {
+        out::print_json(&summary);
+    } else {
+        out::print(&to_text(&summary, args));
+    }
+    Ok(if good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// Runs all seeds in this process.
+fn here(args: &FaultsArgs, plant: Option<Plant>) -> Summary {
+    quiet_panics();
+    let mut summary = Summary::default();
+    for seed in args.seed..args.seed.saturating_add(args.seeds) {
+        let options = Options {
+            seed,
+            plant,
+            print: args.trace,
+        };
+        let mut report = run(&options);
+        if args.twice {
+            let again = run(&options);
+            if again != report {
+                report.failures.push(format!(
+                    "not deterministic: {} events (hash {:016x}) and then {} ({:016x})",
+                    report.events, report.hash, again.events, again.hash
+                ));
+            }
+        }
+        if args.here {
+            out::print_json(&report);
+        }
+        summary.add(report);
+    }
+    summary
+}
+
+/// Runs batches of seeds in processes of their own, as many at once as there are processors.
+fn batches(args: &FaultsArgs) -> Result<Summary> {
+    let program =
+        std::env::current_exe().map_err(|e| CliError::new(format!("cannot find myself: {e}")))?;
+    let end = args.time.map(|s| Instant::now() + Duration::from_secs(s));
+    let last = match end {
+        Some(_) => u64::MAX,
+        None => args.seed.saturating_add(args.seeds),
+    };
+    let jobs = args.jobs.map_or_else(
+        || std::thread::available_parallelism().map_or(1, usize::from),
+        |jobs| jobs.max(1),
+    );
+    let next = AtomicU64::new(args.seed);
+    let found = AtomicBool::new(false);
+    let summary = Mutex::new(Summary::default());
+    let bar = match end {
+        Some(_) => ProgressBar::new_spinner(),
+        None => ProgressBar::new(args.seeds),
+    };
+    let style = "{pos} seeds {elapsed} {msg} {wide_bar}";
+    if let Ok(style) = ProgressStyle::with_template(style) {
+        bar.set_style(style);
+    }
+    let work = || {
+        loop {
+            let first = next.fetch_add(BATCH, Relaxed);
+            let over = end.is_some_and(|end| Instant::now() >= end);
+            // A planted bug need be found only once.
+            if first >= last || over || (args.plant.is_some() && found.load(Relaxed)) {
+                return;
+            }
+            let seeds = BATCH.min(last - first);
+            for report in batch(&program, args, first, seeds) {
+                found.fetch_or(!report.failures.is_empty(), Relaxed);
+                bar.inc(1);
+                let mut summary = summary.lock().unwrap_or_else(PoisonError::into_inner);
+                summary.add(report);
+                if !summary.failing.is_empty() {
+                    bar.set_message(format!("{} failed", summary.failing.len()));
+                }
+            }
+        }
+    };
+    std::thread::scope(|s| {
+        for _ in 0..jobs {
+            s.spawn(work);
+        }
+    });
+    bar.finish_and_clear();
+    Ok(summary.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// One process; a seed that it does not report has ended it.
+fn batch(program: &std::path::Path, args: &FaultsArgs, first: u64, seeds: u64) -> Vec<Report> {
+    let mut command = Command::new(program);
+    command
+        .args(["faults", "--here", "--seed", &first.to_string()])
+        .args(["--seeds", &seeds.to_string()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    if let Some(plant) = &args.plant {
+        command.args(["--plant", plant]);
+    }
+    if args.twice {
+        command.arg("--twice");
+    }
+    let mut reports: Vec<Report> = Vec::new();
+    let mut why = "it ended without a report".to_owned();
+    match command.spawn() {
+        Ok(mut child) => {
+            if let Some(output) = child.stdout.take() {
+                let lines = BufReader::new(output).lines().map_while(|line| line.ok());
+                reports.extend(lines.filter_map(|line| serde_json::from_str(&line).ok()));
+            }
+            if let Ok(status) = child.wait() {
+                why = format!("its process ended with {status}");
+            }
+        }
+        Err(e) => why = format!("no process could be started: {e}"),
+    }
+    let seed = first + reports.len() as u64;
+    if seed < first + seeds {
+        reports.push(Report {
+            seed,
+            failures: vec![why],
+            ..Report::default()
+        });
+    }
+    reports
+}
+
+fn to_text(summary: &Summary, args: &FaultsArgs) -> String {
+    let mut text = format!(
+        "{} seeds in {:.1} s: {:.0} s of virtual time, {} events, {} faults; \
+         {} operations succeeded, {} failed as a fault allows; at most {} threads in a server\n",
+        size::count(summary.seeds),
+        summary.seconds,
+        summary.virtual_seconds,
+        size::count(summary.events),
+        size::count(summary.faults),
+        size::count(summary.operations),
+        size::count(summary.operations_failed),
+        summary.most_threads
+    );
+    for report in &summary.failing {
+        for failure in &report.failures {
+            text += &format!("seed {}: {failure}\n", report.seed);
+        }
+    }
+    let plant = args.plant.as_ref();
+    match (summary.failing.first(), plant) {
+        (None, None) => text += "nothing wrong was found\n",
+        (None, Some(plant)) => {
+            text += &format!("the planted bug {plant} was NOT found\n");
+        }
+        (Some(first), None) => {
+            text += &format!(
+                "again, with all that happens: penstock faults --seed {} --trace\n",
+                first.seed
+            );
+        }
+        (Some(first), Some(plant)) => {
+            let nth = first.seed - args.seed + 1;
+            text += &format!("the planted bug {plant} was found by seed {nth} of those run\n");
+        }
+    }
+    text
+}

@@ -1,0 +1,221 @@
+//! The servers of a run: started, killed, started again.
+use crate::world::{MachineId, Nanos, ProcessId, SECOND, Simulation, lock};
+use penstock_layout::ServerId;
+use penstock_wire::deployment::{Address, DataServer, Deployment, MetaServer};
+use penstock_wire::{Key, ServeLimits};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// The size of a run, drawn from its seed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shape {
+    pub servers: usize,
+    pub clients: usize,
+    pub files: usize,
+    pub blocks: u64,
+    /// Bytes of a block.
+    pub block: u64,
+    /// How long faults happen.
+    pub time: Nanos,
+    /// Longest pause between operations of a client.
+    pub pause: Nanos,
+}
+
+/// How far a server has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Status {
+    Down,
+    Starting,
+    Up,
+    /// It did not start.
+    Failed(String),
+}
+
+struct Server {
+    process: Option<ProcessId>,
+    status: Arc<Mutex<Status>>,
+}
+
+/// See the module's text.
+pub(crate) struct Cluster {
+    world: &'static Simulation,
+    pub deployment: Deployment,
+    /// By machine.
+    servers: Vec<Server>,
+    limits: ServeLimits,
+}
+
+/// Life of a capability in a run.
+const CAPABILITY: Duration = Duration::from_secs(4);
+/// Connections of one server.
+const CONNECTIONS: usize = 64;
+
+/// The deployment file of a run; keys lie in `root`.
+pub(crate) fn deployment(root: &Path, shape: &Shape) -> Result<Deployment, String> {
+    let text = |e: penstock_wire::Error| e.to_string();
+    let (client_key, server_key) = (root.join("client.key"), root.join("server.key"));
+    for (n, path) in [&client_key, &server_key].into_iter().enumerate() {
+        Key::from_bytes([n as u8 + 1; 32])
+            .save(path)
+            .map_err(text)?;
+    }
+    let at = |machine: usize| Address {
+        unix: None,
+        tcp: Some(format!("machine-{machine}:7000")),
+    };
+    let deployment = Deployment {
+        id: "0123456789abcdef0123456789abcdef".into(),
+        name: "faults".into(),
+        stripe_unit: 4096,
+        mount: None,
+        client_key,
+        server_key,
+        meta: MetaServer {
+            address: at(0),
+            store: root.join("machine-0"),
+        },
+        servers: (0..shape.servers)
+            .map(|s| DataServer {
+                id: ServerId(s as u32),
+                address: at(s + 1),
+                store: format!("dir:{}", root.join(format!("machine-{}", s + 1)).display()),
+            })
+            .collect(),
+    };
+    deployment.validate()?;
+    Ok(deployment)
+}
+
+impl Cluster {
+    pub fn new(world: &'static Simulation, deployment: Deployment) -> Cluster {
+        let servers = (0..=deployment.servers.len())
+            .map(|_| Server {
+                process: None,
+                status: Arc::new(Mutex::new(Status::Down)),
+            })
+            .collect();
+        Cluster {
+            world,
+            deployment,
+            servers,
+            limits: ServeLimits {
+                connections: CONNECTIONS,
+                ..ServeLimits::default()
+            },
+        }
+    }
+
+    /// Metadata server and data servers.
+    pub fn machines(&self) -> usize {
+        self.servers.len()
+    }
+
+    /// Starts the server of a machine.
+    pub fn start(&mut self, machine: MachineId) -> Result<(), String> {
+        let status = Arc::new(Mutex::new(Status::Starting));
+        let deployment = self.deployment.clone();
+        let limits = self.limits;
+        let report = status.clone();
+        let body = move || {
+            let running = if machine == 0 {
+                let options = penstock_meta::Options {
+                    capability_lifetime: CAPABILITY,
+                    limits,
+                    ..penstock_meta::Options::default()
+                };
+                penstock_meta::start(&deployment, options).map_err(|e| e.to_string())
+            } else {
+                let options = penstock_server::Options {
+                    lock_lease: Duration::from_secs(3),
+                    limits,
+                    ..penstock_server::Options::default()
+                };
+                let id = ServerId(machine as u32 - 1);
+                penstock_server::start(&deployment, id, options).map_err(|e| e.to_string())
+            };
+            match running {
+                Ok(running) => {
+                    *lock(&report) = Status::Up;
+                    running.wait();
+                    *lock(&report) = Status::Down;
+                }
+                Err(e) => *lock(&report) = Status::Failed(e),
+            }
+        };
+        let process = self
+            .world
+            .start(machine, &format!("server {machine}"), body)
+            .map_err(|e| e.to_string())?;
+        self.servers[machine] = Server {
+            process: Some(process),
+            status,
+        };
+        Ok(())
+    }
+
+    pub fn status(&self, machine: MachineId) -> Status {
+        lock(&self.servers[machine].status).clone()
+    }
+
+    /// The living process on a machine; a dead one is reported once.
+    pub fn process(&self, machine: MachineId) -> Option<ProcessId> {
+        self.servers[machine].process
+    }
+
+    /// The process on a machine is no more; its connections break within `linger`.
+    pub fn gone(&mut self, machine: MachineId, linger: Nanos) {
+        let Some(process) = self.servers[machine].process.take() else {
+            return;
+        };
+        *lock(&self.servers[machine].status) = Status::Down;
+        let mut state = self.world.state();
+        if state.processes[process].alive {
+            state.kill(process);
+        }
+        crate::network::killed(&mut state, process, linger);
+    }
+
+    /// Waits until a server is up, starting it again when it fails to; at most `limit`.
+    pub fn wait_up(&mut self, machine: MachineId, limit: Nanos) -> Result<(), String> {
+        let end = self.world.state().now + limit;
+        loop {
+            match self.status(machine) {
+                Status::Up => return Ok(()),
+                Status::Starting => {}
+                Status::Failed(e) => {
+                    if self.world.state().now > end {
+                        return Err(format!("server {machine} does not start: {e}"));
+                    }
+                    self.pause(SECOND / 2);
+                    self.start(machine)?;
+                }
+                Status::Down => self.start(machine)?,
+            }
+            if self.world.state().now > end {
+                return Err(format!(
+                    "server {machine} is not up after {} s: {:?}",
+                    limit / SECOND,
+                    self.status(machine)
+                ));
+            }
+            self.pause(SECOND / 100);
+        }
+    }
+
+    fn pause(&self, time: Nanos) {
+        penstock_host::thread::sleep(Duration::from_nanos(time));
+    }
+
+    /// No more than these threads may a server ever have: a session per connection, those who have not proven
+    /// themselves, and its own.
+    pub fn most_threads(&self) -> usize {
+        self.limits.connections + 8 + self.limits.half_open + 4
+    }
+
+    /// Threads of a server that nobody is connected to.
+    pub fn own_threads(machine: MachineId) -> usize {
+        // Main thread, acceptor, and the metadata server's committer.
+        if machine == 0 { 3 } else { 2 }
+    }
+}

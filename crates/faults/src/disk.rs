@@ -1,0 +1,424 @@
+//! The simulated disk of one machine: what of its files would outlive a loss of power.
+//!
+//! Problem: a real disk loses what was not synced, and not neatly: some pages are there, some not, some half, and names are
+//! durable apart from what they name. Idea: the files that programs see are real ones in a directory in memory; they are
+//! the page cache. Beside them stands what is durable: contents as of their last sync, names as of the last sync of
+//! their directory, and the list of what was done since. When the power fails the directory is emptied and filled with what is
+//! durable and a random part of that list: writes sector by sector, in any choice; lengths and attributes of a file, and
+//! the names of a directory, as a prefix in order, as a journalling file system keeps them.
+use crate::plant::Plant;
+use crate::random::Random;
+use crate::world::{MS, MachineId, Nanos};
+use penstock_host::Access;
+use rustix::fs::{FileType, XattrFlags};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+type Inode = u64;
+
+#[derive(Debug, Clone, Default)]
+struct Content {
+    data: Vec<u8>,
+    attributes: BTreeMap<String, Vec<u8>>,
+}
+
+#[derive(Debug)]
+enum Change {
+    Write { at: u64, bytes: Vec<u8> },
+    SetLen(u64),
+    Attribute(String, Vec<u8>),
+}
+
+impl Content {
+    fn write(&mut self, at: u64, bytes: &[u8]) {
+        let (at, end) = (at as usize, at as usize + bytes.len());
+        if self.data.len() < end {
+            self.data.resize(end, 0);
+        }
+        self.data[at..end].copy_from_slice(bytes);
+    }
+
+    fn apply(&mut self, change: &Change) {
+        match change {
+            Change::Write { at, bytes } => self.write(*at, bytes),
+            Change::SetLen(len) => self.data.resize(*len as usize, 0),
+            Change::Attribute(name, value) => {
+                self.attributes.insert(name.clone(), value.clone());
+            }
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct File {
+    durable: Content,
+    since: Vec<Change>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Entry {
+    File(Inode),
+    Directory,
+}
+
+#[derive(Debug)]
+enum Naming {
+    Make(PathBuf, Entry),
+    Rename(PathBuf, PathBuf),
+    Remove(PathBuf),
+}
+
+fn rename(names: &mut BTreeMap<PathBuf, Entry>, naming: &Naming) {
+    match naming {
+        Naming::Make(path, entry) => {
+            names.insert(path.clone(), *entry);
+        }
+        Naming::Rename(from, to) => {
+            if let Some(entry) = names.remove(from) {
+                names.insert(to.clone(), entry);
+            }
+        }
+        Naming::Remove(path) => {
+            names.remove(path);
+        }
+    }
+}
+
+/// See the module's text.
+pub(crate) struct Disk {
+    root: PathBuf,
+    random: Random,
+    plant: Option<Plant>,
+    /// It has no extended attributes.
+    plain: bool,
+    files: BTreeMap<Inode, File>,
+    names: BTreeMap<PathBuf, Entry>,
+    naming: BTreeMap<PathBuf, Vec<Naming>>,
+    /// Accesses take so many times longer.
+    pub slow: u64,
+    /// Nothing can grow.
+    pub full: bool,
+    /// Accesses until the power fails.
+    pub power: Option<u64>,
+    /// Losses of power so far, by time.
+    pub losses: Vec<Nanos>,
+    /// For [`Plant::StaleRead`]: the last write's place and what it replaced; whether it is taken back at the moment.
+    last: Option<(Inode, u64, Vec<u8>, Vec<u8>)>,
+    stale: bool,
+}
+
+fn inode(file: BorrowedFd<'_>) -> Inode {
+    rustix::fs::fstat(file).map_or(0, |s| s.st_ino)
+}
+
+fn is_directory(file: BorrowedFd<'_>) -> bool {
+    rustix::fs::fstat(file).is_ok_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Directory)
+}
+
+fn path_of(file: BorrowedFd<'_>) -> PathBuf {
+    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+    std::fs::read_link(link).unwrap_or_default()
+}
+
+impl Disk {
+    pub fn new(seed: u64, machine: MachineId, root: PathBuf, plant: Option<Plant>) -> Disk {
+        let mut random = Random::new(seed, 100 + machine as u64);
+        Disk {
+            root,
+            plain: random.one_in(3),
+            random,
+            plant: plant.filter(|_| machine > 0),
+            files: BTreeMap::new(),
+            names: BTreeMap::new(),
+            naming: BTreeMap::new(),
+            slow: 1,
+            full: false,
+            power: None,
+            losses: Vec::new(),
+            last: None,
+            stale: false,
+        }
+    }
+
+    /// For the log: kind and size of an access.
+    pub fn kind(access: &Access<'_>) -> (u8, u64) {
+        match access {
+            Access::Read { len, .. } => (10, *len as u64),
+            Access::Write { at, bytes, .. } => (11, crate::random::mix(*at) ^ bytes.len() as u64),
+            Access::SetLen { len, .. } => (12, *len),
+            Access::Attribute { value, .. } => (13, value.len() as u64),
+            Access::Sync { .. } => (14, 0),
+            Access::Make { .. } => (15, 0),
+            Access::Rename { .. } => (16, 0),
+            Access::Remove { .. } => (17, 0),
+        }
+    }
+
+    /// Whether the power fails now.
+    pub fn counts_down(&mut self) -> bool {
+        match &mut self.power {
+            Some(0) => true,
+            Some(left) => {
+                *left -= 1;
+                false
+            }
+            None => false,
+        }
+    }
+
+    /// How long an access takes, and how many bytes of it are allowed.
+    pub fn before(&mut self, access: &Access<'_>, _now: Nanos) -> (Nanos, Result<usize, Errno>) {
+        if self.stale {
+            self.stale = false;
+            self.put_last(access, true);
+        }
+        let takes = self.slow
+            * match access {
+                Access::Read { .. } => self.random.between(2_000, 10_000),
+                Access::Write { .. } | Access::Attribute { .. } | Access::SetLen { .. } => {
+                    self.random.between(3_000, 15_000)
+                }
+                Access::Sync { .. } => self.random.between(MS / 5, 6 * MS),
+                Access::Make { .. } | Access::Rename { .. } | Access::Remove { .. } => {
+                    self.random.between(10_000, 60_000)
+                }
+            };
+        let allowed = match access {
+            Access::Attribute { .. } if self.plain => Err(Errno::OPNOTSUPP),
+            Access::Write { file, at, bytes } if self.full => {
+                let len = rustix::fs::fstat(file).map_or(0, |s| s.st_size as u64);
+                let room = len.saturating_sub(*at).min(bytes.len() as u64) as usize;
+                if room == 0 {
+                    Err(Errno::NOSPC)
+                } else {
+                    Ok(room)
+                }
+            }
+            Access::Make { .. } if self.full => Err(Errno::NOSPC),
+            Access::SetLen { file, len } if self.full => {
+                let now = rustix::fs::fstat(file).map_or(0, |s| s.st_size as u64);
+                if *len > now { Err(Errno::NOSPC) } else { Ok(0) }
+            }
+            // A call may always write less.
+            Access::Write { bytes, .. } if bytes.len() > 1 && self.random.one_in(50) => {
+                Ok(1 + self.random.index(bytes.len() - 1))
+            }
+            _ => Ok(usize::MAX),
+        };
+        if self.plant == Some(Plant::StaleRead) {
+            self.keep_old(access);
+        }
+        (takes, allowed)
+    }
+
+    /// Notes what has been done.
+    pub fn done(&mut self, access: &Access<'_>) {
+        match access {
+            Access::Read { .. } => {}
+            Access::Write { file, at, bytes } => {
+                let change = Change::Write {
+                    at: *at,
+                    bytes: bytes.to_vec(),
+                };
+                self.changed(*file, change);
+            }
+            Access::SetLen { file, len } => self.changed(*file, Change::SetLen(*len)),
+            Access::Attribute { file, name, value } => {
+                let change = Change::Attribute((*name).to_owned(), value.to_vec());
+                self.changed(*file, change);
+            }
+            Access::Sync { file } if is_directory(*file) => {
+                if self.plant == Some(Plant::LostName) {
+                    return;
+                }
+                let since = self.naming.remove(&path_of(*file)).unwrap_or_default();
+                for naming in &since {
+                    rename(&mut self.names, naming);
+                }
+            }
+            Access::Sync { file } => {
+                if self.plant == Some(Plant::LostSync) && self.random.one_in(4) {
+                    return;
+                }
+                let file = self.files.entry(inode(*file)).or_default();
+                for change in std::mem::take(&mut file.since) {
+                    file.durable.apply(&change);
+                }
+            }
+            Access::Make { directory, name } => {
+                let path = directory.join(name);
+                if let Ok(metadata) = std::fs::symlink_metadata(&path) {
+                    let entry = if metadata.is_dir() {
+                        Entry::Directory
+                    } else {
+                        self.files.entry(metadata.ino()).or_default();
+                        Entry::File(metadata.ino())
+                    };
+                    self.named(&path.clone(), Naming::Make(path, entry));
+                }
+            }
+            Access::Rename {
+                directory,
+                from,
+                to,
+            } => {
+                let (from, to) = (directory.join(from), directory.join(to));
+                self.named(&to.clone(), Naming::Rename(from, to));
+            }
+            Access::Remove { directory, name } => {
+                let path = directory.join(name);
+                self.named(&path.clone(), Naming::Remove(path));
+            }
+        }
+    }
+
+    fn changed(&mut self, file: BorrowedFd<'_>, change: Change) {
+        self.files
+            .entry(inode(file))
+            .or_default()
+            .since
+            .push(change);
+    }
+
+    fn named(&mut self, path: &Path, naming: Naming) {
+        let directory = path.parent().unwrap_or(Path::new("")).to_owned();
+        self.naming.entry(directory).or_default().push(naming);
+    }
+
+    /// After a kill: the page cache stays. Only the lock file makes way, whose holder this process cannot let go of.
+    pub fn forget_lock(&mut self) -> std::io::Result<()> {
+        let path = self.root.join("lock");
+        match std::fs::remove_file(&path) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e),
+            _ => {
+                self.named(&path.clone(), Naming::Remove(path));
+                Ok(())
+            }
+        }
+    }
+
+    /// The power fails: what is left is what was durable, and some of the rest.
+    pub fn lose_power(&mut self, now: Nanos) -> std::io::Result<()> {
+        self.power = None;
+        self.losses.push(now);
+        let mut names = std::mem::take(&mut self.names);
+        for (_, since) in std::mem::take(&mut self.naming) {
+            for naming in &since[..self.prefix(since.len())] {
+                rename(&mut names, naming);
+            }
+        }
+        let files = std::mem::take(&mut self.files);
+        let mut contents = BTreeMap::new();
+        // How much of what was not synced survives.
+        let kept = [0, 20, 50, 90, 100][self.random.index(5)];
+        let sector = if self.random.one_in(3) { 512 } else { 4096 };
+        for (inode, file) in files {
+            let mut content = file.durable;
+            let orderly = self.prefix(file.since.len());
+            for (i, change) in file.since.iter().enumerate() {
+                match change {
+                    Change::Write { at, bytes } => {
+                        let mut done = 0;
+                        while done < bytes.len() {
+                            let from = *at + done as u64;
+                            let n = (sector - from % sector) as usize;
+                            let n = n.min(bytes.len() - done);
+                            if self.random.below(100) < kept {
+                                content.write(from, &bytes[done..done + n]);
+                            }
+                            done += n;
+                        }
+                    }
+                    change if i < orderly => content.apply(change),
+                    _ => {}
+                }
+            }
+            contents.insert(inode, content);
+        }
+        for entry in std::fs::read_dir(&self.root)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                std::fs::remove_dir_all(entry.path())?;
+            } else {
+                std::fs::remove_file(entry.path())?;
+            }
+        }
+        let locks = self.root.join("lock");
+        for (path, entry) in names {
+            // A directory that was lost takes along what was in it.
+            if path == locks || !path.parent().is_some_and(Path::is_dir) {
+                continue;
+            }
+            match entry {
+                Entry::Directory => {
+                    std::fs::create_dir(&path)?;
+                    self.names.insert(path, Entry::Directory);
+                }
+                Entry::File(old) => {
+                    let content = contents.get(&old).cloned().unwrap_or_default();
+                    std::fs::write(&path, &content.data)?;
+                    let file = std::fs::OpenOptions::new().write(true).open(&path)?;
+                    file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
+                    for (name, value) in &content.attributes {
+                        rustix::fs::fsetxattr(file.as_fd(), &**name, value, XattrFlags::empty())?;
+                    }
+                    let new = inode(file.as_fd());
+                    self.names.insert(path, Entry::File(new));
+                    let durable = File {
+                        durable: content,
+                        since: Vec::new(),
+                    };
+                    self.files.insert(new, durable);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn prefix(&mut self, len: usize) -> usize {
+        match self.random.below(4) {
+            0 => 0,
+            1 => len,
+            _ => self.random.index(len + 1),
+        }
+    }
+
+    // ---- planted ----
+
+    fn keep_old(&mut self, access: &Access<'_>) {
+        match access {
+            Access::Write { file, at, bytes } => {
+                let mut old = vec![0; bytes.len()];
+                let n = rustix::io::pread(file, &mut old[..], *at).unwrap_or(0);
+                // Beyond the end there is nothing older to show.
+                if n == bytes.len() {
+                    self.last = Some((inode(*file), *at, old, bytes.to_vec()));
+                }
+            }
+            Access::Read { file, .. }
+                if self.random.one_in(40)
+                    && self.last.as_ref().is_some_and(|l| l.0 == inode(*file)) =>
+            {
+                self.put_last(access, false);
+                self.stale = true;
+            }
+            _ => {}
+        }
+    }
+
+    fn put_last(&mut self, access: &Access<'_>, new: bool) {
+        let (Access::Read { file, .. } | Access::Write { file, .. } | Access::Sync { file }) =
+            access
+        else {
+            return;
+        };
+        if let Some((of, at, old, bytes)) = &self.last
+            && *of == inode(*file)
+        {
+            let _ = rustix::io::pwrite(file, if new { bytes } else { old }, *at);
+        }
+    }
+}

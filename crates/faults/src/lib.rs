@@ -1,0 +1,54 @@
+//! Whole clusters in one deterministic process, under faults.
+//!
+//! The metadata server, the data servers and the clients are the ones that users run, unchanged; time, threads,
+//! network and disks are simulated ([`penstock_host`]). A seed decides the cluster's size, what its clients do, which
+//! faults happen and how all threads interleave, so that a failure can be run again. docs/faults.md says what is
+//! checked.
+//!
+//! | file | idea |
+//! | --- | --- |
+//! | `world` | one thread runs at a time, on virtual time |
+//! | `network` | bytes late, in pieces, not at all; connections that break at one end first |
+//! | `disk` | a page cache, and what outlives a loss of power |
+//! | `plan` | the faults of a seed |
+//! | `workload` | what clients do |
+//! | `model` | what they may see |
+//! | `run` | a run from start to end |
+//! | `plant` | bugs planted to show that the checks find them |
+
+mod cluster;
+mod disk;
+mod model;
+mod network;
+mod plan;
+mod plant;
+mod random;
+mod run;
+mod workload;
+mod world;
+
+pub use plant::Plant;
+pub use run::{Options, Report, run};
+
+use std::sync::{Mutex, Once, PoisonError};
+
+static LAST_PANIC: Mutex<String> = Mutex::new(String::new());
+
+/// What the last panic said. Until the first call of [`quiet_panics`] nothing.
+fn last_panic() -> String {
+    LAST_PANIC
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .clone()
+}
+
+/// Panics are reported with the run that they happen in, not on standard error: a database reading a flipped bit
+/// panics, and its user catches that.
+pub fn quiet_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        std::panic::set_hook(Box::new(|info| {
+            *LAST_PANIC.lock().unwrap_or_else(PoisonError::into_inner) = info.to_string();
+        }));
+    });
+}

@@ -1,0 +1,450 @@
+//! What clients may see: the contract of docs/semantics.md as data, and the history that it is held against.
+//!
+//! *Bytes*. A file is divided into blocks; each write gives every block that it covers a content of its own. A read may see,
+//! byte by byte, a write that had begun when it ended, unless a later one hides it: one that began after the first
+//! was acknowledged and was itself acknowledged before the read began. What the power took hides nothing,
+//! unless a sync that began after the acknowledgement had ended before.
+//!
+//! *Names*. Each client has a directory of its own. Its operations are carried out on all states that are possible; one
+//! whose outcome is not known leaves both. After a loss of power each state since the last sync is possible.
+use crate::random::mix;
+use crate::world::Nanos;
+use std::collections::BTreeMap;
+
+/// One write of one block.
+#[derive(Debug, Clone)]
+struct Write {
+    id: u64,
+    begun: Nanos,
+    /// Acknowledged.
+    done: Option<Nanos>,
+    /// Reported as failed; its bytes may come as long as its server runs.
+    failed: Option<Nanos>,
+    /// End of a sync that covers it.
+    synced: Option<Nanos>,
+}
+
+/// A block of a file, on one server.
+#[derive(Debug)]
+pub(crate) struct Block {
+    /// The data server's machine.
+    pub machine: usize,
+    writes: Vec<Write>,
+}
+
+/// What a block holds that no write has touched.
+const NOTHING: u64 = 0;
+
+/// The byte at `at` of write `id`.
+fn byte(id: u64, at: u64) -> u8 {
+    match id {
+        NOTHING => 0,
+        id => (mix((id << 24) ^ (at / 8)) >> (at % 8 * 8)) as u8,
+    }
+}
+
+/// Fills a buffer with what write `id` puts at offset `at`.
+pub(crate) fn fill(id: u64, at: u64, into: &mut [u8]) {
+    for (i, b) in into.iter_mut().enumerate() {
+        *b = byte(id, at + i as u64);
+    }
+}
+
+impl Block {
+    pub fn new(machine: usize) -> Block {
+        Block {
+            machine,
+            writes: vec![Write {
+                id: NOTHING,
+                begun: 0,
+                done: Some(0),
+                failed: None,
+                synced: Some(0),
+            }],
+        }
+    }
+
+    pub fn begin(&mut self, id: u64, now: Nanos) {
+        self.writes.push(Write {
+            id,
+            begun: now,
+            done: None,
+            failed: None,
+            synced: None,
+        });
+    }
+
+    pub fn end(&mut self, id: u64, now: Nanos, good: bool) {
+        if let Some(w) = self.writes.iter_mut().find(|w| w.id == id) {
+            if good {
+                w.done = Some(now);
+            } else {
+                w.failed = Some(now);
+            }
+        }
+    }
+
+    /// A sync that began at `begun` has ended.
+    pub fn synced(&mut self, begun: Nanos, now: Nanos) {
+        for w in &mut self.writes {
+            if w.done.is_some_and(|d| d <= begun) {
+                w.synced.get_or_insert(now);
+            }
+        }
+    }
+
+    /// The server has ended: what it had not carried out by then it never will.
+    pub fn server_ended(&mut self, now: Nanos) {
+        for w in &mut self.writes {
+            if w.done.is_none() && w.failed.is_some_and(|f| f < now) {
+                w.done = w.failed;
+            }
+        }
+    }
+
+    /// Survives all losses of power until `now`.
+    fn firm(w: &Write, now: Nanos, losses: &[Nanos]) -> bool {
+        losses
+            .iter()
+            .filter(|l| **l > w.begun && **l <= now)
+            .all(|l| w.synced.is_some_and(|s| s <= *l))
+    }
+
+    /// The writes that a read between `begun` and `ended` may see.
+    fn visible(&self, begun: Nanos, ended: Nanos, losses: &[Nanos]) -> Vec<u64> {
+        let hides = |later: &Write, earlier: &Write| {
+            later.failed.is_none()
+                && later.done.is_some_and(|d| d <= begun)
+                && earlier.done.is_some_and(|d| d <= later.begun)
+                && later.id != earlier.id
+                // A read may be sent again after its server has come back.
+                && Block::firm(later, ended, losses)
+        };
+        self.writes
+            .iter()
+            .filter(|w| w.begun <= ended)
+            .filter(|w| !self.writes.iter().any(|later| hides(later, w)))
+            .map(|w| w.id)
+            .collect()
+    }
+
+    /// Forgets what can never be seen again. Only safe between operations of all clients on the block, or for
+    /// writes hidden before `horizon`, when no read is older.
+    pub fn forget(&mut self, horizon: Nanos, losses: &[Nanos]) {
+        if self.writes.len() < 24 {
+            return;
+        }
+        // Hidden by something synced: no loss of power brings it back.
+        let hidden = |w: &Write| {
+            self.writes.iter().any(|later| {
+                later.failed.is_none()
+                    && later.synced.is_some_and(|s| s <= horizon)
+                    && w.done.is_some_and(|d| d <= later.begun)
+                    && later.id != w.id
+                    && Block::firm(later, horizon, losses)
+            })
+        };
+        let keep: Vec<bool> = self.writes.iter().map(|w| !hidden(w)).collect();
+        let mut keep = keep.into_iter();
+        self.writes.retain(|_| keep.next().unwrap_or(true));
+    }
+
+    /// Holds what a read found at `at` (absent bytes read as zeros) against what it may see.
+    pub fn check(
+        &self,
+        at: u64,
+        found: &[u8],
+        begun: Nanos,
+        ended: Nanos,
+        losses: &[Nanos],
+    ) -> Result<(), String> {
+        let visible = self.visible(begun, ended, losses);
+        let allowed = |i: usize, b: u8| visible.iter().any(|id| byte(*id, at + i as u64) == b);
+        let Some(wrong) = found.iter().enumerate().position(|(i, b)| !allowed(i, *b)) else {
+            return Ok(());
+        };
+        let whose = self
+            .writes
+            .iter()
+            .rev()
+            .find(|w| {
+                let n = found.len().min(wrong + 16);
+                (wrong..n).all(|i| byte(w.id, at + i as u64) == found[i])
+            })
+            .map_or("of no write".to_owned(), |w| format!("of write {}", w.id));
+        Err(format!(
+            "offset {}: byte {} is {} ({whose}), but only writes {visible:?} may be seen; history {:?}",
+            at + wrong as u64,
+            wrong,
+            found[wrong],
+            self.writes.iter().rev().take(8).rev().collect::<Vec<_>>()
+        ))
+    }
+
+    #[cfg(test)]
+    fn remembered(&self) -> usize {
+        self.writes.len()
+    }
+}
+
+/// What a name stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    File,
+    Directory,
+}
+
+/// The entries of one directory.
+pub(crate) type Listing = BTreeMap<String, Kind>;
+
+/// A change of names.
+#[derive(Debug, Clone)]
+pub(crate) enum NameOp {
+    Create(String),
+    Unlink(String),
+    Mkdir(String),
+    Rmdir(String),
+    Rename(String, String),
+}
+
+impl NameOp {
+    /// It removes a name that is not there.
+    fn is_missing(&self, state: &Listing) -> bool {
+        matches!(self, NameOp::Unlink(name) | NameOp::Rmdir(name) if !state.contains_key(name))
+    }
+
+    /// The state afterwards; `None` if it is refused.
+    fn apply(&self, before: &Listing) -> Option<Listing> {
+        let mut after = before.clone();
+        match self {
+            NameOp::Create(name) | NameOp::Mkdir(name) => {
+                let kind = match self {
+                    NameOp::Create(_) => Kind::File,
+                    _ => Kind::Directory,
+                };
+                if after.insert(name.clone(), kind).is_some() {
+                    return None;
+                }
+            }
+            NameOp::Unlink(name) => {
+                if after.remove(name)? != Kind::File {
+                    return None;
+                }
+            }
+            NameOp::Rmdir(name) => {
+                if after.remove(name)? != Kind::Directory {
+                    return None;
+                }
+            }
+            NameOp::Rename(from, to) => {
+                let kind = after.remove(from)?;
+                if let Some(old) = after.insert(to.clone(), kind)
+                    && old != kind
+                    && from != to
+                {
+                    return None;
+                }
+            }
+        }
+        Some(after)
+    }
+}
+
+/// How an operation on names ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Done,
+    /// Done after a try whose answer was lost: what is to be removed may have been missing from the start.
+    DoneAgain,
+    /// For a reason that its state gives.
+    Refused,
+    Unknown,
+}
+
+/// The names of one client.
+#[derive(Debug)]
+pub(crate) struct Names {
+    possible: Vec<Listing>,
+    /// All states since the last sync.
+    since: Vec<Listing>,
+    /// The operation under way: its outcome is unknown until it ends.
+    pending: Option<NameOp>,
+}
+
+/// More possible states than that are not told apart: the history says nothing then.
+const MOST_STATES: usize = 256;
+
+impl Names {
+    pub fn new() -> Names {
+        Names {
+            possible: vec![Listing::new()],
+            since: Vec::new(),
+            pending: None,
+        }
+    }
+
+    pub fn begin(&mut self, op: NameOp) {
+        self.interrupted();
+        self.pending = Some(op);
+    }
+
+    /// Whatever was under way has an unknown outcome (its client was killed).
+    pub fn interrupted(&mut self) {
+        if self.pending.is_some() {
+            let _ = self.end(Outcome::Unknown);
+        }
+    }
+
+    pub fn end(&mut self, outcome: Outcome) -> Result<(), String> {
+        let Some(op) = self.pending.take() else {
+            return Ok(());
+        };
+        let before = std::mem::take(&mut self.possible);
+        let mut after: Vec<Listing> = Vec::new();
+        for state in &before {
+            match (op.apply(state), outcome) {
+                (Some(next), Outcome::Done | Outcome::DoneAgain) => after.push(next),
+                (None, Outcome::DoneAgain) if op.is_missing(state) => after.push(state.clone()),
+                (None, Outcome::Refused) => after.push(state.clone()),
+                (Some(next), Outcome::Unknown) => after.extend([state.clone(), next]),
+                (None, Outcome::Unknown) => after.push(state.clone()),
+                (Some(_), Outcome::Refused) | (None, Outcome::Done | Outcome::DoneAgain) => {}
+            }
+        }
+        after.sort();
+        after.dedup();
+        if after.is_empty() {
+            return Err(format!(
+                "{op:?} ended with {outcome:?}, possible were {before:?}"
+            ));
+        }
+        self.remember(&before);
+        self.possible = after;
+        Ok(())
+    }
+
+    fn remember(&mut self, states: &[Listing]) {
+        for state in states {
+            if !self.since.contains(state) {
+                self.since.push(state.clone());
+            }
+        }
+    }
+
+    /// A sync that began in the present state has ended.
+    pub fn synced(&mut self) {
+        self.since.clear();
+    }
+
+    /// The metadata server lost its power.
+    pub fn power_lost(&mut self) {
+        let since = std::mem::take(&mut self.since);
+        if let Some(op) = self.pending.clone() {
+            let next: Vec<Listing> = self.possible.iter().filter_map(|s| op.apply(s)).collect();
+            self.possible.extend(next);
+        }
+        self.possible.extend(since);
+        self.possible.sort();
+        self.possible.dedup();
+    }
+
+    /// What a listing showed, between operations.
+    pub fn saw(&mut self, found: &Listing) -> Result<(), String> {
+        if !self.possible.contains(found) && self.possible.len() < MOST_STATES {
+            return Err(format!(
+                "listing {found:?}, possible are {:?}",
+                self.possible
+            ));
+        }
+        let before = std::mem::replace(&mut self.possible, vec![found.clone()]);
+        // What was only possible may be what is durable.
+        self.remember(&before);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn content(id: u64) -> Vec<u8> {
+        let mut bytes = vec![0; 64];
+        fill(id, 0, &mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn an_acknowledged_write_hides_what_was_before() {
+        let mut b = Block::new(1);
+        b.begin(1, 10);
+        assert!(b.check(0, &content(0), 5, 12, &[]).is_ok());
+        assert!(b.check(0, &content(1), 5, 12, &[]).is_ok(), "under way");
+        b.end(1, 20, true);
+        assert!(b.check(0, &content(1), 21, 22, &[]).is_ok());
+        assert!(b.check(0, &content(0), 21, 22, &[]).is_err());
+        assert!(b.check(0, &content(0), 19, 22, &[]).is_ok(), "overlaps");
+    }
+
+    #[test]
+    fn what_was_not_synced_may_be_lost_and_nothing_else() {
+        let mut b = Block::new(1);
+        b.begin(1, 10);
+        b.end(1, 20, true);
+        assert!(b.check(0, &content(0), 40, 50, &[30]).is_ok());
+        b.synced(21, 25);
+        assert!(b.check(0, &content(0), 40, 50, &[30]).is_err());
+        b.begin(2, 26);
+        b.end(2, 27, true);
+        assert!(b.check(0, &content(1), 40, 50, &[30]).is_ok());
+        assert!(b.check(0, &content(2), 40, 50, &[30]).is_ok());
+        let mut torn = content(1);
+        torn[..32].copy_from_slice(&content(2)[..32]);
+        assert!(b.check(0, &torn, 40, 50, &[30]).is_ok());
+    }
+
+    #[test]
+    fn a_failed_write_may_come_until_its_server_ends() {
+        let mut b = Block::new(1);
+        b.begin(1, 10);
+        b.end(1, 20, false);
+        b.begin(2, 30);
+        b.end(2, 40, true);
+        assert!(b.check(0, &content(1), 50, 60, &[]).is_ok());
+        b.server_ended(25);
+        assert!(b.check(0, &content(1), 50, 60, &[]).is_err());
+    }
+
+    #[test]
+    fn forgetting_changes_no_verdict() {
+        let mut b = Block::new(1);
+        for id in 1..=60 {
+            b.begin(id, id * 10);
+            b.end(id, id * 10 + 5, true);
+            b.synced(id * 10 + 6, id * 10 + 7);
+            b.forget(id * 10 + 8, &[]);
+        }
+        assert!(b.remembered() < 30);
+        assert!(b.check(0, &content(60), 700, 701, &[]).is_ok());
+        assert!(b.check(0, &content(59), 700, 701, &[]).is_err());
+    }
+
+    #[test]
+    fn names_follow_their_operations() {
+        let mut n = Names::new();
+        let name = || "a".to_owned();
+        n.begin(NameOp::Create(name()));
+        n.end(Outcome::Done).unwrap();
+        n.synced();
+        n.begin(NameOp::Unlink(name()));
+        n.end(Outcome::Unknown).unwrap();
+        n.begin(NameOp::Create(name()));
+        assert!(n.end(Outcome::Refused).is_ok(), "the unlink was not done");
+        assert!(n.saw(&Listing::new()).is_err());
+        n.begin(NameOp::Unlink(name()));
+        n.end(Outcome::Done).unwrap();
+        let there = Listing::from([(name(), Kind::File)]);
+        assert!(n.saw(&there).is_err());
+        n.power_lost();
+        assert!(n.saw(&there).is_ok());
+    }
+}

@@ -1,0 +1,562 @@
+//! The simulated network.
+//!
+//! Problem: servers and clients use sockets in many ways (vectored, without waiting, polled, shut down from
+//! another thread); an imitation of sockets would test the imitation. Idea: each end of a connection is one half of a real
+//! pair of stream sockets, and the network holds the other halves. It carries bytes between them when virtual time
+//! says so: late, in pieces, not at all while a partition lasts; and it breaks connections. Bytes of one
+//! connection stay in order, as over TCP; connections overtake each other freely.
+//!
+//! The two ends need not learn of a break together: the client may see its connection gone while what it sent is still on
+//! its way to the server, which then carries out a request that the client has sent again elsewhere. That is how
+//! a request is delivered twice.
+use crate::plant::Plant;
+use crate::random::Random;
+use crate::world::{Due, MS, MachineId, Nanos, ProcessId, SECOND, State};
+use rustix::event::epoll;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, sockopt,
+};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+
+/// Bytes of one direction of a connection that the network holds; the rest stays with the sender.
+const HELD: usize = 256 << 10;
+
+struct Segment {
+    due: Nanos,
+    bytes: Vec<u8>,
+    /// The sender has closed; nothing follows.
+    end: bool,
+}
+
+struct End {
+    process: ProcessId,
+    machine: MachineId,
+    /// The program's half, for matching polls.
+    app: RawFd,
+    /// The same until the program has taken it.
+    offered: Option<OwnedFd>,
+    /// The network's half; `None` once this end is broken.
+    ours: Option<OwnedFd>,
+    /// What its program has sent and has not arrived at the other end.
+    out: VecDeque<Segment>,
+    held: usize,
+    last_due: Nanos,
+    closed: bool,
+}
+
+struct Connection {
+    address: String,
+    /// Client, server.
+    ends: [End; 2],
+    /// `None`: still calling.
+    accepted: Option<bool>,
+}
+
+struct Listener {
+    process: ProcessId,
+    app: RawFd,
+    event: OwnedFd,
+    backlog: VecDeque<u64>,
+}
+
+/// See the module's text.
+pub(crate) struct Network {
+    random: Random,
+    epoll: OwnedFd,
+    next: u64,
+    connections: BTreeMap<u64, Connection>,
+    listeners: BTreeMap<String, Listener>,
+    /// Pairs of machines that cannot reach each other.
+    cut: BTreeSet<(MachineId, MachineId)>,
+    /// Everything takes so many times longer.
+    pub slow: u64,
+    /// Connections broken so far, by whatever.
+    pub broken: u64,
+    pub most_connections: usize,
+}
+
+fn pair(a: MachineId, b: MachineId) -> (MachineId, MachineId) {
+    (a.min(b), a.max(b))
+}
+
+impl Network {
+    pub fn new(seed: u64) -> std::io::Result<Network> {
+        Ok(Network {
+            random: Random::new(seed, 2),
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            next: 0,
+            connections: BTreeMap::new(),
+            listeners: BTreeMap::new(),
+            cut: BTreeSet::new(),
+            slow: 1,
+            broken: 0,
+            most_connections: 0,
+        })
+    }
+
+    fn latency(&mut self) -> Nanos {
+        let usual = self.random.between(20_000, 200_000);
+        let late = if self.random.one_in(40) {
+            self.random.below(40 * MS)
+        } else {
+            0
+        };
+        usual * self.slow + late
+    }
+
+    pub fn all(&self) -> Vec<u64> {
+        self.connections.keys().copied().collect()
+    }
+}
+
+fn socket_pair(buffer: usize) -> std::io::Result<(OwnedFd, OwnedFd)> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let (a, b) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    sockopt::set_socket_send_buffer_size(&a, buffer)?;
+    sockopt::set_socket_send_buffer_size(&b, buffer)?;
+    Ok((a, b))
+}
+
+// ---- calls of programs ----
+
+pub(crate) fn listen(
+    state: &mut State,
+    address: &str,
+    process: ProcessId,
+) -> std::io::Result<OwnedFd> {
+    if let Some(old) = state.net.listeners.get(address)
+        && state.processes[old.process].alive
+    {
+        return Err(std::io::ErrorKind::AddrInUse.into());
+    }
+    let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE;
+    let app = eventfd(0, flags)?;
+    let event = app.try_clone()?;
+    let listener = Listener {
+        process,
+        app: app.as_raw_fd(),
+        event,
+        backlog: VecDeque::new(),
+    };
+    state.net.listeners.insert(address.to_owned(), listener);
+    Ok(app)
+}
+
+pub(crate) fn accept(
+    state: &mut State,
+    listener: BorrowedFd<'_>,
+) -> std::io::Result<(OwnedFd, String)> {
+    let net = &mut state.net;
+    let of = |l: &&mut Listener| l.app == listener.as_raw_fd();
+    // Descriptors of killed servers stay open, so that a number is one listener's.
+    let Some(found) = net.listeners.values_mut().find(of) else {
+        return Err(std::io::ErrorKind::WouldBlock.into());
+    };
+    while let Some(id) = found.backlog.pop_front() {
+        let mut count = [0; 8];
+        let _ = rustix::io::read(&found.event, &mut count);
+        if let Some(c) = net.connections.get_mut(&id)
+            && let Some(app) = c.ends[1].offered.take()
+        {
+            return Ok((app, format!("machine {}", c.ends[0].machine)));
+        }
+    }
+    Err(std::io::ErrorKind::WouldBlock.into())
+}
+
+/// Where a caller waits for its connection. Never an address: those are even.
+fn place(id: u64) -> usize {
+    id as usize * 2 + 1
+}
+
+/// Begins a connection; the caller waits at the returned place.
+pub(crate) fn dial(
+    state: &mut State,
+    address: &str,
+    machine: MachineId,
+    process: ProcessId,
+) -> std::io::Result<(u64, usize)> {
+    let now = state.now;
+    let net = &mut state.net;
+    let Some(listener) = net.listeners.get(address) else {
+        return Err(std::io::ErrorKind::ConnectionRefused.into());
+    };
+    let server = listener.process;
+    let id = net.next;
+    net.next += 1;
+    let mut ends = Vec::new();
+    for (end, (process, machine)) in [
+        (process, machine),
+        (server, state.processes[server].machine),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let buffer = 1usize << net.random.between(14, 18);
+        let (app, ours) = socket_pair(buffer)?;
+        let flags = epoll::EventFlags::IN
+            | epoll::EventFlags::OUT
+            | epoll::EventFlags::RDHUP
+            | epoll::EventFlags::ET;
+        let data = epoll::EventData::new_u64(id << 1 | end as u64);
+        epoll::add(&net.epoll, &ours, data, flags)?;
+        ends.push(End {
+            process,
+            machine,
+            app: app.as_raw_fd(),
+            offered: Some(app),
+            ours: Some(ours),
+            out: VecDeque::new(),
+            held: 0,
+            last_due: 0,
+            closed: false,
+        });
+    }
+    let (Some(b), Some(a)) = (ends.pop(), ends.pop()) else {
+        return Err(std::io::ErrorKind::Other.into());
+    };
+    let blocked = net.cut.contains(&pair(a.machine, b.machine));
+    let connection = Connection {
+        address: address.to_owned(),
+        ends: [a, b],
+        accepted: None,
+    };
+    net.connections.insert(id, connection);
+    net.most_connections = net.most_connections.max(net.connections.len());
+    let latency = 2 * net.latency();
+    if !blocked {
+        state.at(now + latency, Due::Call { connection: id });
+    }
+    Ok((id, place(id)))
+}
+
+/// The call reaches the listener, if there is one.
+pub(crate) fn call(state: &mut State, id: u64) {
+    let Some(connection) = state.net.connections.get_mut(&id) else {
+        return;
+    };
+    if connection.accepted.is_some() {
+        return;
+    }
+    let listener = state.net.listeners.get_mut(&connection.address);
+    let alive = listener.filter(|l| state.processes[l.process].alive);
+    let mut app = None;
+    match alive {
+        Some(listener) => {
+            // The listener may be another than when the call began.
+            connection.ends[1].process = listener.process;
+            connection.accepted = Some(true);
+            listener.backlog.push_back(id);
+            let _ = rustix::io::write(&listener.event, &1u64.to_ne_bytes());
+            app = Some(listener.app);
+        }
+        None => connection.accepted = Some(false),
+    }
+    if let Some(app) = app {
+        state.wake_io(app);
+    }
+    state.wake_place(place(id));
+}
+
+/// The caller looks what came of it.
+pub(crate) fn dialled(state: &mut State, id: u64) -> std::io::Result<OwnedFd> {
+    let refused = || Err(std::io::ErrorKind::ConnectionRefused.into());
+    let Some(connection) = state.net.connections.get_mut(&id) else {
+        return refused();
+    };
+    match connection.accepted {
+        Some(true) => match connection.ends[0].offered.take() {
+            Some(app) => Ok(app),
+            None => refused(),
+        },
+        Some(false) => {
+            state.net.connections.remove(&id);
+            refused()
+        }
+        None => {
+            state.net.connections.remove(&id);
+            Err(std::io::ErrorKind::TimedOut.into())
+        }
+    }
+}
+
+// ---- carrying ----
+
+/// Takes what programs have sent since the last step.
+pub(crate) fn pump(state: &mut State) {
+    let nothing = rustix::event::Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    loop {
+        let mut events: Vec<epoll::Event> = Vec::with_capacity(64);
+        let spare = rustix::buffer::spare_capacity(&mut events);
+        if epoll::wait(&state.net.epoll, spare, Some(&nothing)).is_err() || events.is_empty() {
+            return;
+        }
+        let full = events.len() == 64;
+        let mut moved: Vec<u64> = events.iter().map(|e| e.data.u64()).collect();
+        moved.sort_unstable();
+        for data in moved {
+            let (id, end) = (data >> 1, (data & 1) as usize);
+            arrive(state, id, end);
+            take(state, id, end);
+        }
+        if !full {
+            return;
+        }
+    }
+}
+
+/// Takes what the program at `end` has sent.
+fn take(state: &mut State, id: u64, end: usize) {
+    let now = state.now;
+    let twice = state.plant == Some(Plant::TwiceDelivered);
+    let net = &mut state.net;
+    let Some(mut c) = net.connections.remove(&id) else {
+        return;
+    };
+    let mut due = Vec::new();
+    let mut taken = 0;
+    let to_meta = c.ends[1].machine == 0;
+    let e = &mut c.ends[end];
+    while let Some(ours) = e.ours.as_ref().filter(|_| !e.closed && e.held < HELD) {
+        let mut bytes = vec![0; 64 << 10];
+        let n = match rustix::net::recv(ours, &mut bytes[..], RecvFlags::DONTWAIT) {
+            Ok((n, _)) => n,
+            Err(Errno::AGAIN) => break,
+            Err(_) => 0,
+        };
+        bytes.truncate(n);
+        taken += n;
+        e.held += n;
+        e.closed = n == 0;
+        e.last_due = e.last_due.max(now + net.latency());
+        let copies = if twice && to_meta && n > 0 && net.random.one_in(300) {
+            2
+        } else {
+            1
+        };
+        for _ in 0..copies {
+            e.out.push_back(Segment {
+                due: e.last_due,
+                bytes: bytes.clone(),
+                end: n == 0,
+            });
+        }
+        due.push(e.last_due);
+    }
+    let app = e.app;
+    net.connections.insert(id, c);
+    if taken > 0 {
+        state.log.note(now, 4, id << 1 | end as u64, taken as u64);
+        state.wake_io(app);
+    }
+    for at in due {
+        let end = 1 - end;
+        state.at(
+            at,
+            Due::Arrival {
+                connection: id,
+                end,
+            },
+        );
+    }
+}
+
+/// Hands over what is due at `end`.
+pub(crate) fn arrive(state: &mut State, id: u64, end: usize) {
+    let now = state.now;
+    let net = &mut state.net;
+    let Some(mut c) = net.connections.remove(&id) else {
+        return;
+    };
+    if net
+        .cut
+        .contains(&pair(c.ends[0].machine, c.ends[1].machine))
+    {
+        net.connections.insert(id, c);
+        return;
+    }
+    let [client, server] = &mut c.ends;
+    let (from, to) = if end == 1 {
+        (client, server)
+    } else {
+        (server, client)
+    };
+    let mut moved = 0;
+    while let Some(segment) = from.out.front_mut().filter(|s| s.due <= now) {
+        let Some(ours) = &to.ours else {
+            from.held = 0;
+            from.out.clear();
+            break;
+        };
+        if segment.end {
+            let _ = rustix::net::shutdown(ours, Shutdown::Write);
+            moved += 1;
+            from.out.clear();
+            break;
+        }
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        match rustix::net::send(ours, &segment.bytes, flags) {
+            Ok(n) => {
+                moved += n;
+                from.held = from.held.saturating_sub(n);
+                if n == segment.bytes.len() {
+                    from.out.pop_front();
+                } else {
+                    segment.bytes.drain(..n);
+                }
+            }
+            // Goes on when the program has read.
+            Err(Errno::AGAIN) => break,
+            Err(_) => {
+                from.held = 0;
+                from.out.clear();
+                break;
+            }
+        }
+    }
+    let (app, was_full) = (to.app, from.held + moved >= HELD);
+    let over = |e: &End| (e.closed || e.ours.is_none()) && e.out.is_empty();
+    let over = c.ends.iter().all(over);
+    if !over {
+        net.connections.insert(id, c);
+    }
+    if moved > 0 {
+        state.log.note(now, 5, id << 1 | end as u64, moved as u64);
+        state.wake_io(app);
+    }
+    if was_full && !over {
+        take(state, id, 1 - end);
+    }
+}
+
+// ---- faults ----
+
+/// Both ends see the connection gone; what was on its way is lost.
+pub(crate) fn break_now(state: &mut State, id: u64) {
+    let now = state.now;
+    let Some(c) = state.net.connections.remove(&id) else {
+        return;
+    };
+    state.net.broken += 1;
+    state.log.note(now, 6, id, 0);
+    let apps = c.ends.each_ref().map(|e| e.app);
+    let waiting = c.accepted.is_none();
+    drop(c);
+    for app in apps {
+        state.wake_io(app);
+    }
+    if waiting {
+        state.wake_place(place(id));
+    }
+}
+
+/// One end is closed as the system does it for a program that ends: what was sent arrives, up to `extra` later.
+fn close(state: &mut State, id: u64, end: usize, extra: Nanos) {
+    take(state, id, end);
+    let now = state.now;
+    let Some(c) = state.net.connections.get_mut(&id) else {
+        return;
+    };
+    if c.accepted != Some(true) {
+        return break_now(state, id);
+    }
+    state.net.broken += 1;
+    let e = &mut c.ends[end];
+    e.ours = None;
+    e.last_due = (e.last_due + extra).max(now);
+    for segment in &mut e.out {
+        segment.due += extra;
+    }
+    if !e.closed {
+        e.closed = true;
+        e.out.push_back(Segment {
+            due: e.last_due,
+            bytes: Vec::new(),
+            end: true,
+        });
+    }
+    let dues: Vec<Nanos> = e.out.iter().map(|s| s.due).collect();
+    let app = e.app;
+    state.log.note(now, 7, id << 1 | end as u64, extra);
+    for at in dues {
+        let end = 1 - end;
+        state.at(
+            at,
+            Due::Arrival {
+                connection: id,
+                end,
+            },
+        );
+    }
+    state.wake_io(app);
+}
+
+/// The client sees the connection gone; what it has sent reaches the server all the same, up to two seconds later.
+pub(crate) fn break_late(state: &mut State, id: u64) {
+    let extra = state.net.random.below(2 * SECOND);
+    close(state, id, 0, extra);
+}
+
+/// A process has ended by itself.
+pub(crate) fn exited(state: &mut State, process: ProcessId) {
+    state.net.listeners.retain(|_, l| l.process != process);
+    let open = state.net.connections.iter();
+    let of: Vec<(u64, usize)> = open
+        .flat_map(|(id, c)| (0..2).map(move |end| (*id, end, c.ends[end].process)))
+        .filter(|(_, _, p)| *p == process)
+        .map(|(id, end, _)| (id, end))
+        .collect();
+    for (id, end) in of {
+        close(state, id, end, 0);
+    }
+}
+
+/// The connections of a process that has just been killed break, each a moment later.
+pub(crate) fn killed(state: &mut State, process: ProcessId, within: Nanos) {
+    state.net.listeners.retain(|_, l| l.process != process);
+    let of = |c: &Connection| c.ends.iter().any(|e| e.process == process);
+    let gone: Vec<u64> = state
+        .net
+        .connections
+        .iter()
+        .filter(|(_, c)| of(c))
+        .map(|(id, _)| *id)
+        .collect();
+    for connection in gone {
+        let at = state.now + state.net.random.below(within.max(1));
+        state.at(at, Due::Break { connection });
+    }
+}
+
+/// Two machines cannot reach each other any more, or again.
+pub(crate) fn partition(state: &mut State, a: MachineId, b: MachineId, cut: bool) {
+    if cut {
+        state.net.cut.insert(pair(a, b));
+        return;
+    }
+    if !state.net.cut.remove(&pair(a, b)) {
+        return;
+    }
+    let now = state.now;
+    let healed: Vec<(u64, bool)> = state
+        .net
+        .connections
+        .iter()
+        .filter(|(_, c)| pair(c.ends[0].machine, c.ends[1].machine) == pair(a, b))
+        .map(|(id, c)| (*id, c.accepted.is_none()))
+        .collect();
+    for (connection, calling) in healed {
+        if calling {
+            state.at(now + MS, Due::Call { connection });
+        }
+        for end in 0..2 {
+            state.at(now + MS, Due::Arrival { connection, end });
+        }
+    }
+}

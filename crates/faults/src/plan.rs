@@ -1,0 +1,111 @@
+//! Which faults happen when: drawn from the seed before a run begins, so that a plan can be read.
+use crate::cluster::Shape;
+use crate::random::Random;
+use crate::world::{MS, MachineId, Nanos, SECOND};
+
+/// One fault.
+#[derive(Debug, Clone)]
+pub(crate) enum Fault {
+    /// This share (of 8) of all connections break; `late`: what clients sent arrives all the same.
+    Break { share: u64, late: bool },
+    /// Two machines cannot reach each other.
+    Partition {
+        a: MachineId,
+        b: MachineId,
+        time: Nanos,
+    },
+    /// All messages take longer.
+    SlowNetwork { times: u64, time: Nanos },
+    /// kill -9 of a server, started again later.
+    Kill { machine: MachineId, down: Nanos },
+    /// The power of a server's machine fails after so many accesses to its disk.
+    Power {
+        machine: MachineId,
+        accesses: u64,
+        down: Nanos,
+    },
+    /// Nothing can grow on a machine's disk.
+    Full { machine: MachineId, time: Nanos },
+    /// A disk is slow.
+    SlowDisk {
+        machine: MachineId,
+        times: u64,
+        time: Nanos,
+    },
+    /// A bit of the metadata server's database flips while it is down.
+    Flip { down: Nanos },
+    /// kill -9 of a client; another takes over.
+    KillClient { client: usize },
+}
+
+/// The size of a run.
+pub(crate) fn shape(seed: u64) -> Shape {
+    let mut r = Random::new(seed, 3);
+    Shape {
+        servers: r.between(2, 4) as usize,
+        clients: r.between(2, 4) as usize,
+        files: r.between(1, 3) as usize,
+        blocks: r.between(8, 40),
+        block: [512, 1000, 1000, 4096, 5000, 5000, 20_000, 70_000][r.index(8)],
+        time: r.between(3, 9) * SECOND,
+        pause: r.between(10, 100) * MS,
+    }
+}
+
+/// The faults of a run in order, each with its time.
+pub(crate) fn plan(seed: u64, shape: &Shape) -> Vec<(Nanos, Fault)> {
+    let mut r = Random::new(seed, 4);
+    // Some runs know only some kinds of faults, some none at all.
+    let kinds: u64 = match r.below(8) {
+        0 => 0,
+        1..=3 => r.next() & r.next(),
+        _ => r.next() | r.next(),
+    };
+    let faults = r.between(2, 14);
+    let mut plan = Vec::new();
+    for _ in 0..faults {
+        let at = r.below(shape.time);
+        let machine = r.index(shape.servers + 1);
+        let time = r.between(SECOND / 5, 6 * SECOND);
+        let kind = r.below(9);
+        let fault = match kind {
+            0 => Fault::Break {
+                share: r.between(1, 8),
+                late: r.one_in(2),
+            },
+            1 => Fault::Partition {
+                a: machine,
+                b: shape.servers + 1 + r.index(shape.clients),
+                time: 3 * time,
+            },
+            2 => Fault::SlowNetwork {
+                times: r.between(5, 100),
+                time,
+            },
+            3 => Fault::Kill {
+                machine,
+                down: time,
+            },
+            4 => Fault::Power {
+                machine,
+                accesses: r.below(200),
+                down: time,
+            },
+            5 => Fault::Full { machine, time },
+            6 => Fault::SlowDisk {
+                machine,
+                times: r.between(10, 200),
+                time,
+            },
+            7 => Fault::Flip { down: time },
+            _ => Fault::KillClient {
+                client: r.index(shape.clients),
+            },
+        };
+        if kinds >> kind & 1 == 1 {
+            plan.push((at, fault));
+        }
+    }
+    plan.sort_by_key(|(at, _)| *at);
+    plan
+}

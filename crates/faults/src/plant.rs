@@ -1,0 +1,48 @@
+//! Bugs planted on purpose: each breaks one promise that the servers rely on or make, so that it can be shown that the
+//! checks find it. They live in the simulated machine, never in the servers.
+
+/// Which promise is broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Plant {
+    /// One sync of a file in four returns without having made anything durable.
+    LostSync,
+    /// Syncs of directories do nothing: new names are lost with the power.
+    LostName,
+    /// One read of a file in forty sees a page as it was one write before.
+    StaleRead,
+    /// One wake-up of a parked thread in four is lost: whoever waits for a lock waits for its limit.
+    LostWakeup,
+    /// The data servers' time of day stands still: capabilities never expire.
+    StoppedClock,
+    /// The network delivers one segment of metadata traffic in three hundred twice.
+    TwiceDelivered,
+}
+
+impl Plant {
+    /// All of them.
+    pub const ALL: [Plant; 6] = [
+        Plant::LostSync,
+        Plant::LostName,
+        Plant::StaleRead,
+        Plant::LostWakeup,
+        Plant::StoppedClock,
+        Plant::TwiceDelivered,
+    ];
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Plant::LostSync => "lost-sync",
+            Plant::LostName => "lost-name",
+            Plant::StaleRead => "stale-read",
+            Plant::LostWakeup => "lost-wakeup",
+            Plant::StoppedClock => "stopped-clock",
+            Plant::TwiceDelivered => "twice-delivered",
+        }
+    }
+
+    /// The one of that name.
+    pub fn from_name(name: &str) -> Option<Plant> {
+        Plant::ALL.into_iter().find(|p| p.name() == name)
+    }
+}

@@ -1,0 +1,723 @@
+//! One run: a cluster, its clients, the faults of a seed, and what has to hold.
+use crate::cluster::{Cluster, Shape, Status, deployment};
+use crate::network;
+use crate::plan::{self, Fault};
+use crate::plant::Plant;
+use crate::random::Random;
+use crate::workload::{History, Phase, Worker};
+use crate::world::{MachineId, Nanos, ProcessId, SECOND, Setup, Simulation, lock};
+use penstock_client::{CheckOptions, Client, ClientOptions, Identity, check};
+use penstock_wire::Role;
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// What to run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Decides everything.
+    pub seed: u64,
+    /// A bug to plant in the simulated machines.
+    pub plant: Option<Plant>,
+    /// Print what happens, on standard error.
+    pub print: bool,
+}
+
+/// What came of a run.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// Its seed.
+    pub seed: u64,
+    /// Over every event in order: two runs of one seed agree in it.
+    pub hash: u64,
+    /// Events.
+    pub events: u64,
+    /// Virtual milliseconds.
+    pub virtual_ms: u64,
+    /// Faults that happened.
+    pub faults: u64,
+    /// Operations of clients that succeeded.
+    pub good: u64,
+    /// Operations that failed, as a fault allows.
+    pub failed: u64,
+    /// Most threads at once of one server.
+    pub most_threads: u64,
+    /// What should not have happened; empty: the run is good.
+    pub failures: Vec<String>,
+}
+
+/// After the faults: until every operation that one of them may have touched is over.
+const SETTLE: Nanos = 30 * SECOND;
+/// In calm every client is through by then.
+const CALM: Nanos = 120 * SECOND;
+/// A server that nothing hinders is up by then.
+const START: Nanos = 60 * SECOND;
+
+/// Runs one seed on a thread of its own. Threads of killed processes stay behind: run a few dozen in one process
+/// at most.
+pub fn run(options: &Options) -> Report {
+    let options = options.clone();
+    let seed = options.seed;
+    let failed = |what: String| Report {
+        seed,
+        failures: vec![what],
+        ..Report::default()
+    };
+    let run = std::thread::Builder::new()
+        .name("driver".into())
+        .spawn(move || Driver::run(&options));
+    match run.map(std::thread::JoinHandle::join) {
+        Ok(Ok(Ok(report))) => report,
+        Ok(Ok(Err(e))) => failed(format!("the run could not begin: {e}")),
+        Ok(Err(_)) => failed(format!("the driver panicked: {}", crate::last_panic())),
+        Err(e) => failed(format!("no thread: {e}")),
+    }
+}
+
+/// The directory of a run; removed with this value.
+struct Root(PathBuf);
+
+impl Root {
+    fn new() -> std::io::Result<Root> {
+        let shm = Path::new("/dev/shm");
+        let base = if shm.is_dir() {
+            shm.to_owned()
+        } else {
+            std::env::temp_dir()
+        };
+        // Of one length, so that messages with paths in them are.
+        for attempt in 0..1000 {
+            let name = format!("penstock-faults-{:08}-{attempt:03}", std::process::id());
+            match std::fs::create_dir(base.join(&name)) {
+                Ok(()) => return Ok(Root(base.join(name))),
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Err(std::io::ErrorKind::AlreadyExists.into())
+    }
+}
+
+impl Drop for Root {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Undoes a fault, or goes on with it.
+#[derive(Debug, Clone)]
+enum Later {
+    Start(MachineId),
+    Heal(MachineId, MachineId),
+    Network,
+    Roomy(MachineId),
+    FastDisk(MachineId),
+    Client(usize),
+}
+
+struct Driver {
+    world: &'static Simulation,
+    seed: u64,
+    root: PathBuf,
+    shape: Shape,
+    cluster: Cluster,
+    history: Arc<Mutex<History>>,
+    random: Random,
+    clients: Vec<Option<Joining>>,
+    later: Vec<(Nanos, Later)>,
+    /// The database before a bit of it was flipped.
+    flipped: Option<Vec<u8>>,
+    faults: u64,
+    lives: u64,
+}
+
+/// A client process, and what it says at its end.
+struct Joining {
+    process: ProcessId,
+    said: Arc<Mutex<Option<Result<(), String>>>>,
+}
+
+impl Driver {
+    fn run(options: &Options) -> Result<Report, String> {
+        let io = |e: std::io::Error| e.to_string();
+        let root = Root::new().map_err(io)?;
+        let shape = plan::shape(options.seed);
+        let deployment = deployment(&root.0, &shape)?;
+        let mut roots = Vec::new();
+        for machine in 0..=shape.servers {
+            let path = root.0.join(format!("machine-{machine}"));
+            std::fs::create_dir(&path).map_err(io)?;
+            roots.push(path);
+        }
+        let world = Simulation::begin(Setup {
+            seed: options.seed,
+            roots,
+            plant: options.plant,
+            print: options.print,
+        })
+        .map_err(io)?;
+        let cluster = Cluster::new(world, deployment);
+        let history = History::new(cluster.machines(), shape.clients);
+        let mut driver = Driver {
+            world,
+            seed: options.seed,
+            root: root.0.clone(),
+            shape,
+            cluster,
+            history: Arc::new(Mutex::new(history)),
+            random: Random::new(options.seed, 5),
+            clients: (0..shape.clients).map(|_| None).collect(),
+            later: Vec::new(),
+            flipped: None,
+            faults: 0,
+            lives: 0,
+        };
+        let done = driver.all();
+        let mut state = world.state();
+        if let Err(e) = done {
+            state.fail(e);
+        }
+        let history = lock(&driver.history);
+        let servers = |p: &&crate::world::Process| p.machine <= shape.servers;
+        Ok(Report {
+            seed: options.seed,
+            hash: state.log.hash,
+            events: state.log.events,
+            virtual_ms: state.now / 1_000_000,
+            faults: driver.faults,
+            good: history.good,
+            failed: history.failed,
+            most_threads: state
+                .processes
+                .iter()
+                .skip(1)
+                .filter(servers)
+                .map(|p| p.most_threads as u64)
+                .max()
+                .unwrap_or(0),
+            failures: state.failures.clone(),
+        })
+    }
+
+    fn say(&self, text: &str) {
+        let mut state = self.world.state();
+        let now = state.now;
+        state.log.say(now, text);
+    }
+
+    fn now(&self) -> Nanos {
+        self.world.state().now
+    }
+
+    fn sleep(&self, time: Nanos) {
+        penstock_host::thread::sleep(Duration::from_nanos(time));
+    }
+
+    /// Everything, in order.
+    fn all(&mut self) -> Result<(), String> {
+        self.say(&format!("{:?}", self.shape));
+        for machine in 0..self.cluster.machines() {
+            self.cluster.start(machine)?;
+        }
+        for machine in 0..self.cluster.machines() {
+            self.cluster.wait_up(machine, START)?;
+        }
+        self.one_client("preparing", Worker::prepare)?;
+        for c in 0..self.shape.clients {
+            self.start_client(c)?;
+        }
+        self.suffer()?;
+        self.recover()?;
+        lock(&self.history).phase = Phase::Calm;
+        self.say("calm");
+        self.wait_clients()?;
+        self.lose_all_power()?;
+        self.one_client("looking after the last loss of power", Worker::look)?;
+        self.consistent()?;
+        self.nothing_left()?;
+        self.stop()
+    }
+
+    // ---- clients ----
+
+    fn worker(&mut self, index: usize) -> Worker {
+        self.lives += 1;
+        Worker {
+            world: self.world,
+            deployment: self.cluster.deployment.clone(),
+            history: self.history.clone(),
+            shape: self.shape,
+            index,
+            random: Random::new(self.seed, 1000 + self.lives),
+        }
+    }
+
+    fn launch(
+        &mut self,
+        index: usize,
+        work: fn(Worker) -> Result<(), String>,
+    ) -> Result<Joining, String> {
+        let worker = self.worker(index);
+        let said = Arc::new(Mutex::new(None));
+        let tell = said.clone();
+        let machine = self.cluster.machines() + index;
+        let process = self
+            .world
+            .start(machine, &format!("client {index}"), move || {
+                let result = work(worker);
+                *lock(&tell) = Some(result);
+            })
+            .map_err(|e| e.to_string())?;
+        Ok(Joining { process, said })
+    }
+
+    fn start_client(&mut self, index: usize) -> Result<(), String> {
+        self.clients[index] = Some(self.launch(index, Worker::run)?);
+        Ok(())
+    }
+
+    /// Fails as soon as a client has seen what it must not see.
+    fn look_at_clients(&self) -> Result<usize, String> {
+        let mut running = 0;
+        for (c, client) in self.clients.iter().enumerate() {
+            let Some(client) = client else { continue };
+            match &*lock(&client.said) {
+                Some(Err(e)) => return Err(format!("client {c}: {e}")),
+                Some(Ok(())) => {}
+                None => running += 1,
+            }
+        }
+        let state = self.world.state();
+        match state.failures.first() {
+            Some(failure) => Err(failure.clone()),
+            None => Ok(running),
+        }
+    }
+
+    fn wait_clients(&mut self) -> Result<(), String> {
+        let end = self.now() + CALM;
+        while self.look_at_clients()? > 0 {
+            if self.now() > end {
+                return Err(format!(
+                    "no progress: {} s after the faults stopped, clients are not through: {}",
+                    (SETTLE + CALM) / SECOND,
+                    self.who_waits()
+                ));
+            }
+            self.sleep(SECOND / 20);
+        }
+        Ok(())
+    }
+
+    fn who_waits(&self) -> String {
+        let state = self.world.state();
+        let mut all = Vec::new();
+        for (c, client) in self.clients.iter().enumerate() {
+            if let Some(client) = client
+                && lock(&client.said).is_none()
+            {
+                all.push(format!("client {c} {:?}", state.threads(client.process)));
+            }
+        }
+        all.join(", ")
+    }
+
+    /// A client that works alone while nothing fails.
+    fn one_client(
+        &mut self,
+        what: &str,
+        work: fn(Worker) -> Result<(), String>,
+    ) -> Result<(), String> {
+        for index in 0..self.shape.clients {
+            let client = self.launch(index, work)?;
+            let end = self.now() + CALM;
+            loop {
+                if let Some(said) = &*lock(&client.said) {
+                    said.clone()
+                        .map_err(|e| format!("{what}: client {index}: {e}"))?;
+                    break;
+                }
+                if self.now() > end {
+                    return Err(format!("no progress: {what}"));
+                }
+                self.sleep(SECOND / 50);
+            }
+            if what == "preparing" {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    // ---- faults ----
+
+    fn suffer(&mut self) -> Result<(), String> {
+        let began = self.now();
+        let mut plan: VecDeque<_> = plan::plan(self.seed, &self.shape).into();
+        let end = began + self.shape.time;
+        loop {
+            let now = self.now();
+            self.look_at_clients()?;
+            while plan.front().is_some_and(|(at, _)| began + *at <= now) {
+                let Some((_, fault)) = plan.pop_front() else {
+                    break;
+                };
+                self.say(&format!("{fault:?}"));
+                self.faults += 1;
+                self.inflict(fault)?;
+            }
+            self.carry_on(now)?;
+            if now >= end && plan.is_empty() {
+                return Ok(());
+            }
+            self.sleep(SECOND / 100);
+        }
+    }
+
+    fn inflict(&mut self, fault: Fault) -> Result<(), String> {
+        let now = self.now();
+        let mut later = |time, what| self.later.push((now + time, what));
+        match fault {
+            Fault::Break { share, late } => {
+                let mut state = self.world.state();
+                for id in state.net.all() {
+                    if self.random.below(8) < share {
+                        if late {
+                            network::break_late(&mut state, id);
+                        } else {
+                            network::break_now(&mut state, id);
+                        }
+                    }
+                }
+            }
+            Fault::Partition { a, b, time } => {
+                network::partition(&mut self.world.state(), a, b, true);
+                later(time, Later::Heal(a, b));
+            }
+            Fault::SlowNetwork { times, time } => {
+                self.world.state().net.slow = times;
+                later(time, Later::Network);
+            }
+            Fault::Kill { machine, down } => {
+                if self.kill(machine)? {
+                    self.later.push((now + down, Later::Start(machine)));
+                }
+            }
+            Fault::Power {
+                machine,
+                accesses,
+                down,
+            } => {
+                self.world.state().disks[machine].power = Some(accesses);
+                // If it does not use its disk so often it lives on.
+                later(down, Later::Start(machine));
+            }
+            Fault::Full { machine, time } => {
+                self.world.state().disks[machine].full = true;
+                later(time, Later::Roomy(machine));
+            }
+            Fault::SlowDisk {
+                machine,
+                times,
+                time,
+            } => {
+                self.world.state().disks[machine].slow = times;
+                later(time, Later::FastDisk(machine));
+            }
+            Fault::Flip { down } => {
+                // Where the journal cannot be written either, nothing tells that commits are missing.
+                let full = self.world.state().disks[0].full;
+                if !full && self.kill(0)? {
+                    self.flip()?;
+                    self.later.push((now + down, Later::Start(0)));
+                }
+            }
+            Fault::KillClient { client } => {
+                // One that is down already comes back by itself.
+                let running = |c: &&Joining| lock(&c.said).is_none();
+                if let Some(killed) = self.clients[client].as_ref().filter(running) {
+                    let mut state = self.world.state();
+                    state.kill(killed.process);
+                    network::killed(&mut state, killed.process, SECOND / 2);
+                    drop(state);
+                    self.clients[client] = None;
+                    later(SECOND, Later::Client(client));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// kill -9 of a server that is up: its page cache stays.
+    fn kill(&mut self, machine: MachineId) -> Result<bool, String> {
+        if self.cluster.status(machine) != Status::Up {
+            return Ok(false);
+        }
+        self.cluster.gone(machine, SECOND / 20);
+        let mut state = self.world.state();
+        let now = state.now;
+        state.disks[machine]
+            .forget_lock()
+            .map_err(|e| e.to_string())?;
+        drop(state);
+        lock(&self.history).server_ended(machine, now, false);
+        Ok(true)
+    }
+
+    /// Looks whether the power of a machine has failed, and carries on with what is due.
+    fn carry_on(&mut self, now: Nanos) -> Result<(), String> {
+        for machine in 0..self.cluster.machines() {
+            let Some(process) = self.cluster.process(machine) else {
+                continue;
+            };
+            if !self.world.state().processes[process].alive {
+                self.say(&format!("machine {machine} has lost its power"));
+                self.cluster.gone(machine, 3 * SECOND);
+                self.lose_power(machine)?;
+                let down = SECOND / 2 + self.random.below(3 * SECOND);
+                self.later.push((now + down, Later::Start(machine)));
+            } else if let Status::Failed(e) = self.cluster.status(machine) {
+                self.say(&format!("server {machine} did not start: {e}"));
+                self.not_started(machine, &e)?;
+            }
+        }
+        let due: Vec<Later> = self
+            .later
+            .extract_if(.., |(at, _)| *at <= now)
+            .map(|(_, what)| what)
+            .collect();
+        for what in due {
+            self.undo(what)?;
+        }
+        Ok(())
+    }
+
+    fn undo(&mut self, what: Later) -> Result<(), String> {
+        match what {
+            Later::Start(machine) => {
+                if self.cluster.process(machine).is_none() {
+                    self.say(&format!("server {machine} starts"));
+                    self.cluster.start(machine)?;
+                }
+            }
+            Later::Heal(a, b) => network::partition(&mut self.world.state(), a, b, false),
+            Later::Network => self.world.state().net.slow = 1,
+            Later::Roomy(machine) => self.world.state().disks[machine].full = false,
+            Later::FastDisk(machine) => self.world.state().disks[machine].slow = 1,
+            Later::Client(client) => self.start_client(client)?,
+        }
+        Ok(())
+    }
+
+    fn not_started(&mut self, machine: MachineId, why: &str) -> Result<(), String> {
+        self.cluster.gone(machine, SECOND / 20);
+        let now = self.now();
+        let mut soon = SECOND;
+        if machine == 0
+            && let Some(good) = self.flipped.take()
+        {
+            // An administrator reads what it says and restores the database.
+            if !why.contains("damaged") {
+                return Err(format!("a flipped bit was not called damage: {why}"));
+            }
+            std::fs::write(self.database(), good).map_err(|e| e.to_string())?;
+            soon = 1;
+        } else {
+            let disk = &self.world.state().disks[machine];
+            if !disk.full && disk.losses.is_empty() {
+                return Err(format!("server {machine} does not start: {why}"));
+            }
+        }
+        let mut state = self.world.state();
+        state.disks[machine]
+            .forget_lock()
+            .map_err(|e| e.to_string())?;
+        drop(state);
+        self.later.push((now + soon, Later::Start(machine)));
+        Ok(())
+    }
+
+    fn lose_power(&mut self, machine: MachineId) -> Result<(), String> {
+        let mut state = self.world.state();
+        let now = state.now;
+        state.disks[machine]
+            .lose_power(now)
+            .map_err(|e| format!("simulated disk {machine}: {e}"))?;
+        drop(state);
+        lock(&self.history).server_ended(machine, now, true);
+        Ok(())
+    }
+
+    fn database(&self) -> PathBuf {
+        self.root.join("machine-0/namespace.redb")
+    }
+
+    /// Flips one bit of the database's pages.
+    fn flip(&mut self) -> Result<(), String> {
+        let io = |e: std::io::Error| e.to_string();
+        let good = std::fs::read(self.database()).map_err(io)?;
+        // Among what is not zero, or it would hardly ever be a page in use.
+        let used: Vec<usize> = (0..good.len()).filter(|i| good[*i] != 0).collect();
+        let at = used[self.random.index(used.len())];
+        let bit = good[at] ^ 1 << self.random.below(8);
+        let file = std::fs::OpenOptions::new()
+            .write(true)
+            .open(self.database())
+            .map_err(io)?;
+        file.write_all_at(&[bit], at as u64).map_err(io)?;
+        self.say(&format!("a bit of byte {at} of the database flips"));
+        self.flipped = Some(good);
+        Ok(())
+    }
+
+    // ---- afterwards ----
+
+    /// Ends all faults and waits until what they touched is over.
+    fn recover(&mut self) -> Result<(), String> {
+        self.say("the faults stop");
+        lock(&self.history).phase = Phase::Settling;
+        {
+            let mut state = self.world.state();
+            state.net.slow = 1;
+            for disk in &mut state.disks {
+                disk.slow = 1;
+                disk.full = false;
+                disk.power = None;
+            }
+        }
+        let end = self.now() + SETTLE;
+        let later = std::mem::take(&mut self.later);
+        for (_, what) in later {
+            self.undo(what)?;
+        }
+        loop {
+            let now = self.now();
+            self.carry_on(now)?;
+            self.look_at_clients()?;
+            let up = (0..self.cluster.machines()).all(|m| self.cluster.status(m) == Status::Up);
+            if now > end && up {
+                self.flipped = None;
+                return Ok(());
+            }
+            if now > end + START {
+                let machines = 0..self.cluster.machines();
+                let states: Vec<Status> = machines.map(|m| self.cluster.status(m)).collect();
+                return Err(format!(
+                    "no progress: {} s after the faults stopped servers are not up: {states:?}",
+                    (SETTLE + START) / SECOND
+                ));
+            }
+            self.sleep(SECOND / 50);
+        }
+    }
+
+    /// Everything was synced: nothing of it may be lost.
+    fn lose_all_power(&mut self) -> Result<(), String> {
+        self.say("the power fails everywhere");
+        for machine in 0..self.cluster.machines() {
+            self.cluster.gone(machine, SECOND / 20);
+            self.lose_power(machine)?;
+        }
+        self.sleep(SECOND);
+        for machine in 0..self.cluster.machines() {
+            self.cluster.start(machine)?;
+        }
+        for machine in 0..self.cluster.machines() {
+            self.cluster.wait_up(machine, START)?;
+        }
+        Ok(())
+    }
+
+    /// The name space agrees with itself and with the objects after a repair.
+    fn consistent(&mut self) -> Result<(), String> {
+        self.one_client("check", |worker| {
+            if worker.index > 0 {
+                return Ok(());
+            }
+            let options = ClientOptions {
+                retry_limit: Duration::from_secs(10),
+                answer_timeout: Duration::from_secs(10),
+                ..ClientOptions::default()
+            };
+            let text = |e: penstock_client::Error| e.to_string();
+            let who = Identity::default();
+            let client = Client::connect_with(&worker.deployment, who, Role::Admin, options)
+                .map_err(text)?;
+            for repair in [true, false] {
+                let how = CheckOptions {
+                    repair,
+                    grace: Duration::from_millis(50),
+                    ..CheckOptions::default()
+                };
+                let report = check(&client, &how, &mut |_| {}).map_err(text)?;
+                if !report.complete || !report.clean || (!repair && !report.findings.is_empty()) {
+                    let when = if repair { "repair" } else { "after the repair" };
+                    return Err(format!("{when}: {:?}", report.findings));
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Nobody is connected any more: what served them has gone.
+    fn nothing_left(&mut self) -> Result<(), String> {
+        self.sleep(5 * SECOND);
+        let state = self.world.state();
+        for machine in 0..self.cluster.machines() {
+            let Some(process) = self.cluster.process(machine) else {
+                continue;
+            };
+            let threads = state.threads(process);
+            if threads.len() > Cluster::own_threads(machine) {
+                return Err(format!(
+                    "memory: server {machine} keeps threads of clients that have gone: {threads:?}"
+                ));
+            }
+        }
+        for process in state.processes.iter().skip(1) {
+            if process.machine < self.cluster.machines()
+                && process.most_threads > self.cluster.most_threads()
+            {
+                return Err(format!(
+                    "memory: server {} had {} threads",
+                    process.machine, process.most_threads
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Servers end when they are told to.
+    fn stop(&mut self) -> Result<(), String> {
+        self.one_client("stop", |worker| {
+            if worker.index > 0 {
+                return Ok(());
+            }
+            let text = |e: penstock_client::Error| e.to_string();
+            let client = Client::connect_with(
+                &worker.deployment,
+                Identity::default(),
+                Role::Admin,
+                ClientOptions::default(),
+            )
+            .map_err(text)?;
+            for server in worker.deployment.server_ids() {
+                client.shut_down_data(server).map_err(text)?;
+            }
+            client.shut_down_meta().map_err(text)
+        })?;
+        let end = self.now() + 40 * SECOND;
+        for machine in 0..self.cluster.machines() {
+            while self.cluster.status(machine) != Status::Down {
+                if self.now() > end {
+                    return Err(format!("server {machine} does not stop"));
+                }
+                self.sleep(SECOND / 10);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,759 @@
+//! What the clients of a run do, and what they hold the answers against.
+use crate::cluster::Shape;
+use crate::model::{Block, Kind, Listing, NameOp, Names, Outcome, fill};
+use crate::random::Random;
+use crate::world::{Nanos, SECOND, Simulation, lock};
+use penstock_client::{
+    Client, ClientOptions, CreateOptions, Error, ErrorKind, File, Form, Identity, LockMode,
+    OpenOptions,
+};
+use penstock_datatype::{Pattern, Source, Target};
+use penstock_layout::FileOffset;
+use penstock_wire::deployment::Deployment;
+use penstock_wire::message::{
+    Capability, DataReply, DataRequest, Handle, MetaReply, MetaRequest, Region, TraceContext,
+};
+use penstock_wire::{Connection, Envelope, Role, Timeouts};
+use serde::{Serialize, de::DeserializeOwned};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Where the clients stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    /// Faults happen.
+    Faults,
+    /// They have stopped, and what they touched comes to its end.
+    Settling,
+    /// They have stopped; each client ends what it is at, and then everything has to succeed.
+    Calm,
+}
+
+/// An operation in calm takes so long at most.
+const CALM: Nanos = 10 * SECOND;
+/// Increments under a lock go to this file.
+const COUNTS: &str = "/counts";
+
+/// A shared file.
+pub(crate) struct Shared {
+    path: String,
+    blocks: Vec<Block>,
+}
+
+/// All that the clients of one run share: the history.
+pub(crate) struct History {
+    pub phase: Phase,
+    pub files: Vec<Shared>,
+    pub names: Vec<Names>,
+    /// Losses of power by machine.
+    pub losses: Vec<Vec<Nanos>>,
+    /// Increments acknowledged, and those tried.
+    counted: u64,
+    tried: u64,
+    next_write: u64,
+    /// Operations that succeeded, and that failed as they may.
+    pub good: u64,
+    pub failed: u64,
+}
+
+impl History {
+    pub fn new(machines: usize, clients: usize) -> History {
+        History {
+            phase: Phase::Faults,
+            files: Vec::new(),
+            names: (0..clients).map(|_| Names::new()).collect(),
+            losses: vec![Vec::new(); machines],
+            counted: 0,
+            tried: 0,
+            next_write: 1,
+            good: 0,
+            failed: 0,
+        }
+    }
+
+    /// A server's machine or process has ended.
+    pub fn server_ended(&mut self, machine: usize, now: Nanos, power: bool) {
+        if power {
+            self.losses[machine].push(now);
+            if machine == 0 {
+                for names in &mut self.names {
+                    names.power_lost();
+                }
+            }
+        }
+        for block in self.files.iter_mut().flat_map(|f| &mut f.blocks) {
+            if block.machine == machine {
+                block.server_ended(now);
+            }
+        }
+    }
+}
+
+/// A fault may have caused it.
+fn excusable(e: &Error) -> bool {
+    match e {
+        Error::Unreachable { .. } | Error::Timeout { .. } => true,
+        Error::Refused { .. } | Error::Local { .. } => matches!(
+            e.kind(),
+            ErrorKind::NoSpace
+                | ErrorKind::Io
+                | ErrorKind::Busy
+                | ErrorKind::ShuttingDown
+                | ErrorKind::LockTimeout
+                | ErrorKind::LockLost
+        ),
+        _ => false,
+    }
+}
+
+/// One simulated client process.
+pub(crate) struct Worker {
+    pub world: &'static Simulation,
+    pub deployment: Deployment,
+    pub history: Arc<Mutex<History>>,
+    pub shape: Shape,
+    /// Its number.
+    pub index: usize,
+    pub random: Random,
+}
+
+type Fault = String;
+
+impl Worker {
+    fn now(&self) -> Nanos {
+        self.world.state().now
+    }
+
+    fn phase(&self) -> Phase {
+        lock(&self.history).phase
+    }
+
+    fn losses(&self, machine: usize) -> Vec<Nanos> {
+        lock(&self.history).losses[machine].clone()
+    }
+
+    fn say(&self, text: &str) {
+        let mut state = self.world.state();
+        let now = state.now;
+        state
+            .log
+            .say(now, &format!("client {}: {text}", self.index));
+    }
+
+    fn connect(&self, role: Role) -> Result<Client, Error> {
+        let who = Identity {
+            program: 1,
+            rank: self.index as u32,
+        };
+        let options = ClientOptions {
+            retry_limit: Duration::from_secs(10),
+            answer_timeout: Duration::from_secs(10),
+            lock_timeout: Duration::from_secs(15),
+            connections: 2,
+            shortcuts: true,
+        };
+        Client::connect_with(&self.deployment, who, role, options)
+    }
+
+    /// Ends an operation: what is excusable while faults happen is an error in calm.
+    fn settle<T>(
+        &self,
+        what: &str,
+        begun: (Nanos, Phase),
+        result: Result<T, Error>,
+    ) -> Result<Option<T>, Fault> {
+        let now = self.now();
+        let (began, phase) = begun;
+        let mut history = lock(&self.history);
+        let took = now - began;
+        let calm = phase == Phase::Calm;
+        if calm && took > CALM {
+            return Err(format!(
+                "{what} took {:.1} s although no fault has happened since it began",
+                took as f64 / SECOND as f64
+            ));
+        }
+        match result {
+            Ok(value) => {
+                history.good += 1;
+                Ok(Some(value))
+            }
+            Err(e) if excusable(&e) && !calm => {
+                history.failed += 1;
+                drop(history);
+                self.say(&format!("{what} failed: {e}"));
+                Ok(None)
+            }
+            Err(e) => Err(format!("{what}: {e}")),
+        }
+    }
+
+    fn begin(&self) -> (Nanos, Phase) {
+        (self.now(), self.phase())
+    }
+
+    /// Makes the files that all clients share. Nothing fails meanwhile.
+    pub fn prepare(mut self) -> Result<(), Fault> {
+        let text = |e: Error| format!("while preparing: {e}");
+        let client = self.connect(Role::Client).map_err(text)?;
+        for f in 0..self.shape.files {
+            let path = format!("/data-{f}");
+            let unit = self.shape.block * self.random.between(1, 4);
+            let how = OpenOptions {
+                create: Some(CreateOptions {
+                    mode: 0o644,
+                    stripe_unit: Some(unit),
+                    ..CreateOptions::default()
+                }),
+                ..OpenOptions::read_write_create()
+            };
+            let file = client.open(&path, &how).map_err(text)?;
+            file.sync().map_err(text)?;
+            let layout = file.layout();
+            let blocks = (0..self.shape.blocks)
+                .map(|b| {
+                    let (index, _) = layout.locate(FileOffset(b * self.shape.block));
+                    Block::new(layout.servers[index.0 as usize].0 as usize + 1)
+                })
+                .collect();
+            lock(&self.history).files.push(Shared { path, blocks });
+        }
+        let file = client
+            .open(COUNTS, &OpenOptions::read_write_create())
+            .map_err(text)?;
+        let zero = [0u8; 8];
+        file.write(
+            &Pattern::contiguous(0, 8),
+            Form::Contiguous,
+            &mut Source::from_slice(&zero),
+        )
+        .map_err(text)?;
+        file.sync().map_err(text)?;
+        for c in 0..self.shape.clients {
+            client.mkdir(&format!("/c{c}"), 0o755).map_err(text)?;
+        }
+        client.sync_metadata().map_err(text)
+    }
+
+    /// Works until the calm, then shows that everything is right and works.
+    pub fn run(mut self) -> Result<(), Fault> {
+        lock(&self.history).names[self.index].interrupted();
+        let client = loop {
+            let begun = self.begin();
+            let result = self.connect(Role::Client);
+            if let Some(client) = self.settle("connect", begun, result)? {
+                break client;
+            }
+        };
+        let mut files: Vec<Option<File>> = (0..=self.shape.files).map(|_| None).collect();
+        let mut lent: Option<Capability> = None;
+        while self.phase() < Phase::Calm {
+            self.step(&client, &mut files, &mut lent)?;
+            let mut pause = self.random.below(self.shape.pause);
+            if self.phase() == Phase::Settling {
+                pause *= 20;
+            }
+            penstock_host::thread::sleep(Duration::from_nanos(pause));
+        }
+        // One operation of each kind, and a look at everything.
+        self.look_at_names(&client)?;
+        for f in 0..self.shape.files {
+            self.read_all(&client, &mut files, f)?;
+        }
+        for _ in 0..3 {
+            self.write_some(&client, &mut files)?;
+            self.change_names(&client)?;
+            self.count(&client, &mut files)?;
+        }
+        for f in 0..self.shape.files {
+            self.sync(&client, &mut files, f)?;
+            self.read_all(&client, &mut files, f)?;
+        }
+        self.sync_names(&client)?;
+        self.look_at_names(&client)?;
+        self.capabilities(&mut lent)
+    }
+
+    /// After everything was synced and the power has failed everywhere.
+    pub fn look(mut self) -> Result<(), Fault> {
+        let begun = self.begin();
+        let result = self.connect(Role::Client);
+        let Some(client) = self.settle("connect", begun, result)? else {
+            return Ok(());
+        };
+        let mut files: Vec<Option<File>> = (0..=self.shape.files).map(|_| None).collect();
+        for f in 0..self.shape.files {
+            self.read_all(&client, &mut files, f)?;
+        }
+        self.look_at_names(&client)
+    }
+
+    fn step(
+        &mut self,
+        client: &Client,
+        files: &mut [Option<File>],
+        lent: &mut Option<Capability>,
+    ) -> Result<(), Fault> {
+        match self.random.below(100) {
+            0..34 => self.write_some(client, files),
+            34..58 => self.read_some(client, files),
+            58..66 => {
+                let f = self.random.index(self.shape.files);
+                self.sync(client, files, f)
+            }
+            66..82 => self.change_names(client),
+            82..87 => self.look_at_names(client),
+            87..89 => self.sync_names(client),
+            89..94 => self.count(client, files),
+            94..97 => self.capabilities(lent),
+            _ => {
+                let f = self.random.index(files.len());
+                files[f] = None;
+                Ok(())
+            }
+        }
+    }
+
+    fn open(
+        &self,
+        client: &Client,
+        files: &mut [Option<File>],
+        f: usize,
+    ) -> Result<Option<File>, Fault> {
+        if let Some(file) = &files[f] {
+            return Ok(Some(file.clone()));
+        }
+        let path = match lock(&self.history).files.get(f) {
+            Some(shared) => shared.path.clone(),
+            None => COUNTS.to_owned(),
+        };
+        let how = OpenOptions {
+            read: true,
+            write: true,
+            create: None,
+            exclusive: false,
+        };
+        let begun = self.begin();
+        let file = self.settle(&format!("open {path}"), begun, client.open(&path, &how))?;
+        files[f] = file.clone();
+        Ok(file)
+    }
+
+    /// Some blocks of a file: one run or several.
+    fn choose(&mut self) -> (usize, Vec<usize>, Form) {
+        let f = self.random.index(self.shape.files);
+        let n = self.shape.blocks as usize;
+        let first = self.random.index(n);
+        let count = 1 + self.random.index(6);
+        let stride = 1 + self.random.index(3);
+        let blocks = (0..count).map(|i| first + i * stride);
+        let blocks = blocks.take_while(|b| *b < n).collect();
+        let form = [
+            Form::Contiguous,
+            Form::List,
+            Form::Structured,
+            Form::Shortcut,
+        ];
+        (f, blocks, form[self.random.index(form.len())])
+    }
+
+    fn pattern(&self, blocks: &[usize]) -> Result<Pattern, Fault> {
+        let size = self.shape.block;
+        let regions: Vec<(i64, u64)> = blocks
+            .iter()
+            .map(|b| ((*b as u64 * size) as i64, size))
+            .collect();
+        Pattern::list(&regions).map_err(|e| e.to_string())
+    }
+
+    fn write_some(&mut self, client: &Client, files: &mut [Option<File>]) -> Result<(), Fault> {
+        let (f, blocks, form) = self.choose();
+        let Some(file) = self.open(client, files, f)? else {
+            return Ok(());
+        };
+        let size = self.shape.block as usize;
+        let mut bytes = vec![0; size * blocks.len()];
+        let begun = self.begin();
+        let id = {
+            let mut history = lock(&self.history);
+            let id = history.next_write;
+            history.next_write += 1;
+            for (b, part) in blocks.iter().zip(bytes.chunks_mut(size)) {
+                fill(id, (b * size) as u64, part);
+                history.files[f].blocks[*b].begin(id, begun.0);
+            }
+            id
+        };
+        let access = self.pattern(&blocks)?;
+        let result = file.write(&access, form, &mut Source::from_slice(&bytes));
+        let now = self.now();
+        {
+            let mut history = lock(&self.history);
+            for b in &blocks {
+                history.files[f].blocks[*b].end(id, now, result.is_ok());
+            }
+        }
+        if let Ok(n) = &result
+            && *n != bytes.len() as u64
+        {
+            return Err(format!("write of {} bytes wrote {n}", bytes.len()));
+        }
+        self.settle(&format!("write {id} of file {f}"), begun, result)?;
+        Ok(())
+    }
+
+    fn read_blocks(
+        &mut self,
+        file: &File,
+        f: usize,
+        blocks: &[usize],
+        form: Form,
+    ) -> Result<(), Fault> {
+        let size = self.shape.block as usize;
+        let mut bytes = vec![0; size * blocks.len()];
+        let begun = self.begin();
+        let access = self.pattern(blocks)?;
+        let result = file.read(&access, form, &mut Target::from_slice(&mut bytes));
+        let now = self.now();
+        let Some(_) = self.settle(&format!("read of file {f}"), begun, result)? else {
+            return Ok(());
+        };
+        let mut history = lock(&self.history);
+        let history = &mut *history;
+        for (b, found) in blocks.iter().zip(bytes.chunks(size)) {
+            let block = &history.files[f].blocks[*b];
+            let losses = &history.losses[block.machine];
+            block
+                .check((b * size) as u64, found, begun.0, now, losses)
+                .map_err(|e| format!("visibility: file {f} block {b} ({form:?}): {e}"))?;
+        }
+        Ok(())
+    }
+
+    fn read_some(&mut self, client: &Client, files: &mut [Option<File>]) -> Result<(), Fault> {
+        let (f, blocks, form) = self.choose();
+        match self.open(client, files, f)? {
+            Some(file) => self.read_blocks(&file, f, &blocks, form),
+            None => Ok(()),
+        }
+    }
+
+    fn read_all(
+        &mut self,
+        client: &Client,
+        files: &mut [Option<File>],
+        f: usize,
+    ) -> Result<(), Fault> {
+        let Some(file) = self.open(client, files, f)? else {
+            return Ok(());
+        };
+        let all: Vec<usize> = (0..self.shape.blocks as usize).collect();
+        for blocks in all.chunks(16) {
+            self.read_blocks(&file, f, blocks, Form::Structured)?;
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self, client: &Client, files: &mut [Option<File>], f: usize) -> Result<(), Fault> {
+        let Some(file) = self.open(client, files, f)? else {
+            return Ok(());
+        };
+        let begun = self.begin();
+        let result = file.sync();
+        let now = self.now();
+        if self
+            .settle(&format!("sync of file {f}"), begun, result)?
+            .is_some()
+        {
+            let mut history = lock(&self.history);
+            let history = &mut *history;
+            for block in &mut history.files[f].blocks {
+                block.synced(begun.0, now);
+                // No operation lasts longer than all its time-outs.
+                let horizon = now.saturating_sub(120 * SECOND);
+                block.forget(horizon, &history.losses[block.machine]);
+            }
+        }
+        Ok(())
+    }
+
+    // ---- names ----
+
+    fn change_names(&mut self, client: &Client) -> Result<(), Fault> {
+        let name = |r: &mut Random| char::from(b'a' + r.index(5) as u8).to_string();
+        let (a, b) = (name(&mut self.random), name(&mut self.random));
+        let op = match self.random.below(10) {
+            0..4 => NameOp::Create(a),
+            4..6 => NameOp::Unlink(a),
+            6 => NameOp::Mkdir(a),
+            7 => NameOp::Rmdir(a),
+            _ => NameOp::Rename(a, b),
+        };
+        let path = |name: &str| format!("/c{}/{name}", self.index);
+        let begun = self.begin();
+        let broken = self.world.state().net.broken;
+        lock(&self.history).names[self.index].begin(op.clone());
+        let result = match &op {
+            NameOp::Create(name) => {
+                let how = OpenOptions {
+                    exclusive: true,
+                    ..OpenOptions::read_write_create()
+                };
+                client.open(&path(name), &how).map(|_| ())
+            }
+            NameOp::Unlink(name) => client.unlink(&path(name)),
+            NameOp::Mkdir(name) => client.mkdir(&path(name), 0o755),
+            NameOp::Rmdir(name) => client.rmdir(&path(name)),
+            NameOp::Rename(from, to) => client.rename(&path(from), &path(to)),
+        };
+        let refused = |e: &Error| {
+            matches!(
+                e.kind(),
+                ErrorKind::Exists
+                    | ErrorKind::NotFound
+                    | ErrorKind::NotEmpty
+                    | ErrorKind::IsDirectory
+                    | ErrorKind::NotDirectory
+                    | ErrorKind::InvalidArgument
+            ) && matches!(e, Error::Refused { .. })
+        };
+        let undisturbed = self.world.state().net.broken == broken;
+        let (outcome, result) = match result {
+            Ok(()) if undisturbed => (Outcome::Done, Ok(())),
+            Ok(()) => (Outcome::DoneAgain, Ok(())),
+            // An earlier try whose answer was lost may have done it.
+            Err(e) if refused(&e) && undisturbed => (Outcome::Refused, Ok(())),
+            Err(e) if refused(&e) => (Outcome::Unknown, Ok(())),
+            Err(e) => (Outcome::Unknown, Err(e)),
+        };
+        self.say(&format!("{op:?}: {outcome:?}"));
+        let ended = lock(&self.history).names[self.index].end(outcome);
+        ended.map_err(|e| format!("names: {e}"))?;
+        self.settle(&format!("{op:?}"), begun, result)?;
+        Ok(())
+    }
+
+    fn look_at_names(&mut self, client: &Client) -> Result<(), Fault> {
+        let begun = self.begin();
+        let losses = self.losses(0).len();
+        let result = client.readdir(&format!("/c{}", self.index));
+        let Some(entries) = self.settle("readdir", begun, result)? else {
+            return Ok(());
+        };
+        let mut found = Listing::new();
+        for (name, attributes) in entries {
+            let kind = match attributes.layout {
+                Some(_) => Kind::File,
+                None => Kind::Directory,
+            };
+            found.insert(name, kind);
+        }
+        let mut history = lock(&self.history);
+        if history.losses[0].len() > losses {
+            // It may be from before or after the loss.
+            return Ok(());
+        }
+        let verdict = history.names[self.index].saw(&found);
+        verdict.map_err(|e| format!("names of client {}: {e}", self.index))
+    }
+
+    fn sync_names(&mut self, client: &Client) -> Result<(), Fault> {
+        let begun = self.begin();
+        let losses = self.losses(0).len();
+        let result = client.sync_metadata();
+        if self.settle("sync metadata", begun, result)?.is_some() {
+            let mut history = lock(&self.history);
+            if history.losses[0].len() == losses {
+                history.names[self.index].synced();
+            }
+        }
+        Ok(())
+    }
+
+    // ---- locks ----
+
+    /// One more, under a lock.
+    fn count(&mut self, client: &Client, files: &mut [Option<File>]) -> Result<(), Fault> {
+        let Some(file) = self.open(client, files, self.shape.files)? else {
+            return Ok(());
+        };
+        let at = Pattern::contiguous(0, 8);
+        let begun = self.begin();
+        let result = file.lock(0..8, LockMode::Exclusive);
+        let Some(held) = self.settle("lock", begun, result)? else {
+            return Ok(());
+        };
+        let least = lock(&self.history).counted;
+        let mut bytes = [0u8; 8];
+        let begun = self.begin();
+        let result = file.read(&at, Form::Contiguous, &mut Target::from_slice(&mut bytes));
+        if self.settle("read under a lock", begun, result)?.is_none() {
+            return Ok(());
+        }
+        let value = u64::from_le_bytes(bytes);
+        {
+            let mut history = lock(&self.history);
+            let lost = history.losses.iter().skip(1).any(|l| !l.is_empty());
+            if (value < least && !lost) || value > history.tried {
+                return Err(format!(
+                    "locks: the count is {value}; {least} increments were acknowledged, {} tried",
+                    history.tried
+                ));
+            }
+            history.tried += 1;
+        }
+        let bytes = (value + 1).to_le_bytes();
+        let begun = self.begin();
+        let result = file.write(&at, Form::Contiguous, &mut Source::from_slice(&bytes));
+        if self.settle("write under a lock", begun, result)?.is_some() {
+            lock(&self.history).counted += 1;
+        }
+        drop(held);
+        Ok(())
+    }
+
+    // ---- capabilities ----
+
+    /// Tries what its capabilities do not allow, past the client library.
+    fn capabilities(&mut self, lent: &mut Option<Capability>) -> Result<(), Fault> {
+        match self.misuse(lent) {
+            Ok(()) => Ok(()),
+            Err(Misuse::Away(e)) => {
+                self.say(&format!("capabilities: {e}"));
+                Ok(())
+            }
+            Err(Misuse::Allowed(what)) => Err(format!("capabilities: {what}")),
+        }
+    }
+
+    fn misuse(&mut self, lent: &mut Option<Capability>) -> Result<(), Misuse> {
+        let caller = self.deployment.caller(Role::Client, 2, self.index as u32)?;
+        let limit = Some(Duration::from_secs(5));
+        let timeouts = Timeouts {
+            read: limit,
+            write: limit,
+        };
+        if lent.is_none() {
+            let mut meta =
+                penstock_wire::connect(&self.deployment.meta.address, &caller, timeouts)?;
+            let path = lock(&self.history).files[0].path.clone();
+            let request = MetaRequest::Open {
+                path,
+                read: true,
+                write: false,
+                create: None,
+                exclusive: false,
+            };
+            if let MetaReply::Opened { capability, .. } = ask(&mut meta, &request)? {
+                *lent = Some(capability);
+            }
+        }
+        let Some(capability) = lent.clone() else {
+            return Ok(());
+        };
+        let servers = &capability.layout.servers;
+        let server = servers[self.random.index(servers.len())];
+        let Some(description) = self.deployment.server(server) else {
+            return Ok(());
+        };
+        let mut data = penstock_wire::connect(&description.address, &caller, timeouts)?;
+        let mut attach = |capability: &Capability| {
+            let capability = capability.clone();
+            ask::<_, DataReply>(&mut data, &DataRequest::Attach { capability })
+        };
+        for forged in [
+            Capability {
+                write: true,
+                ..capability.clone()
+            },
+            Capability {
+                expires_ms: capability.expires_ms + 3_600_000,
+                ..capability.clone()
+            },
+        ] {
+            match attach(&forged)? {
+                DataReply::Error(e) if e.kind == ErrorKind::BadCapability => {}
+                other => {
+                    return Err(Misuse::Allowed(format!(
+                        "a forged one was answered {other:?}"
+                    )));
+                }
+            }
+        }
+        let before = penstock_host::time::since_epoch().as_millis() as u64;
+        let reply = attach(&capability)?;
+        let after = penstock_host::time::since_epoch().as_millis() as u64;
+        match reply {
+            DataReply::Attached { .. } if before > capability.expires_ms => {
+                Err(Misuse::Allowed(format!(
+                    "one that ended at {} was taken at {before}",
+                    capability.expires_ms
+                )))
+            }
+            DataReply::Attached { handle } => self.overstep(&mut data, handle, &capability),
+            DataReply::Error(e)
+                if e.kind == ErrorKind::ExpiredCapability && after >= capability.expires_ms =>
+            {
+                *lent = None;
+                Ok(())
+            }
+            other => Err(Misuse::Allowed(format!(
+                "a good one was answered {other:?}"
+            ))),
+        }
+    }
+
+    /// Writes where only reading is allowed.
+    fn overstep(
+        &mut self,
+        data: &mut Connection,
+        handle: Handle,
+        capability: &Capability,
+    ) -> Result<(), Misuse> {
+        let request = DataRequest::Write {
+            handle,
+            region: Region::Contiguous { offset: 0, len: 8 },
+            lock: None,
+        };
+        let envelope = Envelope::request(7, TraceContext::default());
+        data.queue_payload(&envelope, &request, &[0xee; 8])?;
+        data.flush()?;
+        match data.receive::<DataReply>()?.body {
+            Some(DataReply::Error(e))
+                if matches!(
+                    e.kind,
+                    ErrorKind::Permission | ErrorKind::ExpiredCapability | ErrorKind::BadCapability
+                ) =>
+            {
+                Ok(())
+            }
+            other => Err(Misuse::Allowed(format!(
+                "a write with one for reading file {} was answered {other:?}",
+                capability.file.0
+            ))),
+        }
+    }
+}
+
+enum Misuse {
+    /// A server could not be asked.
+    Away(String),
+    Allowed(String),
+}
+
+impl From<penstock_wire::Error> for Misuse {
+    fn from(e: penstock_wire::Error) -> Misuse {
+        Misuse::Away(e.to_string())
+    }
+}
+
+fn ask<Q: Serialize, R: DeserializeOwned>(
+    connection: &mut Connection,
+    request: &Q,
+) -> Result<R, Misuse> {
+    let envelope = Envelope::request(1, TraceContext::default());
+    connection.queue(&envelope, request)?;
+    connection.flush()?;
+    let body = connection.receive::<R>()?.body;
+    body.ok_or_else(|| Misuse::Away("an empty reply".into()))
+}
