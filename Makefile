@@ -67,7 +67,7 @@ python: setup
 test: build h5py python
 	cargo build --release -p penstock-client --example hostile
 	cargo test --workspace
-	$(RELEASE)/penstock faults --seeds 300
+	$(RELEASE)/penstock faults --seeds 200
 	$(PYTHON) -m pytest -q tests
 	$(PYTHON) -m pytest -q python/tests
 

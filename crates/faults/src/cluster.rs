@@ -69,6 +69,7 @@ pub(crate) fn deployment(root: &Path, shape: &Shape) -> Result<Deployment, Strin
         name: "faults".into(),
         stripe_unit: 4096,
         mount: None,
+        tune: Vec::new(),
         client_key,
         server_key,
         meta: MetaServer {
