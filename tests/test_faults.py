@@ -18,7 +18,9 @@ def test_two_runs_of_a_seed_agree_in_every_event():
     assert summary["seeds"] == 8 and summary["events"] > 10_000
 
 
-@pytest.mark.parametrize("bug", ["lost-sync", "lost-name", "stale-read", "stopped-clock", "twice-delivered", "lost-wakeup"])
+@pytest.mark.parametrize(
+    "bug", ["lost-sync", "lost-name", "stale-read", "stopped-clock", "twice-delivered", "lost-wakeup"]
+)
 def test_a_planted_bug_is_found(bug):
     code, summary = faults("--plant", bug, "--seeds", "1000")
     assert code == 0 and summary["failing"], bug
