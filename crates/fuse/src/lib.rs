@@ -8,6 +8,7 @@
 //! | file | idea |
 //! | --- | --- |
 //! | `filesystem` | the kernel's calls, one by one |
+//! | `operations` | what calls have in common: their user, their answers, bytes, space |
 //! | `handles` | open files and directories; removed files that are still open |
 //! | `listing` | a directory read page by page |
 //! | `attributes` | nodes as `stat` shows them |
@@ -16,12 +17,13 @@ mod attributes;
 mod filesystem;
 mod handles;
 mod listing;
+mod operations;
 mod point;
 
 pub use point::{Found, find, is_mounted, mounts_of, unmount};
 
-use filesystem::Penstock;
 use fuser::{Config, MountOption, Session, SessionACL};
+use operations::Penstock;
 use penstock_client::Client;
 use std::io;
 use std::path::Path;

@@ -127,7 +127,7 @@ impl Node {
             Some((&VERSION, fields)) => postcard::from_bytes(fields)
                 .map_err(|e| damaged(format!("the record of {id:?} cannot be read: {e}"))),
             Some((version, _)) => Err(damaged(format!(
-                "the record of {id:?} has version {version}, this server knows {VERSION}; use a newer server"
+                "the record of {id:?} has version {version}, this server knows {VERSION}; use the release of Penstock that wrote it"
             ))),
             None => Err(damaged(format!("the record of {id:?} is empty"))),
         }

@@ -15,8 +15,8 @@
 //! impostor. A client that claims [`Role::Admin`] proves the server key, any other the client key.
 //! What follows is not encrypted: penstock trusts the network between its hosts not to be rewritten.
 //!
-//! Handshake frames have version 0 and never change form, so that two releases can always find out
-//! that they do not fit. Until the end a stranger may send 4 KiB a frame and no payload, and all of it must be over
+//! Handshake frames have version 0 and never change form from the first release on, so that two releases can always
+//! find out that they do not fit. Until the end a stranger may send 4 KiB a frame and no payload, and all of it must be over
 //! by a deadline.
 use crate::connection::{Connection, Credentials};
 use crate::error::{Error, Result};

@@ -1,0 +1,394 @@
+//! What the kernel's calls have in common: for whom they are made, what they answer with, how bytes move.
+//!
+//! Each call is made for the user who made it. The kernel does not tell supplementary groups: where a call is refused
+//! without them, they are looked up and it is made again, so that the common case pays nothing.
+use crate::Options;
+use crate::attributes::attributes;
+use crate::handles::{Handles, Open};
+use fuser::{Errno, FileHandle, Generation, INodeNo, OpenAccMode, OpenFlags, ReplyEntry, Request};
+use penstock_client::{Client, Error, ErrorKind, File, Form, Keeper, Looked, Result};
+use penstock_datatype::{Pattern, Source, Target};
+use penstock_layout::FileId;
+use penstock_wire::message::{
+    Attributes, Change, LAYOUT_XATTR, MetaReply, MetaRequest, NodeKind, NodeReply, NodeRequest,
+    User, XattrMode,
+};
+use std::ffi::OsStr;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Entries whose lengths are asked for together.
+pub(crate) const TOGETHER: usize = 64;
+/// Ids are never given twice.
+pub(crate) const GENERATION: Generation = Generation(0);
+/// How long what servers say of free space is trusted.
+const SPACE: Duration = Duration::from_secs(1);
+
+/// Total and free bytes, files.
+pub(crate) type Space = (u64, u64, u64);
+
+pub(crate) struct Penstock {
+    pub(crate) client: Client,
+    pub(crate) keeper: Keeper,
+    pub(crate) handles: Handles,
+    pub(crate) names: Duration,
+    pub(crate) attributes: Duration,
+    pub(crate) space: Mutex<Option<(Instant, Space)>>,
+}
+
+pub(crate) fn errno(e: &Error) -> Errno {
+    log::debug!("{e}");
+    Errno::from_i32(e.errno())
+}
+
+/// For calls on a node that the kernel knows already: if it is gone, the kernel looks its name up again.
+pub(crate) fn stale(e: &Error) -> Errno {
+    match e.kind() {
+        ErrorKind::NotFound => Errno::ESTALE,
+        _ => errno(e),
+    }
+}
+
+pub(crate) fn invalid(what: &str) -> Error {
+    Error::Invalid(what.to_owned())
+}
+
+pub(crate) fn text(name: &OsStr) -> Result<&str> {
+    name.to_str().ok_or_else(|| invalid("names are UTF-8 here"))
+}
+
+pub(crate) fn id(ino: INodeNo) -> FileId {
+    FileId(ino.0)
+}
+
+pub(crate) fn access(flags: OpenFlags) -> (bool, bool) {
+    match flags.acc_mode() {
+        OpenAccMode::O_RDONLY => (true, false),
+        OpenAccMode::O_WRONLY => (false, true),
+        OpenAccMode::O_RDWR => (true, true),
+    }
+}
+
+pub(crate) fn range(offset: u64, len: u64) -> Result<Pattern> {
+    let offset = i64::try_from(offset).map_err(|_| invalid("an offset beyond 2^63"))?;
+    Ok(Pattern::contiguous(offset, len))
+}
+
+/// Supplementary groups of a thread, as the kernel tells them.
+pub(crate) fn groups(thread: u32) -> Vec<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|l| l.strip_prefix("Groups:"));
+    let mut groups: Vec<u32> = line
+        .unwrap_or_default()
+        .split_whitespace()
+        .filter_map(|g| g.parse().ok())
+        .collect();
+    groups.truncate(penstock_wire::message::MAX_GROUPS);
+    groups
+}
+impl Penstock {
+    pub(crate) fn new(client: Client, options: &Options) -> Penstock {
+        Penstock {
+            keeper: Keeper::new(&client),
+            client,
+            handles: Handles::default(),
+            names: options.names,
+            attributes: options.attributes,
+            space: Mutex::new(None),
+        }
+    }
+
+    /// Runs `f` for the caller, at first without supplementary groups.
+    pub(crate) fn with_user<T>(
+        &self,
+        request: &Request,
+        f: impl Fn(&User) -> Result<T>,
+    ) -> Result<T> {
+        let mut user = User {
+            uid: request.uid(),
+            gid: request.gid(),
+            groups: Vec::new(),
+        };
+        match f(&user) {
+            Err(e) if matches!(e.kind(), ErrorKind::Permission | ErrorKind::NotOwner) => {
+                user.groups = groups(request.pid());
+                if user.groups.is_empty() {
+                    return Err(e);
+                }
+                f(&user)
+            }
+            done => done,
+        }
+    }
+
+    pub(crate) fn node(&self, request: &Request, what: &NodeRequest) -> Result<NodeReply> {
+        self.with_user(request, |user| self.client.node(user, what.clone()))
+    }
+
+    pub(crate) fn unexpected(&self, reply: NodeReply) -> Error {
+        self.client.unexpected("mount", &MetaReply::Node(reply))
+    }
+
+    pub(crate) fn stat(
+        &self,
+        request: &Request,
+        what: &NodeRequest,
+    ) -> Result<(Attributes, Looked)> {
+        self.client.looked(self.node(request, what)?)
+    }
+
+    pub(crate) fn ttl(&self, attributes: &Attributes) -> Duration {
+        match attributes.kind {
+            NodeKind::File => self.attributes,
+            NodeKind::Directory | NodeKind::Symlink => self.names,
+        }
+    }
+
+    pub(crate) fn entry(&self, stat: Result<(Attributes, Looked)>, reply: ReplyEntry) {
+        match stat {
+            Ok((a, looked)) => {
+                let attr = attributes(&a, &looked);
+                reply.entry_with_ttls(&self.names, &self.ttl(&a), &attr, GENERATION);
+            }
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+
+    pub(crate) fn open_file(&self, handle: FileHandle) -> Result<Arc<Open>> {
+        self.handles
+            .file(handle.0)
+            .ok_or_else(|| invalid("no such open file"))
+    }
+
+    /// What became of a file that lost a name.
+    pub(crate) fn gone(&self, reply: NodeReply) -> Result<()> {
+        match reply {
+            NodeReply::Unlinked {
+                capability: Some(capability),
+                ..
+            } => self.client.remove_bytes(&capability),
+            NodeReply::Unlinked {
+                file: Some(file),
+                capability: None,
+            } if self.handles.is_removed(file) => self.reap(file),
+            NodeReply::Unlinked { .. } | NodeReply::Done => {}
+            other => return Err(self.unexpected(other)),
+        }
+        Ok(())
+    }
+
+    /// The last handle of a removed file is closed.
+    pub(crate) fn reap(&self, file: FileId) {
+        let reaped = self
+            .keeper
+            .request(&User::default(), NodeRequest::Reap { id: file });
+        match reaped {
+            Ok(NodeReply::Unlinked {
+                capability: Some(capability),
+                ..
+            }) => self.client.remove_bytes(&capability),
+            Ok(_) => {}
+            Err(e) => log::warn!("removed file {} stays until `penstock check`: {e}", file.0),
+        }
+    }
+
+    /// A request that takes a name away, kept if anything is open.
+    pub(crate) fn removing(
+        &self,
+        request: &Request,
+        make: impl Fn(bool) -> NodeRequest,
+    ) -> Result<()> {
+        let keep = self.handles.any_open();
+        let reply = self.with_user(request, |user| match keep {
+            true => self.keeper.request(user, make(true)),
+            false => self.client.node(user, make(false)),
+        })?;
+        self.gone(reply)
+    }
+
+    pub(crate) fn read_bytes(file: &File, offset: u64, into: &mut [u8]) -> Result<usize> {
+        let access = range(offset, into.len() as u64)?;
+        let n = file.read(&access, Form::Shortcut, &mut Target::from_slice(into))?;
+        Ok(usize::try_from(n).unwrap_or(0).min(into.len()))
+    }
+
+    pub(crate) fn write_bytes(file: &File, offset: u64, from: &[u8]) -> Result<u32> {
+        let access = range(offset, from.len() as u64)?;
+        let n = file.write(&access, Form::Shortcut, &mut Source::from_slice(from))?;
+        Ok(u32::try_from(n).unwrap_or(0))
+    }
+
+    /// A write by somebody who may not keep them takes the bits away that let a file run as its owner or group.
+    pub(crate) fn clear_set_id(&self, open: &Open) -> Result<()> {
+        if !open.set_id.swap(false, Relaxed) {
+            return Ok(());
+        }
+        let mode = open.file().attributes().mode & !0o6000;
+        let change = Change {
+            mode: Some(mode),
+            ..Change::default()
+        };
+        let request = NodeRequest::SetAttr {
+            id: open.node,
+            change,
+        };
+        self.client.node(&User::default(), request).map(drop)
+    }
+
+    pub(crate) fn truncate(
+        &self,
+        request: &Request,
+        node: FileId,
+        handle: Option<FileHandle>,
+        len: u64,
+    ) -> Result<()> {
+        if i64::try_from(len).is_err() {
+            return Err(invalid("a length beyond 2^63"));
+        }
+        let open = handle.and_then(|h| self.handles.file(h.0));
+        if let Some(open) = open {
+            match open.file().set_len(len) {
+                // Opened for reading: truncate(2) by path asks for itself.
+                Err(e) if e.kind() == ErrorKind::Permission => {}
+                done => return done,
+            }
+        }
+        let file = self.with_user(request, |user| {
+            self.client.open_node(user, node, (false, true), false)
+        })?;
+        file.set_len(len)
+    }
+
+    pub(crate) fn set_layout(&self, request: &Request, node: FileId, value: &[u8]) -> Result<()> {
+        let (a, looked) = self.stat(request, &NodeRequest::Look { id: node })?;
+        if a.kind == NodeKind::File && looked.modified_ns.is_some() {
+            return Err(Error::Local {
+                what: format!("set {LAYOUT_XATTR} of node {}", node.0),
+                kind: ErrorKind::Busy,
+                detail: "it has been written to; copy it to a new file".into(),
+            });
+        }
+        let set = NodeRequest::SetXattr {
+            id: node,
+            name: LAYOUT_XATTR.into(),
+            value: value.to_owned(),
+            mode: XattrMode::Any,
+        };
+        self.node(request, &set)?;
+        for open in self.handles.of(node) {
+            let how = open.file().access();
+            let again = self.client.open_node(&User::default(), node, how, false)?;
+            open.replace(again);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn space(&self) -> Result<Space> {
+        let mut cached = self.space.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((at, space)) = *cached
+            && at.elapsed() < SPACE
+        {
+            return Ok(space);
+        }
+        // Servers that report one total from one host are on one file system.
+        let mut seen = Vec::new();
+        let mut space = (0, 0, self.client.meta_status()?.files);
+        for (server, status) in self.client.data_status() {
+            let status = status?;
+            let known = self.client.deployment().server(server);
+            let host = known.and_then(|s| s.address.tcp.as_deref()).unwrap_or("");
+            let host = host
+                .rsplit_once(':')
+                .map_or("", |(host, _)| host)
+                .to_owned();
+            let place = (host, status.total_bytes);
+            if !seen.contains(&place) {
+                space.0 += status.total_bytes;
+                space.1 += status.free_bytes;
+                seen.push(place);
+            }
+        }
+        *cached = Some((Instant::now(), space));
+        Ok(space)
+    }
+
+    /// Lengths and times of files in a listing; what cannot be looked at shows as empty.
+    pub(crate) fn look_all(
+        &self,
+        user: &User,
+        entries: &[(String, Attributes)],
+    ) -> Vec<(Attributes, Looked)> {
+        let requests: Vec<MetaRequest> = entries
+            .iter()
+            .filter(|(_, a)| a.kind == NodeKind::File)
+            .map(|(_, a)| MetaRequest::Node {
+                user: user.clone(),
+                request: NodeRequest::Look { id: a.id },
+            })
+            .collect();
+        let replies = match requests.is_empty() {
+            true => Vec::new(),
+            false => self.client.batch(requests).unwrap_or_default(),
+        };
+        let capabilities: Vec<_> = replies
+            .iter()
+            .filter_map(|reply| match reply {
+                MetaReply::Node(NodeReply::Look {
+                    capability: Some(capability),
+                    ..
+                }) => Some(capability),
+                _ => None,
+            })
+            .collect();
+        let looked = self.client.look(&capabilities);
+        let mut known: std::collections::HashMap<FileId, Looked> = capabilities
+            .iter()
+            .zip(looked)
+            .filter_map(|(capability, looked)| Some((capability.file, looked.ok()?)))
+            .collect();
+        entries
+            .iter()
+            .map(|(_, a)| {
+                let mut a = a.clone();
+                let looked = match &a.target {
+                    Some(target) => Looked {
+                        len: target.len() as u64,
+                        ..Looked::default()
+                    },
+                    None => known.remove(&a.id).unwrap_or_default(),
+                };
+                looked.complete(&mut a);
+                (a, looked)
+            })
+            .collect()
+    }
+
+    /// Calls `add` with entries of an open directory from a position on, until it is full.
+    pub(crate) fn list(
+        &self,
+        handle: FileHandle,
+        offset: u64,
+        together: usize,
+        mut add: impl FnMut(u64, &[(String, Attributes)]) -> Option<usize>,
+    ) -> Result<()> {
+        let listing = self
+            .handles
+            .directory(handle.0)
+            .ok_or_else(|| invalid("no such open directory"))?;
+        let mut listing = listing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut at = usize::try_from(offset).unwrap_or(usize::MAX);
+        loop {
+            let entries = listing.from(&self.client, at)?;
+            let some = &entries[..entries.len().min(together)];
+            if some.is_empty() {
+                return Ok(());
+            }
+            // `None`: all fitted.
+            match add(at as u64, some) {
+                None => at += some.len(),
+                Some(_) => return Ok(()),
+            }
+        }
+    }
+}
