@@ -7,7 +7,7 @@
 # make lint     formatting and lints of everything
 # make reproduce  simulate the sources' experiments, write docs/reproduction.md  (5 minutes)
 # make soak     fault and crash tests for a long time; `make soak TIME=3600`
-# make fuzz     fuzz the decoders; `make fuzz TIME=600`
+# make fuzz     fuzz what parses bytes from outside; `make fuzz TIME=600`
 # make clean    remove what was built
 
 SHELL := /bin/bash

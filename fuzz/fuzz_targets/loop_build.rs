@@ -9,7 +9,10 @@ struct Input<'a>(&'a [u8]);
 
 impl Input<'_> {
     fn byte(&mut self) -> u8 {
-        let (first, rest) = self.0.split_first().map_or((0, self.0), |(b, rest)| (*b, rest));
+        let (first, rest) = self
+            .0
+            .split_first()
+            .map_or((0, self.0), |(b, rest)| (*b, rest));
         self.0 = rest;
         first
     }
@@ -24,10 +27,18 @@ impl Input<'_> {
     }
     fn signed(&mut self) -> i64 {
         let v = self.number() as i64;
-        if self.byte() & 1 == 0 { v } else { v.wrapping_neg() }
+        if self.byte() & 1 == 0 {
+            v
+        } else {
+            v.wrapping_neg()
+        }
     }
     fn order(&mut self) -> Order {
-        if self.byte() & 1 == 0 { Order::C } else { Order::Fortran }
+        if self.byte() & 1 == 0 {
+            Order::C
+        } else {
+            Order::Fortran
+        }
     }
     fn distribution(&mut self) -> Distribution {
         match self.byte() % 5 {
@@ -69,7 +80,15 @@ impl Input<'_> {
             7 => {
                 let (sizes, how) = (self.list(Self::number), self.list(Self::distribution));
                 let procs = self.list(Self::number);
-                Loop::darray(self.number(), self.number(), &sizes, &how, &procs, self.order(), child)
+                Loop::darray(
+                    self.number(),
+                    self.number(),
+                    &sizes,
+                    &how,
+                    &procs,
+                    self.order(),
+                    child,
+                )
             }
             _ => Ok(Loop::bytes(self.number() & i64::MAX as u64)),
         }

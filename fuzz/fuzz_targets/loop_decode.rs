@@ -10,7 +10,11 @@ fuzz_target!(|bytes: &[u8]| {
     };
     assert_eq!(&*tile.encode(), bytes);
     let size = tile.size();
-    for (start, len) in [(0, size.min(5000)), (size / 2, 3000), (size.saturating_sub(1), 2)] {
+    for (start, len) in [
+        (0, size.min(5000)),
+        (size / 2, 3000),
+        (size.saturating_sub(1), 2),
+    ] {
         let Ok(p) = Pattern::new(-7, tile.clone(), start, len) else {
             continue;
         };

@@ -1,0 +1,27 @@
+//! Whatever stands in a file or an option that a user wrote: an error, or something usable.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use penstock_device::Model;
+use penstock_sim::{Experiment, Scenario};
+use penstock_trace::{FEATURES, Tree};
+
+fuzz_target!(|bytes: &[u8]| {
+    let Some((kind, rest)) = bytes.split_first() else {
+        return;
+    };
+    let Ok(text) = std::str::from_utf8(rest) else {
+        return;
+    };
+    match kind % 4 {
+        0 => drop(Scenario::parse(text, "scenario.toml")),
+        1 => drop(Experiment::parse(text, "experiment.toml")),
+        2 => {
+            if let Ok(tree) = Tree::from_json(text) {
+                let (_, share) = tree.classify(&[0.5; FEATURES.len()]);
+                assert!((0.0..=1.0).contains(&share));
+            }
+        }
+        _ => drop(Model::parse(text)),
+    }
+});
