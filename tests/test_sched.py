@@ -109,10 +109,17 @@ def test_servers_choose_while_programs_run_and_say_why(deployment, program):
         finish(two)
         name, _, value = extra.partition("=")
         says = f"{value.lower()} says so for "
+
+        def chosen(s, mode=mode, says=says):
+            choice = s["choice"]
+            wanted = {p["wants"] for p in choice["patterns"]}
+            # The algorithm follows when two looks agree.
+            return choice["changes"] if mode == "online" else says in choice["reason"] and s["algorithm"] in wanted
+
         # Data is right; now until every server has seen enough to choose.
         for _ in range(20):
             servers = schedulers(deployment)
-            if all(says in s["choice"]["reason"] if mode == "tree" else s["choice"]["changes"] for s in servers):
+            if all(chosen(s) for s in servers):
                 break
             finish(start(deployment, program, f"{mode}c", 60))
         for s in servers:
@@ -125,8 +132,8 @@ def test_servers_choose_while_programs_run_and_say_why(deployment, program):
             for p in choice["patterns"]:
                 assert p["op"] in ("read", "write") and p["wants"] in ALGORITHMS and p["request_bytes"] > 0
             if mode == "tree":
-                # The algorithm follows when two looks agree, so it may lag behind what the patterns want.
                 assert says in choice["reason"]
+                assert s["algorithm"] in {p["wants"] for p in choice["patterns"]}
         text = penstock("status", deployment).out
         for word in (f"({mode} ", "reason", "wants", "pattern"):
             assert word in text

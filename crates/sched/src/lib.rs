@@ -22,13 +22,15 @@
 //! ```
 //!
 //! One algorithm per file in `algorithms/`; what they share: `table` (requests, virtual requests, queues, aggregation),
-//! `set` (the ordered set behind every choice), `waiting` (when a queue waits for more), `order` (conflicting requests),
+//! `set` and `heap` (what is behind every choice by offset, size, age or time), `waiting` (when a queue waits for more), `order` (conflicting requests),
 //! `statistics`.
 mod algorithms;
 mod error;
+mod heap;
 mod options;
 mod order;
 mod request;
+mod ring;
 mod scheduler;
 mod select;
 mod set;

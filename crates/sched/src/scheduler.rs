@@ -3,7 +3,7 @@ use crate::algorithms::{self, Choice, Policy};
 use crate::order::Order;
 use crate::slab::NONE;
 use crate::statistics::Recorder;
-use crate::table::{Entry, Table};
+use crate::table::{Entry, Table, UNKNOWN};
 use crate::{Algorithm, Error, Nanos, Next, Op, Options, Request, Statistics};
 
 /// Largest offset.
@@ -191,7 +191,7 @@ impl Scheduler {
     /// SRTF: so many bytes of a file will have been asked for in the end, by this operation.
     pub fn predict(&mut self, file: u64, op: Op, bytes: u64) {
         let queue = self.table.queue(file, op);
-        self.table.queues[queue].predicted = Some(bytes);
+        self.table.queues[queue].predicted = bytes.min(UNKNOWN - 1);
     }
 
     /// Schedules in another way from now on. What is queued is carried over with its times of arrival; what is
@@ -213,9 +213,6 @@ impl Scheduler {
             file_limit: self.options.file_limit,
             ..options
         };
-        let waited = self.policy.waited();
-        self.recorder.counts.shift_waits += waited[0];
-        self.recorder.counts.aggregation_waits += waited[1];
         let limits = (self.options.parts_limit(), self.options.aggregation_bytes);
         let mut queued = self.table.dissolve(limits.0, limits.1);
         self.policy = algorithms::policy(&self.options);
@@ -248,9 +245,7 @@ impl Scheduler {
         all.queued_virtual =
             (self.table.queued + self.order.as_ref().map_or(0, |order| order.held)) as u64;
         all.serving = self.serving as u64;
-        let waited = self.policy.waited();
-        all.shift_waits += waited[0];
-        all.aggregation_waits += waited[1];
+        [all.shift_waits, all.aggregation_waits] = self.table.waited;
         let total: u64 = all.programs.iter().map(|p| p.bytes).sum();
         for program in &mut all.programs {
             program.share = program.bytes as f64 / total.max(1) as f64;
@@ -262,7 +257,7 @@ impl Scheduler {
     /// Begins to count anew.
     pub fn reset_statistics(&mut self) {
         self.recorder.reset();
-        self.policy.forget_waited();
+        self.table.waited = Default::default();
         self.recorder.counts.peak_queued = (self.held - self.serving) as u64;
     }
 

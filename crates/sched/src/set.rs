@@ -1,24 +1,27 @@
-//! An ordered set of numbers: what every choice by offset, size, age or time rests on.
+//! Ordered sets of numbers: what finding neighbours and choices by offset rest on.
 //!
-//! A B+ tree whose nodes lie in one arena and are used again: insertion, removal and search are O(log n), and nothing is
+//! B+ trees whose nodes lie in one arena and are used again: insertion, removal and search are O(log n), and nothing is
 //! allocated once the arena has grown to what is needed (the standard library's tree allocates nodes all the
-//! time). A node is freed when it is empty, not merged before: queues drain soon, and a merge costs more than it saves.
+//! time). Each queue has a tree of its own, so with many files a search looks at one node, whose first keys share a line
+//! of the cache with its length. A node is freed when it is empty, not merged before: queues drain soon, and a merge
+//! costs more than it saves.
 use crate::slab::{NONE, Slab};
 
 const KEYS: usize = 24;
-/// Levels at most: the arena has fewer than 2^32 nodes, and inner nodes begin with at least 12 children.
-const LEVELS: usize = 24;
+/// Levels at most: one more takes 12 times as many insertions.
+const LEVELS: usize = 16;
 
 #[derive(Debug, Clone)]
+#[repr(C, align(64))]
 struct Node {
-    keys: [u128; KEYS],
-    /// Inner nodes: children, one more than keys; child i has the keys below `keys[i]`.
-    children: [u32; KEYS + 1],
     len: u16,
     leaf: bool,
     /// Leaves: neighbours.
     before: u32,
     after: u32,
+    keys: [u128; KEYS],
+    /// Inner nodes: children, one more than keys; child i has the keys below `keys[i]`.
+    children: [u32; KEYS + 1],
 }
 
 impl Node {
@@ -37,6 +40,16 @@ impl Node {
         &self.keys[..self.len as usize]
     }
 
+    /// How many keys are below this one.
+    fn position(&self, key: u128) -> usize {
+        self.keys().partition_point(|k| *k < key)
+    }
+
+    /// Inner nodes: the child that has the key.
+    fn way(&self, key: u128) -> usize {
+        self.keys().partition_point(|k| *k <= key)
+    }
+
     fn insert_key(&mut self, at: usize, key: u128) {
         let len = self.len as usize;
         self.keys.copy_within(at..len, at + 1);
@@ -51,12 +64,26 @@ impl Node {
     }
 }
 
+/// Where a set begins in a [`Forest`].
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Root(u32);
+
+impl Default for Root {
+    fn default() -> Root {
+        Root(NONE)
+    }
+}
+
+impl Root {
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == NONE
+    }
+}
+
 /// See the module's text.
-#[derive(Debug)]
-pub(crate) struct OrderedSet {
+#[derive(Debug, Default)]
+pub(crate) struct Forest {
     nodes: Slab<Node>,
-    root: u32,
-    len: usize,
 }
 
 /// Way from the root to a leaf: node and child taken.
@@ -65,29 +92,18 @@ struct Path {
     depth: usize,
 }
 
-impl Default for OrderedSet {
-    fn default() -> OrderedSet {
-        let mut nodes = Slab::default();
-        let root = nodes.insert(Node::new(true));
-        OrderedSet {
-            nodes,
-            root,
-            len: 0,
-        }
-    }
-}
-
-impl OrderedSet {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
+impl Forest {
     /// The key must not be there.
-    pub(crate) fn insert(&mut self, key: u128) {
-        let (leaf, mut path) = self.descend(key);
-        self.len += 1;
+    pub(crate) fn insert(&mut self, root: &mut Root, key: u128) {
+        if root.is_empty() {
+            let mut leaf = Node::new(true);
+            leaf.insert_key(0, key);
+            root.0 = self.nodes.insert(leaf);
+            return;
+        }
+        let (leaf, mut path) = self.descend(*root, key);
         let node = &mut self.nodes[leaf];
-        let at = node.keys().partition_point(|k| *k < key);
+        let at = node.position(key);
         debug_assert!(at == node.keys().len() || node.keys[at] != key, "twice");
         if (node.len as usize) < KEYS {
             node.insert_key(at, key);
@@ -113,11 +129,11 @@ impl OrderedSet {
         if after != NONE {
             self.nodes[after].before = right;
         }
-        self.grow(&mut path, separator, right);
+        self.grow(root, &mut path, separator, right);
     }
 
     /// Puts a new right neighbour into the parents.
-    fn grow(&mut self, path: &mut Path, mut separator: u128, mut child: u32) {
+    fn grow(&mut self, root: &mut Root, path: &mut Path, mut separator: u128, mut child: u32) {
         while path.depth > 0 {
             path.depth -= 1;
             let (at, taken) = path.steps[path.depth];
@@ -143,24 +159,27 @@ impl OrderedSet {
             separator = up;
             child = self.nodes.insert(right);
         }
-        let mut root = Node::new(false);
-        root.keys[0] = separator;
-        root.children[0] = self.root;
-        root.children[1] = child;
-        root.len = 1;
-        self.root = self.nodes.insert(root);
+        let mut top = Node::new(false);
+        top.keys[0] = separator;
+        top.children[0] = root.0;
+        top.children[1] = child;
+        top.len = 1;
+        root.0 = self.nodes.insert(top);
     }
 
     /// False if it was not there.
-    pub(crate) fn remove(&mut self, key: u128) -> bool {
-        let (leaf, mut path) = self.descend(key);
-        let node = &mut self.nodes[leaf];
-        let Ok(at) = node.keys().binary_search(&key) else {
+    pub(crate) fn remove(&mut self, root: &mut Root, key: u128) -> bool {
+        if root.is_empty() {
             return false;
-        };
+        }
+        let (leaf, mut path) = self.descend(*root, key);
+        let node = &mut self.nodes[leaf];
+        let at = node.position(key);
+        if node.keys().get(at) != Some(&key) {
+            return false;
+        }
         node.remove_key(at);
-        self.len -= 1;
-        if node.len > 0 || path.depth == 0 {
+        if node.len > 0 {
             return true;
         }
         let (before, after) = (node.before, node.after);
@@ -171,7 +190,12 @@ impl OrderedSet {
             self.nodes[after].before = before;
         }
         self.nodes.free(leaf);
-        while path.depth > 0 {
+        loop {
+            if path.depth == 0 {
+                // Every node has been freed on the way.
+                root.0 = NONE;
+                return true;
+            }
             path.depth -= 1;
             let (at, taken) = path.steps[path.depth];
             let (taken, node) = (taken as usize, &mut self.nodes[at]);
@@ -185,28 +209,31 @@ impl OrderedSet {
             node.remove_key(taken.saturating_sub(1));
             break;
         }
-        if self.len == 0 {
-            // Every node has been freed on the way.
-            self.root = self.nodes.insert(Node::new(true));
-            return true;
-        }
-        while !self.nodes[self.root].leaf && self.nodes[self.root].len == 0 {
-            let child = self.nodes[self.root].children[0];
-            self.nodes.free(self.root);
-            self.root = child;
+        while !self.nodes[root.0].leaf && self.nodes[root.0].len == 0 {
+            let child = self.nodes[root.0].children[0];
+            self.nodes.free(root.0);
+            root.0 = child;
         }
         true
     }
 
     /// The smallest key that is at least `key`.
-    pub(crate) fn first_from(&self, key: u128) -> Option<u128> {
-        self.around(key).1
+    pub(crate) fn first_from(&self, root: Root, key: u128) -> Option<u128> {
+        self.around(root, key).1
     }
 
     /// The largest key below `key` and the smallest that is at least `key`.
-    pub(crate) fn around(&self, key: u128) -> (Option<u128>, Option<u128>) {
-        let leaf = &self.nodes[self.leaf(key)];
-        let at = leaf.keys().partition_point(|k| *k < key);
+    pub(crate) fn around(&self, root: Root, key: u128) -> (Option<u128>, Option<u128>) {
+        if root.is_empty() {
+            return (None, None);
+        }
+        let mut at = root.0;
+        while !self.nodes[at].leaf {
+            let node = &self.nodes[at];
+            at = node.children[node.way(key)];
+        }
+        let leaf = &self.nodes[at];
+        let at = leaf.position(key);
         let before = match at.checked_sub(1) {
             Some(at) => Some(leaf.keys[at]),
             None if leaf.before == NONE => None,
@@ -220,33 +247,29 @@ impl OrderedSet {
         (before, from)
     }
 
-    pub(crate) fn first(&self) -> Option<u128> {
-        self.first_from(0)
-    }
-
-    fn leaf(&self, key: u128) -> u32 {
-        let mut at = self.root;
-        loop {
-            let node = &self.nodes[at];
+    pub(crate) fn first(&self, root: Root) -> Option<u128> {
+        let mut at = root.0;
+        while let Some(node) = self.nodes.get(at) {
             if node.leaf {
-                return at;
+                return node.keys().first().copied();
             }
-            at = node.children[node.keys().partition_point(|k| *k <= key)];
+            at = node.children[0];
         }
+        None
     }
 
-    fn descend(&self, key: u128) -> (u32, Path) {
+    fn descend(&self, root: Root, key: u128) -> (u32, Path) {
         let mut path = Path {
             steps: [(NONE, 0); LEVELS],
             depth: 0,
         };
-        let mut at = self.root;
+        let mut at = root.0;
         loop {
             let node = &self.nodes[at];
             if node.leaf {
                 return (at, path);
             }
-            let taken = node.keys().partition_point(|k| *k <= key);
+            let taken = node.way(key);
             path.steps[path.depth] = (at, taken as u16);
             path.depth += 1;
             at = node.children[taken];
@@ -260,6 +283,34 @@ fn insert_child(node: &mut Node, taken: usize, separator: u128, child: u32) {
     node.children.copy_within(taken + 1..=len, taken + 2);
     node.children[taken + 1] = child;
     node.insert_key(taken, separator);
+}
+
+/// A set with an arena of its own.
+#[derive(Debug, Default)]
+pub(crate) struct OrderedSet {
+    forest: Forest,
+    root: Root,
+}
+
+impl OrderedSet {
+    /// The key must not be there.
+    pub(crate) fn insert(&mut self, key: u128) {
+        self.forest.insert(&mut self.root, key);
+    }
+
+    /// False if it was not there.
+    pub(crate) fn remove(&mut self, key: u128) -> bool {
+        self.forest.remove(&mut self.root, key)
+    }
+
+    /// The smallest key that is at least `key`.
+    pub(crate) fn first_from(&self, key: u128) -> Option<u128> {
+        self.forest.first_from(self.root, key)
+    }
+
+    pub(crate) fn first(&self) -> Option<u128> {
+        self.forest.first(self.root)
+    }
 }
 
 #[cfg(test)]
@@ -286,11 +337,27 @@ mod tests {
                     prop_assert_eq!(set.remove(key), model.remove(&key));
                 }
                 prop_assert_eq!(set.first_from(key), model.range(key..).next().copied());
-                prop_assert_eq!(set.around(key).0, model.range(..key).next_back().copied());
+                prop_assert_eq!(set.forest.around(set.root, key).0, model.range(..key).next_back().copied());
                 prop_assert_eq!(set.first(), model.first().copied());
-                prop_assert_eq!(set.is_empty(), model.is_empty());
+                prop_assert_eq!(set.root.is_empty(), model.is_empty());
             }
         }
+    }
+
+    #[test]
+    fn sets_in_one_arena_are_apart() {
+        let (mut forest, mut roots) = (Forest::default(), [Root::default(); 7]);
+        for i in 0..7000u128 {
+            forest.insert(&mut roots[i as usize % 7], i);
+        }
+        for (i, root) in roots.iter().enumerate() {
+            assert_eq!(forest.first(*root), Some(i as u128));
+            assert_eq!(forest.around(*root, 3500).1, Some(3500 + i as u128));
+        }
+        for i in (0..7000u128).rev() {
+            assert!(forest.remove(&mut roots[i as usize % 7], i));
+        }
+        assert!(roots.iter().all(|root| root.is_empty()) && forest.nodes.len() == 0);
     }
 
     #[test]
@@ -301,12 +368,12 @@ mod tests {
                 for i in 0..20_000u128 {
                     set.insert(i * step % 20_011 + round);
                 }
-                let nodes = set.nodes.len();
+                let nodes = set.forest.nodes.len();
                 assert!(nodes < 3000, "{nodes}");
                 for i in 0..20_000u128 {
                     assert!(set.remove(i * step % 20_011 + round));
                 }
-                assert!(set.is_empty() && set.nodes.len() == 1);
+                assert!(set.root.is_empty() && set.forest.nodes.len() == 0);
             }
         }
     }

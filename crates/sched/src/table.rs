@@ -1,12 +1,16 @@
 //! What all algorithms share: requests, virtual requests in order of arrival, queues in order of offset.
 //!
 //! Requests lie in one slab, virtual requests in another, queues (one per file and operation) in a third; links are
-//! numbers. Every queued virtual request is in one list by age. The algorithms that work by offset also keep them in one
-//! ordered set by (queue, offset, number), in which neighbours are found for aggregation: a request joins the
-//! neighbour that it touches or overlaps (TS 3.1), and may close the gap between two.
+//! numbers. Every queued virtual request is in one list by age. The algorithms that work by offset also keep those of each
+//! queue in an ordered set by (offset, number), in which neighbours are found for aggregation: a request joins the
+//! neighbour that it touches or overlaps (TS 3.1), and may close the gap between two. What MLF does not let through yet
+//! is in a second set of its queue, and in a third by the visit that lets it through.
+//!
+//! Most of the time goes into waiting for memory, so records are kept small, and the links of the list by age lie apart.
 use crate::request::{Nanos, Op, Request, VirtualRequest};
-use crate::set::OrderedSet;
+use crate::set::{Forest, Root};
 use crate::slab::{NONE, Slab};
+use crate::waiting::{History, Waited};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
@@ -23,70 +27,71 @@ pub(crate) struct Entry {
     pub(crate) next: u32,
 }
 
-/// Requests that are served as one.
+/// Requests that are served as one: two lines of the processor's cache.
 #[derive(Debug, Clone, Copy)]
+#[repr(align(64))]
 pub(crate) struct Virtual {
     pub(crate) file: u64,
-    pub(crate) op: Op,
-    /// Of its first arrival.
-    pub(crate) program: u32,
     pub(crate) offset: u64,
     pub(crate) end: u64,
     pub(crate) bytes: u64,
+    pub(crate) arrived: Nanos,
+    /// Of its first arrival; also tells apart virtual requests that use the same record in turn.
+    pub(crate) serial: u64,
+    /// MLF, aIOLi: sum of the parts' factors when the queue had been visited `visits` times, and parts added since.
+    factor: u64,
+    visits: u64,
+    fresh: u32,
+    /// Of its first arrival.
+    pub(crate) program: u32,
+    /// MLF: the visit that lets it through; 0: it may go.
+    later: u64,
     /// Parts, by offset.
     pub(crate) first: u32,
     last: u32,
     pub(crate) parts: u32,
-    pub(crate) arrived: Nanos,
-    /// Of its first arrival; also tells apart virtual requests that use the same record in turn.
-    pub(crate) serial: u64,
-    older: u32,
-    newer: u32,
     pub(crate) queue: u32,
-    /// When it was dispatched; `None` while it is queued.
-    pub(crate) dispatched: Option<Nanos>,
-    /// MLF, aIOLi: sum of the parts' factors when the queue had been visited `visits` times, and parts added since.
-    pub(crate) factor: u64,
-    pub(crate) fresh: u64,
-    pub(crate) visits: u64,
-    /// The algorithm's own place for it, in a set of its own.
-    pub(crate) place: Place,
     /// WFQ, TWINS: the next in the program's queue.
     pub(crate) chain: u32,
+    pub(crate) op: Op,
+    /// It has been dispatched; queued otherwise.
+    served: bool,
 }
 
-/// Requests of one file and operation, and what is remembered of those served.
+/// Requests of one file and operation, and what is remembered of those served. Two lines of the processor's cache.
 #[derive(Debug, Clone, Copy)]
+#[repr(C, align(64))]
 pub(crate) struct Queue {
     file: u64,
-    op: Op,
-    /// Queued virtual requests, and their bytes.
-    pub(crate) queued: u32,
+    /// Bytes of queued virtual requests, and how many these are.
     pub(crate) bytes: u64,
+    pub(crate) queued: u32,
+    /// By (offset, number): virtual requests that may go, and those that MLF does not let through yet.
+    ready: Root,
+    deferred: Root,
+    /// The latter by (visit that lets them through, number).
+    by_visit: Root,
+    /// Neighbours in MLF's round, or among the empty queues.
+    pub(crate) before: u32,
+    pub(crate) after: u32,
+    /// No queued virtual request reaches further than so many bytes; `u32::MAX`: some may.
+    reach: u32,
+    op: Op,
+    /// MLF: it is in the round.
+    pub(crate) active: bool,
+    /// MLF: visits so far.
+    pub(crate) visits: u64,
     /// Bytes ever added.
     pub(crate) seen: u64,
     /// aIOLi: present quantum; 0: the default.
     pub(crate) quantum: u64,
-    /// MLF: visits so far.
-    pub(crate) visits: u64,
-    pub(crate) history: crate::waiting::History,
-    /// SRTF: bytes that will have come in the end.
-    pub(crate) predicted: Option<u64>,
-    /// The algorithm's place for the queue.
-    pub(crate) place: Place,
-    /// MLF: it is in the round.
-    pub(crate) active: bool,
-    /// Neighbours in MLF's round, or among the empty queues.
-    pub(crate) before: u32,
-    pub(crate) after: u32,
+    /// SRTF: bytes that will have come in the end, or [`UNKNOWN`].
+    pub(crate) predicted: u64,
+    pub(crate) history: History,
 }
 
-/// A place in a list of queues linked by `before` and `after`.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Ring {
-    /// Where the round is.
-    pub(crate) at: u32,
-}
+/// No prediction.
+pub(crate) const UNKNOWN: u64 = u64::MAX;
 
 /// A fixed hash: decisions must not depend on a random one, and files have numbers given by ourselves.
 #[derive(Debug, Default, Clone, Copy)]
@@ -114,17 +119,6 @@ impl Hasher for Mix {
 
 pub(crate) type Map<V> = HashMap<u64, V, BuildHasherDefault<Mix>>;
 
-/// Where an algorithm keeps something: the number of one of its sets, and the key there.
-pub(crate) type Place = Option<(u8, u128)>;
-
-/// What became of a request.
-pub(crate) struct Placed {
-    /// The virtual request it is a part of now.
-    pub(crate) at: u32,
-    /// The algorithm's place of a neighbour that was swallowed.
-    pub(crate) gone: Place,
-}
-
 /// See the module's text.
 #[derive(Debug)]
 pub(crate) struct Table {
@@ -133,7 +127,9 @@ pub(crate) struct Table {
     pub(crate) queues: Slab<Queue>,
     /// By file; reads and writes apart.
     by_file: [Map<u32>; 2],
-    pub(crate) by_offset: OrderedSet,
+    sets: Forest,
+    /// Neighbours by age of each virtual request that is queued: the older, the newer.
+    ages: Vec<[u32; 2]>,
     oldest: u32,
     newest: u32,
     /// Queued virtual requests.
@@ -142,6 +138,8 @@ pub(crate) struct Table {
     pub(crate) serving: usize,
     /// aIOLi: scans of all queues so far.
     pub(crate) scans: u64,
+    /// Waits for company begun since they were last forgotten.
+    pub(crate) waited: Waited,
     /// Empty queues, the one empty for the longest first.
     empty_oldest: u32,
     empty_newest: u32,
@@ -157,12 +155,14 @@ impl Table {
             virtuals: Slab::default(),
             queues: Slab::default(),
             by_file: Default::default(),
-            by_offset: OrderedSet::default(),
+            sets: Forest::default(),
+            ages: Vec::new(),
             oldest: NONE,
             newest: NONE,
             queued: 0,
             serving: 0,
             scans: 0,
+            waited: Waited::default(),
             empty_oldest: NONE,
             empty_newest: NONE,
             file_limit,
@@ -185,7 +185,7 @@ impl Table {
     pub(crate) fn serving(&self, id: u64) -> Option<u32> {
         let at = id as u32;
         let known = self.virtuals.get(at)?;
-        (known.dispatched.is_some() && known.parts > 0 && self.id(at) == id).then_some(at)
+        (known.served && known.parts > 0 && self.id(at) == id).then_some(at)
     }
 
     pub(crate) fn describe(&self, at: u32) -> VirtualRequest {
@@ -209,12 +209,14 @@ impl Table {
         self.make(entry, NONE)
     }
 
-    /// Into the queue of its file and operation, joined with neighbours as far as the limits allow.
-    pub(crate) fn aggregate(&mut self, entry: u32) -> Placed {
+    /// Into the queue of its file and operation, joined with neighbours as far as the limits allow. The virtual
+    /// request it is a part of now.
+    pub(crate) fn aggregate(&mut self, entry: u32) -> u32 {
         let Entry { request, end, .. } = self.entries[entry];
         let queue = self.queue(request.file, request.op);
         if self.queues[queue].queued == 0 {
             self.unlist_empty(queue);
+            self.queues[queue].reach = 0;
         }
         let q = &mut self.queues[queue];
         q.bytes += request.bytes;
@@ -223,51 +225,109 @@ impl Table {
             1 => (None, None),
             _ => self.neighbours(queue, request.offset, end),
         };
-        let left = left.filter(|at| self.has_room(*at, 1, request.bytes));
-        if let Some(left) = left {
+        if let Some(left) = left.filter(|at| self.has_room(*at, 1, request.bytes)) {
             self.push(left, entry);
-            let v = self.virtuals[left];
-            let joins = |at: &u32| {
-                let r = &self.virtuals[*at];
-                v.end >= r.offset
+            let v = &self.virtuals[left];
+            if let Some(right) = right {
+                let r = &self.virtuals[right];
+                if v.end >= r.offset
                     && self.entries[v.last].request.offset <= r.offset
                     && self.has_room(left, r.parts, r.bytes)
-            };
-            let gone = right.filter(joins).map(|right| self.swallow(left, right));
-            return Placed {
-                at: left,
-                gone: gone.flatten(),
-            };
+                {
+                    self.swallow(left, right);
+                }
+            }
+            self.stretch(left);
+            return left;
         }
         let at = match right.filter(|at| self.has_room(*at, 1, request.bytes)) {
             Some(right) => {
-                self.by_offset.remove(self.key(right));
+                self.withdraw(right);
                 self.push_front(right, entry);
-                self.by_offset.insert(self.key(right));
+                self.file(right);
                 right
             }
             None => {
                 let at = self.make(entry, queue);
                 self.queues[queue].queued += 1;
-                self.by_offset.insert(self.key(at));
+                self.file(at);
                 at
             }
         };
-        Placed { at, gone: None }
+        self.stretch(at);
+        at
+    }
+
+    fn stretch(&mut self, at: u32) {
+        let v = &self.virtuals[at];
+        let reach = &mut self.queues[v.queue].reach;
+        *reach = (*reach).max(u32::try_from(v.end - v.offset).unwrap_or(u32::MAX));
     }
 
     /// Queued neighbours that the range touches or overlaps.
     fn neighbours(&self, queue: u32, offset: u64, end: u64) -> (Option<u32>, Option<u32>) {
-        let above = place(queue, offset, NONE);
-        let (left, right) = self.by_offset.around(above + 1);
-        let of_queue = |key: u128| (owner(key) == queue).then_some(key as u32);
+        let q = &self.queues[queue];
+        let above = place(offset, NONE) + 1;
+        let (mut left, mut right) = self.sets.around(q.ready, above);
+        if !q.deferred.is_empty() {
+            let (other_left, other_right) = self.sets.around(q.deferred, above);
+            left = left.max(other_left);
+            right = match (right, other_right) {
+                (Some(one), Some(other)) => Some(one.min(other)),
+                (one, other) => one.or(other),
+            };
+        }
+        // Offsets are in the keys: most lie too far away to be looked at.
+        let near = |key: &u128| {
+            q.reach == u32::MAX || (key >> 32) as u64 + u64::from(q.reach) >= offset
+        };
         (
-            left.and_then(of_queue)
+            left.filter(near)
+                .map(|key| key as u32)
                 .filter(|at| self.virtuals[*at].end >= offset),
             right
-                .and_then(of_queue)
-                .filter(|at| self.virtuals[*at].offset <= end),
+                .filter(|key| (key >> 32) as u64 <= end)
+                .map(|key| key as u32),
         )
+    }
+
+    /// Puts a virtual request into the sets of its queue.
+    fn file(&mut self, at: u32) {
+        let v = &self.virtuals[at];
+        let (q, key) = (&mut self.queues[v.queue], place(v.offset, at));
+        if v.later == 0 {
+            self.sets.insert(&mut q.ready, key);
+        } else {
+            self.sets.insert(&mut q.deferred, key);
+            self.sets.insert(&mut q.by_visit, place(v.later, at));
+        }
+    }
+
+    /// Takes it out of them.
+    fn withdraw(&mut self, at: u32) {
+        let v = &self.virtuals[at];
+        let (q, key) = (&mut self.queues[v.queue], place(v.offset, at));
+        if v.later == 0 {
+            self.sets.remove(&mut q.ready, key);
+        } else {
+            self.sets.remove(&mut q.deferred, key);
+            self.sets.remove(&mut q.by_visit, place(v.later, at));
+        }
+    }
+
+    /// MLF: it may go from this visit of its queue on; 0: now.
+    pub(crate) fn defer(&mut self, at: u32, visit: u64) {
+        if self.virtuals[at].later != visit {
+            self.withdraw(at);
+            self.virtuals[at].later = visit;
+            self.file(at);
+        }
+    }
+
+    /// MLF: one of the queue that is deferred to this visit or one before.
+    pub(crate) fn due(&self, queue: u32, visit: u64) -> Option<u32> {
+        let key = self.sets.first(self.queues[queue].by_visit)?;
+        ((key >> 32) as u64 <= visit).then_some(key as u32)
     }
 
     fn has_room(&self, at: u32, parts: u32, bytes: u64) -> bool {
@@ -290,19 +350,21 @@ impl Table {
             parts: 1,
             arrived: e.arrived,
             serial: e.serial,
-            older: self.newest,
-            newer: NONE,
             queue,
-            dispatched: None,
+            served: false,
             factor: 0,
             fresh: 1,
             visits: self.visits(queue),
-            place: None,
+            later: 0,
             chain: NONE,
         });
+        if self.ages.len() <= at as usize {
+            self.ages.resize(at as usize + 1, [NONE; 2]);
+        }
+        self.ages[at as usize] = [self.newest, NONE];
         match self.newest {
             NONE => self.oldest = at,
-            newest => self.virtuals[newest].newer = at,
+            newest => self.ages[newest as usize][1] = at,
         }
         self.newest = at;
         self.queued += 1;
@@ -348,8 +410,8 @@ impl Table {
     }
 
     /// Joins `right` to `left`, which begins before it; the older one's place by age is kept.
-    fn swallow(&mut self, left: u32, right: u32) -> Place {
-        self.by_offset.remove(self.key(right));
+    fn swallow(&mut self, left: u32, right: u32) {
+        self.withdraw(right);
         self.age(right);
         let r = self.virtuals[right];
         self.queues[r.queue].queued -= 1;
@@ -365,39 +427,37 @@ impl Table {
         if r.serial < v.serial {
             (v.serial, v.arrived, v.program) = (r.serial, r.arrived, r.program);
             self.unlink(left);
-            let r = self.virtuals[right];
-            self.virtuals[left].older = r.older;
-            self.virtuals[left].newer = right;
-            self.virtuals[right].older = left;
-            match r.older {
+            let older = self.ages[right as usize][0];
+            self.ages[left as usize] = [older, right];
+            self.ages[right as usize][0] = left;
+            match older {
                 NONE => self.oldest = left,
-                older => self.virtuals[older].newer = left,
+                _ => self.ages[older as usize][1] = left,
             }
         }
         self.unlink(right);
         self.queued -= 1;
         self.virtuals[right].parts = 0;
         self.virtuals.free(right);
-        r.place
     }
 
     // ---- out ----
 
     /// Takes a queued virtual request out of list and queue, to be served.
-    pub(crate) fn take(&mut self, at: u32, now: Nanos) {
+    pub(crate) fn take(&mut self, at: u32) {
         self.unlink(at);
         self.queued -= 1;
-        let v = self.virtuals[at];
-        if v.queue != NONE {
-            self.by_offset.remove(self.key(at));
-            let q = &mut self.queues[v.queue];
+        let Virtual { queue, bytes, .. } = self.virtuals[at];
+        if queue != NONE {
+            self.withdraw(at);
+            let q = &mut self.queues[queue];
             q.queued -= 1;
-            q.bytes -= v.bytes;
+            q.bytes -= bytes;
             if q.queued == 0 {
-                self.list_empty(v.queue);
+                self.list_empty(queue);
             }
         }
-        self.virtuals[at].dispatched = Some(now);
+        self.virtuals[at].served = true;
         self.serving += 1;
     }
 
@@ -434,22 +494,23 @@ impl Table {
             self.entries[*part].next = NONE;
         }
         let mut predicted = Vec::new();
+        let known = |q: &Queue| Some(q.predicted).filter(|bytes| *bytes != UNKNOWN);
         for map in &self.by_file {
             let queues = map.values().map(|q| &self.queues[*q]);
-            predicted.extend(queues.filter_map(|q| Some((q.file, q.op, q.predicted?, q.seen))));
+            predicted.extend(queues.filter_map(|q| Some((q.file, q.op, known(q)?, q.seen))));
         }
         // The order of a hash map must not leak into decisions.
         predicted.sort_unstable_by_key(|p| (p.0, p.1 as u8));
         self.queues = Slab::default();
         self.by_file = Default::default();
-        self.by_offset = OrderedSet::default();
+        self.sets = Forest::default();
         (self.empty_oldest, self.empty_newest) = (NONE, NONE);
         self.parts_limit = parts_limit;
         self.bytes_limit = bytes_limit;
         self.scans = 0;
         for (file, op, bytes, seen) in predicted {
             let queue = self.queue(file, op);
-            self.queues[queue].predicted = Some(bytes);
+            self.queues[queue].predicted = bytes;
             // What is queued comes again.
             self.queues[queue].seen = seen;
         }
@@ -489,7 +550,7 @@ impl Table {
         if passed == 0 {
             return;
         }
-        let once = v.factor.saturating_mul(2).saturating_add(v.fresh);
+        let once = v.factor.saturating_mul(2).saturating_add(v.fresh.into());
         let doublings = (passed - 1).min(63) as u32;
         v.factor = match once.leading_zeros() >= doublings {
             true => once << doublings,
@@ -499,6 +560,11 @@ impl Table {
         v.visits = visits;
     }
 
+    /// As it was brought up to date last.
+    pub(crate) fn factor(&self, at: u32) -> u64 {
+        self.virtuals[at].factor
+    }
+
     /// At which visit the factor will let the virtual request through: factor × quantum ≥ its bytes.
     pub(crate) fn ripe_at(&self, at: u32, quantum: u64) -> u64 {
         let v = &self.virtuals[at];
@@ -506,7 +572,7 @@ impl Table {
         if v.factor >= needed {
             return v.visits;
         }
-        let mut factor = v.factor.saturating_mul(2).saturating_add(v.fresh);
+        let mut factor = v.factor.saturating_mul(2).saturating_add(v.fresh.into());
         let mut visits = v.visits + 1;
         while factor < needed {
             factor = factor.saturating_mul(2);
@@ -519,7 +585,7 @@ impl Table {
     pub(crate) fn parts_served(&self) -> Vec<u32> {
         let mut all = Vec::new();
         let records = self.virtuals.records();
-        for v in records.filter(|v| v.dispatched.is_some() && v.parts > 0) {
+        for v in records.filter(|v| v.served && v.parts > 0) {
             let mut part = v.first;
             for _ in 0..v.parts {
                 all.push(part);
@@ -530,35 +596,30 @@ impl Table {
     }
 
     fn unlink(&mut self, at: u32) {
-        let Virtual { older, newer, .. } = self.virtuals[at];
+        let [older, newer] = self.ages[at as usize];
         match older {
             NONE => self.oldest = newer,
-            _ => self.virtuals[older].newer = newer,
+            _ => self.ages[older as usize][1] = newer,
         }
         match newer {
             NONE => self.newest = older,
-            _ => self.virtuals[newer].older = older,
+            _ => self.ages[newer as usize][0] = older,
         }
     }
 
     // ---- queues ----
 
-    /// The queued virtual request of a queue with the lowest offset.
+    /// The virtual request of a queue with the lowest offset, of those that may go.
     pub(crate) fn head(&self, queue: u32) -> Option<u32> {
-        let key = self.by_offset.first_from(place(queue, 0, 0))?;
-        (owner(key) == queue).then_some(key as u32)
+        let key = self.sets.first(self.queues[queue].ready)?;
+        Some(key as u32)
     }
 
     /// The queue's virtual request that begins there.
     pub(crate) fn beginning_at(&self, queue: u32, offset: u64) -> Option<u32> {
-        let key = self.by_offset.first_from(place(queue, offset, 0))?;
-        let at = key as u32;
-        (owner(key) == queue && self.virtuals[at].offset == offset).then_some(at)
-    }
-
-    fn key(&self, at: u32) -> u128 {
-        let v = &self.virtuals[at];
-        place(v.queue, v.offset, at)
+        let ready = self.queues[queue].ready;
+        let key = self.sets.first_from(ready, place(offset, 0))?;
+        ((key >> 32) as u64 == offset).then_some(key as u32)
     }
 
     pub(crate) fn queue(&mut self, file: u64, op: Op) -> u32 {
@@ -578,12 +639,15 @@ impl Table {
             op,
             queued: 0,
             bytes: 0,
+            reach: 0,
             seen: 0,
             quantum: 0,
             visits: 0,
-            history: Default::default(),
-            predicted: None,
-            place: None,
+            ready: Root::default(),
+            deferred: Root::default(),
+            by_visit: Root::default(),
+            history: History::default(),
+            predicted: UNKNOWN,
             active: false,
             before: NONE,
             after: NONE,
@@ -615,43 +679,11 @@ impl Table {
             _ => self.queues[after].before = before,
         }
     }
-
-    // ---- rounds ----
-
-    /// Adds a queue with requests to a round, as the last to be visited.
-    pub(crate) fn join(&mut self, ring: &mut Ring, queue: u32) {
-        if ring.at == NONE {
-            (self.queues[queue].before, self.queues[queue].after) = (queue, queue);
-            ring.at = queue;
-            return;
-        }
-        let (last, first) = (self.queues[ring.at].before, ring.at);
-        (self.queues[queue].before, self.queues[queue].after) = (last, first);
-        self.queues[last].after = queue;
-        self.queues[first].before = queue;
-    }
-
-    /// Takes a queue out of a round.
-    pub(crate) fn leave(&mut self, ring: &mut Ring, queue: u32) {
-        let Queue { before, after, .. } = self.queues[queue];
-        if after == queue {
-            ring.at = NONE;
-            return;
-        }
-        self.queues[before].after = after;
-        self.queues[after].before = before;
-        if ring.at == queue {
-            ring.at = after;
-        }
-    }
 }
 
-/// Key of (queue, offset, virtual request).
-pub(crate) fn place(queue: u32, offset: u64, at: u32) -> u128 {
-    (u128::from(queue) << 96) | (u128::from(offset) << 32) | u128::from(at)
-}
+const _: () = assert!(size_of::<Queue>() == 128 && size_of::<Virtual>() == 128);
 
-/// The queue in a key.
-pub(crate) fn owner(key: u128) -> u32 {
-    (key >> 96) as u32
+/// Key of a virtual request by its offset, or by another number.
+fn place(offset: u64, at: u32) -> u128 {
+    (u128::from(offset) << 32) | u128::from(at)
 }

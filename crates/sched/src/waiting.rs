@@ -7,19 +7,35 @@
 //! requests than this: it waits for company, 900 µs in the source.
 //! Each of the two happens at most once for one decision. A queue that waits is out of the choice and so never delays others.
 use crate::Nanos;
-use crate::table::Virtual;
+use crate::heap::Heap;
+use crate::table::{Table, Virtual};
+
+/// No offset is expected.
+const NOWHERE: u64 = u64::MAX;
 
 /// What is remembered of a queue's past for this.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct History {
-    served: bool,
     last_start: u64,
     last_end: u64,
+    /// The offset expected after a shift, or [`NOWHERE`].
+    shift: u64,
+    /// Ends of the waits for this decision; 0: it was not waited for.
+    until: [Nanos; 2],
+    /// 0: nothing has been served.
     last_parts: u32,
-    /// The offset expected after a shift.
-    shift: Option<u64>,
-    /// Ends of the waits for this decision.
-    until: [Option<Nanos>; 2],
+}
+
+impl Default for History {
+    fn default() -> History {
+        History {
+            last_start: 0,
+            last_end: 0,
+            shift: NOWHERE,
+            until: [0; 2],
+            last_parts: 0,
+        }
+    }
 }
 
 /// Longest waits: shift, better aggregation.
@@ -28,9 +44,61 @@ pub(crate) type Waits = [Nanos; 2];
 /// Waits begun, by reason: shift, better aggregation.
 pub(crate) type Waited = [u64; 2];
 
+/// Queues that wait: out of the choice until a time of their own.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    longest: Waits,
+    until: Heap,
+}
+
+impl Waiting {
+    pub(crate) fn new(longest: Waits) -> Waiting {
+        Waiting {
+            longest,
+            until: Heap::default(),
+        }
+    }
+
+    /// A queue that has waited long enough; it waits no more.
+    pub(crate) fn over(&mut self, now: Nanos) -> Option<u32> {
+        let (until, queue) = self.until.first()?;
+        if until > now {
+            return None;
+        }
+        self.until.remove(queue);
+        Some(queue)
+    }
+
+    /// Should the queue of this virtual request, the next one to be served, wait instead? Then it does.
+    pub(crate) fn begin(&mut self, table: &mut Table, next: u32, now: Nanos) -> bool {
+        let v = &table.virtuals[next];
+        let queue = v.queue;
+        let history = &mut table.queues[queue].history;
+        let until = history.hold(v, self.longest, now, &mut table.waited);
+        if let Some(until) = until {
+            self.until.set(queue, until);
+        }
+        until.is_some()
+    }
+
+    /// The queue waits no more, if it did.
+    pub(crate) fn end(&mut self, queue: u32) {
+        self.until.remove(queue);
+    }
+
+    pub(crate) fn has(&self, queue: u32) -> bool {
+        self.until.has(queue)
+    }
+
+    /// When the first of them has waited long enough.
+    pub(crate) fn first(&self) -> Option<Nanos> {
+        Some(self.until.first()?.0)
+    }
+}
+
 impl History {
     /// Until when the queue should wait rather than serve `next`.
-    pub(crate) fn hold(
+    fn hold(
         &mut self,
         next: &Virtual,
         waits: Waits,
@@ -38,19 +106,19 @@ impl History {
         waited: &mut Waited,
     ) -> Option<Nanos> {
         let reasons = [
-            self.shift.is_some_and(|expected| next.offset > expected),
-            self.served && next.offset >= self.last_end && next.parts < self.last_parts,
+            next.offset > self.shift,
+            next.offset >= self.last_end && next.parts < self.last_parts,
         ];
         for kind in 0..2 {
             if !reasons[kind] || waits[kind] == 0 {
                 continue;
             }
-            let until = *self.until[kind].get_or_insert_with(|| {
+            if self.until[kind] == 0 {
                 waited[kind] += 1;
-                now.saturating_add(waits[kind])
-            });
-            if now < until {
-                return Some(until);
+                self.until[kind] = now.saturating_add(waits[kind]);
+            }
+            if now < self.until[kind] {
+                return Some(self.until[kind]);
             }
         }
         None
@@ -58,14 +126,15 @@ impl History {
 
     /// This one is served now.
     pub(crate) fn serve(&mut self, v: &Virtual) {
-        let pending = self.shift.take();
-        if pending.is_none() && self.served && v.offset < self.last_start {
-            self.shift = Some(v.end);
-        }
-        self.served = true;
+        let pending = self.shift != NOWHERE;
+        let fell_behind = self.last_parts > 0 && v.offset < self.last_start;
+        self.shift = match !pending && fell_behind {
+            true => v.end,
+            false => NOWHERE,
+        };
         self.last_start = v.offset;
         self.last_end = v.end;
         self.last_parts = v.parts;
-        self.until = [None; 2];
+        self.until = [0; 2];
     }
 }

@@ -8,19 +8,13 @@
 //! (`waiting`) while others are served. *When it pays*: large requests to shared files, devices with slow seeks.
 //! *Parameters*: `quantum` (64 KiB), `aggregation` (16 parts), `shift_wait`, `aggregation_wait`, `starvation_bound`.
 //! *Source*: TS section 3.1.1, after Lebre et al. (2006). All quantities are bytes. Nothing is scanned: heads wait in a
-//! set by the scan that lets them through, so a decision is O(log queues).
-use super::{Choice, Policy, move_to, rank, ranked};
-use crate::set::OrderedSet;
+//! heap by the scan that lets them through, so a decision is O(log queues).
+use super::{Choice, Policy};
+use crate::heap::Heap;
 use crate::table::Table;
-use crate::waiting::{Waited, Waits};
+use crate::waiting::Waiting;
 use crate::{Nanos, Options};
 
-/// Queues whose head may go, by its arrival.
-const RIPE: u8 = 0;
-/// Queues whose head may not, by the scan that lets it through.
-const UNRIPE: u8 = 1;
-/// Queues that wait, by time.
-const HELD: u8 = 2;
 /// A quantum grows to so many times the one given.
 const MOST: u64 = 16;
 
@@ -35,25 +29,27 @@ struct Turn {
     used: u64,
 }
 
-/// See the module's text.
+/// See the module's text. A queue with requests is in one of the three heaps.
 pub(super) struct Aioli {
     quantum: u64,
-    waits: Waits,
-    waited: Waited,
     bound: Option<Nanos>,
     turn: Option<Turn>,
-    sets: [OrderedSet; 3],
+    /// Queues whose head may go, by its arrival.
+    ripe: Heap,
+    /// Queues whose head may not, by the scan that lets it through.
+    unripe: Heap,
+    waiting: Waiting,
 }
 
 impl Aioli {
     pub(super) fn new(options: &Options) -> Aioli {
         Aioli {
             quantum: options.quantum,
-            waits: [options.shift_wait, options.aggregation_wait],
-            waited: [0; 2],
             bound: options.starvation_bound,
             turn: None,
-            sets: Default::default(),
+            ripe: Heap::default(),
+            unripe: Heap::default(),
+            waiting: Waiting::new([options.shift_wait, options.aggregation_wait]),
         }
     }
 
@@ -64,39 +60,46 @@ impl Aioli {
         }
     }
 
-    /// The queue's head has changed.
-    fn refresh(&mut self, table: &mut Table, queue: u32) {
-        let to = table.head(queue).map(|at| {
-            let ready = table.ripe_at(at, self.quantum(table, queue));
-            // A choice follows a scan: what the next one lets through need not be looked for then.
-            match ready <= table.scans + 1 {
-                true => (RIPE, ranked(table.virtuals[at].serial, queue)),
-                false => (UNRIPE, ranked(ready, queue)),
-            }
-        });
-        move_to(&mut self.sets, &mut table.queues[queue].place, to);
+    /// The queue's head has changed, or it waits no more.
+    fn refresh(&mut self, table: &Table, queue: u32) {
+        self.waiting.end(queue);
+        let Some(at) = table.head(queue) else {
+            self.ripe.remove(queue);
+            self.unripe.remove(queue);
+            return;
+        };
+        let ready = table.ripe_at(at, self.quantum(table, queue));
+        // A choice follows a scan: what the next one lets through need not be looked for then.
+        if ready <= table.scans + 1 {
+            self.unripe.remove(queue);
+            self.ripe.set(queue, table.virtuals[at].serial);
+        } else {
+            self.ripe.remove(queue);
+            self.unripe.set(queue, ready);
+        }
     }
 
-    fn serve(&mut self, table: &mut Table, at: u32, now: Nanos) -> Choice {
-        let v = table.virtuals[at];
-        table.queues[v.queue].history.serve(&v);
-        table.take(at, now);
-        self.refresh(table, v.queue);
+    fn serve(&mut self, table: &mut Table, at: u32) -> Choice {
+        let v = &table.virtuals[at];
+        let queue = v.queue;
+        table.queues[queue].history.serve(v);
+        table.take(at);
+        self.refresh(table, queue);
         Choice::Serve(at)
     }
 
     /// Begins a turn with this one.
-    fn begin(&mut self, table: &mut Table, at: u32, now: Nanos) -> Choice {
+    fn begin(&mut self, table: &mut Table, at: u32) -> Choice {
         table.age(at);
         let v = table.virtuals[at];
-        let allowed = v.factor.saturating_mul(self.quantum(table, v.queue));
+        let allowed = table.factor(at).saturating_mul(self.quantum(table, v.queue));
         self.turn = Some(Turn {
             queue: v.queue,
             end: v.end,
             left: allowed.saturating_sub(v.bytes),
             used: v.bytes,
         });
-        self.serve(table, at, now)
+        self.serve(table, at)
     }
 
     /// The next contiguous one of the turn, if it fits.
@@ -139,71 +142,55 @@ fn adapted(quantum: u64, used: u64, default: u64) -> u64 {
 
 impl Policy for Aioli {
     fn add(&mut self, table: &mut Table, entry: u32) {
-        let at = table.aggregate(entry).at;
+        let at = table.aggregate(entry);
+        let queue = table.virtuals[at].queue;
         // A queue that waits looks again: this may be what it waits for.
-        self.refresh(table, table.virtuals[at].queue);
+        if table.head(queue) == Some(at) || self.waiting.has(queue) {
+            self.refresh(table, queue);
+        }
     }
 
     fn next(&mut self, table: &mut Table, now: Nanos) -> Choice {
         if table.serving > 0 {
             return Choice::Nothing;
         }
-        let [ripe, unripe, held] = [RIPE, UNRIPE, HELD].map(usize::from);
-        while let Some(key) = self.sets[held].first()
-            && rank(key) <= now
-        {
-            self.refresh(table, key as u32);
+        while let Some(queue) = self.waiting.over(now) {
+            self.refresh(table, queue);
         }
         if let Some(at) = table.overdue(now, self.bound) {
             self.turn = None;
-            return self.begin(table, at, now);
+            return self.begin(table, at);
         }
         if let Some(at) = self.go_on(table) {
-            return self.serve(table, at, now);
+            return self.serve(table, at);
         }
         if table.queued > 0 {
             table.scans += 1;
         }
         loop {
-            if self.sets[ripe].is_empty()
-                && let Some(key) = self.sets[unripe].first()
+            if self.ripe.is_empty()
+                && let Some((scan, _)) = self.unripe.first()
             {
                 // Scans that let nothing through are left out.
-                table.scans = table.scans.max(rank(key));
+                table.scans = table.scans.max(scan);
             }
-            while let Some(key) = self.sets[unripe].first()
-                && rank(key) <= table.scans
+            while let Some((scan, queue)) = self.unripe.first()
+                && scan <= table.scans
             {
-                self.refresh(table, key as u32);
+                self.refresh(table, queue);
             }
-            let Some(key) = self.sets[ripe].first() else {
-                break;
+            let Some((_, queue)) = self.ripe.first() else {
+                return Choice::none_but(&self.waiting);
             };
-            let queue = key as u32;
             let Some(at) = table.head(queue) else {
                 self.refresh(table, queue);
                 continue;
             };
-            let v = table.virtuals[at];
-            let history = &mut table.queues[queue].history;
-            let Some(until) = history.hold(&v, self.waits, now, &mut self.waited) else {
-                return self.begin(table, at, now);
-            };
-            let to = Some((HELD, ranked(until, queue)));
-            move_to(&mut self.sets, &mut table.queues[queue].place, to);
+            if !self.waiting.begin(table, at, now) {
+                return self.begin(table, at);
+            }
+            self.ripe.remove(queue);
         }
-        match self.sets[held].first() {
-            Some(key) => Choice::Wait(rank(key)),
-            None => Choice::Nothing,
-        }
-    }
-
-    fn waited(&self) -> Waited {
-        self.waited
-    }
-
-    fn forget_waited(&mut self) {
-        self.waited = [0; 2];
     }
 }
 

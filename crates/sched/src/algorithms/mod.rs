@@ -12,9 +12,8 @@ mod to_agg;
 mod twins;
 mod wfq;
 
-use crate::set::OrderedSet;
-use crate::table::{Place, Table};
-use crate::waiting::Waited;
+use crate::table::Table;
+use crate::waiting::Waiting;
 use crate::{Algorithm, Nanos, Options};
 
 /// What an algorithm decides.
@@ -34,14 +33,6 @@ pub(crate) trait Policy: Send {
 
     /// Chooses.
     fn next(&mut self, table: &mut Table, now: Nanos) -> Choice;
-
-    /// Waits begun since they were last forgotten.
-    fn waited(&self) -> Waited {
-        [0; 2]
-    }
-
-    /// Counts waits anew.
-    fn forget_waited(&mut self) {}
 }
 
 /// The one that the options name.
@@ -60,27 +51,20 @@ pub(crate) fn policy(options: &Options) -> Box<dyn Policy> {
     }
 }
 
+impl Choice {
+    /// What queues that wait leave to do.
+    fn none_but(waiting: &Waiting) -> Choice {
+        waiting.first().map_or(Choice::Nothing, Choice::Wait)
+    }
+}
+
 /// The oldest one: what every first-come-first-served algorithm chooses.
-fn serve_oldest(table: &mut Table, now: Nanos) -> Choice {
+fn serve_oldest(table: &mut Table) -> Choice {
     let Some(at) = table.oldest() else {
         return Choice::Nothing;
     };
-    table.take(at, now);
+    table.take(at);
     Choice::Serve(at)
-}
-
-/// Puts something in another place of an algorithm's sets.
-fn move_to(sets: &mut [OrderedSet], place: &mut Place, to: Place) {
-    if *place == to {
-        return;
-    }
-    if let Some((set, key)) = place.take() {
-        sets[usize::from(set)].remove(key);
-    }
-    if let Some((set, key)) = to {
-        sets[usize::from(set)].insert(key);
-    }
-    *place = to;
 }
 
 /// A key by which a queue (or whatever has this number) is found again: ordered by `rank` first.

@@ -15,7 +15,7 @@ impl Policy for Noop {
         table.append(entry);
     }
 
-    fn next(&mut self, table: &mut Table, now: Nanos) -> Choice {
-        serve_oldest(table, now)
+    fn next(&mut self, table: &mut Table, _: Nanos) -> Choice {
+        serve_oldest(table)
     }
 }

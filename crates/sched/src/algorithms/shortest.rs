@@ -1,6 +1,6 @@
 //! The queue with the least of something first, and of it the lowest offset: what SJF and SRTF share.
-use super::{Choice, Policy, move_to, ranked};
-use crate::set::OrderedSet;
+use super::{Choice, Policy};
+use crate::heap::Heap;
 use crate::table::{Queue, Table};
 use crate::{Nanos, Options};
 
@@ -8,7 +8,7 @@ use crate::{Nanos, Options};
 pub(super) struct Shortest {
     rank: fn(&Queue) -> u64,
     bound: Option<Nanos>,
-    queues: [OrderedSet; 1],
+    queues: Heap,
 }
 
 impl Shortest {
@@ -16,34 +16,32 @@ impl Shortest {
         Shortest {
             rank,
             bound: options.starvation_bound,
-            queues: Default::default(),
+            queues: Heap::default(),
         }
     }
 
-    fn refresh(&mut self, table: &mut Table, queue: u32) {
-        let q = &mut table.queues[queue];
-        let to = (q.queued > 0).then(|| (0, ranked((self.rank)(q), queue)));
-        move_to(&mut self.queues, &mut q.place, to);
+    fn refresh(&mut self, table: &Table, queue: u32) {
+        let q = &table.queues[queue];
+        match q.queued {
+            0 => self.queues.remove(queue),
+            _ => self.queues.set(queue, (self.rank)(q)),
+        }
     }
 }
 
 impl Policy for Shortest {
     fn add(&mut self, table: &mut Table, entry: u32) {
-        let at = table.aggregate(entry).at;
+        let at = table.aggregate(entry);
         self.refresh(table, table.virtuals[at].queue);
     }
 
     fn next(&mut self, table: &mut Table, now: Nanos) -> Choice {
-        let shortest = || {
-            self.queues[0]
-                .first()
-                .and_then(|key| table.head(key as u32))
-        };
+        let shortest = || table.head(self.queues.first()?.1);
         let Some(at) = table.overdue(now, self.bound).or_else(shortest) else {
             return Choice::Nothing;
         };
         let queue = table.virtuals[at].queue;
-        table.take(at, now);
+        table.take(at);
         self.refresh(table, queue);
         Choice::Serve(at)
     }

@@ -7,10 +7,11 @@
 //! `aggregation` (16 parts), `starvation_bound`. *Source*: beyond TS; AGIOS, second generation.
 use super::shortest::Shortest;
 use crate::Options;
+use crate::table::UNKNOWN;
 
 pub(super) fn new(options: &Options) -> Shortest {
     Shortest::new(options, |queue| match queue.predicted {
-        Some(all) => all.saturating_sub(queue.seen),
-        None => queue.seen,
+        UNKNOWN => queue.seen,
+        all => all.saturating_sub(queue.seen),
     })
 }

@@ -52,12 +52,12 @@ impl Policy for Sw {
         self.by_window.insert(key);
     }
 
-    fn next(&mut self, table: &mut Table, now: Nanos) -> Choice {
+    fn next(&mut self, table: &mut Table, _: Nanos) -> Choice {
         let Some(key) = self.by_window.first() else {
             return Choice::Nothing;
         };
         self.by_window.remove(key);
-        table.take(key as u32, now);
+        table.take(key as u32);
         Choice::Serve(key as u32)
     }
 }

@@ -14,7 +14,7 @@ impl Policy for To {
         table.append(entry);
     }
 
-    fn next(&mut self, table: &mut Table, now: Nanos) -> Choice {
-        serve_oldest(table, now)
+    fn next(&mut self, table: &mut Table, _: Nanos) -> Choice {
+        serve_oldest(table)
     }
 }

@@ -16,7 +16,7 @@ impl Policy for ToAgg {
         table.aggregate(entry);
     }
 
-    fn next(&mut self, table: &mut Table, now: Nanos) -> Choice {
-        serve_oldest(table, now)
+    fn next(&mut self, table: &mut Table, _: Nanos) -> Choice {
+        serve_oldest(table)
     }
 }

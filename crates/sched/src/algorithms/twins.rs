@@ -67,7 +67,7 @@ impl Policy for Twins {
         if last {
             self.waiting.remove(key);
         }
-        table.take(at, now);
+        table.take(at);
         Choice::Serve(at)
     }
 }

@@ -60,7 +60,7 @@ impl Policy for Wfq {
         }
     }
 
-    fn next(&mut self, table: &mut Table, now: Nanos) -> Choice {
+    fn next(&mut self, table: &mut Table, _: Nanos) -> Choice {
         let mut passed = 0;
         loop {
             let Some(number) = self.round.front().copied() else {
@@ -79,7 +79,7 @@ impl Policy for Wfq {
                     self.round.pop_front();
                     self.credited = false;
                 }
-                table.take(at, now);
+                table.take(at);
                 return Choice::Serve(at);
             }
             self.round.rotate_left(1);

@@ -1,0 +1,123 @@
+//! Numbered things by rank, the least first: queues by their bytes, their age, the time until which they wait.
+//!
+//! A heap of four children per node that knows where each number stands, so that a rank can change: O(log n), and all of
+//! it lies in two arrays that stay in the processor's cache where a search tree of the same size does not. Equal ranks
+//! are served by number: the order depends on nothing else.
+use crate::slab::NONE;
+
+const CHILDREN: usize = 4;
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(crate) struct Heap {
+    items: Vec<(u64, u32)>,
+    /// By number: its index in `items`.
+    places: Vec<u32>,
+}
+
+impl Heap {
+    /// Rank and number of the first.
+    pub(crate) fn first(&self) -> Option<(u64, u32)> {
+        self.items.first().copied()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    pub(crate) fn has(&self, number: u32) -> bool {
+        self.place(number).is_some()
+    }
+
+    /// Adds a number, or changes its rank.
+    pub(crate) fn set(&mut self, number: u32, rank: u64) {
+        let item = (rank, number);
+        match self.place(number) {
+            Some(at) if self.items[at] == item => {}
+            Some(at) => self.settle(at, item),
+            None => {
+                if self.places.len() <= number as usize {
+                    self.places.resize(number as usize + 1, NONE);
+                }
+                self.items.push(item);
+                self.settle(self.items.len() - 1, item);
+            }
+        }
+    }
+
+    /// Takes a number out, if it is there.
+    pub(crate) fn remove(&mut self, number: u32) {
+        let Some(at) = self.place(number) else {
+            return;
+        };
+        self.places[number as usize] = NONE;
+        if let Some(last) = self.items.pop()
+            && at < self.items.len()
+        {
+            self.settle(at, last);
+        }
+    }
+
+    fn place(&self, number: u32) -> Option<usize> {
+        let at = *self.places.get(number as usize)?;
+        (at != NONE).then_some(at as usize)
+    }
+
+    /// Finds the place of an item that belongs at `at`, above or below it.
+    fn settle(&mut self, mut at: usize, item: (u64, u32)) {
+        while at > 0 {
+            let parent = (at - 1) / CHILDREN;
+            if self.items[parent] <= item {
+                break;
+            }
+            self.put(at, self.items[parent]);
+            at = parent;
+        }
+        loop {
+            let first = at * CHILDREN + 1;
+            let children = first..self.items.len().min(first + CHILDREN);
+            let Some(least) = children.min_by_key(|child| self.items[*child]) else {
+                break;
+            };
+            if item <= self.items[least] {
+                break;
+            }
+            self.put(at, self.items[least]);
+            at = least;
+        }
+        self.put(at, item);
+    }
+
+    fn put(&mut self, at: usize, item: (u64, u32)) {
+        self.items[at] = item;
+        self.places[item.1 as usize] = at as u32;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    proptest! {
+        #[test]
+        fn the_least_is_first_whatever_changes(
+            steps in proptest::collection::vec((0u8..4, 0u32..60, 0u64..40), 0..800),
+        ) {
+            let (mut heap, mut model) = (Heap::default(), BTreeMap::new());
+            for (what, number, rank) in steps {
+                if what == 0 {
+                    heap.remove(number);
+                    model.remove(&number);
+                } else {
+                    heap.set(number, rank);
+                    model.insert(number, rank);
+                }
+                let least = model.iter().map(|(number, rank)| (*rank, *number)).min();
+                prop_assert_eq!(heap.first(), least);
+                prop_assert_eq!(heap.is_empty(), model.is_empty());
+            }
+        }
+    }
+}

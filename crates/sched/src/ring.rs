@@ -1,0 +1,39 @@
+//! Rounds of queues: a ring linked by `before` and `after` of the queues themselves.
+use crate::slab::NONE;
+use crate::table::{Queue, Table};
+
+/// A place in a list of queues linked by `before` and `after`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ring {
+    /// Where the round is.
+    pub(crate) at: u32,
+}
+
+impl Table {
+    /// Adds a queue with requests to a round, as the last to be visited.
+    pub(crate) fn join(&mut self, ring: &mut Ring, queue: u32) {
+        if ring.at == NONE {
+            (self.queues[queue].before, self.queues[queue].after) = (queue, queue);
+            ring.at = queue;
+            return;
+        }
+        let (last, first) = (self.queues[ring.at].before, ring.at);
+        (self.queues[queue].before, self.queues[queue].after) = (last, first);
+        self.queues[last].after = queue;
+        self.queues[first].before = queue;
+    }
+
+    /// Takes a queue out of a round.
+    pub(crate) fn leave(&mut self, ring: &mut Ring, queue: u32) {
+        let Queue { before, after, .. } = self.queues[queue];
+        if after == queue {
+            ring.at = NONE;
+            return;
+        }
+        self.queues[before].after = after;
+        self.queues[after].before = before;
+        if ring.at == queue {
+            ring.at = after;
+        }
+    }
+}
