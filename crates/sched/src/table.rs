@@ -278,9 +278,8 @@ impl Table {
             };
         }
         // Offsets are in the keys: most lie too far away to be looked at.
-        let near = |key: &u128| {
-            q.reach == u32::MAX || (key >> 32) as u64 + u64::from(q.reach) >= offset
-        };
+        let near =
+            |key: &u128| q.reach == u32::MAX || (key >> 32) as u64 + u64::from(q.reach) >= offset;
         (
             left.filter(near)
                 .map(|key| key as u32)

@@ -92,7 +92,9 @@ impl Aioli {
     fn begin(&mut self, table: &mut Table, at: u32) -> Choice {
         table.age(at);
         let v = table.virtuals[at];
-        let allowed = table.factor(at).saturating_mul(self.quantum(table, v.queue));
+        let allowed = table
+            .factor(at)
+            .saturating_mul(self.quantum(table, v.queue));
         self.turn = Some(Turn {
             queue: v.queue,
             end: v.end,
