@@ -2,9 +2,11 @@
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from conftest import penstock
 
 PENSTOCK = Path(__file__).parent.parent / "target" / "release" / "penstock"
 
@@ -105,3 +107,96 @@ def test_the_experiments_that_come_with_penstock_are_sound():
     for path in sorted((PENSTOCK.parent.parent.parent / "experiments").glob("*.toml")):
         code, _, err = sim("--list", path)
         assert code == 0, err
+
+
+# What each algorithm gets to decide: strided and contiguous requests of several ranks, small and large, both ways.
+WORK = """
+import sys
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+rank, size = comm.rank, comm.size
+for name, bytes in (("small", 3000), ("large", 100000)):
+    f = MPI.File.Open(comm, f"penstock:/{sys.argv[1]}-{name}", MPI.MODE_CREATE | MPI.MODE_RDWR)
+    column = MPI.BYTE.Create_vector(8, bytes, bytes * size).Commit()
+    data = bytearray(bytes * 8)
+    for round in range(int(sys.argv[2])):
+        at = round * 8 * size * bytes
+        f.Set_view(at + rank * bytes, MPI.BYTE, column)
+        f.Write_at(0, data)
+        f.Set_view(0)
+        for i in range(8):
+            f.Read_at(at + (i * size + rank) * bytes, bytearray(bytes))
+    f.Close()
+"""
+
+
+def replay(*files):
+    done = penstock("sim", "--json", "--replay", *files, check=False)
+    return done, done.json()
+
+
+@pytest.fixture
+def work(tmp_path):
+    path = tmp_path / "work.py"
+    path.write_text(WORK)
+    return path
+
+
+def test_decisions_of_a_real_data_server_are_decided_again(short_dir, work):
+    directory, traces = short_dir / "fs", short_dir / "t"
+    penstock("up", directory, "--servers", 2, "--memory", "--tune", "depth=2", "--trace", traces)
+    algorithms = ["to", "to-agg", "sjf", "aioli", "mlf", "wfq", "srtf", "sw", "twins"]
+    for i, algorithm in enumerate([*algorithms, "tree", "online"]):
+        penstock("tune", f"sched={algorithm}", "ratio=38.9:21.3", "shift_wait=2ms", "-d", directory)
+        run = ["run", "-n", 4, "-q", "-d", directory, "--", sys.executable, "-m", "mpi4py", work]
+        penstock(*run, f"f{i}", 60 if algorithm == "online" else 4)
+    penstock("down", directory)
+    files = sorted(traces.glob("data-*.decisions"))
+    assert len(files) == 2
+    done, replayed = replay(*files)
+    assert done.code == 0, done.err
+    for server in replayed:
+        assert server["identical"] and server["whole"] and server["lost"] == 0
+        assert server["requests"] == server["dispatches"] + server["joined"] > 11 * 100
+        assert set(algorithms) <= set(server["algorithms"])
+        # The tree and the online selector have switched, and switch here at the same requests to the same algorithms.
+        assert server["choices"] > 0
+    assert "identical" in penstock("sim", "--replay", *files).out
+    # The same decisions are what the trace of events tells.
+    shown = penstock("trace", "show", "--json", traces / "data-0.trace").json()[0]
+    assert shown["arrivals"] == replayed[0]["requests"]
+
+
+def test_a_record_that_was_changed_is_noticed(short_dir, work):
+    traces = short_dir / "t"
+    run = ["run", "-n", 2, "-q", "--servers", 1, "--tune", "sched=aioli", "--trace", traces]
+    penstock(*run, "--", sys.executable, "-m", "mpi4py", work, "f", 2)
+    record = traces / "data-0.decisions"
+    text = record.read_text()
+    lines = text.splitlines()
+    done, replayed = replay(record)
+    assert done.code == 0 and replayed[0]["dispatches"] > 20
+    # The checksum tells of any change ...
+    record.write_text(text.replace(" serve ", " serve 0", 1))
+    done, _ = replay(record)
+    assert done.code == 1 and "checksum" in done.err
+    # ... and where none is there, as after a crash, the decisions do.
+    served = next(i for i, line in enumerate(lines) if " serve " in line)
+    words = lines[served].split(" ")
+    words[7] = str(int(words[7]) + 1)
+    added = next(i for i, line in enumerate(lines) if line.startswith("add "))
+    moved = lines[added].split(" ")
+    moved[5], moved[6] = str(1 << 40), str((1 << 40) + int(moved[7]))
+    for at, line in [(served, " ".join(words)), (added, " ".join(moved)), (served, "ask now serve something")]:
+        changed = [*lines[:at], line, *lines[at + 1 : -1]]
+        record.write_text("\n".join(changed) + "\n")
+        done, replayed = replay(record)
+        assert done.code == 1 and not replayed[0]["identical"] and not replayed[0]["whole"]
+        assert "recorded `" in done.err or "no call" in done.err
+    # A beginning is a record too.
+    record.write_text("\n".join(lines[: len(lines) // 2]) + "\n")
+    done, replayed = replay(record)
+    assert done.code == 0 and replayed[0]["identical"] and not replayed[0]["whole"]
+    assert "was not ended" in done.err
+    record.write_text("something else\n")
+    assert "is no trace" in replay(record)[0].err

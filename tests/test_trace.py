@@ -112,7 +112,7 @@ def test_a_tree_is_learnt_exported_and_used(tmp_path):
 
 def shown(directory):
     """Summaries of the traces of four data servers."""
-    traces = sorted(directory.iterdir())
+    traces = sorted(directory.glob("*.trace"))
     assert [t.name for t in traces] == [f"data-{n}.trace" for n in range(4)]
     return [penstock("trace", "show", "--json", t, check=False).json()[0] for t in traces]
 
@@ -160,7 +160,7 @@ def test_an_mpi_program_is_traced(examples, short_dir):
     reads, writes = zip(*moved(summary["servers"]), strict=True)
     assert tuple(s["write_bytes"] for s in summaries) == writes and sum(writes) > 1 << 20
     assert tuple(s["read_bytes"] for s in summaries) == reads and sum(reads) > 1 << 20
-    found = penstock("trace", "detect", "--json", *sorted(traces.iterdir())).json()
+    found = penstock("trace", "detect", "--json", *sorted(traces.glob("*.trace"))).json()
     assert {f["op"] for f in found if "op" in f} == {"read", "write"}
 
 

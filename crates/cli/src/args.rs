@@ -516,11 +516,16 @@ Examples:
   penstock sim experiments/resonance.toml             all cases, published beside ours
   penstock sim --list experiments/resonance.toml      their names
   penstock sim --case 'collective, 4 processes, 64KiB' --plot plots experiments/resonance.toml
-  penstock sim --json experiments/scale.toml          one line of JSON for each file")]
+  penstock sim --json experiments/scale.toml          one line of JSON for each file
+  penstock run --trace T -n 4 -- ./app penstock:/f; penstock sim --replay T/data-0.decisions")]
 pub struct SimArgs {
     /// Scenarios.
-    #[arg(required = true, value_name = "SCENARIO.toml")]
+    #[arg(required_unless_present = "replay", value_name = "SCENARIO.toml")]
     pub scenarios: Vec<PathBuf>,
+    /// Decides again, by the same code on virtual time, what a data server's scheduler decided, and compares each
+    /// decision. `penstock up --trace DIR` and `penstock run --trace DIR` write DIR/data-N.decisions.
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["scenarios", "case", "list", "plot", "markdown"])]
+    pub replay: Vec<PathBuf>,
     /// Only the case of this name.
     #[arg(long, value_name = "NAME")]
     pub case: Option<String>,

@@ -3,8 +3,12 @@ use crate::args::SimArgs;
 use crate::error::{CliError, Result};
 use crate::out;
 use crate::size::{bytes, count};
+use crate::tracing::DECISIONS;
 use indicatif::{ProgressBar, ProgressStyle};
+use penstock_server::Call;
+use penstock_sim::replay::{Replay, Replayed as Done};
 use penstock_sim::{Experiment, Outcome, Report, figure, plot};
+use penstock_trace::{LinesEnd, LinesReader};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -17,6 +21,9 @@ fn failed(what: impl std::fmt::Display) -> CliError {
 }
 
 pub fn sim(args: &SimArgs) -> Result<()> {
+    if !args.replay.is_empty() {
+        return replay(args);
+    }
     let mut sections = String::new();
     for path in &args.scenarios {
         let shown = path.display().to_string();
@@ -63,6 +70,102 @@ pub fn sim(args: &SimArgs) -> Result<()> {
             .map_err(|e| failed(format_args!("{page_shown}: {e}")))?;
     }
     Ok(())
+}
+
+/// What `penstock sim --replay` says of one file.
+#[derive(serde::Serialize)]
+struct Replayed<'a> {
+    decisions: &'a Path,
+    #[serde(flatten)]
+    done: Done,
+    /// The server ended the file itself.
+    whole: bool,
+    /// Calls behind the last one in the file.
+    lost: u64,
+    identical: bool,
+    departure: Option<String>,
+}
+
+fn replay(args: &SimArgs) -> Result<()> {
+    let mut rows = Vec::new();
+    let mut departures = Vec::new();
+    for path in &args.replay {
+        let replayed = replay_one(path)?;
+        if args.json {
+            out::print_json(&replayed);
+        }
+        let by: Vec<&str> = replayed.done.algorithms.keys().copied().collect();
+        rows.push(vec![
+            path.display().to_string(),
+            by.join(" "),
+            count(replayed.done.requests),
+            count(replayed.done.dispatches),
+            count(replayed.done.waits),
+            count(replayed.done.choices),
+            if replayed.identical { "all" } else { "no" }.into(),
+        ]);
+        if !replayed.whole {
+            eprintln!(
+                "penstock: {} was not ended by its server; what is there was replayed",
+                path.display()
+            );
+        } else if replayed.lost > 0 {
+            eprintln!(
+                "penstock: {} ends before its server did: {} calls are missing behind it",
+                path.display(),
+                count(replayed.lost)
+            );
+        }
+        let told = |d: String| format!("{}: {d}", path.display());
+        departures.extend(replayed.departure.map(told));
+    }
+    if !args.json {
+        let header = [
+            "decisions",
+            "algorithms",
+            "requests",
+            "dispatches",
+            "waits",
+            "choices",
+            "identical",
+        ];
+        out::print(&out::table(&header, &[2, 3, 4, 5], rows));
+    }
+    match departures.is_empty() {
+        true => Ok(()),
+        false => Err(CliError::new(departures.join("\n")).next(
+            "was the file written by this very `penstock`? If so and it is untouched, this is a fault of ours: a \
+             decision depends on something that is not recorded",
+        )),
+    }
+}
+
+fn replay_one(path: &Path) -> Result<Replayed<'_>> {
+    let mut lines = LinesReader::open(path, DECISIONS).map_err(failed)?;
+    let mut replay = Replay::new();
+    let mut departure = None;
+    while let Some(line) = lines.next_line().map_err(failed)? {
+        // The rest is read all the same: a damaged file is called so.
+        if departure.is_none() {
+            let call: std::result::Result<Call, _> = line.parse();
+            departure = match call {
+                Ok(call) => replay.call(&call).err().map(|d| d.to_string()),
+                Err(e) => Some(format!("line {}: {e}", lines.lines() + 1)),
+            };
+        }
+    }
+    let (whole, lost) = match lines.end() {
+        Some(LinesEnd::Whole { lost }) => (true, lost),
+        _ => (false, 0),
+    };
+    Ok(Replayed {
+        decisions: path,
+        done: replay.done().clone(),
+        whole,
+        lost,
+        identical: departure.is_none(),
+        departure,
+    })
 }
 
 /// What stands below it in a page is written anew.

@@ -23,10 +23,11 @@
 //!
 //! One algorithm per file in `algorithms/`; what they share: `table` (requests, virtual requests, queues, aggregation),
 //! `set` and `heap` (what is behind every choice by offset, size, age or time), `waiting` (when a queue waits for more), `order` (conflicting requests),
-//! `statistics`.
+//! `statistics`. `journal`: each call with its answer, to be checked elsewhere.
 mod algorithms;
 mod error;
 mod heap;
+pub mod journal;
 mod options;
 mod order;
 mod request;

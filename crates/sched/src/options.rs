@@ -264,6 +264,36 @@ impl Options {
         Ok(())
     }
 
+    /// All settings by name, as [`Options::set`] takes them.
+    pub fn settings(&self) -> [(&'static str, String); 13] {
+        let off = || "off".to_owned();
+        let weights: Vec<String> = self
+            .weights
+            .iter()
+            .map(|(program, weight)| format!("{program}:{weight}"))
+            .collect();
+        Options::SETTINGS.map(|name| {
+            let value = match name {
+                "sched" => self.algorithm.name().to_owned(),
+                "quantum" => self.quantum.to_string(),
+                "aggregation" => self.aggregation.map_or_else(off, |n| n.to_string()),
+                "aggregation_bytes" => self.aggregation_bytes.to_string(),
+                "shift_wait" => self.shift_wait.to_string(),
+                "aggregation_wait" => self.aggregation_wait.to_string(),
+                "starvation_bound" => self.starvation_bound.map_or_else(off, |t| t.to_string()),
+                "sw_window" => self.sw_window.to_string(),
+                "twins_window" => self.twins_window.to_string(),
+                "weights" if weights.is_empty() => off(),
+                "weights" => weights.join(","),
+                "order_conflicts" if self.order_conflicts => "on".to_owned(),
+                "order_conflicts" => off(),
+                "queue_limit" => self.queue_limit.to_string(),
+                _ => self.file_limit.to_string(),
+            };
+            (name, value)
+        })
+    }
+
     /// Requests in one virtual request at most.
     pub(crate) fn parts_limit(&self) -> u32 {
         match self.algorithm.aggregation() {
@@ -333,6 +363,11 @@ mod tests {
             ..Options::default()
         };
         assert_eq!(options, expected);
+        let mut again = Options::default();
+        for (name, value) in options.settings() {
+            assert_eq!(again.set(name, &value), Ok(()), "{name}={value}");
+        }
+        assert_eq!(again, expected);
         for (name, value) in [
             ("sched", "cfq"),
             ("quantum", "much"),

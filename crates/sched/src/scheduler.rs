@@ -1,10 +1,12 @@
 //! The scheduler: bounds, order of conflicts and counts around an algorithm.
 use crate::algorithms::{self, Choice, Policy};
+use crate::journal::{self, Call, Journal};
 use crate::order::Order;
 use crate::slab::NONE;
 use crate::statistics::Recorder;
 use crate::table::{Entry, Table, UNKNOWN};
 use crate::{Algorithm, Error, Nanos, Next, Op, Options, Request, Statistics};
+use std::sync::Arc;
 
 /// Largest offset.
 const MAX_OFFSET: u64 = i64::MAX as u64;
@@ -23,6 +25,7 @@ pub struct Scheduler {
     /// Requests held: queued, held back and being served.
     held: usize,
     serving: usize,
+    journal: Option<Arc<dyn Journal>>,
 }
 
 impl std::fmt::Debug for Scheduler {
@@ -52,8 +55,30 @@ impl Scheduler {
             serial: 0,
             held: 0,
             serving: 0,
+            journal: None,
             options,
         })
+    }
+
+    /// Tells a journal of each call from now on, beginning with the options; `None`: nobody. A scheduler that held
+    /// requests before can't be followed by its journal.
+    pub fn keep(&mut self, journal: Option<Arc<dyn Journal>>) {
+        self.journal = journal;
+        self.tell(|s| Call::Set {
+            now: s.now,
+            options: Box::new(s.options.clone()),
+        });
+    }
+
+    /// A line of the caller's own in the journal.
+    pub fn note(&self, text: &str) {
+        self.tell(|_| Call::Note(text.replace('\n', " ").into()));
+    }
+
+    fn tell(&self, call: impl FnOnce(&Scheduler) -> Call) {
+        if let Some(journal) = &self.journal {
+            journal.call(call(self));
+        }
     }
 
     /// How it schedules.
@@ -79,6 +104,18 @@ impl Scheduler {
     /// A structured request arrives: its bytes lie somewhere from its offset to before `end`. It is ordered by
     /// its offset, costs its bytes, and is joined with others and kept apart from them by its whole range.
     pub fn add_spread(&mut self, now: Nanos, request: Request, end: u64) -> Result<(), Error> {
+        let done = self.admit(now, request, end);
+        let taken = done.is_ok();
+        self.tell(|_| Call::Add {
+            now,
+            request,
+            end,
+            taken,
+        });
+        done
+    }
+
+    fn admit(&mut self, now: Nanos, request: Request, end: u64) -> Result<(), Error> {
         self.step(now);
         self.acceptable(&request, end)
             .inspect_err(|_| self.recorder.counts.refused += 1)?;
@@ -128,6 +165,19 @@ impl Scheduler {
 
     /// What to do now. Call again after each dispatch as long as there is something to serve with.
     pub fn next(&mut self, now: Nanos) -> Next {
+        let answer = self.decide(now);
+        self.tell(|s| Call::Ask {
+            now,
+            answer,
+            parts: match answer {
+                Next::Dispatch(v) => journal::digest(s.parts(v.id).map(|part| part.id)),
+                _ => 0,
+            },
+        });
+        answer
+    }
+
+    fn decide(&mut self, now: Nanos) -> Next {
         self.step(now);
         let at = match self.policy.next(&mut self.table, self.now) {
             Choice::Serve(at) => at,
@@ -163,6 +213,13 @@ impl Scheduler {
 
     /// A dispatched virtual request has been served, or has failed: the scheduler forgets it either way.
     pub fn completed(&mut self, now: Nanos, id: u64) -> Result<(), Error> {
+        let done = self.forget(now, id);
+        let known = done.is_ok();
+        self.tell(|_| Call::End { now, id, known });
+        done
+    }
+
+    fn forget(&mut self, now: Nanos, id: u64) -> Result<(), Error> {
         self.step(now);
         let at = self.table.serving(id).ok_or(Error::NotServed(id))?;
         let v = self.table.virtuals[at];
@@ -192,6 +249,7 @@ impl Scheduler {
     pub fn predict(&mut self, file: u64, op: Op, bytes: u64) {
         let queue = self.table.queue(file, op);
         self.table.queues[queue].predicted = bytes.min(UNKNOWN - 1);
+        self.tell(|_| Call::Guess { file, op, bytes });
     }
 
     /// Schedules in another way from now on. What is queued is carried over with its times of arrival; what is
@@ -234,6 +292,10 @@ impl Scheduler {
             }
             self.policy.add(&mut self.table, entry);
         }
+        self.tell(|s| Call::Set {
+            now,
+            options: Box::new(s.options.clone()),
+        });
         Ok(())
     }
 

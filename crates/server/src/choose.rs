@@ -8,6 +8,8 @@
 //! chapter 6; voting by answers instead of by patterns is ours.
 //!
 //! A plain state machine under the queue's mutex: a few hundred nanoseconds per request, a look every 100 ms.
+use crate::error::Error;
+use crate::settings::Settings;
 use penstock_sched::{
     Algorithm, Nanos, Objective, Op, Request, Selector, SelectorOptions, Situation, Tree,
 };
@@ -74,9 +76,9 @@ impl Default for Choosing {
     }
 }
 
-/// See the module's text.
+/// Which algorithm a data server runs when it chooses itself: looks at each request, and measures.
 #[derive(Debug)]
-pub(crate) struct Chooser {
+pub struct Chooser {
     choosing: Choosing,
     /// Requests of at least so many bytes are large.
     unit: u64,
@@ -122,6 +124,41 @@ struct Class {
 }
 
 impl Chooser {
+    /// The chooser of a data server with these settings (`sched=online`, …), which begins at `now` with `held` requests;
+    /// none if they name an algorithm. `unit`: requests of at least so many bytes are large; `memory`: of the machine.
+    pub fn of(
+        settings: &[String],
+        now: Nanos,
+        unit: u64,
+        memory: u64,
+        held: usize,
+    ) -> Result<Option<Chooser>, Error> {
+        let all = Settings::default().with(settings);
+        let choosing = all.map_err(|e| Error::Setting(e.message))?.choosing;
+        if choosing.mode == Mode::Fixed {
+            return Ok(None);
+        }
+        let chooser = Chooser::new(now, choosing, unit, memory, held);
+        chooser.map(Some).map_err(|e| Error::Setting(e.to_string()))
+    }
+
+    /// The settings that it comes from, for [`Chooser::of`].
+    pub fn settings(&self) -> [String; 4] {
+        let Choosing {
+            mode,
+            tree,
+            objective,
+            ratio: [read, write],
+        } = self.choosing;
+        let objective = Objective::ALL.iter().find(|(o, _)| *o == objective);
+        [
+            format!("sched={}", mode.name().unwrap_or("noop")),
+            format!("tree={}", tree.name()),
+            format!("objective={}", objective.map_or("bandwidth", |o| o.1)),
+            format!("ratio={read}:{write}"),
+        ]
+    }
+
     /// Begins at `now`, with `held` requests in the queue.
     pub(crate) fn new(
         now: Nanos,
@@ -166,12 +203,12 @@ impl Chooser {
     }
 
     /// What is to run.
-    pub(crate) fn algorithm(&self) -> Algorithm {
+    pub fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
 
     /// A request has come to the queue.
-    pub(crate) fn arrived(&mut self, now: Nanos, request: &Request) {
+    pub fn arrived(&mut self, now: Nanos, request: &Request) {
         let Request {
             file,
             op,
@@ -195,14 +232,14 @@ impl Chooser {
     }
 
     /// A request has been served, `response` after it came.
-    pub(crate) fn completed(&mut self, now: Nanos, request: &Request, response: Nanos) {
+    pub fn completed(&mut self, now: Nanos, request: &Request, response: Nanos) {
         if let Some(selector) = &mut self.selector {
             selector.completed(now, request.program, request.bytes, response);
         }
     }
 
     /// Another algorithm that is to run from now on.
-    pub(crate) fn decide(&mut self, now: Nanos) -> Option<Algorithm> {
+    pub fn decide(&mut self, now: Nanos) -> Option<Algorithm> {
         let agreed = if now >= self.look_at {
             self.look(now)
         } else {
@@ -548,6 +585,17 @@ mod tests {
         for mode in [Mode::Tree, Mode::Online] {
             assert_eq!(run(mode), run(mode));
         }
+        for mode in [Mode::Tree, Mode::Online] {
+            let c = chooser(disk(mode));
+            let again = Chooser::of(&c.settings(), 0, 1, 1, 0).unwrap().unwrap();
+            assert_eq!(again.choosing(), c.choosing());
+        }
+        assert!(
+            Chooser::of(&["sched=mlf".into()], 0, 1, 1, 0)
+                .unwrap()
+                .is_none()
+        );
+        assert!(Chooser::of(&["sched=oak".into()], 0, 1, 1, 0).is_err());
         let mut c = chooser(disk(Mode::Tree));
         assert_eq!(drive(&mut c, &mut 0, 15, |i| (1, Op::Read, i, 1)), []);
         assert!(c.status(0).reason.contains("16 requests"));

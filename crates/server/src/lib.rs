@@ -18,6 +18,8 @@ mod shortcut;
 mod sync;
 mod transfer;
 
+pub use choose::Chooser;
 pub use error::Error;
+pub use penstock_sched::journal::{Call, Journal};
 pub use queue::{Event, EventKind, Observer, Op};
 pub use server::{Options, check_settings, start, start_on};

@@ -18,6 +18,7 @@ use crate::transfer::CHUNK;
 use penstock_host::sync::{Mutex, MutexGuard};
 use penstock_host::thread::{self, Thread};
 use penstock_host::time::now;
+use penstock_sched::journal::Journal;
 use penstock_sched::{Algorithm, Error, Nanos, Next, Request, Scheduler, VirtualRequest};
 use penstock_store::{Object, Scratch};
 use penstock_wire::message::{ErrorKind, ProgramStatus, SchedulerStatus, TraceContext, WireError};
@@ -99,6 +100,8 @@ struct State {
     unit: u64,
     memory: u64,
     observer: Option<Arc<dyn Observer>>,
+    /// The scheduler's decisions are written down.
+    journaled: bool,
     jobs: HashMap<u64, Job>,
     arrivals: u64,
     /// Virtual requests being served.
@@ -135,10 +138,16 @@ struct Loan {
 }
 
 impl Queue {
-    /// For a server of files with this stripe unit.
-    pub(crate) fn new(settings: Settings, stripe_unit: u64) -> Result<Queue, WireError> {
-        let scheduler = Scheduler::new(settings.options.clone())
+    /// For a server of files with this stripe unit. With a journal all decisions are written down.
+    pub(crate) fn new(
+        settings: Settings,
+        stripe_unit: u64,
+        journal: Option<Arc<dyn Journal>>,
+    ) -> Result<Queue, WireError> {
+        let mut scheduler = Scheduler::new(settings.options.clone())
             .map_err(|e| refuse(ErrorKind::InvalidArgument, e.to_string()))?;
+        let journaled = journal.is_some();
+        scheduler.keep(journal);
         let queue = Queue {
             on: AtomicBool::new(false),
             began: now(),
@@ -149,6 +158,7 @@ impl Queue {
                 unit: stripe_unit.clamp(1, CHUNK as u64),
                 memory: memory(),
                 observer: None,
+                journaled,
                 jobs: HashMap::new(),
                 arrivals: 0,
                 serving: 0,
@@ -188,6 +198,7 @@ impl Queue {
         if let Some(chooser) = &chooser {
             options.algorithm = chooser.algorithm();
         }
+        state.note_tuned(time, chooser.as_ref());
         let done = state.scheduler.reconfigure(time, options);
         state.chooser = chooser;
         done.map_err(|e| refuse(ErrorKind::InvalidArgument, e.to_string()))?;
@@ -206,6 +217,7 @@ impl Queue {
     fn refresh(&self, state: &mut State) {
         let on = state.scheduler.options().algorithm != Algorithm::Noop
             || state.chooser.is_some()
+            || state.journaled
             || state.observer.is_some();
         self.on.store(on, Ordering::SeqCst);
         state.decide(self.time());
@@ -437,6 +449,16 @@ impl State {
         let held = self.scheduler.len();
         Chooser::new(time, choosing, self.unit, self.memory, held)
             .map_err(|e| refuse(ErrorKind::Io, format!("cannot choose an algorithm: {e}")))
+    }
+
+    /// Tells the journal what the algorithm comes from, so that it can be chosen again.
+    fn note_tuned(&self, time: Nanos, chooser: Option<&Chooser>) {
+        if self.journaled {
+            let from = chooser.map_or_else(|| "fixed".to_owned(), |c| c.settings().join(" "));
+            let (unit, memory) = (self.unit, self.memory);
+            let note = format!("tuned {time} {unit} {memory} {from}");
+            self.scheduler.note(&note);
+        }
     }
 
     /// Lets the chooser choose; what is queued is carried over.

@@ -9,6 +9,7 @@ use crate::settings::Settings;
 use penstock_datatype::Loop;
 use penstock_host::sync::{Mutex, MutexGuard};
 use penstock_layout::{FileId, ServerId};
+use penstock_sched::journal::Journal;
 use penstock_store::{Problem, Store};
 use penstock_wire::deployment::Deployment;
 use penstock_wire::message::{
@@ -47,6 +48,8 @@ pub struct Options {
     pub tune: Vec<String>,
     /// Hears of every arrival, dispatch and completion.
     pub observer: Option<Arc<dyn Observer>>,
+    /// Hears of each call of the scheduler.
+    pub journal: Option<Arc<dyn Journal>>,
     /// Bounds of the accept loop.
     pub limits: ServeLimits,
 }
@@ -62,6 +65,7 @@ impl Default for Options {
             revoke_wait: Duration::from_secs(10),
             tune: Vec::new(),
             observer: None,
+            journal: None,
             limits: ServeLimits::default(),
         }
     }
@@ -108,7 +112,7 @@ pub fn start_on(
     let settings = [&deployment.tune[..], &options.tune].concat();
     let queue = Settings::default()
         .with(&settings)
-        .and_then(|settings| Queue::new(settings, deployment.stripe_unit))
+        .and_then(|settings| Queue::new(settings, deployment.stripe_unit, options.journal.clone()))
         .map_err(|e| Error::Setting(e.message))?;
     queue.observe(options.observer.clone());
     let server = Server {

@@ -8,6 +8,7 @@
 //! ranks.rs     programs' steps, requests           server.rs     processor, scheduler, device of a server
 //! network.rs   cards, switch, latency              pages.rs      page cache: read-ahead, write-back
 //! event.rs     what happens next                   report.rs     what it was like
+//! replay.rs    a real server's decisions, decided again
 //! ```
 //!
 //! Everything is a plain state machine that reads no clock. A scenario and its seed give one result, to the byte.
@@ -25,6 +26,7 @@ pub mod plot;
 mod program;
 mod random;
 mod ranks;
+pub mod replay;
 mod report;
 mod scenario;
 mod server;
@@ -38,7 +40,7 @@ pub use markdown::figure;
 pub use program::BENCHMARKS;
 pub use report::{ProgramReport, Report, Timeline};
 pub use scenario::{
-    Client, Cluster, Device, Direction, Network, Processes, Program, Scenario, Server,
+    Client, Cluster, Device, Direction, Network, Processes, Program, Runs, Scenario, Server,
 };
 pub use units::{Bytes, Rate, Time};
 #[cfg(test)]

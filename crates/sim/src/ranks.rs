@@ -308,13 +308,13 @@ impl Cluster<'_> {
     }
 
     /// Cuts the next part off a request: at most a buffer of bytes, in at most [`RUNS`] runs. With a page cache, runs
-    /// within a page of each other are one.
+    /// within a page of each other are one; reads without one go through gaps as the scenario says.
     pub(crate) fn next_part(&mut self, request: u32) -> u32 {
         let most = self.scenario.server.buffer.0;
-        let hole = if self.scenario.server.cache.0 > 0 {
-            PAGE
-        } else {
-            0
+        let hole = match (self.scenario.server.cache.0, self.requests[request].op) {
+            (0, Op::Read) => self.scenario.server.gap.0,
+            (0, Op::Write) => 0,
+            _ => PAGE,
         };
         let part = self.parts.put(|old| match old {
             Some(part) => {

@@ -148,6 +148,10 @@ pub struct Server {
     pub buffer: Bytes,
     /// Parts of a request under way at a time.
     pub window: u32,
+    /// How the runs of a part are served.
+    pub runs: Runs,
+    /// Reads without pages: gaps of at most so many bytes between runs are read through.
+    pub gap: Bytes,
     /// Memory for pages; 0: every access goes to the device.
     pub cache: Bytes,
     /// Bytes read ahead of a sequential reader.
@@ -160,6 +164,16 @@ pub struct Server {
     pub processes: Processes,
     /// aIOLi and MLF: their quantum.
     pub quantum: Option<Bytes>,
+}
+
+/// How the runs of a part of a request are served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Runs {
+    /// All are with the scheduler at once, as with asynchronous I/O.
+    Together,
+    /// One after the other, as by a thread that waits for each: so does our data server.
+    InTurn,
 }
 
 /// Who a request belongs to for the block queue.
@@ -182,6 +196,8 @@ impl Default for Server {
             depth: 16,
             buffer: Bytes(256 << 10),
             window: 2,
+            runs: Runs::Together,
+            gap: Bytes(0),
             cache: Bytes(0),
             read_ahead: Bytes(128 << 10),
             dirty: Bytes(64 << 20),
@@ -329,6 +345,7 @@ impl Scenario {
         within("server.depth", self.server.depth.into(), 1, MOST)?;
         within("server.window", self.server.window.into(), 1, 1024)?;
         within("server.buffer", self.server.buffer.0, 4096, 1 << 30)?;
+        within("server.gap", self.server.gap.0, 0, 1 << 20)?;
         within("server.dirty", self.server.dirty.0, 1 << 20, 1 << 50)?;
         within("server.flush", self.server.flush.0, 1_000_000, 1 << 50)?;
         within("server.read_ahead", self.server.read_ahead.0, 0, 1 << 30)?;

@@ -3,7 +3,7 @@ use crate::cluster::{Cluster, Event, Fetch, Service};
 use crate::error::{Error, Result};
 use crate::network::Node;
 use crate::pages::{Pages, Range};
-use crate::scenario::{Processes, Scenario};
+use crate::scenario::{Processes, Runs, Scenario};
 use penstock_device::{Completion, Device, Nanos, Op, Request as Access};
 use penstock_layout::{Layout, ServerIndex};
 use penstock_sched as sched;
@@ -210,38 +210,42 @@ impl Cluster<'_> {
         self.events.push(at, Event::Ready(part));
     }
 
-    /// A part's runs go to the scheduler.
+    /// A part's runs go to the scheduler, or the first of them does.
     pub(crate) fn part_ready(&mut self, part: u32) {
-        let p = &self.parts[part];
-        let r = &self.requests[p.request];
-        let (server, program) = (r.server, self.ranks[r.rank as usize].program);
-        if p.runs.is_empty() {
+        let count = self.parts[part].runs.len();
+        if count == 0 {
             self.part_done(part);
             return;
         }
-        let now = self.now;
-        let mut refused = None;
-        for (i, (offset, bytes)) in p.runs.iter().enumerate() {
-            let request = sched::Request {
-                id: u64::from(part) << RUN_BITS | i as u64,
-                file: r.file.into(),
-                op: match r.op {
-                    Op::Read => sched::Op::Read,
-                    Op::Write => sched::Op::Write,
-                },
-                offset: *offset,
-                bytes: *bytes,
-                program,
-            };
-            if let Err(error) = self.servers[server as usize].scheduler.add(now, request) {
-                refused = Some(Error::key("server.scheduler", error.to_string()));
-            }
-        }
-        if let Some(error) = refused {
-            self.failed.get_or_insert(error);
-            return;
-        }
+        let first = match self.scenario.server.runs {
+            Runs::Together => count,
+            Runs::InTurn => 1,
+        };
+        (0..first).for_each(|run| self.queue_run(part, run));
+        let server = self.requests[self.parts[part].request].server;
         self.pump(server);
+    }
+
+    fn queue_run(&mut self, part: u32, run: usize) {
+        let p = &self.parts[part];
+        let r = &self.requests[p.request];
+        let (offset, bytes) = p.runs[run];
+        let request = sched::Request {
+            id: u64::from(part) << RUN_BITS | run as u64,
+            file: r.file.into(),
+            op: match r.op {
+                Op::Read => sched::Op::Read,
+                Op::Write => sched::Op::Write,
+            },
+            offset,
+            bytes,
+            program: self.ranks[r.rank as usize].program,
+        };
+        let scheduler = &mut self.servers[r.server as usize].scheduler;
+        if let Err(error) = scheduler.add(self.now, request) {
+            self.failed
+                .get_or_insert(Error::key("server.scheduler", error.to_string()));
+        }
     }
 
     pub(crate) fn scheduler_wakes(&mut self, server: u32) {
@@ -580,12 +584,17 @@ impl Cluster<'_> {
                 .get_or_insert(Error::key("server.scheduler", error.to_string()));
             return;
         }
+        let in_turn = self.scenario.server.runs == Runs::InTurn;
         let runs = std::mem::take(&mut self.services[service].runs);
         for run in &runs {
             let part = (run >> RUN_BITS) as u32;
             self.parts[part].pending -= 1;
-            if self.parts[part].pending == 0 {
+            let left = self.parts[part].pending as usize;
+            if left == 0 {
                 self.part_done(part);
+            } else if in_turn {
+                let next = self.parts[part].runs.len() - left;
+                self.queue_run(part, next);
             }
         }
         self.services[service].runs = runs;

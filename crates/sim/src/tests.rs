@@ -76,6 +76,28 @@ fn all_methods_move_all_bytes() {
 }
 
 #[test]
+fn runs_in_turn_wait_for_each_other() {
+    // 32 columns of 2 KiB: every run of 2 KiB is an access of its own to the disk.
+    let columns = SMALL.replace(
+        "benchmark = \"demo\"",
+        "benchmark = \"noncontig\"\nmethod = \"datatype\"",
+    );
+    let columns = columns.replace("segment = \"64KiB\"", "per_call = \"1MiB\"");
+    let with = |server: &str| {
+        let text = columns.replace("[client]", &format!("[server]\n{server}\n[client]"));
+        go(&text).unwrap()
+    };
+    let (together, in_turn) = (with("runs = 'together'"), with("runs = 'in-turn'"));
+    assert_eq!(together.bytes, in_turn.bytes);
+    assert_eq!(together.device_requests, in_turn.device_requests);
+    assert!(in_turn.makespan > together.makespan);
+    // Through the gaps of three other ranks' columns: a part is one access, and moves four times the bytes.
+    let through = with("runs = 'in-turn'\ngap = '6KiB'");
+    assert!(through.device_requests * 16 < in_turn.device_requests);
+    assert!(through.device_bytes > 3 * in_turn.device_bytes);
+}
+
+#[test]
 fn two_phase_resends_what_is_not_the_aggregators_own() {
     let to = "collective = true\nmethod = \"two-phase\"\nop = \"read\"";
     let report = go(&edited("op = \"read\"", to)).unwrap();

@@ -1,0 +1,368 @@
+//! A record of things one after the other, as lines of text, of which a beginning is always whole.
+//!
+//! A trace may lose events and goes on. Where each line depends on all before it (the calls of a scheduler), a record with a
+//! hole is worth nothing behind the hole. So this one ends at the first thing that finds no room, and says how many came
+//! after it. Whoever records never waits for the disk: lines are made and written by a thread of their own.
+//!
+//! ```text
+//! penstock lines 1 KIND
+//! LINE...
+//! = LINES LOST CRC        lines before, things lost after them, CRC-32 of all bytes before in hexadecimal
+//! ```
+use crate::error::{Error, Result};
+use std::fmt::Display;
+use std::fs::File;
+use std::io::{BufRead, BufReader, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+const TITLE: &str = "penstock lines 1 ";
+/// Things that may wait to be written.
+const WAITING: usize = 64 << 10;
+/// Largest file, bytes.
+const MAX_FILE: u64 = 1 << 30;
+/// What is written is on its way to the disk after so long at most.
+const INTERVAL: Duration = Duration::from_millis(500);
+/// Longest line that is read.
+const MAX_LINE: u64 = 64 << 10;
+
+/// Records things as lines. Ends its file when dropped.
+#[derive(Debug)]
+pub struct Lines<T> {
+    to: Option<SyncSender<T>>,
+    lost: Arc<AtomicU64>,
+    /// Whoever finds no room says so here, under this lock: nothing may follow.
+    full: Mutex<bool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl<T: Display + Send + 'static> Lines<T> {
+    /// Makes the file and starts the thread that writes it. `kind` is one word.
+    pub fn start(path: &Path, kind: &str) -> Result<Lines<T>> {
+        Lines::bounded(path, kind, WAITING, MAX_FILE)
+    }
+
+    fn bounded(path: &Path, kind: &str, waiting: usize, most: u64) -> Result<Lines<T>> {
+        let io = |doing| {
+            move |source| Error::Io {
+                doing,
+                path: path.to_owned(),
+                source,
+            }
+        };
+        let file = File::create(path).map_err(io("write"))?;
+        let (to, from) = sync_channel(waiting);
+        let lost = Arc::new(AtomicU64::new(0));
+        let mut writer = LineWriter {
+            path: path.to_owned(),
+            file: BufWriter::new(file),
+            crc: crc32fast::Hasher::new(),
+            line: String::new(),
+            lines: 0,
+            bytes: 0,
+            failed: false,
+        };
+        writer
+            .put(format_args!("{TITLE}{kind}"))
+            .map_err(io("write"))?;
+        writer.lines = 0;
+        let counter = lost.clone();
+        let thread = std::thread::Builder::new()
+            .name("lines".into())
+            .spawn(move || write_all(&from, writer, &counter, most))
+            .map_err(io("start the thread that writes"))?;
+        Ok(Lines {
+            to: Some(to),
+            lost,
+            full: Mutex::new(false),
+            thread: Some(thread),
+        })
+    }
+
+    /// Records a thing, or counts it as lost; then all that follow are lost too. Never waits for the disk.
+    pub fn record(&self, thing: T) {
+        let mut full = self.full.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*full && let Some(to) = &self.to {
+            *full = to.try_send(thing).is_err();
+        }
+        if *full {
+            self.lost.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+impl<T> Drop for Lines<T> {
+    fn drop(&mut self) {
+        self.to = None;
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            log::error!("the thread that writes lines panicked; the file is incomplete");
+        }
+    }
+}
+
+struct LineWriter {
+    path: PathBuf,
+    file: BufWriter<File>,
+    crc: crc32fast::Hasher,
+    line: String,
+    lines: u64,
+    bytes: u64,
+    failed: bool,
+}
+
+impl LineWriter {
+    fn put(&mut self, text: impl Display) -> std::io::Result<()> {
+        use std::fmt::Write as _;
+        self.line.clear();
+        writeln!(self.line, "{text}").map_err(std::io::Error::other)?;
+        self.file.write_all(self.line.as_bytes())?;
+        self.crc.update(self.line.as_bytes());
+        self.lines += 1;
+        self.bytes += self.line.len() as u64;
+        Ok(())
+    }
+
+    /// Says once that writing does not work.
+    fn check(&mut self, done: std::io::Result<()>) {
+        if let Err(e) = done
+            && !std::mem::replace(&mut self.failed, true)
+        {
+            log::warn!("{} ends here: {e}", self.path.display());
+        }
+    }
+}
+
+fn write_all<T: Display>(from: &Receiver<T>, mut writer: LineWriter, lost: &AtomicU64, most: u64) {
+    loop {
+        match from.recv_timeout(INTERVAL) {
+            Ok(_) if writer.failed || writer.bytes >= most => {
+                lost.fetch_add(1, Relaxed);
+            }
+            Ok(thing) => {
+                let done = writer.put(thing);
+                writer.check(done);
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                let done = writer.file.flush();
+                writer.check(done);
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    if !writer.failed {
+        let (lines, lost) = (writer.lines, lost.load(Relaxed));
+        let crc = writer.crc.clone().finalize();
+        let done = writer
+            .put(format_args!("= {lines} {lost} {crc:08x}"))
+            .and_then(|()| writer.file.flush());
+        writer.check(done);
+    }
+}
+
+/// How a file of lines ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LinesEnd {
+    /// As its writer ended it; so many things were lost after the last line.
+    Whole {
+        /// Things without a line.
+        lost: u64,
+    },
+    /// Its writer was killed or still writes: a last line that is not whole is left out.
+    Unfinished,
+}
+
+/// Reads a file of lines.
+#[derive(Debug)]
+pub struct LinesReader {
+    path: PathBuf,
+    file: BufReader<File>,
+    crc: crc32fast::Hasher,
+    line: String,
+    lines: u64,
+    at: u64,
+    end: Option<LinesEnd>,
+}
+
+impl LinesReader {
+    /// Opens a file of this kind.
+    pub fn open(path: &Path, kind: &str) -> Result<LinesReader> {
+        let file = File::open(path).map_err(|source| Error::Io {
+            doing: "read",
+            path: path.to_owned(),
+            source,
+        })?;
+        let mut reader = LinesReader {
+            path: path.to_owned(),
+            file: BufReader::new(file),
+            crc: crc32fast::Hasher::new(),
+            line: String::new(),
+            lines: 0,
+            at: 0,
+            end: None,
+        };
+        let found = reader.read_line()?;
+        if !found || reader.line != format!("{TITLE}{kind}") {
+            return Err(Error::NotATrace {
+                path: path.to_owned(),
+                why: format!("it does not begin with `{TITLE}{kind}`"),
+            });
+        }
+        Ok(reader)
+    }
+
+    /// The next line; `None` at the end.
+    pub fn next_line(&mut self) -> Result<Option<&str>> {
+        if self.end.is_some() {
+            return Ok(None);
+        }
+        let before = self.crc.clone();
+        if !self.read_line()? {
+            self.end = Some(LinesEnd::Unfinished);
+            return Ok(None);
+        }
+        if let Some(end) = self.line.strip_prefix("= ") {
+            let lost = self
+                .told(end, &before)
+                .map_err(|why| self.damaged(why.into()))?;
+            if self.read_line()? {
+                return Err(self.damaged("something follows its end".into()));
+            }
+            self.end = Some(LinesEnd::Whole { lost });
+            return Ok(None);
+        }
+        self.lines += 1;
+        Ok(Some(&self.line))
+    }
+
+    fn told(&self, end: &str, crc: &crc32fast::Hasher) -> std::result::Result<u64, &'static str> {
+        let mut words = end.split(' ');
+        let mut number = |radix| u64::from_str_radix(words.next()?, radix).ok();
+        let (Some(lines), Some(lost), Some(sum)) = (number(10), number(10), number(16)) else {
+            return Err("its last line says nothing");
+        };
+        if lines != self.lines {
+            return Err("there are more or fewer lines than were written");
+        }
+        if sum != u64::from(crc.clone().finalize()) {
+            return Err("the checksum of its lines is wrong");
+        }
+        Ok(lost)
+    }
+
+    /// How it ends, once [`LinesReader::next_line`] has said that it does.
+    pub fn end(&self) -> Option<LinesEnd> {
+        self.end
+    }
+
+    /// Lines read so far.
+    pub fn lines(&self) -> u64 {
+        self.lines
+    }
+
+    fn damaged(&self, why: String) -> Error {
+        Error::Damaged {
+            path: self.path.clone(),
+            at: self.at,
+            why,
+            events: self.lines,
+        }
+    }
+
+    /// The next whole line into `self.line`, without its end; false if there is none.
+    fn read_line(&mut self) -> Result<bool> {
+        self.line.clear();
+        let mut bytes = Vec::new();
+        let mut part = (&mut self.file).take(MAX_LINE);
+        let n = part.read_until(b'\n', &mut bytes);
+        let n = n.map_err(|source| Error::Io {
+            doing: "read",
+            path: self.path.clone(),
+            source,
+        })?;
+        if bytes.last() != Some(&b'\n') {
+            if n as u64 == MAX_LINE {
+                return Err(self.damaged("a line without end".into()));
+            }
+            return Ok(false);
+        }
+        self.crc.update(&bytes);
+        bytes.pop();
+        self.line = String::from_utf8(bytes).map_err(|_| self.damaged("it is no text".into()))?;
+        self.at += n as u64;
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(path: &Path) -> Result<(Vec<String>, LinesEnd)> {
+        let mut reader = LinesReader::open(path, "numbers")?;
+        let mut lines = Vec::new();
+        while let Some(line) = reader.next_line()? {
+            lines.push(line.to_owned());
+        }
+        Ok((lines, reader.end().unwrap()))
+    }
+
+    #[test]
+    fn lines_come_back_and_damage_is_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("n");
+        let lines = Lines::start(&path, "numbers").unwrap();
+        (0..1000).for_each(|i| lines.record(i));
+        drop(lines);
+        let (read_back, end) = read(&path).unwrap();
+        assert_eq!(end, LinesEnd::Whole { lost: 0 });
+        let expected: Vec<String> = (0..1000).map(|i| i.to_string()).collect();
+        assert_eq!(read_back, expected);
+
+        let text = std::fs::read_to_string(&path).unwrap();
+        let cut = &text[..text.len() / 2];
+        std::fs::write(&path, cut).unwrap();
+        let (read_back, end) = read(&path).unwrap();
+        assert_eq!(end, LinesEnd::Unfinished);
+        assert_eq!(read_back, expected[..read_back.len()]);
+        assert!(read_back.len() > 400);
+        for (from, to, why) in [
+            ("\n500\n", "\n501\n", "checksum"),
+            ("\n500\n", "\n", "more or fewer"),
+            ("= 1000", "= many", "says nothing"),
+            ("numbers", "letters", "no trace"),
+        ] {
+            std::fs::write(&path, text.replace(from, to)).unwrap();
+            let error = read(&path).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
+        std::fs::write(&path, text.clone() + "7\n").unwrap();
+        assert!(read(&path).unwrap_err().to_string().contains("follows"));
+        std::fs::write(&path, "x".repeat(100_000)).unwrap();
+        assert!(read(&path).is_err());
+        std::fs::write(&path, b"penstock lines 1 numbers\n\xff\n").unwrap();
+        assert!(read(&path).unwrap_err().to_string().contains("no text"));
+    }
+
+    #[test]
+    fn what_does_not_fit_ends_the_record() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("n");
+        let lines = Lines::bounded(&path, "numbers", 1 << 16, 100).unwrap();
+        (0..1000).for_each(|i| lines.record(i));
+        drop(lines);
+        let (read_back, end) = read(&path).unwrap();
+        let LinesEnd::Whole { lost } = end else {
+            panic!("unfinished")
+        };
+        assert!(!read_back.is_empty() && read_back.len() < 100);
+        assert_eq!(read_back.len() as u64 + lost, 1000);
+        let numbers: Vec<usize> = read_back.iter().map(|l| l.parse().unwrap()).collect();
+        assert!(numbers.iter().enumerate().all(|(i, n)| i == *n));
+    }
+}
