@@ -85,6 +85,33 @@ def deployment(short_dir):
     penstock("down", directory, check=False)
 
 
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A deployment, open to a group, and two mounts of it."""
+    directory = Path(tempfile.mkdtemp(prefix="pst-"))
+    directory.chmod(0o755)
+    deployment, one, two = directory / "fs", directory / "one", directory / "two"
+    penstock("up", deployment, "--servers", 3, "--group", 61020 if os.geteuid() == 0 else os.getgid())
+    for point in (one, two):
+        point.mkdir()
+        penstock("mount", point, "-d", deployment)
+    yield deployment, one, two
+    for point in (one, two):
+        penstock("umount", "--lazy", point, check=False)
+    penstock("down", deployment, check=False)
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture
+def d(place, request):
+    """A fresh directory in the first mount, which anybody may use."""
+    name = request.node.name.replace("/", "-").replace("[", "-").replace("]", "")
+    path = place[1] / name[:100]
+    path.mkdir()
+    path.chmod(0o777)
+    return path
+
+
 def pytest_addoption(parser):
     parser.addoption("--soak", type=float, default=0.0, help="seconds that the crash tests go on for")
     parser.addoption("--seed", type=int, default=1, help="of the crash tests' random choices")

@@ -45,6 +45,9 @@ def tree(top):
     found = {}
     for path in sorted(top.rglob("*")):
         s = path.lstat()
+        if path.is_symlink():
+            found[str(path.relative_to(top))] = ("link", os.readlink(path))
+            continue
         what = "dir" if path.is_dir() else hashlib.blake2b(path.read_bytes()).hexdigest()
         found[str(path.relative_to(top))] = (what, stat.S_IMODE(s.st_mode), s.st_mtime_ns)
     return found
@@ -227,7 +230,8 @@ def test_what_cannot_be_copied_is_named_and_the_rest_goes_on(deployment, source,
     (source / "around").symlink_to(source)
     with socket.socket(socket.AF_UNIX) as s:
         s.bind(str(source / "s"))
-    done = penstock("cp", "-r", "--json", source, "penstock:/tree", "-d", deployment, check=False)
+    command = ("cp", "-r", "--json", "--links", "fail", source, "penstock:/tree", "-d", deployment)
+    done = penstock(*command, check=False)
     assert done.code == 1 and "symbolic link" in done.err and "--links" in done.err
     assert "/s is no file" in done.err and "4 were not copied" in done.err
     # All else is there, but not under the tree's name.
@@ -244,6 +248,49 @@ def test_what_cannot_be_copied_is_named_and_the_rest_goes_on(deployment, source,
     penstock("cp", "-r", "--links", "follow", source, "penstock:/followed", "-d", deployment)
     penstock("cp", "penstock:/followed/link", tmp_path / "link", "-d", deployment)
     assert (tmp_path / "link").read_bytes() == (source / "big").read_bytes()
+
+
+def test_symbolic_links_stay_links(deployment, source, tmp_path):
+    """Whatever they lead to, in both directions; hard links become files of their own."""
+    links = {
+        "relative": "deep/two pieces",
+        "dir": "deep",
+        "deep/up": "../big",
+        "nowhere": "no/such",
+        "absolute": "/etc/passwd",
+    }
+    for name, target in links.items():
+        (source / name).symlink_to(target)
+    os.link(source / "big", source / "deep" / "big too")
+    want = tree(source)
+
+    def links_of(top):
+        return {str(p.relative_to(top)): os.readlink(p) for p in top.rglob("*") if p.is_symlink()}
+
+    done = penstock("cp", "-r", "--json", source, "penstock:/tree", "-d", deployment).json()[-1]
+    assert done["links"] == len(links) and done["failed"] == 0
+    shown = penstock("stat", "--json", "penstock:/tree/deep/up", "-d", deployment).json()[0]
+    assert shown["kind"] == "symlink" and shown["size"] == len("../big"), shown
+    penstock("cp", "-r", "penstock:/tree", tmp_path / "back", "-d", deployment)
+    assert links_of(tmp_path / "back") == links and tree(tmp_path / "back") == want
+    two = [(tmp_path / "back" / name).stat() for name in ("big", "deep/big too")]
+    assert two[0].st_ino != two[1].st_ino and two[0].st_nlink == 1
+    # Again: all of it is there. A link that differs is kept, or replaced when that is wanted.
+    again = penstock("cp", "-r", "--json", source, "penstock:/tree", "-d", deployment).json()[-1]
+    assert again["copied"] == 0 and again["links"] == len(links)
+    (source / "relative").unlink()
+    (source / "relative").symlink_to("big")
+    refused = penstock("cp", "-r", source, "penstock:/tree", "-d", deployment, check=False)
+    assert refused.code == 1 and "relative exists and differs" in refused.err and "--force" in refused.err
+    penstock("cp", "-rf", source, "penstock:/tree", "-d", deployment)
+    penstock("stage-out", "--from", "penstock:/tree", "--to", tmp_path / "back", ".", "-d", deployment)
+    assert links_of(tmp_path / "back") == {**links, "relative": "big"}
+    # Inside.
+    penstock("cp", "-r", "penstock:/tree", "penstock:/copy", "-d", deployment)
+    penstock("cp", "-r", "penstock:/copy", tmp_path / "third", "-d", deployment)
+    assert links_of(tmp_path / "third") == {**links, "relative": "big"}
+    (report,) = penstock("check", "-d", deployment, "--json").json()
+    assert report["clean"]
 
 
 def test_names_that_penstock_cannot_have(deployment, tmp_path):

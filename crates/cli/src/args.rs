@@ -332,7 +332,7 @@ With -r, files that are there already and have the same bytes are left alone, an
 be copied are named while the others go on; the exit code is then 1, and a directory that was not
 there before stays under its temporary name. Mode bits (on this machine under the umask) and times
 of the last change are kept; owners, hard links and extended attributes are not. Sparse files stay
-sparse.")]
+sparse, symbolic links stay links with the same path in them.")]
 pub struct CpArgs {
     /// Sources, then the target. Names in Penstock begin with `penstock:`.
     #[arg(value_name = "PATH", num_args = 2.., required = true)]
@@ -343,8 +343,8 @@ pub struct CpArgs {
     /// Replace a target that exists.
     #[arg(short, long)]
     pub force: bool,
-    /// Symbolic links below a directory: an error, copied as what they lead to, or left out.
-    #[arg(long, value_enum, default_value_t = OnLink::Fail, value_name = "WHAT")]
+    /// Symbolic links below a directory: made anew, copied as what they lead to, left out, or an error.
+    #[arg(long, value_enum, default_value_t = OnLink::Copy, value_name = "WHAT")]
     pub links: OnLink,
     /// For programs: one object per file, with its checksum; with -r a last one with totals.
     #[arg(long)]
@@ -354,6 +354,8 @@ pub struct CpArgs {
 /// What becomes of symbolic links below a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum OnLink {
+    /// The copy is a link with the same path in it.
+    Copy,
     /// They are errors.
     Fail,
     /// What they lead to is copied.
@@ -380,8 +382,8 @@ pub struct StageArgs {
     /// Paths of the list end with a zero byte, as `find -print0` writes them.
     #[arg(short = '0', long, requires = "list")]
     pub null: bool,
-    /// Symbolic links below a directory: an error, copied as what they lead to, or left out.
-    #[arg(long, value_enum, default_value_t = OnLink::Fail, value_name = "WHAT")]
+    /// Symbolic links below a directory: made anew, copied as what they lead to, left out, or an error.
+    #[arg(long, value_enum, default_value_t = OnLink::Copy, value_name = "WHAT")]
     pub links: OnLink,
     /// For programs: one object per file, with its checksum; a last one with totals.
     #[arg(long)]

@@ -177,6 +177,21 @@ impl Client {
         self.done("mkdir", &MetaRequest::Mkdir { path, mode })
     }
 
+    /// Makes a symbolic link with `target` in it.
+    pub fn symlink(&self, path: &str, target: &str) -> Result<()> {
+        let path = normalise(path)?;
+        let target = target.to_owned();
+        let request = MetaRequest::Symlink { path, target };
+        let (reply, uncertain) = self.meta_uncertain("symlink", &request)?;
+        match reply {
+            Ok(MetaReply::Done) => Ok(()),
+            // An earlier try whose answer was lost did it.
+            Err(e) if uncertain && e.kind() == ErrorKind::Exists => Ok(()),
+            Err(e) => Err(e),
+            Ok(other) => Err(self.meta_protocol("symlink", &other)),
+        }
+    }
+
     /// Removes an empty directory.
     pub fn rmdir(&self, path: &str) -> Result<()> {
         let path = normalise(path)?;

@@ -266,8 +266,8 @@ impl Client {
     }
 }
 
-/// Keeps removed files as long as somebody has them open: a connection of its own to the metadata server, with which
-/// they end.
+/// Keeps removed files as long as somebody has them open, and advisory locks: a connection of its own to the metadata
+/// server, with which they end.
 #[derive(Debug)]
 pub struct Keeper {
     client: Client,
@@ -283,7 +283,7 @@ impl Keeper {
         }
     }
 
-    /// An `Unlink` or `Rename` that keeps, or a `Reap`.
+    /// An `Unlink` or `Rename` that keeps, a `Reap`, or a `Lock`: what ends with this connection.
     pub fn request(&self, user: &User, request: NodeRequest) -> Result<NodeReply> {
         let operation = name_of(&request);
         let again = after_doubt(&request);
@@ -396,6 +396,7 @@ fn name_of(request: &NodeRequest) -> &'static str {
         NodeRequest::ListXattr { .. } => "list extended attributes",
         NodeRequest::SetXattr { .. } => "set an extended attribute",
         NodeRequest::RemoveXattr { .. } => "remove an extended attribute",
+        NodeRequest::Lock { .. } | NodeRequest::AwaitUnlock { .. } => "lock",
     }
 }
 

@@ -8,12 +8,12 @@ use crate::operations::{
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, FileType, Filesystem,
     FopenFlags, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr,
-    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek,
-    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLock,
+    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use penstock_client::{CreateOptions, ErrorKind, Looked, Result};
 use penstock_wire::message::{
-    Attributes, Change, LAYOUT_XATTR, NodeReply, NodeRequest, User, When, XattrMode,
+    Advisory, AdvisoryMode, Attributes, Change, LAYOUT_XATTR, NodeReply, NodeRequest, User, When, XattrMode,
 };
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -38,6 +38,20 @@ fn open_flags() -> FopenFlags {
     FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
 }
 
+fn advisory(owner: LockOwner, (start, last): (u64, u64), typ: i32, pid: u32) -> Advisory {
+    Advisory {
+        owner: owner.0,
+        start,
+        last,
+        mode: match typ {
+            libc::F_RDLCK => AdvisoryMode::Shared,
+            libc::F_WRLCK => AdvisoryMode::Exclusive,
+            _ => AdvisoryMode::Free,
+        },
+        pid,
+    }
+}
+
 fn when(time: TimeOrNow) -> When {
     match time {
         TimeOrNow::Now => When::Now,
@@ -57,6 +71,8 @@ impl Filesystem for Penstock {
             InitFlags::FUSE_ASYNC_DIO,
             InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
             InitFlags::FUSE_ATOMIC_O_TRUNC,
+            InitFlags::FUSE_POSIX_LOCKS,
+            InitFlags::FUSE_FLOCK_LOCKS,
         ];
         for flag in wanted {
             if let Err(missing) = config.add_capabilities(flag) {
@@ -405,21 +421,79 @@ impl Filesystem for Penstock {
         }
     }
 
-    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        // Nothing is held back: each write was acknowledged by the servers.
-        reply.ok();
+    fn flush(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        owner: LockOwner,
+        reply: ReplyEmpty,
+    ) {
+        // No bytes are held back: each write was acknowledged by the servers.
+        empty(self.locks.closed(id(ino), owner.0), reply);
+    }
+
+    fn getlk(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        owner: LockOwner,
+        start: u64,
+        end: u64,
+        typ: i32,
+        pid: u32,
+        reply: ReplyLock,
+    ) {
+        match self
+            .locks
+            .test(id(ino), advisory(owner, (start, end), typ, pid))
+        {
+            Ok(None) => reply.locked(start, end, libc::F_UNLCK, 0),
+            Ok(Some(by)) => {
+                let typ = match by.mode {
+                    AdvisoryMode::Exclusive => libc::F_WRLCK,
+                    _ => libc::F_RDLCK,
+                };
+                reply.locked(by.start, by.last, typ, by.pid);
+            }
+            Err(e) => reply.error(crate::locks::errno(&e)),
+        }
+    }
+
+    fn setlk(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        owner: LockOwner,
+        start: u64,
+        end: u64,
+        typ: i32,
+        pid: u32,
+        sleep: bool,
+        reply: ReplyEmpty,
+    ) {
+        let lock = advisory(owner, (start, end), typ, pid);
+        self.locks
+            .set(id(ino), lock, request.pid(), sleep, reply);
     }
 
     fn release(
         &self,
         _: &Request,
-        _: INodeNo,
+        ino: INodeNo,
         handle: FileHandle,
         _: OpenFlags,
-        _: Option<LockOwner>,
+        owner: Option<LockOwner>,
         _: bool,
         reply: ReplyEmpty,
     ) {
+        if let Some(owner) = owner
+            && let Err(e) = self.locks.closed(id(ino), owner.0)
+        {
+            log::warn!("a lock of a closed file stays as long as the mount: {e}");
+        }
         if let Some(removed) = self.handles.close_file(handle.0) {
             self.reap(removed);
         }

@@ -11,12 +11,14 @@
 //! | `operations` | what calls have in common: their user, their answers, bytes, space |
 //! | `handles` | open files and directories; removed files that are still open |
 //! | `listing` | a directory read page by page |
+//! | `locks` | advisory locks, shared with other mounts |
 //! | `attributes` | nodes as `stat` shows them |
 //! | `point` | mount points: finding, making and clearing them |
 mod attributes;
 mod filesystem;
 mod handles;
 mod listing;
+mod locks;
 mod operations;
 mod point;
 

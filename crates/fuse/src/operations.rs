@@ -5,6 +5,7 @@
 use crate::Options;
 use crate::attributes::attributes;
 use crate::handles::{Handles, Open};
+use crate::locks::Locks;
 use fuser::{Errno, FileHandle, Generation, INodeNo, OpenAccMode, OpenFlags, ReplyEntry, Request};
 use penstock_client::{Client, Error, ErrorKind, File, Form, Keeper, Looked, Result};
 use penstock_datatype::{Pattern, Source, Target};
@@ -30,7 +31,8 @@ pub(crate) type Space = (u64, u64, u64);
 
 pub(crate) struct Penstock {
     pub(crate) client: Client,
-    pub(crate) keeper: Keeper,
+    pub(crate) keeper: Arc<Keeper>,
+    pub(crate) locks: Locks,
     pub(crate) handles: Handles,
     pub(crate) names: Duration,
     pub(crate) attributes: Duration,
@@ -89,8 +91,10 @@ pub(crate) fn groups(thread: u32) -> Vec<u32> {
 }
 impl Penstock {
     pub(crate) fn new(client: Client, options: &Options) -> Penstock {
+        let keeper = Arc::new(Keeper::new(&client));
         Penstock {
-            keeper: Keeper::new(&client),
+            locks: Locks::new(&client, keeper.clone()),
+            keeper,
             client,
             handles: Handles::default(),
             names: options.names,

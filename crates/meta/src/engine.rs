@@ -3,8 +3,9 @@
 //! Requests run on their connection's own thread under the lock, for microseconds and never across disk
 //! access but for a page that is not in memory. The committing thread flushes what they collected
 //! without holding the lock; who needs durability waits for it.
+use crate::advisory::AdvisoryLocks;
 use crate::commit::{GroupCommit, Next, Waiter};
-use crate::counters::Counters;
+use crate::counters::{ConnectionId, Counters};
 use crate::error::{Result, damaged, error};
 use crate::journal::{self, Journal};
 use crate::layers::Layers;
@@ -15,7 +16,8 @@ use crate::store::{Snapshot, Store};
 use penstock_host::sync::{Condvar, Mutex, MutexGuard};
 use penstock_host::thread::{self, JoinHandle};
 use penstock_host::time::{now, since, since_epoch};
-use penstock_wire::message::{ErrorKind, WireError};
+use penstock_layout::FileId;
+use penstock_wire::message::{Advisory, ErrorKind, NodeReply, WireError};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -36,6 +38,8 @@ struct Shared {
     work: Condvar,
     /// For those who wait for a commit.
     settled: Condvar,
+    /// For those who wait for advisory locks.
+    unlocked: Condvar,
     start: Instant,
     store_name: String,
 }
@@ -45,6 +49,7 @@ struct State {
     group: GroupCommit,
     journal: Journal,
     counters: Counters,
+    locks: AdvisoryLocks,
     requests: u64,
     /// Set for good: by a panic inside, or by the end of the server.
     closed: Option<WireError>,
@@ -100,12 +105,14 @@ impl Engine {
                 group: GroupCommit::new(interval_ns),
                 journal: Journal::begin(store.path(), store.commits() + 1),
                 counters: Counters::default(),
+                locks: AdvisoryLocks::default(),
                 requests: 0,
                 closed: None,
                 ended: false,
             }),
             work: Condvar::new(),
             settled: Condvar::new(),
+            unlocked: Condvar::new(),
             start: now(),
             store_name: store.path().display().to_string(),
         });
@@ -171,6 +178,58 @@ impl Engine {
         f(&mut state.counters)
     }
 
+    /// Takes, changes or gives up an advisory lock, or looks whether it could be taken.
+    pub fn lock(
+        &self,
+        connection: ConnectionId,
+        file: FileId,
+        lock: &Advisory,
+        test: bool,
+    ) -> Result<NodeReply> {
+        let mut state = self.shared.open_state()?;
+        state.requests += 1;
+        let before = state.locks.given_up();
+        let conflict = match test {
+            true => state.locks.conflict(connection, file, lock)?,
+            false => state.locks.set(connection, file, lock)?,
+        };
+        let given_up = state.locks.given_up();
+        if given_up != before {
+            self.shared.unlocked.notify_all();
+        }
+        Ok(match conflict {
+            Some(lock) => NodeReply::LockedBy { lock, given_up },
+            None => NodeReply::Done,
+        })
+    }
+
+    /// Gives up the advisory locks of a connection that has ended.
+    pub fn release_locks(&self, connection: ConnectionId) {
+        let mut state = self.shared.state();
+        if state.locks.connection_closed(connection) {
+            self.shared.unlocked.notify_all();
+        }
+    }
+
+    /// Waits until some advisory lock has been given up since the count was `seen`, at most `wait`. Returns the count.
+    pub fn await_unlock(&self, seen: u64, wait: Duration) -> Result<u64> {
+        let deadline = now() + wait;
+        let mut state = self.shared.open_state()?;
+        state.requests += 1;
+        loop {
+            let left = deadline.saturating_duration_since(now());
+            if state.locks.given_up() != seen || left.is_zero() || state.closed.is_some() {
+                return Ok(state.locks.given_up());
+            }
+            state = self
+                .shared
+                .unlocked
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+    }
+
     /// Returns when everything acknowledged so far is on stable storage.
     pub fn sync(&self) -> Result<()> {
         let mut state = self.shared.open_state()?;
@@ -216,6 +275,7 @@ impl Engine {
                 .take()
         };
         self.shared.work.notify_one();
+        self.shared.unlocked.notify_all();
         if let Some(committer) = committer
             && committer.join().is_err()
         {

@@ -6,6 +6,7 @@
 //! wait for a disk flush; `Sync` does, and so does whoever gets the right to free the objects of a removed
 //! file. What waits for its commit is in a journal (`journal`) that outlives the process.
 mod access;
+mod advisory;
 mod commit;
 mod counters;
 mod engine;

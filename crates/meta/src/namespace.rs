@@ -187,6 +187,24 @@ impl<N: Names> Namespace<N> {
         Ok(())
     }
 
+    pub fn symlink(
+        &mut self,
+        now_ns: i64,
+        caller: &Caller,
+        path: &str,
+        target: &str,
+    ) -> Result<()> {
+        crate::nodes::check_target(target)?;
+        let place = self.place(caller, path, false, None)?;
+        let Some(place) = place.filter(|p| p.child.is_none()) else {
+            return Err(exists(path));
+        };
+        caller.require_addition(&place.directory_node, path)?;
+        let set = |node: &mut Node| node.target = Some(target.to_owned());
+        self.add(now_ns, caller, &place, NodeKind::Symlink, 0o777, set)?;
+        Ok(())
+    }
+
     pub fn unlink(&mut self, now_ns: i64, caller: &Caller, path: &str) -> Result<Option<Removed>> {
         let Some(place) = self.place(caller, path, false, None)? else {
             return Err(is_directory(path));

@@ -449,7 +449,7 @@ fn label(id: FileId) -> String {
     format!("node {}", id.0)
 }
 
-fn check_target(target: &str) -> Result<()> {
+pub(crate) fn check_target(target: &str) -> Result<()> {
     if target.is_empty() {
         return Err(error(
             ErrorKind::NotFound,

@@ -8,8 +8,8 @@ use crate::nodes::{Gone, Outcome};
 use crate::recent::Recent;
 use penstock_layout::{FileId, Layout};
 use penstock_wire::message::{
-    Attributes, Capability, ErrorKind, MAX_BATCH, MAX_BODY, MAX_TARGET, MAX_XATTR_VALUE,
-    MAX_XATTRS, MetaReply, MetaRequest, MetaStatus, NodeReply, NodeRequest, User, WireError,
+    Attributes, Capability, ErrorKind, MAX_BATCH, MAX_BODY, MAX_TARGET, MAX_UNLOCK_WAIT_MS,
+    MAX_XATTR_VALUE, MAX_XATTRS, MetaReply, MetaRequest, MetaStatus, NodeReply, NodeRequest, User, WireError,
 };
 use penstock_wire::{Key, Rights};
 use std::collections::BTreeSet;
@@ -319,6 +319,10 @@ impl Session {
                 MetaReply::Node(shared.look(attributes)?)
             }
             MetaRequest::Node { user, request } => return self.node(user, request, room),
+            MetaRequest::Symlink { path, target } => {
+                engine.change(|space, now| space.symlink(now, caller, &path, &target))?;
+                MetaReply::Done
+            }
             MetaRequest::Shutdown => {
                 self.require_admin("stop the metadata server")?;
                 MetaReply::Done
@@ -341,6 +345,18 @@ impl Session {
         let shared = self.shared.clone();
         let engine = &shared.engine;
         let caller = Caller::of(user);
+        match &request {
+            NodeRequest::Lock { id, lock, test } => {
+                let reply = engine.lock(self.id, *id, lock, *test)?;
+                return Ok(MetaReply::Node(reply).into());
+            }
+            NodeRequest::AwaitUnlock { seen, wait_ms } => {
+                let wait = Duration::from_millis(u64::from((*wait_ms).min(MAX_UNLOCK_WAIT_MS)));
+                let given_up = engine.await_unlock(*seen, wait)?;
+                return Ok(MetaReply::Node(NodeReply::GivenUp(given_up)).into());
+            }
+            _ => {}
+        }
         if let NodeRequest::Unlink { keep, .. } | NodeRequest::Rename { keep, .. } = &mut request {
             *keep &= self.kept.len() < KEPT;
         }
@@ -428,11 +444,12 @@ impl Drop for Session {
             }
         }
         let id = self.id;
-        // Fails only when the server stops, and its counters with it.
+        // Fails only when the server stops, and its counters and locks with it.
         let _ = self.shared.engine.counters(|c| {
             c.connection_closed(id);
             Ok(())
         });
+        self.shared.engine.release_locks(id);
     }
 }
 

@@ -20,7 +20,7 @@ use serde::{Serialize, de::DeserializeOwned};
 /// First four bytes of each frame: "PSTK".
 pub const MAGIC: u32 = u32::from_le_bytes(*b"PSTK");
 /// Protocol version of this release.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// Oldest version this release still speaks.
 pub const OLDEST_VERSION: u16 = 2;
 /// Version number of handshake frames; their form never changes.

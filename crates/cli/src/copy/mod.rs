@@ -38,6 +38,7 @@ use tree::Job;
 /// What becomes of symbolic links inside of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Links {
+    Copy,
     Fail,
     Follow,
     Skip,
@@ -46,6 +47,7 @@ enum Links {
 impl From<OnLink> for Links {
     fn from(wanted: OnLink) -> Links {
         match wanted {
+            OnLink::Copy => Links::Copy,
             OnLink::Fail => Links::Fail,
             OnLink::Follow => Links::Follow,
             OnLink::Skip => Links::Skip,
@@ -152,15 +154,20 @@ impl Report {
         if self.json {
             out::print_json(&json!({
                 "files": totals.copied + totals.same, "copied": totals.copied, "same": totals.same,
-                "bytes": totals.bytes, "moved": totals.moved, "failed": totals.failed, "seconds": seconds,
+                "links": totals.links, "bytes": totals.bytes, "moved": totals.moved, "failed": totals.failed,
+                "seconds": seconds,
             }));
         } else {
             let same = match totals.same {
                 0 => String::new(),
                 n => format!(", {} there already and verified", size::count(n)),
             };
+            let links = match totals.links {
+                0 => String::new(),
+                n => format!(", {} symbolic links", size::count(n)),
+            };
             self.progress.say(&format!(
-                "{} files copied{same}: {} in {}, {}",
+                "{} files copied{same}{links}: {} in {}, {}",
                 size::count(totals.copied),
                 size::bytes(totals.moved),
                 size::duration(seconds),

@@ -188,6 +188,45 @@ impl Place {
         }
     }
 
+    /// The path in a symbolic link.
+    pub fn link(&self, client: &Client) -> Result<PathBuf> {
+        match self {
+            Place::Outside(path) => path
+                .read_link()
+                .map_err(|e| CliError::io("read the link", path, e)),
+            Place::Inside(path) => match client.stat(path).map(|s| s.attributes.target) {
+                Ok(Some(target)) => Ok(PathBuf::from(target)),
+                Ok(None) => Err(CliError::new(format!("{self} is no symbolic link any more"))),
+                Err(e) => Err(failed(path, e)),
+            },
+        }
+    }
+
+    /// Makes a symbolic link with this path in it.
+    pub fn make_link(&self, client: &Client, to: &Path) -> Result<()> {
+        match self {
+            Place::Outside(path) => std::os::unix::fs::symlink(to, path)
+                .map_err(|e| CliError::io("make the link", path, e)),
+            Place::Inside(path) => {
+                let text = to.to_str().ok_or_else(|| {
+                    CliError::new(format!("{self} would lead to {to:?}, which is not UTF-8"))
+                        .next("names in Penstock are; `--links skip` leaves links out")
+                })?;
+                client.symlink(path, text).map_err(|e| failed(path, e))
+            }
+        }
+    }
+
+    /// Removes a file or link.
+    pub fn remove(&self, client: &Client) -> Result<()> {
+        match self {
+            Place::Outside(path) => {
+                std::fs::remove_file(path).map_err(|e| CliError::io("remove", path, e))
+            }
+            Place::Inside(path) => client.unlink(path).map_err(|e| failed(path, e)),
+        }
+    }
+
     /// The entries of a directory.
     pub fn entries(&self, client: &Client) -> Result<Vec<(OsString, Kind)>> {
         match self {

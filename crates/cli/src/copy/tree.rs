@@ -30,6 +30,8 @@ pub struct Totals {
     pub copied: u64,
     /// Files that were there already.
     pub same: u64,
+    /// Symbolic links that are on the target's side.
+    pub links: u64,
     /// Bytes of both.
     pub bytes: u64,
     /// Bytes of those that were brought over.
@@ -167,10 +169,11 @@ fn meant(cx: &Context<'_>, place: &Place, kind: Kind) -> Result<Option<Kind>> {
         return Ok(Some(kind));
     }
     match cx.links {
+        Links::Copy => Ok(Some(Kind::Link)),
         Links::Skip => Ok(None),
         Links::Follow => place.kind_behind(cx.client).map(Some),
         Links::Fail => Err(CliError::new(format!("{place} is a symbolic link"))
-            .next("`--links follow` copies what it leads to, `--links skip` leaves it out")),
+            .next("`--links copy` makes it anew, `--links follow` copies what it leads to, `--links skip` leaves it out")),
     }
 }
 
@@ -231,7 +234,12 @@ fn walk(
                     "{} does not exist, or is a link that leads nowhere",
                     job.source
                 ))),
-                Some(Kind::Link | Kind::Other) => Err(CliError::new(format!(
+                Some(Kind::Link) => {
+                    copy_link(cx, &job)?;
+                    run.totals().links += 1;
+                    Ok(())
+                }
+                Some(Kind::Other) => Err(CliError::new(format!(
                     "{} is no file, directory or link",
                     job.source
                 ))
@@ -243,6 +251,35 @@ fn walk(
         }
     }
     Ok(())
+}
+
+/// Makes a link anew, with the same path in it. It is complete from the beginning; one that replaces another is made
+/// under a temporary name, so that there is always one of both.
+fn copy_link(cx: &Context<'_>, job: &Job) -> Result<()> {
+    let path = job.source.link(cx.client)?;
+    match job.target.kind(cx.client)? {
+        Kind::Nothing => return job.target.make_link(cx.client, &path),
+        Kind::Link if job.target.link(cx.client)? == path => return Ok(()),
+        Kind::Directory => {
+            return Err(CliError::new(format!("{} is a directory", job.target))
+                .next(format!("{} is a symbolic link", job.source)));
+        }
+        _ if !cx.replace => {
+            return Err(
+                CliError::new(format!("{} exists and differs", job.target)).next(format!(
+                    "{} is a symbolic link; --force replaces what is there",
+                    job.source
+                )),
+            );
+        }
+        _ => {}
+    }
+    let part = job.target.part()?;
+    if part.kind(cx.client)? == Kind::Link {
+        part.remove(cx.client)?;
+    }
+    part.make_link(cx.client, &path)?;
+    part.rename(&job.target, cx.client, true)
 }
 
 /// Modes and times of directories from the leaves up; then trees that are whole get their names.

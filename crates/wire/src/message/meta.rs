@@ -205,6 +205,13 @@ pub enum MetaRequest {
         /// A symbolic link at the end is followed.
         follow: bool,
     },
+    /// Makes a symbolic link.
+    Symlink {
+        /// Absolute; nothing may have this name.
+        path: String,
+        /// The path in it, at most [`MAX_TARGET`](super::MAX_TARGET) bytes.
+        target: String,
+    },
 }
 
 /// What the metadata server answers.

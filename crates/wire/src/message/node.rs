@@ -72,6 +72,36 @@ pub enum XattrMode {
     Replace,
 }
 
+/// What an advisory lock keeps out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AdvisoryMode {
+    /// Other owners' exclusive locks.
+    Shared,
+    /// Other owners' locks.
+    Exclusive,
+    /// No lock: what the owner holds of the range is given up.
+    Free,
+}
+
+/// A lock of flock(2) or fcntl(2), which only those who ask for locks heed. It ends with the connection over which it
+/// was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Advisory {
+    /// Whose, among the owners of its connection.
+    pub owner: u64,
+    /// First byte.
+    pub start: u64,
+    /// Last byte.
+    pub last: u64,
+    /// What it keeps out.
+    pub mode: AdvisoryMode,
+    /// The process that asked, for people.
+    pub pid: u32,
+}
+
+/// Longest that [`NodeRequest::AwaitUnlock`] waits.
+pub const MAX_UNLOCK_WAIT_MS: u32 = 1000;
+
 /// A request about nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NodeRequest {
@@ -227,6 +257,22 @@ pub enum NodeRequest {
         /// Which.
         id: FileId,
     },
+    /// Takes, changes or gives up an advisory lock. Answered by `Done`, or by `LockedBy` and nothing has changed.
+    Lock {
+        /// Which file.
+        id: FileId,
+        /// What its owner wants to hold.
+        lock: Advisory,
+        /// Only look whether it could be taken.
+        test: bool,
+    },
+    /// Answered by `GivenUp` when some lock of some file has been given up since the count was `seen`, or in time.
+    AwaitUnlock {
+        /// From `LockedBy` or `GivenUp`.
+        seen: u64,
+        /// At most [`MAX_UNLOCK_WAIT_MS`].
+        wait_ms: u32,
+    },
 }
 
 /// What is answered to a [`NodeRequest`].
@@ -270,6 +316,15 @@ pub enum NodeReply {
     Xattrs(Vec<String>),
     /// It is done.
     Done,
+    /// The advisory lock conflicts with one of another owner.
+    LockedBy {
+        /// That one.
+        lock: Advisory,
+        /// Locks given up so far.
+        given_up: u64,
+    },
+    /// Locks given up so far, of all files.
+    GivenUp(u64),
 }
 
 impl NodeKind {
