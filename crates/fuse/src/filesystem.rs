@@ -13,7 +13,8 @@ use fuser::{
 };
 use penstock_client::{CreateOptions, ErrorKind, Looked, Result};
 use penstock_wire::message::{
-    Advisory, AdvisoryMode, Attributes, Change, LAYOUT_XATTR, NodeReply, NodeRequest, User, When, XattrMode,
+    Advisory, AdvisoryMode, Attributes, Change, LAYOUT_XATTR, NodeReply, NodeRequest, User, When,
+    XattrMode,
 };
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -421,14 +422,7 @@ impl Filesystem for Penstock {
         }
     }
 
-    fn flush(
-        &self,
-        _: &Request,
-        ino: INodeNo,
-        _: FileHandle,
-        owner: LockOwner,
-        reply: ReplyEmpty,
-    ) {
+    fn flush(&self, _: &Request, ino: INodeNo, _: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
         // No bytes are held back: each write was acknowledged by the servers.
         empty(self.locks.closed(id(ino), owner.0), reply);
     }
@@ -475,8 +469,7 @@ impl Filesystem for Penstock {
         reply: ReplyEmpty,
     ) {
         let lock = advisory(owner, (start, end), typ, pid);
-        self.locks
-            .set(id(ino), lock, request.pid(), sleep, reply);
+        self.locks.set(id(ino), lock, request.pid(), sleep, reply);
     }
 
     fn release(

@@ -231,17 +231,17 @@ mod tests {
             );
         }
         // Its own shared lock becomes exclusive only when it is alone.
-        assert!(
-            l.set(ONE, F, &lock(1, Exclusive, 5, 5))
-                .unwrap()
-                .is_some()
-        );
+        assert!(l.set(ONE, F, &lock(1, Exclusive, 5, 5)).unwrap().is_some());
         assert_eq!(l.set(ONE, F, &lock(1, Exclusive, 0, 4)).unwrap(), None);
         assert_eq!(
             l.conflict(TWO, F, &lock(1, Shared, 4, 4)).unwrap(),
             Some(lock(1, Exclusive, 0, 4))
         );
-        assert_eq!(l.conflict(TWO, FileId(8), &lock(1, Exclusive, 0, 9)).unwrap(), None);
+        assert_eq!(
+            l.conflict(TWO, FileId(8), &lock(1, Exclusive, 0, 9))
+                .unwrap(),
+            None
+        );
         assert!(l.set(ONE, F, &lock(1, Shared, 5, 4)).is_err());
     }
 

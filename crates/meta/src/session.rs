@@ -9,7 +9,8 @@ use crate::recent::Recent;
 use penstock_layout::{FileId, Layout};
 use penstock_wire::message::{
     Attributes, Capability, ErrorKind, MAX_BATCH, MAX_BODY, MAX_TARGET, MAX_UNLOCK_WAIT_MS,
-    MAX_XATTR_VALUE, MAX_XATTRS, MetaReply, MetaRequest, MetaStatus, NodeReply, NodeRequest, User, WireError,
+    MAX_XATTR_VALUE, MAX_XATTRS, MetaReply, MetaRequest, MetaStatus, NodeReply, NodeRequest, User,
+    WireError,
 };
 use penstock_wire::{Key, Rights};
 use std::collections::BTreeSet;

@@ -196,7 +196,9 @@ impl Place {
                 .map_err(|e| CliError::io("read the link", path, e)),
             Place::Inside(path) => match client.stat(path).map(|s| s.attributes.target) {
                 Ok(Some(target)) => Ok(PathBuf::from(target)),
-                Ok(None) => Err(CliError::new(format!("{self} is no symbolic link any more"))),
+                Ok(None) => Err(CliError::new(format!(
+                    "{self} is no symbolic link any more"
+                ))),
                 Err(e) => Err(failed(path, e)),
             },
         }
