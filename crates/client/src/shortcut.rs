@@ -23,7 +23,7 @@ use penstock_datatype::Pattern;
 use penstock_host::sync::Mutex;
 use penstock_host::time::{now, since};
 use penstock_layout::{ObjectOffset, ServerIndex};
-use penstock_store::{Descriptor, Execution, Object, StoreError};
+use penstock_store::{Descriptor, Execution, Mapped, Maps, Object, StoreError};
 use penstock_wire::grant::{GrantPage, Operation};
 use penstock_wire::message::{DataReply, DataRequest, TraceContext};
 use std::io::{IoSlice, IoSliceMut};
@@ -86,6 +86,8 @@ pub(crate) struct Grant {
     link: Arc<GrantLink>,
     /// The object has at least so many bytes: nobody cuts it while the grant holds.
     len: AtomicU64,
+    /// What of the object is mapped.
+    maps: Maps,
 }
 
 impl Grant {
@@ -219,6 +221,7 @@ impl FileInner {
             writable,
             link: holder,
             len: AtomicU64::new(0),
+            maps: Maps::default(),
         }))
     }
 
@@ -316,7 +319,6 @@ impl FileInner {
         memory: &mut Memory<'_, '_>,
         scratch: &mut Scratch,
     ) -> Option<Concluded> {
-        let object = Descriptor::new(&grant.object);
         let (_, end) = pattern.bounds();
         let end = self.layout.object_len(end.unsigned_abs(), server);
         let mut execution = Execution::new(&self.layout, server, pattern);
@@ -328,6 +330,8 @@ impl FileInner {
             let Some(operation) = grant.enter() else {
                 return Some(Concluded::Revoked);
             };
+            // For this operation: nobody cuts the object before it is over.
+            let object = Mapped::new(&grant.object, &grant.maps);
             let work = &mut scratch.execution;
             let moved = match memory {
                 Memory::From(source) => execution.write_from(&object, source, at, STEP, work),
@@ -498,7 +502,7 @@ impl Direct<'_> {
         for &(start, len) in &self.ranges {
             memory.stretches(start, len, stretches);
         }
-        let object = Descriptor::new(&self.grant.object);
+        let object = Mapped::new(&self.grant.object, &self.grant.maps);
         let from = ObjectOffset(self.from);
         if self.write {
             let slices: Vec<IoSlice<'_>> = stretches
@@ -528,7 +532,7 @@ impl Direct<'_> {
             packed.resize(self.bytes as usize, 0);
         }
         let packed = &mut packed[..self.bytes as usize];
-        let object = Descriptor::new(&self.grant.object);
+        let object = Mapped::new(&self.grant.object, &self.grant.maps);
         let from = ObjectOffset(self.from);
         let n = if self.write {
             let mut fill = 0;

@@ -11,6 +11,8 @@ mod descriptor;
 mod dir;
 mod error;
 mod execute;
+mod mapped;
+mod mapping;
 mod memory;
 mod modelled;
 mod record;
@@ -23,6 +25,7 @@ mod window;
 pub use descriptor::Descriptor;
 pub use error::{Finding, Problem, StoreError};
 pub use execute::{End, Execution, Scratch};
+pub use mapped::{Mapped, Maps, View};
 
 use penstock_layout::{FileId, ObjectOffset};
 use std::io::{IoSlice, IoSliceMut};
@@ -139,6 +142,16 @@ pub trait Object: Send + Sync {
             at += buf.len() as u64;
         }
         Ok(())
+    }
+
+    /// Whether [`Self::view`] is worth asking.
+    fn maps(&self) -> bool {
+        false
+    }
+
+    /// `len` bytes in place of `calls` reads within them, where that is cheaper.
+    fn view(&self, _at: ObjectOffset, _len: u64, _calls: u64) -> Option<View> {
+        None
     }
 
     /// Length in bytes.

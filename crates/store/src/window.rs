@@ -19,10 +19,13 @@ pub(crate) const BUFFER: u64 = 256 << 10;
 pub(crate) const PICKS: usize = crate::descriptor::MAX_VECTORS;
 
 /// Which gaps a window may span.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Through {
+    #[default]
     /// Those that are cheaper to read than to step over.
     Gaps,
+    /// All: nothing is read that is not wanted.
+    All,
     /// Those between pieces of one region whose starts are at most so many bytes apart; with 0, none.
     Within(u64),
 }
@@ -38,6 +41,8 @@ pub(crate) struct Window {
     pub(crate) bytes: u64,
     /// Some are not adjacent.
     pub(crate) gapped: bool,
+    /// What it may span.
+    pub(crate) through: Through,
     pub(crate) picks: Vec<Pick>,
 }
 
@@ -63,7 +68,8 @@ impl Pick {
 
 impl Window {
     /// Begins anew with `piece`.
-    pub(crate) fn begin(&mut self, piece: Piece) {
+    pub(crate) fn begin(&mut self, piece: Piece, through: Through) {
+        self.through = through;
         self.picks.clear();
         self.low = piece.object.0;
         self.high = piece.object.0;
@@ -90,26 +96,32 @@ impl Window {
     }
 
     /// Whether `next` belongs to the window, the last piece of which is `last`.
-    pub(crate) fn admits(&self, last: &Piece, next: &Piece, through: Through) -> bool {
+    pub(crate) fn admits(&self, last: &Piece, next: &Piece) -> bool {
         if next.object.0 < self.high || self.picks.len() >= PICKS {
             return false;
         }
         let gap = next.object.0 - self.high;
-        if gap == 0 && !self.gapped {
+        if gap == 0 && !self.gapped && self.through != Through::All {
             return true;
         }
         let end = next.object.0 + next.len;
-        match through {
+        match self.through {
             Through::Gaps => {
                 let worth = |piece: &Piece| gap + piece.len / COPY_GAIN <= CALL;
                 worth(last) && worth(next) && end - self.low <= BUFFER
             }
+            Through::All => end - self.low <= BUFFER && self.bytes + next.len <= BUFFER,
             Through::Within(distance) => {
                 next.object.0 - last.object.0 <= distance
                     && (end - 1) / REGION == self.low / REGION
                     && self.bytes + next.len <= STAGING as u64
             }
         }
+    }
+
+    /// Calls that read its pieces and nothing else.
+    pub(crate) fn calls(&self) -> u64 {
+        self.groups(0).count() as u64
     }
 
     /// The bytes of `pick` in a buffer that holds the window.

@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used)]
 use penstock_datatype::{Loop, Pattern, Source, Target};
 use penstock_layout::{FileId, FileOffset, Layout, ObjectOffset, ServerId, ServerIndex};
-use penstock_store::{Descriptor, Execution, Object, Scratch, Store, StoreError, open};
+use penstock_store::{
+    Descriptor, Execution, Mapped, Maps, Object, Scratch, Store, StoreError, open,
+};
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::io::{IoSlice, IoSliceMut};
@@ -183,25 +185,29 @@ proptest! {
             prop_assert_eq!(execution.present() as usize, last_present.map_or(0, |i| i + 1));
         }
 
-        // As a same-host client: straight into memory.
+        // As a same-host client: straight into memory, by calls; then what is read again comes out of mappings.
         let (pattern, bytes) = memory_for(base + access.len, form);
-        let mut memory = vec![0xee; bytes];
-        // SAFETY: the pattern stays within `memory`, which nobody else touches meanwhile.
-        let mut target = unsafe { Target::new(memory.as_mut_ptr(), pattern.clone()) };
-        for (server, object) in striped.servers() {
-            let fd = object.fd().unwrap();
-            let object = Descriptor::new(&fd);
-            let mut execution = Execution::new(&striped.layout, server, &access);
-            let budget = chunk as u64;
-            while execution.read_into(&object, &mut target, base, budget, &mut scratch).unwrap() > 0 {}
-            prop_assert_eq!(execution.position(), striped.layout.share(&access, server));
-        }
         let mut expected = vec![0xee; bytes];
         for s in 0..access.len {
             let at = pattern.offset_at(base + s).unwrap() as usize;
             expected[at] = byte(access.offset_at(s).unwrap());
         }
-        prop_assert!(memory == expected);
+        let maps: Vec<Maps> = striped.servers().map(|_| Maps::default()).collect();
+        for round in 0..4 {
+            let mut memory = vec![0xee; bytes];
+            // SAFETY: the pattern stays within `memory`, which nobody else touches meanwhile.
+            let mut target = unsafe { Target::new(memory.as_mut_ptr(), pattern.clone()) };
+            for ((server, object), maps) in striped.servers().zip(&maps) {
+                let fd = object.fd().unwrap();
+                let (by_calls, mapped) = (Descriptor::new(&fd), Mapped::new(&fd, maps));
+                let object: &dyn Object = if round == 0 { &by_calls } else { &mapped };
+                let mut execution = Execution::new(&striped.layout, server, &access);
+                let budget = chunk as u64;
+                while execution.read_into(object, &mut target, base, budget, &mut scratch).unwrap() > 0 {}
+                prop_assert_eq!(execution.position(), striped.layout.share(&access, server));
+            }
+            prop_assert!(memory == expected, "round {}", round);
+        }
     }
 
     #[test]
@@ -374,6 +380,54 @@ fn calls_are_few() {
     let tile = Loop::bytes(1 << 16).resized(0, 1 << 20).unwrap();
     let access = Pattern::new(0, tile, 0, 40 << 16).unwrap();
     assert_eq!(calls(&striped, &access), ((0, 40), (40, 0)));
+}
+
+#[test]
+fn a_mapping_shows_what_others_write() {
+    let dir = tempfile::tempdir().unwrap();
+    let on_disk = open(&format!("dir:{}", dir.path().display()), "d", 0).unwrap();
+    for store in [on_disk, open("memory", "d", 0).unwrap()] {
+        let object = store.open(FileId(1), true).unwrap();
+        let fd = object.fd().unwrap();
+        let maps = Maps::default();
+        let read = |at: u64, len: usize| {
+            let mut out = vec![0xee; len];
+            let got = Mapped::new(&fd, &maps)
+                .read_at(ObjectOffset(at), &mut out)
+                .unwrap();
+            out.truncate(got);
+            out
+        };
+        object
+            .write_at(ObjectOffset(0), &noise(100_000, 1))
+            .unwrap();
+        let mut file = noise(100_000, 1);
+        for round in 0..5u8 {
+            for at in [0, 5, 4090, 65_530, 99_900] {
+                let end = file.len().min(at as usize + 300);
+                assert_eq!(read(at, 300), &file[at as usize..end]);
+            }
+            // Over what was read, and behind the end, there and further.
+            for (at, len) in [(3, 10), (65_000, 1000), (file.len(), 5000)] {
+                let bytes = vec![round; len];
+                object.write_at(ObjectOffset(at as u64), &bytes).unwrap();
+                file.resize(file.len().max(at + len), 0);
+                file[at..at + len].copy_from_slice(&bytes);
+            }
+        }
+        // Another window, and back; one read over the border of two.
+        let far = (256 << 20) - 100;
+        object.write_at(ObjectOffset(far), &noise(300, 2)).unwrap();
+        for _ in 0..3 {
+            assert_eq!(read(far, 300), noise(300, 2));
+            assert_eq!(read(far + 100, 200), &noise(300, 2)[100..]);
+            assert_eq!(read(3, 10), [4; 10]);
+        }
+        // Cut between operations: what is gone is not read, and does no harm.
+        object.set_len(50).unwrap();
+        assert_eq!(read(0, 300), &file[..50]);
+        assert!(read(4096, 10).is_empty());
+    }
 }
 
 #[test]

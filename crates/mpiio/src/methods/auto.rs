@@ -14,6 +14,7 @@
 //! | --- | --- |
 //! | datatype, requests | request + n · request byte + regions · server's region |
 //! | datatype, shortcut | regions · call + n · byte + memory regions · piece |
+//! | the same, reads of dense small regions | regions · 5 pieces + n · byte + memory regions · piece |
 //! | sieve, reads | e · byte + n · copy + regions · piece, by requests or shortcut |
 //! | node-exchange | aggregate extent / ranks · byte + n · copy + regions · piece + rounds · barrier |
 //! | two-phase | the same with messages in place of copies |
@@ -233,6 +234,12 @@ fn allowed(hints: &Hints, direction: Direction, candidate: Candidate, collective
         && wanted(hints.posix[d], candidate.method == Method::Posix)
 }
 
+/// Reads of smaller regions, closer together, come out of a mapping.
+const MAPPED_REGION: f64 = 32e3;
+const MAPPED_DISTANCE: f64 = 16e3;
+/// Such a region costs as much as so many pieces of memory: it is looked up, and its page's address is not at hand.
+const MAPPED_PIECES: f64 = 5.0;
+
 /// Time of one rank that works alone.
 fn alone(
     costs: &Costs,
@@ -247,7 +254,17 @@ fn alone(
     if shape.bytes == 0.0 {
         return 0.0;
     }
+    // Dense small pieces are copied out of a mapping, without calls (`penstock_store::Mapped`).
+    let mapped = direction == Direction::Read
+        && candidate.shortcut
+        && shape.bytes < MAPPED_REGION * shape.file_regions
+        && shape.extent <= MAPPED_DISTANCE * shape.file_regions;
     match candidate.method {
+        Method::Datatype if mapped => {
+            shape.file_regions * MAPPED_PIECES * costs.piece
+                + shape.bytes * costs.call_byte[d]
+                + shape.memory_regions * costs.piece
+        }
         Method::Datatype if by_call => {
             shape.file_regions * costs.call[d]
                 + shape.bytes * costs.call_byte[d]

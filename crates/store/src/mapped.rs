@@ -1,0 +1,294 @@
+//! Reading an object's small pieces out of a mapping instead of by a call each.
+//!
+//! Problem: a `pread` of 3 KiB from the page cache costs 0.7 µs, copying 3 KiB a fifth of it.
+//! Idea: what has been read once is probably in the page cache, and read again, or beside what is read next. The
+//! first read in a chunk of [`CHUNK`] bytes is a `pread`; a later one, or one of [`DENSE`] at once, brings the chunk's
+//! pages into a mapping, and from then on reads in it are copies. Windows of [`WINDOW`] bytes are mapped, one per object, so that page tables
+//! stay small; an access elsewhere begins a new window. Large reads stay calls: they copy as fast.
+//! When it pays: many small pieces of one part of an object, again and again. Where reads never come twice near each
+//! other nothing is mapped.
+//!
+//! *Why reading cannot end the process.* A page that lies behind the end of the object, or that the device cannot
+//! read, raises SIGBUS. So a [`Mapped`] is made for one operation of someone who knows that nobody cuts the object
+//! before the operation is over (a grant: `penstock_wire::grant`), its length is asked for by then, nothing behind it
+//! is touched, and a chunk is first brought in by a call that gives an error instead of a signal; after one, reads in
+//! the window are calls, which say what is wrong.
+//! Parameters: [`CHUNK`], [`DENSE`], [`WINDOW`].
+use crate::mapping::Mapping;
+use crate::{Descriptor, Object, StoreError};
+use penstock_host::sync::{Mutex, MutexGuard};
+use penstock_layout::ObjectOffset;
+use rustix::io::Errno;
+use rustix::mm::ProtFlags;
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
+
+/// What is brought in at once, and the size from which reads are calls.
+const CHUNK: u64 = 64 << 10;
+/// What is mapped at once.
+const WINDOW: u64 = 256 << 20;
+/// A chunk in which so many calls would read is mapped at once.
+const DENSE: u64 = 4;
+/// Words that hold a bit per chunk.
+const WORDS: usize = (WINDOW / CHUNK / 64) as usize;
+
+/// What one process has mapped of an object; kept from one operation to the next.
+#[derive(Debug, Default)]
+pub struct Maps {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Whether mappings of this file system agree with calls, once asked.
+    coherent: Option<bool>,
+    seen: Option<Seen>,
+}
+
+/// The window that was read last.
+#[derive(Debug)]
+struct Seen {
+    number: u64,
+    /// Chunks in which something has been read.
+    touched: [u64; WORDS],
+    window: Option<Arc<Window>>,
+    /// A page could not be brought in.
+    failed: bool,
+}
+
+/// A mapped window.
+#[derive(Debug)]
+struct Window {
+    map: Mapping,
+    /// Chunks whose pages have all been brought in.
+    present: [AtomicU64; WORDS],
+}
+
+fn bit(chunk: u64) -> (usize, u64) {
+    ((chunk / 64) as usize, 1 << (chunk % 64))
+}
+
+impl Window {
+    /// Brings in [from, end) of the window; the object has `limit` bytes of it.
+    fn bring_in(&self, from: u64, end: u64, limit: u64) -> Result<(), Errno> {
+        for chunk in from / CHUNK..end.div_ceil(CHUNK) {
+            let (word, mask) = bit(chunk);
+            if self.present[word].load(Ordering::Acquire) & mask != 0 {
+                continue;
+            }
+            let start = chunk * CHUNK;
+            let len = CHUNK.min(limit - start);
+            self.map.populate(start as usize, len as usize)?;
+            if len == CHUNK {
+                self.present[word].fetch_or(mask, Ordering::Release);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of an object that can be copied out as long as the operation lasts for which they were asked.
+#[derive(Debug)]
+pub struct View {
+    window: Arc<Window>,
+    /// Where it begins in the window, and its bytes.
+    from: u64,
+    len: u64,
+}
+
+impl View {
+    /// Copies the bytes from position `at` of the view on; all of `out` must lie within it.
+    pub(crate) fn copy(&self, at: u64, out: &mut [u8]) {
+        let inside = at
+            .checked_add(out.len() as u64)
+            .is_some_and(|end| end <= self.len);
+        assert!(
+            inside,
+            "a copy of {} bytes at {at} of a view of {}",
+            out.len(),
+            self.len
+        );
+        // SAFETY: the range lies within the view, whose pages were brought in, and which the object has as long as
+        // the operation lasts (see the module's text). Other processes may write to them meanwhile: bytes of either
+        // age are what a read beside a write may give. `out` is not part of the mapping, of which no reference is
+        // ever given out.
+        unsafe {
+            let from = self
+                .window
+                .map
+                .at
+                .cast::<u8>()
+                .add((self.from + at) as usize);
+            std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len());
+        }
+    }
+}
+
+impl Maps {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The window for [from, end), end > from, if it is worth it: `dense`, or read before.
+    fn window(
+        &self,
+        file: BorrowedFd<'_>,
+        from: u64,
+        end: u64,
+        dense: bool,
+    ) -> Option<Arc<Window>> {
+        let mut state = self.state();
+        let number = from / WINDOW;
+        if (end - 1) / WINDOW != number {
+            return None;
+        }
+        if state.seen.as_ref().is_none_or(|seen| seen.number != number) {
+            state.seen = Some(Seen {
+                number,
+                touched: [0; WORDS],
+                window: None,
+                failed: false,
+            });
+        }
+        let seen = state.seen.as_mut()?;
+        let mut known = true;
+        for chunk in from % WINDOW / CHUNK..=(end - 1) % WINDOW / CHUNK {
+            let (word, mask) = bit(chunk);
+            known &= seen.touched[word] & mask != 0;
+            seen.touched[word] |= mask;
+        }
+        if seen.failed || !known && !dense {
+            return None;
+        }
+        if seen.window.is_none() {
+            match Mapping::new(file, number * WINDOW, WINDOW as usize, ProtFlags::READ) {
+                Ok(map) => {
+                    let present = [const { AtomicU64::new(0) }; WORDS];
+                    seen.window = Some(Arc::new(Window { map, present }));
+                }
+                Err(e) => {
+                    log::debug!("an object is not mapped: {e}");
+                    seen.failed = true;
+                }
+            }
+        }
+        seen.window.clone()
+    }
+
+    /// No more mappings of the present window.
+    fn failed(&self) {
+        if let Some(seen) = &mut self.state().seen {
+            seen.window = None;
+            seen.failed = true;
+        }
+    }
+}
+
+/// Whether a mapping shows at once what calls write, also those of other processes.
+fn coherent(file: BorrowedFd<'_>) -> bool {
+    const EXT4: i64 = 0xef53;
+    const XFS: i64 = 0x5846_5342;
+    const TMPFS: i64 = 0x0102_1994;
+    rustix::fs::fstatfs(file).is_ok_and(|s| matches!(s.f_type, EXT4 | XFS | TMPFS))
+}
+
+/// A passed descriptor of an object for one operation, during which nobody cuts the object: reads of small pieces
+/// are copies where they can be.
+#[derive(Debug)]
+pub struct Mapped<'a> {
+    object: Descriptor<'a>,
+    fd: BorrowedFd<'a>,
+    maps: &'a Maps,
+    /// The object's length when the operation began; 0 as long as nobody asked.
+    len: AtomicU64,
+}
+
+impl<'a> Mapped<'a> {
+    /// The object behind `fd`, of which `maps` keeps what is mapped. The caller knows that the object is not cut
+    /// short as long as this exists.
+    pub fn new(fd: &'a impl AsFd, maps: &'a Maps) -> Mapped<'a> {
+        Mapped {
+            object: Descriptor::new(fd),
+            fd: fd.as_fd(),
+            maps,
+            len: AtomicU64::new(0),
+        }
+    }
+
+    /// Bytes that the object has for certain, at least `end` if it has so many.
+    fn reached(&self, end: u64) -> Result<u64, StoreError> {
+        let known = self.len.load(Ordering::Relaxed);
+        if end <= known {
+            return Ok(known);
+        }
+        let len = self.object.len()?;
+        self.len.store(len, Ordering::Relaxed);
+        Ok(len)
+    }
+}
+
+impl Object for Mapped<'_> {
+    fn read_at(&self, at: ObjectOffset, buf: &mut [u8]) -> Result<usize, StoreError> {
+        let len = buf.len() as u64;
+        if len < CHUNK
+            && let Some(view) = self.view(at, len, 1)
+        {
+            view.copy(0, buf);
+            return Ok(buf.len());
+        }
+        self.object.read_at(at, buf)
+    }
+    fn maps(&self) -> bool {
+        let mut state = self.maps.state();
+        *state.coherent.get_or_insert_with(|| coherent(self.fd))
+            && state.seen.as_ref().is_none_or(|seen| !seen.failed)
+    }
+    fn view(&self, at: ObjectOffset, len: u64, calls: u64) -> Option<View> {
+        let end = at.0.checked_add(len).filter(|_| len > 0 && self.maps())?;
+        let dense = calls * CHUNK >= DENSE * len;
+        let window = self.maps.window(self.fd, at.0, end, dense)?;
+        let reached = self.reached(end).ok().filter(|&reached| end <= reached)?;
+        let base = at.0 / WINDOW * WINDOW;
+        let limit = (reached - base).min(WINDOW);
+        let from = at.0 - base;
+        if let Err(e) = window.bring_in(from, end - base, limit) {
+            log::debug!("pages of an object cannot be mapped: {e}");
+            self.maps.failed();
+            return None;
+        }
+        Some(View { window, from, len })
+    }
+    fn read_vectored_at(
+        &self,
+        at: ObjectOffset,
+        bufs: &mut [IoSliceMut<'_>],
+    ) -> Result<usize, StoreError> {
+        match bufs {
+            [only] => self.read_at(at, only),
+            several => self.object.read_vectored_at(at, several),
+        }
+    }
+    fn write_at(&self, at: ObjectOffset, buf: &[u8]) -> Result<(), StoreError> {
+        self.object.write_at(at, buf)
+    }
+    fn write_vectored_at(&self, at: ObjectOffset, bufs: &[IoSlice<'_>]) -> Result<(), StoreError> {
+        self.object.write_vectored_at(at, bufs)
+    }
+    fn len(&self) -> Result<u64, StoreError> {
+        self.object.len()
+    }
+    fn set_len(&self, len: u64) -> Result<(), StoreError> {
+        self.object.set_len(len)
+    }
+    fn allocate(&self, at: ObjectOffset, len: u64) -> Result<(), StoreError> {
+        self.object.allocate(at, len)
+    }
+    fn sync(&self) -> Result<(), StoreError> {
+        self.object.sync()
+    }
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.object.fd()
+    }
+}
