@@ -17,7 +17,7 @@ use penstock_wire::message::{
     Capability, CreateOptions, DataReply, DataRequest, Handle, LockMode, MetaReply, MetaRequest,
     Region, TraceContext, User,
 };
-use penstock_wire::{Connection, Envelope, Key, Rights, Role, Timeouts, connect};
+use penstock_wire::{Connection, Envelope, Key, LinkName, Rights, Role, Timeouts, connect};
 use serde::Serialize;
 use std::error::Error;
 use std::io::{Read, Write};
@@ -305,6 +305,7 @@ impl Attack<'_> {
                 gid: 0,
                 groups: Vec::new(),
             },
+            link: LinkName::new()?,
             nonce: [7; 32],
         };
         let mut bytes = Vec::new();

@@ -1,8 +1,9 @@
 //! A client of one deployment: its servers, connections, identity and limits.
 use crate::error::{Error, Result};
 use crate::file::{File, OpenOptions};
+use crate::permits::{Permit, Permits};
 use crate::retry::{Backoff, Next, Retry};
-use crate::site::{Fault, Permit, Permits, Site};
+use crate::site::{Fault, Site};
 use crate::stats::{Counters, Stats};
 use penstock_host::thread::sleep;
 use penstock_host::time::now;

@@ -1,7 +1,8 @@
 //! Shared file pointers: numbers at the metadata server, named by a random token.
 use crate::client::Client;
 use crate::error::{Error, Result};
-use crate::site::{Fault, Link, guard};
+use crate::link::Link;
+use crate::site::{Fault, guard};
 use penstock_host::sync::Mutex;
 use penstock_wire::message::{MetaReply, MetaRequest};
 
@@ -88,7 +89,7 @@ impl Counter {
         let reply = link
             .ask(FREE, self.client.trace(), &request)
             .and_then(|id| link.answer(FREE, id))
-            .map_err(|fault| fault.into_final(&link.site, FREE))?;
+            .map_err(|fault| fault.into_final(&link.server, FREE))?;
         self.take(reply, FREE).map(drop)
     }
 

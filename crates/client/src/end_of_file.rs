@@ -71,9 +71,15 @@ impl Exchange<'_, '_, '_> {
         op.shape.pieces(&layout, server, from, |object, at, len| {
             let len = (at + len).min(below).saturating_sub(at);
             let there = have.saturating_sub(object).min(len);
-            if there > 0 {
-                let offset = layout.file_offset(server, ObjectOffset(object)).0;
-                ahead.push_back((op.memory + at, Shape::contiguous(offset, there), true));
+            // What is one piece in the object and in the stream may be several in the file: stripe by stripe.
+            let unit = layout.stripe_unit;
+            let mut done = 0;
+            while done < there {
+                let from = object + done;
+                let n = (unit - from % unit).min(there - done);
+                let offset = layout.file_offset(server, ObjectOffset(from)).0;
+                ahead.push_back((op.memory + at + done, Shape::contiguous(offset, n), true));
+                done += n;
             }
             if there < len {
                 memory.zero(op.memory + at + there, len - there);

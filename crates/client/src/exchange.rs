@@ -11,13 +11,14 @@
 use crate::error::{Error, Result};
 use crate::file::FileInner;
 use crate::lane::{Broken, Event, Lane};
+use crate::link::Link;
 use crate::lock::Held;
 use crate::memory::{Memory, Stretch};
 use crate::operations::{Common, Op};
 use crate::plan::{Cutter, Shape};
 use crate::retry::{Next, Retry};
 use crate::shortcut::Scratch;
-use crate::site::{Fault, Link};
+use crate::site::Fault;
 use crate::socket::{receive_some, send_some};
 use crate::stats::{Form, FormCounts};
 use penstock_datatype::Pattern;
@@ -350,11 +351,11 @@ impl<'f, 'm, 'a> Exchange<'f, 'm, 'a> {
                 continue;
             };
             let clean = !line.lane.is_outstanding();
-            link.restore(line.lane.disconnect());
+            link.restore(line.lane.disconnect(), clean);
             match self.held.filter(|_| line.lock.is_some()) {
                 Some(held) if clean => held.put(i, link),
                 Some(held) => held.lost(i),
-                None if clean => self.file.put(link),
+                None if clean => self.file.sites[i].put(link),
                 None => {}
             }
         }

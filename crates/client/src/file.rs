@@ -2,11 +2,12 @@
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::exchange::Exchange;
+use crate::link::{Attachment, Link, OpenAs};
 use crate::lock::Held;
 use crate::memory::Memory;
 use crate::retry::{Next, Retry};
 use crate::shortcut::Shortcut;
-use crate::site::{Attachment, Fault, Link, OpenAs, Site, guard};
+use crate::site::{Fault, Site, guard};
 use crate::stats::{Counters, Form, Stats};
 use penstock_datatype::{Pattern, Source, Target};
 use penstock_host::sync::Mutex;
@@ -529,14 +530,9 @@ impl FileInner {
                 {
                     stale = Some(expires_ms);
                 }
-                other => return Err(link.site.unexpected("attach", other)),
+                other => return Err(link.server.unexpected("attach", other)),
             }
         }
-    }
-
-    /// Gives a connection back to the pool.
-    pub fn put(&self, link: Link) {
-        link.site.clone().put(link);
     }
 
     // ---- calls to all servers ----
@@ -579,20 +575,20 @@ impl FileInner {
                 match link.answer::<DataReply>(operation, id) {
                     Ok(DataReply::Error(e)) if e.kind == ErrorKind::ExpiredCapability && !stale => {
                         expired = true;
-                        self.put(link);
+                        self.sites[i].put(link);
                     }
                     Ok(DataReply::Error(e)) => {
                         match self.sites[i].unexpected(operation, DataReply::Error(e)) {
                             Fault::Away(detail) => away = Some((i, detail)),
                             Fault::Final(e) => {
                                 refused = Some(e);
-                                self.put(link);
+                                self.sites[i].put(link);
                             }
                         }
                     }
                     Ok(reply) => {
                         replies[i] = Some(reply);
-                        self.put(link);
+                        self.sites[i].put(link);
                     }
                     Err(Fault::Away(detail)) => away = Some((i, detail)),
                     Err(Fault::Final(e)) => refused = Some(e),

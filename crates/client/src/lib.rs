@@ -18,7 +18,8 @@
 //! | `end_of_file` | counts and zeros where objects end early |
 //! | `memory` | gathering from and scattering into the caller's memory |
 //! | `shortcut` | same-host descriptors under revocable grants |
-//! | `site`, `retry` | connections to a server; when to try again |
+//! | `site`, `link`, `permits` | a server, connections to it and those that break, how many there are at once |
+//! | `retry` | when to try again |
 //! | `check` | consistency of names, layouts and objects |
 //! | `stats`, `error` | counters; what, where, and what to do |
 //! | `capi` | the C interface, `include/penstock.h` |
@@ -32,11 +33,13 @@ mod error;
 mod exchange;
 mod file;
 mod lane;
+mod link;
 mod lock;
 mod memory;
 mod names;
 mod nodes;
 mod operations;
+mod permits;
 mod plan;
 mod retry;
 mod shortcut;

@@ -8,8 +8,9 @@
 //! held lock keeps its connections to itself, and what is read or written under it goes over them.
 use crate::error::{Error, Result};
 use crate::file::{File, FileInner};
+use crate::link::Link;
 use crate::retry::{Next, Retry};
-use crate::site::{Fault, Link, guard};
+use crate::site::{Fault, guard};
 use penstock_host::sync::{Mutex, MutexGuard};
 use penstock_host::thread::sleep;
 use penstock_host::time::now;
@@ -139,7 +140,7 @@ impl Drop for RangeLock {
 fn release(file: &FileInner, held: &Held) {
     let trace = file.client.trace();
     let mut asked = Vec::new();
-    for part in &held.parts {
+    for (part, site) in held.parts.iter().zip(&file.sites) {
         let taken = std::mem::replace(&mut *guard(part), Part::Lost);
         if let Part::Idle(mut link, lock) = taken
             && let Some(at) = link.attached.get(&file.open_as())
@@ -149,13 +150,13 @@ fn release(file: &FileInner, held: &Held) {
                 lock,
             };
             if let Ok(id) = link.ask("unlock", trace, &request) {
-                asked.push((*link, id));
+                asked.push((site, *link, id));
             }
         }
     }
-    for (mut link, id) in asked {
+    for (site, mut link, id) in asked {
         if let Ok(DataReply::Done) = link.answer("unlock", id) {
-            file.put(link);
+            site.put(link);
         }
     }
 }

@@ -141,17 +141,16 @@ impl Client {
                 Ok((link, id))
             };
             match ask() {
-                Ok(asking) => asked.push(asking),
+                Ok((link, id)) => asked.push((site, link, id)),
                 Err(fault) => left(site, fault),
             }
         }
-        for (mut link, id) in asked {
-            let site = link.site.clone();
+        for (site, mut link, id) in asked {
             match link.answer("remove", id) {
                 Ok(DataReply::Done) => site.put(link),
                 Ok(DataReply::Error(e)) if e.kind == ErrorKind::NotFound => site.put(link),
-                Ok(other) => left(&site, site.unexpected("remove", other)),
-                Err(fault) => left(&site, fault),
+                Ok(other) => left(site, site.unexpected("remove", other)),
+                Err(fault) => left(site, fault),
             }
         }
     }

@@ -6,8 +6,9 @@
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::file::{File, OpenOptions, Origin};
+use crate::link::Link;
 use crate::retry::Retry;
-use crate::site::{Fault, Link, Site, guard};
+use crate::site::{Fault, Site, guard};
 use penstock_host::sync::Mutex;
 use penstock_layout::{FileId, ServerId, ServerIndex};
 use penstock_wire::message::{

@@ -16,9 +16,10 @@
 //! Parameters: [`FIRST_DELAY`], [`MOST_DELAY`], [`LOOK`], [`STEP`], [`PACKED_STEP`].
 use crate::error::{Error, Result};
 use crate::file::{Done, FileInner};
+use crate::link::Link;
 use crate::memory::{Memory, Stretch};
 use crate::plan::Shape;
-use crate::site::{Fault, Link, Site, guard};
+use crate::site::{Fault, Site, guard};
 use penstock_datatype::Pattern;
 use penstock_host::sync::Mutex;
 use penstock_host::time::{now, since};
@@ -129,7 +130,7 @@ impl Shortcut {
 
 impl Site {
     /// The connection for grants; made when there is none.
-    fn grant_link(self: &Arc<Site>) -> std::result::Result<Arc<GrantLink>, Fault> {
+    fn grant_link(&self) -> std::result::Result<Arc<GrantLink>, Fault> {
         let mut slot = guard(&self.grants);
         if let Some(link) = slot.as_ref().filter(|l| l.is_alive()) {
             return Ok(link.clone());

@@ -446,3 +446,65 @@ fn operations_and_requests_are_counted() {
     assert_eq!(file.stats().loops_sent, 4);
     assert_eq!(file.stats().structured.requests, 8);
 }
+
+/// The first of two servers answers before the file is written and is asked for its length afterwards: what has come into
+/// being meanwhile is read again, from where it is. Blocks 13 and 16 follow each other in the object and in the
+/// memory, and in the file they do not.
+#[test]
+fn what_comes_into_being_during_a_read_is_read_where_it_is() {
+    const BLOCK: u64 = 1000;
+    let cluster = Cluster::start(Plan {
+        servers: 2,
+        tcp: true,
+        ..Plan::default()
+    });
+    let (net, far) = common::net::Net::before(&cluster.deployment);
+    let client = penstock_client::Client::connect(&far, Default::default()).unwrap();
+    let file = client.open("/f", &create(2 * BLOCK, 2)).unwrap();
+    let read = || {
+        let tile = Loop::bytes(BLOCK).resized(0, 3 * BLOCK as i64).unwrap();
+        let access = Pattern::new(7 * BLOCK as i64, tile, 0, 4 * BLOCK).unwrap();
+        let mut bytes = vec![0; 4 * BLOCK as usize];
+        file.read(
+            &access,
+            Form::Structured,
+            &mut Target::from_slice(&mut bytes),
+        )
+        .unwrap();
+        bytes
+    };
+    // Everything is open afterwards: the next read is one request, and then one for the length.
+    read();
+    net.hold(1);
+    std::thread::scope(|s| {
+        let reader = s.spawn(read);
+        drop(net.wait(|held| !held.is_empty()));
+        let other = cluster.client();
+        let theirs = other.open("/f", &create(2 * BLOCK, 2)).unwrap();
+        let all: Vec<u8> = (0..20 * BLOCK).map(|b| (b / BLOCK) as u8).collect();
+        theirs
+            .write(
+                &Pattern::contiguous(0, 20 * BLOCK),
+                Form::Contiguous,
+                &mut Source::from_slice(&all),
+            )
+            .unwrap();
+        let mut state = net.state.lock().unwrap();
+        state.holding = false;
+        let held = std::mem::take(&mut state.held);
+        let of = state.of;
+        std::io::Write::write_all(&mut state.ends[of].1, &held).unwrap();
+        drop(state);
+        let found = reader.join().unwrap();
+        let blocks: Vec<&[u8]> = found.chunks(BLOCK as usize).collect();
+        for (n, block) in [7u8, 10, 13, 16].into_iter().zip(blocks) {
+            assert!(
+                block.iter().all(|b| *b == n) || block.iter().all(|b| *b == 0),
+                "block {n}: {:?}",
+                &block[..4]
+            );
+        }
+        // Of the first server at least, which was asked for its length when all was there.
+        assert_eq!(found[3 * BLOCK as usize], 16);
+    });
+}

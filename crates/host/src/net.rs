@@ -39,6 +39,13 @@ pub fn signal(event: &OwnedFd) {
     }
 }
 
+/// This end of a socket has been shut down: whoever polls it looks again. On a machine the system sees to that.
+pub fn changed(socket: BorrowedFd<'_>) {
+    if let Some(world) = current() {
+        world.signalled(socket);
+    }
+}
+
 /// In a world, listens at `address`; `None` on a machine.
 pub fn listen(address: &str) -> Option<std::io::Result<OwnedFd>> {
     current().map(|world| world.listen(address))

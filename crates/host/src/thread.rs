@@ -21,6 +21,14 @@ impl std::fmt::Debug for JoinHandle {
 pub struct Panicked;
 
 impl JoinHandle {
+    /// Its thread.
+    pub fn thread(&self) -> Thread {
+        Thread(match &self.0 {
+            Started::System(thread) => Running::System(thread.thread().clone()),
+            Started::Simulated(world, thread) => Running::Simulated(*world, *thread),
+        })
+    }
+
     /// Waits until the thread has ended.
     pub fn join(self) -> Result<(), Panicked> {
         match self.0 {

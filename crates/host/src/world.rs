@@ -45,7 +45,7 @@ pub trait World: Sync {
     fn connect(&self, address: &str, within: Duration) -> std::io::Result<OwnedFd>;
     /// Waits like poll(2).
     fn poll(&self, fds: &mut [PollFd<'_>], limit: Option<Duration>) -> Result<usize, Errno>;
-    /// A descriptor that is no socket has become readable.
+    /// A descriptor has become readable otherwise than by what the world delivers.
     fn signalled(&self, fd: BorrowedFd<'_>);
 
     /// Somebody is about to use a disk: may wait, refuse, or allow a write of fewer bytes than wanted.

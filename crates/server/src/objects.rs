@@ -10,6 +10,7 @@ use penstock_host::thread::{self, Thread};
 use penstock_host::time::now;
 use penstock_layout::FileId;
 use penstock_store::{Object, Store, StoreError};
+use penstock_wire::Closer;
 use penstock_wire::message::{ErrorKind, WireError};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -228,10 +229,12 @@ impl OpenObject {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks a range, waiting in order of arrival until `deadline`. Shortcuts are revoked first.
+    /// Locks a range, waiting in order of arrival until `deadline`, or until the connection is closed. Shortcuts are
+    /// revoked first.
     pub(crate) fn lock(
         &self,
         owner: Owner,
+        line: &Closer,
         range: Range<u64>,
         mode: Mode,
         deadline: Instant,
@@ -264,7 +267,7 @@ impl OpenObject {
             shared.grants.forget(&pages);
             shared.locks.ready(ticket);
         }
-        self.wait(ticket, deadline, &range)
+        self.wait(ticket, line, deadline, &range)
     }
 
     /// Begins a write of `range` if that needs no waiting: a plain one when no lock of another connection
@@ -294,6 +297,7 @@ impl OpenObject {
     pub(crate) fn begin_write(
         &self,
         owner: Owner,
+        line: &Closer,
         range: &Range<u64>,
         lock: Option<Ticket>,
     ) -> Result<Turn<'_>, WireError> {
@@ -312,7 +316,7 @@ impl OpenObject {
             shared.await_grant(ticket);
             ticket
         };
-        turn.write = Some(self.wait(ticket, deadline, range)?);
+        turn.write = Some(self.wait(ticket, line, deadline, range)?);
         Ok(turn)
     }
 
@@ -372,10 +376,15 @@ impl OpenObject {
     fn wait(
         &self,
         ticket: Ticket,
+        line: &Closer,
         deadline: Instant,
         range: &Range<u64>,
     ) -> Result<Ticket, WireError> {
         loop {
+            if line.is_closed() {
+                self.give_up(ticket);
+                return Err(refuse(ErrorKind::Io, "the connection has been closed"));
+            }
             // First of all: the holders' connections are closing, and what they let go of is for nobody.
             if self.stopping.load(Ordering::SeqCst) {
                 self.give_up(ticket);

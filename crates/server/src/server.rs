@@ -181,7 +181,7 @@ impl Service for Server {
     fn session(&self, connection: &mut Connection, peer: &Peer) -> penstock_wire::Result<After> {
         let _connected = Connected::new(&self.counters);
         let owner = Owner(self.next_owner.fetch_add(1, Relaxed));
-        Session::new(self, peer, owner).run(connection)
+        Session::new(self, peer, owner, connection.closer()).run(connection)
     }
 
     fn stopping(&self) {

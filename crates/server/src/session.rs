@@ -15,7 +15,7 @@ use penstock_wire::grant::GrantPage;
 use penstock_wire::message::{
     Capability, DataReply, DataRequest, ErrorKind, Handle, LockId, LockMode, Region, WireError,
 };
-use penstock_wire::{After, Connection, Envelope, Peer, Received, Role};
+use penstock_wire::{After, Closer, Connection, Envelope, Peer, Received, Role};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +28,8 @@ pub(crate) struct Session<'a> {
     server: &'a Server,
     role: Role,
     owner: Owner,
+    /// Tells when the connection is closed by others.
+    line: Closer,
     handles: Handles,
     buffers: Buffers,
 }
@@ -41,11 +43,12 @@ enum Outcome {
 }
 
 impl<'a> Session<'a> {
-    pub(crate) fn new(server: &'a Server, peer: &Peer, owner: Owner) -> Session<'a> {
+    pub(crate) fn new(server: &'a Server, peer: &Peer, owner: Owner, line: Closer) -> Session<'a> {
         Session {
             server,
             role: peer.role,
             owner,
+            line,
             handles: Handles::default(),
             buffers: Buffers::default(),
         }
@@ -175,13 +178,15 @@ impl<'a> Session<'a> {
             DataRequest::SetLen { handle, len } => {
                 let file = self.writable(handle)?;
                 let object = objects.created(&file.object)?;
-                if len < object.len().map_err(store_error)? {
-                    // Nobody may be reading or writing what is cut off.
+                let end = object.len().map_err(store_error)?;
+                if len < end {
+                    // Nobody may be reading or writing what is cut off. Behind the end nothing is: locks there, which
+                    // programs use as signs to each other, keep nobody waiting.
                     let deadline = now() + server.options.plain_write_wait;
-                    let cut = len..u64::MAX;
-                    let ticket = file
-                        .object
-                        .lock(self.owner, cut, Mode::Exclusive, deadline)?;
+                    let cut = len..end;
+                    let ticket =
+                        file.object
+                            .lock(self.owner, &self.line, cut, Mode::Exclusive, deadline)?;
                     let done = object.set_len(len).map_err(store_error);
                     file.object.unlock(self.owner, ticket)?;
                     done?;
@@ -260,7 +265,14 @@ impl<'a> Session<'a> {
             DataRequest::Accept { file } => {
                 self.admin("accept damaged objects")?;
                 server.writable()?;
-                objects.store().accept(file).map_err(store_error)?;
+                // Nobody may be writing it, not by a shortcut either.
+                let open = objects.open(file);
+                let deadline = now() + server.options.plain_write_wait;
+                let all = 0..u64::MAX;
+                let ticket = open.lock(self.owner, &self.line, all, Mode::Exclusive, deadline)?;
+                let done = objects.store().accept(file).map_err(store_error);
+                open.unlock(self.owner, ticket)?;
+                done?;
                 Ok(DataReply::Done)
             }
             DataRequest::Tune { settings } => {
@@ -365,6 +377,7 @@ impl<'a> Session<'a> {
             objects: &self.server.objects,
             object: &file.object,
             owner: self.owner,
+            line: &self.line,
             lock: lock.map(|l| Ticket(l.0)),
             queue: &self.server.queue,
             file: file.file.0,
@@ -402,6 +415,7 @@ impl<'a> Session<'a> {
             objects: &self.server.objects,
             object: &file.object,
             owner: self.owner,
+            line: &self.line,
             lock: lock.map(|l| Ticket(l.0)),
             queue: &self.server.queue,
             file: file.file.0,
@@ -430,7 +444,9 @@ impl<'a> Session<'a> {
         }
         let file = self.file(handle, need)?;
         let wait = Duration::from_millis(timeout_ms).min(MAX_LOCK_WAIT);
-        let ticket = file.object.lock(self.owner, range, mode, now() + wait)?;
+        let ticket = file
+            .object
+            .lock(self.owner, &self.line, range, mode, now() + wait)?;
         Ok(DataReply::Locked {
             lock: LockId(ticket.0),
         })

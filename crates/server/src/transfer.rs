@@ -11,7 +11,7 @@ use crate::objects::{Objects, OpenObject};
 use crate::queue::{Origin, Queue};
 use penstock_store::{Object, Scratch};
 use penstock_wire::message::{DataReply, DataRequest, ErrorKind, WireError};
-use penstock_wire::{Connection, Envelope};
+use penstock_wire::{Closer, Connection, Envelope};
 use std::sync::Arc;
 
 /// Bytes moved at once.
@@ -38,6 +38,7 @@ pub(crate) struct Transfer<'a> {
     pub(crate) objects: &'a Objects,
     pub(crate) object: &'a OpenObject,
     pub(crate) owner: Owner,
+    pub(crate) line: &'a Closer,
     pub(crate) lock: Option<Ticket>,
     pub(crate) queue: &'a Queue,
     pub(crate) file: u64,
@@ -153,7 +154,8 @@ impl Transfer<'_> {
                 None => {
                     // Answers must not wait with us.
                     connection.flush()?;
-                    self.object.begin_write(self.owner, &span, self.lock)?
+                    self.object
+                        .begin_write(self.owner, self.line, &span, self.lock)?
                 }
             };
             let Buffers { chunk, scratch } = buffers;

@@ -75,6 +75,46 @@ fn a_waiting_lock_times_out_and_shared_ones_share() {
 }
 
 #[test]
+fn a_cut_waits_for_locks_on_what_it_cuts_off_and_for_no_others() {
+    let options = Options {
+        plain_write_wait: Duration::from_millis(100),
+        ..Options::default()
+    };
+    let site = Site::start(1, "memory", options);
+    let (mut a, ha) = site.open(0, 1);
+    let (mut b, hb) = site.open(0, 1);
+    let reply = a.write_with(ha, contiguous(0, 100), None, &[7; 100], 1);
+    assert_eq!(reply, DataReply::Written { bytes: 100 });
+    // Signs far behind the end, and what stays.
+    a.lock(ha, 100, 200);
+    a.lock(ha, u64::MAX - 1, u64::MAX);
+    a.lock(ha, 0, 40);
+    b.done(DataRequest::SetLen {
+        handle: hb,
+        len: 60,
+    });
+    let held = a.lock(ha, 59, 60);
+    let cut = DataRequest::SetLen {
+        handle: hb,
+        len: 40,
+    };
+    assert_eq!(b.refused(cut.clone()).kind, ErrorKind::LockTimeout);
+    assert_eq!(
+        b.ask(DataRequest::Len { handle: hb }),
+        DataReply::Len { len: 60 }
+    );
+    a.done(DataRequest::Unlock {
+        handle: ha,
+        lock: held,
+    });
+    b.done(cut);
+    assert_eq!(
+        b.ask(DataRequest::Len { handle: hb }),
+        DataReply::Len { len: 40 }
+    );
+}
+
+#[test]
 fn a_lock_ends_with_its_connection_and_with_its_handle() {
     let site = Site::one();
     let (mut a, ha) = site.open(0, 1);

@@ -2,6 +2,7 @@
 use crate::connection::{Connection, Timeouts, io_error};
 use crate::deployment::Address;
 use crate::error::{Error, Result};
+use crate::fence::LinkName;
 use crate::handshake::{self, Caller};
 use penstock_host::time::now;
 use rustix::io::Errno;
@@ -14,10 +15,21 @@ use std::time::Duration;
 /// To reach a server and to finish the handshake, each.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// An open connection to the server at `to`; replies may carry descriptors.
+/// An open connection to the server at `to`, of a link that will have no other; replies may carry descriptors.
 pub fn connect(to: &Address, caller: &Caller, timeouts: Timeouts) -> Result<Connection> {
+    connect_as(to, caller, LinkName::new()?, timeouts)
+}
+
+/// The same for a link that may have had others: when this returns, nothing that was sent on those will be carried out
+/// any more. Each call for a link needs a generation of its own.
+pub fn connect_as(
+    to: &Address,
+    caller: &Caller,
+    name: LinkName,
+    timeouts: Timeouts,
+) -> Result<Connection> {
     let mut connection = reach(to, timeouts)?;
-    handshake::introduce(&mut connection, caller, now() + CONNECT)?;
+    handshake::introduce(&mut connection, caller, name, now() + CONNECT)?;
     connection.accept_descriptors();
     Ok(connection)
 }

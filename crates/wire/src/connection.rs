@@ -8,6 +8,7 @@
 //!
 //! A connection serves one thread at a time. A client that keeps many requests in flight reads its
 //! replies before some thousand of them are outstanding: neither side reads while it writes.
+use crate::closer::{Closer, Socket};
 use crate::error::{Error, Result};
 use crate::frame::{self, Envelope, FrameError, HEADER_LEN, Header, Limits, MAX_DESCRIPTORS};
 use crate::message::{MAX_GROUPS, User};
@@ -18,7 +19,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, Shutdown,
+    SendAncillaryMessage, SendFlags,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use std::collections::VecDeque;
@@ -80,22 +81,10 @@ pub struct Credentials {
     pub gid: u32,
 }
 
-/// Ends a connection from another thread: both ends see it closed.
-#[derive(Debug, Clone)]
-pub struct Closer(Arc<OwnedFd>);
-
-impl Closer {
-    /// Wakes whoever waits in the connection.
-    pub fn close(&self) {
-        // The peer may have gone already; there is nothing more to end then.
-        let _ = rustix::net::shutdown(&self.0, Shutdown::Both);
-    }
-}
-
 /// See the module's text.
 #[derive(Debug)]
 pub struct Connection {
-    socket: Arc<OwnedFd>,
+    socket: Arc<Socket>,
     unix: bool,
     peer: String,
     version: u16,
@@ -153,7 +142,7 @@ impl Connection {
 
     fn new(socket: OwnedFd, unix: bool, peer: String, timeouts: Timeouts) -> Result<Self> {
         let mut connection = Connection {
-            socket: Arc::new(socket),
+            socket: Socket::new(socket),
             unix,
             peer,
             version: frame::HANDSHAKE_VERSION,
@@ -228,7 +217,7 @@ impl Connection {
 
     /// A handle that ends this connection from another thread.
     pub fn closer(&self) -> Closer {
-        Closer(self.socket.clone())
+        Closer::new(self.socket.clone())
     }
 
     /// Changes both time-outs.
@@ -453,6 +442,10 @@ impl Connection {
                 return Ok(None);
             }
         }
+        // Nothing that an ended connection has delivered is acted upon.
+        if self.socket.is_closed() {
+            return Err(self.closed());
+        }
         let mut bytes = [0u8; HEADER_LEN];
         bytes.copy_from_slice(&self.input[self.start..self.start + HEADER_LEN]);
         let header =
@@ -610,6 +603,9 @@ impl Connection {
             self.input.resize(INPUT, 0);
         }
         loop {
+            if self.socket.is_closed() {
+                return Err(self.closed());
+            }
             let mut limit = self.timeouts.read;
             if let Some(deadline) = self.deadline {
                 let left = deadline.saturating_duration_since(now());
@@ -644,11 +640,7 @@ impl Connection {
                 }
             });
             match got {
-                Ok(0) if idle => {
-                    return Err(Error::Closed {
-                        peer: self.peer.clone(),
-                    });
-                }
+                Ok(0) if idle => return Err(self.closed()),
                 Ok(0) => {
                     return Err(io_error(
                         "the connection ended inside a frame from",
@@ -667,6 +659,12 @@ impl Connection {
     }
 
     // ---- errors ----
+
+    fn closed(&self) -> Error {
+        Error::Closed {
+            peer: self.peer.clone(),
+        }
+    }
 
     fn timed_out(&self, what: &'static str) -> Error {
         Error::TimedOut {

@@ -3,7 +3,7 @@
 //! ```text
 //! client                                   server
 //! Hello: versions, deployment, role,   →
-//!        program, rank, nonce
+//!        program, rank, link, nonce
 //!                                      ←   Challenge: version, name, nonce, proof    (or Refused)
 //! Proof                                →
 //!                                      ←   Welcome                                   (or Refused)
@@ -20,6 +20,7 @@
 //! by a deadline.
 use crate::connection::{Connection, Credentials};
 use crate::error::{Error, Result};
+use crate::fence::LinkName;
 use crate::frame::{Envelope, OLDEST_VERSION, VERSION};
 use crate::key::{self, Key};
 use crate::message::{ErrorKind, User, WireError};
@@ -58,6 +59,8 @@ pub struct Hello {
     pub rank: u32,
     /// The user it acts for. Where the kernel knows better (Unix sockets), the kernel is believed.
     pub user: User,
+    /// Which connection of which of the client's links this is: before it is welcomed, older ones end.
+    pub link: LinkName,
     /// Random.
     pub nonce: [u8; 32],
 }
@@ -171,6 +174,8 @@ fn proof(
             &hello.program.to_le_bytes(),
             &hello.rank.to_le_bytes(),
             &user,
+            &hello.link.link,
+            &hello.link.generation.to_le_bytes(),
             &hello.nonce,
             &version.to_le_bytes(),
             server.as_bytes(),
@@ -238,12 +243,12 @@ fn printable(text: &str) -> String {
 }
 
 /// The server's side of a new connection, over by `deadline`. `admit` has the last word once the
-/// client has proven itself.
+/// client has proven itself; it may wait.
 pub fn answer(
     connection: &mut Connection,
     identity: &Identity,
     deadline: Instant,
-    admit: impl FnOnce(Role) -> std::result::Result<(), WireError>,
+    admit: impl FnOnce(&Hello) -> std::result::Result<(), WireError>,
 ) -> Result<Peer> {
     let envelope = Envelope {
         reply: true,
@@ -263,7 +268,7 @@ pub fn answer(
     };
     let given: Proof = receive(connection)?;
     let verdict = if blake3::Hash::from_bytes(given.proof) == expected {
-        admit(hello.role)
+        admit(&hello)
     } else {
         Err(WireError::new(
             ErrorKind::BadKey,
@@ -303,7 +308,12 @@ pub fn answer(
 }
 
 /// The client's side of a new connection, over by `deadline`.
-pub fn introduce(connection: &mut Connection, caller: &Caller, deadline: Instant) -> Result<()> {
+pub fn introduce(
+    connection: &mut Connection,
+    caller: &Caller,
+    name: LinkName,
+    deadline: Instant,
+) -> Result<()> {
     let envelope = Envelope::default();
     connection.set_deadline(Some(deadline))?;
     let hello = Hello {
@@ -314,6 +324,7 @@ pub fn introduce(connection: &mut Connection, caller: &Caller, deadline: Instant
         program: caller.program,
         rank: caller.rank,
         user: myself(),
+        link: name,
         nonce: key::random()?,
     };
     connection.queue(&envelope, &hello)?;

@@ -2,10 +2,12 @@
 //! shell that every server shares.
 mod bounded;
 mod capability;
+mod closer;
 mod connect;
 mod connection;
 pub mod deployment;
 mod error;
+mod fence;
 pub mod frame;
 pub mod grant;
 pub mod handshake;
@@ -16,9 +18,11 @@ mod quota;
 mod serve;
 
 pub use capability::Rights;
-pub use connect::connect;
-pub use connection::{COPY_BELOW, Closer, Connection, Credentials, Received, Timeouts};
+pub use closer::Closer;
+pub use connect::{connect, connect_as};
+pub use connection::{COPY_BELOW, Connection, Credentials, Received, Timeouts};
 pub use error::{Error, Result};
+pub use fence::LinkName;
 pub use frame::Envelope;
 pub use handshake::{Caller, Identity, Peer, Role};
 pub use key::Key;

@@ -5,11 +5,13 @@
 //! hang about half-open, new ones wait in the kernel's queue for a moment; then the oldest stranger is dropped. A
 //! handshake that is not over in time is dropped too. So slow or silent strangers cost a bounded number of
 //! threads and never keep others out.
+use crate::closer::Closer;
 use crate::connect::unix_stream;
-use crate::connection::{Closer, Connection, Timeouts};
+use crate::connection::{Connection, Timeouts};
 use crate::deployment::Address;
 use crate::error::{Error, Result};
-use crate::handshake::{self, Identity, Peer, Role};
+use crate::fence::{Before, Fence, LinkName};
+use crate::handshake::{self, Hello, Identity, Peer, Role};
 use crate::message::{ErrorKind, WireError};
 use crate::quota::{Line, LogQuota};
 use penstock_host::net;
@@ -68,6 +70,10 @@ pub struct ServeLimits {
     pub handshake: Duration,
     /// A half-open connection older than this makes room for new ones when there are too many.
     pub grace: Duration,
+    /// A connection waits so long for the older one of its link to end what it is doing; then it is told to try again.
+    /// `None`: it does not wait for anything, and what its client repeats may be carried out again later (for showing that
+    /// this is noticed).
+    pub fence: Option<Duration>,
     /// Of each connection. The read time-out bounds a frame's arrival, not the pause between frames.
     pub timeouts: Timeouts,
 }
@@ -79,6 +85,7 @@ impl Default for ServeLimits {
             half_open: 128,
             handshake: Duration::from_secs(5),
             grace: Duration::from_millis(250),
+            fence: Some(Duration::from_secs(5)),
             timeouts: Timeouts {
                 read: Some(Duration::from_secs(30)),
                 write: Some(Duration::from_secs(30)),
@@ -90,7 +97,8 @@ impl Default for ServeLimits {
 #[derive(Debug)]
 struct Entry {
     closer: Closer,
-    open: bool,
+    /// Since it has been welcomed.
+    link: Option<LinkName>,
     since: Instant,
     thread: Option<JoinHandle>,
 }
@@ -103,6 +111,7 @@ struct State {
     next: u64,
     open: usize,
     connections: HashMap<u64, Entry>,
+    fence: Fence,
     ended: Vec<JoinHandle>,
 }
 
@@ -491,7 +500,7 @@ fn make_place(state: &mut State, limits: &ServeLimits, now: Instant) -> Option<D
     let oldest = state
         .connections
         .values()
-        .filter(|c| !c.open)
+        .filter(|c| c.link.is_none())
         .min_by_key(|c| c.since)?;
     let age = now.saturating_duration_since(oldest.since);
     if age >= limits.grace {
@@ -544,7 +553,7 @@ fn start_session(shared: &Arc<Shared>, connection: Connection) {
                 id,
                 Entry {
                     closer,
-                    open: false,
+                    link: None,
                     since: now(),
                     thread: Some(thread),
                 },
@@ -571,7 +580,10 @@ impl Drop for Ended<'_> {
     fn drop(&mut self) {
         let mut state = self.shared.state();
         if let Some(entry) = state.connections.remove(&self.id) {
-            state.open -= usize::from(entry.open);
+            if let Some(link) = &entry.link {
+                state.open -= 1;
+                state.fence.ended(link, self.id);
+            }
             state.ended.extend(entry.thread);
         }
         let wake = state.waiting_for_place || state.ended.len() >= 16;
@@ -586,7 +598,7 @@ impl Drop for Ended<'_> {
 fn run_session(shared: &Shared, id: u64, mut connection: Connection) {
     let server = &shared.identity.server;
     let deadline = now() + shared.limits.handshake;
-    let admit = |role| admit(shared, id, role);
+    let admit = |hello: &Hello| admit(shared, id, hello);
     let peer = match handshake::answer(&mut connection, &shared.identity, deadline, admit) {
         Ok(peer) => peer,
         // Someone looked whether we listen.
@@ -605,15 +617,54 @@ fn run_session(shared: &Shared, id: u64, mut connection: Connection) {
     }
 }
 
-fn admit(shared: &Shared, id: u64, role: Role) -> std::result::Result<(), WireError> {
-    let mut state = shared.state();
+/// Closes the older connection of a link and waits until whatever it was doing has ended.
+fn succeed<'a>(
+    shared: &'a Shared,
+    mut state: MutexGuard<'a, State>,
+    link: &LinkName,
+) -> std::result::Result<MutexGuard<'a, State>, WireError> {
+    let Some(limit) = shared.limits.fence else {
+        return Ok(state);
+    };
+    let until = now() + limit;
+    let server = &shared.identity.server;
+    let busy = |what: &str| Err(WireError::new(ErrorKind::Busy, format!("{server}: {what}")));
+    loop {
+        match state.fence.look(link) {
+            Before::Nothing => return Ok(state),
+            Before::Newer => return busy("a newer connection of this link is open"),
+            Before::Older(older) => {
+                if let Some(entry) = state.connections.get(&older) {
+                    entry.closer.close();
+                    if let Some(thread) = &entry.thread {
+                        thread.thread().unpark();
+                    }
+                }
+            }
+        }
+        let left = until.saturating_duration_since(now());
+        if left.is_zero() {
+            return busy(
+                "a request that was sent on the connection before this one has not ended; try again",
+            );
+        }
+        state = shared
+            .changed
+            .wait_timeout(state, left)
+            .unwrap_or_else(PoisonError::into_inner)
+            .0;
+    }
+}
+
+fn admit(shared: &Shared, id: u64, hello: &Hello) -> std::result::Result<(), WireError> {
+    let mut state = succeed(shared, shared.state(), &hello.link)?;
     if state.stopping {
         return Err(WireError::new(
             ErrorKind::ShuttingDown,
             format!("{} is shutting down", shared.identity.server),
         ));
     }
-    let limit = match role {
+    let limit = match hello.role {
         Role::Client => shared.limits.connections,
         Role::Admin => shared.limits.connections + ADMIN_PLACES,
     };
@@ -627,8 +678,9 @@ fn admit(shared: &Shared, id: u64, role: Role) -> std::result::Result<(), WireEr
         ));
     }
     if let Some(entry) = state.connections.get_mut(&id) {
-        entry.open = true;
+        entry.link = Some(hello.link);
         state.open += 1;
+        state.fence.open(&hello.link, id);
     }
     let wake = state.waiting_for_place;
     drop(state);

@@ -5,7 +5,7 @@ use penstock_wire::deployment::{Address, DataServer, Deployment, MetaServer, Tar
 use penstock_wire::handshake::{self, Challenge, Hello};
 use penstock_wire::message::User;
 use penstock_wire::message::{Capability, ErrorKind};
-use penstock_wire::{Caller, Connection, Error, Identity, Key, Rights, Role, Timeouts};
+use penstock_wire::{Caller, Connection, Error, Identity, Key, LinkName, Rights, Role, Timeouts};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -104,7 +104,8 @@ fn shake(caller: Caller) -> (Result<(), Error>, Result<handshake::Peer, Error>) 
     std::thread::scope(|s| {
         let served =
             s.spawn(move || handshake::answer(&mut server, &identity(), soon(), |_| Ok(())));
-        let introduced = handshake::introduce(&mut client, &caller, soon());
+        let introduced =
+            handshake::introduce(&mut client, &caller, LinkName::new().unwrap(), soon());
         drop(client);
         (introduced, served.join().unwrap())
     })
@@ -172,6 +173,10 @@ fn hello(caller: &Caller) -> Hello {
         program: caller.program,
         rank: caller.rank,
         user: User::default(),
+        link: LinkName {
+            link: [5; 32],
+            generation: 3,
+        },
         nonce: [7; 32],
     }
 }
@@ -181,7 +186,7 @@ fn every_field_of_the_exchange_is_proven() {
     let base = hello(&caller([1; 32], Role::Client));
     let proof = |hello: &Hello, nonce| handshake::challenge(&identity(), hello, nonce).1.unwrap();
     let reference = proof(&base, [3; 32]);
-    let changes: [fn(&mut Hello); 8] = [
+    let changes: [fn(&mut Hello); 10] = [
         |h| h.user.uid += 1,
         |h| h.user.groups.push(1),
         |h| h.nonce[0] ^= 1,
@@ -190,6 +195,8 @@ fn every_field_of_the_exchange_is_proven() {
         |h| h.role = Role::Admin,
         |h| h.newest += 1,
         |h| h.oldest -= 1,
+        |h| h.link.link[9] ^= 1,
+        |h| h.link.generation += 1,
     ];
     for change in changes {
         let mut other = base.clone();

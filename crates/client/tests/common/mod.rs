@@ -1,5 +1,7 @@
 //! A whole deployment in one process and a temporary directory.
 #![allow(dead_code, clippy::unwrap_used)]
+pub mod net;
+
 use penstock_client::{Client, ClientOptions, CreateOptions, Identity, OpenOptions};
 use penstock_layout::ServerId;
 use penstock_wire::deployment::{Address, DataServer, Deployment, MetaServer};

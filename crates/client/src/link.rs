@@ -1,0 +1,309 @@
+//! A connection to a server, and what a client does about those that break.
+//!
+//! *Problem*: requests that were sent on a connection that broke may still be carried out, after they have been repeated
+//! on another. *Idea*: a link dropped with something unanswered leaves its name with the [`Endpoint`]. Before anything else goes
+//! to that server, a connection of the same name and a higher generation is made; when the server welcomes it, the old one
+//! is over (`crates/wire/src/fence.rs`). So no request is repeated, and none begun after a failed one, while
+//! an earlier copy can still take effect.
+//! *Bounds*: names left behind are at most as many as there were connections at once: while there are any, no other is made.
+use crate::error::{Error, Peer};
+use crate::lane::Buffers;
+use crate::site::{Fault, guard};
+use penstock_host::sync::Mutex;
+use penstock_layout::FileId;
+use penstock_wire::deployment::Address;
+use penstock_wire::message::{DataReply, DataRequest, ErrorKind, Handle, TraceContext};
+use penstock_wire::{Caller, Connection, Envelope, LinkName, Timeouts, connect_as};
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// What a server gives one handle on a connection: a file, opened for (reading, writing).
+pub(crate) type OpenAs = (FileId, bool, bool);
+
+/// A file open on a connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Attachment {
+    pub handle: Handle,
+    /// When its capability ends, milliseconds since the epoch.
+    pub expires_ms: u64,
+}
+
+/// Where a server is and how to reach it.
+#[derive(Debug)]
+pub(crate) struct Endpoint {
+    pub peer: Peer,
+    address: Address,
+    caller: Arc<Caller>,
+    timeouts: Timeouts,
+    /// Connections that were dropped with something unanswered.
+    severed: Mutex<Vec<LinkName>>,
+    /// Tries to fence them that failed.
+    unfenced: AtomicU64,
+}
+
+impl Endpoint {
+    pub fn new(
+        peer: Peer,
+        address: Address,
+        caller: Arc<Caller>,
+        timeouts: Timeouts,
+    ) -> Arc<Endpoint> {
+        Arc::new(Endpoint {
+            peer,
+            address,
+            caller,
+            timeouts,
+            severed: Mutex::new(Vec::new()),
+            unfenced: AtomicU64::new(0),
+        })
+    }
+
+    /// It has a Unix socket, though perhaps not on this host.
+    pub fn is_local(&self) -> bool {
+        self.address.unix.is_some()
+    }
+
+    /// A connection of a new link.
+    pub fn open(self: &Arc<Self>, operation: &'static str, epoch: u64) -> Result<Link, Fault> {
+        let name = LinkName::new().map_err(|e| self.fault(e, operation))?;
+        self.connect(name, operation, epoch)
+    }
+
+    /// Sees to it that nothing of severed connections is carried out any more; the connection that came of it, if any.
+    pub fn fence(
+        self: &Arc<Self>,
+        operation: &'static str,
+        epoch: u64,
+    ) -> Result<Option<Link>, Fault> {
+        let failed = self.unfenced.load(Relaxed);
+        // Held while connecting: nobody may go past a fence that is being put up.
+        let mut severed = guard(&self.severed);
+        let mut link = None;
+        while let Some(name) = severed.last_mut() {
+            if self.unfenced.load(Relaxed) != failed {
+                // Those who have waited need not wait as long again.
+                return Err(Fault::Away("no answer to another's new connection".into()));
+            }
+            // The server may have seen this one even if we never hear of it.
+            *name = name.successor();
+            match self.connect(*name, operation, epoch) {
+                Ok(new) => link = Some(new),
+                Err(fault) => {
+                    self.unfenced.fetch_add(1, Relaxed);
+                    return Err(fault);
+                }
+            }
+            severed.pop();
+        }
+        Ok(link)
+    }
+
+    fn connect(
+        self: &Arc<Self>,
+        name: LinkName,
+        operation: &'static str,
+        epoch: u64,
+    ) -> Result<Link, Fault> {
+        match connect_as(&self.address, &self.caller, name, self.timeouts) {
+            Ok(connection) => Ok(Link {
+                connection,
+                epoch,
+                next: 1,
+                attached: HashMap::new(),
+                buffers: Buffers::default(),
+                name,
+                asked: 0,
+                lent: false,
+                server: self.clone(),
+            }),
+            Err(penstock_wire::Error::TimedOut { .. }) => {
+                Err(Fault::Away("no answer to a new connection".into()))
+            }
+            Err(e) => Err(self.fault(e, operation)),
+        }
+    }
+
+    /// What an answer means that is not the one hoped for.
+    pub fn unexpected(&self, operation: &'static str, reply: DataReply) -> Fault {
+        match reply {
+            DataReply::Error(e) => self.fault(penstock_wire::Error::Refused(e), operation),
+            other => Fault::Final(Error::Protocol {
+                peer: self.peer.clone(),
+                operation,
+                detail: format!("unexpected answer {other:?}"),
+            }),
+        }
+    }
+
+    fn fault(&self, e: penstock_wire::Error, operation: &'static str) -> Fault {
+        use penstock_wire::Error as Wire;
+        match e {
+            Wire::TimedOut { after, .. } => Fault::Final(Error::Timeout {
+                peer: self.peer.clone(),
+                operation,
+                waited: after,
+            }),
+            Wire::Closed { .. } | Wire::Io { .. } => Fault::Away(e.to_string()),
+            Wire::Refused(source)
+                if matches!(source.kind, ErrorKind::Busy | ErrorKind::ShuttingDown) =>
+            {
+                Fault::Away(source.message)
+            }
+            Wire::Refused(source) => Fault::Final(Error::Refused {
+                peer: self.peer.clone(),
+                operation,
+                source,
+            }),
+            Wire::BadKey(_) | Wire::Version { .. } | Wire::KeyFile { .. } => {
+                Fault::Final(Error::Refused {
+                    peer: self.peer.clone(),
+                    operation,
+                    source: e.into(),
+                })
+            }
+            e => Fault::Final(Error::Protocol {
+                peer: self.peer.clone(),
+                operation,
+                detail: e.to_string(),
+            }),
+        }
+    }
+}
+
+/// A connection with what belongs to it.
+#[derive(Debug)]
+pub(crate) struct Link {
+    connection: Connection,
+    pub server: Arc<Endpoint>,
+    /// Of its site, when it was made.
+    pub epoch: u64,
+    pub attached: HashMap<OpenAs, Attachment>,
+    next: u64,
+    buffers: Buffers,
+    name: LinkName,
+    /// Requests that have not been answered.
+    asked: usize,
+    /// A lane has it, which keeps its own books.
+    lent: bool,
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        if self.asked > 0 || self.lent {
+            guard(&self.server.severed).push(self.name);
+        }
+    }
+}
+
+impl Link {
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.connection.as_fd()
+    }
+
+    pub fn is_unix(&self) -> bool {
+        self.connection.is_unix()
+    }
+
+    pub fn version(&self) -> u16 {
+        self.connection.version()
+    }
+
+    /// Lends request ids and buffers to a lane.
+    pub fn lend(&mut self) -> (u64, Buffers) {
+        self.lent = true;
+        (self.next, std::mem::take(&mut self.buffers))
+    }
+
+    /// Takes them back. `clean`: everything that the lane has sent is answered.
+    pub fn restore(&mut self, (next, buffers): (u64, Buffers), clean: bool) {
+        self.next = next;
+        self.buffers = buffers;
+        self.lent = !clean;
+    }
+
+    /// The server has not closed it, and nothing has come that nobody asked for. Between calls.
+    pub fn is_open(&self) -> bool {
+        let mut byte = [0u8; 1];
+        let flags = rustix::net::RecvFlags::PEEK | rustix::net::RecvFlags::DONTWAIT;
+        matches!(
+            rustix::net::recv(self.fd(), &mut byte, flags),
+            Err(rustix::io::Errno::AGAIN)
+        )
+    }
+
+    /// Waits at most this long for an answer from now on.
+    pub fn set_patience(&mut self, answer: Option<Duration>) -> Result<(), Fault> {
+        let mut timeouts = self.server.timeouts;
+        if answer.is_some() {
+            timeouts.read = answer;
+        }
+        self.connection
+            .set_timeouts(timeouts)
+            .map_err(|e| self.server.fault(e, "set a time-out"))
+    }
+
+    /// Sends a request without payload; the answer is taken by [`Link::answer`].
+    pub fn ask<R: serde::Serialize>(
+        &mut self,
+        operation: &'static str,
+        trace: TraceContext,
+        request: &R,
+    ) -> Result<u64, Fault> {
+        let id = self.next;
+        self.next += 1;
+        self.asked += 1;
+        self.connection
+            .queue(&Envelope::request(id, trace), request)
+            .and_then(|()| self.connection.flush())
+            .map_err(|e| self.server.fault(e, operation))?;
+        Ok(id)
+    }
+
+    /// The answer to request `id`.
+    pub fn answer<R: serde::de::DeserializeOwned>(
+        &mut self,
+        operation: &'static str,
+        id: u64,
+    ) -> Result<R, Fault> {
+        let received = self
+            .connection
+            .receive::<R>()
+            .map_err(|e| self.server.fault(e, operation))?;
+        let protocol = |detail: String| {
+            Fault::Final(Error::Protocol {
+                peer: self.server.peer.clone(),
+                operation,
+                detail,
+            })
+        };
+        if received.envelope.request != id || !received.envelope.reply || received.payload_len > 0 {
+            return Err(protocol(format!(
+                "a reply that request {id} did not ask for"
+            )));
+        }
+        let body = received
+            .body
+            .ok_or_else(|| protocol("an empty reply".into()))?;
+        self.asked -= 1;
+        Ok(body)
+    }
+
+    /// Descriptors that came beside the last answer.
+    pub fn descriptors(&mut self) -> Vec<OwnedFd> {
+        self.connection.take_descriptors()
+    }
+
+    /// One request to a data server and its answer; errors of the server are in the reply.
+    pub fn call(
+        &mut self,
+        operation: &'static str,
+        trace: TraceContext,
+        request: &DataRequest,
+    ) -> Result<DataReply, Fault> {
+        let id = self.ask(operation, trace, request)?;
+        self.answer(operation, id)
+    }
+}

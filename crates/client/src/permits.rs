@@ -1,0 +1,86 @@
+//! How many operations of a client run at once. Each uses at most one connection per server, so this bounds those too.
+use crate::site::guard;
+use penstock_host::sync::{Condvar, Mutex};
+use penstock_host::time::now;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+/// How many operations run at once.
+#[derive(Debug)]
+pub(crate) struct Permits {
+    state: Mutex<Places>,
+    freed: Condvar,
+}
+
+#[derive(Debug)]
+struct Places {
+    free: usize,
+    /// Nobody is woken when nobody waits: that would be a system call for each access.
+    waiting: usize,
+}
+
+/// Freed on drop.
+pub(crate) struct Permit<'a>(&'a Permits);
+
+impl Permits {
+    pub fn new(n: usize) -> Permits {
+        Permits {
+            state: Mutex::new(Places {
+                free: n.max(1),
+                waiting: 0,
+            }),
+            freed: Condvar::new(),
+        }
+    }
+
+    /// Waits until fewer than the bound run, at most `limit`.
+    pub fn take(&self, limit: Duration) -> Option<Permit<'_>> {
+        let mut places = guard(&self.state);
+        if places.free == 0 {
+            let end = now() + limit;
+            places.waiting += 1;
+            while places.free == 0 {
+                let left = end.saturating_duration_since(now());
+                if left.is_zero() {
+                    break;
+                }
+                (places, _) = self
+                    .freed
+                    .wait_timeout(places, left)
+                    .unwrap_or_else(PoisonError::into_inner);
+            }
+            places.waiting -= 1;
+        }
+        places.free = places.free.checked_sub(1)?;
+        Some(Permit(self))
+    }
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        let mut places = guard(&self.0.state);
+        places.free += 1;
+        if places.waiting > 0 {
+            self.0.freed.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn permits_are_bounded_and_come_back() {
+        let permits = Permits::new(2);
+        let a = permits.take(Duration::ZERO);
+        let b = permits.take(Duration::ZERO);
+        assert!(a.is_some() && b.is_some());
+        assert!(permits.take(Duration::from_millis(1)).is_none());
+        std::thread::scope(|s| {
+            let waiter = s.spawn(|| permits.take(Duration::from_secs(10)).is_some());
+            drop(a);
+            assert!(waiter.join().unwrap());
+        });
+    }
+}

@@ -1,0 +1,56 @@
+//! A socket that another thread may end.
+use penstock_host::net;
+use rustix::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A socket, and whether it has been ended from here.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    fd: OwnedFd,
+    closed: AtomicBool,
+}
+
+impl Socket {
+    pub(crate) fn new(fd: OwnedFd) -> Arc<Socket> {
+        Arc::new(Socket {
+            fd,
+            closed: AtomicBool::new(false),
+        })
+    }
+
+    #[inline]
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Ends a connection from another thread: both ends see it closed.
+#[derive(Debug, Clone)]
+pub struct Closer(Arc<Socket>);
+
+impl Closer {
+    pub(crate) fn new(socket: Arc<Socket>) -> Closer {
+        Closer(socket)
+    }
+
+    /// Wakes whoever waits in the connection. From now on no frame comes out of it, not even one that lies in a buffer.
+    pub fn close(&self) {
+        self.0.closed.store(true, Ordering::Release);
+        // The peer may have gone already; there is nothing more to end then.
+        let _ = rustix::net::shutdown(&self.0, Shutdown::Both);
+        net::changed(self.0.as_fd());
+    }
+
+    /// Whether it has been ended from here.
+    pub fn is_closed(&self) -> bool {
+        self.0.is_closed()
+    }
+}
