@@ -407,6 +407,20 @@ f.Close()
     )
     checked = penstock("check", "-d", deployment, check=False)
     assert checked.code == 1 and "data-1/objects" in checked.out and "restore" in checked.out, checked.out
+    assert "--accept-damaged" in checked.out, checked.out
+    accepted = penstock("check", "--accept-damaged", "-d", deployment)
+    assert "accepted as it is" in accepted.out, accepted.out
+    program(
+        tmp_path,
+        deployment,
+        """
+f = opened("cut", RDWR)
+assert f.Get_size() > 0
+f.Write_at(0, bytearray(b"again"))
+f.Sync()
+f.Close()
+""",
+    )
     other()
 
 

@@ -427,6 +427,10 @@ pub struct CheckArgs {
     /// that is left of their files.
     #[arg(long)]
     pub free_unknown: bool,
+    /// Take damaged objects as they are, so that their files can be used again: those that were cut short, whose record
+    /// cannot be read, or that could not be synced. What is missing is lost for good: copy what can be read first.
+    #[arg(long)]
+    pub accept_damaged: bool,
     /// For programs.
     #[arg(long)]
     pub json: bool,
@@ -611,8 +615,8 @@ pub struct FaultsArgs {
     /// As many seeds as take so many seconds, instead.
     #[arg(long, value_name = "SECONDS", conflicts_with = "seeds")]
     pub time: Option<u64>,
-    /// Plant a bug in the simulated machines: lost-sync, lost-name, stale-read, lost-wakeup, stopped-clock or
-    /// twice-delivered.
+    /// Plant a bug in the simulated machines: lost-sync, lost-name, stale-read, lost-wakeup, stopped-clock,
+    /// twice-delivered or no-fence.
     #[arg(long, value_name = "BUG")]
     pub plant: Option<String>,
     /// Run each seed twice and compare all events.

@@ -6,7 +6,7 @@ use crate::error::{CliError, Result};
 use crate::out;
 use crate::size;
 use indicatif::{ProgressBar, ProgressDrawTarget};
-use penstock_client::{CheckOptions, CheckReport, check as run_check};
+use penstock_client::{CheckOptions, CheckReport, FindingKind, check as run_check};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -20,6 +20,7 @@ pub fn check(args: &CheckArgs, named: Option<&Path>) -> Result<ExitCode> {
     let options = CheckOptions {
         repair: args.repair || args.free_unknown,
         free_unknown: args.free_unknown,
+        accept_damaged: args.accept_damaged,
         ..CheckOptions::default()
     };
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
@@ -83,6 +84,20 @@ fn to_text(report: &CheckReport, repair: bool) -> String {
             "`penstock check --repair` frees {} objects without a file, {}\n",
             size::count(report.orphans),
             size::bytes(report.orphan_bytes)
+        );
+    }
+    let damaged = report.findings.iter().filter(|f| {
+        let kind = matches!(
+            f.kind,
+            FindingKind::TruncatedObject | FindingKind::DamagedRecord
+        );
+        kind && !f.mended
+    });
+    let damaged = damaged.count() as u64;
+    if damaged > 0 {
+        text += &format!(
+            "`penstock check --accept-damaged` takes {} damaged objects as they are: copy or restore their files first\n",
+            size::count(damaged)
         );
     }
     text

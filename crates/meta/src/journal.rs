@@ -67,6 +67,8 @@ pub struct Journal {
     directory: PathBuf,
     /// `None` when it cannot be written; changes then have to wait for their commit.
     file: Option<File>,
+    /// There is a file, though perhaps one that cannot be written any more.
+    there: bool,
     /// The commit that will hold what is in `file`.
     commit: u64,
 }
@@ -80,6 +82,7 @@ impl Journal {
         let mut journal = Journal {
             directory: directory.to_owned(),
             file: None,
+            there: false,
             commit,
         };
         journal.open();
@@ -93,6 +96,7 @@ impl Journal {
         self.file = fs::open(&options, &path, true)
             .map_err(|e| lost(&path, &e))
             .ok();
+        self.there = self.file.is_some();
     }
 
     /// True when the changes outlive this process. If not they have to be committed before they are acknowledged.
@@ -127,8 +131,16 @@ impl Journal {
     /// The commit of what is in the file begins; what comes now is the next one's.
     pub fn turn(&mut self) {
         self.write(&Record::Sealed);
+        if !self.there {
+            // An empty one, where replay ends: a file without the one before it would tell of a commit that is missing.
+            self.open();
+        }
+        let before = self.there;
         self.commit += 1;
-        self.open();
+        (self.file, self.there) = (None, false);
+        if before {
+            self.open();
+        }
     }
 
     /// The commit that began with [`Journal::turn`] is on stable storage, as number `commits`. That is further on than
@@ -139,8 +151,10 @@ impl Journal {
             let (old, new) = (self.commit, commits + 1);
             let (from, to) = (path(&self.directory, old), path(&self.directory, new));
             if let Err(e) = fs::rename(&from, &to) {
-                lost(&from, &e);
-                self.file = None;
+                if self.there {
+                    lost(&from, &e);
+                }
+                (self.file, self.there) = (None, false);
             }
             self.commit = new;
         }
@@ -162,7 +176,18 @@ pub fn replay(directory: &Path, commits: u64) -> Vec<Changes> {
             continue;
         }
         let bytes = std::fs::read(&path).unwrap_or_default();
-        if number > next || !records(&bytes, &mut found) {
+        if number > next {
+            break;
+        }
+        let (used, sealed) = records(&bytes, &mut found);
+        if !sealed {
+            if used < bytes.len() {
+                log::warn!(
+                    "journal {} is torn or damaged after {used} of {} bytes: names changed later and not synced are lost",
+                    path.display(),
+                    bytes.len()
+                );
+            }
             break;
         }
         next += 1;
@@ -178,25 +203,27 @@ pub fn missing(directory: &Path, commits: u64) -> Option<u64> {
     (*first > commits + 1).then(|| first - 1)
 }
 
-/// Adds the changes of one file; true if it was sealed.
-fn records(mut bytes: &[u8], found: &mut Vec<Changes>) -> bool {
-    while let Some((header, rest)) = bytes.split_at_checked(HEADER) {
-        let (length, crc) = header.split_at(4);
+/// Adds the changes of one file; how many of its bytes are whole records, and whether it was sealed.
+fn records(all: &[u8], found: &mut Vec<Changes>) -> (usize, bool) {
+    let mut bytes = all;
+    loop {
+        let used = all.len() - bytes.len();
         let number = |b: &[u8]| b.try_into().map_or(0, u32::from_le_bytes);
-        let Some((payload, rest)) = rest.split_at_checked(number(length) as usize) else {
-            return false;
-        };
-        if crc32fast::hash(payload) != number(crc) {
-            return false;
+        let record = bytes.split_at_checked(HEADER).and_then(|(header, rest)| {
+            let (length, crc) = header.split_at(4);
+            let (payload, rest) = rest.split_at_checked(number(length) as usize)?;
+            let good = crc32fast::hash(payload) == number(crc);
+            Some((postcard::from_bytes(payload).ok().filter(|_| good)?, rest))
+        });
+        match record {
+            Some((Record::Changes(changes), rest)) => {
+                found.push(changes);
+                bytes = rest;
+            }
+            Some((Record::Sealed, rest)) => return (all.len() - rest.len(), true),
+            None => return (used, false),
         }
-        match postcard::from_bytes(payload) {
-            Ok(Record::Changes(changes)) => found.push(changes),
-            Ok(Record::Sealed) => return true,
-            Err(_) => return false,
-        }
-        bytes = rest;
     }
-    false
 }
 
 fn path(directory: &Path, commit: u64) -> PathBuf {
@@ -250,6 +277,34 @@ mod tests {
             files: n,
             directories: 1,
         }
+    }
+
+    #[test]
+    fn a_file_that_could_not_be_made_is_no_missing_commit() {
+        let dir = tempfile::tempdir().unwrap();
+        // Something is in the way, as a full disk would be.
+        let obstacle = path(dir.path(), 29);
+        std::fs::create_dir(&obstacle).unwrap();
+        let mut journal = Journal::begin(dir.path(), 29);
+        assert!(!journal.append(changes(1)), "it has to wait for its commit");
+        std::fs::remove_dir(&obstacle).unwrap();
+        journal.turn();
+        assert!(journal.append(changes(2)));
+        // The power fails before commit 29 has ended.
+        assert_eq!(missing(dir.path(), 28), None);
+        assert!(found(dir.path(), 28).is_empty());
+        // And after that.
+        journal.committed(29);
+        assert_eq!(found(dir.path(), 29), [2]);
+        assert_eq!(missing(dir.path(), 28), Some(29));
+        // Still in the way when the commit begins: the next has no file either.
+        journal.committed(29);
+        std::fs::create_dir(path(dir.path(), 31)).unwrap();
+        journal.turn();
+        std::fs::create_dir(path(dir.path(), 32)).unwrap();
+        assert!(!journal.append(changes(3)));
+        journal.turn();
+        assert!(!journal.append(changes(4)));
     }
 
     fn found(directory: &Path, commits: u64) -> Vec<u64> {

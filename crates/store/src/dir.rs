@@ -10,19 +10,19 @@
 //! short is noticed: when opened, when read, and by `verify`. A damaged object can still be read where
 //! it has bytes; everything else is refused until `accept`.
 use crate::cache::Cache;
-use crate::record::{Bad, Records, Shard};
+use crate::object::DirObject;
+use crate::record::{Records, Shard};
 use crate::superblock::{self, Superblock};
 use crate::{Finding, Object, Problem, Store, StoreError, descriptor};
 use penstock_host::sync::{Mutex, MutexGuard};
-use penstock_layout::{FileId, ObjectOffset};
-use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
+use penstock_layout::FileId;
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::BinaryHeap;
-use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError};
 
 /// Idle objects kept open, unless the limit of open files is below twice that.
 const OPEN_OBJECTS: usize = 4096;
@@ -31,21 +31,23 @@ const CACHE_LOCKS: usize = 16;
 /// Subdirectories of objects; part of the store's format.
 const SHARDS: usize = 16;
 const LOCK: &str = "lock";
-const OBJECTS: &str = "objects";
+pub(crate) const OBJECTS: &str = "objects";
 
 /// The directory backend.
 pub(crate) struct DirStore {
-    place: Arc<Place>,
+    pub(crate) place: Arc<Place>,
     caches: Vec<Mutex<Cache<DirObject>>>,
 }
 
 /// What objects share with their store.
-struct Place {
-    path: String,
+pub(crate) struct Place {
+    pub(crate) path: String,
     objects: OwnedFd,
-    records: Records,
+    pub(crate) records: Records,
     /// Creations and removals so far in each subdirectory, and how many of them are durable.
     changes: [Changes; SHARDS],
+    /// Why nothing can be made durable any more.
+    failed: OnceLock<String>,
     /// Held for life; the system lets go of it when the process ends, however it ends.
     _lock: OwnedFd,
 }
@@ -66,25 +68,43 @@ impl Changes {
 }
 
 impl Place {
-    fn shard(&self, id: FileId) -> Shard<'_> {
+    pub(crate) fn shard(&self, id: FileId) -> Shard<'_> {
         Shard {
             objects: self.objects.as_fd(),
             number: (id.0 % SHARDS as u64) as u8,
         }
     }
 
-    fn object_path(&self, id: FileId) -> String {
+    pub(crate) fn object_path(&self, id: FileId) -> String {
         format!("{}/{OBJECTS}/{}", self.path, self.shard(id).file(id))
     }
 
-    fn touch(&self, shard: u8) {
+    pub(crate) fn touch(&self, shard: u8) {
         self.changes[usize::from(shard)]
             .made
             .fetch_add(1, Ordering::SeqCst);
     }
 
+    /// From now on no sync succeeds: what an earlier one has lost is not known.
+    pub(crate) fn fail(&self, why: &str) {
+        log::error!("{why}; no sync succeeds until this server is started again");
+        let _ = self.failed.set(why.to_owned());
+    }
+
+    /// Refuses to promise what cannot be known.
+    pub(crate) fn sound(&self) -> Result<(), StoreError> {
+        match self.failed.get() {
+            None => Ok(()),
+            Some(why) => Err(StoreError::Damaged {
+                path: self.path.clone(),
+                what: "store".to_owned(),
+                detail: format!("{why}; look at its disk and start the server again"),
+            }),
+        }
+    }
+
     /// Makes creations and removals in one subdirectory durable.
-    fn sync_shard(&self, number: u8) -> Result<(), StoreError> {
+    pub(crate) fn sync_shard(&self, number: u8) -> Result<(), StoreError> {
         let changes = &self.changes[usize::from(number)];
         let made = changes.made.load(Ordering::SeqCst);
         if changes.durable.load(Ordering::SeqCst) >= made {
@@ -99,7 +119,9 @@ impl Place {
             .and_then(penstock_host::fs::fsync)
             .map_err(|e| {
                 let path = format!("{}/{OBJECTS}/{number:02x}", self.path);
-                StoreError::from_errno("sync directory", path, e)
+                let error = StoreError::from_errno("sync directory", path, e);
+                self.fail(&error.to_string());
+                error
             })?;
         changes.durable.fetch_max(made, Ordering::SeqCst);
         Ok(())
@@ -177,6 +199,7 @@ impl DirStore {
                 objects,
                 records,
                 changes: std::array::from_fn(|_| Changes::unknown()),
+                failed: OnceLock::new(),
                 _lock: lock,
             }),
             caches: (0..CACHE_LOCKS)
@@ -191,7 +214,7 @@ impl DirStore {
         cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn object(&self, id: FileId, create: bool) -> Result<Arc<DirObject>, StoreError> {
+    pub(crate) fn object(&self, id: FileId, create: bool) -> Result<Arc<DirObject>, StoreError> {
         let mut cache = self.cache(id);
         if let Some(object) = cache.get(id) {
             return Ok(object);
@@ -313,7 +336,7 @@ impl Store for DirStore {
         let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let last = rustix::fs::openat(shard.objects, shard.file(id), flags, Mode::empty());
         if let Some(object) = &held {
-            object.state().removed = true;
+            object.removed();
         }
         let done = place
             .records
@@ -446,258 +469,5 @@ impl DirStore {
             Err(StoreError::NotFound(..)) => None, // removed meanwhile
             Err(e) => Some(Problem::Unreadable(e.to_string())),
         }
-    }
-}
-
-/// One open file.
-struct DirObject {
-    id: FileId,
-    file: OwnedFd,
-    place: Arc<Place>,
-    /// Copy of `State::recorded` for short reads; `u64::MAX` while the record is bad.
-    recorded: AtomicU64,
-    /// Found damaged when opened, not yet accepted.
-    damaged: AtomicBool,
-    state: Mutex<State>,
-}
-
-/// Changes together with the record on disk.
-struct State {
-    recorded: Result<u64, String>,
-    /// Number of cuts: a sync that was overtaken by one must not record its length.
-    cuts: u64,
-    removed: bool,
-}
-
-impl DirObject {
-    fn open(place: &Arc<Place>, id: FileId, create: bool) -> Result<DirObject, StoreError> {
-        let shard = place.shard(id);
-        let error = |what| move |e| StoreError::from_errno(what, place.object_path(id), e);
-        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let open = |flags| {
-            penstock_host::fs::openat(
-                shard.objects,
-                shard.file(id),
-                flags,
-                Mode::RUSR | Mode::WUSR,
-            )
-        };
-        let file = match open(flags) {
-            Err(Errno::NOENT) if create => {
-                let file = open(flags | OFlags::CREATE).map_err(|e| match e {
-                    Errno::NOENT => StoreError::Damaged {
-                        path: place.path.clone(),
-                        what: format!("directory {OBJECTS}/{:02x}", shard.number),
-                        detail: "missing".to_owned(),
-                    },
-                    e => error("create")(e),
-                })?;
-                place.touch(shard.number);
-                file
-            }
-            Err(Errno::NOENT) => return Err(StoreError::NotFound(id, place.path.clone())),
-            other => other.map_err(error("open"))?,
-        };
-        let stat = rustix::fs::fstat(&file).map_err(error("stat"))?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Err(StoreError::Damaged {
-                path: place.object_path(id),
-                what: "object".to_owned(),
-                detail: "not a regular file".to_owned(),
-            });
-        }
-        let recorded = match place.records.load(&shard, id, file.as_fd()) {
-            Ok(len) => Ok(len),
-            Err(Bad::Content(what)) => Err(what.to_owned()),
-            Err(Bad::Errno(e)) => return Err(error("read record of")(e)),
-        };
-        let damaged = match &recorded {
-            Ok(recorded) => *recorded > stat.st_size.unsigned_abs(),
-            Err(_) => true,
-        };
-        Ok(DirObject {
-            id,
-            place: place.clone(),
-            recorded: AtomicU64::new(*recorded.as_ref().unwrap_or(&u64::MAX)),
-            damaged: AtomicBool::new(damaged),
-            state: Mutex::new(State {
-                recorded,
-                cuts: 0,
-                removed: false,
-            }),
-            file,
-        })
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Fields are set one by one after the step on disk that they describe.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn error(&self, what: &'static str) -> impl Fn(Errno) -> StoreError + '_ {
-        move |e| StoreError::from_errno(what, self.place.object_path(self.id), e)
-    }
-
-    fn record(&self, state: &mut State, recorded: u64) {
-        state.recorded = Ok(recorded);
-        self.recorded.store(recorded, Ordering::Release);
-    }
-
-    /// Compares length and record while neither can shrink.
-    fn examine(&self) -> Option<Problem> {
-        let state = self.state();
-        let actual = match descriptor::len(self.file.as_fd()) {
-            Ok(len) => len,
-            Err(e) => return Some(Problem::Unreadable(e.to_string())),
-        };
-        match &state.recorded {
-            Err(detail) => Some(Problem::BadRecord(detail.clone())),
-            Ok(recorded) if *recorded > actual && !state.removed => Some(Problem::Truncated {
-                recorded: *recorded,
-                actual,
-            }),
-            Ok(_) => None,
-        }
-    }
-
-    fn damage(&self) -> StoreError {
-        let detail = match self.examine() {
-            Some(Problem::BadRecord(detail)) => format!("record: {detail}"),
-            Some(Problem::Truncated { recorded, actual }) => {
-                format!("{actual} B long, but {recorded} B were synced")
-            }
-            _ => "shorter than what was synced".to_owned(),
-        };
-        StoreError::Damaged {
-            path: self.place.object_path(self.id),
-            what: "object".to_owned(),
-            detail,
-        }
-    }
-
-    /// Refuses what would hide damage.
-    fn sound(&self) -> Result<(), StoreError> {
-        if self.damaged.load(Ordering::Acquire) {
-            return Err(self.damage());
-        }
-        Ok(())
-    }
-
-    /// A read that ended `end` bytes into the object was short: rightly so?
-    fn check_end(&self, end: u64) -> Result<(), StoreError> {
-        if end < self.recorded.load(Ordering::Acquire) && self.examine().is_some() {
-            return Err(self.damage());
-        }
-        Ok(())
-    }
-
-    fn accept(&self) -> Result<(), StoreError> {
-        let mut state = self.state();
-        let len = descriptor::len(self.file.as_fd()).map_err(self.error("stat"))?;
-        // Not claimed before it is true: what is there may never have been synced.
-        penstock_host::fs::fdatasync(&self.file).map_err(self.error("sync"))?;
-        self.place
-            .records
-            .raise(&self.place.shard(self.id), self.id, self.file.as_fd(), len)
-            .map_err(self.error("record length of"))?;
-        self.record(&mut state, len);
-        self.damaged.store(false, Ordering::Release);
-        Ok(())
-    }
-}
-
-impl Object for DirObject {
-    fn read_at(&self, at: ObjectOffset, buf: &mut [u8]) -> Result<usize, StoreError> {
-        let n = descriptor::read_at(self.file.as_fd(), at.0, buf).map_err(self.error("read"))?;
-        if n < buf.len() {
-            self.check_end(at.0.saturating_add(n as u64))?;
-        }
-        Ok(n)
-    }
-
-    fn write_at(&self, at: ObjectOffset, buf: &[u8]) -> Result<(), StoreError> {
-        self.sound()?;
-        descriptor::write_at(self.file.as_fd(), at.0, buf).map_err(self.error("write"))
-    }
-
-    fn read_vectored_at(
-        &self,
-        at: ObjectOffset,
-        bufs: &mut [IoSliceMut<'_>],
-    ) -> Result<usize, StoreError> {
-        let wanted: usize = bufs.iter().map(|b| b.len()).sum();
-        let n = descriptor::read_vectored_at(self.file.as_fd(), at.0, bufs)
-            .map_err(self.error("read"))?;
-        if n < wanted {
-            self.check_end(at.0.saturating_add(n as u64))?;
-        }
-        Ok(n)
-    }
-
-    fn write_vectored_at(&self, at: ObjectOffset, bufs: &[IoSlice<'_>]) -> Result<(), StoreError> {
-        self.sound()?;
-        descriptor::write_vectored_at(self.file.as_fd(), at.0, bufs).map_err(self.error("write"))
-    }
-
-    fn len(&self) -> Result<u64, StoreError> {
-        self.sound()?;
-        descriptor::len(self.file.as_fd()).map_err(self.error("stat"))
-    }
-
-    fn set_len(&self, len: u64) -> Result<(), StoreError> {
-        self.sound()?;
-        let mut state = self.state();
-        if !state.removed
-            && state
-                .recorded
-                .as_ref()
-                .is_ok_and(|recorded| *recorded > len)
-        {
-            let lowered = self
-                .place
-                .records
-                .lower(&self.place.shard(self.id), self.id, self.file.as_fd(), len)
-                .map_err(self.error("record length of"))?;
-            self.record(&mut state, lowered);
-        }
-        state.cuts += 1;
-        penstock_host::fs::ftruncate(&self.file, len).map_err(self.error("set length of"))
-    }
-
-    fn allocate(&self, at: ObjectOffset, len: u64) -> Result<(), StoreError> {
-        self.sound()?;
-        descriptor::allocate(self.file.as_fd(), at.0, len).map_err(self.error("allocate"))
-    }
-
-    fn sync(&self) -> Result<(), StoreError> {
-        self.sound()?;
-        let cuts = self.state().cuts;
-        let len = descriptor::len(self.file.as_fd()).map_err(self.error("stat"))?;
-        penstock_host::fs::fdatasync(&self.file).map_err(self.error("sync"))?;
-        let shard = self.place.shard(self.id);
-        self.place.sync_shard(shard.number)?;
-        let mut state = self.state();
-        if state.cuts != cuts || state.removed || state.recorded == Ok(len) {
-            return Ok(());
-        }
-        if state
-            .recorded
-            .as_ref()
-            .is_ok_and(|recorded| *recorded > len)
-        {
-            // Another sync that saw a longer object was faster, or somebody else cut the file.
-            drop(state);
-            return self.check_end(len);
-        }
-        self.place
-            .records
-            .raise(&shard, self.id, self.file.as_fd(), len)
-            .map_err(self.error("record length of"))?;
-        self.record(&mut state, len);
-        Ok(())
-    }
-
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        (!self.damaged.load(Ordering::Acquire)).then(|| self.file.as_fd())
     }
 }

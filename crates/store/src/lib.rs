@@ -15,6 +15,7 @@ mod mapped;
 mod mapping;
 mod memory;
 mod modelled;
+mod object;
 mod record;
 mod spread;
 mod superblock;

@@ -101,6 +101,24 @@ impl Records {
         }
     }
 
+    /// Puts `len` in the record without making it durable: it has to outlive the process, no more.
+    pub(crate) fn mark(
+        self,
+        shard: &Shard<'_>,
+        id: FileId,
+        file: BorrowedFd<'_>,
+        len: u64,
+    ) -> Result<(), Errno> {
+        if self == Records::Attribute {
+            return self.raise(shard, id, file, len);
+        }
+        let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::CLOEXEC;
+        let name = shard.beside(id);
+        let record =
+            penstock_host::fs::openat(shard.objects, name, flags, Mode::RUSR | Mode::WUSR)?;
+        crate::descriptor::write_at(record.as_fd(), 0, &encode(id, len))
+    }
+
     /// Prepares for a cut to `len` bytes, less than recorded; returns what is recorded then. Takes no
     /// space, so that an object on a full store can be cut.
     pub(crate) fn lower(

@@ -1,0 +1,411 @@
+//! One object of a directory store: an open file, its record, and what is known to be wrong with it.
+use crate::dir::{OBJECTS, Place};
+use crate::record::Bad;
+use crate::{Object, Problem, StoreError, descriptor};
+use penstock_host::sync::{Mutex, MutexGuard};
+use penstock_layout::{FileId, ObjectOffset};
+use rustix::fs::{FileType, Mode, OFlags, SeekFrom};
+use rustix::io::Errno;
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
+
+/// Stands in the record of an object whose sync has failed; no object is as long.
+const UNSYNCED: u64 = u64::MAX;
+const SYNC_FAILED: &str = "a sync of it failed: what was written since the one before may be lost";
+
+/// One open file.
+pub(crate) struct DirObject {
+    id: FileId,
+    file: OwnedFd,
+    place: Arc<Place>,
+    /// Copy of `State::recorded` for short reads; `u64::MAX` while the record is bad.
+    recorded: AtomicU64,
+    /// Found damaged when opened, not yet accepted.
+    damaged: AtomicBool,
+    state: Mutex<State>,
+}
+
+/// Changes together with the record on disk.
+struct State {
+    recorded: Result<u64, String>,
+    /// Number of cuts: a sync that was overtaken by one must not record its length.
+    cuts: u64,
+    removed: bool,
+}
+
+impl DirObject {
+    pub(crate) fn open(
+        place: &Arc<Place>,
+        id: FileId,
+        create: bool,
+    ) -> Result<DirObject, StoreError> {
+        let shard = place.shard(id);
+        let error = |what| move |e| StoreError::from_errno(what, place.object_path(id), e);
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let open = |flags| {
+            penstock_host::fs::openat(
+                shard.objects,
+                shard.file(id),
+                flags,
+                Mode::RUSR | Mode::WUSR,
+            )
+        };
+        let file = match open(flags) {
+            Err(Errno::NOENT) if create => {
+                let file = open(flags | OFlags::CREATE).map_err(|e| match e {
+                    Errno::NOENT => StoreError::Damaged {
+                        path: place.path.clone(),
+                        what: format!("directory {OBJECTS}/{:02x}", shard.number),
+                        detail: "missing".to_owned(),
+                    },
+                    e => error("create")(e),
+                })?;
+                place.touch(shard.number);
+                file
+            }
+            Err(Errno::NOENT) => return Err(StoreError::NotFound(id, place.path.clone())),
+            other => other.map_err(error("open"))?,
+        };
+        let stat = rustix::fs::fstat(&file).map_err(error("stat"))?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(StoreError::Damaged {
+                path: place.object_path(id),
+                what: "object".to_owned(),
+                detail: "not a regular file".to_owned(),
+            });
+        }
+        let recorded = match place.records.load(&shard, id, file.as_fd()) {
+            Ok(UNSYNCED) => Err(SYNC_FAILED.to_owned()),
+            Ok(len) => Ok(len),
+            Err(Bad::Content(what)) => Err(what.to_owned()),
+            Err(Bad::Errno(e)) => return Err(error("read record of")(e)),
+        };
+        let damaged = match &recorded {
+            Ok(recorded) => *recorded > stat.st_size.unsigned_abs(),
+            Err(_) => true,
+        };
+        Ok(DirObject {
+            id,
+            place: place.clone(),
+            recorded: AtomicU64::new(*recorded.as_ref().unwrap_or(&u64::MAX)),
+            damaged: AtomicBool::new(damaged),
+            state: Mutex::new(State {
+                recorded,
+                cuts: 0,
+                removed: false,
+            }),
+            file,
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Fields are set one by one after the step on disk that they describe.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn error(&self, what: &'static str) -> impl Fn(Errno) -> StoreError + '_ {
+        move |e| StoreError::from_errno(what, self.place.object_path(self.id), e)
+    }
+
+    fn record(&self, state: &mut State, recorded: u64) {
+        state.recorded = Ok(recorded);
+        self.recorded.store(recorded, Ordering::Release);
+    }
+
+    /// Its name is going.
+    pub(crate) fn removed(&self) {
+        self.state().removed = true;
+    }
+
+    /// Compares length and record while neither can shrink.
+    pub(crate) fn examine(&self) -> Option<Problem> {
+        let state = self.state();
+        let actual = match descriptor::len(self.file.as_fd()) {
+            Ok(len) => len,
+            Err(e) => return Some(Problem::Unreadable(e.to_string())),
+        };
+        match &state.recorded {
+            Err(detail) => Some(Problem::BadRecord(detail.clone())),
+            Ok(recorded) if *recorded > actual && !state.removed => Some(Problem::Truncated {
+                recorded: *recorded,
+                actual,
+            }),
+            Ok(_) => None,
+        }
+    }
+
+    fn damage(&self) -> StoreError {
+        let detail = match self.examine() {
+            Some(Problem::BadRecord(detail)) => format!("record: {detail}"),
+            Some(Problem::Truncated { recorded, actual }) => {
+                format!("{actual} B long, but {recorded} B were synced")
+            }
+            _ => "shorter than what was synced".to_owned(),
+        };
+        StoreError::Damaged {
+            path: self.place.object_path(self.id),
+            what: "object".to_owned(),
+            detail,
+        }
+    }
+
+    /// A sync of the file has failed with `e`. The system reports that once; it may have dropped what it could not write,
+    /// and the next sync would succeed without it. So the object counts as damaged, also after a restart, until somebody has
+    /// accepted it.
+    fn unsynced(&self, e: Errno) -> StoreError {
+        let mut state = self.state();
+        state.recorded = Err(SYNC_FAILED.to_owned());
+        self.recorded.store(u64::MAX, Ordering::Release);
+        self.damaged.store(true, Ordering::Release);
+        let shard = self.place.shard(self.id);
+        let marked = self
+            .place
+            .records
+            .mark(&shard, self.id, self.file.as_fd(), UNSYNCED);
+        let error = self.error("sync")(e);
+        log::error!("{error}; the object counts as damaged from now on");
+        if let Err(e) = marked {
+            self.place
+                .fail(&format!("{error}, and that could not be noted: {e}"));
+        }
+        error
+    }
+
+    /// Writes all that the file holds once more, in place; holes stay holes.
+    fn write_again(&self) -> Result<(), Errno> {
+        let mut buffer = vec![0; 1 << 20];
+        let mut at = 0;
+        loop {
+            let data = match rustix::fs::seek(&self.file, SeekFrom::Data(at)) {
+                Ok(data) => data,
+                Err(Errno::NXIO) => return Ok(()),
+                Err(e) => return Err(e),
+            };
+            let hole = rustix::fs::seek(&self.file, SeekFrom::Hole(data))?;
+            at = data;
+            while at < hole {
+                let want = usize::try_from(hole - at).map_or(buffer.len(), |n| n.min(buffer.len()));
+                let n = descriptor::read_at(self.file.as_fd(), at, &mut buffer[..want])?;
+                if n == 0 {
+                    return Ok(());
+                }
+                descriptor::write_at(self.file.as_fd(), at, &buffer[..n])?;
+                at += n as u64;
+            }
+        }
+    }
+
+    /// Refuses what would hide damage.
+    fn sound(&self) -> Result<(), StoreError> {
+        if self.damaged.load(Ordering::Acquire) {
+            return Err(self.damage());
+        }
+        Ok(())
+    }
+
+    /// A read that ended `end` bytes into the object was short: rightly so?
+    fn check_end(&self, end: u64) -> Result<(), StoreError> {
+        if end < self.recorded.load(Ordering::Acquire) && self.examine().is_some() {
+            return Err(self.damage());
+        }
+        Ok(())
+    }
+
+    /// Takes the object as it reads now. Nobody may write it meanwhile.
+    pub(crate) fn accept(&self) -> Result<(), StoreError> {
+        self.place.sound()?;
+        let mut state = self.state();
+        let len = descriptor::len(self.file.as_fd()).map_err(self.error("stat"))?;
+        if state.recorded.is_err() {
+            // After a failed sync the system takes for written what it has dropped: only written again it gets there.
+            self.write_again().map_err(self.error("write again"))?;
+        }
+        // Not claimed before it is true: what is there may never have been synced.
+        penstock_host::fs::fdatasync(&self.file).map_err(self.error("sync"))?;
+        self.place
+            .records
+            .raise(&self.place.shard(self.id), self.id, self.file.as_fd(), len)
+            .map_err(self.error("record length of"))?;
+        penstock_host::fs::fsync(&self.file).map_err(self.error("sync"))?;
+        self.record(&mut state, len);
+        self.damaged.store(false, Ordering::Release);
+        Ok(())
+    }
+}
+
+impl Object for DirObject {
+    fn read_at(&self, at: ObjectOffset, buf: &mut [u8]) -> Result<usize, StoreError> {
+        let n = descriptor::read_at(self.file.as_fd(), at.0, buf).map_err(self.error("read"))?;
+        if n < buf.len() {
+            self.check_end(at.0.saturating_add(n as u64))?;
+        }
+        Ok(n)
+    }
+
+    fn write_at(&self, at: ObjectOffset, buf: &[u8]) -> Result<(), StoreError> {
+        self.sound()?;
+        descriptor::write_at(self.file.as_fd(), at.0, buf).map_err(self.error("write"))
+    }
+
+    fn read_vectored_at(
+        &self,
+        at: ObjectOffset,
+        bufs: &mut [IoSliceMut<'_>],
+    ) -> Result<usize, StoreError> {
+        let wanted: usize = bufs.iter().map(|b| b.len()).sum();
+        let n = descriptor::read_vectored_at(self.file.as_fd(), at.0, bufs)
+            .map_err(self.error("read"))?;
+        if n < wanted {
+            self.check_end(at.0.saturating_add(n as u64))?;
+        }
+        Ok(n)
+    }
+
+    fn write_vectored_at(&self, at: ObjectOffset, bufs: &[IoSlice<'_>]) -> Result<(), StoreError> {
+        self.sound()?;
+        descriptor::write_vectored_at(self.file.as_fd(), at.0, bufs).map_err(self.error("write"))
+    }
+
+    fn len(&self) -> Result<u64, StoreError> {
+        self.sound()?;
+        descriptor::len(self.file.as_fd()).map_err(self.error("stat"))
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), StoreError> {
+        self.sound()?;
+        let mut state = self.state();
+        if !state.removed
+            && state
+                .recorded
+                .as_ref()
+                .is_ok_and(|recorded| *recorded > len)
+        {
+            let lowered = self
+                .place
+                .records
+                .lower(&self.place.shard(self.id), self.id, self.file.as_fd(), len)
+                .map_err(self.error("record length of"))?;
+            self.record(&mut state, lowered);
+        }
+        state.cuts += 1;
+        penstock_host::fs::ftruncate(&self.file, len).map_err(self.error("set length of"))
+    }
+
+    fn allocate(&self, at: ObjectOffset, len: u64) -> Result<(), StoreError> {
+        self.sound()?;
+        descriptor::allocate(self.file.as_fd(), at.0, len).map_err(self.error("allocate"))
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        self.sound()?;
+        self.place.sound()?;
+        let cuts = self.state().cuts;
+        let len = descriptor::len(self.file.as_fd()).map_err(self.error("stat"))?;
+        penstock_host::fs::fdatasync(&self.file).map_err(|e| self.unsynced(e))?;
+        let shard = self.place.shard(self.id);
+        self.place.sync_shard(shard.number)?;
+        let mut state = self.state();
+        if state.cuts != cuts || state.removed || state.recorded == Ok(len) {
+            return Ok(());
+        }
+        if state
+            .recorded
+            .as_ref()
+            .is_ok_and(|recorded| *recorded > len)
+        {
+            // Another sync that saw a longer object was faster, or somebody else cut the file.
+            drop(state);
+            return self.check_end(len);
+        }
+        self.place
+            .records
+            .raise(&shard, self.id, self.file.as_fd(), len)
+            .map_err(self.error("record length of"))?;
+        self.record(&mut state, len);
+        Ok(())
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        (!self.damaged.load(Ordering::Acquire)).then(|| self.file.as_fd())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Store;
+    use crate::dir::DirStore;
+    use crate::record::Records;
+
+    #[test]
+    fn after_a_failed_sync_nothing_pretends() {
+        let dir = tempfile::tempdir().unwrap();
+        for (n, records) in [Records::Beside, Records::Attribute]
+            .into_iter()
+            .enumerate()
+        {
+            let path = dir.path().join(n.to_string());
+            let open = || DirStore::open_with(&path, "d", 0, Some(records)).unwrap();
+            let id = FileId(5);
+            let store = open();
+            let object = store.object(id, true).unwrap();
+            if records == Records::Attribute
+                && Records::supported(object.file.as_fd()) != Ok(records)
+            {
+                continue;
+            }
+            object.write_at(ObjectOffset(0), b"safe").unwrap();
+            object.sync().unwrap();
+            object.write_at(ObjectOffset(1 << 20), b"lost?").unwrap();
+            let told = object.unsynced(Errno::IO).to_string();
+            assert!(
+                told.contains("sync") && told.contains("0000000000000005"),
+                "{told}"
+            );
+            let refused = |object: &DirObject| {
+                for e in [
+                    object.sync().unwrap_err(),
+                    object.write_at(ObjectOffset(0), b"x").unwrap_err(),
+                ] {
+                    assert!(e.to_string().contains("a sync of it failed"), "{e}");
+                }
+                let mut found = [0; 4];
+                assert_eq!(object.read_at(ObjectOffset(0), &mut found).unwrap(), 4);
+                assert_eq!(&found, b"safe");
+            };
+            refused(&object);
+            // A server that starts again knows of it.
+            drop((object, store));
+            let store = open();
+            let object = store.object(id, false).unwrap();
+            refused(&object);
+            let mut findings = 0;
+            store
+                .verify(&mut |finding| {
+                    assert_eq!(finding.object, Some(id));
+                    findings += 1;
+                })
+                .unwrap();
+            assert_eq!(findings, 1);
+            let blocks = || rustix::fs::fstat(&object.file).unwrap().st_blocks;
+            let before = blocks();
+            store.accept(id).unwrap();
+            assert_eq!(blocks(), before, "holes stay holes");
+            object.sync().unwrap();
+            assert_eq!(object.len().unwrap(), (1 << 20) + 5);
+        }
+    }
+
+    #[test]
+    fn a_failed_sync_of_a_directory_ends_all_syncs() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = DirStore::open(dir.path(), "d", 0).unwrap();
+        let object = store.object(FileId(1), true).unwrap();
+        store.place.fail("sync directory: EIO");
+        let e = object.sync().unwrap_err().to_string();
+        assert!(e.contains("start the server again"), "{e}");
+        object.write_at(ObjectOffset(0), b"x").unwrap();
+    }
+}
