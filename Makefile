@@ -85,7 +85,7 @@ reproduce:
 	$(RELEASE)/penstock sim --markdown docs/reproduction.md $(EXPERIMENTS:%=experiments/%.toml)
 
 soak: build
-	for bug in lost-sync lost-name stale-read stopped-clock twice-delivered; do \
+	for bug in lost-sync lost-name stale-read stopped-clock twice-delivered lost-wakeup no-fence; do \
 		$(RELEASE)/penstock faults --plant $$bug --seeds 1000 || exit 1; done
 	$(RELEASE)/penstock faults --time $(or $(TIME),600) --seed $$((RANDOM * 1000000))
 	$(PYTHON) -m pytest -q tests/test_crash.py --soak $(or $(TIME),600) --seed $$RANDOM

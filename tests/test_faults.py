@@ -19,7 +19,7 @@ def test_two_runs_of_a_seed_agree_in_every_event():
 
 
 @pytest.mark.parametrize(
-    "bug", ["lost-sync", "lost-name", "stale-read", "stopped-clock", "twice-delivered", "lost-wakeup"]
+    "bug", ["lost-sync", "lost-name", "stale-read", "stopped-clock", "twice-delivered", "lost-wakeup", "no-fence"]
 )
 def test_a_planted_bug_is_found(bug):
     code, summary = faults("--plant", bug, "--seeds", "1000")

@@ -88,6 +88,7 @@ fn here(args: &FaultsArgs, plant: Option<Plant>) -> Summary {
             seed,
             plant,
             print: args.trace,
+            meter: None,
         };
         let mut report = run(&options);
         if args.twice {

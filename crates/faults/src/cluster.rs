@@ -1,4 +1,5 @@
 //! The servers of a run: started, killed, started again.
+use crate::plant::Plant;
 use crate::world::{MachineId, Nanos, ProcessId, SECOND, Simulation, lock};
 use penstock_layout::ServerId;
 use penstock_wire::deployment::{Address, DataServer, Deployment, MetaServer};
@@ -89,7 +90,12 @@ pub(crate) fn deployment(root: &Path, shape: &Shape) -> Result<Deployment, Strin
 }
 
 impl Cluster {
-    pub fn new(world: &'static Simulation, deployment: Deployment) -> Cluster {
+    pub fn new(
+        world: &'static Simulation,
+        deployment: Deployment,
+        plant: Option<Plant>,
+    ) -> Cluster {
+        let usual = ServeLimits::default();
         let servers = (0..=deployment.servers.len())
             .map(|_| Server {
                 process: None,
@@ -102,7 +108,8 @@ impl Cluster {
             servers,
             limits: ServeLimits {
                 connections: CONNECTIONS,
-                ..ServeLimits::default()
+                fence: usual.fence.filter(|_| plant != Some(Plant::NoFence)),
+                ..usual
             },
         }
     }
@@ -212,6 +219,15 @@ impl Cluster {
     /// themselves, and its own.
     pub fn most_threads(&self) -> usize {
         self.limits.connections + 8 + self.limits.half_open + 4
+    }
+
+    /// What a server may hold when nobody is connected: its tables and what it remembers of files.
+    pub const BYTES_AT_REST: u64 = 8 << 20;
+
+    /// No more bytes may a server ever hold that had so many threads: what it holds at rest, and for each connection a message,
+    /// a chunk and what an access works with.
+    pub fn most_bytes(threads: usize) -> u64 {
+        Self::BYTES_AT_REST + threads as u64 * (3 << 20)
     }
 
     /// Threads of a server that nobody is connected to.

@@ -101,6 +101,10 @@ pub(crate) struct Disk {
     pub slow: u64,
     /// Nothing can grow.
     pub full: bool,
+    /// One sync in two fails.
+    pub failing: bool,
+    /// Syncs that have failed.
+    pub failed: u64,
     /// Accesses until the power fails.
     pub power: Option<u64>,
     /// Losses of power so far, by time.
@@ -136,6 +140,8 @@ impl Disk {
             naming: BTreeMap::new(),
             slow: 1,
             full: false,
+            failing: false,
+            failed: 0,
             power: None,
             losses: Vec::new(),
             last: None,
@@ -198,6 +204,10 @@ impl Disk {
                 }
             }
             Access::Make { .. } if self.full => Err(Errno::NOSPC),
+            Access::Sync { file } if self.failing && self.random.one_in(2) => {
+                self.fail_to_sync(*file);
+                Err(Errno::IO)
+            }
             Access::SetLen { file, len } if self.full => {
                 let now = rustix::fs::fstat(file).map_or(0, |s| s.st_size as u64);
                 if *len > now { Err(Errno::NOSPC) } else { Ok(0) }
@@ -271,6 +281,22 @@ impl Disk {
             Access::Remove { directory, name } => {
                 let path = directory.join(name);
                 self.named(&path.clone(), Naming::Remove(path));
+            }
+        }
+    }
+
+    /// As Linux has it: some of what was to be written is on the disk, the rest counts as written all the same. It is seen in the
+    /// page cache, and no later sync knows of it.
+    fn fail_to_sync(&mut self, file: BorrowedFd<'_>) {
+        self.failed += 1;
+        if is_directory(file) {
+            return;
+        }
+        let file = self.files.entry(inode(file)).or_default();
+        for change in std::mem::take(&mut file.since) {
+            let lost = matches!(change, Change::Write { .. }) && self.random.one_in(2);
+            if !lost {
+                file.durable.apply(&change);
             }
         }
     }

@@ -8,25 +8,32 @@
 //! | file | idea |
 //! | --- | --- |
 //! | `world` | one thread runs at a time, on virtual time |
+//! | `charge` | whose memory it is |
 //! | `network` | bytes late, in pieces, not at all; connections that break at one end first |
 //! | `disk` | a page cache, and what outlives a loss of power |
+//! | `flip` | a bit that flips |
 //! | `plan` | the faults of a seed |
 //! | `workload` | what clients do |
 //! | `model` | what they may see |
+//! | `pointer` | what a shared counter may answer |
 //! | `run` | a run from start to end |
 //! | `plant` | bugs planted to show that the checks find them |
 
+mod charge;
 mod cluster;
 mod disk;
+mod flip;
 mod model;
 mod network;
 mod plan;
 mod plant;
+mod pointer;
 mod random;
 mod run;
 mod workload;
 mod world;
 
+pub use charge::charged_to;
 pub use plant::Plant;
 pub use run::{Options, Report, run};
 

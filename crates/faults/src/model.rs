@@ -30,15 +30,21 @@ pub(crate) struct Block {
     /// The data server's machine.
     pub machine: usize,
     writes: Vec<Write>,
+    /// Bits that have flipped in the store: offset in the file, and which.
+    flips: Vec<(u64, u8)>,
 }
 
 /// What a block holds that no write has touched.
 const NOTHING: u64 = 0;
 
+/// Marks what is no write but a cut in front of the block: zeros.
+pub(crate) const CUT: u64 = 1 << 63;
+
 /// The byte at `at` of write `id`.
 fn byte(id: u64, at: u64) -> u8 {
     match id {
         NOTHING => 0,
+        id if id & CUT != 0 => 0,
         id => (mix((id << 24) ^ (at / 8)) >> (at % 8 * 8)) as u8,
     }
 }
@@ -48,6 +54,14 @@ pub(crate) fn fill(id: u64, at: u64, into: &mut [u8]) {
     for (i, b) in into.iter_mut().enumerate() {
         *b = byte(id, at + i as u64);
     }
+}
+
+/// Which write, up to `last`, puts bytes like these anywhere in the first `len` bytes of a file, and where.
+pub(crate) fn origin(found: &[u8], last: u64, len: u64) -> Option<(u64, u64)> {
+    let wanted = found.get(..16)?;
+    (1..=last)
+        .flat_map(|id| (0..len).step_by(8).map(move |at| (id, at)))
+        .find(|&(id, at)| (0..16).all(|i| byte(id, at + i) == wanted[i as usize]))
 }
 
 impl Block {
@@ -61,7 +75,13 @@ impl Block {
                 failed: None,
                 synced: Some(0),
             }],
+            flips: Vec::new(),
         }
+    }
+
+    /// A bit at this offset of the file has flipped in the store: until it is written again it may read so.
+    pub fn flip(&mut self, at: u64, mask: u8) {
+        self.flips.push((at, mask));
     }
 
     pub fn begin(&mut self, id: u64, now: Nanos) {
@@ -159,7 +179,11 @@ impl Block {
         losses: &[Nanos],
     ) -> Result<(), String> {
         let visible = self.visible(begun, ended, losses);
-        let allowed = |i: usize, b: u8| visible.iter().any(|id| byte(*id, at + i as u64) == b);
+        let written = |i: usize, b: u8| visible.iter().any(|id| byte(*id, at + i as u64) == b);
+        let allowed = |i: usize, b: u8| {
+            let flipped = |(o, mask): &(u64, u8)| *o == at + i as u64 && written(i, b ^ mask);
+            written(i, b) || self.flips.iter().any(flipped)
+        };
         let Some(wrong) = found.iter().enumerate().position(|(i, b)| !allowed(i, *b)) else {
             return Ok(());
         };

@@ -7,7 +7,7 @@
 //! connection stay in order, as over TCP; connections overtake each other freely.
 //!
 //! The two ends need not learn of a break together: the client may see its connection gone while what it sent is still on
-//! its way to the server, which then carries out a request that the client has sent again elsewhere. That is how
+//! its way to the server, which then receives a request that the client has sent again elsewhere. That is how
 //! a request is delivered twice.
 use crate::plant::Plant;
 use crate::random::Random;
@@ -51,6 +51,8 @@ struct Connection {
     address: String,
     /// Client, server.
     ends: [End; 2],
+    /// Nothing that the client sends arrives before.
+    stalled: Nanos,
     /// `None`: still calling.
     accepted: Option<bool>,
 }
@@ -222,6 +224,7 @@ pub(crate) fn dial(
     let connection = Connection {
         address: address.to_owned(),
         ends: [a, b],
+        stalled: 0,
         accepted: None,
     };
     net.connections.insert(id, connection);
@@ -322,6 +325,7 @@ fn take(state: &mut State, id: u64, end: usize) {
     let mut due = Vec::new();
     let mut taken = 0;
     let to_meta = c.ends[1].machine == 0;
+    let stalled = if end == 0 { c.stalled } else { 0 };
     let e = &mut c.ends[end];
     while let Some(ours) = e.ours.as_ref().filter(|_| !e.closed && e.held < HELD) {
         let mut bytes = vec![0; 64 << 10];
@@ -334,7 +338,7 @@ fn take(state: &mut State, id: u64, end: usize) {
         taken += n;
         e.held += n;
         e.closed = n == 0;
-        e.last_due = e.last_due.max(now + net.latency());
+        e.last_due = e.last_due.max(now + net.latency()).max(stalled);
         let copies = if twice && to_meta && n > 0 && net.random.one_in(300) {
             2
         } else {
@@ -497,15 +501,23 @@ fn close(state: &mut State, id: u64, end: usize, extra: Nanos) {
     state.wake_io(app);
 }
 
-/// The client sees the connection gone; what it has sent reaches the metadata server all the same, up to two seconds
-/// later. Data servers do not recognise a write that comes after its repetition (docs/faults.md): to them it is lost.
+/// What the client sends from now on is stuck on its way for up to two seconds. Soon the client sees the connection gone
+/// and repeats elsewhere what was not answered; to the server it is open, and delivers all of it in the end.
 pub(crate) fn break_late(state: &mut State, id: u64) {
-    let c = state.net.connections.get(&id);
-    if c.is_some_and(|c| c.ends[1].machine > 0) {
-        return break_now(state, id);
+    let (soon, extra) = (
+        state.net.random.below(SECOND / 4),
+        state.net.random.below(2 * SECOND),
+    );
+    let at = state.now + soon;
+    if let Some(c) = state.net.connections.get_mut(&id) {
+        c.stalled = at + extra;
+        state.at(at, Due::Sever { connection: id });
     }
-    let extra = state.net.random.below(2 * SECOND);
-    close(state, id, 0, extra);
+}
+
+/// The client sees the connection gone.
+pub(crate) fn sever(state: &mut State, id: u64) {
+    close(state, id, 0, 0);
 }
 
 /// A process has ended by itself.

@@ -1,5 +1,6 @@
 //! Which faults happen when: drawn from the seed before a run begins, so that a plan can be read.
 use crate::cluster::Shape;
+use crate::flip::Target;
 use crate::random::Random;
 use crate::world::{MS, MachineId, Nanos, SECOND};
 
@@ -32,8 +33,14 @@ pub(crate) enum Fault {
         times: u64,
         time: Nanos,
     },
-    /// A bit of the metadata server's database flips while it is down.
-    Flip { down: Nanos },
+    /// A bit of what a server has stored flips while it is down.
+    Flip {
+        machine: MachineId,
+        target: Target,
+        down: Nanos,
+    },
+    /// One sync in two of a machine's disk fails, and what it was to write is lost half.
+    FailingSyncs { machine: MachineId, time: Nanos },
     /// kill -9 of a client; another takes over.
     KillClient { client: usize },
 }
@@ -67,7 +74,7 @@ pub(crate) fn plan(seed: u64, shape: &Shape) -> Vec<(Nanos, Fault)> {
         let at = r.below(shape.time);
         let machine = r.index(shape.servers + 1);
         let time = r.between(SECOND / 5, 6 * SECOND);
-        let kind = r.below(9);
+        let kind = r.below(11);
         let fault = match kind {
             0 => Fault::Break {
                 share: r.between(1, 8),
@@ -97,7 +104,28 @@ pub(crate) fn plan(seed: u64, shape: &Shape) -> Vec<(Nanos, Fault)> {
                 times: r.between(10, 200),
                 time,
             },
-            7 => Fault::Flip { down: time },
+            7 => Fault::Flip {
+                machine: 0,
+                target: match r.one_in(4) {
+                    true => Target::Journal,
+                    false => Target::Database,
+                },
+                down: time,
+            },
+            8 => Fault::Flip {
+                machine: 1 + r.index(shape.servers),
+                target: [
+                    Target::Superblock,
+                    Target::Record,
+                    Target::Object,
+                    Target::Object,
+                ][r.index(4)],
+                down: time,
+            },
+            9 => Fault::FailingSyncs {
+                machine: 1 + r.index(shape.servers),
+                time,
+            },
             _ => Fault::KillClient {
                 client: r.index(shape.clients),
             },

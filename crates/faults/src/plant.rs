@@ -1,5 +1,5 @@
 //! Bugs planted on purpose: each breaks one promise that the servers rely on or make, so that it can be shown that the
-//! checks find it. They live in the simulated machine, never in the servers.
+//! checks find it. They live in the simulated machine; one is a limit of the servers that is switched off.
 
 /// Which promise is broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,17 +16,20 @@ pub enum Plant {
     StoppedClock,
     /// The network delivers one segment of metadata traffic in three hundred twice.
     TwiceDelivered,
+    /// A server welcomes a connection of a link while the one before it still delivers requests.
+    NoFence,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 6] = [
+    pub const ALL: [Plant; 7] = [
         Plant::LostSync,
         Plant::LostName,
         Plant::StaleRead,
         Plant::LostWakeup,
         Plant::StoppedClock,
         Plant::TwiceDelivered,
+        Plant::NoFence,
     ];
 
     /// Its name on the command line.
@@ -38,6 +41,7 @@ impl Plant {
             Plant::LostWakeup => "lost-wakeup",
             Plant::StoppedClock => "stopped-clock",
             Plant::TwiceDelivered => "twice-delivered",
+            Plant::NoFence => "no-fence",
         }
     }
 

@@ -1,16 +1,17 @@
 //! One run: a cluster, its clients, the faults of a seed, and what has to hold.
 use crate::cluster::{Cluster, Shape, Status, deployment};
+use crate::flip::{self, Flip, Target};
 use crate::network;
 use crate::plan::{self, Fault};
 use crate::plant::Plant;
 use crate::random::Random;
 use crate::workload::{History, Phase, Worker};
 use crate::world::{MachineId, Nanos, ProcessId, SECOND, Setup, Simulation, lock};
-use penstock_client::{CheckOptions, Client, ClientOptions, Identity, check};
+use penstock_client::{CheckOptions, Client, ClientOptions, FindingKind, Identity, check};
+use penstock_layout::FileId;
 use penstock_wire::Role;
 use serde::{Deserialize, Serialize};
-use std::collections::VecDeque;
-use std::os::unix::fs::FileExt;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -24,6 +25,8 @@ pub struct Options {
     pub plant: Option<Plant>,
     /// Print what happens, on standard error.
     pub print: bool,
+    /// Bytes that a simulated process (see [`crate::charged_to`]) holds and has held at most, if an allocator counts them.
+    pub meter: Option<fn(usize) -> (u64, u64)>,
 }
 
 /// What came of a run.
@@ -45,6 +48,8 @@ pub struct Report {
     pub failed: u64,
     /// Most threads at once of one server.
     pub most_threads: u64,
+    /// Most bytes at once of one server; 0 if nobody counts them.
+    pub most_bytes: u64,
     /// What should not have happened; empty: the run is good.
     pub failures: Vec<String>,
 }
@@ -115,6 +120,7 @@ enum Later {
     Network,
     Roomy(MachineId),
     FastDisk(MachineId),
+    GoodDisk(MachineId),
     Client(usize),
 }
 
@@ -128,8 +134,12 @@ struct Driver {
     random: Random,
     clients: Vec<Option<Joining>>,
     later: Vec<(Nanos, Later)>,
-    /// The database before a bit of it was flipped.
-    flipped: Option<Vec<u8>>,
+    /// The bit that has flipped on a machine, and losses of power before.
+    flipped: BTreeMap<MachineId, (Flip, usize)>,
+    meter: Option<fn(usize) -> (u64, u64)>,
+    most_bytes: u64,
+    /// Records that have flipped: machine, object, losses of power before.
+    records: Vec<(MachineId, FileId, usize)>,
     faults: u64,
     lives: u64,
 }
@@ -159,7 +169,7 @@ impl Driver {
             print: options.print,
         })
         .map_err(io)?;
-        let cluster = Cluster::new(world, deployment);
+        let cluster = Cluster::new(world, deployment, options.plant);
         let history = History::new(cluster.machines(), shape.clients);
         let mut driver = Driver {
             world,
@@ -171,7 +181,10 @@ impl Driver {
             random: Random::new(options.seed, 5),
             clients: (0..shape.clients).map(|_| None).collect(),
             later: Vec::new(),
-            flipped: None,
+            flipped: BTreeMap::new(),
+            meter: options.meter,
+            most_bytes: 0,
+            records: Vec::new(),
             faults: 0,
             lives: 0,
         };
@@ -198,6 +211,7 @@ impl Driver {
                 .map(|p| p.most_threads as u64)
                 .max()
                 .unwrap_or(0),
+            most_bytes: driver.most_bytes,
             failures: state.failures.clone(),
         })
     }
@@ -427,13 +441,22 @@ impl Driver {
                 self.world.state().disks[machine].slow = times;
                 later(time, Later::FastDisk(machine));
             }
-            Fault::Flip { down } => {
+            Fault::Flip {
+                machine,
+                target,
+                down,
+            } => {
                 // Where the journal cannot be written either, nothing tells that commits are missing.
-                let full = self.world.state().disks[0].full;
-                if !full && self.kill(0)? {
-                    self.flip()?;
-                    self.later.push((now + down, Later::Start(0)));
+                let full = machine == 0 && self.world.state().disks[0].full;
+                if !full && !self.flipped.contains_key(&machine) && self.kill(machine)? {
+                    self.flip(machine, target)?;
+                    self.later.push((now + down, Later::Start(machine)));
                 }
+            }
+            Fault::FailingSyncs { machine, time } => {
+                self.world.state().disks[machine].failing = true;
+                lock(&self.history).hurt = true;
+                later(time, Later::GoodDisk(machine));
             }
             Fault::KillClient { client } => {
                 // One that is down already comes back by itself.
@@ -507,6 +530,7 @@ impl Driver {
             Later::Network => self.world.state().net.slow = 1,
             Later::Roomy(machine) => self.world.state().disks[machine].full = false,
             Later::FastDisk(machine) => self.world.state().disks[machine].slow = 1,
+            Later::GoodDisk(machine) => self.world.state().disks[machine].failing = false,
             Later::Client(client) => self.start_client(client)?,
         }
         Ok(())
@@ -516,18 +540,16 @@ impl Driver {
         self.cluster.gone(machine, SECOND / 20);
         let now = self.now();
         let mut soon = SECOND;
-        if machine == 0
-            && let Some(good) = self.flipped.take()
-        {
-            // An administrator reads what it says and restores the database.
+        if let Some((flip, _)) = self.flipped.remove(&machine) {
+            // An administrator reads what it says and restores the file.
             if !why.contains("damaged") {
                 return Err(format!("a flipped bit was not called damage: {why}"));
             }
-            std::fs::write(self.database(), good).map_err(|e| e.to_string())?;
+            flip::undo(&flip).map_err(|e| e.to_string())?;
             soon = 1;
         } else {
             let disk = &self.world.state().disks[machine];
-            if !disk.full && disk.losses.is_empty() {
+            if !disk.full && disk.losses.is_empty() && disk.failed == 0 {
                 return Err(format!("server {machine} does not start: {why}"));
             }
         }
@@ -551,25 +573,38 @@ impl Driver {
         Ok(())
     }
 
-    fn database(&self) -> PathBuf {
-        self.root.join("machine-0/namespace.redb")
+    fn losses(&self, machine: MachineId) -> usize {
+        self.world.state().disks[machine].losses.len()
     }
 
-    /// Flips one bit of the database's pages.
-    fn flip(&mut self) -> Result<(), String> {
-        let io = |e: std::io::Error| e.to_string();
-        let good = std::fs::read(self.database()).map_err(io)?;
-        // Among what is not zero, or it would hardly ever be a page in use.
-        let used: Vec<usize> = (0..good.len()).filter(|i| good[*i] != 0).collect();
-        let at = used[self.random.index(used.len())];
-        let bit = good[at] ^ 1 << self.random.below(8);
-        let file = std::fs::OpenOptions::new()
-            .write(true)
-            .open(self.database())
-            .map_err(io)?;
-        file.write_all_at(&[bit], at as u64).map_err(io)?;
-        self.say(&format!("a bit of byte {at} of the database flips"));
-        self.flipped = Some(good);
+    /// Flips one bit of what the server of a machine, which is down, has stored.
+    fn flip(&mut self, machine: MachineId, target: Target) -> Result<(), String> {
+        let files: Vec<FileId> = lock(&self.history).files.iter().map(|f| f.id).collect();
+        let root = self.root.join(format!("machine-{machine}"));
+        let flip = flip::flip(&root, target, &files, &mut self.random);
+        let Some(flip) = flip.map_err(|e| e.to_string())? else {
+            return Ok(());
+        };
+        let (at, name) = (flip.at, flip.path.strip_prefix(&self.root));
+        self.say(&format!(
+            "a bit of byte {at} of {name:?} flips ({target:?})"
+        ));
+        let losses = self.losses(machine);
+        let mut history = lock(&self.history);
+        match (target, flip.object) {
+            (Target::Database | Target::Superblock, _) => {
+                self.flipped.insert(machine, (flip, losses));
+            }
+            // As if the power had taken what was not synced.
+            (Target::Journal, _) => history.names_lost(),
+            (Target::Object, Some(object)) => {
+                history.flipped(machine, object, at, flip.mask, self.shape.block);
+            }
+            (_, object) => {
+                history.hurt = true;
+                self.records.extend(object.map(|o| (machine, o, losses)));
+            }
+        }
         Ok(())
     }
 
@@ -585,6 +620,7 @@ impl Driver {
             for disk in &mut state.disks {
                 disk.slow = 1;
                 disk.full = false;
+                disk.failing = false;
                 disk.power = None;
             }
         }
@@ -599,8 +635,15 @@ impl Driver {
             self.look_at_clients()?;
             let up = (0..self.cluster.machines()).all(|m| self.cluster.status(m) == Status::Up);
             if now > end && up {
-                self.flipped = None;
-                return Ok(());
+                for (machine, (flip, losses)) in std::mem::take(&mut self.flipped) {
+                    // The power may have brought back what was on the disk.
+                    if flip.target == Target::Superblock && self.losses(machine) == losses {
+                        return Err(format!(
+                            "server {machine} has started although a bit of its superblock had flipped"
+                        ));
+                    }
+                }
+                return self.mend();
             }
             if now > end + START {
                 let machines = 0..self.cluster.machines();
@@ -612,6 +655,38 @@ impl Driver {
             }
             self.sleep(SECOND / 50);
         }
+    }
+
+    /// What an administrator does where disks have failed: starts servers again, and accepts objects that are called
+    /// damaged.
+    fn mend(&mut self) -> Result<(), String> {
+        if !lock(&self.history).hurt {
+            return Ok(());
+        }
+        for machine in 1..self.cluster.machines() {
+            if self.world.state().disks[machine].failed > 0 {
+                self.say(&format!("server {machine} is started again"));
+                self.kill(machine)?;
+                self.sleep(SECOND / 10);
+                self.cluster.start(machine)?;
+                self.cluster.wait_up(machine, START)?;
+            }
+        }
+        self.one_client("accept", |worker| match worker.index {
+            0 => accept(&worker),
+            _ => Ok(()),
+        })?;
+        let found = lock(&self.history).damaged.clone();
+        self.say(&format!("{} objects are called damaged", found.len()));
+        for (machine, object, losses) in std::mem::take(&mut self.records) {
+            if self.losses(machine) == losses && !found.contains(&object) {
+                return Err(format!(
+                    "a bit of the record of object {} on machine {machine} has flipped, and no check says so",
+                    object.0
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// Everything was synced: nothing of it may be lost.
@@ -687,6 +762,28 @@ impl Driver {
                 ));
             }
         }
+        if let Some(meter) = self.meter {
+            for (id, process) in state.processes.iter().enumerate().skip(1) {
+                if process.machine >= self.cluster.machines() {
+                    continue;
+                }
+                let server = process.machine;
+                let (held, most) = meter(process.charged);
+                self.most_bytes = self.most_bytes.max(most);
+                let bound = Cluster::most_bytes(process.most_threads);
+                if most > bound {
+                    return Err(format!(
+                        "memory: server {server} held {most} bytes at once, more than {bound}"
+                    ));
+                }
+                let serves = self.cluster.process(server) == Some(id);
+                if serves && held > Cluster::BYTES_AT_REST {
+                    return Err(format!(
+                        "memory: server {server} holds {held} bytes although nobody is connected"
+                    ));
+                }
+            }
+        }
         Ok(())
     }
 
@@ -720,4 +817,36 @@ impl Driver {
         }
         Ok(())
     }
+}
+
+/// Accepts all objects that a check calls damaged.
+fn accept(worker: &Worker) -> Result<(), String> {
+    let patience = Duration::from_secs(60);
+    let options = ClientOptions {
+        retry_limit: patience,
+        answer_timeout: patience,
+        ..ClientOptions::default()
+    };
+    let text = |e: penstock_client::Error| e.to_string();
+    let who = Identity::default();
+    let client =
+        Client::connect_with(&worker.deployment, who, Role::Admin, options).map_err(text)?;
+    let how = CheckOptions {
+        accept_damaged: true,
+        grace: Duration::from_millis(50),
+        ..CheckOptions::default()
+    };
+    let report = check(&client, &how, &mut |_| {}).map_err(text)?;
+    for finding in report.findings {
+        if matches!(
+            finding.kind,
+            FindingKind::DamagedRecord | FindingKind::TruncatedObject
+        ) {
+            if !finding.mended {
+                return Err(format!("cannot be accepted: {finding:?}"));
+            }
+            lock(&worker.history).damaged.extend(finding.file);
+        }
+    }
+    Ok(())
 }

@@ -1,14 +1,15 @@
 //! What the clients of a run do, and what they hold the answers against.
 use crate::cluster::Shape;
-use crate::model::{Block, Kind, Listing, NameOp, Names, Outcome, fill};
+use crate::model::{Block, CUT, Kind, Listing, NameOp, Names, Outcome, fill, origin};
+use crate::pointer::Pointer;
 use crate::random::Random;
 use crate::world::{Nanos, SECOND, Simulation, lock};
 use penstock_client::{
-    Client, ClientOptions, CreateOptions, Error, ErrorKind, File, Form, Identity, LockMode,
-    OpenOptions,
+    Client, ClientOptions, Counter, CreateOptions, Error, ErrorKind, File, Form, Identity,
+    LockMode, OpenOptions,
 };
 use penstock_datatype::{Pattern, Source, Target};
-use penstock_layout::FileOffset;
+use penstock_layout::{FileId, FileOffset, Layout, ObjectOffset, ServerIndex};
 use penstock_wire::deployment::Deployment;
 use penstock_wire::message::{
     Capability, DataReply, DataRequest, Handle, MetaReply, MetaRequest, Region, TraceContext,
@@ -37,12 +38,18 @@ const COUNTS: &str = "/counts";
 /// A shared file.
 pub(crate) struct Shared {
     path: String,
+    pub id: FileId,
+    layout: Layout,
     blocks: Vec<Block>,
 }
 
 /// All that the clients of one run share: the history.
 pub(crate) struct History {
     pub phase: Phase,
+    /// Objects may be damaged and wait for somebody who accepts them.
+    pub hurt: bool,
+    /// Objects that a check has called damaged.
+    pub damaged: Vec<FileId>,
     pub files: Vec<Shared>,
     pub names: Vec<Names>,
     /// Losses of power by machine.
@@ -51,6 +58,8 @@ pub(crate) struct History {
     counted: u64,
     tried: u64,
     next_write: u64,
+    /// The counter that clients share at present.
+    pointer: Option<Pointer>,
     /// Operations that succeeded, and that failed as they may.
     pub good: u64,
     pub failed: u64,
@@ -60,14 +69,39 @@ impl History {
     pub fn new(machines: usize, clients: usize) -> History {
         History {
             phase: Phase::Faults,
+            hurt: false,
+            damaged: Vec::new(),
             files: Vec::new(),
             names: (0..clients).map(|_| Names::new()).collect(),
             losses: vec![Vec::new(); machines],
             counted: 0,
             tried: 0,
             next_write: 1,
+            pointer: None,
             good: 0,
             failed: 0,
+        }
+    }
+
+    /// Changes of names that were not synced may be lost.
+    pub fn names_lost(&mut self) {
+        for names in &mut self.names {
+            names.power_lost();
+        }
+    }
+
+    /// A bit has flipped in an object of a data server.
+    pub fn flipped(&mut self, machine: usize, object: FileId, at: u64, mask: u8, block: u64) {
+        let Some(file) = self.files.iter_mut().find(|f| f.id == object) else {
+            return;
+        };
+        let here = |s: &penstock_layout::ServerId| s.0 as usize + 1 == machine;
+        if let Some(index) = file.layout.servers.iter().position(here) {
+            let server = ServerIndex(index as u32);
+            let offset = file.layout.file_offset(server, ObjectOffset(at)).0;
+            if let Some(block) = file.blocks.get_mut((offset / block) as usize) {
+                block.flip(offset, mask);
+            }
         }
     }
 
@@ -76,9 +110,7 @@ impl History {
         if power {
             self.losses[machine].push(now);
             if machine == 0 {
-                for names in &mut self.names {
-                    names.power_lost();
-                }
+                self.names_lost();
             }
         }
         for block in self.files.iter_mut().flat_map(|f| &mut f.blocks) {
@@ -178,7 +210,9 @@ impl Worker {
                 history.good += 1;
                 Ok(Some(value))
             }
-            Err(e) if excusable(&e) && !calm => {
+            Err(e)
+                if !calm && (excusable(&e) || history.hurt && e.kind() == ErrorKind::Damaged) =>
+            {
                 history.failed += 1;
                 drop(history);
                 self.say(&format!("{what} failed: {e}"));
@@ -216,7 +250,13 @@ impl Worker {
                     Block::new(layout.servers[index.0 as usize].0 as usize + 1)
                 })
                 .collect();
-            lock(&self.history).files.push(Shared { path, blocks });
+            let (id, layout) = (file.id(), layout.clone());
+            lock(&self.history).files.push(Shared {
+                path,
+                id,
+                layout,
+                blocks,
+            });
         }
         let file = client
             .open(COUNTS, &OpenOptions::read_write_create())
@@ -247,8 +287,9 @@ impl Worker {
         };
         let mut files: Vec<Option<File>> = (0..=self.shape.files).map(|_| None).collect();
         let mut lent: Option<Capability> = None;
+        let mut made: Option<Counter> = None;
         while self.phase() < Phase::Calm {
-            self.step(&client, &mut files, &mut lent)?;
+            self.step(&client, &mut files, &mut lent, &mut made)?;
             let mut pause = self.random.below(self.shape.pause);
             if self.phase() == Phase::Settling {
                 pause *= 20;
@@ -265,6 +306,8 @@ impl Worker {
             self.change_names(&client)?;
             self.count(&client, &mut files)?;
         }
+        self.cut_some(&client, &mut files)?;
+        self.point_alone(&client)?;
         for f in 0..self.shape.files {
             self.sync(&client, &mut files, f)?;
             self.read_all(&client, &mut files, f)?;
@@ -293,8 +336,11 @@ impl Worker {
         client: &Client,
         files: &mut [Option<File>],
         lent: &mut Option<Capability>,
+        made: &mut Option<Counter>,
     ) -> Result<(), Fault> {
-        match self.random.below(100) {
+        match self.random.below(108) {
+            100..103 => self.cut_some(client, files),
+            103..108 => self.point(client, made),
             0..34 => self.write_some(client, files),
             34..58 => self.read_some(client, files),
             58..66 => {
@@ -385,7 +431,11 @@ impl Worker {
             id
         };
         let access = self.pattern(&blocks)?;
+        self.say(&format!(
+            "write {id} of file {f}, blocks {blocks:?} ({form:?})"
+        ));
         let result = file.write(&access, form, &mut Source::from_slice(&bytes));
+        self.say(&format!("write {id} has ended"));
         let now = self.now();
         {
             let mut history = lock(&self.history);
@@ -402,6 +452,36 @@ impl Worker {
         Ok(())
     }
 
+    /// Cuts a file near its end, or makes it longer if it is shorter than that.
+    fn cut_some(&mut self, client: &Client, files: &mut [Option<File>]) -> Result<(), Fault> {
+        let f = self.random.index(self.shape.files);
+        let n = self.shape.blocks;
+        let from = n - self.random.below(n.min(6));
+        let Some(file) = self.open(client, files, f)? else {
+            return Ok(());
+        };
+        let begun = self.begin();
+        let id = {
+            let mut history = lock(&self.history);
+            let id = history.next_write | CUT;
+            history.next_write += 1;
+            for block in &mut history.files[f].blocks[from as usize..] {
+                block.begin(id, begun.0);
+            }
+            id
+        };
+        self.say(&format!("cut {} of file {f} to {from} blocks", id ^ CUT));
+        let result = file.set_len(from * self.shape.block);
+        self.say(&format!("cut {} has ended", id ^ CUT));
+        let now = self.now();
+        for block in &mut lock(&self.history).files[f].blocks[from as usize..] {
+            block.end(id, now, result.is_ok());
+        }
+        let what = format!("cut {} of file {f} to {from} blocks", id ^ CUT);
+        self.settle(&what, begun, result)?;
+        Ok(())
+    }
+
     fn read_blocks(
         &mut self,
         file: &File,
@@ -413,7 +493,9 @@ impl Worker {
         let mut bytes = vec![0; size * blocks.len()];
         let begun = self.begin();
         let access = self.pattern(blocks)?;
+        self.say(&format!("reads file {f}, blocks {blocks:?} ({form:?})"));
         let result = file.read(&access, form, &mut Target::from_slice(&mut bytes));
+        self.say("has read");
         let now = self.now();
         let Some(_) = self.settle(&format!("read of file {f}"), begun, result)? else {
             return Ok(());
@@ -425,7 +507,10 @@ impl Worker {
             let losses = &history.losses[block.machine];
             block
                 .check((b * size) as u64, found, begun.0, now, losses)
-                .map_err(|e| format!("visibility: file {f} block {b} ({form:?}): {e}"))?;
+                .map_err(|e| {
+                    let from = origin(found, history.next_write, self.shape.blocks * size as u64);
+                    format!("visibility: file {f} block {b} of {blocks:?} ({form:?}): {e}; from {from:?}")
+                })?;
         }
         Ok(())
     }
@@ -614,6 +699,66 @@ impl Worker {
         }
         drop(held);
         Ok(())
+    }
+
+    // ---- shared counters ----
+
+    /// Adds to the counter that all share, or makes one if there is none.
+    fn point(&mut self, client: &Client, made: &mut Option<Counter>) -> Result<(), Fault> {
+        let shared = lock(&self.history).pointer.as_mut().map(Pointer::begin);
+        let Some((token, least)) = shared else {
+            let token = u128::from(self.random.next()) << 64 | u128::from(self.random.next());
+            let counter = client.counter(token);
+            let begun = self.begin();
+            let broken = self.world.state().net.broken;
+            let result = counter.create(0);
+            if self.settle("create a counter", begun, result)?.is_some() {
+                lock(&self.history).pointer = Some(Pointer::new(token, broken));
+                // The one from before has nobody who asks for it any more.
+                *made = Some(counter);
+            }
+            return Ok(());
+        };
+        let begun = self.begin();
+        let result = client.counter(token).add(1);
+        let broken = self.world.state().net.broken;
+        let gone = matches!(&result, Err(e) if e.kind() == ErrorKind::NotFound);
+        {
+            let mut history = lock(&self.history);
+            let pointer = &mut history.pointer;
+            if let Some(current) = pointer.as_mut().filter(|p| p.token == token) {
+                match &result {
+                    Ok(before) => current.added(*before, least)?,
+                    // It ends with the connection that made it.
+                    Err(_) if gone && current.broken != broken => *pointer = None,
+                    Err(_) => {}
+                }
+            } else if gone {
+                return Ok(());
+            }
+            if gone && pointer.is_none() {
+                return Ok(());
+            }
+        }
+        self.settle("add to a counter", begun, result)?;
+        Ok(())
+    }
+
+    /// A counter of its own: nothing disturbs it.
+    fn point_alone(&mut self, client: &Client) -> Result<(), Fault> {
+        let token = u128::from(self.random.next()) << 64 | u128::from(self.random.next());
+        let counter = client.counter(token);
+        let begun = self.begin();
+        let all = || {
+            counter.create(7)?;
+            let found = (counter.add(3)?, counter.add(1)?, counter.get()?);
+            counter.free()?;
+            Ok(found)
+        };
+        match self.settle("use a counter", begun, all())? {
+            Some((7, 10, 11)) | None => Ok(()),
+            Some(found) => Err(format!("counters: 7 + 3 + 1 gave {found:?}")),
+        }
     }
 
     // ---- capabilities ----

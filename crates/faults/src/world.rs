@@ -7,6 +7,7 @@
 //! no randomness, no other thread. So a seed decides every interleaving.
 //!
 //! A process that is killed never runs again: its threads stay where they are until this process ends.
+use crate::charge::{self, Aside};
 use crate::disk::Disk;
 use crate::network::Network;
 use crate::plant::Plant;
@@ -17,6 +18,7 @@ use rustix::io::Errno;
 use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
+use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -115,6 +117,8 @@ struct Task {
 /// What a process is.
 pub(crate) struct Process {
     pub machine: MachineId,
+    /// Its number among those of all runs.
+    pub charged: usize,
     pub alive: bool,
     /// Threads that have not ended.
     pub threads: usize,
@@ -133,6 +137,8 @@ pub(crate) enum Due {
     Call { connection: u64 },
     /// A connection breaks.
     Break { connection: u64 },
+    /// A connection breaks at its client's end.
+    Sever { connection: u64 },
 }
 
 /// Everything that happens, as a running hash and, if wanted, as lines.
@@ -186,6 +192,26 @@ pub(crate) struct State {
     steps: u64,
     /// Time that each thread's disk accesses took but that it has not waited for.
     owed: Vec<Nanos>,
+}
+
+/// The state, held; meanwhile the thread works for the simulation.
+pub(crate) struct Held<'a> {
+    state: MutexGuard<'a, State>,
+    _aside: Aside,
+}
+
+impl Deref for Held<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+impl DerefMut for Held<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
 }
 
 /// See the module's text.
@@ -281,6 +307,7 @@ impl State {
             Due::Arrival { connection, end } => crate::network::arrive(self, connection, end),
             Due::Call { connection } => crate::network::call(self, connection),
             Due::Break { connection } => crate::network::break_now(self, connection),
+            Due::Sever { connection } => crate::network::sever(self, connection),
         }
     }
 
@@ -336,6 +363,7 @@ impl Simulation {
             },
             processes: vec![Process {
                 machine: machines,
+                charged: 0,
                 alive: true,
                 threads: 1,
                 most_threads: 1,
@@ -375,8 +403,11 @@ impl Simulation {
         Ok(world)
     }
 
-    pub fn state(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
+    pub fn state(&self) -> Held<'_> {
+        Held {
+            _aside: Aside::new(),
+            state: lock(&self.state),
+        }
     }
 
     fn me(&self) -> TaskId {
@@ -384,7 +415,7 @@ impl Simulation {
     }
 
     /// Gives the baton up as `wait` says and comes back with it. True: the limit passed.
-    fn block(&self, mut state: MutexGuard<'_, State>, wait: Wait, limit: Option<Nanos>) -> bool {
+    fn block(&self, mut state: Held<'_>, wait: Wait, limit: Option<Nanos>) -> bool {
         let me = self.me();
         let task = &mut state.tasks[me];
         let dead = task.wait == Wait::Dead;
@@ -438,6 +469,7 @@ impl Simulation {
             let mut state = self.state();
             state.processes.push(Process {
                 machine,
+                charged: charge::new_process(),
                 alive: true,
                 threads: 0,
                 most_threads: 0,
@@ -455,9 +487,10 @@ impl Simulation {
         body: Box<dyn FnOnce() + Send>,
     ) -> std::io::Result<TaskId> {
         let baton = Baton::new();
-        let id = {
+        let (id, charged) = {
             let mut state = self.state();
             let id = state.tasks.len();
+            let charged = state.processes[process].charged;
             state.tasks.push(Task {
                 name: name.to_owned(),
                 process,
@@ -472,7 +505,7 @@ impl Simulation {
             let p = &mut state.processes[process];
             p.threads += 1;
             p.most_threads = p.most_threads.max(p.threads);
-            id
+            (id, charged)
         };
         std::thread::Builder::new()
             .name(format!("task {id}"))
@@ -481,7 +514,9 @@ impl Simulation {
                 TASK.set(id);
                 penstock_host::enter(self);
                 baton.take();
+                charge::belong(charged);
                 let panicked = catch_unwind(AssertUnwindSafe(body)).is_err();
+                charge::belong(0);
                 self.end(id, panicked);
             })?;
         Ok(id)

@@ -1,0 +1,117 @@
+//! One bit of what a stopped server has stored flips.
+use crate::random::Random;
+use penstock_layout::FileId;
+use rustix::fs::XattrFlags;
+use std::io::Result;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// Of what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// The metadata server's database: called damage, or harmless.
+    Database,
+    /// Its journal: ends there, so that names may be lost as with the power.
+    Journal,
+    /// A data server's superblock: called damage.
+    Superblock,
+    /// The record of an object: called damage.
+    Record,
+    /// Bytes of an object, which carry no checksum: that bit reads flipped and nothing else.
+    Object,
+}
+
+/// What was done.
+#[derive(Debug, Clone)]
+pub(crate) struct Flip {
+    pub target: Target,
+    pub path: PathBuf,
+    pub at: u64,
+    pub mask: u8,
+    /// The whole file before. A server that finds damage may have changed more.
+    before: Vec<u8>,
+    /// The object whose byte or record it is.
+    pub object: Option<FileId>,
+}
+
+const ATTRIBUTE: &str = "user.penstock";
+
+/// Flips one bit below `root`, in an object of one of `files` where it is to be one; `None`: there is nothing to flip.
+pub(crate) fn flip(
+    root: &Path,
+    target: Target,
+    files: &[FileId],
+    random: &mut Random,
+) -> Result<Option<Flip>> {
+    let mut candidates = Vec::new();
+    match target {
+        Target::Database => candidates.push((root.join("namespace.redb"), None)),
+        Target::Superblock => candidates.push((root.join("superblock"), None)),
+        Target::Journal => {
+            for entry in std::fs::read_dir(root)? {
+                let path = entry?.path();
+                if name(&path).starts_with("journal-") {
+                    candidates.push((path, None));
+                }
+            }
+        }
+        Target::Record | Target::Object => {
+            for id in files {
+                let object = root.join(format!("objects/{:02x}/{:016x}", id.0 % 16, id.0));
+                let record = object.with_file_name(format!("{}.record", name(&object)));
+                let path = match target {
+                    Target::Record if record.exists() => record,
+                    _ => object,
+                };
+                candidates.push((path, Some(*id)));
+            }
+        }
+    }
+    // What has no byte that could flip.
+    candidates.retain(|(path, _)| path.metadata().is_ok_and(|m| m.len() > 0));
+    candidates.sort();
+    if candidates.is_empty() {
+        return Ok(None);
+    }
+    let (path, object) = candidates.swap_remove(random.index(candidates.len()));
+    let mask = 1 << random.below(8);
+    let mut flip = Flip {
+        target,
+        path,
+        at: 0,
+        mask,
+        before: Vec::new(),
+        object,
+    };
+    if target == Target::Record && name(&flip.path).len() == 16 {
+        let mut value = [0; 64];
+        let Ok(n) = rustix::fs::getxattr(&flip.path, ATTRIBUTE, &mut value[..]) else {
+            return Ok(None);
+        };
+        flip.at = random.below(n as u64);
+        value[flip.at as usize] ^= mask;
+        rustix::fs::setxattr(&flip.path, ATTRIBUTE, &value[..n], XattrFlags::empty())?;
+        return Ok(Some(flip));
+    }
+    let bytes = std::fs::read(&flip.path)?;
+    // Among what is not zero, or it would hardly ever be something in use.
+    let used: Vec<usize> = (0..bytes.len()).filter(|i| bytes[*i] != 0).collect();
+    if used.is_empty() {
+        return Ok(None);
+    }
+    let at = used[random.index(used.len())];
+    flip.at = at as u64;
+    let file = std::fs::OpenOptions::new().write(true).open(&flip.path)?;
+    file.write_all_at(&[bytes[at] ^ mask], flip.at)?;
+    flip.before = bytes;
+    Ok(Some(flip))
+}
+
+/// What an administrator does about a damaged file: puts back what was there.
+pub(crate) fn undo(flip: &Flip) -> Result<()> {
+    std::fs::write(&flip.path, &flip.before)
+}
+
+fn name(path: &Path) -> std::borrow::Cow<'_, str> {
+    path.file_name().unwrap_or_default().to_string_lossy()
+}
