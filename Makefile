@@ -6,6 +6,7 @@
 # make bench    measure against peers; `make bench ONLY=regex` for a part
 # make lint     formatting and lints of everything
 # make reproduce  simulate the sources' experiments, write docs/reproduction.md  (5 minutes)
+# make makespan  simulated makespans beside those of real servers on the same modelled devices  (2 minutes)
 # make soak     fault and crash tests for a long time; `make soak TIME=3600`
 # make fuzz     fuzz what parses bytes from outside; `make fuzz TIME=600`
 # make clean    remove what was built
@@ -83,6 +84,11 @@ bench: build
 reproduce:
 	cargo build --release --bin penstock
 	$(RELEASE)/penstock sim --markdown docs/reproduction.md $(EXPERIMENTS:%=experiments/%.toml)
+	$(RELEASE)/penstock sim experiments/scale.toml
+
+.PHONY: makespan
+makespan: build
+	$(PYTHON) bench/makespan.py --runs $(or $(RUNS),3)
 
 soak: build
 	for bug in lost-sync lost-name stale-read stopped-clock twice-delivered lost-wakeup no-fence; do \

@@ -1,6 +1,7 @@
 """`penstock sim` as a user sees it."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -200,3 +201,25 @@ def test_a_record_that_was_changed_is_noticed(short_dir, work):
     assert "was not ended" in done.err
     record.write_text("something else\n")
     assert "is no trace" in replay(record)[0].err
+
+
+def test_ten_thousand_clients_fit_into_memory():
+    path = PENSTOCK.parent.parent.parent / "experiments" / "scale.toml"
+    with subprocess.Popen([PENSTOCK, "sim", "--json", path], stdout=subprocess.PIPE, text=True) as running:
+        out = running.stdout.read()
+        _, code, used = os.wait4(running.pid, 0)
+        running.returncode = os.waitstatus_to_exitcode(code)
+    assert running.returncode == 0
+    report = json.loads(out)["cases"][0]["report"]
+    assert report["operations"] == report["requests"] == 1_000_000
+    assert used.ru_maxrss < 2_000_000, "KiB"
+
+
+def test_a_program_runs_in_real_time_as_it_is_simulated():
+    # The machine may add any time; the device's own is the least that a run takes, and bytes are the same.
+    script = PENSTOCK.parent.parent.parent / "bench" / "makespan.py"
+    command = [sys.executable, script, "--runs", "1", "--case", "hpio", "--json"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    case = json.loads(done.stdout)
+    assert case["case"] == "hpio writes" and case["simulated"] > 0.5
+    assert case["real"][0] > 0.5 * case["simulated"]

@@ -256,8 +256,17 @@ fn people(outcome: &Outcome, took: Duration) -> String {
     }
     let events: u64 = outcome.cases.iter().map(|c| c.report.events).sum();
     let seconds = took.as_secs_f64();
-    let _ = writeln!(text, "\n{} events in {seconds:.2} s", count(events));
+    let memory = peak_memory().map_or(String::new(), |m| format!(", {} of memory", bytes(m)));
+    let _ = writeln!(text, "\n{} events in {seconds:.2} s{memory}", count(events));
     text
+}
+
+/// Most memory that this process has had, bytes.
+fn peak_memory() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kib * 1024)
 }
 
 /// A single run, in full.

@@ -15,6 +15,7 @@ const RUN_BITS: u32 = 8;
 const DIRECT: u64 = 0;
 const FETCH: u64 = 1;
 const WRITE_BACK: u64 = 2;
+const EMPTY: u64 = 3;
 const KINDS: u64 = 4;
 /// The process that writes back.
 const FLUSHER: u32 = u32::MAX;
@@ -107,6 +108,8 @@ pub(crate) struct Server {
     timer: bool,
     /// Everything has to reach the device.
     urgent: bool,
+    /// The device is emptying its own cache.
+    emptying: bool,
     last: u64,
     pub seeks: u128,
     pub device_requests: u64,
@@ -147,6 +150,7 @@ impl Server {
             goal: 0,
             timer: false,
             urgent: false,
+            emptying: false,
             last: 0,
             seeks: 0,
             device_requests: 0,
@@ -469,11 +473,23 @@ impl Cluster<'_> {
         if self.draining.is_empty() || !self.servers.iter().all(Server::is_clean) {
             return;
         }
+        // What the devices hold in caches of their own has to be on the media too.
+        if self.servers.iter().any(|s| s.urgent) {
+            let now = self.now;
+            for server in 0..self.servers.len() as u32 {
+                let s = self.at(server);
+                s.urgent = false;
+                s.emptying = true;
+                s.device.flush(now, EMPTY);
+                self.look_at(server);
+            }
+            return;
+        }
+        if self.servers.iter().any(|s| s.emptying) {
+            return;
+        }
         for program in std::mem::take(&mut self.draining) {
             self.programs[program as usize].end = self.now;
-        }
-        for server in &mut self.servers {
-            server.urgent = false;
         }
     }
 
@@ -529,6 +545,10 @@ impl Cluster<'_> {
             match completion.id % KINDS {
                 DIRECT => self.served(place),
                 FETCH => self.fetched(place),
+                EMPTY => {
+                    self.at(server).emptying = false;
+                    self.drained();
+                }
                 _ => self.written_back(server),
             }
         }

@@ -116,6 +116,15 @@ fn synced_writes_end_on_the_device() {
     let (buffered, synced) = (written(false), written(true));
     assert!(synced.makespan > buffered.makespan);
     assert_eq!(synced.device_bytes, 16 << 20);
+    // A device with a cache of its own has the bytes soon, and on its medium at the end of a synced run only.
+    let own = |sync: bool| {
+        let to = format!("op = \"write\"\nsync = {sync}");
+        let cached = SMALL.replace("queue=noop", "queue=noop,write-cache=32MiB");
+        go(&cached.replace("op = \"read\"", &to)).unwrap().makespan
+    };
+    // 16 MiB over four disks of 130 MB/s.
+    assert!(own(true) > own(false));
+    assert!(own(true) > (16 << 20) * 1_000 / (4 * 140), "{}", own(true));
 }
 
 #[test]

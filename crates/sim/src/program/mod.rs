@@ -301,6 +301,173 @@ mod tests {
         }
     }
 
+    /// With the sources' parameters: file bytes, calls of a rank, and of one call its first byte, bytes and regions.
+    #[test]
+    fn programs_are_those_of_the_papers() {
+        const KI: u64 = 1 << 10;
+        const GI: u64 = 1 << 30;
+        for (name, parameters, ranks, rank, call, expected) in [
+            // RS 4.1.2: call 5 begins with segment 5 · 4 · 4 of the file.
+            (
+                "demo",
+                "",
+                4,
+                3,
+                5,
+                [10 * GI, 10_240, 83 * 64 * KI, 256 * KI, 4],
+            ),
+            // RS 3.4.1: 64 ranks, 20 GB in segments of 16 KB.
+            (
+                "mpi-io-test",
+                "",
+                64,
+                3,
+                2,
+                [20 * GI, 20_480, 131 * 16 * KI, 16 * KI, 1],
+            ),
+            // RS 5.3.1: 5 ranks, 64 KB; the file is the whole number of calls in 10 GB.
+            (
+                "mpi-io-test",
+                "segment = '64KiB'\nfile_size = '10GiB'",
+                5,
+                4,
+                1,
+                [32_768 * 5 * 64 * KI, 32_768, 9 * 64 * KI, 64 * KI, 1],
+            ),
+            // RS 3.4.1: 64 ranks, 16 GB; a rank has 256 MB of its own.
+            (
+                "ior-mpi-io",
+                "",
+                64,
+                5,
+                7,
+                [16 * GI, 8192, 5 * (256 << 20) + 7 * 32 * KI, 32 * KI, 1],
+            ),
+            // RS 3.4.1: 64 columns of 512 integers, 4 MB a call: 32 rows of 128 KB.
+            (
+                "noncontig",
+                "",
+                64,
+                2,
+                1,
+                [GI, 256, 4096 * KI + 2 * 2 * KI, 64 * KI, 32],
+            ),
+            // RS 3.4.1: 4096 regions of 32 KB, 1 KB apart from the next rank's.
+            (
+                "hpio",
+                "",
+                64,
+                1,
+                0,
+                [4096 * 64 * 33 * KI, 1, 33 * KI, 4096 * 32 * KI, 4096],
+            ),
+            (
+                "hpio",
+                "file_contiguous = true",
+                64,
+                1,
+                0,
+                [4096 * 64 * 32 * KI, 1, 4096 * 32 * KI, 4096 * 32 * KI, 1],
+            ),
+            // DT V.B: 6 tiles of 1024 by 768 pixels of 3 B, 100 frames; the last one begins 754 pixels across twice.
+            (
+                "mpi-tile-io",
+                "frames = 100",
+                6,
+                2,
+                1,
+                [
+                    100 * 10_695_168,
+                    100,
+                    10_695_168 + 2 * 754 * 3,
+                    1024 * 768 * 3,
+                    768,
+                ],
+            ),
+            // DT V.C: 600³ integers; 8 ranks have 300³ each, in 300 · 300 rows.
+            (
+                "coll_perf",
+                "",
+                8,
+                1,
+                0,
+                [864_000_000, 1, 300 * 4, 27_000_000 * 4, 90_000],
+            ),
+            // RS 6.3.5: class C, 162³ points of 40 B in 40 dumps: 6.8 GB. Of 16 ranks the first has
+            // cells of 40³, 41³, 40³ and 41³ points.
+            (
+                "btio",
+                "",
+                16,
+                0,
+                1,
+                [
+                    162 * 162 * 162 * 40 * 40,
+                    40,
+                    162 * 162 * 162 * 40,
+                    10_633_680,
+                    6562,
+                ],
+            ),
+            // DT V.D: 7.5 MB of each rank: 24 variables, each of 80 blocks of 8³ doubles in one piece.
+            (
+                "flash",
+                "",
+                2,
+                1,
+                0,
+                [2 * 7_864_320, 1, 80 * 512 * 8, 7_864_320, 24],
+            ),
+        ] {
+            let program = make(name, parameters, ranks, 1);
+            let call = program.call(rank, call).unwrap();
+            let found = [
+                program.files().bytes,
+                program.calls(),
+                call.pattern.bounds().0 as u64,
+                call.pattern.len,
+                call.pattern.regions(),
+            ];
+            assert_eq!(found, expected, "{name} {parameters}");
+        }
+        let own = make(
+            "mpi-io-test",
+            "files = 'per-process'\nfile_size = '64MiB'",
+            8,
+            1,
+        );
+        assert_eq!((own.files().count, own.files().bytes), (8, 64 << 20));
+        assert_eq!(own.call(7, 0).unwrap().file, 7);
+    }
+
+    #[test]
+    fn s3asim_results_are_of_the_published_sizes_and_lie_in_their_querys_part() {
+        // RS 6.3.6: results of 100 B to 10 kB.
+        let program = make("s3asim", "search = '10ms'", 16, 1);
+        assert_eq!(program.calls(), 20);
+        let mut end = 0;
+        for query in 0..program.calls() {
+            let mut bytes = 0;
+            let begin = end;
+            for rank in 0..16 {
+                let call = program.call(rank, query).unwrap();
+                let mut results = 0;
+                call.pattern.for_each_run(|_, run| {
+                    // Neighbours of one rank are one run.
+                    assert!(run.len >= 100 && run.offset >= begin);
+                    results += 1;
+                });
+                assert!((2..=32).contains(&results));
+                bytes += call.pattern.len;
+                let search = program.compute(rank, query);
+                assert!((5_000_000..15_000_000).contains(&search));
+            }
+            assert!((16 * 32 * 100..=16 * 32 * 10_000).contains(&bytes));
+            end += bytes as i64;
+        }
+        assert_eq!(end as u64, program.files().bytes);
+    }
+
     #[test]
     fn tiles_overlap_as_the_source_says() {
         let program = make("mpi-tile-io", "", 6, 1);
