@@ -53,6 +53,7 @@ def io_case(case, op, ranks, goal, **keys):
     }
 
 
+PAIRS = 20  # of windows with and without a setting of a running server
 WARM = 2  # repetitions that bench/io.c does not count
 TWICE = "min(2x ROMIO, 0.7x memcpy)"
 RECORDS = {
@@ -129,7 +130,15 @@ for op in ("write", "read"):
             "op": op,
             "piece": piece,
             "total": 64 << 20 if piece < 65536 else 512 << 20,
+            "words": ("sched=to", "sched=noop"),
+            "peer": "no scheduler",
             "goal": ">= 0.97x without a scheduler",
+        }
+        RECORDS[f"sched/trace/{label}/{op}"] = {
+            **RECORDS[f"sched/server/{label}/{op}"],
+            "words": ("trace=on", "trace=off"),
+            "peer": "no trace",
+            "goal": ">= 0.97x without a trace",
         }
 RECORDS["security/hostile"] = {"kind": "hostile", "goal": ">= 0.5x"}
 RECORDS["memory/64-clients"] = {"kind": "memory", "goal": "<= 256 MiB"}
@@ -447,29 +456,61 @@ class Bench:
         }
 
     def record_sched_server(self, name, record):
-        """Throughput of a server with TO against the same server without a scheduler, both by requests."""
+        """Throughput of a server with a setting against the same server without it, under one program that goes on by
+        requests: the setting changes every third of a second, so what else happens on the machine meets both alike."""
         home = self.dir / "deployment"
         run([PENSTOCK, "up", home, "--servers", 1])
         path = "penstock:/sched"
-        keys = ["coll=0", "min=0.3", f"piece={record['piece']}", f"total={record['total']}"]
         command = [PENSTOCK, "run", "-d", home, "-n", 4, "-q", "--shortcut", "disable", "--", self.io, "contig"]
+        keys = ["coll=0", f"piece={record['piece']}", f"total={record['total']}"]
 
-        def rate(algorithm):
-            run([PENSTOCK, "tune", f"sched={algorithm}", "-d", home])
-            return figures(last_json(run([*command, record["op"], path, *keys])[0]))[0], None
+        def moved():
+            (status,) = json.loads(run([PENSTOCK, "status", "-d", home, "--json"])[0])["servers"]
+            return status["bytes_read"] + status["bytes_written"], status["uptime_ms"] / 1e3
 
+        def rate(word):
+            run([PENSTOCK, "tune", word, "-d", home])
+            before = moved()
+            time.sleep(0.33)
+            after = moved()
+            return (after[0] - before[0]) / (after[1] - before[1])
+
+        program = None
         try:
-            run([*command, "write", path, *keys])
-            return self.pairs(
-                name,
-                lambda: rate("to"),
-                lambda: rate("noop"),
-                "B/s",
-                "no scheduler",
-                record["goal"],
-            )
+            run([*command, "write", path, *keys, "min=0.1"])
+            endless = [str(c) for c in [*command, record["op"], path, *keys, "min=3600"]]
+            program = subprocess.Popen(endless, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            began = moved()[0]
+            while moved()[0] == began and program.poll() is None:
+                time.sleep(0.05)
+            rates = []
+            for pair in range(PAIRS):
+                # Each goes first in turn.
+                words = record["words"][:: 1 if pair % 2 else -1]
+                measured = [rate(word) for word in words]
+                rates.append(measured[:: 1 if pair % 2 else -1])
+            if program.poll() is not None:
+                raise Failed("the program under which the setting changes has ended")
         finally:
+            if program:
+                program.terminate()
+                program.wait()
             run([PENSTOCK, "down", "-d", home])
+            shutil.rmtree(home)
+        ratios = sorted(on / off for on, off in rates)
+        return {
+            "name": name,
+            "unit": "B/s",
+            "penstock": statistics.median(on for on, _ in rates),
+            "peer": statistics.median(off for _, off in rates),
+            "peer_name": record["peer"],
+            "runs": PAIRS,
+            "ratio": {"min": ratios[0], "median": statistics.median(ratios), "max": ratios[-1]},
+            # Half of the pairs lie between these.
+            "quartiles": [ratios[PAIRS // 4], ratios[-1 - PAIRS // 4]],
+            "cpu_s_per_gb": None,
+            "goal": record["goal"],
+        }
 
     def record_hostile(self, name, record):
         """A good client beside 200 hostile connections, against the same client alone. The hostile process runs at

@@ -95,3 +95,31 @@ def test_what_cannot_be_profiled_is_refused(tmp_path):
         assert done.code == 1 and why in done.err, (options, done.err)
     assert penstock("profile", tmp_path, "--interval", "lots", check=False).code == 2
     assert not list(tmp_path.iterdir())
+
+
+def test_a_profile_sets_the_ratio_of_a_deployment(deployment, tmp_path):
+    def ratios():
+        shown = penstock("tune", "sched=tree", "-d", deployment, "--json").json()[0]["servers"]
+        return {(s["choosing"]["ratio"]["read"], s["choosing"]["ratio"]["write"]) for s in shown}
+
+    assert ratios() == {(1.0, 1.0)}
+    measured = penstock("profile", "model:hdd", "-q", "--json", "--save", "-d", deployment).json()[0]
+    ratio = {
+        op: next(p["ratio"] for p in measured["ratio"][op]["sizes"] if p["bytes"] == 65536) for op in ("read", "write")
+    }
+    ((read, write),) = ratios()
+    assert abs(read - ratio["read"]) < 0.01 and abs(write - ratio["write"]) < 0.01 and read > 2
+    penstock("tune", "ratio=1", "-d", deployment)
+    assert ratios() == {(1.0, 1.0)}
+    # Servers that start later have it, too.
+    penstock("down", deployment)
+    penstock("up", deployment)
+    assert ratios() == {(read, write)}
+    profile = tmp_path / "disk.json"
+    profile.write_text(json.dumps(measured))
+    penstock("tune", "ratio=2", "-d", deployment)
+    penstock("tune", f"ratio={profile}", "-d", deployment)
+    assert ratios() == {(read, write)}
+    profile.write_text("{}")
+    refused = penstock("tune", f"ratio={profile}", "-d", deployment, check=False)
+    assert refused.code == 1 and "is no profile" in refused.err

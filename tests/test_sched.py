@@ -131,6 +131,8 @@ def test_servers_choose_while_programs_run_and_say_why(deployment, program):
             assert sum(p["requests"] for p in choice["patterns"]) == choice["requests"] >= 16
             for p in choice["patterns"]:
                 assert p["op"] in ("read", "write") and p["wants"] in ALGORITHMS and p["request_bytes"] > 0
+            assert choice["busiest"] and len(choice["busiest"]) <= 16
+            assert all(f["wants"] in ALGORITHMS and f["requests"] > 0 for f in choice["busiest"])
             if mode == "tree":
                 assert says in choice["reason"]
                 assert s["algorithm"] in {p["wants"] for p in choice["patterns"]}
@@ -177,6 +179,8 @@ def test_a_setting_is_kept_for_servers_started_later(short_dir):
         ("objective=speed", "fairness"),
         ("ratio=0", "0.01"),
         ("ratio=fast", "READ:WRITE"),
+        ("ratio=none.json", "none.json"),
+        ("predict=/nowhere", "data-0.trace"),
     ],
 )
 def test_what_cannot_be_set_is_refused(deployment, setting, word):

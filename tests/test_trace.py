@@ -194,3 +194,52 @@ def test_only_new_servers_can_be_traced(examples, deployment, short_dir):
     done = penstock(*run, "--", examples("tile"), check=False, env={"PENSTOCK_DEPLOYMENT": str(deployment)})
     assert done.code == 1 and "--trace is for a new deployment" in done.err
     assert penstock(*run, "--direct", "--", examples("tile"), check=False).code == 2
+
+
+def test_a_trace_is_switched_on_and_off_and_predicts_the_next_run(examples, deployment, tmp_path):
+    """Programs are traced in running servers; the next run is known, aIOLi, SRTF and MLF are told, data stay right."""
+    run = ["run", "-n", 4, "--json", "--method", "posix", "-d", deployment, "--"]
+    options = ["--verify", "--repetitions", 2, "--scale", "0.1"]
+    source = tmp_path / "source"
+    source.write_bytes(bytes(range(256)) * 8192)
+
+    def schedulers():
+        return [s["sched"] for s in penstock("status", "--json", "-d", deployment).json()[0]["servers"]]
+
+    def tile(name):
+        assert penstock(*run, examples("tile"), f"penstock:/{name}", *options).json()[-2]["verified"] is True
+
+    def copy(name):
+        penstock("cp", source, f"penstock:/{name}", "-d", deployment)
+        penstock("cp", f"penstock:/{name}", tmp_path / name, "-d", deployment)
+        assert (tmp_path / name).read_bytes() == source.read_bytes()
+
+    assert all(s["trace"] is None for s in schedulers())
+    for number, program in ((1, tile), (2, copy)):
+        penstock("tune", "trace=on", "-d", deployment)
+        program("traced")
+        now = schedulers()
+        assert sum(s["trace"]["events"] for s in now) > 0 and all(s["trace"]["dropped"] == 0 for s in now)
+        assert "traces to" in penstock("status", "-d", deployment).out
+        penstock("tune", "trace=off", "-d", deployment)
+        assert all(s["trace"] is None and not s["observed"] for s in schedulers())
+        program("untraced")
+        for summary, server in zip(shown(deployment / "traces" / str(number)), now, strict=True):
+            assert summary["whole"] and summary["arrivals"] * 3 == server["trace"]["events"]
+        penstock("rm", "penstock:/traced", "penstock:/untraced", "-d", deployment)
+    traces = deployment / "traces" / "2"
+    for algorithm in ("aioli", "srtf", "mlf"):
+        penstock("tune", f"sched={algorithm}", f"predict={traces}", "-d", deployment)
+        copy(algorithm)
+        found = [s["prediction"] for s in schedulers()]
+        # Whatever the machine does meanwhile, the first request of each file comes as predicted.
+        assert all(p["predicted"] > 0 and p["matched"] > 0 for p in found), found
+        assert "predicts from" in penstock("status", "-d", deployment).out
+        penstock("tune", "predict=off", "-d", deployment)
+        assert all(s["prediction"] is None for s in schedulers())
+    refused = penstock("tune", f"trace={traces}", "-d", deployment, check=False)
+    assert refused.code == 1 and "is there already" in refused.err
+    refused = penstock("tune", f"predict={deployment}", "-d", deployment, check=False)
+    assert refused.code == 1 and "data-0.trace" in refused.err
+    refused = penstock("tune", "trace=on", "--save", "-d", deployment, check=False)
+    assert refused.code == 1 and "--trace" in refused.err

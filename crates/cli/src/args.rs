@@ -252,8 +252,12 @@ Settings:
                          tree: by the programs' patterns and the device; online: by what each is seen to give
   tree=T1..T4            tree, online: the selection tree that is asked [T3]
   objective=WHAT         online: bandwidth, fairness (equal slowdown of programs) or p99 [bandwidth]
-  ratio=R                tree, online: sequential / random throughput of the device, as `penstock profile` measures
-                         it; READ:WRITE if they differ [1: no difference, as in memory and flash]
+  ratio=R                tree, online: sequential / random throughput of the device; READ:WRITE if they differ, or
+                         FILE.json from `penstock profile --json` [1: no difference, as in memory and flash]
+  trace=on               write what is served to DIR/data-N.trace, from now on; on: a new directory in traces/ of
+                         the deployment; DIR; off
+  predict=DIR            wait for aggregations that DIR/data-N.trace of an earlier run foretells (mlf, aioli), and
+                         know how much is still to come (srtf); off
   depth=N                virtual requests served at once [4]
   quantum=BYTES          mlf, aioli, wfq: bytes per turn [64KiB]
   aggregation=N          requests joined at most [mlf 200; to-agg, sjf, aioli, srtf 16]
@@ -270,6 +274,8 @@ Examples:
   penstock tune sched=to-agg depth=1 --save          servers started later too
   penstock tune sched=tree ratio=38.9:21.3           the server chooses, for a disk
   penstock tune sched=online objective=p99           it tries and measures; `penstock status` gives the reason
+  penstock tune trace=on                             trace a program, then trace=off
+  penstock tune sched=aioli predict=/data/fs/traces/1
   penstock tune sched=noop                           as fast as without
   penstock tune                                      what is set now; `penstock status` shows what it does
 

@@ -13,6 +13,7 @@
 //! ```
 use crate::args::Shape;
 use crate::error::{CliError, Result};
+use crate::settings;
 use penstock_layout::ServerId;
 use penstock_wire::Key;
 use penstock_wire::deployment::{Address, DataServer, Deployment, FILE_NAME, MetaServer};
@@ -66,7 +67,10 @@ pub struct Plan {
 
 /// Makes a deployment in `dir`, which is created if need be.
 pub fn create(dir: &Path, shape: &Shape, plan: &Plan) -> Result<Located> {
-    penstock_server::check_settings(&shape.tune)
+    let place = std::path::absolute(dir).map_err(|e| CliError::io("find", dir, e))?;
+    let unit = shape.stripe_unit.map_or(STRIPE_UNIT, |u| u.0);
+    let tune = settings::kept(&shape.tune, &place, unit)?;
+    penstock_server::check_settings(&tune)
         .map_err(|e| CliError::new(e).next("`penstock tune --help` lists settings"))?;
     make_dir(dir)?;
     let dir = dir
@@ -154,7 +158,7 @@ pub fn create(dir: &Path, shape: &Shape, plan: &Plan) -> Result<Located> {
             .map_or_else(|| "penstock".into(), |n| n.to_string_lossy().into_owned()),
         stripe_unit: shape.stripe_unit.map_or(STRIPE_UNIT, |s| s.0),
         mount,
-        tune: shape.tune.clone(),
+        tune,
         client_key: dir.join("client.key"),
         server_key: dir.join("server.key"),
         meta: MetaServer {

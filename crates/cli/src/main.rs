@@ -26,6 +26,7 @@ mod process;
 mod profile;
 mod run;
 mod serve;
+mod settings;
 mod sim;
 mod size;
 mod status;
@@ -83,7 +84,7 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
         Command::Trace(args) => trace::trace(args),
         Command::Mount(args) => mount::mount(args, deployment).map(done),
         Command::Umount(args) => mount::umount(args).map(done),
-        Command::Profile(args) => profile::profile(args),
+        Command::Profile(args) => profile::profile(args, deployment),
         Command::Serve(args) => serve::serve(args, deployment).map(done),
         Command::Sim(args) => sim::sim(args).map(done),
         Command::Faults(args) => faults::faults(args),

@@ -2,7 +2,7 @@
 use crate::args::ServeArgs;
 use crate::deployment;
 use crate::error::{CliError, Result};
-use crate::tracing::{Decisions, Tracing};
+use crate::tracing::Decisions;
 use penstock_layout::ServerId;
 use penstock_wire::RunningServer;
 use penstock_wire::deployment::Deployment;
@@ -52,7 +52,7 @@ impl Which {
             Which::Data(id) => {
                 let mut options = penstock_server::Options::default();
                 if let Some(dir) = trace {
-                    options.observer = Some(Arc::new(Tracing::start(self, id, deployment, dir)?));
+                    options.tune = vec![format!("trace={}", dir.display())];
                     options.journal = Some(Arc::new(Decisions::start(self, dir)?));
                 }
                 penstock_server::start(deployment, id, options).map_err(|e| failed(&e))

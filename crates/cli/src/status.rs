@@ -202,16 +202,18 @@ fn to_text(deployment: &Deployment, answers: &Answers) -> String {
 /// What schedulers do: of servers where there is one, or was.
 fn scheduling(deployment: &Deployment, answers: &Answers) -> String {
     let (mut rows, mut programs) = (Vec::new(), Vec::new());
-    let (mut choices, mut patterns) = (Vec::new(), Vec::new());
+    let (mut choices, mut patterns, mut files) = (Vec::new(), Vec::new(), Vec::new());
+    let mut notes = String::new();
     let time = |ns: u64| size::duration(ns as f64 / 1e9);
     for (server, answer) in deployment.servers.iter().zip(&answers.data) {
         let Ok(DataStatus { sched: s, .. }) = answer else {
             continue;
         };
-        if s.algorithm == "noop" && s.arrived == 0 && s.choice.is_none() {
+        if s.algorithm == "noop" && s.arrived == 0 && s.choice.is_none() && !s.observed {
             continue;
         }
         let name = format!("data-{}", server.id.0);
+        notes += &traces(&name, s);
         rows.push(vec![
             name.clone(),
             s.algorithm.clone(),
@@ -221,7 +223,7 @@ fn scheduling(deployment: &Deployment, answers: &Answers) -> String {
             size::count(s.decisions),
             format!("{:.2}", s.dispatched as f64 / s.decisions.max(1) as f64),
             size::count(s.largest_aggregation.into()),
-            size::count(s.shift_waits + s.aggregation_waits),
+            size::count(s.shift_waits + s.aggregation_waits + s.predicted_waits),
             time(s.waiting_p50_ns),
             time(s.waiting_p99_ns),
         ]);
@@ -241,6 +243,20 @@ fn scheduling(deployment: &Deployment, answers: &Answers) -> String {
                     size::count(p.requests.into()),
                     size::bytes(p.request_bytes),
                     p.choice.clone(),
+                ]
+            }));
+            files.extend(choice.busiest.iter().take(FILES).map(|f| {
+                vec![
+                    name.clone(),
+                    f.file.to_string(),
+                    if f.write { "write" } else { "read" }.into(),
+                    match f.pattern.as_str() {
+                        "" => "too few".into(),
+                        known => known.replace('_', " "),
+                    },
+                    size::count(f.requests.into()),
+                    size::bytes(f.request_bytes),
+                    f.choice.clone(),
                 ]
             }));
         }
@@ -286,11 +302,48 @@ fn scheduling(deployment: &Deployment, answers: &Answers) -> String {
         ];
         text += &format!("\n{}", out::table(&header, &[3, 4, 5], patterns));
     }
+    if !files.is_empty() {
+        let header = [
+            "server", "file", "op", "pattern", "requests", "request", "wants",
+        ];
+        text += &format!("\n{}", out::table(&header, &[1, 4, 5], files));
+    }
+    if !notes.is_empty() {
+        text += &format!("\n{notes}");
+    }
     if !programs.is_empty() {
         let header = [
             "server", "program", "requests", "bytes", "share", "p50", "p99",
         ];
         text += &format!("\n{}", out::table(&header, &[2, 3, 4, 5, 6], programs));
+    }
+    text
+}
+
+/// Files of each server that the tables for people show.
+const FILES: usize = 4;
+
+/// The trace that is written, and what an earlier one foretells.
+fn traces(name: &str, s: &SchedulerStatus) -> String {
+    let mut text = String::new();
+    if let Some(t) = &s.trace {
+        text += &format!(
+            "{name} traces to {}: {} events, {} dropped\n",
+            t.path,
+            size::count(t.events),
+            size::count(t.dropped)
+        );
+    }
+    if let Some(p) = &s.prediction {
+        text += &format!(
+            "{name} predicts from {}: {} requests in it, {} aggregations; {} came as predicted, {} did not; {} waits\n",
+            p.path,
+            size::count(p.predicted),
+            size::count(p.aggregations),
+            size::count(p.matched),
+            size::count(p.unmatched),
+            size::count(s.predicted_waits)
+        );
     }
     text
 }
@@ -336,6 +389,10 @@ fn choice_json(c: &ChoiceStatus) -> Value {
         "changes": c.changes, "age_ns": c.age_ns, "reason": c.reason,
         "requests": c.requests, "files": c.files,
         "patterns": c.patterns.iter().map(pattern).collect::<Vec<_>>(),
+        "busiest": c.busiest.iter().map(|f| json!({
+            "file": f.file, "op": if f.write { "write" } else { "read" }, "pattern": f.pattern,
+            "requests": f.requests, "request_bytes": f.request_bytes, "wants": f.choice,
+        })).collect::<Vec<_>>(),
         "scores": scores,
     })
 }
@@ -355,6 +412,12 @@ fn scheduler_json(s: &SchedulerStatus) -> Value {
         "decisions": s.decisions, "dispatched": s.dispatched, "bytes": s.bytes,
         "aggregations": s.aggregations, "largest_aggregation": s.largest_aggregation,
         "shift_waits": s.shift_waits, "aggregation_waits": s.aggregation_waits,
+        "predicted_waits": s.predicted_waits,
+        "trace": s.trace.as_ref().map(|t| json!({"path": t.path, "events": t.events, "dropped": t.dropped})),
+        "prediction": s.prediction.as_ref().map(|p| json!({
+            "path": p.path, "predicted": p.predicted, "aggregations": p.aggregations, "matched": p.matched,
+            "unmatched": p.unmatched, "waits": p.waits, "waited_ns": p.waited_ns,
+        })),
         "conflicts": s.conflicts, "waiting_p50_ns": s.waiting_p50_ns,
         "waiting_p99_ns": s.waiting_p99_ns,
         "programs": s.programs.iter().map(program).collect::<Vec<_>>(),

@@ -1,39 +1,9 @@
-//! Data servers that write traces of what they serve, and what their schedulers decide.
+//! Data servers that write down what their schedulers decide. Traces are theirs alone: the setting `trace=DIR`.
 use crate::error::{CliError, Result};
 use crate::serve::Which;
-use penstock_layout::ServerId;
-use penstock_server::{Call, Event, EventKind, Journal, Observer, Op};
-use penstock_trace::{Header, Kind, Lines, Recorder, RecorderOptions};
-use penstock_wire::deployment::Deployment;
+use penstock_server::{Call, Journal};
+use penstock_trace::Lines;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
-
-/// Records the events of one data server's queue. The trace is ended when this is dropped.
-#[derive(Debug)]
-pub struct Tracing(Recorder);
-
-impl Tracing {
-    /// Makes the trace in `dir`. Traces that are there already stay.
-    pub fn start(
-        which: Which,
-        id: ServerId,
-        deployment: &Deployment,
-        dir: &Path,
-    ) -> Result<Tracing> {
-        let path = place(which, dir, "trace")?;
-        let began = SystemTime::now().duration_since(UNIX_EPOCH);
-        let header = Header {
-            server: id.0,
-            servers: deployment.servers.len() as u32,
-            unit: deployment.stripe_unit,
-            began: began.map_or(0, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)),
-            repetitions: 1,
-        };
-        Recorder::start(&path, &header, RecorderOptions::default())
-            .map(Tracing)
-            .map_err(CliError::new)
-    }
-}
 
 /// A new file of this server in `dir`.
 fn place(which: Which, dir: &Path, suffix: &str) -> Result<PathBuf> {
@@ -68,27 +38,5 @@ impl Decisions {
 impl Journal for Decisions {
     fn call(&self, call: Call) {
         self.0.record(call);
-    }
-}
-
-impl Observer for Tracing {
-    fn event(&self, event: &Event) {
-        self.0.record(penstock_trace::Event {
-            at: event.time,
-            request: event.id,
-            kind: match event.kind {
-                EventKind::Arrival => Kind::Arrival,
-                EventKind::Dispatch => Kind::Dispatch,
-                EventKind::Completion => Kind::Completion,
-            },
-            op: match event.op {
-                Op::Read => penstock_trace::Op::Read,
-                Op::Write => penstock_trace::Op::Write,
-            },
-            file: event.file,
-            offset: event.offset,
-            bytes: event.bytes,
-            program: event.trace.program,
-        });
     }
 }

@@ -4,6 +4,7 @@ use crate::connect;
 use crate::deployment::{self, Located};
 use crate::error::{CliError, Result};
 use crate::out;
+use crate::settings;
 use crate::size;
 use serde_json::json;
 use std::path::Path;
@@ -27,9 +28,15 @@ pub fn tune(args: &TuneArgs, named: Option<&Path>) -> Result<()> {
     if args.settings.is_empty() {
         return show(&located, args);
     }
+    let meant = match args.save {
+        true => settings::kept,
+        false => settings::meant,
+    };
+    let unit = located.deployment.stripe_unit;
+    let settings = meant(&args.settings, located.dir(), unit)?;
     // Nothing is changed anywhere if the words are wrong.
-    let all = merged(&located.deployment.tune, &args.settings);
-    penstock_server::check_settings(&args.settings)
+    let all = merged(&located.deployment.tune, &settings);
+    penstock_server::check_settings(&settings)
         .and_then(|()| penstock_server::check_settings(&all))
         .map_err(|e| CliError::new(e).next("`penstock tune --help` lists settings"))?;
     let client = connect::administrator(&located)?;
@@ -38,7 +45,7 @@ pub fn tune(args: &TuneArgs, named: Option<&Path>) -> Result<()> {
             continue;
         }
         client
-            .tune(id, &args.settings)
+            .tune(id, &settings)
             .map_err(|e| CliError::new(format!("data server {}: {e}", id.0)))?;
     }
     if args.save {
@@ -49,6 +56,23 @@ pub fn tune(args: &TuneArgs, named: Option<&Path>) -> Result<()> {
             .map_err(CliError::new)?;
     }
     show(&located, args)
+}
+
+/// Writes a setting to the deployment file, and tells it to the servers that run. How many those are.
+pub fn save(named: Option<&Path>, setting: String) -> Result<usize> {
+    let mut located = deployment::find(named)?;
+    let settings = [setting];
+    located.deployment.tune = merged(&located.deployment.tune, &settings);
+    located
+        .deployment
+        .save(&located.file)
+        .map_err(CliError::new)?;
+    let Ok(client) = connect::administrator(&located) else {
+        return Ok(0);
+    };
+    let ids = located.deployment.server_ids();
+    let told = ids.iter().filter(|id| client.tune(**id, &settings).is_ok());
+    Ok(told.count())
 }
 
 /// The settings of the file with changes; the last of each name counts.

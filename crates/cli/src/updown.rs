@@ -4,6 +4,7 @@ use crate::deployment::{self, Located, Plan};
 use crate::error::{CliError, Result};
 use crate::process::Process;
 use crate::serve::Which;
+use crate::settings;
 use crate::status;
 use std::fs::File;
 use std::io::Write;
@@ -94,6 +95,7 @@ fn refuse_running(located: &Located) -> Result<()> {
 fn existing(args: &UpArgs) -> Result<Located> {
     let located = deployment::load(&args.dir)?;
     let d = &located.deployment;
+    let tune = settings::kept(&args.shape.tune, located.dir(), d.stripe_unit)?;
     let differs = |option: &str, has: String| {
         Err(CliError::new(format!(
             "{} exists and has {has}; {option} can't change that",
@@ -109,7 +111,7 @@ fn existing(args: &UpArgs) -> Result<Located> {
             "--stripe-unit",
             format!("a stripe unit of {} B", d.stripe_unit),
         ),
-        _ if !args.shape.tune.is_empty() && args.shape.tune != d.tune => {
+        _ if !tune.is_empty() && tune != d.tune => {
             differs("--tune", "settings of its own (see `penstock tune`)".into())
         }
         _ if args.tcp.is_some() && d.meta.address.tcp.is_none() => {

@@ -10,6 +10,7 @@
 //! ask NOW wait UNTIL                                     or: ask NOW idle
 //! end NOW ID ok|no                                       a virtual request has been served
 //! guess FILE r|w BYTES                                   a prediction
+//! told WAIT                                              during the next ask: so long would waiting for company pay
 //! note TEXT                                              of the shell around it
 //! ```
 use crate::{Nanos, Next, Op, Options, Request, VirtualRequest};
@@ -63,6 +64,11 @@ pub enum Call {
         op: Op,
         /// Bytes.
         bytes: u64,
+    },
+    /// While it made up its next answer it asked whether to wait for company, and was told so long.
+    Told {
+        /// How long.
+        wait: Nanos,
     },
     /// Something the shell around the scheduler wants to be known.
     Note(Box<str>),
@@ -133,6 +139,7 @@ impl fmt::Display for Call {
             },
             Call::End { now, id, known } => write!(f, "end {now} {id} {}", word(*known)),
             Call::Guess { file, op, bytes } => write!(f, "guess {file} {} {bytes}", letter(*op)),
+            Call::Told { wait } => write!(f, "told {wait}"),
             Call::Note(text) => write!(f, "note {text}"),
         }
     }
@@ -211,6 +218,9 @@ fn parse(line: &str) -> Option<Call> {
             file: number(&mut words)?,
             op: op(&mut words)?,
             bytes: number(&mut words)?,
+        },
+        "told" => Call::Told {
+            wait: number(&mut words)?,
         },
         _ => return None,
     };
@@ -298,7 +308,7 @@ mod tests {
             panic!("nothing to serve")
         };
         assert_eq!(v.parts, 2);
-        scheduler.next(6);
+        scheduler.next_expecting(6, &mut |_, _| 7);
         scheduler.predict(9, Op::Write, 4096);
         scheduler.completed(8, v.id).unwrap();
         assert!(scheduler.completed(8, v.id).is_err());

@@ -46,3 +46,4 @@ pub use request::{Nanos, Next, Op, Request, VirtualRequest};
 pub use scheduler::Scheduler;
 pub use select::{Decision, Objective, Selector, SelectorOptions, Situation, Tree};
 pub use statistics::{Histogram, ProgramStatistics, Statistics};
+pub use waiting::Company;

@@ -5,6 +5,7 @@ use crate::order::Order;
 use crate::slab::NONE;
 use crate::statistics::Recorder;
 use crate::table::{Entry, Table, UNKNOWN};
+use crate::waiting::Company;
 use crate::{Algorithm, Error, Nanos, Next, Op, Options, Request, Statistics};
 use std::sync::Arc;
 
@@ -165,7 +166,26 @@ impl Scheduler {
 
     /// What to do now. Call again after each dispatch as long as there is something to serve with.
     pub fn next(&mut self, now: Nanos) -> Next {
-        let answer = self.decide(now);
+        let answer = self.decide(now, &mut |_, _| 0);
+        self.tell_answer(now, answer);
+        answer
+    }
+
+    /// The same; the algorithms that wait for company (MLF, aIOLi) ask `company` whether more is to be expected.
+    pub fn next_expecting(&mut self, now: Nanos, company: &mut Company<'_>) -> Next {
+        let journal = self.journal.clone();
+        let answer = self.decide(now, &mut |first, parts| {
+            let wait = company(first, parts);
+            if let Some(journal) = &journal {
+                journal.call(Call::Told { wait });
+            }
+            wait
+        });
+        self.tell_answer(now, answer);
+        answer
+    }
+
+    fn tell_answer(&self, now: Nanos, answer: Next) {
         self.tell(|s| Call::Ask {
             now,
             answer,
@@ -174,12 +194,11 @@ impl Scheduler {
                 _ => 0,
             },
         });
-        answer
     }
 
-    fn decide(&mut self, now: Nanos) -> Next {
+    fn decide(&mut self, now: Nanos, company: &mut Company<'_>) -> Next {
         self.step(now);
-        let at = match self.policy.next(&mut self.table, self.now) {
+        let at = match self.policy.next(&mut self.table, self.now, company) {
             Choice::Serve(at) => at,
             Choice::Wait(until) => return Next::WaitUntil(until),
             Choice::Nothing => return Next::Idle,
@@ -252,6 +271,15 @@ impl Scheduler {
         self.tell(|_| Call::Guess { file, op, bytes });
     }
 
+    /// SRTF: so many bytes more of a file will be asked for, by this operation. It counts from the next request on.
+    pub fn predict_more(&mut self, file: u64, op: Op, bytes: u64) {
+        let queue = self.table.queue(file, op);
+        let q = &mut self.table.queues[queue];
+        q.predicted = q.seen.saturating_add(bytes).min(UNKNOWN - 1);
+        let bytes = q.predicted;
+        self.tell(|_| Call::Guess { file, op, bytes });
+    }
+
     /// Schedules in another way from now on. What is queued is carried over with its times of arrival; what is
     /// being served goes on.
     pub fn switch(&mut self, now: Nanos, algorithm: Algorithm) -> Result<(), Error> {
@@ -307,7 +335,7 @@ impl Scheduler {
         all.queued_virtual =
             (self.table.queued + self.order.as_ref().map_or(0, |order| order.held)) as u64;
         all.serving = self.serving as u64;
-        [all.shift_waits, all.aggregation_waits] = self.table.waited;
+        [all.shift_waits, all.aggregation_waits, all.predicted_waits] = self.table.waited;
         let total: u64 = all.programs.iter().map(|p| p.bytes).sum();
         for program in &mut all.programs {
             program.share = program.bytes as f64 / total.max(1) as f64;

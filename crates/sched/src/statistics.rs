@@ -124,6 +124,8 @@ pub struct Statistics {
     pub shift_waits: u64,
     /// Waits for a better aggregation.
     pub aggregation_waits: u64,
+    /// Waits for an aggregation that was predicted.
+    pub predicted_waits: u64,
     /// Requests held back because an earlier one conflicts.
     pub conflicts: u64,
     /// Calls with a time before the one before; they count as no time passed.

@@ -188,6 +188,18 @@ impl Table {
         (known.served && known.parts > 0 && self.id(at) == id).then_some(at)
     }
 
+    /// The callers' names of its parts.
+    pub(crate) fn ids(&self, at: u32) -> impl Iterator<Item = u64> + '_ {
+        let v = &self.virtuals[at];
+        let (mut part, mut left) = (v.first, v.parts);
+        std::iter::from_fn(move || {
+            left = left.checked_sub(1)?;
+            let entry = &self.entries[part];
+            part = entry.next;
+            Some(entry.request.id)
+        })
+    }
+
     pub(crate) fn describe(&self, at: u32) -> VirtualRequest {
         let v = &self.virtuals[at];
         VirtualRequest {

@@ -5,7 +5,8 @@
 //! request at r's end is expected next; one that lies further on waits for it, 1350 µs in the source.
 //! *Better aggregation*: the next request lies at or beyond the end of the last one served, and that one joined more
 //! requests than this: it waits for company, 900 µs in the source.
-//! Each of the two happens at most once for one decision. A queue that waits is out of the choice and so never delays others.
+//! *Prediction*: a trace of an earlier run says that more of the same aggregation is to come ([`Company`]).
+//! Each of the first two happens at most once for one decision; whoever predicts sees to that itself. A queue that waits is out of the choice and so never delays others.
 use crate::Nanos;
 use crate::heap::Heap;
 use crate::table::{Table, Virtual};
@@ -41,8 +42,11 @@ impl Default for History {
 /// Longest waits: shift, better aggregation.
 pub(crate) type Waits = [Nanos; 2];
 
-/// Waits begun, by reason: shift, better aggregation.
-pub(crate) type Waited = [u64; 2];
+/// Waits begun, by reason: shift, better aggregation, predicted company.
+pub(crate) type Waited = [u64; 3];
+
+/// Knows what is still to come: how long a virtual request that arrived at this time and has these parts should wait.
+pub type Company<'a> = dyn FnMut(Nanos, &mut dyn Iterator<Item = u64>) -> Nanos + 'a;
 
 /// Queues that wait: out of the choice until a time of their own.
 #[derive(Debug)]
@@ -70,11 +74,24 @@ impl Waiting {
     }
 
     /// Should the queue of this virtual request, the next one to be served, wait instead? Then it does.
-    pub(crate) fn begin(&mut self, table: &mut Table, next: u32, now: Nanos) -> bool {
+    pub(crate) fn begin(
+        &mut self,
+        table: &mut Table,
+        next: u32,
+        now: Nanos,
+        company: &mut Company<'_>,
+    ) -> bool {
         let v = &table.virtuals[next];
         let queue = v.queue;
         let history = &mut table.queues[queue].history;
-        let until = history.hold(v, self.longest, now, &mut table.waited);
+        let mut until = history.hold(v, self.longest, now, &mut table.waited);
+        if until.is_none() {
+            let wait = company(v.arrived, &mut table.ids(next));
+            if wait > 0 {
+                table.waited[2] += 1;
+                until = Some(now.saturating_add(wait));
+            }
+        }
         if let Some(until) = until {
             self.until.set(queue, until);
         }

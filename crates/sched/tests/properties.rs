@@ -447,6 +447,51 @@ fn a_better_aggregation_is_waited_for_once() {
 }
 
 #[test]
+fn company_that_is_foretold_is_waited_for_and_others_go_meanwhile() {
+    for algorithm in [Algorithm::Mlf, Algorithm::Aioli] {
+        let mut s = scheduler(algorithm);
+        add(&mut s, 0, 1, 1, 0, 10);
+        add(&mut s, 5, 2, 2, 0, 10);
+        // More is to come for request 1, and waiting for it pays once.
+        let mut asked = Vec::new();
+        let mut company = |first: Nanos, parts: &mut dyn Iterator<Item = u64>| {
+            let parts: Vec<u64> = parts.collect();
+            let wait = parts == [1] && !asked.iter().any(|(_, p)| p == &parts);
+            asked.push((first, parts));
+            if wait { 500 } else { 0 }
+        };
+        let Next::Dispatch(v) = s.next_expecting(10, &mut company) else {
+            panic!("{algorithm}: the other file waits too");
+        };
+        assert_eq!(v.file, 2);
+        s.completed(20, v.id).unwrap();
+        assert_eq!(s.next_expecting(20, &mut company), Next::WaitUntil(510));
+        // It comes before the time is over.
+        add(&mut s, 100, 3, 1, 10, 10);
+        let Next::Dispatch(v) = s.next_expecting(100, &mut company) else {
+            panic!("{algorithm}: nothing is left to wait for");
+        };
+        assert_eq!((v.parts, v.bytes), (2, 20));
+        assert_eq!(asked[0], (0, vec![1]), "{algorithm}");
+        assert_eq!(s.statistics().predicted_waits, 1);
+    }
+}
+
+#[test]
+fn srtf_is_told_what_is_still_to_come() {
+    let mut s = scheduler(Algorithm::Srtf);
+    for (file, bytes) in [(1, 1000), (2, 15)] {
+        s.predict_more(file, Op::Read, bytes);
+        add(&mut s, 0, file, file, 0, 10);
+    }
+    assert_eq!(serve(&mut s, 1), [2]);
+    // File 2 begins anew.
+    s.predict_more(2, Op::Read, 5000);
+    add(&mut s, 2, 3, 2, 0, 10);
+    assert_eq!(serve(&mut s, 3), [1]);
+}
+
+#[test]
 fn windows_go_program_by_program() {
     let options = Options {
         algorithm: Algorithm::Sw,

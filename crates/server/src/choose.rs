@@ -10,11 +10,12 @@
 //! A plain state machine under the queue's mutex: a few hundred nanoseconds per request, a look every 100 ms.
 use crate::error::Error;
 use crate::settings::Settings;
+use crate::tracing::traced;
 use penstock_sched::{
     Algorithm, Nanos, Objective, Op, Request, Selector, SelectorOptions, Situation, Tree,
 };
 use penstock_trace::{self as trace, Detector, DetectorLimits, MIN_WINDOW, Pattern};
-use penstock_wire::message::{ChoiceStatus, PatternStatus};
+use penstock_wire::message::{ChoiceStatus, FileStatus, PatternStatus};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// Requests that a look considers at most.
@@ -27,6 +28,8 @@ const PERIOD: Nanos = 100_000_000;
 const AGREE: u32 = 2;
 /// Files followed; each takes up to 6 KiB.
 const FILES: usize = 256;
+/// Files that the status names.
+const SHOWN: usize = 16;
 /// What runs until enough has been seen.
 const FIRST: Algorithm = Algorithm::To;
 
@@ -111,6 +114,20 @@ struct View {
     files: u32,
     requests: u32,
     classes: Vec<Class>,
+    /// The files with the most requests.
+    busiest: Vec<FileView>,
+}
+
+/// One file and operation.
+#[derive(Debug)]
+struct FileView {
+    file: u64,
+    requests: u32,
+    bytes: u64,
+    /// Of the detector; a file with few requests has none yet.
+    pattern: Option<Pattern>,
+    /// Index of its class.
+    class: usize,
 }
 
 /// Files with the same operation and pattern.
@@ -351,6 +368,7 @@ impl Chooser {
             files: distinct.len() as u32,
             requests: self.recent.len() as u32,
             classes: Vec::new(),
+            busiest: Vec::new(),
         };
         for ((file, write), (requests, bytes)) in files {
             let op = if write { Op::Write } else { Op::Read };
@@ -365,7 +383,15 @@ impl Chooser {
                 let s = &c.situation;
                 (s.op, s.contiguous, s.large) == (op, contiguous, large)
             };
-            match view.classes.iter_mut().find(like) {
+            let known = view.classes.iter_mut().position(|mut c| like(&mut c));
+            view.busiest.push(FileView {
+                file,
+                requests,
+                bytes,
+                pattern,
+                class: known.unwrap_or(view.classes.len()),
+            });
+            match known.map(|at| &mut view.classes[at]) {
                 Some(class) => {
                     class.files += 1;
                     class.requests += requests;
@@ -393,6 +419,9 @@ impl Chooser {
             class.situation.bytes_per_file /= u64::from(class.files);
             class.choice = self.choosing.tree.choose(&class.situation);
         }
+        view.busiest
+            .sort_by_key(|f| (std::cmp::Reverse(f.requests), f.file));
+        view.busiest.truncate(SHOWN);
         view
     }
 
@@ -418,6 +447,22 @@ impl Chooser {
             requests: self.view.requests,
             files: self.view.files,
             patterns: self.view.classes.iter().map(Class::status).collect(),
+            busiest: self
+                .view
+                .busiest
+                .iter()
+                .filter_map(|f| {
+                    let class = self.view.classes.get(f.class)?;
+                    Some(FileStatus {
+                        file: f.file,
+                        write: class.situation.op == Op::Write,
+                        pattern: f.pattern.map_or("", Pattern::name).into(),
+                        requests: f.requests,
+                        request_bytes: f.bytes / u64::from(f.requests.max(1)),
+                        choice: class.choice.name().into(),
+                    })
+                })
+                .collect(),
             scores: scores
                 .into_iter()
                 .map(|(a, score)| (a.name().into(), unit(score).round() as u64))
@@ -439,13 +484,6 @@ impl Class {
             bytes_per_file: s.bytes_per_file,
             choice: self.choice.name().into(),
         }
-    }
-}
-
-fn traced(op: Op) -> trace::Op {
-    match op {
-        Op::Read => trace::Op::Read,
-        Op::Write => trace::Op::Write,
     }
 }
 
@@ -548,6 +586,14 @@ mod tests {
         let read = status.patterns.iter().find(|p| !p.write).unwrap();
         assert!(write.large && !read.large && write.requests * 3 == read.requests);
         assert_eq!(read.choice, c.algorithm().name(), "the most requests");
+        let files: Vec<(u64, bool, &str)> = status
+            .busiest
+            .iter()
+            .map(|f| (f.file, f.write, f.choice.as_str()))
+            .collect();
+        let (r, w) = (read.choice.as_str(), write.choice.as_str());
+        assert_eq!(files, [(2, false, r), (1, true, w)]);
+        assert!(status.busiest.iter().all(|f| !f.pattern.is_empty()));
     }
 
     #[test]

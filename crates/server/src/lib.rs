@@ -6,7 +6,9 @@
 mod access;
 mod choose;
 mod error;
+mod events;
 mod handles;
+mod loan;
 mod locks;
 mod loops;
 mod objects;
@@ -16,10 +18,11 @@ mod session;
 mod settings;
 mod shortcut;
 mod sync;
+mod tracing;
 mod transfer;
 
 pub use choose::Chooser;
 pub use error::Error;
+pub use events::{Event, EventKind, Observer, Op};
 pub use penstock_sched::journal::{Call, Journal};
-pub use queue::{Event, EventKind, Observer, Op};
 pub use server::{Options, check_settings, start, start_on};

@@ -13,68 +13,28 @@
 use crate::access::Access;
 use crate::choose::{Chooser, Choosing, Mode};
 use crate::error::refuse;
+use crate::events::{Event, EventKind, Observer};
+use crate::loan::{Loan, serve};
 use crate::settings::Settings;
+use crate::tracing::{Member, Prediction, Tracing};
 use crate::transfer::CHUNK;
 use penstock_host::sync::{Mutex, MutexGuard};
 use penstock_host::thread::{self, Thread};
 use penstock_host::time::now;
 use penstock_sched::journal::Journal;
-use penstock_sched::{Algorithm, Error, Nanos, Next, Request, Scheduler, VirtualRequest};
+use penstock_sched::{Algorithm, Error, Nanos, Next, Op, Request, Scheduler, VirtualRequest};
 use penstock_store::{Object, Scratch};
 use penstock_wire::message::{ErrorKind, ProgramStatus, SchedulerStatus, TraceContext, WireError};
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
-
-pub use penstock_sched::Op;
 
 /// Longest sleep without looking again: nothing depends on it.
 const LOOK: Duration = Duration::from_secs(1);
 /// Programs whose full number is remembered.
 const MAX_PROGRAMS: usize = 1024;
-
-/// What happens to a slice of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EventKind {
-    /// It comes to the queue.
-    Arrival,
-    /// It goes to the store.
-    Dispatch,
-    /// The store has answered.
-    Completion,
-}
-
-/// One event of the queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Event {
-    /// Nanoseconds since the server's start; never less than that of the event before.
-    pub time: Nanos,
-    /// What happened.
-    pub kind: EventKind,
-    /// The slice, counted.
-    pub id: u64,
-    /// Dispatch, completion: the virtual request it is served in.
-    pub served_in: u64,
-    /// The file.
-    pub file: u64,
-    /// Read or write.
-    pub op: Op,
-    /// First byte of the object that it may touch.
-    pub offset: u64,
-    /// One past the last byte that it may touch.
-    pub end: u64,
-    /// Bytes moved: fewer than between offset and end if the access is structured.
-    pub bytes: u64,
-    /// Who caused it: program, rank, call.
-    pub trace: TraceContext,
-}
-
-/// Hears of every event, in order. Called under the queue's mutex: it must be quick and must not call back.
-pub trait Observer: Send + Sync + std::fmt::Debug {
-    /// One event.
-    fn event(&self, event: &Event);
-}
 
 /// Whose bytes, and where they belong.
 pub(crate) struct Origin<'a> {
@@ -88,6 +48,9 @@ pub(crate) struct Queue {
     /// Something has to see each request.
     on: AtomicBool,
     began: Instant,
+    member: Member,
+    /// Held while settings change: files are made and read then, which must not keep requests waiting.
+    tuning: Mutex<()>,
     state: Mutex<State>,
 }
 
@@ -102,12 +65,39 @@ struct State {
     observer: Option<Arc<dyn Observer>>,
     /// The scheduler's decisions are written down.
     journaled: bool,
-    jobs: HashMap<u64, Job>,
+    tracing: Option<Tracing>,
+    prediction: Option<Prediction>,
+    jobs: Numbered<u64, Job>,
     arrivals: u64,
     /// Virtual requests being served.
     serving: u32,
     /// Full numbers of programs, by the short ones.
-    programs: HashMap<u32, u64>,
+    programs: Numbered<u32, u64>,
+}
+
+/// By numbers that nobody outside can choose, or of which few are kept: a product spreads them well enough.
+type Numbered<K, V> = HashMap<K, V, BuildHasherDefault<Product>>;
+
+#[derive(Default)]
+struct Product(u64);
+
+impl Hasher for Product {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64((*byte).into()));
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        self.write_u64(number.into());
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        let mixed = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ (mixed >> 32);
+    }
 }
 
 /// A slice that is queued or being served.
@@ -118,7 +108,7 @@ struct Job {
     end: u64,
     place: Place,
     /// Lent by the thread when it does not go on at once.
-    loan: Option<Loan>,
+    loan: Option<Box<Loan>>,
 }
 
 enum Place {
@@ -130,18 +120,11 @@ enum Place {
     Done(Result<usize, WireError>),
 }
 
-struct Loan {
-    object: Arc<dyn Object>,
-    access: Access,
-    buffer: Vec<u8>,
-    len: usize,
-}
-
 impl Queue {
-    /// For a server of files with this stripe unit. With a journal all decisions are written down.
+    /// For this data server. With a journal all decisions are written down.
     pub(crate) fn new(
         settings: Settings,
-        stripe_unit: u64,
+        member: Member,
         journal: Option<Arc<dyn Journal>>,
     ) -> Result<Queue, WireError> {
         let mut scheduler = Scheduler::new(settings.options.clone())
@@ -151,21 +134,25 @@ impl Queue {
         let queue = Queue {
             on: AtomicBool::new(false),
             began: now(),
+            member,
+            tuning: Mutex::new(()),
             state: Mutex::new(State {
                 scheduler,
-                settings,
+                settings: Settings::default(),
                 chooser: None,
-                unit: stripe_unit.clamp(1, CHUNK as u64),
+                unit: member.unit.clamp(1, CHUNK as u64),
                 memory: memory(),
                 observer: None,
                 journaled,
-                jobs: HashMap::new(),
+                tracing: None,
+                prediction: None,
+                jobs: Numbered::default(),
                 arrivals: 0,
                 serving: 0,
-                programs: HashMap::new(),
+                programs: Numbered::default(),
             }),
         };
-        queue.tune(&[])?;
+        queue.apply(settings)?;
         Ok(queue)
     }
 
@@ -185,8 +172,27 @@ impl Queue {
 
     /// Schedules in another way from now on. The caller takes shortcuts back if the queue is on then.
     pub(crate) fn tune(&self, changes: &[String]) -> Result<(), WireError> {
+        let _tuning = self.tuning.lock().unwrap_or_else(PoisonError::into_inner);
+        let settings = self.state().settings.with(changes)?;
+        self.apply(settings)
+    }
+
+    fn apply(&self, settings: Settings) -> Result<(), WireError> {
+        let (trace, predict) = {
+            let old = &self.state().settings;
+            (old.trace.clone(), old.predict.clone())
+        };
+        let mut tracing = match &settings.trace {
+            Some(dir) if settings.trace != trace => {
+                Some(Tracing::start(self.member, dir, self.time())?)
+            }
+            _ => None,
+        };
+        let mut prediction = match &settings.predict {
+            Some(dir) if settings.predict != predict => Some(Prediction::load(self.member, dir)?),
+            _ => None,
+        };
         let mut state = self.state();
-        let settings = state.settings.with(changes)?;
         let time = self.time();
         let choosing = &settings.choosing;
         let chooser = match &state.chooser {
@@ -202,8 +208,17 @@ impl Queue {
         let done = state.scheduler.reconfigure(time, options);
         state.chooser = chooser;
         done.map_err(|e| refuse(ErrorKind::InvalidArgument, e.to_string()))?;
+        if settings.trace != trace {
+            std::mem::swap(&mut state.tracing, &mut tracing);
+        }
+        if settings.predict != predict {
+            std::mem::swap(&mut state.prediction, &mut prediction);
+        }
         state.settings = settings;
         self.refresh(&mut state);
+        drop(state);
+        // Ends a trace: its last events are written while others go on.
+        drop((tracing, prediction));
         Ok(())
     }
 
@@ -218,7 +233,8 @@ impl Queue {
         let on = state.scheduler.options().algorithm != Algorithm::Noop
             || state.chooser.is_some()
             || state.journaled
-            || state.observer.is_some();
+            || state.hears()
+            || state.prediction.is_some();
         self.on.store(on, Ordering::SeqCst);
         state.decide(self.time());
         // Everyone looks again: waits may have changed.
@@ -328,7 +344,16 @@ impl Queue {
             bytes: len as u64,
             program,
         };
-        let added = state.scheduler.add_spread(time, request, span.end);
+        let known = &mut *state;
+        if let Some(prediction) = &mut known.prediction {
+            prediction.arrived(time, &request, wide, &mut known.scheduler);
+        }
+        let added = known.scheduler.add_spread(time, request, span.end);
+        if added.is_err()
+            && let Some(prediction) = &mut known.prediction
+        {
+            prediction.dispatched(id);
+        }
         added.map_err(|e| match e {
             Error::Full { .. } => refuse(ErrorKind::Busy, format!("{e}; try again later")),
             e => refuse(ErrorKind::InvalidArgument, e.to_string()),
@@ -341,7 +366,9 @@ impl Queue {
             place: Place::Queued,
             loan: None,
         };
-        state.tell(EventKind::Arrival, time, &request, &job, 0);
+        if state.hears() {
+            state.hear(&event(EventKind::Arrival, time, &request, &job, 0));
+        }
         state.jobs.insert(id, job);
         if let Some(chooser) = &mut state.chooser {
             chooser.arrived(time, &request);
@@ -357,7 +384,7 @@ impl Queue {
         mut state: MutexGuard<'a, State>,
         id: u64,
         scratch: &mut Scratch,
-    ) -> (Result<usize, WireError>, Option<Loan>) {
+    ) -> (Result<usize, WireError>, Option<Box<Loan>>) {
         loop {
             let place = state.jobs.get(&id).map(|job| &job.place);
             match place {
@@ -422,7 +449,10 @@ impl Queue {
             depth: state.settings.depth,
             quantum: state.settings.options.quantum,
             order_conflicts: state.settings.options.order_conflicts,
-            observed: state.observer.is_some(),
+            observed: state.hears(),
+            predicted_waits: s.predicted_waits,
+            trace: state.tracing.as_ref().map(Tracing::status),
+            prediction: state.prediction.as_ref().map(Prediction::status),
             queued: s.queued,
             serving: s.serving,
             peak_queued: s.peak_queued,
@@ -478,7 +508,13 @@ impl State {
             _ => self.settings.depth,
         };
         while self.serving < depth {
-            let v = match self.scheduler.next(time) {
+            let next = match &mut self.prediction {
+                None => self.scheduler.next(time),
+                Some(prediction) => self.scheduler.next_expecting(time, &mut |first, parts| {
+                    prediction.wait(time, first, parts)
+                }),
+            };
+            let v = match next {
                 Next::Dispatch(v) => v,
                 Next::WaitUntil(until) => return Some(until.max(time)),
                 Next::Idle => return None,
@@ -497,8 +533,12 @@ impl State {
                     job.thread.unpark();
                 }
                 leads = false;
-                if let Some(observer) = &self.observer {
-                    observer.event(&event(EventKind::Dispatch, time, &part, job, v.id));
+                if let Some(prediction) = &mut self.prediction {
+                    prediction.dispatched(part.id);
+                }
+                let listeners = [listener(&self.observer), tracer(&self.tracing)];
+                for listener in listeners.into_iter().flatten() {
+                    listener.event(&event(EventKind::Dispatch, time, &part, job, v.id));
                 }
             }
         }
@@ -522,12 +562,12 @@ impl State {
         len: usize,
     ) {
         if let Some(job) = self.jobs.get_mut(&id) {
-            job.loan = Some(Loan {
+            job.loan = Some(Box::new(Loan {
                 object: origin.object.clone(),
                 access: std::mem::take(access),
                 buffer,
                 len,
-            });
+            }));
         }
     }
 
@@ -536,7 +576,7 @@ impl State {
         let jobs = &mut self.jobs;
         self.scheduler
             .parts(id)
-            .filter_map(|part| jobs.get_mut(&part.id)?.loan.take())
+            .filter_map(|part| Some(*jobs.get_mut(&part.id)?.loan.take()?))
             .collect()
     }
 
@@ -551,8 +591,9 @@ impl State {
             let Some(job) = self.jobs.get_mut(&part.id) else {
                 continue;
             };
-            if let Some(observer) = &self.observer {
-                observer.event(&event(EventKind::Completion, time, &part, job, v.id));
+            let listeners = [listener(&self.observer), tracer(&self.tracing)];
+            for listener in listeners.into_iter().flatten() {
+                listener.event(&event(EventKind::Completion, time, &part, job, v.id));
             }
             if let Some(chooser) = &mut self.chooser {
                 chooser.completed(time, &part, time.saturating_sub(job.arrived));
@@ -575,11 +616,24 @@ impl State {
         }
     }
 
-    fn tell(&self, kind: EventKind, time: Nanos, request: &Request, job: &Job, served_in: u64) {
-        if let Some(observer) = &self.observer {
-            observer.event(&event(kind, time, request, job, served_in));
+    fn hears(&self) -> bool {
+        self.observer.is_some() || self.tracing.is_some()
+    }
+
+    fn hear(&self, event: &Event) {
+        let listeners = [listener(&self.observer), tracer(&self.tracing)];
+        for listener in listeners.into_iter().flatten() {
+            listener.event(event);
         }
     }
+}
+
+fn listener(observer: &Option<Arc<dyn Observer>>) -> Option<&dyn Observer> {
+    observer.as_deref()
+}
+
+fn tracer(tracing: &Option<Tracing>) -> Option<&dyn Observer> {
+    tracing.as_ref().map(|t| t as &dyn Observer)
 }
 
 fn event(kind: EventKind, time: Nanos, request: &Request, job: &Job, served_in: u64) -> Event {
@@ -654,7 +708,7 @@ impl<'a> Ends<'a> {
                 Some((loan, result)) => (Some(loan), result),
                 None => (None, Err(lost())),
             };
-            job.loan = loan;
+            job.loan = loan.map(Box::new);
             job.place = Place::Done(result);
         });
         state
@@ -672,55 +726,5 @@ impl Drop for Ends<'_> {
             job.place = Place::Done(Err(lost()));
         });
         state.jobs.remove(&self.id);
-    }
-}
-
-/// Serves the parts of a virtual request: runs that follow each other in one call, the others one by one.
-fn serve(op: Op, loans: &mut [Loan], scratch: &mut Scratch) -> Vec<Result<usize, WireError>> {
-    let mut results = Vec::with_capacity(loans.len());
-    let mut from = 0;
-    while from < loans.len() {
-        let mut to = from + 1;
-        while to < loans.len() && follows(&loans[to - 1], &loans[to]) {
-            to += 1;
-        }
-        match &mut loans[from..to] {
-            [one] => results.push(one.serve(op, scratch)),
-            several => together(op, several, &mut results),
-        }
-        from = to;
-    }
-    results
-}
-
-/// One begins where the other ends, and both are one run.
-fn follows(one: &Loan, other: &Loan) -> bool {
-    let run = |loan: &Loan| Some((loan.access.run()?, loan.len as u64));
-    match (run(one), run(other)) {
-        (Some((a, len)), Some((b, other))) => {
-            a.start + len == b.start && len <= a.end - a.start && other <= b.end - b.start
-        }
-        _ => false,
-    }
-}
-
-fn together(op: Op, loans: &mut [Loan], results: &mut Vec<Result<usize, WireError>>) {
-    let object = loans[0].object.clone();
-    let accesses = loans
-        .iter_mut()
-        .map(|loan| (&mut loan.access, &mut loan.buffer[..loan.len]));
-    match op {
-        Op::Read => Access::read_runs(&*object, accesses.collect(), results),
-        Op::Write => Access::write_runs(&*object, accesses.collect(), results),
-    }
-}
-
-impl Loan {
-    fn serve(&mut self, op: Op, scratch: &mut Scratch) -> Result<usize, WireError> {
-        let bytes = &mut self.buffer[..self.len];
-        match op {
-            Op::Read => self.access.read(Some(&*self.object), bytes, scratch),
-            Op::Write => self.access.write(&*self.object, bytes, scratch),
-        }
     }
 }

@@ -1,11 +1,13 @@
 //! A data server: what all its connections share.
 use crate::error::{Error, refuse, store_error};
+use crate::events::Observer;
 use crate::locks::{LockLimits, Owner};
 use crate::loops::Loops;
 use crate::objects::{Objects, Waits};
-use crate::queue::{Observer, Queue};
+use crate::queue::Queue;
 use crate::session::Session;
 use crate::settings::Settings;
+use crate::tracing::Member;
 use penstock_datatype::Loop;
 use penstock_host::sync::{Mutex, MutexGuard};
 use penstock_layout::{FileId, ServerId};
@@ -110,9 +112,14 @@ pub fn start_on(
         revoke: options.revoke_wait,
     };
     let settings = [&deployment.tune[..], &options.tune].concat();
+    let member = Member {
+        server: id.0,
+        servers: deployment.servers.len() as u32,
+        unit: deployment.stripe_unit,
+    };
     let queue = Settings::default()
         .with(&settings)
-        .and_then(|settings| Queue::new(settings, deployment.stripe_unit, options.journal.clone()))
+        .and_then(|settings| Queue::new(settings, member, options.journal.clone()))
         .map_err(|e| Error::Setting(e.message))?;
     queue.observe(options.observer.clone());
     let server = Server {

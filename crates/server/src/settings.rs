@@ -3,6 +3,7 @@ use crate::choose::{Choosing, Mode};
 use crate::error::refuse;
 use penstock_sched::{Error, Nanos, Objective, Options, Tree};
 use penstock_wire::message::{ErrorKind, MAX_SETTINGS, WireError};
+use std::path::{Path, PathBuf};
 
 /// A window or wait that one setting may impose on requests.
 const MAX_WAIT: Nanos = 10_000_000_000;
@@ -20,6 +21,9 @@ pub(crate) struct Settings {
     pub(crate) options: Options,
     pub(crate) depth: u32,
     pub(crate) choosing: Choosing,
+    /// Directories of the trace that is written, and of the one that predicts.
+    pub(crate) trace: Option<PathBuf>,
+    pub(crate) predict: Option<PathBuf>,
 }
 
 impl Default for Settings {
@@ -31,6 +35,8 @@ impl Default for Settings {
             },
             depth: DEPTH,
             choosing: Choosing::default(),
+            trace: None,
+            predict: None,
         }
     }
 }
@@ -107,8 +113,21 @@ impl Settings {
                 })?;
                 self.choosing.ratio = [read, write];
             }
+            "trace" | "predict" => {
+                let dir = match value {
+                    "off" => None,
+                    dir if Path::new(dir).is_absolute() => Some(PathBuf::from(dir)),
+                    _ => return Err(wanted("the whole path of a directory, from / on, or off")),
+                };
+                match name {
+                    "trace" => self.trace = dir,
+                    _ => self.predict = dir,
+                }
+            }
             _ => self.options.set(name, value).map_err(|e| match e {
-                Error::UnknownSetting(_) => invalid(format!("{e}, depth, tree, objective, ratio")),
+                Error::UnknownSetting(_) => invalid(format!(
+                    "{e}, depth, tree, objective, ratio, trace, predict"
+                )),
                 e => invalid(e.to_string()),
             })?,
         }
@@ -159,6 +178,8 @@ mod tests {
             ("ratio=1:2:3", "READ:WRITE"),
             ("ratio=-3", "READ:WRITE"),
             ("shape=round", "ratio"),
+            ("trace=here", "from / on"),
+            ("predict=", "from / on"),
         ] {
             let error = with(&[word]).unwrap_err().message;
             assert!(error.contains(named), "{word}: {error}");

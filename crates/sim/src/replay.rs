@@ -8,7 +8,7 @@
 use penstock_sched::journal::{Call, digest};
 use penstock_sched::{Algorithm, Nanos, Next, Request, Scheduler};
 use penstock_server::Chooser;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// What was replayed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
@@ -69,6 +69,8 @@ pub struct Replay {
     chosen: Option<Algorithm>,
     /// Arrivals of requests that are held, for the chooser.
     arrived: HashMap<u64, Nanos>,
+    /// What the next decision is told of company to come, in turn.
+    told: VecDeque<Nanos>,
     done: Replayed,
 }
 
@@ -132,6 +134,7 @@ impl Replay {
                 end,
                 taken,
             } => self.add(call, *now, *request, *end, *taken)?,
+            Call::Told { wait } => self.told.push_back(*wait),
             Call::Ask { now, .. } => self.ask(call, *now)?,
             Call::End { now, id, .. } => self.end(call, *now, *id)?,
             Call::Guess { file, op, bytes } => {
@@ -198,8 +201,9 @@ impl Replay {
 
     fn ask(&mut self, call: &Call, now: Nanos) -> Result<(), Departure> {
         self.done.last = now;
+        let mut told = std::mem::take(&mut self.told);
         let scheduler = self.scheduler(call)?;
-        let answer = scheduler.next(now);
+        let answer = scheduler.next_expecting(now, &mut |_, _| told.pop_front().unwrap_or(0));
         let parts = match answer {
             Next::Dispatch(v) => digest(scheduler.parts(v.id).map(|part| part.id)),
             _ => 0,

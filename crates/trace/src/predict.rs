@@ -93,6 +93,8 @@ struct File {
     /// Arrival of its first request in the trace.
     start: Nanos,
     program: u64,
+    /// Bytes read and written.
+    bytes: [u64; 2],
     running: Option<Running>,
     /// Counts its passes; predictions of earlier passes are void.
     pass: u32,
@@ -138,6 +140,8 @@ pub struct Predictor {
     /// Requests with which files begin: the files, in the order of first arrival.
     openings: HashMap<(Op, u64, u64), Vec<u32>>,
     live: HashMap<u64, u32>,
+    /// The file that began a pass with the last arrival.
+    begun: Option<u32>,
     program_bytes: HashMap<u64, u64>,
     programs: HashMap<u64, Program>,
     /// Averages per wait, nanoseconds.
@@ -174,6 +178,7 @@ impl Predictor {
             slots: HashMap::new(),
             openings: HashMap::new(),
             live: HashMap::new(),
+            begun: None,
             program_bytes: HashMap::new(),
             programs: HashMap::new(),
             overlapped: 0.0,
@@ -187,13 +192,17 @@ impl Predictor {
                 files.push(File {
                     start: event.at,
                     program: event.program,
+                    bytes: [0; 2],
                     running: None,
                     pass: 1,
                 });
                 opened.push(0);
                 (files.len() - 1) as u32
             });
-            let at = event.at - files[slot as usize].start;
+            let file = &mut files[slot as usize];
+            let sum = &mut file.bytes[event.op as usize];
+            *sum = sum.saturating_add(event.bytes);
+            let at = event.at - file.start;
             let opening = &mut opened[slot as usize];
             if *opening < OPENINGS && same_time(0, at) {
                 *opening += 1;
@@ -419,6 +428,7 @@ impl Predictor {
             other => {
                 // A new pass through the prediction begins.
                 state.pass = state.pass.wrapping_add(1).max(1);
+                self.begun = Some(slot);
                 other.insert(Running {
                     number: file,
                     first: now,
@@ -478,6 +488,12 @@ impl Predictor {
                 seen: bytes,
             },
         );
+    }
+
+    /// If the last arrival began a pass through the prediction of its file: the bytes that will be read and written in it.
+    pub fn begun(&mut self) -> Option<[u64; 2]> {
+        let slot = self.begun.take()?;
+        Some(self.files[slot as usize].bytes)
     }
 
     /// Bytes that a running program will still ask for, if it is one of those traced: what SRTF sorts by.

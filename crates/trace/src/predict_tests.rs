@@ -46,6 +46,18 @@ fn the_rule_weighs_saved_time_against_the_gap() {
 }
 
 #[test]
+fn a_pass_begins_with_what_will_be_read() {
+    let mut p = predictor(&[arrival(0, 1, 0, 4096), arrival(MS, 1, 8192, 4096)]);
+    assert_eq!(p.begun(), None);
+    assert!(read(&mut p, 0, 1, 77, 0));
+    assert_eq!((p.begun(), p.begun()), (Some([8192, 0]), None));
+    assert!(read(&mut p, MS, 2, 77, 8192));
+    assert_eq!(p.begun(), None, "the same pass");
+    assert!(read(&mut p, 5000 * MS, 3, 77, 0));
+    assert_eq!(p.begun(), Some([8192, 0]), "after a rest, anew");
+}
+
+#[test]
 fn a_busy_device_makes_waiting_cheap() {
     let mut trace = vec![arrival(0, 1, 0, 4096), arrival(3 * MS, 1, 4096, 4096)];
     let alone = predictor(&trace);

@@ -141,6 +141,7 @@ struct Shared {
 #[derive(Debug)]
 struct State {
     events: Vec<Event>,
+    recorded: u64,
     dropped: u64,
     ending: bool,
 }
@@ -169,6 +170,7 @@ impl Recorder {
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
                 events: Vec::with_capacity(options.buffer),
+                recorded: 0,
                 dropped: 0,
                 ending: false,
             }),
@@ -198,14 +200,16 @@ impl Recorder {
             return;
         }
         state.events.push(event);
+        state.recorded += 1;
         if state.events.len() == self.shared.options.buffer.div_ceil(2) {
             self.shared.wake.notify_one();
         }
     }
 
-    /// Events dropped so far.
-    pub fn dropped(&self) -> u64 {
-        self.shared.state().dropped
+    /// Events recorded and events dropped so far.
+    pub fn counts(&self) -> (u64, u64) {
+        let state = self.shared.state();
+        (state.recorded, state.dropped)
     }
 
     /// Writes what was recorded and ends the trace.

@@ -2,9 +2,12 @@
 mod plot;
 mod priority;
 
+use crate::deployment;
 use crate::error::{CliError, Result};
 use crate::out;
+use crate::settings;
 use crate::size::{self, Size};
+use crate::tune;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use penstock_device::profile::{
@@ -40,7 +43,10 @@ Examples:
   penstock profile model:hdd                         a modelled device, on its own time
   penstock profile model:raid,disks=4,unit=256k
 
-`penstock trace predict --profile disk.json` uses a profile.")]
+  penstock profile /data/fs --save -d /data/fs       `ratio` of this deployment, from its disk
+  penstock tune sched=tree ratio=disk.json           the same from a saved profile
+
+`penstock trace predict --profile disk.json` uses a profile, too.")]
 pub struct ProfileArgs {
     /// A directory, an existing file, or model:NAME[,OPTION=VALUE]...
     #[arg(value_name = "TARGET")]
@@ -78,6 +84,10 @@ pub struct ProfileArgs {
     /// Draw times and ratios to this SVG file.
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
+    /// Set the ratio at the stripe unit's size as `ratio` of the deployment (-d), for servers that choose their
+    /// scheduling algorithm: in its file, and in its servers that run.
+    #[arg(long)]
+    save: bool,
     /// For programs: curves, lines and ratios of all sizes.
     #[arg(long)]
     json: bool,
@@ -107,7 +117,11 @@ impl FromStr for Sizes {
 }
 
 /// Runs `penstock profile`.
-pub fn profile(args: &ProfileArgs) -> Result<ExitCode> {
+pub fn profile(args: &ProfileArgs, named: Option<&Path>) -> Result<ExitCode> {
+    let located = match args.save {
+        true => Some(deployment::find(named)?),
+        false => None,
+    };
     let mut options = Options {
         file: args.file_size.0,
         points: args.points,
@@ -148,9 +162,22 @@ pub fn profile(args: &ProfileArgs) -> Result<ExitCode> {
         let svg = plot::draw(&done).map_err(|e| CliError::new(format!("cannot draw: {e}")))?;
         std::fs::write(path, svg).map_err(|e| CliError::io("write", path, e))?;
     }
+    let value = to_json(&done, &options);
     match args.json {
-        true => out::print_json(&to_json(&done, &options)),
+        true => out::print_json(&value),
         false => out::print(&to_text(&done)),
+    }
+    if let Some(located) = located {
+        let unit = located.deployment.stripe_unit;
+        let setting = settings::ratio_of(&value, unit).map_err(CliError::new)?;
+        let told = tune::save(named, setting.clone())?;
+        if !args.json {
+            println!(
+                "{setting} at {}, saved in {}; {told} data servers that run have it too",
+                size::bytes(unit),
+                located.file.display()
+            );
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

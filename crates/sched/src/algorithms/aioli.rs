@@ -9,7 +9,7 @@
 //! *Parameters*: `quantum` (64 KiB), `aggregation` (16 parts), `shift_wait`, `aggregation_wait`, `starvation_bound`.
 //! *Source*: TS section 3.1.1, after Lebre et al. (2006). All quantities are bytes. Nothing is scanned: heads wait in a
 //! heap by the scan that lets them through, so a decision is O(log queues).
-use super::{Choice, Policy};
+use super::{Choice, Company, Policy};
 use crate::heap::Heap;
 use crate::table::Table;
 use crate::waiting::Waiting;
@@ -152,7 +152,7 @@ impl Policy for Aioli {
         }
     }
 
-    fn next(&mut self, table: &mut Table, now: Nanos) -> Choice {
+    fn next(&mut self, table: &mut Table, now: Nanos, company: &mut Company<'_>) -> Choice {
         if table.serving > 0 {
             return Choice::Nothing;
         }
@@ -188,7 +188,7 @@ impl Policy for Aioli {
                 self.refresh(table, queue);
                 continue;
             };
-            if !self.waiting.begin(table, at, now) {
+            if !self.waiting.begin(table, at, now, company) {
                 return self.begin(table, at);
             }
             self.ripe.remove(queue);

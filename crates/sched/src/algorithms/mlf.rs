@@ -8,7 +8,7 @@
 //! *Parameters*: `quantum` (64 KiB), `aggregation` (200 parts), `shift_wait`, `aggregation_wait`, `starvation_bound`.
 //! *Source*: TS section 3.1.2. The factor is not kept but computed from the number of visits, so that a visit costs
 //! nothing per request; which requests have become large enough is read off an ordered set.
-use super::{Choice, Policy};
+use super::{Choice, Company, Policy};
 use crate::ring::Ring;
 use crate::slab::NONE;
 use crate::table::Table;
@@ -87,7 +87,7 @@ impl Policy for Mlf {
         self.enter(table, queue);
     }
 
-    fn next(&mut self, table: &mut Table, now: Nanos) -> Choice {
+    fn next(&mut self, table: &mut Table, now: Nanos, company: &mut Company<'_>) -> Choice {
         while let Some(queue) = self.waiting.over(now) {
             self.enter(table, queue);
         }
@@ -100,7 +100,7 @@ impl Policy for Mlf {
             let Some(at) = self.visit(table, queue) else {
                 continue;
             };
-            if !self.waiting.begin(table, at, now) {
+            if !self.waiting.begin(table, at, now, company) {
                 return self.serve(table, at);
             }
             self.exit(table, queue);

@@ -13,7 +13,7 @@ mod twins;
 mod wfq;
 
 use crate::table::Table;
-use crate::waiting::Waiting;
+use crate::waiting::{Company, Waiting};
 use crate::{Algorithm, Nanos, Options};
 
 /// What an algorithm decides.
@@ -31,8 +31,8 @@ pub(crate) trait Policy: Send {
     /// A request may be chosen from now on.
     fn add(&mut self, table: &mut Table, entry: u32);
 
-    /// Chooses.
-    fn next(&mut self, table: &mut Table, now: Nanos) -> Choice;
+    /// Chooses. Who waits for company asks whether more is to be expected.
+    fn next(&mut self, table: &mut Table, now: Nanos, company: &mut Company<'_>) -> Choice;
 }
 
 /// The one that the options name.

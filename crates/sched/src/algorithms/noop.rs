@@ -4,7 +4,7 @@
 //! none is joined with others. *When it pays*: on devices without seeks, and as what the others are compared with; the
 //! data server does not even ask then, and hands out shortcuts. *Parameters*: none.
 //! *Source*: the base case of TS section 3.2, without AGIOS.
-use super::{Choice, Policy, serve_oldest};
+use super::{Choice, Company, Policy, serve_oldest};
 use crate::Nanos;
 use crate::table::Table;
 
@@ -15,7 +15,7 @@ impl Policy for Noop {
         table.append(entry);
     }
 
-    fn next(&mut self, table: &mut Table, _: Nanos) -> Choice {
+    fn next(&mut self, table: &mut Table, _: Nanos, _: &mut Company<'_>) -> Choice {
         serve_oldest(table)
     }
 }

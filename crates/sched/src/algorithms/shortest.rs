@@ -1,5 +1,5 @@
 //! The queue with the least of something first, and of it the lowest offset: what SJF and SRTF share.
-use super::{Choice, Policy};
+use super::{Choice, Company, Policy};
 use crate::heap::Heap;
 use crate::table::{Queue, Table};
 use crate::{Nanos, Options};
@@ -35,7 +35,7 @@ impl Policy for Shortest {
         self.refresh(table, table.virtuals[at].queue);
     }
 
-    fn next(&mut self, table: &mut Table, now: Nanos) -> Choice {
+    fn next(&mut self, table: &mut Table, now: Nanos, _: &mut Company<'_>) -> Choice {
         let shortest = || table.head(self.queues.first()?.1);
         let Some(at) = table.overdue(now, self.bound).or_else(shortest) else {
             return Choice::Nothing;

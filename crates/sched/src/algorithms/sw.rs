@@ -4,7 +4,7 @@
 //! in order of (arrival / window, program, arrival): within a window all of one program, then all of the next.
 //! *When it pays*: several programs with a locality of their own; nobody waits for longer than its window and what came
 //! before. *Parameters*: `sw_window` (1 s; 250 ms for flash). *Source*: beyond TS; AGIOS, second generation.
-use super::{Choice, Policy};
+use super::{Choice, Company, Policy};
 use crate::set::OrderedSet;
 use crate::table::Table;
 use crate::{Nanos, Options};
@@ -52,7 +52,7 @@ impl Policy for Sw {
         self.by_window.insert(key);
     }
 
-    fn next(&mut self, table: &mut Table, _: Nanos) -> Choice {
+    fn next(&mut self, table: &mut Table, _: Nanos, _: &mut Company<'_>) -> Choice {
         let Some(key) = self.by_window.first() else {
             return Choice::Nothing;
         };

@@ -3,7 +3,7 @@
 //! *Problem*: no reordering pays for its cost. *Idea*: one queue, first come first served; add and select are O(1).
 //! *When it pays*: never by itself; it shows what scheduling costs, and it bounds every wait by what arrived before.
 //! *Parameters*: none. *Source*: TS section 3.1.4.
-use super::{Choice, Policy, serve_oldest};
+use super::{Choice, Company, Policy, serve_oldest};
 use crate::Nanos;
 use crate::table::Table;
 
@@ -14,7 +14,7 @@ impl Policy for To {
         table.append(entry);
     }
 
-    fn next(&mut self, table: &mut Table, _: Nanos) -> Choice {
+    fn next(&mut self, table: &mut Table, _: Nanos, _: &mut Company<'_>) -> Choice {
         serve_oldest(table)
     }
 }

@@ -5,7 +5,7 @@
 //! one's turn. *When it pays*: sequential streams in small requests on any device; 4 to 16 files on slow ones.
 //! *Parameters*: `aggregation` (16 parts), `aggregation_bytes`. *Source*: TS section 3.1.4; the source searches the
 //! whole queue, O(N); here neighbours are found by offset in O(log N).
-use super::{Choice, Policy, serve_oldest};
+use super::{Choice, Company, Policy, serve_oldest};
 use crate::Nanos;
 use crate::table::Table;
 
@@ -16,7 +16,7 @@ impl Policy for ToAgg {
         table.aggregate(entry);
     }
 
-    fn next(&mut self, table: &mut Table, _: Nanos) -> Choice {
+    fn next(&mut self, table: &mut Table, _: Nanos, _: &mut Company<'_>) -> Choice {
         serve_oldest(table)
     }
 }

@@ -7,7 +7,7 @@
 //! the data server's number; in a data server programs take turns. *Parameters*: `twins_window` (1 ms; 1 to 250 ms).
 //! *Source*: beyond TS; AGIOS, second generation.
 use super::programs::Programs;
-use super::{Choice, Policy, ranked};
+use super::{Choice, Company, Policy, ranked};
 use crate::set::OrderedSet;
 use crate::table::Table;
 use crate::{Nanos, Options};
@@ -50,7 +50,7 @@ impl Policy for Twins {
         }
     }
 
-    fn next(&mut self, table: &mut Table, now: Nanos) -> Choice {
+    fn next(&mut self, table: &mut Table, now: Nanos, _: &mut Company<'_>) -> Choice {
         let Some(first) = self.waiting.first() else {
             return Choice::Nothing;
         };

@@ -7,7 +7,7 @@
 //! *Parameters*: `weights` (1 for who is not listed), `quantum` (64 KiB). *Source*: beyond TS; AGIOS, second generation;
 //! deficit round robin after Shreedhar and Varghese (1995). Rounds in which nobody can send are skipped in one step.
 use super::programs::Programs;
-use super::{Choice, Policy};
+use super::{Choice, Company, Policy};
 use crate::table::Table;
 use crate::{Nanos, Options};
 use std::collections::VecDeque;
@@ -60,7 +60,7 @@ impl Policy for Wfq {
         }
     }
 
-    fn next(&mut self, table: &mut Table, _: Nanos) -> Choice {
+    fn next(&mut self, table: &mut Table, _: Nanos, _: &mut Company<'_>) -> Choice {
         let mut passed = 0;
         loop {
             let Some(number) = self.round.front().copied() else {

@@ -353,8 +353,61 @@ pub struct SchedulerStatus {
     pub waiting_p50_ns: u64,
     /// Arrival to dispatch.
     pub waiting_p99_ns: u64,
+    /// Waits for an aggregation that was predicted.
+    pub predicted_waits: u64,
+    /// The trace that is being written.
+    pub trace: Option<TraceStatus>,
+    /// What is predicted from an earlier trace.
+    pub prediction: Option<PredictionStatus>,
     /// Who uses this server.
     pub programs: Vec<ProgramStatus>,
+}
+
+/// A trace that a data server writes.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct TraceStatus {
+    /// Its file, on the server's host.
+    pub path: String,
+    /// Events recorded.
+    pub events: u64,
+    /// Events that found no room.
+    pub dropped: u64,
+}
+
+/// How well a trace predicts what comes.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PredictionStatus {
+    /// The trace, on the server's host.
+    pub path: String,
+    /// Requests in it.
+    pub predicted: u64,
+    /// Aggregations of several requests predicted of them.
+    pub aggregations: u64,
+    /// Requests that came as predicted.
+    pub matched: u64,
+    /// Requests that did not.
+    pub unmatched: u64,
+    /// Waits asked for.
+    pub waits: u64,
+    /// Their sum.
+    pub waited_ns: u64,
+}
+
+/// What one file shows in one operation.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct FileStatus {
+    /// Its number.
+    pub file: u64,
+    /// Written; read otherwise.
+    pub write: bool,
+    /// By name; empty while too few requests have been seen.
+    pub pattern: String,
+    /// Recent requests.
+    pub requests: u32,
+    /// Average bytes.
+    pub request_bytes: u64,
+    /// What its pattern wants.
+    pub choice: String,
 }
 
 /// How a data server chooses its scheduling algorithm.
@@ -382,6 +435,8 @@ pub struct ChoiceStatus {
     pub files: u32,
     /// What these files show.
     pub patterns: Vec<PatternStatus>,
+    /// The files with the most recent requests, at most 16.
+    pub busiest: Vec<FileStatus>,
     /// Online: what each algorithm gave, in bytes per second, or nanoseconds for the objective p99.
     pub scores: Vec<(String, u64)>,
 }

@@ -1,0 +1,112 @@
+//! Settings as users write them, made into what data servers take: files become numbers, paths become whole ones.
+use crate::error::{CliError, Result};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// Where `trace=on` writes: numbered directories in this one of the deployment.
+const TRACES: &str = "traces";
+
+/// What the words mean for a deployment in `dir` with this stripe unit.
+pub fn meant(words: &[String], dir: &Path, stripe_unit: u64) -> Result<Vec<String>> {
+    words
+        .iter()
+        .map(|word| {
+            let meant = match word.split_once('=') {
+                Some(("ratio", value)) if is_file_name(value) => {
+                    ratio_in(Path::new(value), stripe_unit)?
+                }
+                Some(("trace", "on")) => format!("trace={}", fresh(&dir.join(TRACES)).display()),
+                Some((name @ ("trace" | "predict"), value)) if value != "off" => {
+                    format!("{name}={}", whole(value)?.display())
+                }
+                _ => word.clone(),
+            };
+            Ok(meant)
+        })
+        .collect()
+}
+
+/// The same, for a deployment file. Servers that start do not write over a trace, so none can be kept there.
+pub fn kept(words: &[String], dir: &Path, stripe_unit: u64) -> Result<Vec<String>> {
+    let traces = |word: &&String| word.starts_with("trace=") && *word != "trace=off";
+    match words.iter().find(traces) {
+        Some(word) => Err(CliError::new(format!(
+            "{word} can't be kept for servers that start later: a trace is of one run"
+        ))
+        .next("`penstock up DIR --trace TRACES` traces from the start; `penstock tune` without --save from now on")),
+        None => meant(words, dir, stripe_unit),
+    }
+}
+
+fn whole(path: &str) -> Result<PathBuf> {
+    std::path::absolute(path).map_err(|e| CliError::io("find", Path::new(path), e))
+}
+
+/// The first numbered directory that is not there yet.
+fn fresh(dir: &Path) -> PathBuf {
+    let numbered = |n: u32| dir.join(n.to_string());
+    (1..u32::MAX)
+        .map(numbered)
+        .find(|path| !path.exists())
+        .unwrap_or_else(|| numbered(u32::MAX))
+}
+
+/// A ratio is one number or two; anything else that names a file is a profile.
+fn is_file_name(value: &str) -> bool {
+    value.ends_with(".json") || value.contains('/') && Path::new(value).is_file()
+}
+
+fn ratio_in(path: &Path, bytes: u64) -> Result<String> {
+    let text = std::fs::read_to_string(path).map_err(|e| CliError::io("read", path, e))?;
+    let wrong = |why: String| {
+        CliError::new(format!("{} is no profile: {why}", path.display()))
+            .next("`penstock profile DIR --json > FILE` makes one")
+    };
+    let profile = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+    ratio_of(&profile, bytes).map_err(wrong)
+}
+
+/// The setting `ratio=READ:WRITE` of a profile, at the measured size nearest to so many bytes.
+pub fn ratio_of(profile: &Value, bytes: u64) -> std::result::Result<String, String> {
+    let nearest = |op: &str| -> Option<f64> {
+        let sizes = profile["ratio"][op]["sizes"].as_array()?;
+        let point = |p: &Value| Some((p["bytes"].as_u64()?, p["ratio"].as_f64()?));
+        let points = sizes.iter().filter_map(point);
+        Some(points.min_by_key(|(size, _)| size.abs_diff(bytes))?.1)
+    };
+    let read = nearest("read").ok_or("it has no ratio.read.sizes")?;
+    // A profile of reads only: writes are taken to behave alike.
+    let write = nearest("write").unwrap_or(read);
+    Ok(format!("ratio={read:.2}:{write:.2}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_become_whole_and_other_words_stay() {
+        let words = |text: &str| -> Vec<String> { text.split(' ').map(Into::into).collect() };
+        let dir = tempfile::tempdir().unwrap();
+        let meant = |text: &str| meant(&words(text), dir.path(), 65536).unwrap();
+        let same = "sched=tree ratio=38.9:21.3 trace=off predict=off predict=/a/b depth=2 odd";
+        assert_eq!(meant(same), words(same));
+        let on = format!("trace={}", dir.path().join("traces/1").display());
+        assert_eq!(meant("trace=on"), [on]);
+        std::fs::create_dir_all(dir.path().join("traces/1")).unwrap();
+        assert!(meant("trace=on")[0].ends_with("traces/2"));
+        assert!(meant("predict=here")[0].starts_with("predict=/"));
+        assert!(kept(&words("trace=on"), dir.path(), 65536).is_err());
+        assert!(kept(&words("trace=off depth=1"), dir.path(), 65536).is_ok());
+    }
+
+    #[test]
+    fn a_profile_gives_the_ratio_of_the_nearest_size() {
+        let profile = serde_json::json!({"ratio": {"read": {"sizes": [
+            {"bytes": 8192, "ratio": 40.0}, {"bytes": 65536, "ratio": 12.345}, {"bytes": 98304, "ratio": 9.0},
+        ]}}});
+        assert_eq!(ratio_of(&profile, 65536).unwrap(), "ratio=12.35:12.35");
+        assert_eq!(ratio_of(&profile, 1 << 20).unwrap(), "ratio=9.00:9.00");
+        assert!(ratio_of(&serde_json::json!({}), 1).is_err());
+    }
+}
