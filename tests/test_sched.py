@@ -179,8 +179,6 @@ def test_a_setting_is_kept_for_servers_started_later(short_dir):
         ("objective=speed", "fairness"),
         ("ratio=0", "0.01"),
         ("ratio=fast", "READ:WRITE"),
-        ("ratio=none.json", "none.json"),
-        ("predict=/nowhere", "data-0.trace"),
     ],
 )
 def test_what_cannot_be_set_is_refused(deployment, setting, word):
@@ -191,6 +189,25 @@ def test_what_cannot_be_set_is_refused(deployment, setting, word):
     done = penstock("up", deployment.parent / "new", "--tune", setting, check=False)
     assert done.code == 1 and word in done.err
     assert not (deployment.parent / "new").exists()
+
+
+def test_a_deployment_file_with_a_bad_setting_is_refused_and_a_good_one_goes_on(short_dir):
+    directory = short_dir / "fs"
+    penstock("up", directory, "--servers", 1, "--tune", "sched=to")
+    penstock("down", directory)
+    file = directory / "deployment.toml"
+    good = file.read_text()
+    for bad, word in (("sched=cfq", "aioli"), ("quantum=0", "quantum"), ("sched", "name=value")):
+        file.write_text(good.replace("sched=to", bad))
+        assert file.read_text() != good
+        refused = penstock("up", directory, check=False)
+        assert refused.code == 1 and word in refused.err, refused.err
+    file.write_text(good)
+    penstock("up", directory)
+    try:
+        assert {s["algorithm"] for s in schedulers(directory)} == {"to"}
+    finally:
+        penstock("down", directory, check=False)
 
 
 def test_programs_that_tune_at_once_disturb_nobody(deployment, program):

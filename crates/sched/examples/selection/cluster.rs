@@ -286,7 +286,8 @@ impl Run<'_> {
 }
 
 /// Plays `seconds` of a case with `workers` requests at the device at once; rates count from the first second on.
-pub fn play(case: &Case, policy: &Policy, workers: usize, seconds: u64) -> Outcome {
+/// Processes begin `apart` after each other.
+pub fn play(case: &Case, policy: &Policy, workers: usize, seconds: u64, apart: Nanos) -> Outcome {
     let model = Model::parse(DEVICES[case.device].0).expect("a preset");
     let device = model.build();
     let mut allocation = Allocation::new(AllocationOptions::default(), device.capacity());
@@ -327,7 +328,7 @@ pub fn play(case: &Case, policy: &Policy, workers: usize, seconds: u64) -> Outco
         device,
         allocation,
         wake: (0..processes.len())
-            .map(|p| Reverse((p as u64 * 37_000, p)))
+            .map(|p| Reverse((p as u64 * apart, p)))
             .collect(),
         processes,
         requests: HashMap::new(),
