@@ -22,7 +22,9 @@ def test_two_runs_of_a_seed_agree_in_every_event():
     "bug", ["lost-sync", "lost-name", "stale-read", "stopped-clock", "twice-delivered", "lost-wakeup", "no-fence"]
 )
 def test_a_planted_bug_is_found(bug):
-    code, summary = faults("--plant", bug, "--seeds", "1000")
+    # Lost wake-ups show only where somebody waits for a lock: first in seed 149.
+    first = "140" if bug == "lost-wakeup" else "1"
+    code, summary = faults("--plant", bug, "--seed", first, "--seeds", "1000")
     assert code == 0 and summary["failing"], bug
 
 

@@ -13,10 +13,10 @@
 //! | `disk` | a page cache, and what outlives a loss of power |
 //! | `flip` | a bit that flips |
 //! | `plan` | the faults of a seed |
-//! | `workload` | what clients do |
+//! | `workload`, `workload/misuse` | what clients do, and what they must not be able to do |
 //! | `model` | what they may see |
 //! | `pointer` | what a shared counter may answer |
-//! | `run` | a run from start to end |
+//! | `run`, `run/calm` | a run from start to end; what follows its faults |
 //! | `plant` | bugs planted to show that the checks find them |
 
 mod charge;

@@ -1,4 +1,6 @@
 //! What the clients of a run do, and what they hold the answers against.
+mod misuse;
+
 use crate::cluster::Shape;
 use crate::model::{Block, CUT, Kind, Listing, NameOp, Names, Outcome, fill, origin};
 use crate::pointer::Pointer;
@@ -10,12 +12,9 @@ use penstock_client::{
 };
 use penstock_datatype::{Pattern, Source, Target};
 use penstock_layout::{FileId, FileOffset, Layout, ObjectOffset, ServerIndex};
+use penstock_wire::Role;
 use penstock_wire::deployment::Deployment;
-use penstock_wire::message::{
-    Capability, DataReply, DataRequest, Handle, MetaReply, MetaRequest, Region, TraceContext,
-};
-use penstock_wire::{Connection, Envelope, Role, Timeouts};
-use serde::{Serialize, de::DeserializeOwned};
+use penstock_wire::message::Capability;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -149,6 +148,7 @@ pub(crate) struct Worker {
     pub random: Random,
 }
 
+/// What must not have happened.
 type Fault = String;
 
 impl Worker {
@@ -760,149 +760,4 @@ impl Worker {
             Some(found) => Err(format!("counters: 7 + 3 + 1 gave {found:?}")),
         }
     }
-
-    // ---- capabilities ----
-
-    /// Tries what its capabilities do not allow, past the client library.
-    fn capabilities(&mut self, lent: &mut Option<Capability>) -> Result<(), Fault> {
-        match self.misuse(lent) {
-            Ok(()) => Ok(()),
-            Err(Misuse::Away(e)) => {
-                self.say(&format!("capabilities: {e}"));
-                Ok(())
-            }
-            Err(Misuse::Allowed(what)) => Err(format!("capabilities: {what}")),
-        }
-    }
-
-    fn misuse(&mut self, lent: &mut Option<Capability>) -> Result<(), Misuse> {
-        let caller = self.deployment.caller(Role::Client, 2, self.index as u32)?;
-        let limit = Some(Duration::from_secs(5));
-        let timeouts = Timeouts {
-            read: limit,
-            write: limit,
-        };
-        if lent.is_none() {
-            let mut meta =
-                penstock_wire::connect(&self.deployment.meta.address, &caller, timeouts)?;
-            let path = lock(&self.history).files[0].path.clone();
-            let request = MetaRequest::Open {
-                path,
-                read: true,
-                write: false,
-                create: None,
-                exclusive: false,
-            };
-            if let MetaReply::Opened { capability, .. } = ask(&mut meta, &request)? {
-                *lent = Some(capability);
-            }
-        }
-        let Some(capability) = lent.clone() else {
-            return Ok(());
-        };
-        let servers = &capability.layout.servers;
-        let server = servers[self.random.index(servers.len())];
-        let Some(description) = self.deployment.server(server) else {
-            return Ok(());
-        };
-        let mut data = penstock_wire::connect(&description.address, &caller, timeouts)?;
-        let mut attach = |capability: &Capability| {
-            let capability = capability.clone();
-            ask::<_, DataReply>(&mut data, &DataRequest::Attach { capability })
-        };
-        for forged in [
-            Capability {
-                write: true,
-                ..capability.clone()
-            },
-            Capability {
-                expires_ms: capability.expires_ms + 3_600_000,
-                ..capability.clone()
-            },
-        ] {
-            match attach(&forged)? {
-                DataReply::Error(e) if e.kind == ErrorKind::BadCapability => {}
-                other => {
-                    return Err(Misuse::Allowed(format!(
-                        "a forged one was answered {other:?}"
-                    )));
-                }
-            }
-        }
-        let before = penstock_host::time::since_epoch().as_millis() as u64;
-        let reply = attach(&capability)?;
-        let after = penstock_host::time::since_epoch().as_millis() as u64;
-        match reply {
-            DataReply::Attached { .. } if before > capability.expires_ms => {
-                Err(Misuse::Allowed(format!(
-                    "one that ended at {} was taken at {before}",
-                    capability.expires_ms
-                )))
-            }
-            DataReply::Attached { handle } => self.overstep(&mut data, handle, &capability),
-            DataReply::Error(e)
-                if e.kind == ErrorKind::ExpiredCapability && after >= capability.expires_ms =>
-            {
-                *lent = None;
-                Ok(())
-            }
-            other => Err(Misuse::Allowed(format!(
-                "a good one was answered {other:?}"
-            ))),
-        }
-    }
-
-    /// Writes where only reading is allowed.
-    fn overstep(
-        &mut self,
-        data: &mut Connection,
-        handle: Handle,
-        capability: &Capability,
-    ) -> Result<(), Misuse> {
-        let request = DataRequest::Write {
-            handle,
-            region: Region::Contiguous { offset: 0, len: 8 },
-            lock: None,
-        };
-        let envelope = Envelope::request(7, TraceContext::default());
-        data.queue_payload(&envelope, &request, &[0xee; 8])?;
-        data.flush()?;
-        match data.receive::<DataReply>()?.body {
-            Some(DataReply::Error(e))
-                if matches!(
-                    e.kind,
-                    ErrorKind::Permission | ErrorKind::ExpiredCapability | ErrorKind::BadCapability
-                ) =>
-            {
-                Ok(())
-            }
-            other => Err(Misuse::Allowed(format!(
-                "a write with one for reading file {} was answered {other:?}",
-                capability.file.0
-            ))),
-        }
-    }
-}
-
-enum Misuse {
-    /// A server could not be asked.
-    Away(String),
-    Allowed(String),
-}
-
-impl From<penstock_wire::Error> for Misuse {
-    fn from(e: penstock_wire::Error) -> Misuse {
-        Misuse::Away(e.to_string())
-    }
-}
-
-fn ask<Q: Serialize, R: DeserializeOwned>(
-    connection: &mut Connection,
-    request: &Q,
-) -> Result<R, Misuse> {
-    let envelope = Envelope::request(1, TraceContext::default());
-    connection.queue(&envelope, request)?;
-    connection.flush()?;
-    let body = connection.receive::<R>()?.body;
-    body.ok_or_else(|| Misuse::Away("an empty reply".into()))
 }

@@ -12,6 +12,7 @@ pub mod frame;
 pub mod grant;
 pub mod handshake;
 mod key;
+mod listen;
 
 pub mod message;
 mod quota;

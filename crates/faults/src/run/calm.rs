@@ -1,0 +1,251 @@
+//! What follows the faults: repair, calm, the last loss of power, and what has to be left then.
+use super::{Driver, SETTLE, START};
+use crate::cluster::{Cluster, Status};
+use crate::flip::Target;
+use crate::workload::{Phase, Worker};
+use crate::world::{SECOND, lock};
+use penstock_client::{CheckOptions, Client, ClientOptions, FindingKind, Identity, check};
+use penstock_wire::Role;
+use std::time::Duration;
+
+impl Driver {
+    /// Ends all faults and waits until what they touched is over.
+    pub(super) fn recover(&mut self) -> Result<(), String> {
+        self.say("the faults stop");
+        lock(&self.history).phase = Phase::Settling;
+        {
+            let mut state = self.world.state();
+            state.net.slow = 1;
+            for disk in &mut state.disks {
+                disk.slow = 1;
+                disk.full = false;
+                disk.failing = false;
+                disk.power = None;
+            }
+        }
+        let end = self.now() + SETTLE;
+        let later = std::mem::take(&mut self.later);
+        for (_, what) in later {
+            self.undo(what)?;
+        }
+        loop {
+            let now = self.now();
+            self.carry_on(now)?;
+            self.look_at_clients()?;
+            let up = (0..self.cluster.machines()).all(|m| self.cluster.status(m) == Status::Up);
+            if now > end && up {
+                for (machine, (flip, losses)) in std::mem::take(&mut self.flipped) {
+                    // The power may have brought back what was on the disk.
+                    if flip.target == Target::Superblock && self.losses(machine) == losses {
+                        return Err(format!(
+                            "server {machine} has started although a bit of its superblock had flipped"
+                        ));
+                    }
+                }
+                return self.mend();
+            }
+            if now > end + START {
+                let machines = 0..self.cluster.machines();
+                let states: Vec<Status> = machines.map(|m| self.cluster.status(m)).collect();
+                return Err(format!(
+                    "no progress: {} s after the faults stopped servers are not up: {states:?}",
+                    (SETTLE + START) / SECOND
+                ));
+            }
+            self.sleep(SECOND / 50);
+        }
+    }
+
+    /// What an administrator does where disks have failed: starts servers again, and accepts objects that are called
+    /// damaged.
+    fn mend(&mut self) -> Result<(), String> {
+        if !lock(&self.history).hurt {
+            return Ok(());
+        }
+        for machine in 1..self.cluster.machines() {
+            if self.world.state().disks[machine].failed > 0 {
+                self.say(&format!("server {machine} is started again"));
+                self.kill(machine)?;
+                self.sleep(SECOND / 10);
+                self.cluster.start(machine)?;
+                self.cluster.wait_up(machine, START)?;
+            }
+        }
+        self.one_client("accept", |worker| match worker.index {
+            0 => accept(&worker),
+            _ => Ok(()),
+        })?;
+        let found = lock(&self.history).damaged.clone();
+        self.say(&format!("{} objects are called damaged", found.len()));
+        for (machine, object, losses) in std::mem::take(&mut self.records) {
+            if self.losses(machine) == losses && !found.contains(&object) {
+                return Err(format!(
+                    "a bit of the record of object {} on machine {machine} has flipped, and no check says so",
+                    object.0
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything was synced: nothing of it may be lost.
+    pub(super) fn lose_all_power(&mut self) -> Result<(), String> {
+        self.say("the power fails everywhere");
+        for machine in 0..self.cluster.machines() {
+            self.cluster.gone(machine, SECOND / 20);
+            self.lose_power(machine)?;
+        }
+        self.sleep(SECOND);
+        for machine in 0..self.cluster.machines() {
+            self.cluster.start(machine)?;
+        }
+        for machine in 0..self.cluster.machines() {
+            self.cluster.wait_up(machine, START)?;
+        }
+        Ok(())
+    }
+
+    /// The name space agrees with itself and with the objects after a repair.
+    pub(super) fn consistent(&mut self) -> Result<(), String> {
+        self.one_client("check", |worker| {
+            if worker.index > 0 {
+                return Ok(());
+            }
+            let options = ClientOptions {
+                retry_limit: Duration::from_secs(10),
+                answer_timeout: Duration::from_secs(10),
+                ..ClientOptions::default()
+            };
+            let text = |e: penstock_client::Error| e.to_string();
+            let who = Identity::default();
+            let client = Client::connect_with(&worker.deployment, who, Role::Admin, options)
+                .map_err(text)?;
+            for repair in [true, false] {
+                let how = CheckOptions {
+                    repair,
+                    grace: Duration::from_millis(50),
+                    ..CheckOptions::default()
+                };
+                let report = check(&client, &how, &mut |_| {}).map_err(text)?;
+                if !report.complete || !report.clean || (!repair && !report.findings.is_empty()) {
+                    let when = if repair { "repair" } else { "after the repair" };
+                    return Err(format!("{when}: {:?}", report.findings));
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Nobody is connected any more: what served them has gone.
+    pub(super) fn nothing_left(&mut self) -> Result<(), String> {
+        self.sleep(5 * SECOND);
+        let state = self.world.state();
+        for machine in 0..self.cluster.machines() {
+            let Some(process) = self.cluster.process(machine) else {
+                continue;
+            };
+            let threads = state.threads(process);
+            if threads.len() > Cluster::own_threads(machine) {
+                return Err(format!(
+                    "memory: server {machine} keeps threads of clients that have gone: {threads:?}"
+                ));
+            }
+        }
+        for process in state.processes.iter().skip(1) {
+            if process.machine < self.cluster.machines()
+                && process.most_threads > self.cluster.most_threads()
+            {
+                return Err(format!(
+                    "memory: server {} had {} threads",
+                    process.machine, process.most_threads
+                ));
+            }
+        }
+        if let Some(meter) = self.meter {
+            for (id, process) in state.processes.iter().enumerate().skip(1) {
+                if process.machine >= self.cluster.machines() {
+                    continue;
+                }
+                let server = process.machine;
+                let (held, most) = meter(process.charged);
+                self.most_bytes = self.most_bytes.max(most);
+                let bound = Cluster::most_bytes(process.most_threads);
+                if most > bound {
+                    return Err(format!(
+                        "memory: server {server} held {most} bytes at once, more than {bound}"
+                    ));
+                }
+                let serves = self.cluster.process(server) == Some(id);
+                if serves && held > Cluster::BYTES_AT_REST {
+                    return Err(format!(
+                        "memory: server {server} holds {held} bytes although nobody is connected"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Servers end when they are told to.
+    pub(super) fn stop(&mut self) -> Result<(), String> {
+        self.one_client("stop", |worker| {
+            if worker.index > 0 {
+                return Ok(());
+            }
+            let text = |e: penstock_client::Error| e.to_string();
+            let client = Client::connect_with(
+                &worker.deployment,
+                Identity::default(),
+                Role::Admin,
+                ClientOptions::default(),
+            )
+            .map_err(text)?;
+            for server in worker.deployment.server_ids() {
+                client.shut_down_data(server).map_err(text)?;
+            }
+            client.shut_down_meta().map_err(text)
+        })?;
+        let end = self.now() + 40 * SECOND;
+        for machine in 0..self.cluster.machines() {
+            while self.cluster.status(machine) != Status::Down {
+                if self.now() > end {
+                    return Err(format!("server {machine} does not stop"));
+                }
+                self.sleep(SECOND / 10);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Accepts all objects that a check calls damaged.
+fn accept(worker: &Worker) -> Result<(), String> {
+    let patience = Duration::from_secs(60);
+    let options = ClientOptions {
+        retry_limit: patience,
+        answer_timeout: patience,
+        ..ClientOptions::default()
+    };
+    let text = |e: penstock_client::Error| e.to_string();
+    let who = Identity::default();
+    let client =
+        Client::connect_with(&worker.deployment, who, Role::Admin, options).map_err(text)?;
+    let how = CheckOptions {
+        accept_damaged: true,
+        grace: Duration::from_millis(50),
+        ..CheckOptions::default()
+    };
+    let report = check(&client, &how, &mut |_| {}).map_err(text)?;
+    for finding in report.findings {
+        if matches!(
+            finding.kind,
+            FindingKind::DamagedRecord | FindingKind::TruncatedObject
+        ) {
+            if !finding.mended {
+                return Err(format!("cannot be accepted: {finding:?}"));
+            }
+            lock(&worker.history).damaged.extend(finding.file);
+        }
+    }
+    Ok(())
+}
