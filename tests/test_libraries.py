@@ -4,6 +4,7 @@ Each program checks what it reads. The file it wrote through Penstock must be, b
 with its MPI library's own MPI-IO, and must open with a plain serial library after `penstock cp`.
 """
 
+import json
 import os
 import subprocess
 
@@ -11,6 +12,7 @@ import h5py
 import numpy as np
 import pytest
 from conftest import ROOT, penstock
+from mounted import needs_fuse
 
 SOURCES = ROOT / "examples" / "libraries"
 PROGRAMS = ROOT / "target" / "examples" / "libraries"
@@ -83,9 +85,32 @@ def test_through_the_servers(case, deployment, own, tmp_path):
     assert copy.read_bytes() == own(case)
 
 
+@needs_fuse
+@pytest.mark.parametrize("case", POSIX)
+def test_written_and_read_by_plain_path(case, deployment, own, short_dir, tmp_path):
+    """One program writes and reads: the library's POSIX calls go through the mount, its MPI-IO to the servers."""
+    where = ("--deployment", deployment)
+    mount, copy = short_dir / "mnt", tmp_path / "copy"
+    mount.mkdir()
+    for _ in range(2):  # the second time over a file that exists
+        done = run(case, mount / case, *where, "--mount", mount, "--json")
+        assert good(done)["values_checked"] > 1000
+        (summary,) = [line for line in done.json() if "case" not in line]
+        assert case in json.dumps(summary), "MPI-IO went to the servers, not through the mount"
+    # Another program finds it by the same name, and so does a mount.
+    assert good(run(case, mount / case, *where, "--mount", mount, arguments=["--read-only"]))["values_checked"] > 1000
+    penstock("cp", *where, f"penstock:/{case}", copy)
+    assert copy.read_bytes() == own(case)
+    penstock("mount", mount, "-d", deployment)
+    try:
+        assert (mount / case).read_bytes() == own(case)
+    finally:
+        penstock("umount", "--lazy", mount)
+
+
 @pytest.mark.parametrize("case", POSIX)
 def test_through_the_servers_by_plain_path(case, deployment, own, tmp_path):
-    """Written through the servers, read back from a copy."""
+    """The same where nothing is mounted: written through the servers, read back from a copy."""
     where = ("--deployment", deployment)
     mount, copy = tmp_path / "not mounted", tmp_path / "copy"
     good(run(case, mount / case, *where, "--mount", mount, arguments=["--write-only"]))

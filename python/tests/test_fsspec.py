@@ -220,6 +220,31 @@ def test_xarray(files, top, options):
         xr.testing.assert_equal(got.load(), data)
 
 
+def test_xarray_opens_netcdf4(files, top, options, tmp_path):
+    """NetCDF-4 that another program wrote, by URL: lazily, a part of it, several files as one."""
+    values = np.random.default_rng(3).random((6, 40, 50))
+    for k, part in enumerate((values[:3], values[3:])):
+        data = xr.Dataset(
+            {"t": (("time", "y", "x"), part)},
+            coords={"time": np.arange(3 * k, 3 * k + 3), "x": np.arange(50)},
+            attrs={"title": "example"},
+        )
+        encoding = {"t": {"chunksizes": (1, 20, 50), "zlib": True}}
+        data.to_netcdf(tmp_path / f"{k}.nc", engine="h5netcdf", encoding=encoding)
+        files.put_file(tmp_path / f"{k}.nc", f"{top}/{k}.nc")
+    url = f"penstock://{top}/0.nc"
+    with xr.open_dataset(url, engine="h5netcdf", storage_options=options) as got:
+        assert got.attrs["title"] == "example" and got.sizes == {"time": 3, "y": 40, "x": 50}
+        assert np.array_equal(got.t[1, 5:30:2].values, values[1, 5:30:2])
+    with fsspec.open(url, **options) as f, xr.open_dataset(f, engine="h5netcdf", chunks={"time": 1}) as got:
+        assert np.allclose(got.t.mean("time").values, values[:3].mean(0))
+    opened = [files.open(path) for path in files.glob(f"{top}/*.nc")]
+    with xr.open_mfdataset(opened, engine="h5netcdf") as got:
+        assert np.array_equal(got.t.values, values)
+    for f in opened:
+        f.close()
+
+
 @pytest.mark.parametrize("scheduler", ["threads", "processes"])
 def test_dask(top, options, table, deployment, scheduler):
     with dask.config.set(scheduler=scheduler, num_workers=2):
