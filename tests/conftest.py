@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
 from pathlib import Path
@@ -50,6 +51,22 @@ def penstock(*args, check=True, timeout=120, env=None, cwd=None):
     if check and done.code != 0:
         raise AssertionError(f"penstock {' '.join(map(str, args))}: exit code {done.code}\n{done.out}\n{done.err}")
     return done
+
+
+def free_ports(n):
+    """First of `n` free ports in a row."""
+    for first in range(20_000 + os.getpid() % 10_000, 60_000, n):
+        sockets = [socket.socket() for _ in range(n)]
+        try:
+            for k, s in enumerate(sockets):
+                s.bind(("localhost", first + k))
+            return first
+        except OSError:
+            continue
+        finally:
+            for s in sockets:
+                s.close()
+    raise AssertionError("no free ports")
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import subprocess
 import time
 
 import pytest
-from conftest import PENSTOCK, penstock
+from conftest import PENSTOCK, free_ports, penstock
 
 DATA = bytes(range(251)) * 40_000  # ten million bytes that no stripe unit divides
 
@@ -142,24 +142,6 @@ def test_tcp(short_dir, tmp_path):
         assert (tmp_path / "out").read_bytes() == DATA
     finally:
         penstock("down", directory)
-
-
-def free_ports(n):
-    """First of `n` free ports in a row."""
-    import socket
-
-    for first in range(20_000 + os.getpid() % 10_000, 60_000, n):
-        sockets = [socket.socket() for _ in range(n)]
-        try:
-            for k, s in enumerate(sockets):
-                s.bind(("localhost", first + k))
-            return first
-        except OSError:
-            continue
-        finally:
-            for s in sockets:
-                s.close()
-    raise AssertionError("no free ports")
 
 
 def test_an_existing_deployment_keeps_its_shape(deployment):

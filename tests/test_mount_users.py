@@ -1,12 +1,13 @@
 """The mount and users: permission bits, owners; the same rights without a mount."""
 
 import errno
+import json
 import os
 import subprocess
 import time
 
 import pytest
-from conftest import COMPILERS, PENSTOCK
+from conftest import COMPILERS, PENSTOCK, free_ports, penstock
 from mounted import ALICE, BOB, MEMBERS, TEAM, as_root, as_user, fails, mode_of, needs_fuse, touch, write
 
 pytestmark = needs_fuse
@@ -214,3 +215,105 @@ def test_only_root_and_the_owner_mount(place, short_dir):
         pytest.skip("users are not changed: others cannot reach the built command here")
     done = direct_user(place[0], BOB, 9, [MEMBERS], ["mount", point, "--foreground"])
     assert done.returncode == 1 and "root or the owner" in done.stderr, done.stderr
+
+
+# As another user, in a mount namespace where that user may open /dev/fuse, as udev has it on ordinary systems.
+OWN_MOUNT = """
+set -e
+top=$1
+mknod -m 666 "$top/fuse" c 10 229
+mount --bind "$top/fuse" /dev/fuse
+as() { user=$1; shift; HOME=/tmp setpriv --reuid="$user" --regid="$user" --clear-groups "$@"; }
+cd "$top/home"
+as 65534 "$top/penstock" up fs --servers 1
+as 65534 "$top/penstock" mount mnt -d fs
+as 65534 sh -c 'echo mine > mnt/f; mkdir mnt/d; stat -c "%n %u %g %a" mnt/f mnt/d; cat mnt/f'
+grep -c "$top/home/mnt" /proc/self/mountinfo
+# Nobody else gets in, not even root.
+! as 1 ls mnt
+! ls mnt
+as 65534 "$top/penstock" stat penstock:/f -d fs --json
+as 65534 "$top/penstock" umount mnt
+as 65534 "$top/penstock" down -d fs
+"""
+
+
+def own_command(directory):
+    """The command at a place that every user can reach."""
+    directory.chmod(0o755)
+    command = directory / "penstock"
+    command.write_bytes(PENSTOCK.read_bytes())
+    command.chmod(0o755)
+    return command
+
+
+@as_root
+def test_an_ordinary_user_mounts_a_deployment_of_his_own(short_dir):
+    own_command(short_dir)
+    (short_dir / "home" / "mnt").mkdir(parents=True)
+    for path in (short_dir / "home", short_dir / "home" / "mnt"):
+        os.chown(path, 65534, 65534)
+    if subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no mount namespace can be made here: mounting as an ordinary user is not tested")
+    command = ["unshare", "-m", "sh", "-c", OWN_MOUNT, "sh", short_dir]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert "mnt/f 65534 65534 644" in lines and "mnt/d 65534 65534 755" in lines and "mine" in lines, lines
+    assert "1" in lines and json.loads(next(line for line in lines if line.startswith("{")))["uid"] == 65534
+    assert os.listdir(short_dir / "home" / "mnt") == []
+
+
+@as_root
+def test_mode_bits_hold_over_tcp(short_dir):
+    """A user of another host says who it is, under the client key; it gets what that user may."""
+    command, deployment = own_command(short_dir), short_dir / "fs"
+    penstock("up", deployment, "--servers", 1, "--tcp", f"localhost:{free_ports(2)}")
+    try:
+        remotes = {}
+        lines = (deployment / "deployment.toml").read_text().splitlines()
+        for user in (0, ALICE, BOB):
+            remotes[user] = remote = short_dir / f"remote-{user}"
+            remote.mkdir()
+            (remote / "deployment.toml").write_text("\n".join(line for line in lines if not line.startswith("unix")))
+            (remote / "client.key").write_text((deployment / "client.key").read_text())
+            (remote / "client.key").chmod(0o600)
+            for path in (remote, remote / "client.key"):
+                os.chown(path, user, user)
+
+        def run(user, *arguments):
+            become = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
+            return subprocess.run(
+                [*become, command, *arguments, "-d", remotes[user]],
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+                cwd=remotes[user],
+                env={**os.environ, "HOME": "/tmp"},
+            )
+
+        def good(user, *arguments):
+            done = run(user, *arguments)
+            assert done.returncode == 0, done.stderr
+
+        (remotes[ALICE] / "in").write_bytes(b"hers")
+        (remotes[ALICE] / "in").chmod(0o600)
+        os.chown(remotes[ALICE] / "in", ALICE, ALICE)
+        good(ALICE, "cp", "in", "penstock:/a")
+        shown = penstock("stat", "/a", "-d", deployment, "--json").json()[0]
+        assert shown["uid"] == ALICE
+        refused = run(BOB, "cp", "penstock:/a", "out")
+        assert refused.returncode == 1 and "may not read" in refused.stderr, refused.stderr
+        # Who makes a directory decides who else writes there.
+        good(ALICE, "mkdir", "/hers")
+        refused = run(BOB, "mkdir", "/hers/his")
+        assert refused.returncode == 1 and "may not" in refused.stderr, refused.stderr
+        good(ALICE, "cp", "penstock:/a", "back")
+        good(0, "cp", "penstock:/a", "root")
+        # Somebody with the addresses and no key.
+        (remotes[BOB] / "client.key").write_text("00" * 32)
+        refused = run(BOB, "ls", "/")
+        assert refused.returncode == 1 and "key" in refused.stderr
+    finally:
+        penstock("down", deployment)

@@ -222,7 +222,7 @@ fn serve(args: &MountArgs, located: &Located) -> Result<()> {
     let mount = penstock_fuse::Mount::new(client, &args.dir, &options).map_err(|e| {
         let advice = match e.raw_os_error().map(Errno::from_raw_os_error) {
             Some(Errno::PERM | Errno::ACCESS) => {
-                "mounting takes root, or the program fusermount3 (Debian: apt-get install fuse3)"
+                "mounting takes root; or the right to open /dev/fuse (as root: chmod 666 /dev/fuse) and the program fusermount3 (Debian: apt-get install fuse3)"
             }
             _ => "see what is mounted there: cat /proc/self/mountinfo",
         };
