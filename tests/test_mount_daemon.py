@@ -39,7 +39,8 @@ def test_two_mounts_agree(place, d):
 
 
 LOCKER = """
-import fcntl, os, sys
+import fcntl, os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # Whoever started the tests may ignore it.
 fd = os.open(sys.argv[1], os.O_RDWR)
 print("begun", flush=True)
 getattr(fcntl, sys.argv[2])(fd, fcntl.LOCK_EX)
@@ -48,12 +49,16 @@ sys.stdin.read()
 """
 
 
+@contextlib.contextmanager
 def locker(path, how):
     """A process that takes a lock, and keeps it until its input ends."""
     command = [sys.executable, "-c", LOCKER, str(path), how]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdout.readline() == "begun\n"
-    return process
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout.readline() == "begun\n"
+            yield process
+        finally:
+            process.kill()
 
 
 def ended(process):

@@ -22,7 +22,7 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"PSTK");
 /// Protocol version of this release.
 pub const VERSION: u16 = 3;
 /// Oldest version this release still speaks.
-pub const OLDEST_VERSION: u16 = 2;
+pub const OLDEST_VERSION: u16 = 3;
 /// Version number of handshake frames; their form never changes.
 pub const HANDSHAKE_VERSION: u16 = 0;
 /// Bytes of a header.
