@@ -13,10 +13,13 @@
 //! | [`net`] | sockets | sockets whose other end is the simulated network |
 //! | [`fs`] | files | files whose changes are noted until a sync, and refused or lost as the world decides |
 //!
+//! [`lock`] is the same in both.
+//!
 //! Descriptors and shared memory that same-host clients are lent stay outside: they are shortcuts, and a world
 //! has none.
 
 pub mod fs;
+pub mod lock;
 pub mod net;
 pub mod sync;
 pub mod thread;

@@ -10,6 +10,7 @@ use crate::error::{Result, damaged, error};
 use crate::node::{Node, REMOVED, ROOT};
 use crate::pending::{EntryKey, EntryRange, Pending, Totals};
 use penstock_host::fs::{self, Held};
+use penstock_host::lock::{DirectoryLock, Refused};
 use penstock_layout::FileId;
 use penstock_wire::message::{ErrorKind, NodeKind, WireError};
 use redb::{
@@ -19,8 +20,8 @@ use redb::{
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{Read, Write};
 use std::ops::Bound;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -251,7 +252,7 @@ pub struct Store {
     database: Option<Database>,
     facts: Facts,
     /// Held as long as the store is open.
-    _lock: File,
+    _lock: DirectoryLock,
 }
 
 impl Store {
@@ -566,43 +567,22 @@ fn keep_checked_copy(directory: &Path) {
     }
 }
 
-/// Takes the directory's lock and leaves this process's id in it.
-fn lock(directory: &Path) -> Opened<File> {
-    let path = directory.join(LOCK);
+/// Takes the directory's lock for life.
+fn lock(directory: &Path) -> Opened<DirectoryLock> {
+    let path = directory.display().to_string();
     let io = |source| StoreError::Io {
         what: "lock",
-        path: path.display().to_string(),
+        path: path.clone(),
         source,
     };
-    let mut file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(&path)
-        .map_err(io)?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(std::fs::TryLockError::WouldBlock) => {
-            let mut pid = String::new();
-            // Only for the message.
-            let _ = (&file).take(20).read_to_string(&mut pid);
-            let pid = pid.trim();
-            return Err(StoreError::InUse {
-                path: directory.display().to_string(),
-                holder: if pid.is_empty() {
-                    "another server".into()
-                } else {
-                    format!("process {pid}")
-                },
-            });
-        }
-        Err(std::fs::TryLockError::Error(e)) => return Err(io(e)),
-    }
-    file.set_len(0).map_err(io)?;
-    writeln!(file, "{}", std::process::id()).map_err(io)?;
-    Ok(file)
+    let opened = File::open(directory).map_err(io)?;
+    DirectoryLock::take(opened.as_fd(), LOCK).map_err(|refused| match refused {
+        Refused::Held(holder) => StoreError::InUse {
+            path: path.clone(),
+            holder,
+        },
+        Refused::Failed(e) => io(e.into()),
+    })
 }
 
 fn damage(directory: &Path, detail: &str) -> StoreError {

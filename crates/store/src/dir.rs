@@ -13,10 +13,11 @@ use crate::cache::Cache;
 use crate::object::DirObject;
 use crate::record::{Records, Shard};
 use crate::superblock::{self, Superblock};
-use crate::{Finding, Object, Problem, Store, StoreError, descriptor};
+use crate::{Finding, Object, Problem, Store, StoreError};
+use penstock_host::lock::{DirectoryLock, Refused};
 use penstock_host::sync::{Mutex, MutexGuard};
 use penstock_layout::FileId;
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::BinaryHeap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -49,7 +50,7 @@ pub(crate) struct Place {
     /// Why nothing can be made durable any more.
     failed: OnceLock<String>,
     /// Held for life; the system lets go of it when the process ends, however it ends.
-    _lock: OwnedFd,
+    _lock: DirectoryLock,
 }
 
 struct Changes {
@@ -265,30 +266,14 @@ fn idle_bound() -> usize {
 }
 
 /// Takes the lock for life or says who has it.
-fn take_lock(root: BorrowedFd<'_>, path: &str) -> Result<OwnedFd, StoreError> {
-    let error = |e| StoreError::from_errno("lock", path, e);
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let lock = rustix::fs::openat(root, LOCK, flags, Mode::RUSR | Mode::WUSR).map_err(error)?;
-    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(Errno::AGAIN) => {
-            let mut text = [0; 64];
-            let n = descriptor::read_at(lock.as_fd(), 0, &mut text).unwrap_or(0);
-            let holder = match String::from_utf8_lossy(&text[..n]).trim() {
-                "" => "unknown process".to_owned(),
-                pid => format!("process {pid}"),
-            };
-            return Err(StoreError::InUse {
-                path: path.to_owned(),
-                holder,
-            });
-        }
-        Err(e) => return Err(error(e)),
-    }
-    penstock_host::fs::ftruncate(&lock, 0).map_err(error)?;
-    let pid = format!("{}\n", std::process::id());
-    descriptor::write_at(lock.as_fd(), 0, pid.as_bytes()).map_err(error)?;
-    Ok(lock)
+fn take_lock(root: BorrowedFd<'_>, path: &str) -> Result<DirectoryLock, StoreError> {
+    DirectoryLock::take(root, LOCK).map_err(|refused| match refused {
+        Refused::Held(holder) => StoreError::InUse {
+            path: path.to_owned(),
+            holder,
+        },
+        Refused::Failed(e) => StoreError::from_errno("lock", path, e),
+    })
 }
 
 /// Makes the subdirectories. What an interrupted attempt left is taken over; objects without a

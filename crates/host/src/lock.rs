@@ -1,0 +1,93 @@
+//! The lock by which a server holds its directory for as long as it lives.
+//!
+//! A file in the directory is locked (flock(2)) and holds the process's id, for whoever finds it taken. The kernel
+//! ends the lock with the process. It is also given up explicitly: a child that another thread is about to start
+//! has a copy of the descriptor until it executes its program, and would hold the lock until then.
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// A directory held; dropping it lets go.
+#[derive(Debug)]
+pub struct DirectoryLock(OwnedFd);
+
+/// Why a directory is not held.
+#[derive(Debug)]
+pub enum Refused {
+    /// Another has it: "process N", or "another process" when it has not said which yet.
+    Held(String),
+    /// A call failed.
+    Failed(Errno),
+}
+
+impl From<Errno> for Refused {
+    fn from(error: Errno) -> Self {
+        Refused::Failed(error)
+    }
+}
+
+impl DirectoryLock {
+    /// Locks file `name` in `directory`, made if it is missing, and leaves this process's id in it.
+    ///
+    /// # Errors
+    /// When another process or another part of this one has it, or a call fails.
+    pub fn take(directory: BorrowedFd<'_>, name: &str) -> Result<Self, Refused> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = rustix::fs::openat(directory, name, flags, Mode::RUSR | Mode::WUSR)?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::AGAIN) => {
+                let mut text = [0; 20];
+                // Only for the message.
+                let n = rustix::io::pread(&file, &mut text, 0).unwrap_or(0);
+                let holder = match String::from_utf8_lossy(&text[..n]).trim() {
+                    "" => "another process".to_owned(),
+                    pid => format!("process {pid}"),
+                };
+                return Err(Refused::Held(holder));
+            }
+            Err(error) => return Err(error.into()),
+        }
+        let held = DirectoryLock(file);
+        rustix::fs::ftruncate(&held.0, 0)?;
+        rustix::io::pwrite(&held.0, format!("{}\n", std::process::id()).as_bytes(), 0)?;
+        Ok(held)
+    }
+}
+
+/// The locked file.
+impl AsFd for DirectoryLock {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Drop for DirectoryLock {
+    fn drop(&mut self) {
+        // Closing it does the same where no child has a copy.
+        let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_is_let_go_is_free_though_a_copy_of_its_descriptor_is_open() {
+        let at = std::env::temp_dir().join(format!("penstock-lock-{}", std::process::id()));
+        std::fs::create_dir(&at).unwrap();
+        let directory = std::fs::File::open(&at).unwrap();
+        let first = DirectoryLock::take(directory.as_fd(), "lock").unwrap();
+        let Err(Refused::Held(holder)) = DirectoryLock::take(directory.as_fd(), "lock") else {
+            panic!("taken twice");
+        };
+        assert_eq!(holder, format!("process {}", std::process::id()));
+        // What a child has between fork(2) and execve(2).
+        let copy = first.0.try_clone().unwrap();
+        drop(first);
+        drop(DirectoryLock::take(directory.as_fd(), "lock").unwrap());
+        drop(copy);
+        std::fs::remove_dir_all(&at).unwrap();
+    }
+}
