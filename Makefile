@@ -1,7 +1,7 @@
 # make demo     set up, build, run the four examples under every method, print the table     (5 minutes)
 # make build    release build: target/release/penstock, target/release/libpenstock.so
 # make h5py     parallel h5py for Debian's MPICH, in .venv/h5py
-# make test     all tests
+# make test     all tests: the crates', seeds of the fault simulator, programs, the Python package
 # make python   the Python package `penstock`, as a wheel installed in .venv; part of `make test`
 # make bench    measure against peers; `make bench ONLY=regex` for a part
 # make lint     formatting and lints of everything
@@ -23,7 +23,7 @@ LIBS := /usr/lib/$(shell cc -print-multiarch)
 
 EXPERIMENTS := noncontiguous-tile noncontiguous-block noncontiguous-flash resonance lost-locality queue-depth schedulers
 
-.PHONY: reproduce demo setup build shim examples h5py python test bench soak fuzz lint clean
+.PHONY: reproduce demo setup build shim examples h5py python test test-crates test-faults test-programs test-package bench soak fuzz lint clean
 
 demo: build
 	$(PYTHON) scripts/demo.py $(DEMO)
@@ -65,12 +65,21 @@ h5py: setup
 python: setup
 	@scripts/python.sh
 
-test: build h5py python
-	cargo build --release -p penstock-client --example hostile
+# In this order; `make -k test` goes on after a part that failed, and PYTEST=--lf takes those that failed last time.
+test: test-crates test-faults test-programs test-package
+
+test-crates: setup
 	cargo test --workspace
+
+test-faults: build
 	$(RELEASE)/penstock faults --seeds 200
-	$(PYTHON) -m pytest -q tests
-	$(PYTHON) -m pytest -q python/tests
+
+test-programs: build h5py python
+	cargo build --release -p penstock-client --example hostile
+	$(PYTHON) -m pytest -q $(PYTEST) tests
+
+test-package: build python
+	$(PYTHON) -m pytest -q $(PYTEST) python/tests
 
 bench: build
 	cargo build --release -p penstock-meta --example rates
