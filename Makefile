@@ -19,7 +19,8 @@ CFLAGS := -std=c11 -O2 -Wall -Wextra -Werror
 # Examples of libraries, each with Debian's compiler and library of one MPI.
 LIBRARY_EXAMPLES := $(addprefix target/examples/libraries/,hdf5-mpich hdf5-openmpi hdf5_fortran-mpich hdf5_fortran-openmpi \
 	pnetcdf-openmpi netcdf-openmpi)
-LIBS := /usr/lib/$(shell cc -print-multiarch)
+# Looked up when used: setup may have to install cc first.
+LIBS = /usr/lib/$(shell cc -print-multiarch)
 
 EXPERIMENTS := noncontiguous-tile noncontiguous-block noncontiguous-flash resonance lost-locality queue-depth schedulers
 
