@@ -8,6 +8,7 @@ mod choose;
 mod error;
 mod events;
 mod handles;
+mod jobs;
 mod loan;
 mod locks;
 mod loops;
@@ -20,6 +21,7 @@ mod shortcut;
 mod sync;
 mod tracing;
 mod transfer;
+mod watch;
 
 pub use choose::Chooser;
 pub use error::Error;

@@ -6,28 +6,28 @@
 //! thread of a virtual request's first part serves all of its parts, contiguous ones in one call. At most `depth`
 //! virtual requests are served at once. A large request comes slice by slice ([`crate::transfer::CHUNK`]), so it cannot block
 //! others. A write holds its range before it queues, so nobody waits for a lock while others wait for it here.
-//! *When*: any algorithm but NOOP, a [`Chooser`] of algorithms, or an observer. Otherwise requests go straight to the store and nothing here is
-//! touched but one flag.
+//! *When*: any algorithm but NOOP, a chooser of algorithms, or an observer. Otherwise requests go straight to the
+//! store: nothing here is touched but one flag, and, where a trace is written, [`Watch`].
 //!
-//! Everything that is decided is decided under one mutex, and observers hear of it there, in that order.
+//! Everything that is decided is decided under one mutex ([`State`]), and observers hear of it there, in that order.
 use crate::access::Access;
-use crate::choose::{Chooser, Choosing, Mode};
+use crate::choose::Mode;
 use crate::error::refuse;
 use crate::events::{Event, EventKind, Observer};
+use crate::jobs::{Job, Numbered, Place, State, event};
 use crate::loan::{Loan, serve};
 use crate::settings::Settings;
 use crate::tracing::{Member, Prediction, Tracing};
 use crate::transfer::CHUNK;
+use crate::watch::Watch;
 use penstock_host::sync::{Mutex, MutexGuard};
-use penstock_host::thread::{self, Thread};
+use penstock_host::thread;
 use penstock_host::time::now;
 use penstock_sched::journal::Journal;
-use penstock_sched::{Algorithm, Error, Nanos, Next, Op, Request, Scheduler, VirtualRequest};
+use penstock_sched::{Algorithm, Error, Nanos, Op, Request, Scheduler, VirtualRequest};
 use penstock_store::{Object, Scratch};
 use penstock_wire::message::{ErrorKind, ProgramStatus, SchedulerStatus, TraceContext, WireError};
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -35,6 +35,11 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_secs(1);
 /// Programs whose full number is remembered.
 const MAX_PROGRAMS: usize = 1024;
+
+/// Ways of a request: past all of this, past the scheduler only, or through it.
+const PAST: u8 = 0;
+const WATCHED: u8 = 1;
+const SCHEDULED: u8 = 2;
 
 /// Whose bytes, and where they belong.
 pub(crate) struct Origin<'a> {
@@ -45,79 +50,14 @@ pub(crate) struct Origin<'a> {
 
 /// See the module's text.
 pub(crate) struct Queue {
-    /// Something has to see each request.
-    on: AtomicBool,
+    /// [`PAST`], [`WATCHED`] or [`SCHEDULED`].
+    way: AtomicU8,
+    watch: Arc<Watch>,
     began: Instant,
     member: Member,
     /// Held while settings change: files are made and read then, which must not keep requests waiting.
     tuning: Mutex<()>,
     state: Mutex<State>,
-}
-
-struct State {
-    scheduler: Scheduler,
-    settings: Settings,
-    /// Unless the user has chosen the algorithm.
-    chooser: Option<Chooser>,
-    /// Stripe unit, as far as one slice can show it, and memory: what the chooser has to know.
-    unit: u64,
-    memory: u64,
-    observer: Option<Arc<dyn Observer>>,
-    /// The scheduler's decisions are written down.
-    journaled: bool,
-    tracing: Option<Tracing>,
-    prediction: Option<Prediction>,
-    jobs: Numbered<u64, Job>,
-    arrivals: u64,
-    /// Virtual requests being served.
-    serving: u32,
-    /// Full numbers of programs, by the short ones.
-    programs: Numbered<u32, u64>,
-}
-
-/// By numbers that nobody outside can choose, or of which few are kept: a product spreads them well enough.
-type Numbered<K, V> = HashMap<K, V, BuildHasherDefault<Product>>;
-
-#[derive(Default)]
-struct Product(u64);
-
-impl Hasher for Product {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u64((*byte).into()));
-    }
-
-    fn write_u32(&mut self, number: u32) {
-        self.write_u64(number.into());
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        let mixed = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 = mixed ^ (mixed >> 32);
-    }
-}
-
-/// A slice that is queued or being served.
-struct Job {
-    thread: Thread,
-    trace: TraceContext,
-    arrived: Nanos,
-    end: u64,
-    place: Place,
-    /// Lent by the thread when it does not go on at once.
-    loan: Option<Box<Loan>>,
-}
-
-enum Place {
-    Queued,
-    /// Its thread serves this.
-    Leads(VirtualRequest),
-    /// Another thread serves it.
-    Follows,
-    Done(Result<usize, WireError>),
 }
 
 impl Queue {
@@ -131,8 +71,10 @@ impl Queue {
             .map_err(|e| refuse(ErrorKind::InvalidArgument, e.to_string()))?;
         let journaled = journal.is_some();
         scheduler.keep(journal);
+        let watch = Arc::new(Watch::default());
         let queue = Queue {
-            on: AtomicBool::new(false),
+            way: AtomicU8::new(PAST),
+            watch: watch.clone(),
             began: now(),
             member,
             tuning: Mutex::new(()),
@@ -142,12 +84,11 @@ impl Queue {
                 chooser: None,
                 unit: member.unit.clamp(1, CHUNK as u64),
                 memory: memory(),
-                observer: None,
+                watch,
+                hears: false,
                 journaled,
-                tracing: None,
                 prediction: None,
                 jobs: Numbered::default(),
-                arrivals: 0,
                 serving: 0,
                 programs: Numbered::default(),
             }),
@@ -158,7 +99,7 @@ impl Queue {
 
     /// Each request has to come here, and none may go past the server.
     pub(crate) fn is_on(&self) -> bool {
-        self.on.load(Ordering::SeqCst)
+        self.way.load(Ordering::SeqCst) != PAST
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -209,7 +150,7 @@ impl Queue {
         state.chooser = chooser;
         done.map_err(|e| refuse(ErrorKind::InvalidArgument, e.to_string()))?;
         if settings.trace != trace {
-            std::mem::swap(&mut state.tracing, &mut tracing);
+            tracing = self.watch.trace(tracing);
         }
         if settings.predict != predict {
             std::mem::swap(&mut state.prediction, &mut prediction);
@@ -225,17 +166,24 @@ impl Queue {
     /// From now on this one hears of each event; `None`: nobody.
     pub(crate) fn observe(&self, observer: Option<Arc<dyn Observer>>) {
         let mut state = self.state();
-        state.observer = observer;
+        self.watch.observe(observer);
         self.refresh(&mut state);
     }
 
     fn refresh(&self, state: &mut State) {
-        let on = state.scheduler.options().algorithm != Algorithm::Noop
+        let (observed, traced) = (self.watch.is_observed(), self.watch.is_traced());
+        state.hears = observed || traced;
+        let scheduled = state.scheduler.options().algorithm != Algorithm::Noop
             || state.chooser.is_some()
             || state.journaled
-            || state.hears()
+            || observed
             || state.prediction.is_some();
-        self.on.store(on, Ordering::SeqCst);
+        let way = match scheduled {
+            true => SCHEDULED,
+            false if traced => WATCHED,
+            false => PAST,
+        };
+        self.way.store(way, Ordering::SeqCst);
         state.decide(self.time());
         // Everyone looks again: waits may have changed.
         for job in state.jobs.values() {
@@ -259,6 +207,11 @@ impl Queue {
         len: usize,
         scratch: &mut Scratch,
     ) -> Result<usize, WireError> {
+        if let Some(pass) = self.pass(origin, Op::Read, access, len) {
+            let result = access.read(Some(&**origin.object), &mut buffer[..len], scratch);
+            pass.done();
+            return result;
+        }
         let Some((id, mut state)) = self.arrive(origin, Op::Read, access, len)? else {
             return access.read(Some(&**origin.object), &mut buffer[..len], scratch);
         };
@@ -291,6 +244,11 @@ impl Queue {
             let bytes = bytes.unwrap_or_else(|| &buffer[..len]);
             access.write(&**origin.object, bytes, scratch)
         };
+        if let Some(pass) = self.pass(origin, Op::Write, access, len) {
+            let result = at_once(access, buffer, scratch);
+            pass.done();
+            return result;
+        }
         let Some((id, mut state)) = self.arrive(origin, Op::Write, access, len)? else {
             return at_once(access, buffer, scratch);
         };
@@ -315,6 +273,38 @@ impl Queue {
         result
     }
 
+    /// A slice that goes past the scheduler while a trace is written.
+    fn pass(
+        &self,
+        origin: &Origin<'_>,
+        op: Op,
+        access: &mut Access,
+        len: usize,
+    ) -> Option<Pass<'_>> {
+        if self.way.load(Ordering::Relaxed) != WATCHED || len == 0 {
+            return None;
+        }
+        let span = access.span(len as u64);
+        if span.is_empty() {
+            return None;
+        }
+        let id = self.watch.number();
+        let event = Event {
+            time: self.time(),
+            kind: EventKind::Arrival,
+            id,
+            served_in: id,
+            file: origin.file,
+            op,
+            offset: span.start,
+            end: span.end,
+            bytes: len as u64,
+            trace: origin.trace,
+        };
+        self.watch.passes(&event);
+        Some(Pass { queue: self, event })
+    }
+
     /// A slice arrives. `None` if there is nothing to schedule.
     fn arrive(
         &self,
@@ -329,8 +319,7 @@ impl Queue {
         }
         let mut state = self.state();
         let time = self.time();
-        let id = state.arrivals;
-        state.arrivals += 1;
+        let id = self.watch.number();
         let wide = origin.trace.program;
         let program = (wide ^ (wide >> 32)) as u32;
         if state.programs.len() < MAX_PROGRAMS {
@@ -366,8 +355,9 @@ impl Queue {
             place: Place::Queued,
             loan: None,
         };
-        if state.hears() {
-            state.hear(&event(EventKind::Arrival, time, &request, &job, 0));
+        if state.hears {
+            self.watch
+                .hear(&event(EventKind::Arrival, time, &request, &job, 0));
         }
         state.jobs.insert(id, job);
         if let Some(chooser) = &mut state.chooser {
@@ -449,9 +439,9 @@ impl Queue {
             depth: state.settings.depth,
             quantum: state.settings.options.quantum,
             order_conflicts: state.settings.options.order_conflicts,
-            observed: state.hears(),
+            observed: state.hears,
             predicted_waits: s.predicted_waits,
-            trace: state.tracing.as_ref().map(Tracing::status),
+            trace: self.watch.trace_status(),
             prediction: state.prediction.as_ref().map(Prediction::status),
             queued: s.queued,
             serving: s.serving,
@@ -474,183 +464,6 @@ impl Queue {
     }
 }
 
-impl State {
-    fn new_chooser(&self, time: Nanos, choosing: Choosing) -> Result<Chooser, WireError> {
-        let held = self.scheduler.len();
-        Chooser::new(time, choosing, self.unit, self.memory, held)
-            .map_err(|e| refuse(ErrorKind::Io, format!("cannot choose an algorithm: {e}")))
-    }
-
-    /// Tells the journal what the algorithm comes from, so that it can be chosen again.
-    fn note_tuned(&self, time: Nanos, chooser: Option<&Chooser>) {
-        if self.journaled {
-            let from = chooser.map_or_else(|| "fixed".to_owned(), |c| c.settings().join(" "));
-            let (unit, memory) = (self.unit, self.memory);
-            let note = format!("tuned {time} {unit} {memory} {from}");
-            self.scheduler.note(&note);
-        }
-    }
-
-    /// Lets the chooser choose; what is queued is carried over.
-    fn choose(&mut self, time: Nanos) {
-        let Some(algorithm) = self.chooser.as_mut().and_then(|c| c.decide(time)) else {
-            return;
-        };
-        if let Err(e) = self.scheduler.switch(time, algorithm) {
-            log::error!("cannot schedule by {algorithm}: {e}");
-        }
-    }
-
-    /// Takes decisions while there is something to serve with. Until when there is none, if that is known.
-    fn decide(&mut self, time: Nanos) -> Option<Nanos> {
-        let depth = match self.scheduler.options().algorithm {
-            Algorithm::Noop => u32::MAX,
-            _ => self.settings.depth,
-        };
-        while self.serving < depth {
-            let next = match &mut self.prediction {
-                None => self.scheduler.next(time),
-                Some(prediction) => self.scheduler.next_expecting(time, &mut |first, parts| {
-                    prediction.wait(time, first, parts)
-                }),
-            };
-            let v = match next {
-                Next::Dispatch(v) => v,
-                Next::WaitUntil(until) => return Some(until.max(time)),
-                Next::Idle => return None,
-            };
-            self.serving += 1;
-            let mut leads = true;
-            for part in self.scheduler.parts(v.id) {
-                let Some(job) = self.jobs.get_mut(&part.id) else {
-                    continue;
-                };
-                job.place = match leads {
-                    true => Place::Leads(v),
-                    false => Place::Follows,
-                };
-                if leads {
-                    job.thread.unpark();
-                }
-                leads = false;
-                if let Some(prediction) = &mut self.prediction {
-                    prediction.dispatched(part.id);
-                }
-                let listeners = [listener(&self.observer), tracer(&self.tracing)];
-                for listener in listeners.into_iter().flatten() {
-                    listener.event(&event(EventKind::Dispatch, time, &part, job, v.id));
-                }
-            }
-        }
-        None
-    }
-
-    /// The slice may go on at once, alone: its thread keeps what it has.
-    fn alone(&self, id: u64) -> Option<VirtualRequest> {
-        match self.jobs.get(&id)?.place {
-            Place::Leads(v) if v.parts == 1 => Some(v),
-            _ => None,
-        }
-    }
-
-    fn lend(
-        &mut self,
-        id: u64,
-        origin: &Origin<'_>,
-        access: &mut Access,
-        buffer: Vec<u8>,
-        len: usize,
-    ) {
-        if let Some(job) = self.jobs.get_mut(&id) {
-            job.loan = Some(Box::new(Loan {
-                object: origin.object.clone(),
-                access: std::mem::take(access),
-                buffer,
-                len,
-            }));
-        }
-    }
-
-    /// What the parts of a virtual request lent, by offset.
-    fn borrow(&mut self, id: u64) -> Vec<Loan> {
-        let jobs = &mut self.jobs;
-        self.scheduler
-            .parts(id)
-            .filter_map(|part| Some(*jobs.get_mut(&part.id)?.loan.take()?))
-            .collect()
-    }
-
-    /// A virtual request has been served.
-    fn complete(
-        &mut self,
-        time: Nanos,
-        v: &VirtualRequest,
-        mut each: impl FnMut(&mut Job),
-    ) -> Option<Nanos> {
-        for part in self.scheduler.parts(v.id) {
-            let Some(job) = self.jobs.get_mut(&part.id) else {
-                continue;
-            };
-            let listeners = [listener(&self.observer), tracer(&self.tracing)];
-            for listener in listeners.into_iter().flatten() {
-                listener.event(&event(EventKind::Completion, time, &part, job, v.id));
-            }
-            if let Some(chooser) = &mut self.chooser {
-                chooser.completed(time, &part, time.saturating_sub(job.arrived));
-            }
-            each(job);
-            job.thread.unpark();
-        }
-        self.serving -= 1;
-        if let Err(e) = self.scheduler.completed(time, v.id) {
-            log::error!("{e}");
-        }
-        self.choose(time);
-        self.decide(time)
-    }
-
-    fn wake_one(&self) {
-        let queued = |job: &&Job| matches!(job.place, Place::Queued);
-        if let Some(job) = self.jobs.values().find(queued) {
-            job.thread.unpark();
-        }
-    }
-
-    fn hears(&self) -> bool {
-        self.observer.is_some() || self.tracing.is_some()
-    }
-
-    fn hear(&self, event: &Event) {
-        let listeners = [listener(&self.observer), tracer(&self.tracing)];
-        for listener in listeners.into_iter().flatten() {
-            listener.event(event);
-        }
-    }
-}
-
-fn listener(observer: &Option<Arc<dyn Observer>>) -> Option<&dyn Observer> {
-    observer.as_deref()
-}
-
-fn tracer(tracing: &Option<Tracing>) -> Option<&dyn Observer> {
-    tracing.as_ref().map(|t| t as &dyn Observer)
-}
-
-fn event(kind: EventKind, time: Nanos, request: &Request, job: &Job, served_in: u64) -> Event {
-    Event {
-        time,
-        kind,
-        id: request.id,
-        served_in,
-        file: request.file,
-        op: request.op,
-        offset: request.offset,
-        end: job.end,
-        bytes: request.bytes,
-        trace: job.trace,
-    }
-}
-
 /// Bytes of this machine's memory; 0 where that cannot be read.
 fn memory() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -664,6 +477,22 @@ fn lost() -> WireError {
         ErrorKind::Io,
         "the thread that served this request has failed; see the server's log",
     )
+}
+
+/// A slice that goes past the scheduler; the trace hears when it is done.
+struct Pass<'a> {
+    queue: &'a Queue,
+    event: Event,
+}
+
+impl Pass<'_> {
+    fn done(self) {
+        self.queue.watch.passed(&Event {
+            time: self.queue.time(),
+            kind: EventKind::Completion,
+            ..self.event
+        });
+    }
 }
 
 /// A virtual request that this thread serves. However serving ends, its parts are answered and the next one begins.

@@ -4,7 +4,7 @@
 //! requests to those of the trace, lets MLF and aIOLi wait for an aggregation that is known to come, and tells SRTF how
 //! many bytes of a file are still to come. Both are settings of a running server. See `penstock_trace`.
 use crate::error::refuse;
-use crate::events::{Event, EventKind, Observer};
+use crate::events::{Event, EventKind};
 use penstock_host::time::since_epoch;
 use penstock_sched::{Nanos, Op, Request, Scheduler};
 use penstock_trace::{
@@ -84,11 +84,13 @@ impl Tracing {
             dropped,
         }
     }
-}
 
-impl Observer for Tracing {
-    fn event(&self, event: &Event) {
-        self.recorder.record(trace::Event {
+    /// Events of one request.
+    pub(crate) fn record(&self, events: &[Event]) {
+        let Some(first) = events.first() else {
+            return;
+        };
+        let traced = |event: &Event| trace::Event {
             at: event.time.saturating_sub(self.from),
             request: event.id,
             kind: match event.kind {
@@ -101,7 +103,14 @@ impl Observer for Tracing {
             offset: event.offset,
             bytes: event.bytes,
             program: event.trace.program,
-        });
+        };
+        let who = first.trace.rank as usize;
+        match events {
+            [one, two] => self.recorder.record(who, &[traced(one), traced(two)]),
+            _ => events
+                .iter()
+                .for_each(|event| self.recorder.record(who, &[traced(event)])),
+        }
     }
 }
 

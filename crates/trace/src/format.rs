@@ -14,6 +14,7 @@
 //! takes about six bytes, whatever the file. Differences are zigzag varints.
 use crate::event::{Event, Kind, Op};
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
 /// Version that is written, and the only one that is read.
 pub const VERSION: u32 = 1;
@@ -152,6 +153,25 @@ impl Context {
     }
 }
 
+/// Of files, which the server numbers: a product spreads them well enough.
+#[derive(Debug, Default)]
+struct Product(u64);
+
+impl Hasher for Product {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64((*byte).into()));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        let mixed = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ (mixed >> 32);
+    }
+}
+
 /// Encodes one block.
 pub(crate) fn encode_block(events: &[Event], out: &mut Vec<u8>) {
     debug_assert!(!events.is_empty() && events.len() <= BLOCK_EVENTS);
@@ -160,9 +180,13 @@ pub(crate) fn encode_block(events: &[Event], out: &mut Vec<u8>) {
     out.extend((events.len() as u32).to_le_bytes());
     out.extend([0; 4]);
     let mut context = Context::default();
-    let mut slots: HashMap<u64, usize> = HashMap::new();
+    let mut slots: HashMap<u64, usize, BuildHasherDefault<Product>> = HashMap::default();
     for event in events {
-        let known_slot = slots.get(&event.file).copied();
+        let last = context.files.get(context.last_file);
+        let known_slot = match last {
+            Some(known) if known.file == event.file => Some(context.last_file),
+            _ => slots.get(&event.file).copied(),
+        };
         let slot = known_slot.unwrap_or(context.files.len());
         if known_slot.is_none() {
             slots.insert(event.file, slot);

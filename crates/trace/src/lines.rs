@@ -14,9 +14,7 @@ use std::fmt::Display;
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -27,17 +25,42 @@ const WAITING: usize = 64 << 10;
 const MAX_FILE: u64 = 1 << 30;
 /// What is written is on its way to the disk after so long at most.
 const INTERVAL: Duration = Duration::from_millis(500);
+/// Bytes of one call that writes.
+const BLOCK: usize = 128 << 10;
 /// Longest line that is read.
 const MAX_LINE: u64 = 64 << 10;
 
 /// Records things as lines. Ends its file when dropped.
 #[derive(Debug)]
 pub struct Lines<T> {
-    to: Option<SyncSender<T>>,
-    lost: Arc<AtomicU64>,
-    /// Whoever finds no room says so here, under this lock: nothing may follow.
-    full: Mutex<bool>,
+    shared: Arc<Shared<T>>,
     thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared<T> {
+    pending: Mutex<Pending<T>>,
+    /// Half of the room is taken, or there is an end.
+    wake: Condvar,
+    /// Things that may wait.
+    room: usize,
+}
+
+/// What waits to be written. It is handed over whole: a writer that is woken for each thing costs more than its lines.
+#[derive(Debug)]
+struct Pending<T> {
+    things: Vec<T>,
+    /// One found no room, or the file has ended: nothing may follow.
+    full: bool,
+    lost: u64,
+    ending: bool,
+}
+
+impl<T> Shared<T> {
+    fn pending(&self) -> MutexGuard<'_, Pending<T>> {
+        // Whatever a panic left: a list is always usable.
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl<T: Display + Send + 'static> Lines<T> {
@@ -55,11 +78,9 @@ impl<T: Display + Send + 'static> Lines<T> {
             }
         };
         let file = File::create(path).map_err(io("write"))?;
-        let (to, from) = sync_channel(waiting);
-        let lost = Arc::new(AtomicU64::new(0));
         let mut writer = LineWriter {
             path: path.to_owned(),
-            file: BufWriter::new(file),
+            file: BufWriter::with_capacity(BLOCK, file),
             crc: crc32fast::Hasher::new(),
             line: String::new(),
             lines: 0,
@@ -70,34 +91,48 @@ impl<T: Display + Send + 'static> Lines<T> {
             .put(format_args!("{TITLE}{kind}"))
             .map_err(io("write"))?;
         writer.lines = 0;
-        let counter = lost.clone();
+        let shared = Arc::new(Shared {
+            pending: Mutex::new(Pending {
+                things: Vec::new(),
+                full: false,
+                lost: 0,
+                ending: false,
+            }),
+            wake: Condvar::new(),
+            room: waiting,
+        });
+        let theirs = shared.clone();
         let thread = std::thread::Builder::new()
             .name("lines".into())
-            .spawn(move || write_all(&from, writer, &counter, most))
+            .spawn(move || write_all(&theirs, writer, most))
             .map_err(io("start the thread that writes"))?;
         Ok(Lines {
-            to: Some(to),
-            lost,
-            full: Mutex::new(false),
+            shared,
             thread: Some(thread),
         })
     }
 
     /// Records a thing, or counts it as lost; then all that follow are lost too. Never waits for the disk.
     pub fn record(&self, thing: T) {
-        let mut full = self.full.lock().unwrap_or_else(PoisonError::into_inner);
-        if !*full && let Some(to) = &self.to {
-            *full = to.try_send(thing).is_err();
+        let room = self.shared.room;
+        let mut pending = self.shared.pending();
+        if pending.full || pending.things.len() >= room {
+            pending.full = true;
+            pending.lost += 1;
+            return;
         }
-        if *full {
-            self.lost.fetch_add(1, Relaxed);
+        pending.things.push(thing);
+        if pending.things.len() == room.div_ceil(2) {
+            drop(pending);
+            self.shared.wake.notify_one();
         }
     }
 }
 
 impl<T> Drop for Lines<T> {
     fn drop(&mut self) {
-        self.to = None;
+        self.shared.pending().ending = true;
+        self.shared.wake.notify_one();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -138,30 +173,42 @@ impl LineWriter {
     }
 }
 
-fn write_all<T: Display>(from: &Receiver<T>, mut writer: LineWriter, lost: &AtomicU64, most: u64) {
+fn write_all<T: Display>(shared: &Shared<T>, mut writer: LineWriter, most: u64) {
+    let mut batch = Vec::new();
     loop {
-        match from.recv_timeout(INTERVAL) {
-            Ok(_) if writer.failed || writer.bytes >= most => {
-                lost.fetch_add(1, Relaxed);
+        let (ending, mut lost) = {
+            let mut pending = shared.pending();
+            if pending.things.len() < shared.room.div_ceil(2) && !pending.ending {
+                let waited = shared.wake.wait_timeout(pending, INTERVAL);
+                pending = waited.map_or_else(|e| e.into_inner().0, |(pending, _)| pending);
             }
-            Ok(thing) => {
+            std::mem::swap(&mut pending.things, &mut batch);
+            (pending.ending, pending.lost)
+        };
+        for thing in batch.drain(..) {
+            if writer.failed || writer.bytes >= most {
+                lost += 1;
+                let mut pending = shared.pending();
+                (pending.full, pending.lost) = (true, pending.lost + 1);
+            } else {
                 let done = writer.put(thing);
                 writer.check(done);
             }
-            Err(RecvTimeoutError::Timeout) => {
-                let done = writer.file.flush();
-                writer.check(done);
-            }
-            Err(RecvTimeoutError::Disconnected) => break,
         }
-    }
-    if !writer.failed {
-        let (lines, lost) = (writer.lines, lost.load(Relaxed));
-        let crc = writer.crc.clone().finalize();
-        let done = writer
-            .put(format_args!("= {lines} {lost} {crc:08x}"))
-            .and_then(|()| writer.file.flush());
-        writer.check(done);
+        if !ending {
+            let done = writer.file.flush();
+            writer.check(done);
+            continue;
+        }
+        if !writer.failed {
+            let lines = writer.lines;
+            let crc = writer.crc.clone().finalize();
+            let done = writer
+                .put(format_args!("= {lines} {lost} {crc:08x}"))
+                .and_then(|()| writer.file.flush());
+            writer.check(done);
+        }
+        return;
     }
 }
 

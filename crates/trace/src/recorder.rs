@@ -1,17 +1,24 @@
 //! Writing traces.
 //!
 //! A [`Writer`] writes events one after the other. A [`Recorder`] lets the threads of a server record without ever
-//! waiting for a disk: events go to a buffer of fixed size, a thread of its own writes them. When the buffer is full,
-//! the file has reached its bound or cannot be written, events are dropped and counted; the server goes on.
+//! waiting for a disk, and hardly for each other: events go to one of [`SHARDS`] buffers of fixed size, each under a lock
+//! of its own; a thread takes the buffers whole, orders what is in them by time and writes it. When a buffer is full, the
+//! file has reached its bound or cannot be written, events are dropped and counted; the server goes on.
 use crate::error::{Error, Result};
-use crate::event::Event;
+use crate::event::{Event, Nanos};
 use crate::format::{self, BLOCK_EVENTS, Header};
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
+
+/// Buffers of a recorder.
+const SHARDS: usize = 8;
+/// Events are held back for so long, because an earlier one may be about to be recorded.
+const LATE: Nanos = 10_000_000;
 
 /// What a trace holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -71,15 +78,21 @@ impl Writer {
         if self.pending.is_empty() {
             return Ok(());
         }
-        self.encoded.clear();
-        format::encode_block(&self.pending, &mut self.encoded);
-        let count = self.pending.len() as u64;
+        let pending = std::mem::take(&mut self.pending);
+        let result = self.write_block(&pending);
+        self.pending = pending;
         self.pending.clear();
+        result
+    }
+
+    fn write_block(&mut self, events: &[Event]) -> Result<()> {
+        self.encoded.clear();
+        format::encode_block(events, &mut self.encoded);
         let block = std::mem::take(&mut self.encoded);
         let result = self.append(&block);
         self.encoded = block;
         result?;
-        self.written.events += count;
+        self.written.events += events.len() as u64;
         Ok(())
     }
 
@@ -112,7 +125,7 @@ impl Writer {
 /// Bounds of a [`Recorder`].
 #[derive(Debug, Clone, Copy)]
 pub struct RecorderOptions {
-    /// Events that may wait for the disk. There are two buffers of this size.
+    /// Events that may wait for the disk, in all buffers together; as many are being written at most.
     pub buffer: usize,
     /// Largest file, bytes.
     pub file: u64,
@@ -121,35 +134,66 @@ pub struct RecorderOptions {
 }
 
 impl Default for RecorderOptions {
-    /// 64 Ki events (3.5 MiB a buffer), 1 GiB, one second.
+    /// 128 Ki events (7 MiB), 1 GiB, one second.
     fn default() -> RecorderOptions {
         RecorderOptions {
-            buffer: 64 << 10,
+            buffer: 128 << 10,
             file: 1 << 30,
             interval: Duration::from_secs(1),
         }
     }
 }
 
+/// A buffer, on cache lines of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Shard(Mutex<Buffer>);
+
+#[derive(Debug, Default)]
+struct Buffer {
+    events: Vec<Event>,
+    recorded: u64,
+    dropped: u64,
+}
+
+impl Shard {
+    fn buffer(&self) -> MutexGuard<'_, Buffer> {
+        // Whatever a panic left: a list of events is always usable.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 #[derive(Debug)]
 struct Shared {
-    state: Mutex<State>,
+    shards: [Shard; SHARDS],
+    /// Events of one buffer.
+    room: usize,
+    /// Dropped by the thread that writes.
+    unwritten: AtomicU64,
+    /// What the writer waits for.
+    ask: Mutex<Ask>,
     wake: Condvar,
     options: RecorderOptions,
 }
 
-#[derive(Debug)]
-struct State {
-    events: Vec<Event>,
-    recorded: u64,
-    dropped: u64,
+#[derive(Debug, Default)]
+struct Ask {
+    /// A buffer is half full.
+    hurry: bool,
     ending: bool,
 }
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Whatever a panic left: a list of events is always usable.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn ask(&self) -> MutexGuard<'_, Ask> {
+        self.ask.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn counts(&self) -> (u64, u64) {
+        let unwritten = self.unwritten.load(Relaxed);
+        self.shards.iter().fold((0, unwritten), |sum, shard| {
+            let buffer = shard.buffer();
+            (sum.0 + buffer.recorded, sum.1 + buffer.dropped)
+        })
     }
 }
 
@@ -168,12 +212,10 @@ impl Recorder {
         }
         let writer = Writer::create(path, header)?;
         let shared = Arc::new(Shared {
-            state: Mutex::new(State {
-                events: Vec::with_capacity(options.buffer),
-                recorded: 0,
-                dropped: 0,
-                ending: false,
-            }),
+            shards: Default::default(),
+            room: options.buffer.div_ceil(SHARDS),
+            unwritten: AtomicU64::new(0),
+            ask: Mutex::default(),
             wake: Condvar::new(),
             options,
         });
@@ -192,24 +234,27 @@ impl Recorder {
         })
     }
 
-    /// Records an event, or counts it as dropped. Holds a lock for a few nanoseconds; never waits for the disk.
-    pub fn record(&self, event: Event) {
-        let mut state = self.shared.state();
-        if state.events.len() == self.shared.options.buffer {
-            state.dropped += 1;
-            return;
-        }
-        state.events.push(event);
-        state.recorded += 1;
-        if state.events.len() == self.shared.options.buffer.div_ceil(2) {
-            self.shared.wake.notify_one();
+    /// Records events of one request, or counts them as dropped. Those who give different numbers for `who` rarely wait
+    /// for each other: a few nanoseconds then. Never waits for the disk.
+    pub fn record(&self, who: usize, events: &[Event]) {
+        let shared = &*self.shared;
+        let mut buffer = shared.shards[who % SHARDS].buffer();
+        let before = buffer.events.len();
+        let taken = events.len().min(shared.room - before);
+        buffer.events.extend_from_slice(&events[..taken]);
+        buffer.recorded += taken as u64;
+        buffer.dropped += (events.len() - taken) as u64;
+        let half = shared.room.div_ceil(2);
+        if before < half && buffer.events.len() >= half {
+            drop(buffer);
+            shared.ask().hurry = true;
+            shared.wake.notify_one();
         }
     }
 
     /// Events recorded and events dropped so far.
     pub fn counts(&self) -> (u64, u64) {
-        let state = self.shared.state();
-        (state.recorded, state.dropped)
+        self.shared.counts()
     }
 
     /// Writes what was recorded and ends the trace.
@@ -219,7 +264,7 @@ impl Recorder {
 
     fn end(&mut self) -> Option<Result<Summary>> {
         let thread = self.thread.take()?;
-        self.shared.state().ending = true;
+        self.shared.ask().ending = true;
         self.shared.wake.notify_one();
         Some(thread.join().unwrap_or_else(|_| {
             Err(Error::Invalid(
@@ -238,38 +283,46 @@ impl Drop for Recorder {
 }
 
 fn write_all(shared: &Shared, mut writer: Writer) -> Result<Summary> {
-    let mut batch: Vec<Event> = Vec::with_capacity(shared.options.buffer);
+    let mut taken = Vec::new();
+    let mut batch: Vec<Event> = Vec::new();
     let mut failed = false;
+    let mut before_last = 0;
     loop {
         let ending = {
-            let mut state = shared.state();
-            if state.events.len() < shared.options.buffer.div_ceil(2) && !state.ending {
-                state = shared
-                    .wake
-                    .wait_timeout(state, shared.options.interval)
-                    .map_or_else(|e| e.into_inner().0, |(state, _)| state);
+            let mut ask = shared.ask();
+            if !ask.hurry && !ask.ending {
+                let waited = shared.wake.wait_timeout(ask, shared.options.interval);
+                ask = waited.map_or_else(|e| e.into_inner().0, |(ask, _)| ask);
             }
-            std::mem::swap(&mut state.events, &mut batch);
-            state.ending
+            ask.hurry = false;
+            ask.ending
         };
-        // Threads record in the order of the lock, not of their clocks.
-        batch.sort_unstable();
-        let before = writer.written.events;
-        let result = write_batch(&mut writer, &batch, shared.options.file);
-        let lost = batch.len() as u64 - (writer.written.events - before);
-        if lost > 0 {
-            shared.state().dropped += lost;
+        for shard in &shared.shards {
+            // Rooms are used in turn: nothing is allocated under the lock once all have grown.
+            std::mem::swap(&mut shard.buffer().events, &mut taken);
+            batch.append(&mut taken);
         }
+        // Each buffer is nearly in order; those of others may hold earlier ones that come with the next round.
+        batch.sort_by_key(|e| (e.at, e.request, e.kind));
+        let last = batch.last().map_or(0, |e| e.at);
+        let ripe = match ending {
+            true => batch.len(),
+            false => batch.partition_point(|e| e.at + LATE <= last || e.at <= before_last),
+        };
+        before_last = last.max(before_last);
+        let before = writer.written.events;
+        let result = write_batch(&mut writer, &batch[..ripe], shared.options.file);
+        let lost = ripe as u64 - (writer.written.events - before);
+        shared.unwritten.fetch_add(lost, Relaxed);
         if let Err(error) = result
             && !failed
         {
             failed = true;
             log::warn!("events are dropped: {error}");
         }
-        batch.clear();
+        batch.drain(..ripe);
         if ending {
-            let dropped = shared.state().dropped;
-            return writer.finish(dropped);
+            return writer.finish(shared.counts().1);
         }
     }
 }
@@ -282,10 +335,7 @@ fn write_batch(writer: &mut Writer, batch: &[Event], bound: u64) -> Result<()> {
                 writer.path.display()
             )));
         }
-        for event in chunk {
-            writer.push(*event)?;
-        }
-        writer.flush()?;
+        writer.write_block(chunk)?;
     }
     Ok(())
 }

@@ -164,7 +164,8 @@ fn threads_record_and_nothing_is_lost_but_what_is_counted() {
             for thread in 0..4u64 {
                 let recorder = &recorder;
                 scope.spawn(move || {
-                    (0..5000).for_each(|i| recorder.record(event(thread * 5000 + i)))
+                    (0..5000)
+                        .for_each(|i| recorder.record(thread as usize, &[event(thread * 5000 + i)]))
                 });
             }
         });
@@ -198,7 +199,7 @@ fn a_full_disk_costs_events_not_the_server() {
             return;
         }
     };
-    (0..1000).for_each(|i| recorder.record(event(i)));
+    (0..1000).for_each(|i| recorder.record(i as usize, &[event(i)]));
     assert!(recorder.finish().is_err());
 }
 
@@ -207,7 +208,7 @@ fn a_recorder_that_is_dropped_ends_its_trace() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("d.trace");
     let recorder = Recorder::start(&path, &HEADER, RecorderOptions::default()).unwrap();
-    recorder.record(event(0));
+    recorder.record(0, &[event(0)]);
     drop(recorder);
     let (_, back, error) = read_all(&path).unwrap();
     assert_eq!((back.len(), error.is_none()), (1, true));
