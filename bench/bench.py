@@ -140,6 +140,13 @@ for op in ("write", "read"):
             "peer": "no trace",
             "goal": ">= 0.97x without a trace",
         }
+RECORDS["sched/decisions/4KiB/write"] = {
+    "kind": "sched_decisions",
+    "op": "write",
+    "piece": 4096,
+    "total": 64 << 20,
+    "goal": "share reported",
+}
 RECORDS["security/hostile"] = {"kind": "hostile", "goal": ">= 0.5x"}
 RECORDS["memory/64-clients"] = {"kind": "memory", "goal": "<= 256 MiB"}
 
@@ -511,6 +518,33 @@ class Bench:
             "cpu_s_per_gb": None,
             "goal": record["goal"],
         }
+
+    def record_sched_decisions(self, name, record):
+        """Servers started with --trace, which write down every decision besides, against those that only trace: the
+        same requests through the same queue (TO), run by run. Files of decisions end at 1 GiB, so runs are short."""
+        homes = {"decisions": self.dir / "decided", "trace": self.dir / "traced"}
+        run([PENSTOCK, "up", homes["decisions"], "--servers", 1, "--tune", "sched=to", "--trace", self.dir / "decided-t"])
+        run([PENSTOCK, "up", homes["trace"], "--servers", 1, "--tune", "sched=to"])
+        run([PENSTOCK, "tune", "trace=on", "-d", homes["trace"]])
+
+        def rate(home):
+            command = [PENSTOCK, "run", "-d", home, "-n", 4, "-q", "--shortcut", "disable", "--", self.io, "contig"]
+            keys = ["coll=0", f"piece={record['piece']}", f"total={record['total']}", "min=0.5"]
+            return figures(last_json(run([*command, record["op"], "penstock:/sched", *keys])[0]))[0], None
+
+        try:
+            return self.pairs(
+                name,
+                lambda: rate(homes["decisions"]),
+                lambda: rate(homes["trace"]),
+                "B/s",
+                "a trace alone",
+                record["goal"],
+            )
+        finally:
+            for home in homes.values():
+                run([PENSTOCK, "down", "-d", home])
+                shutil.rmtree(home)
 
     def record_hostile(self, name, record):
         """A good client beside 200 hostile connections, against the same client alone. The hostile process runs at
