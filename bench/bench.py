@@ -523,7 +523,19 @@ class Bench:
         """Servers started with --trace, which write down every decision besides, against those that only trace: the
         same requests through the same queue (TO), run by run. Files of decisions end at 1 GiB, so runs are short."""
         homes = {"decisions": self.dir / "decided", "trace": self.dir / "traced"}
-        run([PENSTOCK, "up", homes["decisions"], "--servers", 1, "--tune", "sched=to", "--trace", self.dir / "decided-t"])
+        run(
+            [
+                PENSTOCK,
+                "up",
+                homes["decisions"],
+                "--servers",
+                1,
+                "--tune",
+                "sched=to",
+                "--trace",
+                self.dir / "decided-t",
+            ]
+        )
         run([PENSTOCK, "up", homes["trace"], "--servers", 1, "--tune", "sched=to"])
         run([PENSTOCK, "tune", "trace=on", "-d", homes["trace"]])
 
