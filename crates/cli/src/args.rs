@@ -622,7 +622,7 @@ pub struct FaultsArgs {
     #[arg(long, value_name = "SECONDS", conflicts_with = "seeds")]
     pub time: Option<u64>,
     /// Plant a bug in the simulated machines: lost-sync, lost-name, stale-read, lost-wakeup, stopped-clock,
-    /// twice-delivered or no-fence.
+    /// twice-delivered, no-fence or same-bytes.
     #[arg(long, value_name = "BUG")]
     pub plant: Option<String>,
     /// Run each seed twice and compare all events.

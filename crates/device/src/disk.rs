@@ -1,7 +1,7 @@
 //! A hard disk: service = command overhead + seek + rotation + transfer by zone, in the order of its queue.
 //!
-//! Around the arm stand a buffer and a controller. *Read-ahead*: after a read the head stays and reads on into the
-//! buffer, until a request that the buffer does not answer needs the arm; sequential reads therefore run at the
+//! Around the arm stand a buffer and a controller. *Read-ahead*: after a read (an adaptive drive: while reads go on
+//! where the last one ended) the head stays and reads on into the buffer, until a request that the buffer does not answer needs the arm; sequential reads therefore run at the
 //! rate of the media although each command costs overhead. *Write cache*: a write is done when the buffer has it;
 //! the arm writes joined runs in the order of the native queue when no read waits, when the cache fills up, or for a
 //! flush. The controller handles one command at a time.
@@ -34,6 +34,9 @@ pub struct DiskOptions {
     pub bus: u64,
     /// Bytes that the head reads on after a read; 0 for no read-ahead.
     pub read_ahead: u64,
+    /// The head only reads on after a read that begins where the one before it ended, and as long as reads go on so;
+    /// otherwise after each read, until the arm is needed.
+    pub adaptive: bool,
     /// Runs that the buffer remembers besides the one under the head.
     pub segments: usize,
     /// Bytes of writes held in the buffer; 0 for no write cache.
@@ -90,6 +93,8 @@ pub struct Disk {
     serving: Option<Serving>,
     stream: Option<Stream>,
     segments: Segments,
+    /// Where the last read ended.
+    read_end: u64,
     pending: Pending,
     flushes: VecDeque<(u64, Nanos)>,
     controller: Nanos,
@@ -109,6 +114,7 @@ impl Disk {
     pub fn new(options: DiskOptions) -> Disk {
         Disk {
             segments: Segments::new(options.segments),
+            read_end: 0,
             options,
             waiting: VecDeque::new(),
             runs: Vec::new(),
@@ -145,7 +151,8 @@ impl Disk {
             // The head is at the end of what it did last: going on costs the skew that the rotation has anyway.
             _ if address == self.head => 0,
             0 if from.head == to.head => 0,
-            0 => geometry.head_switch(),
+            // Another head settles as after a step to the next track; the skew allows for more.
+            0 => geometry.head_switch().min(curve.time(1, geometry.stroke())),
             distance => curve.time(distance, geometry.stroke()),
         };
         seek + self.rotation(now + seek, address)
@@ -161,12 +168,17 @@ impl Disk {
     /// Answers a read from the buffer, or from what the head is about to read.
     fn hit(&mut self, now: Nanos, request: &Request) -> bool {
         let (start, end) = (request.address, request.address + request.bytes);
+        if self.options.adaptive && start != self.read_end {
+            // Nobody reads on here: the head need not either.
+            self.stop_reading(now);
+        }
         let cached = self.segments.holds(start, end)
             || self
                 .runs
                 .iter()
                 .any(|r| r.address <= start && end <= r.address + r.bytes);
         if cached {
+            self.read_end = end;
             let at = self.controlled(now, request.bytes);
             self.pending.push(at, request.id);
             return true;
@@ -180,6 +192,7 @@ impl Disk {
             return false;
         }
         let stopped = stream.began + self.options.geometry.transfer(stream.from, stream.limit);
+        self.read_end = end;
         let ready = self.controlled(now, request.bytes);
         // A full buffer lets the head idle. It goes on, after part of a turn, once half of it is used up.
         let resume = stopped <= now && reach < end + ahead / 2;
@@ -386,15 +399,24 @@ impl Disk {
             Work::Host(request) => {
                 self.pending.push(end, request.id);
                 self.controller = self.controller.max(end);
-                if request.op == Op::Read && self.options.read_ahead > 0 {
+                if request.op == Op::Write {
+                    self.flushed(end);
+                    return;
+                }
+                let (start, stop) = (request.address, request.address + request.bytes);
+                let goes_on = start == self.read_end || !self.options.adaptive;
+                self.read_end = stop;
+                if self.options.read_ahead > 0 && goes_on {
                     self.stream = Some(Stream {
-                        start: request.address,
+                        start,
                         from: self.head,
                         began: end,
                         limit: self.options.read_ahead,
                         promised: end,
                     });
                     self.answer(end);
+                } else if self.options.read_ahead > 0 {
+                    self.segments.add(start, stop);
                 }
             }
             Work::Destage => {

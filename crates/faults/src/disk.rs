@@ -112,6 +112,8 @@ pub(crate) struct Disk {
     /// For [`Plant::StaleRead`]: the last write's place and what it replaced; whether it is taken back at the moment.
     last: Option<(Inode, u64, Vec<u8>, Vec<u8>)>,
     stale: bool,
+    /// For [`Plant::SameBytes`]: the write under way changes nothing.
+    same: bool,
 }
 
 fn inode(file: BorrowedFd<'_>) -> Inode {
@@ -134,7 +136,7 @@ impl Disk {
             root,
             plain: random.one_in(3),
             random,
-            plant: plant.filter(|_| machine > 0),
+            plant: plant.filter(|p| (machine == 0) == (*p == Plant::SameBytes)),
             files: BTreeMap::new(),
             names: BTreeMap::new(),
             naming: BTreeMap::new(),
@@ -146,6 +148,7 @@ impl Disk {
             losses: Vec::new(),
             last: None,
             stale: false,
+            same: false,
         }
     }
 
@@ -218,8 +221,14 @@ impl Disk {
             }
             _ => Ok(usize::MAX),
         };
-        if self.plant == Some(Plant::StaleRead) {
-            self.keep_old(access);
+        match (self.plant, access) {
+            (Some(Plant::StaleRead), _) => self.keep_old(access),
+            (Some(Plant::SameBytes), Access::Write { file, at, bytes }) => {
+                let mut there = vec![0; bytes.len()];
+                let read = rustix::io::pread(file, &mut there[..], *at);
+                self.same = read == Ok(bytes.len()) && there == *bytes;
+            }
+            _ => {}
         }
         (takes, allowed)
     }
@@ -228,6 +237,7 @@ impl Disk {
     pub fn done(&mut self, access: &Access<'_>) {
         match access {
             Access::Read { .. } => {}
+            Access::Write { .. } if std::mem::take(&mut self.same) => {}
             Access::Write { file, at, bytes } => {
                 let change = Change::Write {
                     at: *at,
@@ -324,6 +334,16 @@ impl Disk {
                 Ok(())
             }
         }
+    }
+
+    /// An administrator has put back the file at `path`, and made sure that it is on the disk.
+    pub fn restored(&mut self, path: &Path) -> std::io::Result<()> {
+        let data = std::fs::read(path)?;
+        let file = self.files.entry(path.metadata()?.ino()).or_default();
+        file.durable.data = data;
+        file.since
+            .retain(|change| matches!(change, Change::Attribute(..)));
+        Ok(())
     }
 
     /// The power fails: what is left is what was durable, and some of the rest.

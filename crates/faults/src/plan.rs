@@ -122,10 +122,20 @@ pub(crate) fn plan(seed: u64, shape: &Shape) -> Vec<(Nanos, Fault)> {
                 ][r.index(4)],
                 down: time,
             },
-            9 => Fault::FailingSyncs {
-                machine: 1 + r.index(shape.servers),
-                time,
-            },
+            9 => {
+                if machine == 0 && kinds >> kind & 1 == 1 {
+                    // What a failed sync has lost shows once the power fails.
+                    let accesses = r.below(100);
+                    let down = r.between(SECOND / 5, 2 * SECOND);
+                    let power = Fault::Power {
+                        machine,
+                        accesses,
+                        down,
+                    };
+                    plan.push((at + time / 2, power));
+                }
+                Fault::FailingSyncs { machine, time }
+            }
             _ => Fault::KillClient {
                 client: r.index(shape.clients),
             },

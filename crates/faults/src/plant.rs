@@ -18,11 +18,14 @@ pub enum Plant {
     TwiceDelivered,
     /// A server welcomes a connection of a link while the one before it still delivers requests.
     NoFence,
+    /// The metadata server's disk leaves out writes of the bytes that are there: after a sync that failed, what it was to write
+    /// never reaches the disk, although it reads as if it had.
+    SameBytes,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 7] = [
+    pub const ALL: [Plant; 8] = [
         Plant::LostSync,
         Plant::LostName,
         Plant::StaleRead,
@@ -30,6 +33,7 @@ impl Plant {
         Plant::StoppedClock,
         Plant::TwiceDelivered,
         Plant::NoFence,
+        Plant::SameBytes,
     ];
 
     /// Its name on the command line.
@@ -42,6 +46,7 @@ impl Plant {
             Plant::StoppedClock => "stopped-clock",
             Plant::TwiceDelivered => "twice-delivered",
             Plant::NoFence => "no-fence",
+            Plant::SameBytes => "same-bytes",
         }
     }
 

@@ -455,7 +455,8 @@ impl Driver {
             }
             Fault::FailingSyncs { machine, time } => {
                 self.world.state().disks[machine].failing = true;
-                lock(&self.history).hurt = true;
+                // The metadata server mends its database itself.
+                lock(&self.history).hurt |= machine > 0;
                 later(time, Later::GoodDisk(machine));
             }
             Fault::KillClient { client } => {
@@ -540,12 +541,20 @@ impl Driver {
         self.cluster.gone(machine, SECOND / 20);
         let now = self.now();
         let mut soon = SECOND;
-        if let Some((flip, _)) = self.flipped.remove(&machine) {
+        let failing = self.world.state().disks[machine].failing;
+        let flipped = match failing && !why.contains("damaged") {
+            // It failed for another reason, before it could find the flipped bit.
+            true => None,
+            false => self.flipped.remove(&machine),
+        };
+        if let Some((flip, _)) = flipped {
             // An administrator reads what it says and restores the file.
             if !why.contains("damaged") {
                 return Err(format!("a flipped bit was not called damage: {why}"));
             }
             flip::undo(&flip).map_err(|e| e.to_string())?;
+            let restored = self.world.state().disks[machine].restored(&flip.path);
+            restored.map_err(|e| e.to_string())?;
             soon = 1;
         } else {
             let disk = &self.world.state().disks[machine];

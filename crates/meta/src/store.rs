@@ -4,11 +4,13 @@
 //! transaction that ends in a disk flush; redb keeps the state before it until the flush is over, so that
 //! a crash at any moment leaves the last or the one before, whole.
 //!
-//! Files in the directory: `namespace.redb`, `lock` (held while a server runs), the journal's, and
-//! `namespace.checked`, a copy made at the last start that found everything in order (small stores only).
+//! Files in the directory: `namespace.redb`, `lock` (held while a server runs), the journal's, the mark of an orderly
+//! stop (`settled`), and `namespace.checked`, a copy made at the last start that found everything in order (small stores
+//! only).
 use crate::error::{Result, damaged, error};
 use crate::node::{Node, REMOVED, ROOT};
 use crate::pending::{EntryKey, EntryRange, Pending, Totals};
+use crate::settled;
 use penstock_host::fs::{self, Held};
 use penstock_host::lock::{DirectoryLock, Refused};
 use penstock_layout::FileId;
@@ -251,6 +253,10 @@ pub struct Store {
     /// `None` only after an error, until it is opened again.
     database: Option<Database>,
     facts: Facts,
+    /// The database's file, opened before the database: tells of every write-back that has failed since.
+    watched: File,
+    /// A commit has failed.
+    failed: bool,
     /// Held as long as the store is open.
     _lock: DirectoryLock,
 }
@@ -276,6 +282,8 @@ impl Store {
             }
             create(directory, deployment, root)?;
         }
+        settled::settle(directory, &file).map_err(at("write the database anew in"))?;
+        let watched = File::open(&file).map_err(at("open the database in"))?;
         let (database, snapshot) = open_database(directory, deployment, exists)?;
         let commits = snapshot.facts.commits;
         if let Some(last) = crate::journal::missing(directory, commits) {
@@ -290,6 +298,8 @@ impl Store {
             deployment: deployment.to_owned(),
             database: Some(database),
             facts: snapshot.facts.clone(),
+            watched,
+            failed: false,
             _lock: lock,
         };
         Ok((store, snapshot))
@@ -310,14 +320,26 @@ impl Store {
         let snapshot = unpanicked(|| write(database, pending, &facts))
             .and_then(|written| written.map_err(|e| e.to_string()));
         fs::settle();
-        let snapshot = snapshot.map_err(|detail| self.commit_error(&detail))?;
+        let snapshot = snapshot.map_err(|detail| {
+            self.failed = true;
+            self.commit_error(&detail)
+        })?;
         self.facts = facts;
         Ok(snapshot)
     }
 
-    /// Closes and opens the database, as redb wants it after an I/O error. No snapshot may be left.
+    /// Closes the database and opens it from what is on stable storage, as it has to be after an I/O error. No snapshot
+    /// may be left.
     pub fn reopen(&mut self) -> Opened<Snapshot> {
         self.database = None;
+        fs::settle();
+        settled::settle(&self.directory, &self.directory.join(DATABASE)).map_err(|source| {
+            StoreError::Io {
+                what: "write the database anew in",
+                path: self.directory.display().to_string(),
+                source,
+            }
+        })?;
         let (database, snapshot) = open_database(&self.directory, &self.deployment, false)?;
         self.database = Some(database);
         self.facts = snapshot.facts.clone();
@@ -351,6 +373,16 @@ impl Store {
                     "metadata store {path} cannot be written ({detail}); look at its disk, the server tries again"
                 ),
             )
+        }
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.database = None;
+        fs::settle();
+        if !self.failed && fs::fdatasync(&self.watched).is_ok() {
+            settled::closed_in_order(&self.directory);
         }
     }
 }

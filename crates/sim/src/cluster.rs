@@ -320,7 +320,8 @@ impl<'s> Cluster<'s> {
             failed: None,
         };
         for rank in 0..cluster.ranks.len() as u32 {
-            let start = cluster.program_of(rank).start;
+            let late = cluster.random.exponential(scenario.client.start.0);
+            let start = cluster.program_of(rank).start + late;
             cluster.events.push(start, Event::Step(rank));
         }
         Ok(cluster)

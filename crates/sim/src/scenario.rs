@@ -109,6 +109,8 @@ pub struct Client {
     pub region: Time,
     /// Mean delay of an operation by what else a node does: exponentially distributed, without correlation.
     pub jitter: Time,
+    /// Mean delay of a rank's begin, distributed likewise: ranks leave the barrier before their program one by one.
+    pub start: Time,
     /// Buffer of sieve.
     pub sieve_buffer: Bytes,
     /// Buffer of a two-phase aggregator.
@@ -123,6 +125,7 @@ impl Default for Client {
             operation: Time(20_000),
             region: Time(200),
             jitter: Time(0),
+            start: Time(0),
             sieve_buffer: Bytes(4 << 20),
             collective_buffer: Bytes(4 << 20),
             aggregators: None,

@@ -1,0 +1,106 @@
+//! Is what the database's file reads as on the disk as well?
+//!
+//! Problem: when a sync fails the system drops what it could not write from its list of things to write, but the page cache
+//! goes on showing it. A database that is opened again then finds its newest commit whole, builds on pages that are not on
+//! the disk, and syncs that succeed later don't bring them there: the next loss of power takes names that were acknowledged
+//! as durable. A server that is killed after a failed sync leaves the same trap to the next one.
+//! Idea: the file is written over itself and synced before the database opens it, so that all of it is to be written once
+//! more. A page that the system has given up reads as what is on the disk, and the database's checksums find that. Pages that
+//! the last durable commit uses are not changed by this, whatever the moment of a crash.
+//! When it pays: after a failed commit, and at a start after anything but an orderly stop. The mark that tells of an orderly
+//! stop is never synced: it lives as long as the page cache that it speaks of, and where a loss of power brings it back
+//! there is no page cache left to doubt.
+use penstock_host::fs;
+use rustix::io::Errno;
+use std::fs::{File, OpenOptions};
+use std::io::Result;
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// Says that all syncs succeeded until the store was closed in order.
+const MARK: &str = "namespace.settled";
+/// Bytes written over themselves at a time.
+const CHUNK: usize = 1 << 20;
+
+/// Makes sure that what `file` in `directory` reads as is on the disk, and the names in the directory.
+pub fn settle(directory: &Path, file: &Path) -> Result<()> {
+    let mark = mark(directory);
+    if !mark.exists() {
+        rewrite(file)?;
+    }
+    // Gone before anything can fail.
+    match fs::remove_file(&mark) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    Ok(fs::fsync(File::open(directory)?)?)
+}
+
+/// The database was closed, and no sync of it has failed. A convenience: without the mark the next start takes longer.
+pub fn closed_in_order(directory: &Path) {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).mode(0o600);
+    if let Err(e) = fs::open(&options, &mark(directory), false) {
+        log::debug!(
+            "{}: not marked as closed in order: {e}",
+            directory.display()
+        );
+    }
+}
+
+fn mark(directory: &Path) -> PathBuf {
+    directory.join(MARK)
+}
+
+fn rewrite(path: &Path) -> Result<()> {
+    let file = OpenOptions::new().read(true).write(true).open(path)?;
+    let mut chunk = vec![0; CHUNK];
+    let mut at = 0;
+    loop {
+        let read = retried(|| fs::pread(file.as_fd(), &mut chunk, at))?;
+        if read == 0 {
+            break;
+        }
+        let mut done = 0;
+        while done < read {
+            let rest = &chunk[done..read];
+            match retried(|| fs::pwrite(file.as_fd(), rest, at + done as u64))? {
+                0 => return Err(std::io::ErrorKind::WriteZero.into()),
+                n => done += n,
+            }
+        }
+        at += read as u64;
+    }
+    Ok(fs::fdatasync(&file)?)
+}
+
+fn retried(mut f: impl FnMut() -> std::result::Result<usize, Errno>) -> Result<usize> {
+    loop {
+        match f() {
+            Err(Errno::INTR) => {}
+            done => return Ok(done?),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_reads_as_before_and_the_mark_spares_the_work_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("f");
+        let bytes: Vec<u8> = (0..CHUNK + 4097).map(|i| (i % 251) as u8).collect();
+        std::fs::write(&file, &bytes).unwrap();
+        settle(dir.path(), &file).unwrap();
+        assert!(std::fs::read(&file).unwrap() == bytes);
+        closed_in_order(dir.path());
+        assert!(mark(dir.path()).exists());
+        // With the mark the file is not even opened.
+        settle(dir.path(), &dir.path().join("none")).unwrap();
+        assert!(!mark(dir.path()).exists());
+        assert!(settle(dir.path(), &dir.path().join("none")).is_err());
+    }
+}
