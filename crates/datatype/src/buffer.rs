@@ -72,17 +72,17 @@ impl<'a> Source<'a> {
     pub fn gather(&mut self, from: u64, out: &mut [u8]) {
         check(&self.pattern, from, out.len() as u64);
         let len = out.len() as u64;
-        let (base, out) = (self.base, out.as_mut_ptr());
+        let (base, packed) = (self.base.cast_mut(), out.as_mut_ptr());
         // Either walk covers exactly `len` stream bytes.
         if len >= far::FROM as u64 {
             let _ = self
                 .pattern
-                .visit(from, len, &mut Gather::<true> { base, out });
+                .visit(from, len, &mut Transfer::<true, true> { base, packed });
             far::settle();
         } else {
             let _ = self
                 .pattern
-                .visit(from, len, &mut Gather::<false> { base, out });
+                .visit(from, len, &mut Transfer::<true, false> { base, packed });
         }
     }
 
@@ -147,17 +147,17 @@ impl<'a> Target<'a> {
     pub fn scatter(&mut self, from: u64, bytes: &[u8]) {
         let len = bytes.len() as u64;
         check(&self.pattern, from, len);
-        let (base, bytes) = (self.base, bytes.as_ptr());
+        let (base, packed) = (self.base, bytes.as_ptr().cast_mut());
         // Either walk covers exactly `len` stream bytes.
         if len >= far::FROM as u64 {
             let _ = self
                 .pattern
-                .visit(from, len, &mut Scatter::<true> { base, bytes });
+                .visit(from, len, &mut Transfer::<false, true> { base, packed });
             far::settle();
         } else {
             let _ = self
                 .pattern
-                .visit(from, len, &mut Scatter::<false> { base, bytes });
+                .visit(from, len, &mut Transfer::<false, false> { base, packed });
         }
     }
 
@@ -237,120 +237,48 @@ fn columns(
     true
 }
 
-/// Packs: pattern bytes to consecutive bytes.
-struct Gather<const FAR: bool> {
-    base: *const u8,
-    out: *mut u8,
-}
-
-impl<const FAR: bool> Gather<FAR> {
-    #[inline(always)]
-    fn at(&self, offset: i64) -> *const u8 {
-        self.base.wrapping_offset(offset as isize)
-    }
-}
-
-impl<const FAR: bool> Sink for Gather<FAR> {
-    #[inline]
-    fn block(&mut self, at: i64, len: u64) -> Flow {
-        // SAFETY: the walk stays within the pattern, which `Source::new` vouches for, and within
-        // as many bytes as `out` was given.
-        unsafe {
-            match FAR && len >= FAR_BLOCK {
-                true => far::block(self.at(at), self.out, len as usize),
-                false => kernel::block(self.at(at), self.out, len as usize),
-            }
-        }
-        self.out = self.out.wrapping_add(len as usize);
-        ON
-    }
-    fn burst(&mut self, burst: Burst) -> Flow {
-        self.grid(1, 0, burst)
-    }
-    fn grid(&mut self, rows: u64, stride: i64, b: Burst) -> Flow {
-        let shape = shape(b, rows);
-        let from = Steps {
-            row: stride as isize,
-            step: b.stride as isize,
-        };
-        // SAFETY: as for `block`.
-        unsafe { kernel::grid::<FAR>(self.at(b.at), from, self.out, shape.packed(), shape) };
-        self.out = self.out.wrapping_add(shape.bytes());
-        ON
-    }
-    fn runs(&mut self, at: i64, displs: &[i64], starts: &[u64]) -> Flow {
-        let (from, out) = (self.at(at), self.out);
-        kernel::listed(from, displs, starts, |displ, place, len| {
-            // SAFETY: as for `block`.
-            unsafe {
-                kernel::block(
-                    from.wrapping_offset(displ as isize),
-                    out.wrapping_add(place),
-                    len,
-                )
-            };
-        });
-        self.out = out.wrapping_add((starts[displs.len()] - starts[0]) as usize);
-        ON
-    }
-    fn tiles(&mut self, count: u64, stride: i64, at: i64, displs: &[i64], starts: &[u64]) -> Flow {
-        let size = starts[displs.len()] - starts[0];
-        let split = columns(count, stride, displs, starts, |done, n, i| {
-            let src = self.at(step(at, done, stride).wrapping_add(displs[i]));
-            let out = self
-                .out
-                .wrapping_add((done * size + starts[i] - starts[0]) as usize);
-            let shape = Shape {
-                len: (starts[i + 1] - starts[i]) as usize,
-                count: n as usize,
-                rows: 1,
-            };
-            let (from, to) = (
-                Steps {
-                    row: 0,
-                    step: stride as isize,
-                },
-                Steps {
-                    row: 0,
-                    step: size as isize,
-                },
-            );
-            // SAFETY: as for `block`: run i of `n` tiles, and its places in the packed bytes.
-            unsafe { kernel::grid::<FAR>(src, from, out, to, shape) };
-        });
-        if split {
-            self.out = self.out.wrapping_add((count * size) as usize);
-            return ON;
-        }
-        (0..count).try_for_each(|i| self.runs(step(at, i, stride), displs, starts))
-    }
-}
-
-/// Unpacks: consecutive bytes to pattern bytes.
-struct Scatter<const FAR: bool> {
+/// Moves bytes between a pattern's places and consecutive ones: from the pattern (`PACK`), or to it.
+struct Transfer<const PACK: bool, const FAR: bool> {
+    /// What the pattern's displacements are relative to; only read from if it packs.
     base: *mut u8,
-    bytes: *const u8,
+    /// The next of the consecutive bytes; only read from if it unpacks.
+    packed: *mut u8,
 }
 
-impl<const FAR: bool> Scatter<FAR> {
+impl<const PACK: bool, const FAR: bool> Transfer<PACK, FAR> {
     #[inline(always)]
     fn at(&self, offset: i64) -> *mut u8 {
         self.base.wrapping_offset(offset as isize)
     }
+
+    /// Where bytes come from and where they go.
+    #[inline(always)]
+    fn direct<T>(pattern: T, packed: T) -> (T, T) {
+        match PACK {
+            true => (pattern, packed),
+            false => (packed, pattern),
+        }
+    }
+
+    #[inline(always)]
+    fn advance(&mut self, len: usize) {
+        self.packed = self.packed.wrapping_add(len);
+    }
 }
 
-impl<const FAR: bool> Sink for Scatter<FAR> {
+impl<const PACK: bool, const FAR: bool> Sink for Transfer<PACK, FAR> {
     #[inline]
     fn block(&mut self, at: i64, len: u64) -> Flow {
-        // SAFETY: the walk stays within the pattern, which `Target::new` vouches for, and within
-        // as many bytes as `bytes` has.
+        let (from, to) = Self::direct(self.at(at), self.packed);
+        // SAFETY: the walk stays within the pattern, which the `new` of `Source` or `Target` vouches for, and within
+        // as many consecutive bytes as there are.
         unsafe {
             match FAR && len >= FAR_BLOCK {
-                true => far::block(self.bytes, self.at(at), len as usize),
-                false => kernel::block(self.bytes, self.at(at), len as usize),
+                true => far::block(from, to, len as usize),
+                false => kernel::block(from, to, len as usize),
             }
         }
-        self.bytes = self.bytes.wrapping_add(len as usize);
+        self.advance(len as usize);
         ON
     }
     fn burst(&mut self, burst: Burst) -> Flow {
@@ -358,58 +286,53 @@ impl<const FAR: bool> Sink for Scatter<FAR> {
     }
     fn grid(&mut self, rows: u64, stride: i64, b: Burst) -> Flow {
         let shape = shape(b, rows);
-        let to = Steps {
+        let steps = Steps {
             row: stride as isize,
             step: b.stride as isize,
         };
+        let ((src, from), (dst, to)) =
+            Self::direct((self.at(b.at), steps), (self.packed, shape.packed()));
         // SAFETY: as for `block`.
-        unsafe { kernel::grid::<FAR>(self.bytes, shape.packed(), self.at(b.at), to, shape) };
-        self.bytes = self.bytes.wrapping_add(shape.bytes());
+        unsafe { kernel::grid::<FAR>(src, from, dst, to, shape) };
+        self.advance(shape.bytes());
         ON
     }
     fn runs(&mut self, at: i64, displs: &[i64], starts: &[u64]) -> Flow {
-        let (to, bytes) = (self.at(at), self.bytes);
-        kernel::listed(to, displs, starts, |displ, place, len| {
+        let (pattern, packed) = (self.at(at), self.packed);
+        kernel::listed(pattern, displs, starts, |displ, place, len| {
+            let (from, to) = Self::direct(
+                pattern.wrapping_offset(displ as isize),
+                packed.wrapping_add(place),
+            );
             // SAFETY: as for `block`.
-            unsafe {
-                kernel::block(
-                    bytes.wrapping_add(place),
-                    to.wrapping_offset(displ as isize),
-                    len,
-                )
-            };
+            unsafe { kernel::block(from, to, len) };
         });
-        self.bytes = bytes.wrapping_add((starts[displs.len()] - starts[0]) as usize);
+        self.advance((starts[displs.len()] - starts[0]) as usize);
         ON
     }
     fn tiles(&mut self, count: u64, stride: i64, at: i64, displs: &[i64], starts: &[u64]) -> Flow {
         let size = starts[displs.len()] - starts[0];
+        let along = |step| Steps { row: 0, step };
         let split = columns(count, stride, displs, starts, |done, n, i| {
-            let dst = self.at(step(at, done, stride).wrapping_add(displs[i]));
-            let bytes = self
-                .bytes
+            let pattern = self.at(step(at, done, stride).wrapping_add(displs[i]));
+            let packed = self
+                .packed
                 .wrapping_add((done * size + starts[i] - starts[0]) as usize);
             let shape = Shape {
                 len: (starts[i + 1] - starts[i]) as usize,
                 count: n as usize,
                 rows: 1,
             };
-            let (from, to) = (
-                Steps {
-                    row: 0,
-                    step: size as isize,
-                },
-                Steps {
-                    row: 0,
-                    step: stride as isize,
-                },
+            let ((src, from), (dst, to)) = Self::direct(
+                (pattern, along(stride as isize)),
+                (packed, along(size as isize)),
             );
-            // SAFETY: as for `block`: run i of `n` tiles, and its places in the packed bytes. The
-            // blocks do not overlap, so that their order does not matter.
-            unsafe { kernel::grid::<FAR>(bytes, from, dst, to, shape) };
+            // SAFETY: as for `block`: run i of `n` tiles, and its places among the consecutive bytes. Blocks that are
+            // written do not overlap, so that their order does not matter.
+            unsafe { kernel::grid::<FAR>(src, from, dst, to, shape) };
         });
         if split {
-            self.bytes = self.bytes.wrapping_add((count * size) as usize);
+            self.advance((count * size) as usize);
             return ON;
         }
         (0..count).try_for_each(|i| self.runs(step(at, i, stride), displs, starts))
@@ -472,9 +395,11 @@ mod tests {
                 let mut packed = vec![0u8; len as usize + shift + 64];
                 let mut expected = packed.clone();
                 naive(&pattern, lo, |u, p| expected[p + shift] = user[u]);
-                let out = packed[shift..].as_mut_ptr();
-                let base = user.as_ptr().wrapping_offset(-lo as isize);
-                let _ = pattern.visit(0, len, &mut Gather::<FAR> { base, out });
+                let mut pack = Transfer::<true, FAR> {
+                    base: user.as_ptr().wrapping_offset(-lo as isize).cast_mut(),
+                    packed: packed[shift..].as_mut_ptr(),
+                };
+                let _ = pattern.visit(0, len, &mut pack);
                 far::settle();
                 assert!(
                     packed == expected,
@@ -484,9 +409,11 @@ mod tests {
                 let mut image = vec![0xee; user.len()];
                 let mut expected = image.clone();
                 naive(&pattern, lo, |u, p| expected[u] = packed[p + shift]);
-                let base = image.as_mut_ptr().wrapping_offset(-lo as isize);
-                let bytes = packed[shift..].as_ptr();
-                let _ = pattern.visit(0, len, &mut Scatter::<FAR> { base, bytes });
+                let mut unpack = Transfer::<false, FAR> {
+                    base: image.as_mut_ptr().wrapping_offset(-lo as isize),
+                    packed: packed[shift..].as_ptr().cast_mut(),
+                };
+                let _ = pattern.visit(0, len, &mut unpack);
                 far::settle();
                 assert!(
                     image == expected,
