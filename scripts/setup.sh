@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-packages=(build-essential fuse3 libmpich-dev mpich libopenmpi-dev openmpi-bin gfortran shellcheck python3-venv
+packages=(build-essential fuse3 libmpich-dev mpich libopenmpi-dev openmpi-bin gfortran shellcheck python3-venv python3-dev
     libhdf5-mpich-dev libhdf5-openmpi-dev libpnetcdf-dev libnetcdf-pnetcdf-dev)
 least_cargo=1.90
 
@@ -27,7 +27,7 @@ install_packages() {
         local tool
         for tool in cc make mpicc mpiexec gfortran python3; do
             command -v "$tool" >/dev/null ||
-                fail "no $tool here, and this is no Debian: install a C compiler, make, MPICH, Open MPI, gfortran, shellcheck and Python 3 with venv yourself"
+                fail "no $tool here, and this is no Debian: install a C compiler, make, MPICH, Open MPI, gfortran, shellcheck and Python 3 with venv and headers yourself"
         done
         return
     fi
