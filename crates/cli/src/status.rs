@@ -304,7 +304,13 @@ fn scheduling(deployment: &Deployment, answers: &Answers) -> String {
     }
     if !files.is_empty() {
         let header = [
-            "server", "file", "op", "pattern", "requests", "request", "wants",
+            "server",
+            "file",
+            "op",
+            "pattern",
+            "requests",
+            "request",
+            "runs under",
         ];
         text += &format!("\n{}", out::table(&header, &[1, 4, 5], files));
     }

@@ -60,6 +60,14 @@ pub enum Error {
         /// Its length.
         bytes: u64,
     },
+    /// More files with an algorithm of their own than can be.
+    #[error(
+        "{files} files with an algorithm of their own, at most 1024; leave some to that of all others"
+    )]
+    Groups {
+        /// How many.
+        files: usize,
+    },
     /// The virtual request is not being served.
     #[error(
         "virtual request {0} is not being served: it was completed before, or never dispatched"

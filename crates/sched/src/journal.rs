@@ -9,11 +9,12 @@
 //! ask NOW serve ID FILE r|w OFFSET END BYTES ARRIVED PARTS DIGEST
 //! ask NOW wait UNTIL                                     or: ask NOW idle
 //! end NOW ID ok|no                                       a virtual request has been served
+//! group NOW ALGORITHM [ALGORITHM=FILEr|w,...]...         that of all files, and of those that have another one
 //! guess FILE r|w BYTES                                   a prediction
 //! told WAIT                                              during the next ask: so long would waiting for company pay
 //! note TEXT                                              of the shell around it
 //! ```
-use crate::{Nanos, Next, Op, Options, Request, VirtualRequest};
+use crate::{Groups, Nanos, Next, Op, Options, Request, VirtualRequest};
 use std::fmt;
 use std::str::FromStr;
 
@@ -26,6 +27,13 @@ pub enum Call {
         now: Nanos,
         /// How.
         options: Box<Options>,
+    },
+    /// Files run under algorithms of their own from now on.
+    Group {
+        /// When.
+        now: Nanos,
+        /// Which.
+        groups: Box<Groups>,
     },
     /// A request came.
     Add {
@@ -138,6 +146,7 @@ impl fmt::Display for Call {
                 Next::Idle => write!(f, "ask {now} idle"),
             },
             Call::End { now, id, known } => write!(f, "end {now} {id} {}", word(*known)),
+            Call::Group { now, groups } => write!(f, "group {now} {groups}"),
             Call::Guess { file, op, bytes } => write!(f, "guess {file} {} {bytes}", letter(*op)),
             Call::Told { wait } => write!(f, "told {wait}"),
             Call::Note(text) => write!(f, "note {text}"),
@@ -162,6 +171,13 @@ fn parse(line: &str) -> Option<Call> {
     let (kind, rest) = line.split_once(' ')?;
     if kind == "note" {
         return Some(Call::Note(rest.into()));
+    }
+    if kind == "group" {
+        let (now, groups) = rest.split_once(' ')?;
+        return Some(Call::Group {
+            now: now.parse().ok()?,
+            groups: Box::new(groups.parse().ok()?),
+        });
     }
     let mut words = rest.split(' ');
     let call = match kind {
@@ -314,13 +330,15 @@ mod tests {
         assert!(scheduler.completed(8, v.id).is_err());
         scheduler.next(9);
         scheduler.switch(10, Algorithm::Wfq).unwrap();
+        let groups: crate::Groups = "sjf aioli=9w".parse().unwrap();
+        scheduler.regroup(11, groups).unwrap();
         scheduler.note("two words");
         let calls = log.0.lock().unwrap().clone();
         let kinds: Vec<String> = calls
             .iter()
             .map(|c| c.to_string().split(' ').next().unwrap().to_owned())
             .collect();
-        let expected = "set add add add add ask ask guess end end ask set note";
+        let expected = "set add add add add ask ask guess end end ask set group note";
         assert_eq!(kinds.join(" "), expected);
         for call in &calls {
             assert_eq!(call.to_string().parse().as_ref(), Ok(call));
@@ -347,6 +365,8 @@ mod tests {
             "add 1 1 1 x 1 1 1 1 ok",
             "ask 1 serve 1 1 r 0 9 9 0 1 zz",
             "guess 1 r -1",
+            "group 1 oak",
+            "group 1 sjf to=3",
         ] {
             let error = line.parse::<Call>().unwrap_err().to_string();
             assert!(error.contains("no call"), "{error}");

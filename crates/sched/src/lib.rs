@@ -23,9 +23,10 @@
 //!
 //! One algorithm per file in `algorithms/`; what they share: `table` (requests, virtual requests, queues, aggregation),
 //! `set` and `heap` (what is behind every choice by offset, size, age or time), `waiting` (when a queue waits for more), `order` (conflicting requests),
-//! `statistics`. `journal`: each call with its answer, to be checked elsewhere.
+//! `statistics`; `groups` (files under different algorithms at once). `journal`: each call with its answer, to be checked elsewhere.
 mod algorithms;
 mod error;
+mod groups;
 mod heap;
 pub mod journal;
 mod options;
@@ -41,6 +42,7 @@ mod table;
 mod waiting;
 
 pub use error::Error;
+pub use groups::Groups;
 pub use options::{Algorithm, Options};
 pub use request::{Nanos, Next, Op, Request, VirtualRequest};
 pub use scheduler::Scheduler;

@@ -4,7 +4,7 @@
 pub type Nanos = u64;
 
 /// Kind of access.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Op {
     /// Bytes from the store.
     Read,

@@ -1,10 +1,11 @@
 //! The scheduler: bounds, order of conflicts and counts around an algorithm.
 use crate::algorithms::{self, Choice, Policy};
+use crate::groups::{Groups, Turns};
 use crate::journal::{self, Call, Journal};
 use crate::order::Order;
 use crate::slab::NONE;
 use crate::statistics::Recorder;
-use crate::table::{Entry, Table, UNKNOWN};
+use crate::table::{Entry, Map, Table, UNKNOWN};
 use crate::waiting::Company;
 use crate::{Algorithm, Error, Nanos, Next, Op, Options, Request, Statistics};
 use std::sync::Arc;
@@ -18,7 +19,10 @@ const MAX_BYTES: u64 = 1 << 38;
 pub struct Scheduler {
     options: Options,
     table: Table,
-    policy: Box<dyn Policy>,
+    /// One for each group of files.
+    policies: Vec<Box<dyn Policy>>,
+    groups: Groups,
+    turns: Turns,
     order: Option<Order>,
     recorder: Recorder,
     now: Nanos,
@@ -49,7 +53,9 @@ impl Scheduler {
                 options.parts_limit(),
                 options.aggregation_bytes,
             ),
-            policy: algorithms::policy(&options),
+            policies: vec![algorithms::policy(&options)],
+            groups: Groups::all(options.algorithm),
+            turns: Turns::new(1),
             order: options.order_conflicts.then(Order::default),
             recorder: Recorder::default(),
             now: 0,
@@ -139,8 +145,19 @@ impl Scheduler {
             counts.conflicts += 1;
             return Ok(());
         }
-        self.policy.add(&mut self.table, entry);
+        self.queue(entry);
         Ok(())
+    }
+
+    /// A request may be chosen from now on.
+    fn queue(&mut self, entry: u32) {
+        let Request { file, op, .. } = self.table.entries[entry].request;
+        let lane = self.table.lane_of(file, op);
+        self.table.enter(lane);
+        if self.table.lane().queued == 0 {
+            self.turns.wakes(lane);
+        }
+        self.policies[lane].add(&mut self.table, entry);
     }
 
     fn acceptable(&self, request: &Request, end: u64) -> Result<(), Error> {
@@ -198,7 +215,7 @@ impl Scheduler {
 
     fn decide(&mut self, now: Nanos, company: &mut Company<'_>) -> Next {
         self.step(now);
-        let at = match self.policy.next(&mut self.table, self.now, company) {
+        let at = match self.choose(company) {
             Choice::Serve(at) => at,
             Choice::Wait(until) => return Next::WaitUntil(until),
             Choice::Nothing => return Next::Idle,
@@ -214,6 +231,32 @@ impl Scheduler {
             part = e.next;
         }
         Next::Dispatch(self.table.describe(at))
+    }
+
+    /// Asks the groups in turn; one that waits does not keep others from being served.
+    fn choose(&mut self, company: &mut Company<'_>) -> Choice {
+        if self.policies.len() == 1 {
+            return self.policies[0].next(&mut self.table, self.now, company);
+        }
+        let mut asked = 0u32;
+        let mut until: Option<Nanos> = None;
+        loop {
+            let lanes = self.table.lanes();
+            let may = |lane: usize| lanes[lane].queued > 0 && asked & (1 << lane) == 0;
+            let Some(lane) = self.turns.next(may) else {
+                return until.map_or(Choice::Nothing, Choice::Wait);
+            };
+            asked |= 1 << lane;
+            self.table.enter(lane);
+            match self.policies[lane].next(&mut self.table, self.now, company) {
+                Choice::Serve(at) => {
+                    self.turns.served(lane, self.table.virtuals[at].bytes);
+                    return Choice::Serve(at);
+                }
+                Choice::Wait(time) => until = Some(until.map_or(time, |t| t.min(time))),
+                Choice::Nothing => {}
+            }
+        }
     }
 
     /// The requests of a virtual request that is being served, by offset. None if it is not.
@@ -256,10 +299,12 @@ impl Scheduler {
         self.table.forget(at);
         self.held -= v.parts as usize;
         self.serving -= v.parts as usize;
-        if let Some(order) = &mut self.order {
-            while let Some(entry) = order.release(&mut self.table.entries, v.file) {
-                self.policy.add(&mut self.table, entry);
-            }
+        while let Some(entry) = self
+            .order
+            .as_mut()
+            .and_then(|order| order.release(&mut self.table.entries, v.file))
+        {
+            self.queue(entry);
         }
         Ok(())
     }
@@ -290,7 +335,8 @@ impl Scheduler {
         self.reconfigure(now, options)
     }
 
-    /// The same with other options too; the limits on requests and files stay as they were.
+    /// The same with other options too, and with one algorithm for all files; the limits on requests and files stay as
+    /// they were.
     pub fn reconfigure(&mut self, now: Nanos, options: Options) -> Result<(), Error> {
         options.check()?;
         self.step(now);
@@ -299,9 +345,54 @@ impl Scheduler {
             file_limit: self.options.file_limit,
             ..options
         };
-        let limits = (self.options.parts_limit(), self.options.aggregation_bytes);
-        let mut queued = self.table.dissolve(limits.0, limits.1);
-        self.policy = algorithms::policy(&self.options);
+        self.arrange(Groups::all(self.options.algorithm));
+        self.tell(|s| Call::Set {
+            now,
+            options: Box::new(s.options.clone()),
+        });
+        Ok(())
+    }
+
+    /// Files in groups, each under an algorithm of its own, from now on; the other options stay. What is queued is
+    /// carried over with its times of arrival.
+    pub fn regroup(&mut self, now: Nanos, groups: Groups) -> Result<(), Error> {
+        groups.check()?;
+        self.step(now);
+        self.options.algorithm = groups.algorithm;
+        self.arrange(groups);
+        self.tell(|s| Call::Group {
+            now,
+            groups: Box::new(s.groups.clone()),
+        });
+        Ok(())
+    }
+
+    /// Which files run under which algorithm.
+    pub fn groups(&self) -> &Groups {
+        &self.groups
+    }
+
+    fn arrange(&mut self, groups: Groups) {
+        let all: Vec<Options> = groups
+            .algorithms()
+            .into_iter()
+            .map(|algorithm| Options {
+                algorithm,
+                ..self.options.clone()
+            })
+            .collect();
+        let mut lane_of: [Map<u8>; 2] = Default::default();
+        for ((file, op), algorithm) in &groups.files {
+            let lane = all.iter().position(|o| o.algorithm == *algorithm);
+            lane_of[*op as usize].insert(*file, lane.unwrap_or(0) as u8);
+        }
+        let limits = all.iter().map(Options::parts_limit);
+        let mut queued = self
+            .table
+            .dissolve(limits, self.options.aggregation_bytes, lane_of);
+        self.policies = all.iter().map(algorithms::policy).collect();
+        self.turns = Turns::new(self.policies.len());
+        self.groups = groups;
         if let Some(order) = &mut self.order {
             queued.extend(order.drain(&mut self.table.entries));
             queued.sort_unstable_by_key(|entry| self.table.entries[*entry].serial);
@@ -318,13 +409,8 @@ impl Scheduler {
             {
                 continue;
             }
-            self.policy.add(&mut self.table, entry);
+            self.queue(entry);
         }
-        self.tell(|s| Call::Set {
-            now,
-            options: Box::new(s.options.clone()),
-        });
-        Ok(())
     }
 
     /// What has been done so far.
@@ -333,7 +419,7 @@ impl Scheduler {
         all.algorithm = self.options.algorithm;
         all.queued = (self.held - self.serving) as u64;
         all.queued_virtual =
-            (self.table.queued + self.order.as_ref().map_or(0, |order| order.held)) as u64;
+            (self.table.queued() + self.order.as_ref().map_or(0, |order| order.held)) as u64;
         all.serving = self.serving as u64;
         [all.shift_waits, all.aggregation_waits, all.predicted_waits] = self.table.waited;
         let total: u64 = all.programs.iter().map(|p| p.bytes).sum();

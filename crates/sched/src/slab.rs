@@ -43,6 +43,10 @@ impl<T> Slab<T> {
         self.records.iter()
     }
 
+    pub(crate) fn records_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.records.iter_mut()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.records.len() - self.free.len()
     }

@@ -54,6 +54,8 @@ pub(crate) struct Virtual {
     /// WFQ, TWINS: the next in the program's queue.
     pub(crate) chain: u32,
     pub(crate) op: Op,
+    /// The algorithm that has it.
+    pub(crate) lane: u8,
     /// It has been dispatched; queued otherwise.
     served: bool,
 }
@@ -77,6 +79,7 @@ pub(crate) struct Queue {
     /// No queued virtual request reaches further than so many bytes; `u32::MAX`: some may.
     reach: u32,
     op: Op,
+    lane: u8,
     /// MLF: it is in the round.
     pub(crate) active: bool,
     /// MLF: visits so far.
@@ -130,6 +133,23 @@ pub(crate) struct Table {
     sets: Forest,
     /// Neighbours by age of each virtual request that is queued: the older, the newer.
     ages: Vec<[u32; 2]>,
+    lanes: Vec<Lane>,
+    /// Of the algorithm that is being asked.
+    current: u8,
+    /// Files that are not in the first lane; reads and writes apart.
+    lane_of: [Map<u8>; 2],
+    /// Waits for company begun since they were last forgotten.
+    pub(crate) waited: Waited,
+    /// Empty queues, the one empty for the longest first.
+    empty_oldest: u32,
+    empty_newest: u32,
+    file_limit: usize,
+    bytes_limit: u64,
+}
+
+/// What one algorithm has of the table: the queues of a group of files.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lane {
     oldest: u32,
     newest: u32,
     /// Queued virtual requests.
@@ -138,14 +158,21 @@ pub(crate) struct Table {
     pub(crate) serving: usize,
     /// aIOLi: scans of all queues so far.
     pub(crate) scans: u64,
-    /// Waits for company begun since they were last forgotten.
-    pub(crate) waited: Waited,
-    /// Empty queues, the one empty for the longest first.
-    empty_oldest: u32,
-    empty_newest: u32,
-    file_limit: usize,
+    /// Requests in one virtual request.
     parts_limit: u32,
-    bytes_limit: u64,
+}
+
+impl Lane {
+    fn new(parts_limit: u32) -> Lane {
+        Lane {
+            oldest: NONE,
+            newest: NONE,
+            queued: 0,
+            serving: 0,
+            scans: 0,
+            parts_limit,
+        }
+    }
 }
 
 impl Table {
@@ -157,23 +184,54 @@ impl Table {
             by_file: Default::default(),
             sets: Forest::default(),
             ages: Vec::new(),
-            oldest: NONE,
-            newest: NONE,
-            queued: 0,
-            serving: 0,
-            scans: 0,
+            lanes: vec![Lane::new(parts_limit)],
+            current: 0,
+            lane_of: Default::default(),
             waited: Waited::default(),
             empty_oldest: NONE,
             empty_newest: NONE,
             file_limit,
-            parts_limit,
             bytes_limit,
+        }
+    }
+
+    /// That of the algorithm that is being asked.
+    pub(crate) fn lane(&self) -> &Lane {
+        &self.lanes[usize::from(self.current)]
+    }
+
+    pub(crate) fn lane_mut(&mut self) -> &mut Lane {
+        &mut self.lanes[usize::from(self.current)]
+    }
+
+    /// Another algorithm is being asked.
+    pub(crate) fn enter(&mut self, lane: usize) {
+        self.current = lane as u8;
+    }
+
+    pub(crate) fn lanes(&self) -> &[Lane] {
+        &self.lanes
+    }
+
+    /// Queued virtual requests of all lanes.
+    pub(crate) fn queued(&self) -> usize {
+        self.lanes.iter().map(|lane| lane.queued).sum()
+    }
+
+    /// Where a file belongs.
+    pub(crate) fn lane_of(&self, file: u64, op: Op) -> usize {
+        match self.lanes.len() {
+            1 => 0,
+            _ => self.lane_of[op as usize]
+                .get(&file)
+                .map_or(0, |l| usize::from(*l)),
         }
     }
 
     /// The queued virtual request that arrived first.
     pub(crate) fn oldest(&self) -> Option<u32> {
-        (self.oldest != NONE).then_some(self.oldest)
+        let oldest = self.lane().oldest;
+        (oldest != NONE).then_some(oldest)
     }
 
     /// The number by which callers know a virtual request.
@@ -233,7 +291,7 @@ impl Table {
         let q = &mut self.queues[queue];
         q.bytes += request.bytes;
         q.seen = q.seen.saturating_add(request.bytes);
-        let (left, right) = match self.parts_limit {
+        let (left, right) = match self.lane().parts_limit {
             1 => (None, None),
             _ => self.neighbours(queue, request.offset, end),
         };
@@ -343,7 +401,7 @@ impl Table {
 
     fn has_room(&self, at: u32, parts: u32, bytes: u64) -> bool {
         let v = &self.virtuals[at];
-        v.parts.saturating_add(parts) <= self.parts_limit
+        v.parts.saturating_add(parts) <= self.lane().parts_limit
             && v.bytes.saturating_add(bytes) <= self.bytes_limit
     }
 
@@ -362,6 +420,7 @@ impl Table {
             arrived: e.arrived,
             serial: e.serial,
             queue,
+            lane: self.current,
             served: false,
             factor: 0,
             fresh: 1,
@@ -372,13 +431,14 @@ impl Table {
         if self.ages.len() <= at as usize {
             self.ages.resize(at as usize + 1, [NONE; 2]);
         }
-        self.ages[at as usize] = [self.newest, NONE];
-        match self.newest {
-            NONE => self.oldest = at,
+        let lane = &mut self.lanes[usize::from(self.current)];
+        self.ages[at as usize] = [lane.newest, NONE];
+        match lane.newest {
+            NONE => lane.oldest = at,
             newest => self.ages[newest as usize][1] = at,
         }
-        self.newest = at;
-        self.queued += 1;
+        lane.newest = at;
+        lane.queued += 1;
         at
     }
 
@@ -442,12 +502,12 @@ impl Table {
             self.ages[left as usize] = [older, right];
             self.ages[right as usize][0] = left;
             match older {
-                NONE => self.oldest = left,
+                NONE => self.lane_mut().oldest = left,
                 _ => self.ages[older as usize][1] = left,
             }
         }
         self.unlink(right);
-        self.queued -= 1;
+        self.lane_mut().queued -= 1;
         self.virtuals[right].parts = 0;
         self.virtuals.free(right);
     }
@@ -457,7 +517,7 @@ impl Table {
     /// Takes a queued virtual request out of list and queue, to be served.
     pub(crate) fn take(&mut self, at: u32) {
         self.unlink(at);
-        self.queued -= 1;
+        self.lane_mut().queued -= 1;
         let Virtual { queue, bytes, .. } = self.virtuals[at];
         if queue != NONE {
             self.withdraw(at);
@@ -469,12 +529,12 @@ impl Table {
             }
         }
         self.virtuals[at].served = true;
-        self.serving += 1;
+        self.lane_mut().serving += 1;
     }
 
     /// Forgets a virtual request that has been taken. Its parts go with it.
     pub(crate) fn forget(&mut self, at: u32) {
-        self.serving -= 1;
+        self.lanes[usize::from(self.virtuals[at].lane)].serving -= 1;
         let mut part = self.virtuals[at].first;
         for _ in 0..self.virtuals[at].parts {
             let next = self.entries[part].next;
@@ -485,20 +545,38 @@ impl Table {
         self.virtuals.free(at);
     }
 
-    /// Takes everything queued, by age, for another algorithm; forgets all queues.
-    pub(crate) fn dissolve(&mut self, parts_limit: u32, bytes_limit: u64) -> Vec<u32> {
+    /// Takes everything queued, by age, for other algorithms; forgets all queues. Each algorithm with the most requests
+    /// that it joins, and the files that are not in the first one's lane.
+    pub(crate) fn dissolve(
+        &mut self,
+        parts_limits: impl Iterator<Item = u32>,
+        bytes_limit: u64,
+        lane_of: [Map<u8>; 2],
+    ) -> Vec<u32> {
         let mut all = Vec::new();
-        while let Some(at) = self.oldest() {
-            let v = self.virtuals[at];
-            let mut part = v.first;
-            for _ in 0..v.parts {
-                all.push(part);
-                part = self.entries[part].next;
+        for lane in 0..self.lanes.len() {
+            self.enter(lane);
+            while let Some(at) = self.oldest() {
+                let v = self.virtuals[at];
+                let mut part = v.first;
+                for _ in 0..v.parts {
+                    all.push(part);
+                    part = self.entries[part].next;
+                }
+                self.unlink(at);
+                self.virtuals[at].parts = 0;
+                self.virtuals.free(at);
             }
-            self.unlink(at);
-            self.queued -= 1;
-            self.virtuals[at].parts = 0;
-            self.virtuals.free(at);
+        }
+        self.lanes = parts_limits.map(Lane::new).collect();
+        self.lane_of = lane_of;
+        self.enter(0);
+        let (lanes, lane_of) = (&mut self.lanes, &self.lane_of);
+        for v in self.virtuals.records_mut() {
+            if v.served && v.parts > 0 {
+                v.lane = lane_of[v.op as usize].get(&v.file).copied().unwrap_or(0);
+                lanes[usize::from(v.lane)].serving += 1;
+            }
         }
         all.sort_unstable_by_key(|part| self.entries[*part].serial);
         for part in &all {
@@ -516,9 +594,7 @@ impl Table {
         self.by_file = Default::default();
         self.sets = Forest::default();
         (self.empty_oldest, self.empty_newest) = (NONE, NONE);
-        self.parts_limit = parts_limit;
         self.bytes_limit = bytes_limit;
-        self.scans = 0;
         for (file, op, bytes, seen) in predicted {
             let queue = self.queue(file, op);
             self.queues[queue].predicted = bytes;
@@ -549,7 +625,10 @@ impl Table {
     pub(crate) fn visits(&self, queue: u32) -> u64 {
         match queue {
             NONE => 0,
-            _ => self.queues[queue].visits + self.scans,
+            _ => {
+                let queue = &self.queues[queue];
+                queue.visits + self.lanes[usize::from(queue.lane)].scans
+            }
         }
     }
 
@@ -608,12 +687,13 @@ impl Table {
 
     fn unlink(&mut self, at: u32) {
         let [older, newer] = self.ages[at as usize];
+        let lane = &mut self.lanes[usize::from(self.current)];
         match older {
-            NONE => self.oldest = newer,
+            NONE => lane.oldest = newer,
             _ => self.ages[older as usize][1] = newer,
         }
         match newer {
-            NONE => self.newest = older,
+            NONE => lane.newest = older,
             _ => self.ages[newer as usize][0] = older,
         }
     }
@@ -648,6 +728,7 @@ impl Table {
         let queue = self.queues.insert(Queue {
             file,
             op,
+            lane: self.lane_of(file, op) as u8,
             queued: 0,
             bytes: 0,
             reach: 0,

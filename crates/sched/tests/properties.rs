@@ -1,6 +1,6 @@
 //! What holds for every algorithm, whatever arrives.
 #![allow(clippy::unwrap_used)]
-use penstock_sched::{Algorithm, Error, Nanos, Next, Op, Options, Request, Scheduler};
+use penstock_sched::{Algorithm, Error, Groups, Nanos, Next, Op, Options, Request, Scheduler};
 use proptest::prelude::*;
 use std::collections::{HashMap, HashSet};
 
@@ -18,6 +18,8 @@ enum Step {
     Complete(usize),
     Pass(Nanos),
     Switch(usize),
+    /// Algorithms of all files, and of two of them.
+    Group(usize, usize, usize),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -38,6 +40,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (0usize..8).prop_map(Step::Complete),
         2 => (1u64..3_000_000).prop_map(Step::Pass),
         1 => (0usize..10).prop_map(Step::Switch),
+        1 => (0usize..10, 0usize..10, 0usize..10).prop_map(|(a, b, c)| Step::Group(a, b, c)),
     ]
 }
 
@@ -121,7 +124,16 @@ impl Run {
                 let algorithm = Algorithm::ALL[which % Algorithm::ALL.len()];
                 self.scheduler.switch(self.now, algorithm).unwrap();
             }
-            Step::Switch(_) => {}
+            Step::Group(all, one, other) if switches => {
+                let name = |which: usize| Algorithm::ALL[which % Algorithm::ALL.len()];
+                let mut groups = Groups::all(name(all));
+                groups.files.insert((1, Op::Read), name(one));
+                groups.files.insert((1, Op::Write), name(other));
+                groups.files.insert((2, Op::Write), name(other));
+                self.scheduler.regroup(self.now, groups.clone()).unwrap();
+                assert_eq!(self.scheduler.groups(), &groups);
+            }
+            Step::Switch(_) | Step::Group(..) => {}
         }
         let statistics = self.scheduler.statistics();
         let (known, completed) = (self.known.len() as u64, self.completed.len() as u64);

@@ -1,33 +1,30 @@
-//! Which algorithm the queue runs when it chooses itself: `sched=tree` and `sched=online`.
+//! Which algorithm each file runs under when the server chooses itself: `sched=tree` and `sched=online`.
 //!
-//! *Problem*: no algorithm is best for all programs and devices. *Idea*: the last [`RECENT`] requests say what is going
-//! on: operation, files, and per file and operation its pattern (`penstock_trace`'s detector). The tree is asked for each
-//! pattern that is present, and the answers vote with their requests: patterns are told apart per file, and only the
-//! answers meet, because one algorithm orders a server's queue. `tree` runs the winner once two looks in a row agree.
-//! `online` begins with it, and then tries and measures ([`Selector`]). *Parameters*: [`Choosing`]. *Source*: TS
-//! chapter 6; voting by answers instead of by patterns is ours.
+//! *Problem*: no algorithm is best for all programs and devices, nor for all files of a server. *Idea*: files are told apart
+//! by operation and pattern ([`Lookout`]), and each class of them has a choice of its own; files whose choices differ are
+//! in different groups of the scheduler ([`Groups`]), which share the server by bytes. What the most requests want also
+//! holds for files that are not known well enough. `tree` asks a selection tree for each class, and moves a file once
+//! [`AGREE`] looks in a row agree. `online` gives each class a [`Selector`] that begins with the tree's answer, tries and
+//! measures; they measure the whole server, one after the other, so that each trial has one cause. *Parameters*:
+//! [`Choosing`]. *Source*: TS chapter 6; choices by file are ours.
 //!
 //! A plain state machine under the queue's mutex: a few hundred nanoseconds per request, a look every 100 ms.
 use crate::error::Error;
+use crate::look::{Class, Kind, Lookout, View};
 use crate::settings::Settings;
-use crate::tracing::traced;
 use penstock_sched::{
-    Algorithm, Nanos, Objective, Op, Request, Selector, SelectorOptions, Situation, Tree,
+    Algorithm, Groups, Nanos, Objective, Op, Request, Selector, SelectorOptions, Situation, Tree,
 };
-use penstock_trace::{self as trace, Detector, DetectorLimits, MIN_WINDOW, Pattern};
+use penstock_trace::{self as trace, MIN_WINDOW, Pattern};
 use penstock_wire::message::{ChoiceStatus, FileStatus, PatternStatus};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::BTreeMap;
 
-/// Requests that a look considers at most.
-const RECENT: usize = 512;
-/// Older requests don't count.
-const HORIZON: Nanos = 5_000_000_000;
 /// Time between looks.
 const PERIOD: Nanos = 100_000_000;
 /// Looks in a row that must agree.
 const AGREE: u32 = 2;
-/// Files followed; each takes up to 6 KiB.
-const FILES: usize = 256;
+/// Per cent of recent requests that a class needs for trials of its own.
+const WORTH: u32 = 5;
 /// Files that the status names.
 const SHOWN: usize = 16;
 /// What runs until enough has been seen.
@@ -79,65 +76,37 @@ impl Default for Choosing {
     }
 }
 
-/// Which algorithm a data server runs when it chooses itself: looks at each request, and measures.
+/// Which algorithm each file of a data server runs under when it chooses itself: looks at each request, and measures.
 #[derive(Debug)]
 pub struct Chooser {
     choosing: Choosing,
-    /// Requests of at least so many bytes are large.
-    unit: u64,
-    /// Bytes of the machine.
-    memory: u64,
-    detector: Detector,
-    recent: VecDeque<Seen>,
+    lookout: Lookout,
     look_at: Nanos,
-    algorithm: Algorithm,
+    view: View,
+    /// What runs.
+    groups: Groups,
     since: Nanos,
     changes: u64,
     reason: String,
-    /// What the last look would run, and how many looks in a row.
+    /// What the last look would run for files in general, and how many looks in a row.
     proposed: Option<(Algorithm, u32)>,
-    selector: Option<Selector>,
-    view: View,
+    /// `tree`: what each file runs under, and how many looks in a row wanted something else.
+    placed: BTreeMap<(u64, Op), (Algorithm, u32)>,
+    /// `online`: one for each class, the first for all until there are classes.
+    trials: Vec<Trial>,
+    /// Whose turn it is to try and measure.
+    trying: usize,
+    /// Requests that have come and are not served yet.
+    held: usize,
+    /// Windows of it when its turn came.
+    turn_from: u64,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Seen {
-    at: Nanos,
-    file: u64,
-    op: Op,
-    bytes: u64,
-}
-
-/// What a look saw.
-#[derive(Debug, Default)]
-struct View {
-    files: u32,
-    requests: u32,
-    classes: Vec<Class>,
-    /// The files with the most requests.
-    busiest: Vec<FileView>,
-}
-
-/// One file and operation.
+/// One class's selector.
 #[derive(Debug)]
-struct FileView {
-    file: u64,
-    requests: u32,
-    bytes: u64,
-    /// Of the detector; a file with few requests has none yet.
-    pattern: Option<Pattern>,
-    /// Index of its class.
-    class: usize,
-}
-
-/// Files with the same operation and pattern.
-#[derive(Debug)]
-struct Class {
-    situation: Situation,
-    files: u32,
-    requests: u32,
-    bytes: u64,
-    choice: Algorithm,
+struct Trial {
+    kind: Option<Kind>,
+    selector: Selector,
 }
 
 impl Chooser {
@@ -184,35 +153,42 @@ impl Chooser {
         memory: u64,
         held: usize,
     ) -> trace::Result<Chooser> {
-        let limits = DetectorLimits {
-            files: FILES,
-            ..DetectorLimits::default()
-        };
-        let options = SelectorOptions {
-            objective: choosing.objective,
-            tree: choosing.tree,
-            ..SelectorOptions::default()
-        };
-        let mut selector =
-            (choosing.mode == Mode::Online).then(|| Selector::new(now, options, None));
-        if let Some(selector) = &mut selector {
-            (0..held).for_each(|_| selector.arrived(now));
-        }
-        Ok(Chooser {
+        let mut chooser = Chooser {
+            lookout: Lookout::new(unit, memory, choosing.ratio)?,
             choosing,
-            unit,
-            memory,
-            detector: Detector::new(trace::Tree::builtin()?, unit, limits),
-            recent: VecDeque::with_capacity(RECENT),
             look_at: now,
-            algorithm: selector.as_ref().map_or(FIRST, Selector::algorithm),
+            view: View::default(),
+            groups: Groups::all(FIRST),
             since: now,
             changes: 0,
             reason: format!("until {MIN_WINDOW} requests have been seen"),
             proposed: None,
-            selector,
-            view: View::default(),
-        })
+            placed: BTreeMap::new(),
+            trials: Vec::new(),
+            trying: 0,
+            held,
+            turn_from: 0,
+        };
+        if choosing.mode == Mode::Online {
+            let selector = chooser.selector(now, None);
+            chooser.groups.algorithm = selector.algorithm();
+            chooser.trials.push(Trial {
+                kind: None,
+                selector,
+            });
+        }
+        Ok(chooser)
+    }
+
+    fn selector(&self, now: Nanos, situation: Option<Situation>) -> Selector {
+        let options = SelectorOptions {
+            objective: self.choosing.objective,
+            tree: self.choosing.tree,
+            ..SelectorOptions::default()
+        };
+        let mut selector = Selector::new(now, options, situation);
+        (0..self.held).for_each(|_| selector.arrived(now));
+        selector
     }
 
     pub(crate) fn choosing(&self) -> &Choosing {
@@ -220,81 +196,210 @@ impl Chooser {
     }
 
     /// What is to run.
-    pub fn algorithm(&self) -> Algorithm {
-        self.algorithm
+    pub fn groups(&self) -> &Groups {
+        &self.groups
     }
 
     /// A request has come to the queue.
     pub fn arrived(&mut self, now: Nanos, request: &Request) {
-        let Request {
-            file,
-            op,
-            offset,
-            bytes,
-            ..
-        } = *request;
-        self.detector.arrived(now, file, traced(op), offset, bytes);
-        if self.recent.len() >= RECENT {
-            self.recent.pop_front();
-        }
-        self.recent.push_back(Seen {
-            at: now,
-            file,
-            op,
-            bytes,
-        });
-        if let Some(selector) = &mut self.selector {
-            selector.arrived(now);
+        self.lookout.arrived(now, request);
+        self.held += 1;
+        for trial in &mut self.trials {
+            trial.selector.arrived(now);
         }
     }
 
     /// A request has been served, `response` after it came.
     pub fn completed(&mut self, now: Nanos, request: &Request, response: Nanos) {
-        if let Some(selector) = &mut self.selector {
-            selector.completed(now, request.program, request.bytes, response);
+        let Request { program, bytes, .. } = *request;
+        self.held = self.held.saturating_sub(1);
+        for trial in &mut self.trials {
+            trial.selector.completed(now, program, bytes, response);
         }
     }
 
-    /// Another algorithm that is to run from now on.
-    pub fn decide(&mut self, now: Nanos) -> Option<Algorithm> {
-        let agreed = if now >= self.look_at {
-            self.look(now)
-        } else {
-            None
+    /// What is to run from now on, if that is something else.
+    pub fn decide(&mut self, now: Nanos) -> Option<Groups> {
+        let view = match now >= self.look_at {
+            true => self.lookout.look(now, self.choosing.tree),
+            false => None,
         };
-        let (algorithm, reason) = match (&mut self.selector, agreed) {
-            (Some(selector), agreed) => {
-                let told = agreed.and_then(|(situation, _)| selector.observe(now, situation));
-                let decision = told.or_else(|| selector.decide(now));
-                // Its reason can change though its choice does not.
-                let reason = selector.last().filter(|_| !self.view.classes.is_empty());
-                if let Some(last) = reason {
-                    self.reason.clone_from(&last.reason);
-                }
-                let decision = decision?;
-                (decision.algorithm, decision.reason)
-            }
-            (None, Some((situation, share))) => {
-                let class = self.class_text(&situation);
-                let tree = self.choosing.tree.name();
-                let reason = format!("{tree} says so for {class} ({share:.0}% of recent requests)");
-                let choice = self.choosing.tree.choose(&situation);
-                if choice == self.algorithm {
-                    self.reason = reason;
-                    return None;
-                }
-                (choice, reason)
-            }
-            (None, None) => return None,
-        };
-        self.reason = reason;
-        if algorithm == self.algorithm {
+        let looked = view.is_some();
+        if let Some(view) = view {
+            self.look_at = now + PERIOD;
+            self.view = view;
+        }
+        let groups = match self.choosing.mode {
+            Mode::Online => self.measured(now, looked),
+            _ if looked => self.told(),
+            _ => None,
+        }?;
+        if groups == self.groups {
             return None;
         }
-        self.algorithm = algorithm;
+        self.groups = groups.clone();
         self.since = now;
         self.changes += 1;
-        Some(algorithm)
+        Some(groups)
+    }
+
+    /// `tree`: what its answers come to, once they last.
+    fn told(&mut self) -> Option<Groups> {
+        let mut votes: Vec<(Algorithm, u32)> = Vec::new();
+        for class in &self.view.classes {
+            match votes.iter_mut().find(|v| v.0 == class.choice) {
+                Some(vote) => vote.1 += class.requests,
+                None => votes.push((class.choice, class.requests)),
+            }
+        }
+        let present = votes.iter().find(|v| v.0 == self.groups.algorithm);
+        let present = present.copied();
+        let (mut winner, mut share) = votes.into_iter().rev().max_by_key(|v| v.1)?;
+        if let Some((runs, votes)) = present
+            && votes * 2 > share
+        {
+            // It stands for files that are not known well; theirs are looked at one by one below.
+            (winner, share) = (runs, votes);
+        }
+        let looks = match self.proposed {
+            Some((before, looks)) if before == winner => looks.saturating_add(1),
+            Some(_) => 1,
+            // The first answer is better than none.
+            None => AGREE,
+        };
+        self.proposed = Some((winner, looks));
+        let mut all = self.groups.algorithm;
+        if looks >= AGREE {
+            all = winner;
+            let classes = self.view.classes.iter().filter(|c| c.choice == winner);
+            let situation = classes.max_by_key(|c| c.requests)?.situation;
+            let per_cent = u64::from(share) * 100 / u64::from(self.view.requests.max(1));
+            let (tree, class) = (self.choosing.tree.name(), self.class_text(&situation));
+            self.reason = format!("{tree} says so for {class} ({per_cent}% of recent requests)");
+        }
+        // Files that are no longer seen are forgotten; what they ran under does not matter.
+        let before = std::mem::take(&mut self.placed);
+        let mut changed = all != self.groups.algorithm;
+        for f in &self.view.seen {
+            let known = before.get(&(f.file, f.op)).copied();
+            let (mut runs, mut looks) = known.unwrap_or((self.groups.of(f.file, f.op), 0));
+            let wanted = match f.pattern {
+                Some(_) => self.view.classes[f.class].choice,
+                None => all,
+            };
+            looks = if wanted == runs { 0 } else { looks + 1 };
+            if looks >= AGREE
+                || wanted == all && all != self.groups.algorithm
+                || f.pattern.is_none()
+            {
+                (runs, looks) = (wanted, 0);
+            }
+            changed |= runs != self.groups.of(f.file, f.op);
+            self.placed.insert((f.file, f.op), (runs, looks));
+        }
+        changed.then(|| {
+            let placed = self.placed.iter().map(|(at, (runs, _))| (*at, *runs));
+            grouped(all, placed)
+        })
+    }
+
+    /// `online`: what the selectors of the classes come to.
+    fn measured(&mut self, now: Nanos, looked: bool) -> Option<Groups> {
+        let mut changed = false;
+        if looked {
+            changed = self.follow_classes(now);
+        }
+        let several = self.trials.len() > 1;
+        let selector = &mut self.trials[self.trying].selector;
+        changed |= selector.decide(now).is_some();
+        // Its reason can change though its choice does not.
+        if let Some(last) = selector.last()
+            && !self.view.classes.is_empty()
+        {
+            self.reason.clone_from(&last.reason);
+        }
+        if several && selector.is_resting() && selector.windows() > self.turn_from {
+            self.turn((self.trying + 1) % self.trials.len(), now);
+        }
+        // A look may also have found files that are new in their class.
+        (changed || looked).then(|| {
+            let of = |kind: Kind| self.trials.iter().find(|t| t.kind == Some(kind));
+            let all = self.trials[0].selector.algorithm();
+            let files = self.view.seen.iter().map(|f| {
+                let class = &self.view.classes[f.class];
+                let trial = f.pattern.and_then(|_| of(class.kind()));
+                let runs = trial.map_or(all, |t| t.selector.algorithm());
+                ((f.file, f.op), runs)
+            });
+            grouped(all, files)
+        })
+    }
+
+    /// The turn of another class.
+    fn turn(&mut self, to: usize, now: Nanos) {
+        self.trying = to;
+        let selector = &mut self.trials[to].selector;
+        selector.resume(now);
+        self.turn_from = selector.windows();
+    }
+
+    /// A selector for each class that has requests enough; the commonest class comes first and stands for all others.
+    /// True if one runs something else now.
+    fn follow_classes(&mut self, now: Nanos) -> bool {
+        let mut classes: Vec<&Class> = self.view.classes.iter().collect();
+        classes.sort_by_key(|c| std::cmp::Reverse(c.requests));
+        let worth = |c: &&Class| c.requests * 100 >= self.view.requests * WORTH;
+        let kept: Vec<(Kind, Situation)> = classes
+            .into_iter()
+            .filter(worth)
+            .map(|c| (c.kind(), c.situation))
+            .collect();
+        let Some((first, _)) = kept.first() else {
+            return false;
+        };
+        let mut changed = false;
+        if self.trials.len() == 1 && !kept.iter().any(|k| Some(k.0) == self.trials[0].kind) {
+            // What is there takes up the commonest class.
+            self.trials[0].kind = Some(*first);
+        }
+        let current = self.trials[self.trying].kind;
+        self.trials
+            .retain(|t| kept.iter().any(|k| Some(k.0) == t.kind));
+        for (kind, situation) in &kept {
+            let known = self.trials.iter_mut().find(|t| t.kind == Some(*kind));
+            match known {
+                Some(trial) => changed |= trial.selector.observe(now, *situation).is_some(),
+                None => {
+                    let selector = self.selector(now, Some(*situation));
+                    self.trials.push(Trial {
+                        kind: Some(*kind),
+                        selector,
+                    });
+                    changed = true;
+                }
+            }
+        }
+        // Who stands for all others stays so, unless another class has become twice as common.
+        let requests = |kind: Option<Kind>| {
+            let classes = &self.view.classes;
+            let class = classes.iter().find(|c| Some(c.kind()) == kind);
+            class.map_or(0, |c| c.requests)
+        };
+        let first = self.trials.first().map_or(0, |t| requests(t.kind));
+        let common = (0..self.trials.len())
+            .rev()
+            .max_by_key(|i| requests(self.trials[*i].kind));
+        if let Some(common) = common
+            && requests(self.trials[common].kind) >= 2 * first
+        {
+            self.trials.swap(0, common);
+        }
+        let still = self.trials.iter().position(|t| t.kind == current);
+        match still {
+            Some(still) => self.trying = still,
+            None => self.turn(0, now),
+        }
+        changed
     }
 
     fn class_text(&self, situation: &Situation) -> String {
@@ -312,125 +417,15 @@ impl Chooser {
         }
     }
 
-    /// Looks at the recent requests. The commonest situation among those that want the winner and the winner's per
-    /// cent of the votes, once enough looks agree.
-    fn look(&mut self, now: Nanos) -> Option<(Situation, f64)> {
-        while self.recent.front().is_some_and(|s| s.at + HORIZON < now) {
-            self.recent.pop_front();
-        }
-        if self.recent.len() < MIN_WINDOW {
-            return None;
-        }
-        self.look_at = now + PERIOD;
-        self.view = self.see();
-        let mut votes: Vec<(Algorithm, u32)> = Vec::new();
-        for class in &self.view.classes {
-            match votes.iter_mut().find(|v| v.0 == class.choice) {
-                Some(vote) => vote.1 += class.requests,
-                None => votes.push((class.choice, class.requests)),
-            }
-        }
-        let (winner, share) = votes.into_iter().rev().max_by_key(|v| v.1)?;
-        let looks = match self.proposed {
-            Some((before, looks)) if before == winner => looks.saturating_add(1),
-            Some(_) => 1,
-            // The first answer is better than none.
-            None => AGREE,
-        };
-        self.proposed = Some((winner, looks));
-        if looks < AGREE {
-            return None;
-        }
-        let classes = self.view.classes.iter().filter(|c| c.choice == winner);
-        let situation = classes.max_by_key(|c| c.requests)?.situation;
-        Some((
-            situation,
-            f64::from(share) * 100.0 / f64::from(self.view.requests.max(1)),
-        ))
-    }
-
-    fn see(&self) -> View {
-        // (requests, bytes) by file and operation
-        let mut files: BTreeMap<(u64, bool), (u32, u64)> = BTreeMap::new();
-        for seen in &self.recent {
-            let sums = files.entry((seen.file, seen.op == Op::Write)).or_default();
-            sums.0 += 1;
-            sums.1 += seen.bytes;
-        }
-        let verdicts: HashMap<(u64, trace::Op), (Option<Pattern>, u64)> = self
-            .detector
-            .verdicts()
-            .map(|v| ((v.file, v.op), (v.pattern, v.bytes)))
-            .collect();
-        let mut distinct: Vec<u64> = files.keys().map(|k| k.0).collect();
-        distinct.dedup();
-        let mut view = View {
-            files: distinct.len() as u32,
-            requests: self.recent.len() as u32,
-            classes: Vec::new(),
-            busiest: Vec::new(),
-        };
-        for ((file, write), (requests, bytes)) in files {
-            let op = if write { Op::Write } else { Op::Read };
-            let verdict = verdicts.get(&(file, traced(op))).copied();
-            let (pattern, all_bytes) = verdict.unwrap_or((None, bytes));
-            let (contiguous, large) = match pattern {
-                Some(pattern) => (pattern.is_contiguous(), !pattern.is_small()),
-                // Too few of them to see an order.
-                None => (true, bytes / u64::from(requests) >= self.unit),
-            };
-            let like = |c: &&mut Class| {
-                let s = &c.situation;
-                (s.op, s.contiguous, s.large) == (op, contiguous, large)
-            };
-            let known = view.classes.iter_mut().position(|mut c| like(&mut c));
-            view.busiest.push(FileView {
-                file,
-                requests,
-                bytes,
-                pattern,
-                class: known.unwrap_or(view.classes.len()),
-            });
-            match known.map(|at| &mut view.classes[at]) {
-                Some(class) => {
-                    class.files += 1;
-                    class.requests += requests;
-                    class.bytes += bytes;
-                    class.situation.bytes_per_file += all_bytes;
-                }
-                None => view.classes.push(Class {
-                    situation: Situation {
-                        op,
-                        files: view.files,
-                        bytes_per_file: all_bytes,
-                        contiguous,
-                        large,
-                        ratio: self.choosing.ratio[usize::from(write)],
-                        memory: self.memory,
-                    },
-                    files: 1,
-                    requests,
-                    bytes,
-                    choice: FIRST,
-                }),
-            }
-        }
-        for class in &mut view.classes {
-            class.situation.bytes_per_file /= u64::from(class.files);
-            class.choice = self.choosing.tree.choose(&class.situation);
-        }
-        view.busiest
-            .sort_by_key(|f| (std::cmp::Reverse(f.requests), f.file));
-        view.busiest.truncate(SHOWN);
-        view
-    }
-
     /// For people and programs.
     pub(crate) fn status(&self, now: Nanos) -> ChoiceStatus {
         let milli = |ratio: f64| (ratio * 1e3).round() as u64;
         let objective = self.choosing.objective;
         let name = Objective::ALL.iter().find(|(o, _)| *o == objective);
-        let scores = self.selector.as_ref().map_or(Vec::new(), |s| s.scores(now));
+        let trial = self.trials.get(self.trying);
+        let scores = trial.map_or(Vec::new(), |t| t.selector.scores(now));
+        let mut busiest: Vec<_> = self.view.seen.iter().collect();
+        busiest.sort_by_key(|f| (std::cmp::Reverse(f.requests), f.file));
         let unit = |score: f64| match objective {
             Objective::P99 => 1e9 / score.max(f64::MIN_POSITIVE),
             _ => score,
@@ -446,21 +441,17 @@ impl Chooser {
             reason: self.reason.clone(),
             requests: self.view.requests,
             files: self.view.files,
-            patterns: self.view.classes.iter().map(Class::status).collect(),
-            busiest: self
-                .view
-                .busiest
-                .iter()
-                .filter_map(|f| {
-                    let class = self.view.classes.get(f.class)?;
-                    Some(FileStatus {
-                        file: f.file,
-                        write: class.situation.op == Op::Write,
-                        pattern: f.pattern.map_or("", Pattern::name).into(),
-                        requests: f.requests,
-                        request_bytes: f.bytes / u64::from(f.requests.max(1)),
-                        choice: class.choice.name().into(),
-                    })
+            patterns: self.view.classes.iter().map(pattern_status).collect(),
+            busiest: busiest
+                .into_iter()
+                .take(SHOWN)
+                .map(|f| FileStatus {
+                    file: f.file,
+                    write: f.op == Op::Write,
+                    pattern: f.pattern.map_or("", Pattern::name).into(),
+                    requests: f.requests,
+                    request_bytes: f.bytes / u64::from(f.requests.max(1)),
+                    choice: self.groups.of(f.file, f.op).name().into(),
                 })
                 .collect(),
             scores: scores
@@ -471,19 +462,25 @@ impl Chooser {
     }
 }
 
-impl Class {
-    fn status(&self) -> PatternStatus {
-        let s = &self.situation;
-        PatternStatus {
-            write: s.op == Op::Write,
-            contiguous: s.contiguous,
-            large: s.large,
-            files: self.files,
-            requests: self.requests,
-            request_bytes: self.bytes / u64::from(self.requests.max(1)),
-            bytes_per_file: s.bytes_per_file,
-            choice: self.choice.name().into(),
-        }
+/// Those that run under something else than all others, as groups.
+fn grouped(all: Algorithm, files: impl Iterator<Item = ((u64, Op), Algorithm)>) -> Groups {
+    Groups {
+        algorithm: all,
+        files: files.filter(|(_, runs)| *runs != all).collect(),
+    }
+}
+
+fn pattern_status(class: &Class) -> PatternStatus {
+    let s = &class.situation;
+    PatternStatus {
+        write: s.op == Op::Write,
+        contiguous: s.contiguous,
+        large: s.large,
+        files: class.files,
+        requests: class.requests,
+        request_bytes: class.bytes / u64::from(class.requests.max(1)),
+        bytes_per_file: s.bytes_per_file,
+        choice: class.choice.name().into(),
     }
 }
 
@@ -494,6 +491,7 @@ fn mebibytes(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::look::{HORIZON, RECENT};
 
     const MILLI: Nanos = 1_000_000;
 
@@ -516,7 +514,7 @@ mod tests {
         n: u64,
         make: impl Fn(u64) -> (u64, Op, u64, u64),
     ) -> Vec<Algorithm> {
-        let mut ran = Vec::new();
+        let mut ran: Vec<Groups> = Vec::new();
         for i in 0..n {
             let (file, op, offset, bytes) = make(i);
             let request = Request {
@@ -533,6 +531,8 @@ mod tests {
             chooser.completed(*now, &request, MILLI);
             ran.extend(chooser.decide(*now));
         }
+        let mut ran: Vec<Algorithm> = ran.into_iter().map(|g| g.algorithm).collect();
+        ran.dedup();
         ran
     }
 
@@ -540,7 +540,7 @@ mod tests {
     fn the_tree_follows_what_programs_do() {
         let mut c = chooser(disk(Mode::Tree));
         let mut now = 0;
-        assert_eq!(c.algorithm(), Algorithm::To);
+        assert_eq!(c.groups().algorithm, Algorithm::To);
         let large = |i| (1, Op::Write, i << 18, 1 << 18);
         assert_eq!(
             drive(&mut c, &mut now, 10, large),
@@ -567,7 +567,7 @@ mod tests {
         // An old window says nothing.
         now += 2 * HORIZON;
         assert_eq!(drive(&mut c, &mut now, 10, large), []);
-        assert_eq!(c.algorithm(), Algorithm::Sjf);
+        assert_eq!(c.groups().algorithm, Algorithm::Sjf);
     }
 
     #[test]
@@ -585,7 +585,15 @@ mod tests {
         let write = status.patterns.iter().find(|p| p.write).unwrap();
         let read = status.patterns.iter().find(|p| !p.write).unwrap();
         assert!(write.large && !read.large && write.requests * 3 == read.requests);
-        assert_eq!(read.choice, c.algorithm().name(), "the most requests");
+        assert_eq!(
+            read.choice,
+            c.groups().algorithm.name(),
+            "the most requests"
+        );
+        assert_ne!(read.choice, write.choice);
+        let of = |file, op| c.groups().of(file, op).name();
+        assert_eq!(of(1, Op::Write), write.choice, "its own");
+        assert_eq!(of(2, Op::Read), read.choice);
         let files: Vec<(u64, bool, &str)> = status
             .busiest
             .iter()
@@ -616,6 +624,70 @@ mod tests {
                 .iter()
                 .all(|s| (s.1 as f64 / rate - 1.0).abs() < 0.01)
         );
+    }
+
+    #[test]
+    fn online_measures_each_class_and_leaves_files_alone_that_do_not_change() {
+        let mut c = chooser(disk(Mode::Online));
+        let mut now = 0;
+        // Small reads are faster under MLF, large writes under SJF.
+        let mut ran = Vec::new();
+        for i in 0..60_000u64 {
+            let (file, op, offset, bytes) = match i % 2 {
+                0 => (1, Op::Write, (i / 2) << 18, 1 << 18),
+                _ => (2, Op::Read, (i / 2) << 12, 1 << 12),
+            };
+            let request = Request {
+                id: i,
+                file,
+                op,
+                offset,
+                bytes,
+                program: 1,
+            };
+            c.arrived(now, &request);
+            ran.extend(c.decide(now));
+            let best = match op {
+                Op::Read => Algorithm::Mlf,
+                Op::Write => Algorithm::Sjf,
+            };
+            now += match c.groups().of(file, op) == best {
+                true => MILLI / 2,
+                false => MILLI,
+            };
+            c.completed(now, &request, MILLI);
+            ran.extend(c.decide(now));
+        }
+        let of = |file, op| c.groups().of(file, op);
+        assert_eq!(of(1, Op::Write), Algorithm::Sjf, "{:?}", c.status(now));
+        assert_eq!(of(2, Op::Read), Algorithm::Mlf, "{:?}", c.status(now));
+        assert_eq!(c.trials.len(), 2);
+        assert!(ran.len() < 60, "{} changes in {now} ns", ran.len());
+    }
+
+    #[test]
+    fn a_file_moves_when_two_looks_agree_and_files_of_equal_weight_do_not_swing() {
+        let mut c = chooser(disk(Mode::Tree));
+        let mut now = 0;
+        let ran = drive(&mut c, &mut now, 4000, |i| match i % 2 {
+            0 => (1, Op::Write, (i / 2) << 18, 1 << 18),
+            _ => (2, Op::Read, (i / 2) << 12, 1 << 12),
+        });
+        assert!(ran.len() <= 2, "{ran:?}");
+        let changes = c.status(now).changes;
+        assert!(changes <= 3, "{changes}");
+        let before = c.groups().of(2, Op::Read);
+        assert_ne!(before, c.groups().of(1, Op::Write));
+        // The reads stop, and come again as many files: another answer for them alone.
+        drive(&mut c, &mut now, 4000, |i| match i % 2 {
+            0 => (1, Op::Write, (4000 + i / 2) << 18, 1 << 18),
+            _ => (100 + i / 2 % 20, Op::Read, (i / 40) << 12, 1 << 12),
+        });
+        let status = c.status(now);
+        for file in &status.busiest {
+            let class = status.patterns.iter().find(|p| p.write == file.write);
+            assert_eq!(file.choice, class.unwrap().choice, "{status:?}");
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::settings::Settings;
 use crate::tracing::Prediction;
 use crate::watch::Watch;
 use penstock_host::thread::Thread;
-use penstock_sched::{Algorithm, Nanos, Next, Request, Scheduler, VirtualRequest};
+use penstock_sched::{Algorithm, Groups, Nanos, Next, Request, Scheduler, VirtualRequest};
 use penstock_wire::message::{ErrorKind, TraceContext, WireError};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -105,18 +105,23 @@ impl State {
 
     /// Lets the chooser choose; what is queued is carried over.
     pub(crate) fn choose(&mut self, time: Nanos) {
-        let Some(algorithm) = self.chooser.as_mut().and_then(|c| c.decide(time)) else {
-            return;
-        };
-        if let Err(e) = self.scheduler.switch(time, algorithm) {
-            log::error!("cannot schedule by {algorithm}: {e}");
+        if let Some(groups) = self.chooser.as_mut().and_then(|c| c.decide(time)) {
+            self.regroup(time, groups);
+        }
+    }
+
+    /// Files run under these algorithms from now on.
+    pub(crate) fn regroup(&mut self, time: Nanos, groups: Groups) {
+        if let Err(e) = self.scheduler.regroup(time, groups) {
+            log::error!("cannot schedule as chosen: {e}");
         }
     }
 
     /// Takes decisions while there is something to serve with. Until when there is none, if that is known.
     pub(crate) fn decide(&mut self, time: Nanos) -> Option<Nanos> {
-        let depth = match self.scheduler.options().algorithm {
-            Algorithm::Noop => u32::MAX,
+        let groups = self.scheduler.groups();
+        let depth = match groups.algorithm {
+            Algorithm::Noop if groups.files.is_empty() => u32::MAX,
             _ => self.settings.depth,
         };
         let hears = self.hears;

@@ -11,6 +11,7 @@ mod handles;
 mod jobs;
 mod loan;
 mod locks;
+mod look;
 mod loops;
 mod objects;
 mod queue;

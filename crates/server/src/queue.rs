@@ -143,11 +143,15 @@ impl Queue {
         };
         let mut options = settings.options.clone();
         if let Some(chooser) = &chooser {
-            options.algorithm = chooser.algorithm();
+            options.algorithm = chooser.groups().algorithm;
         }
         state.note_tuned(time, chooser.as_ref());
         let done = state.scheduler.reconfigure(time, options);
+        let groups = chooser.as_ref().map(|c| c.groups().clone());
         state.chooser = chooser;
+        if let Some(groups) = groups.filter(|g| done.is_ok() && !g.files.is_empty()) {
+            state.regroup(time, groups);
+        }
         done.map_err(|e| refuse(ErrorKind::InvalidArgument, e.to_string()))?;
         if settings.trace != trace {
             tracing = self.watch.trace(tracing);
@@ -434,7 +438,7 @@ impl Queue {
             p99_ns: p.response.percentile(99.0),
         });
         SchedulerStatus {
-            algorithm: s.algorithm.name().into(),
+            algorithm: in_use(&state.scheduler),
             choice: state.chooser.as_ref().map(|c| c.status(self.time())),
             depth: state.settings.depth,
             quantum: state.settings.options.quantum,
@@ -462,6 +466,13 @@ impl Queue {
             programs: programs.collect(),
         }
     }
+}
+
+/// The algorithms in use, that of the most requests first.
+fn in_use(scheduler: &Scheduler) -> String {
+    let all = scheduler.groups().algorithms();
+    let names: Vec<&str> = all.into_iter().map(Algorithm::name).collect();
+    names.join(", ")
 }
 
 /// Bytes of this machine's memory; 0 where that cannot be read.

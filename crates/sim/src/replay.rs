@@ -6,7 +6,7 @@
 //! virtual time; each answer has to be the recorded one: which virtual request, of which requests in which order,
 //! how long to wait, which algorithm. The first one that isn't ends the replay.
 use penstock_sched::journal::{Call, digest};
-use penstock_sched::{Algorithm, Nanos, Next, Request, Scheduler};
+use penstock_sched::{Groups, Nanos, Next, Request, Scheduler};
 use penstock_server::Chooser;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -66,7 +66,7 @@ pub struct Replay {
     /// Settings of the server have changed: its next options are its own affair.
     tuned: bool,
     /// What the chooser wants to run; the next call has to say so.
-    chosen: Option<Algorithm>,
+    chosen: Option<Groups>,
     /// Arrivals of requests that are held, for the chooser.
     arrived: HashMap<u64, Nanos>,
     /// What the next decision is told of company to come, in turn.
@@ -88,10 +88,11 @@ impl Replay {
     /// Replays the next call.
     pub fn call(&mut self, call: &Call) -> Result<(), Departure> {
         self.done.calls += 1;
-        if let Some(algorithm) = self.chosen
-            && !matches!(call, Call::Set { .. })
+        if let Some(groups) = &self.chosen
+            && !matches!(call, Call::Group { .. })
         {
-            return Err(self.differs(call, format!("set sched={algorithm}")));
+            let groups = groups.to_string();
+            return Err(self.differs(call, format!("group {groups}")));
         }
         match call {
             Call::Note(text) => match text.strip_prefix("tuned ") {
@@ -108,18 +109,13 @@ impl Replay {
                     return Ok(());
                 };
                 let mut expected = scheduler.options().clone();
-                match self.chosen.take() {
-                    Some(algorithm) => {
-                        expected.algorithm = algorithm;
-                        self.done.choices += 1;
+                if std::mem::take(&mut self.tuned) {
+                    expected = (**options).clone();
+                    if let Some(chooser) = &self.chooser {
+                        let groups = chooser.groups();
+                        expected.algorithm = groups.algorithm;
+                        self.chosen = Some(groups.clone()).filter(|g| !g.files.is_empty());
                     }
-                    None if std::mem::take(&mut self.tuned) => {
-                        expected = (**options).clone();
-                        if let Some(chooser) = &self.chooser {
-                            expected.algorithm = chooser.algorithm();
-                        }
-                    }
-                    None => {}
                 }
                 let set = scheduler.reconfigure(*now, expected.clone());
                 set.map_err(|e| self.impossible(call, e.to_string()))?;
@@ -128,6 +124,7 @@ impl Replay {
                     return Err(self.differs(call, Call::Set { now: *now, options }));
                 }
             }
+            Call::Group { now, groups } => self.group(call, *now, groups)?,
             Call::Add {
                 now,
                 request,
@@ -169,6 +166,20 @@ impl Replay {
         Ok(())
     }
 
+    fn group(&mut self, call: &Call, now: Nanos, groups: &Groups) -> Result<(), Departure> {
+        self.done.last = now;
+        let Some(chosen) = self.chosen.take() else {
+            return Err(self.differs(call, "no choice"));
+        };
+        if chosen != *groups {
+            let groups = Box::new(chosen);
+            return Err(self.differs(call, Call::Group { now, groups }));
+        }
+        self.done.choices += 1;
+        let done = self.scheduler(call)?.regroup(now, chosen);
+        done.map_err(|e| self.impossible(call, e.to_string()))
+    }
+
     fn add(
         &mut self,
         call: &Call,
@@ -208,7 +219,10 @@ impl Replay {
             Next::Dispatch(v) => digest(scheduler.parts(v.id).map(|part| part.id)),
             _ => 0,
         };
-        let algorithm = scheduler.options().algorithm.name();
+        let algorithm = match answer {
+            Next::Dispatch(v) => scheduler.groups().of(v.file, v.op).name(),
+            _ => "",
+        };
         let replayed = Call::Ask { now, answer, parts };
         if replayed != *call {
             return Err(self.differs(call, replayed));
@@ -276,7 +290,7 @@ impl Replay {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use penstock_sched::{Op, Options};
+    use penstock_sched::{Algorithm, Op, Options};
     use std::sync::{Arc, Mutex};
 
     #[derive(Debug, Default)]

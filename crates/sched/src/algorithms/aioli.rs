@@ -70,7 +70,7 @@ impl Aioli {
         };
         let ready = table.ripe_at(at, self.quantum(table, queue));
         // A choice follows a scan: what the next one lets through need not be looked for then.
-        if ready <= table.scans + 1 {
+        if ready <= table.lane().scans + 1 {
             self.unripe.remove(queue);
             self.ripe.set(queue, table.virtuals[at].serial);
         } else {
@@ -153,7 +153,7 @@ impl Policy for Aioli {
     }
 
     fn next(&mut self, table: &mut Table, now: Nanos, company: &mut Company<'_>) -> Choice {
-        if table.serving > 0 {
+        if table.lane().serving > 0 {
             return Choice::Nothing;
         }
         while let Some(queue) = self.waiting.over(now) {
@@ -166,18 +166,18 @@ impl Policy for Aioli {
         if let Some(at) = self.go_on(table) {
             return self.serve(table, at);
         }
-        if table.queued > 0 {
-            table.scans += 1;
+        if table.lane().queued > 0 {
+            table.lane_mut().scans += 1;
         }
         loop {
             if self.ripe.is_empty()
                 && let Some((scan, _)) = self.unripe.first()
             {
                 // Scans that let nothing through are left out.
-                table.scans = table.scans.max(scan);
+                table.lane_mut().scans = table.lane().scans.max(scan);
             }
             while let Some((scan, queue)) = self.unripe.first()
-                && scan <= table.scans
+                && scan <= table.lane().scans
             {
                 self.refresh(table, queue);
             }

@@ -195,6 +195,7 @@ pub struct Selector {
     since_trial: f64,
     random: u64,
     switches: u64,
+    windows: u64,
     situation: Option<Situation>,
     last: Option<Decision>,
 }
@@ -224,6 +225,7 @@ impl Selector {
             patience: PATIENCE,
             since_trial: 0.0,
             switches: 0,
+            windows: 0,
             situation,
             last: None,
         };
@@ -248,6 +250,22 @@ impl Selector {
     /// Changes made so far.
     pub fn switches(&self) -> u64 {
         self.switches
+    }
+
+    /// Windows that have been measured so far.
+    pub fn windows(&self) -> u64 {
+        self.windows
+    }
+
+    /// It has tried everything and keeps what is best: another selector may try something now.
+    pub fn is_resting(&self) -> bool {
+        let tried = self.arms.iter().all(|arm| !arm.samples.is_empty());
+        tried && !self.trial && self.phase == Phase::Measuring
+    }
+
+    /// Goes on after a time in which others tried something: what it has begun to measure says nothing.
+    pub fn resume(&mut self, now: Nanos) {
+        self.restart(now, Phase::Measuring);
     }
 
     /// What is to be best.
@@ -389,6 +407,7 @@ impl Selector {
     }
 
     fn end_window(&mut self, now: Nanos) -> Option<Decision> {
+        self.windows += 1;
         let score = self.stretch.score(self.options.objective);
         let before = self.arms[self.current].mean(now, self.options.memory);
         let arm = &mut self.arms[self.current];

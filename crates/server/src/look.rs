@@ -1,0 +1,195 @@
+//! What is going on at a data server: its recent requests, and per file and operation their pattern.
+//!
+//! The last [`RECENT`] requests count, and `penstock_trace`'s detector says of each file and operation contiguous or strided,
+//! small or large. Those with the same operation and pattern are a [`Class`]: a selection tree has one answer for each.
+use crate::tracing::traced;
+use penstock_sched::{Algorithm, Nanos, Op, Request, Situation, Tree};
+use penstock_trace::{self as trace, Detector, DetectorLimits, MIN_WINDOW, Pattern};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+/// Requests that a look considers at most.
+pub(crate) const RECENT: usize = 512;
+/// Older requests don't count.
+pub(crate) const HORIZON: Nanos = 5_000_000_000;
+/// Files followed; each takes up to 6 KiB.
+const FILES: usize = 256;
+
+/// Follows the requests of a server.
+#[derive(Debug)]
+pub(crate) struct Lookout {
+    detector: Detector,
+    recent: VecDeque<Seen>,
+    /// Requests of at least so many bytes are large.
+    unit: u64,
+    /// Bytes of the machine.
+    memory: u64,
+    /// Sequential / random throughput of the device, for reads and writes.
+    ratio: [f64; 2],
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    at: Nanos,
+    file: u64,
+    op: Op,
+    bytes: u64,
+}
+
+/// What a look saw.
+#[derive(Debug, Default)]
+pub(crate) struct View {
+    pub(crate) files: u32,
+    pub(crate) requests: u32,
+    pub(crate) classes: Vec<Class>,
+    /// By number and operation.
+    pub(crate) seen: Vec<FileView>,
+}
+
+/// One file and operation.
+#[derive(Debug)]
+pub(crate) struct FileView {
+    pub(crate) file: u64,
+    pub(crate) op: Op,
+    pub(crate) requests: u32,
+    pub(crate) bytes: u64,
+    /// Of the detector; a file with few requests has none yet.
+    pub(crate) pattern: Option<Pattern>,
+    /// Index of its class.
+    pub(crate) class: usize,
+}
+
+/// Files with the same operation and pattern.
+#[derive(Debug)]
+pub(crate) struct Class {
+    pub(crate) situation: Situation,
+    pub(crate) files: u32,
+    pub(crate) requests: u32,
+    pub(crate) bytes: u64,
+    /// What the tree says of it.
+    pub(crate) choice: Algorithm,
+}
+
+/// What tells classes apart: operation, contiguous, large.
+pub(crate) type Kind = (Op, bool, bool);
+
+impl Class {
+    pub(crate) fn kind(&self) -> Kind {
+        let s = &self.situation;
+        (s.op, s.contiguous, s.large)
+    }
+}
+
+impl Lookout {
+    pub(crate) fn new(unit: u64, memory: u64, ratio: [f64; 2]) -> trace::Result<Lookout> {
+        let limits = DetectorLimits {
+            files: FILES,
+            ..DetectorLimits::default()
+        };
+        Ok(Lookout {
+            detector: Detector::new(trace::Tree::builtin()?, unit, limits),
+            recent: VecDeque::with_capacity(RECENT),
+            unit,
+            memory,
+            ratio,
+        })
+    }
+
+    pub(crate) fn arrived(&mut self, now: Nanos, request: &Request) {
+        let Request {
+            file,
+            op,
+            offset,
+            bytes,
+            ..
+        } = *request;
+        self.detector.arrived(now, file, traced(op), offset, bytes);
+        if self.recent.len() >= RECENT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(Seen {
+            at: now,
+            file,
+            op,
+            bytes,
+        });
+    }
+
+    /// Looks at the recent requests, if there are enough.
+    pub(crate) fn look(&mut self, now: Nanos, tree: Tree) -> Option<View> {
+        while self.recent.front().is_some_and(|s| s.at + HORIZON < now) {
+            self.recent.pop_front();
+        }
+        (self.recent.len() >= MIN_WINDOW).then(|| self.see(tree))
+    }
+
+    fn see(&self, tree: Tree) -> View {
+        // (requests, bytes) by file and operation
+        let mut files: BTreeMap<(u64, bool), (u32, u64)> = BTreeMap::new();
+        for seen in &self.recent {
+            let sums = files.entry((seen.file, seen.op == Op::Write)).or_default();
+            sums.0 += 1;
+            sums.1 += seen.bytes;
+        }
+        let verdicts: HashMap<(u64, trace::Op), (Option<Pattern>, u64)> = self
+            .detector
+            .verdicts()
+            .map(|v| ((v.file, v.op), (v.pattern, v.bytes)))
+            .collect();
+        let mut distinct: Vec<u64> = files.keys().map(|k| k.0).collect();
+        distinct.dedup();
+        let mut view = View {
+            files: distinct.len() as u32,
+            requests: self.recent.len() as u32,
+            classes: Vec::new(),
+            seen: Vec::new(),
+        };
+        for ((file, write), (requests, bytes)) in files {
+            let op = if write { Op::Write } else { Op::Read };
+            let verdict = verdicts.get(&(file, traced(op))).copied();
+            let (pattern, all_bytes) = verdict.unwrap_or((None, bytes));
+            let (contiguous, large) = match pattern {
+                Some(pattern) => (pattern.is_contiguous(), !pattern.is_small()),
+                // Too few of them to see an order.
+                None => (true, bytes / u64::from(requests) >= self.unit),
+            };
+            let kind = (op, contiguous, large);
+            let known = view.classes.iter().position(|c| c.kind() == kind);
+            view.seen.push(FileView {
+                file,
+                op,
+                requests,
+                bytes,
+                pattern,
+                class: known.unwrap_or(view.classes.len()),
+            });
+            match known.map(|at| &mut view.classes[at]) {
+                Some(class) => {
+                    class.files += 1;
+                    class.requests += requests;
+                    class.bytes += bytes;
+                    class.situation.bytes_per_file += all_bytes;
+                }
+                None => view.classes.push(Class {
+                    situation: Situation {
+                        op,
+                        files: view.files,
+                        bytes_per_file: all_bytes,
+                        contiguous,
+                        large,
+                        ratio: self.ratio[usize::from(write)],
+                        memory: self.memory,
+                    },
+                    files: 1,
+                    requests,
+                    bytes,
+                    choice: Algorithm::To,
+                }),
+            }
+        }
+        for class in &mut view.classes {
+            class.situation.bytes_per_file /= u64::from(class.files);
+            class.choice = tree.choose(&class.situation);
+        }
+        view
+    }
+}
