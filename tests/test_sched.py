@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 from conftest import PENSTOCK, penstock
@@ -132,7 +133,7 @@ def test_servers_choose_while_programs_run_and_say_why(deployment, program):
             for p in choice["patterns"]:
                 assert p["op"] in ("read", "write") and p["wants"] in ALGORITHMS and p["request_bytes"] > 0
             assert choice["busiest"] and len(choice["busiest"]) <= 16
-            assert all(f["wants"] in ALGORITHMS and f["requests"] > 0 for f in choice["busiest"])
+            assert all(f["runs"] in ALGORITHMS and f["requests"] > 0 for f in choice["busiest"])
             if mode == "tree":
                 assert says in choice["reason"]
                 assert s["algorithm"] in {p["wants"] for p in choice["patterns"]}
@@ -144,6 +145,56 @@ def test_servers_choose_while_programs_run_and_say_why(deployment, program):
     penstock("tune", "sched=to", "-d", deployment)
     assert all(s["choice"] is None and s["algorithm"] == "to" for s in schedulers(deployment))
     penstock("check", "-d", deployment)
+
+
+# Two files at once until told to end: one written in large pieces, one read in small ones.
+MIXED = """
+import sys, pathlib
+from mpi4py import MPI
+rank, stop = MPI.COMM_WORLD.rank, pathlib.Path(sys.argv[1])
+f = MPI.File.Open(MPI.COMM_SELF, f"penstock:/mixed.{rank}", MPI.MODE_CREATE | MPI.MODE_RDWR)
+piece = bytearray((1 << 20) if rank == 0 else 4096)
+if rank == 1:
+    f.Write_at(0, bytearray(4 << 20))
+at, ended = 0, False
+while not ended:
+    for _ in range(16):
+        (f.Write_at if rank == 0 else f.Read_at)(at, piece)
+        at = (at + len(piece)) % (4 << 20)
+    ended = MPI.COMM_WORLD.allreduce(stop.exists(), op=MPI.LOR)
+f.Close()
+"""
+
+
+@pytest.mark.parametrize("mode", ["tree", "online"])
+def test_files_of_different_patterns_run_under_different_algorithms(short_dir, mode):
+    directory, traces, stop = short_dir / "fs", short_dir / "t", short_dir / "stop"
+    (short_dir / "mixed.py").write_text(MIXED)
+    tune = ["--tune", f"sched={mode}", "--tune", "ratio=40.68:21.29"]
+    penstock("up", directory, "--servers", 1, "--memory", *tune, "--trace", traces)
+    run = [PENSTOCK, "run", "-n", "2", "-q", "--shortcut", "disable", "-d", directory, "--"]
+    run += [sys.executable, "-m", "mpi4py", short_dir / "mixed.py", stop]
+    running = subprocess.Popen([str(c) for c in run], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        until = time.monotonic() + 60
+        while True:
+            (s,) = schedulers(directory)
+            of = {(f["op"], f["runs"]) for f in s["choice"]["busiest"]}
+            if len(s["algorithms"]) > 1 and len({runs for _, runs in of}) > 1:
+                break
+            assert time.monotonic() < until and running.poll() is None, s["choice"]
+            time.sleep(0.05)
+        text = penstock("status", directory).out
+        assert "runs under" in text
+    finally:
+        stop.touch()
+        finish(running)
+        penstock("down", directory)
+    record = traces / "data-0.decisions"
+    assert any(line.startswith("group ") and "=" in line for line in record.read_text().splitlines())
+    (replayed,) = penstock("sim", "--json", "--replay", record).json()
+    assert replayed["identical"] and replayed["whole"] and replayed["choices"] > 0
+    assert len(replayed["algorithms"]) > 1
 
 
 def test_a_setting_is_kept_for_servers_started_later(short_dir):

@@ -397,7 +397,7 @@ fn choice_json(c: &ChoiceStatus) -> Value {
         "patterns": c.patterns.iter().map(pattern).collect::<Vec<_>>(),
         "busiest": c.busiest.iter().map(|f| json!({
             "file": f.file, "op": if f.write { "write" } else { "read" }, "pattern": f.pattern,
-            "requests": f.requests, "request_bytes": f.request_bytes, "wants": f.choice,
+            "requests": f.requests, "request_bytes": f.request_bytes, "runs": f.choice,
         })).collect::<Vec<_>>(),
         "scores": scores,
     })
@@ -411,7 +411,7 @@ fn scheduler_json(s: &SchedulerStatus) -> Value {
         })
     };
     json!({
-        "algorithm": s.algorithm, "choice": s.choice.as_ref().map(choice_json), "depth": s.depth, "quantum": s.quantum,
+        "algorithm": s.algorithm.split(", ").next(), "algorithms": s.algorithm.split(", ").collect::<Vec<_>>(), "choice": s.choice.as_ref().map(choice_json), "depth": s.depth, "quantum": s.quantum,
         "order_conflicts": s.order_conflicts, "observed": s.observed,
         "queued": s.queued, "serving": s.serving, "peak_queued": s.peak_queued,
         "arrived": s.arrived, "completed": s.completed, "refused": s.refused,
