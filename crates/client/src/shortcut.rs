@@ -518,8 +518,8 @@ impl Direct<'_> {
             let mut slices: Vec<IoSliceMut<'_>> = stretches
                 .iter()
                 // SAFETY: stretches of a target lie in the buffer that `memory` borrows exclusively.
-                // They overlap only if the caller's memory pattern does; only the kernel writes to them,
-                // and no reference is used for anything but its address.
+                // They overlap only if the caller's memory pattern does; they are filled one after the
+                // other, by the kernel or by a copy, and no reference is read through.
                 .map(|s| IoSliceMut::new(unsafe { std::slice::from_raw_parts_mut(s.base, s.len) }))
                 .collect();
             Ok(object.read_vectored_at(from, &mut slices)? as u64)

@@ -478,7 +478,9 @@ impl File {
     /// `MPI_File_sync`; collective.
     pub fn sync(&self) -> Result<()> {
         let file = &*self.inner;
-        let turn = file.collective_turn();
+        file.collective.drain();
+        // Ranks that wait by polling would take the processors from the servers, which share them.
+        let turn = file.access_turn();
         file.sync_all(&turn)
     }
 

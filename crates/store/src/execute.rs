@@ -20,7 +20,7 @@
 //! | 4,096 | 3.0 | 3.0 | 1.1 | 1.1 | 0.75 | 2.9 | 2.9 |
 //! | 65,536 | 9.2 | 9.2 | 3.6 | 3.6 | 3.0 | 3.1 | 3.8 |
 //!
-//! Where nobody cuts the object meanwhile, small pieces are copied out of a mapping ([`crate::mapped`]).
+//! Where nobody cuts the object meanwhile, pieces are copied out of a mapping ([`crate::mapped`]).
 use crate::spread::{self, FEWEST, Region, Staging};
 use crate::window::{BUFFER, Group, Pick, Through, Window};
 use crate::{Object, StoreError, View};
@@ -33,7 +33,8 @@ use std::io::{IoSlice, IoSliceMut};
 const VECTOR: u64 = 512;
 /// Scattered memory with pieces at least this long on average is handed to the system piece by piece.
 const DIRECT: u64 = 16 << 10;
-/// Pieces of so many bytes are read by a call though the object is mapped.
+/// Pieces of so many bytes are not collected whatever their gaps, though the object has mappings: each is worth a read
+/// of its own.
 const LARGE: u64 = 32 << 10;
 
 /// Buffers that executions work with; one per thread that executes, reused from one to the next.
