@@ -128,7 +128,7 @@ def test_tcp(short_dir, tmp_path):
     directory = short_dir / "fs"
     (tmp_path / "in").write_bytes(DATA)
     port = free_ports(3)
-    penstock("up", directory, "--servers", 2, "--tcp", f"localhost:{port}")
+    penstock("up", directory, "--servers", 2, "--tcp", f"127.0.0.1:{port}")
     try:
         # A client on another host has no socket files: only addresses and the key.
         remote = short_dir / "remote"
