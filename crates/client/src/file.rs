@@ -15,8 +15,8 @@ use penstock_host::thread::sleep;
 use penstock_host::time::{now, since_epoch};
 use penstock_layout::{FileId, Layout, ServerIndex};
 use penstock_wire::message::{
-    Attributes, Capability, CreateOptions, DataReply, DataRequest, ErrorKind, Handle, LockMode,
-    MetaReply, MetaRequest, NodeReply, NodeRequest, TraceContext, User,
+    Attributes, Capability, CreateOptions, DataReply, DataRequest, ErrorKind, Handle, MetaReply,
+    MetaRequest, NodeReply, NodeRequest, TraceContext, User,
 };
 use std::iter;
 use std::sync::Arc;
@@ -291,20 +291,41 @@ impl File {
         Ok(self.len()? == 0)
     }
 
-    /// Cuts or extends (with a hole) to `len` bytes.
+    /// Cuts or extends (with a hole) to `len` bytes. A file that is shorter when this begins is not cut, whoever writes
+    /// behind `len` meanwhile.
     pub fn set_len(&self, len: u64) -> Result<()> {
         let file = &*self.0;
         file.may("set the length", file.write)?;
+        let trace = file.client.trace();
+        let longer = {
+            let _permit = file.client.permit()?;
+            file.len_of(&file.object_lens(trace)?) < len
+        };
+        if longer {
+            return self.extend(len);
+        }
         (0..file.sites.len()).for_each(|i| file.note_write(i));
         let _permit = file.client.permit()?;
-        let replies = file.call_each("set the length", file.client.trace(), |i, handle| {
-            DataRequest::SetLen {
+        let replies = file.call_each("set the length", trace, |i, handle| DataRequest::SetLen {
+            handle,
+            len: file.layout.object_len(len, i),
+        })?;
+        file.all_done("set the length", replies)
+    }
+
+    /// Makes the file at least `len` bytes long (with a hole). Nothing is cut off, whoever else writes or extends.
+    pub fn extend(&self, len: u64) -> Result<()> {
+        let file = &*self.0;
+        file.may("extend", file.write)?;
+        (0..file.sites.len()).for_each(|i| file.note_write(i));
+        let _permit = file.client.permit()?;
+        let replies = file.call_each("extend", file.client.trace(), |i, handle| {
+            DataRequest::Extend {
                 handle,
                 len: file.layout.object_len(len, i),
             }
         })?;
-        file.all_done("set the length", replies)?;
-        Ok(())
+        file.all_done("extend", replies)
     }
 
     /// Reserves space for the first `len` bytes; the file is at least that long afterwards.
@@ -324,15 +345,7 @@ impl File {
             })?;
             file.all_done("allocate", replies)?;
         }
-        if self.len()? >= len {
-            return Ok(());
-        }
-        // Nobody may write behind the end between looking and extending: extending would cut it off.
-        let _lock = self.lock(0..i64::MAX.unsigned_abs(), LockMode::Exclusive)?;
-        if self.len()? < len {
-            self.set_len(len)?;
-        }
-        Ok(())
+        self.extend(len)
     }
 
     /// Everything acknowledged so far, by whichever client, is on stable storage at all servers when

@@ -244,3 +244,35 @@ fn allocating_extends_and_never_cuts() {
         assert_eq!(read(&file, 30_000 + i * 100, 1, Form::Structured), [7]);
     }
 }
+
+#[test]
+fn growing_by_any_call_cuts_off_nothing_that_others_append() {
+    let cluster = Cluster::start(Plan::default());
+    let (one, two) = (cluster.client(), cluster.client());
+    let file = one.open("/g", &create(1000, 4)).unwrap();
+    let theirs = two.open("/g", &create(1000, 4)).unwrap();
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            for i in 1..=200u64 {
+                let form = [Form::Shortcut, Form::Structured][i as usize % 2];
+                write(&theirs, i * 700, &[7], form);
+            }
+        });
+        for i in 1..=200u64 {
+            match i % 2 {
+                0 => file.extend(i * 700).unwrap(),
+                _ => file.allocate(i * 700).unwrap(),
+            }
+        }
+    });
+    assert_eq!(file.len().unwrap(), 200 * 700 + 1);
+    for i in 1..=200u64 {
+        assert_eq!(read(&file, i * 700, 1, Form::Structured), [7], "{i}");
+    }
+    // A length that is set cuts what is there, and what is not there yet becomes a hole.
+    file.set_len(5).unwrap();
+    assert_eq!(theirs.len().unwrap(), 5);
+    file.set_len(5000).unwrap();
+    assert_eq!(read(&theirs, 0, 5000, Form::Structured), [0; 5000]);
+    assert!(file.extend(10).is_ok() && file.len().unwrap() == 5000);
+}

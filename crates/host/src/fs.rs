@@ -116,6 +116,14 @@ pub fn ftruncate(file: impl AsFd, len: u64) -> Result<(), Errno> {
     }
 }
 
+/// fallocate(2): reserves space, and makes the file longer if need be. A world's disk cannot.
+pub fn reserve(file: impl AsFd, at: u64, len: u64) -> Result<(), Errno> {
+    match current() {
+        None => rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), at, len),
+        Some(_) => Err(Errno::OPNOTSUPP),
+    }
+}
+
 /// fsetxattr(2), replacing what is there.
 pub fn fsetxattr(file: BorrowedFd<'_>, name: &str, value: &[u8]) -> Result<(), Errno> {
     let set = || rustix::fs::fsetxattr(file, name, value, XattrFlags::empty());

@@ -179,22 +179,15 @@ impl<'a> Session<'a> {
                 let file = self.writable(handle)?;
                 let object = objects.created(&file.object)?;
                 let end = object.len().map_err(store_error)?;
-                if len < end {
-                    // Nobody may be reading or writing what is cut off. Behind the end nothing is: locks there, which
-                    // programs use as signs to each other, keep nobody waiting.
-                    let deadline = now() + server.options.plain_write_wait;
-                    let cut = len..end;
-                    let ticket =
-                        file.object
-                            .lock(self.owner, &self.line, cut, Mode::Exclusive, deadline)?;
-                    let done = object.set_len(len).map_err(store_error);
-                    file.object.unlock(self.owner, ticket)?;
-                    done?;
-                } else {
-                    object.set_len(len).map_err(store_error)?;
+                if len >= end {
+                    return self.extend(file, len);
                 }
+                // Nobody may be reading or writing what is cut off. Behind the end nothing is: locks there, which programs
+                // use as signs to each other, keep nobody waiting.
+                self.alone(file, len..end, || object.set_len(len).map_err(store_error))?;
                 Ok(DataReply::Done)
             }
+            DataRequest::Extend { handle, len } => self.extend(self.writable(handle)?, len),
             DataRequest::Allocate { handle, len } => {
                 let file = self.writable(handle)?;
                 objects
@@ -286,6 +279,47 @@ impl<'a> Session<'a> {
             | DataRequest::Shortcut { .. }
             | DataRequest::Shutdown => Err(invalid("not a simple request")),
         }
+    }
+
+    // ---- lengths ----
+
+    /// Runs `f` while nobody else reads or writes `range`.
+    fn alone(
+        &self,
+        file: &OpenFile,
+        range: std::ops::Range<u64>,
+        f: impl FnOnce() -> Result<(), WireError>,
+    ) -> Result<(), WireError> {
+        let deadline = now() + self.server.options.plain_write_wait;
+        let ticket = file
+            .object
+            .lock(self.owner, &self.line, range, Mode::Exclusive, deadline)?;
+        let done = f();
+        file.object.unlock(self.owner, ticket)?;
+        done
+    }
+
+    /// Makes the object at least `len` bytes long. Whatever is written behind that meanwhile stays.
+    fn extend(&self, file: &OpenFile, len: u64) -> Result<DataReply, WireError> {
+        if len == 0 {
+            return Ok(DataReply::Done);
+        }
+        let object = self.server.objects.created(&file.object)?;
+        if object.extend(len).map_err(store_error)? {
+            return Ok(DataReply::Done);
+        }
+        // Between looking and extending nobody may make it longer; whoever does, writes the bytes from here to there or some
+        // behind them. Locks behind all objects are signs that programs give each other.
+        let end = object.len().map_err(store_error)?;
+        if end < len {
+            self.alone(file, end..u64::MAX, || {
+                if object.len().map_err(store_error)? < len {
+                    object.set_len(len).map_err(store_error)?;
+                }
+                Ok(())
+            })?;
+        }
+        Ok(DataReply::Done)
     }
 
     // ---- rights ----

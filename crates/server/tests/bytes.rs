@@ -99,6 +99,13 @@ fn an_absent_object_reads_as_nothing() {
 }
 
 #[test]
+fn extending_cuts_nothing_off_that_others_append() {
+    for store in ["dir", "memory"] {
+        appended_and_extended(&Site::start(1, store, Options::default()));
+    }
+}
+
+#[test]
 fn lengths_holes_and_removal() {
     let site = Site::one();
     let (mut c, h) = site.open(0, 5);

@@ -165,3 +165,9 @@ fn an_error_in_the_middle_of_a_read_is_its_final_status() {
     assert!(payload.iter().all(|b| *b == 7));
     assert_eq!(c.read(h, contiguous(0, 1000)), [7; 1000]);
 }
+
+/// This one cannot extend in one step: writers are kept away meanwhile.
+#[test]
+fn extending_cuts_nothing_off_where_it_takes_two_steps() {
+    appended_and_extended(&site(u64::MAX, u64::MAX));
+}

@@ -115,6 +115,23 @@ pub(crate) fn allocate(fd: BorrowedFd<'_>, at: u64, len: u64) -> Result<(), Errn
     }
 }
 
+/// Makes the file at least `len` bytes long, in one step: nobody's bytes behind that are ever cut off. False where the
+/// file system cannot (it is one block that is reserved at the new end).
+pub(crate) fn extend(fd: BorrowedFd<'_>, len: u64) -> Result<bool, Errno> {
+    let Some(last) = len.checked_sub(1) else {
+        return Ok(true);
+    };
+    loop {
+        return match penstock_host::fs::reserve(fd, last, 1) {
+            Ok(()) => Ok(true),
+            Err(Errno::INTR) => continue,
+            // Without space for a block there may still be a hole.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOSPC | Errno::DQUOT) => Ok(false),
+            Err(e) => Err(e),
+        };
+    }
+}
+
 /// Length of the file.
 pub(crate) fn len(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     Ok(rustix::fs::fstat(fd)?.st_size.unsigned_abs())

@@ -166,6 +166,13 @@ pub trait Object: Send + Sync {
     /// Cuts or extends (with a hole) to `len` bytes.
     fn set_len(&self, len: u64) -> Result<(), StoreError>;
 
+    /// Makes it at least `len` bytes long (with a hole) without cutting anything off, whoever else writes. False where the
+    /// backend cannot do that in one step: keep writers away, look how long it is, and use [`Object::set_len`].
+    fn extend(&self, len: u64) -> Result<bool, StoreError> {
+        let _ = len;
+        Ok(false)
+    }
+
     /// Reserves space (fallocate) without changing contents or length, where the backend can.
     fn allocate(&self, at: ObjectOffset, len: u64) -> Result<(), StoreError>;
 

@@ -133,6 +133,9 @@ impl Object for MemoryObject {
     fn set_len(&self, len: u64) -> Result<(), StoreError> {
         rustix::fs::ftruncate(&self.fd, len).map_err(|e| error("set object length in", e))
     }
+    fn extend(&self, len: u64) -> Result<bool, StoreError> {
+        descriptor::extend(self.fd.as_fd(), len).map_err(|e| error("extend in", e))
+    }
     fn allocate(&self, at: ObjectOffset, len: u64) -> Result<(), StoreError> {
         descriptor::allocate(self.fd.as_fd(), at.0, len).map_err(|e| error("allocate in", e))
     }

@@ -274,6 +274,10 @@ impl Object for ModelObject {
         self.inner.set_len(len)
     }
 
+    fn extend(&self, len: u64) -> Result<bool, StoreError> {
+        self.inner.extend(len)
+    }
+
     fn allocate(&self, at: ObjectOffset, len: u64) -> Result<(), StoreError> {
         let mut state = self.modelled.lock();
         if !state.allocation.map(self.id.0, at.0, len, |_, _| {}) {

@@ -293,6 +293,11 @@ impl Object for DirObject {
         penstock_host::fs::ftruncate(&self.file, len).map_err(self.error("set length of"))
     }
 
+    fn extend(&self, len: u64) -> Result<bool, StoreError> {
+        self.sound()?;
+        descriptor::extend(self.file.as_fd(), len).map_err(self.error("extend"))
+    }
+
     fn allocate(&self, at: ObjectOffset, len: u64) -> Result<(), StoreError> {
         self.sound()?;
         descriptor::allocate(self.file.as_fd(), at.0, len).map_err(self.error("allocate"))

@@ -320,3 +320,38 @@ pub fn kind(reply: &DataReply) -> ErrorKind {
         other => panic!("{other:?}"),
     }
 }
+
+/// One client appends, another extends to where the first is about to write: no byte may be lost, and the object ends
+/// where the furthest of both says.
+pub fn appended_and_extended(site: &Site) {
+    const ROUNDS: u64 = 300;
+    let (mut c, h) = site.open(0, 5);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            let (mut c, h) = site.open(0, 5);
+            for i in 1..=ROUNDS {
+                c.write(h, contiguous(i * 10, 1), &[7]);
+            }
+        });
+        for i in 1..=ROUNDS {
+            c.done(DataRequest::Extend {
+                handle: h,
+                len: i * 10,
+            });
+        }
+    });
+    c.done(DataRequest::Extend {
+        handle: h,
+        len: ROUNDS * 10,
+    });
+    let bytes = c.read(h, contiguous(0, ROUNDS * 20));
+    assert_eq!(bytes.len() as u64, ROUNDS * 10 + 1);
+    let expected = |at: usize| if at > 0 && at % 10 == 0 { 7 } else { 0 };
+    assert!(bytes.iter().enumerate().all(|(at, b)| *b == expected(at)));
+    let len = ROUNDS * 10 + 500;
+    c.done(DataRequest::Extend { handle: h, len });
+    let DataReply::Len { len: now } = c.ask(DataRequest::Len { handle: h }) else {
+        panic!()
+    };
+    assert_eq!(now, len);
+}

@@ -177,6 +177,13 @@ pub enum DataRequest {
         /// From the metadata server; any right will do.
         capability: Capability,
     },
+    /// Makes the object at least `len` bytes long; never cuts, whoever else writes.
+    Extend {
+        /// The open file.
+        handle: Handle,
+        /// Bytes.
+        len: u64,
+    },
 }
 
 /// What a data server answers.
