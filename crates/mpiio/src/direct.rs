@@ -5,6 +5,8 @@
 //! beside a contiguous one never writes back stale bytes. The locks are Linux's open-file-description locks: they
 //! belong to a descriptor, not to the process, and the kernel releases them when their holder ends. Each guard takes
 //! a descriptor of its own from a pool, so threads of one process exclude each other too.
+//! The kernel has no limit on waiting for a lock. So whoever has to wait lets a thread do it and goes away with an error
+//! after [`LOCK_WAIT`]: the holder may be stopped, or on a host that is gone.
 use crate::error::{Error, ErrorClass, Result};
 use crate::filesystem::{
     Counter, FileHandle, FileSystem, Form, Guard, LockMode, OpenHow, Operations,
@@ -17,7 +19,8 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
 
 /// Memory pieces of one vectored call; the kernel's own limit.
 const MAX_IOVECS: usize = 1024;
@@ -25,6 +28,8 @@ const MAX_IOVECS: usize = 1024;
 const MAX_CALL_BYTES: u64 = 1 << 30;
 /// Lock descriptors kept for reuse.
 const MAX_IDLE_LOCK_FILES: usize = 8;
+/// How long others may keep a record locked. Nobody holds one for longer than a read and a write of a sieve's buffer.
+const LOCK_WAIT: Duration = Duration::from_secs(60);
 
 /// The mounted file systems of this host.
 #[derive(Debug, Default)]
@@ -71,6 +76,7 @@ impl FileSystem for Direct {
             readable,
             path: path.to_owned(),
             idle: Arc::default(),
+            lock_wait: LOCK_WAIT,
         }))
     }
 
@@ -100,6 +106,7 @@ struct DirectFile {
     readable: bool,
     path: String,
     idle: Arc<Mutex<Vec<File>>>,
+    lock_wait: Duration,
 }
 
 impl DirectFile {
@@ -129,7 +136,8 @@ impl DirectFile {
         } else {
             libc::F_RDLCK
         };
-        set_record_lock(&file, kind, &range).map_err(|e| self.failed("lock", &e))?;
+        let file = await_record_lock(file, kind, &range, self.lock_wait)
+            .map_err(|e| self.failed("lock", &e))?;
         Ok(Box::new(RecordLock {
             file: Some(file),
             range,
@@ -138,8 +146,13 @@ impl DirectFile {
     }
 }
 
-/// Sets or clears an open-file-description lock, waiting for it.
-fn set_record_lock(file: &File, kind: libc::c_int, range: &Range<u64>) -> io::Result<()> {
+/// Sets or clears an open-file-description lock; `wait`: for as long as others hold it.
+fn set_record_lock(
+    file: &File,
+    kind: libc::c_int,
+    range: &Range<u64>,
+    wait: bool,
+) -> io::Result<()> {
     let limit = i64::MAX as u64;
     let start = range.start.min(limit);
     let lock = libc::flock {
@@ -154,9 +167,13 @@ fn set_record_lock(file: &File, kind: libc::c_int, range: &Range<u64>) -> io::Re
         },
         l_pid: 0,
     };
+    let command = match wait {
+        true => libc::F_OFD_SETLKW,
+        false => libc::F_OFD_SETLK,
+    };
     loop {
-        // SAFETY: F_OFD_SETLKW reads the flock structure, which lives for the call, and changes nothing of ours.
-        if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLKW, &lock) } == 0 {
+        // SAFETY: both commands read the flock structure, which lives for the call, and change nothing of ours.
+        if unsafe { libc::fcntl(file.as_raw_fd(), command, &lock) } == 0 {
             return Ok(());
         }
         let e = io::Error::last_os_error();
@@ -164,6 +181,40 @@ fn set_record_lock(file: &File, kind: libc::c_int, range: &Range<u64>) -> io::Re
             return Err(e);
         }
     }
+}
+
+/// The same for a descriptor of one's own, at most for a while. A lock that comes too late ends with the descriptor.
+fn await_record_lock(
+    file: File,
+    kind: libc::c_int,
+    range: &Range<u64>,
+    patience: Duration,
+) -> io::Result<File> {
+    match set_record_lock(&file, kind, range, false) {
+        Ok(()) => return Ok(file),
+        Err(e) if matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {}
+        Err(e) => return Err(e),
+    }
+    let (done, result) = mpsc::sync_channel(1);
+    let wanted = range.clone();
+    std::thread::Builder::new()
+        .name("record lock".into())
+        .spawn(move || {
+            let locked = set_record_lock(&file, kind, &wanted, true);
+            // Nobody to tell: it was given up.
+            let _ = done.send(locked.map(|()| file));
+        })?;
+    result.recv_timeout(patience).unwrap_or_else(|_| {
+        Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            format!(
+                "another process has kept bytes {} to {} locked for {} s; is it stopped? `lslocks` shows the locks of this host",
+                range.start,
+                range.end,
+                patience.as_secs()
+            ),
+        ))
+    })
 }
 
 /// A held record lock.
@@ -177,7 +228,7 @@ impl Drop for RecordLock {
     fn drop(&mut self) {
         let Some(file) = self.file.take() else { return };
         // Closing the descriptor releases the lock as well, so a failure here only costs the reuse.
-        if set_record_lock(&file, libc::F_UNLCK, &self.range).is_ok() {
+        if set_record_lock(&file, libc::F_UNLCK, &self.range, false).is_ok() {
             let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
             if idle.len() < MAX_IDLE_LOCK_FILES {
                 idle.push(file);
@@ -388,9 +439,15 @@ impl FileHandle for DirectFile {
         }
         let e = io::Error::last_os_error();
         match e.raw_os_error() {
-            // A file system that cannot reserve still gets the length.
-            Some(libc::EOPNOTSUPP) if self.len()? < len => self.set_len(len),
-            Some(libc::EOPNOTSUPP) => Ok(()),
+            // A file system that cannot reserve still gets the length. Nobody may write behind the end between looking and
+            // extending: extending would cut it off.
+            Some(libc::EOPNOTSUPP) => {
+                let _alone = self.record_lock(0..u64::MAX, true)?;
+                match self.len()? < len {
+                    true => self.set_len(len),
+                    false => Ok(()),
+                }
+            }
             _ => Err(self.failed("preallocate", &e)),
         }
     }
@@ -418,6 +475,7 @@ struct Sidecar {
     path: PathBuf,
     initial: i64,
     file: Mutex<Option<File>>,
+    lock_wait: Duration,
 }
 
 impl Sidecar {
@@ -439,6 +497,7 @@ impl Sidecar {
             path,
             initial,
             file: Mutex::new(None),
+            lock_wait: LOCK_WAIT,
         })
     }
 
@@ -461,10 +520,11 @@ impl Sidecar {
                 .open(&self.path)
                 .map_err(|e| self.failed(&e))?,
         };
+        let file = await_record_lock(file, libc::F_WRLCK, &(0..8), self.lock_wait)
+            .map_err(|e| self.failed(&e))?;
         let file = slot.insert(file);
-        set_record_lock(file, libc::F_WRLCK, &(0..8)).map_err(|e| self.failed(&e))?;
         let result = self.change_locked(file, change);
-        set_record_lock(file, libc::F_UNLCK, &(0..8)).map_err(|e| self.failed(&e))?;
+        set_record_lock(file, libc::F_UNLCK, &(0..8), false).map_err(|e| self.failed(&e))?;
         result
     }
 
@@ -504,5 +564,79 @@ impl Counter for Sidecar {
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(self.failed(&e)),
             _ => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    /// A file, opened twice as by two processes that wait `patience` for each other.
+    fn twice(directory: &Path, patience: Duration) -> [DirectFile; 2] {
+        let path = directory.join("f");
+        std::fs::write(&path, [0; 100]).unwrap();
+        [(), ()].map(|()| DirectFile {
+            file: File::options().read(true).write(true).open(&path).unwrap(),
+            readable: true,
+            path: path.display().to_string(),
+            idle: Arc::default(),
+            lock_wait: patience,
+        })
+    }
+
+    #[test]
+    fn whoever_waits_for_a_stopped_process_goes_away_with_an_error() {
+        let directory = tempfile::tempdir().unwrap();
+        let [one, two] = twice(directory.path(), Duration::from_millis(50));
+        let held = one.record_lock(10..20, true).unwrap();
+        let e = two.record_lock(15..30, true).err().unwrap().to_string();
+        assert!(e.contains("bytes 15 to 30") && e.contains("lslocks"), "{e}");
+        drop(two.record_lock(20..30, true).unwrap());
+        drop(held);
+        // The lock that came too late has ended with its descriptor.
+        let patient = DirectFile {
+            lock_wait: LOCK_WAIT,
+            ..one
+        };
+        drop(patient.record_lock(0..100, true).unwrap());
+    }
+
+    #[test]
+    fn a_lock_that_is_given_up_wakes_who_waits_for_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let [one, two] = twice(directory.path(), LOCK_WAIT);
+        let held = one.record_lock(0..10, false).unwrap();
+        drop(two.record_lock(0..10, false).unwrap());
+        let start = Instant::now();
+        std::thread::scope(|s| {
+            s.spawn(|| drop(two.record_lock(5..6, true).unwrap()));
+            std::thread::sleep(Duration::from_millis(20));
+            drop(held);
+        });
+        assert!(start.elapsed() < LOCK_WAIT);
+    }
+
+    #[test]
+    fn the_shared_pointer_does_not_wait_for_ever_either() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("f");
+        let pointer = || {
+            let mut pointer = Sidecar::new(path.to_str().unwrap(), 7, 0, false).unwrap();
+            pointer.lock_wait = Duration::from_millis(50);
+            pointer
+        };
+        let (one, two) = (pointer(), pointer());
+        assert_eq!(one.add(5).unwrap(), 0);
+        let e = one
+            .change(|_| two.add(1))
+            .expect_err("the other holds it")
+            .to_string();
+        assert!(
+            e.contains("shared pointer") && e.contains("locked for"),
+            "{e}"
+        );
+        assert_eq!(two.get().unwrap(), 5);
+        one.free().unwrap();
     }
 }
