@@ -178,6 +178,11 @@ refused(MPI.ERR_ACCESS, WORDS, opened, "x")
     program(tmp_path, deployment, 'WORDS = ["key"]' + wrong, ranks=2)
     told = penstock("ls", "-d", deployment, check=False)
     assert told.code != 0 and "wrong key" in told.err and "client.key" in told.err
+    # Servers that run are not said to be away, and the key is named with what to do about it.
+    for command in (["status", deployment], ["up", deployment], ["run", "-d", deployment, "--", "true"]):
+        told = penstock(*command, check=False)
+        assert told.code != 0 and "wrong key" in told.err + told.out, told.err
+        assert "refuse" in told.err and "mode 600" in told.err and "does not answer" not in told.err, told.err
     key.write_text(kept)
     readable = spoiled.replace("SPOIL", '(deployment / "client.key").chmod(0o644)')
     program(tmp_path, deployment, 'WORDS = ["client.key", "chmod 600"]' + readable)

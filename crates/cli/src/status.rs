@@ -13,7 +13,45 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::process::ExitCode;
 
-type Answer<T> = std::result::Result<T, String>;
+type Answer<T> = std::result::Result<T, Why>;
+
+/// Why a server says nothing of itself.
+#[derive(Debug, Clone)]
+pub struct Why {
+    text: String,
+    /// It runs, and does not take this client for one of its own: wrong key, another release or deployment.
+    pub refuses: bool,
+}
+
+impl Why {
+    fn of(e: &penstock_client::Error) -> Why {
+        use penstock_client::ErrorKind::{BadKey, InvalidArgument, Permission, Version};
+        Why {
+            text: e.to_string(),
+            refuses: matches!(e.kind(), BadKey | InvalidArgument | Permission | Version),
+        }
+    }
+
+    /// What to do about it.
+    pub fn next(&self, located: &Located) -> String {
+        let dir = located.dir().display();
+        match self.refuses {
+            true => format!(
+                "it runs, and the reason stands above; where that is the key: {} has to be the one that the servers were started with (copy it from the directory of the deployment on their host, mode 600)",
+                located.deployment.client_key.display()
+            ),
+            false => format!(
+                "`penstock status {dir}` shows which servers run, `penstock up {dir}` starts them"
+            ),
+        }
+    }
+}
+
+impl std::fmt::Display for Why {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
 
 /// What all servers say of themselves, or why one says nothing.
 struct Answers {
@@ -25,30 +63,33 @@ struct Answers {
 fn ask(deployment: &Deployment) -> Answers {
     match connect::inspector(deployment) {
         Ok(client) => Answers {
-            meta: client.meta_status().map_err(|e| e.to_string()),
+            meta: client.meta_status().map_err(|e| Why::of(&e)),
             data: client
                 .data_status()
                 .into_iter()
-                .map(|(_, status)| status.map_err(|e| e.to_string()))
+                .map(|(_, status)| status.map_err(|e| Why::of(&e)))
                 .collect(),
         },
         Err(e) => {
             // Without the metadata server there is no client to ask the others with.
-            let text = e.to_string();
+            let why = Why::of(&e);
+            let others = Why {
+                text: match why.refuses {
+                    true => "not asked: the metadata server refuses this client".into(),
+                    false => "not asked: the metadata server doesn't answer".into(),
+                },
+                refuses: why.refuses,
+            };
             Answers {
-                meta: Err(text),
-                data: deployment
-                    .servers
-                    .iter()
-                    .map(|_| Err("not asked: the metadata server doesn't answer".into()))
-                    .collect(),
+                meta: Err(why),
+                data: vec![Err(others); deployment.servers.len()],
             }
         }
     }
 }
 
 /// Servers that don't answer, with the reason.
-pub fn silent(deployment: &Deployment) -> Vec<(String, String)> {
+pub fn silent(deployment: &Deployment) -> Vec<(String, Why)> {
     let answers = ask(deployment);
     let mut silent = Vec::new();
     if let Err(why) = answers.meta {
@@ -68,16 +109,16 @@ pub fn require_all(located: &Located) -> Result<()> {
     let Some((first, why)) = silent.first() else {
         return Ok(());
     };
+    let does = match why.refuses {
+        true => "refuses this client",
+        false => "does not answer",
+    };
     let others = match silent.len() {
         1 => String::new(),
+        n if why.refuses => format!(", and so do {} others", n - 1),
         n => format!(", nor do {} others", n - 1),
     };
-    Err(
-        CliError::new(format!("{first} does not answer{others}: {why}")).next(format!(
-            "`penstock status {0}` shows which servers run, `penstock up {0}` starts them",
-            located.dir().display()
-        )),
-    )
+    Err(CliError::new(format!("{first} {does}{others}: {why}")).next(why.next(located)))
 }
 
 /// What the data servers say of themselves, if all of them do.
@@ -99,6 +140,11 @@ pub fn status(args: &StatusArgs, named: Option<&Path>) -> Result<ExitCode> {
         out::print_json(&to_json(&located.deployment, &answers));
     } else {
         out::print(&to_text(&located.deployment, &answers));
+        if let Err(why) = &answers.meta
+            && why.refuses
+        {
+            return Err(CliError::new("the servers refuse this client").next(why.next(&located)));
+        }
         if down > 0 {
             return Err(CliError::new(match down {
                 1 => "1 server does not answer".to_string(),
@@ -147,9 +193,10 @@ fn to_text(deployment: &Deployment, answers: &Answers) -> String {
     ];
     let mut rows = Vec::new();
     let mut reasons = Vec::new();
-    let mut failed = |name: &str, why: &str| {
+    let mut failed = |name: &str, why: &Why| {
         reasons.push(format!("{name}: {why}\n"));
-        let mut row = vec![name.to_string(), "down".into()];
+        let state = if why.refuses { "refuses" } else { "down" };
+        let mut row = vec![name.to_string(), state.into()];
         row.resize(header.len(), "-".into());
         row
     };
@@ -431,9 +478,9 @@ fn scheduler_json(s: &SchedulerStatus) -> Value {
 }
 
 fn to_json(deployment: &Deployment, answers: &Answers) -> Value {
-    let state = |why: Option<&String>| match why {
+    let state = |why: Option<&Why>| match why {
         None => json!({"up": true}),
-        Some(why) => json!({"up": false, "reason": why}),
+        Some(why) => json!({"up": false, "reason": why.text}),
     };
     let with = |mut base: Value, more: Value| {
         if let (Value::Object(base), Value::Object(more)) = (&mut base, more) {

@@ -202,6 +202,11 @@ fn wait_for_answers(located: &Located, started: &mut [(String, Child)]) -> Resul
         if missing.is_empty() {
             return Ok(());
         }
+        if let Some((name, why)) = missing.iter().find(|(_, why)| why.refuses) {
+            return Err(
+                CliError::new(format!("{name} refuses this client: {why}")).next(why.next(located))
+            );
+        }
         for (name, child) in started.iter_mut() {
             if matches!(child.try_wait(), Ok(Some(_))) {
                 let log = log_file(located, name);
