@@ -153,6 +153,151 @@ def test_a_dead_mount_holds_no_locks(place, d, short_dir):
     await_(lambda: dead_or_gone(point))
 
 
+BOTH = """
+import errno, fcntl, os, sys
+fd = os.open(sys.argv[1], os.O_RDWR)
+first, second = map(int, sys.argv[2:])
+fcntl.lockf(fd, fcntl.LOCK_EX, 1, first)
+print("one", flush=True)
+sys.stdin.readline()
+try:
+    fcntl.lockf(fd, fcntl.LOCK_EX, 1, second)
+    print("both", flush=True)
+except OSError as e:
+    print("a ring" if e.errno == errno.EDEADLK else e, flush=True)
+"""
+
+
+def test_whoever_would_wait_for_itself_is_told(place, d):
+    """Each holds what the other wants; in three mounts' worth of processes it is a ring."""
+    write(d / "f", b"0" * 10)
+    paths = [d / "f", place[2] / d.name / "f", d / "f"]
+    ring = [
+        subprocess.Popen(
+            [sys.executable, "-c", BOTH, str(path), str(k), str((k + 1) % 3)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for k, path in enumerate(paths)
+    ]
+    try:
+        assert [p.stdout.readline() for p in ring] == ["one\n"] * 3
+        for p in ring:
+            p.stdin.write("go\n")
+            p.stdin.flush()
+        # Whoever comes last is refused and goes; so the others get what they want, one after the other.
+        assert sorted(ended(p) for p in ring) == ["a ring\n", "both\n", "both\n"]
+    finally:
+        for p in ring:
+            p.kill()
+            p.wait()
+
+
+def other_end(point, name, how="lockf"):
+    """Tries to lock through this mount, from a process of its own."""
+    return locked_elsewhere(point / name, how)
+
+
+@pytest.fixture
+def two_mounts(deployment, short_dir):
+    points = [short_dir / "one", short_dir / "two"]
+    for point in points:
+        point.mkdir()
+        penstock("mount", point, "-d", deployment)
+    yield points
+    for point in points:
+        penstock("umount", "--lazy", point, check=False)
+
+
+@pytest.mark.parametrize("how", ["down and up", "kill -9"])
+def test_locks_outlive_the_metadata_server(deployment, two_mounts, how):
+    one, two = two_mounts
+    write(one / "f", b"0" * 100)
+    fd = os.open(one / "f", os.O_RDWR)
+    fcntl.lockf(fd, fcntl.LOCK_EX, 10, 20)
+    flocked = os.open(one / "g", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(flocked, fcntl.LOCK_EX)
+    if how == "kill -9":
+        pid = int((deployment / "run" / "meta.pid").read_text().split()[0])
+        os.kill(pid, signal.SIGKILL)
+        await_(lambda: not Path(f"/proc/{pid}").exists())
+    penstock("down", deployment, check=False)
+    penstock("up", deployment)
+    # Whoever is quicker than the mount that holds them waits until it has claimed them.
+    fails(errno.EAGAIN, other_end, two, "f")
+    fails(errno.EAGAIN, other_end, two, "g", "flock")
+    far = os.open(two / "f", os.O_RDWR)
+    fcntl.lockf(far, fcntl.LOCK_EX | fcntl.LOCK_NB, 10, 30)
+    fails(errno.EAGAIN, fcntl.lockf, far, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 29)
+    fcntl.lockf(far, fcntl.LOCK_UN)
+    for held in (fd, flocked):
+        os.close(held)
+    os.close(far)
+    other_end(two, "f")
+    await_(lambda: not refused(other_end, two, "g", "flock"))
+
+
+def refused(call, *args):
+    try:
+        call(*args)
+    except OSError:
+        return True
+    return False
+
+
+HOLDER = """
+import errno, fcntl, os, sys
+fd = os.open(sys.argv[1], os.O_RDWR)
+fcntl.lockf(fd, fcntl.LOCK_EX)
+print("locked", flush=True)
+for line in sys.stdin:
+    try:
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        print("locked", flush=True)
+    except OSError as e:
+        print(errno.errorcode[e.errno], flush=True)
+"""
+
+
+def test_a_lost_lock_is_reported(deployment, two_mounts):
+    one, two = two_mounts
+    write(two / "f", b"0" * 100)
+    # Nobody else has anything open in the mount that is stopped: even to close it would have to wait.
+    command = [sys.executable, "-c", HOLDER, str(one / "f")]
+    holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+    stopped = daemon_of(one)
+    try:
+        assert holder.stdout.readline() == "locked\n"
+        os.kill(stopped, signal.SIGSTOP)
+        penstock("down", deployment)
+        penstock("up", deployment)
+        # The mount that holds it does not claim it in time.
+        far = os.open(two / "f", os.O_RDWR)
+        fcntl.lockf(far, fcntl.LOCK_EX)
+        os.kill(stopped, signal.SIGCONT)
+        log = deployment / "log" / "mount.log"
+        await_(lambda: "has lost its lock" in log.read_text())
+
+        def again():
+            holder.stdin.write("again\n")
+            holder.stdin.flush()
+            return holder.stdout.readline().strip()
+
+        assert again() == "EIO"
+        # It knows now, and begins anew.
+        assert again() == "EAGAIN"
+        os.close(far)
+        await_(lambda: again() == "locked")
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(stopped, signal.SIGCONT)
+        holder.kill()
+        holder.wait()
+        holder.stdin.close()
+        holder.stdout.close()
+
+
 EXCHANGE = """
 import os, sys
 from mpi4py import MPI

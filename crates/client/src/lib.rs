@@ -11,6 +11,7 @@
 //! | --- | --- |
 //! | `client`, `names`, `counter` | a deployment, its name space, shared file pointers |
 //! | `nodes` | nodes by id for mounts; lengths and times from data servers |
+//! | `keeper` | what ends with a connection: removed files that are open, advisory locks, claimed again after a restart |
 //! | `file`, `lock` | open files, range locks |
 //! | `plan` | access → operations → regions and runs; nothing is flattened |
 //! | `operations`, `lane` | requests of one connection in flight, as a state machine without a socket |
@@ -32,6 +33,7 @@ mod end_of_file;
 mod error;
 mod exchange;
 mod file;
+mod keeper;
 mod lane;
 mod link;
 mod lock;
@@ -52,8 +54,9 @@ pub use client::{Client, ClientOptions, Identity};
 pub use counter::Counter;
 pub use error::{Error, Peer, Result};
 pub use file::{File, OpenOptions};
+pub use keeper::{Keeper, Locked};
 pub use lock::RangeLock;
 pub use names::{SetAttributes, Stat};
-pub use nodes::{Keeper, Looked};
+pub use nodes::Looked;
 pub use penstock_wire::message::{CreateOptions, ErrorKind, LockMode};
 pub use stats::{Form, FormCounts, Stats};

@@ -8,8 +8,7 @@ use crate::error::{Error, Result};
 use crate::file::{File, OpenOptions, Origin};
 use crate::link::Link;
 use crate::retry::Retry;
-use crate::site::{Fault, Site, guard};
-use penstock_host::sync::Mutex;
+use crate::site::{Fault, Site};
 use penstock_layout::{FileId, ServerId, ServerIndex};
 use penstock_wire::message::{
     Attributes, Capability, CreateOptions, DataReply, DataRequest, ErrorKind, MetaReply,
@@ -17,15 +16,12 @@ use penstock_wire::message::{
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Which of the files asked about have a part on a server, and the server's turn in each.
 type Parts = Vec<(usize, ServerIndex)>;
 
 /// Files whose servers are asked in one go.
 const TOGETHER: usize = 64;
-/// Tries to reach the metadata server for what is kept by a connection.
-const TRIES: usize = 3;
 
 /// What data servers say of a file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -267,79 +263,8 @@ impl Client {
     }
 }
 
-/// Keeps removed files as long as somebody has them open, and advisory locks: a connection of its own to the metadata
-/// server, with which they end.
-#[derive(Debug)]
-pub struct Keeper {
-    client: Client,
-    link: Mutex<Option<Link>>,
-}
-
-impl Keeper {
-    /// Keeps nothing yet.
-    pub fn new(client: &Client) -> Keeper {
-        Keeper {
-            client: client.clone(),
-            link: Mutex::new(None),
-        }
-    }
-
-    /// An `Unlink` or `Rename` that keeps, a `Reap`, or a `Lock`: what ends with this connection.
-    pub fn request(&self, user: &User, request: NodeRequest) -> Result<NodeReply> {
-        let operation = name_of(&request);
-        let again = after_doubt(&request);
-        let site = self.client.meta_site();
-        let request = MetaRequest::Node {
-            user: user.clone(),
-            request,
-        };
-        let mut slot = guard(&self.link);
-        let mut retry = Retry::new(self.client.backoff());
-        let mut sent = false;
-        for _ in 0..TRIES {
-            let mut once = || -> std::result::Result<MetaReply, Fault> {
-                let link = match &mut *slot {
-                    Some(link) => link,
-                    None => slot.insert(site.dial(operation)?),
-                };
-                let id = link.ask(operation, self.client.trace(), &request)?;
-                let before = std::mem::replace(&mut sent, true);
-                let reply = link.answer(operation, id)?;
-                sent = before;
-                Ok(reply)
-            };
-            match once() {
-                Ok(MetaReply::Node(reply)) => return Ok(reply),
-                Ok(MetaReply::Error(e)) => match again {
-                    Some((kind, None)) if sent && e.kind == kind => {
-                        return Ok(NodeReply::Unlinked {
-                            file: None,
-                            capability: None,
-                        });
-                    }
-                    _ => {
-                        let fault = site.unexpected(operation, DataReply::Error(e));
-                        return Err(fault.into_final(site, operation));
-                    }
-                },
-                Ok(other) => return Err(self.client.meta_protocol(operation, &other)),
-                Err(fault) => {
-                    *slot = None;
-                    self.client.pause(site, operation, fault, &mut retry)?;
-                }
-            }
-        }
-        Err(Error::Unreachable {
-            peer: site.peer.clone(),
-            operation,
-            detail: "the connection was lost again and again".into(),
-            tried: Duration::ZERO,
-        })
-    }
-}
-
 /// What an error means when an earlier try may have been carried out: it was; what to ask for instead.
-fn after_doubt(request: &NodeRequest) -> Option<(ErrorKind, Option<NodeRequest>)> {
+pub(crate) fn after_doubt(request: &NodeRequest) -> Option<(ErrorKind, Option<NodeRequest>)> {
     let lookup = |parent: &FileId, name: &String| {
         Some((
             ErrorKind::Exists,
@@ -378,7 +303,7 @@ fn after_doubt(request: &NodeRequest) -> Option<(ErrorKind, Option<NodeRequest>)
     }
 }
 
-fn name_of(request: &NodeRequest) -> &'static str {
+pub(crate) fn name_of(request: &NodeRequest) -> &'static str {
     match request {
         NodeRequest::Lookup { .. } => "look up",
         NodeRequest::Stat { .. } | NodeRequest::Look { .. } => "stat",

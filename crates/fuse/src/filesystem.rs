@@ -1,56 +1,32 @@
 //! The kernel's calls, one by one.
 use crate::attributes::{attributes, kind, nanoseconds};
+use crate::bytes;
 use crate::handles::Open;
 use crate::listing::Listing;
-use crate::operations::{
-    GENERATION, Penstock, TOGETHER, access, errno, groups, id, invalid, stale, text,
-};
+use crate::locks::advisory;
+use crate::operations::{GENERATION, Penstock, TOGETHER, access, errno, groups, id, stale, text};
+use crate::replies::{dot, empty, xattr};
 use fuser::{
-    BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, FileType, Filesystem,
-    FopenFlags, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr,
-    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLock,
-    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, FileType, Filesystem, FopenFlags, INodeNo,
+    InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use penstock_client::{CreateOptions, ErrorKind, Looked, Result};
+use penstock_client::{CreateOptions, ErrorKind, Looked};
 use penstock_wire::message::{
-    Advisory, AdvisoryMode, Attributes, Change, LAYOUT_XATTR, NodeReply, NodeRequest, User, When,
-    XattrMode,
+    AdvisoryMode, Attributes, Change, LAYOUT_XATTR, NodeReply, NodeRequest, User, When, XattrMode,
 };
-use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-/// Bytes of one read or write; more the kernel cannot send at once.
-const MAX_IO: u32 = 1 << 20;
-/// Bytes that one call copies from file to file.
-const COPY: u64 = 8 << 20;
 /// Flag of open(2) inside the kernel: to run it.
 const FOR_EXECUTION: i32 = 0x20;
-
-thread_local! {
-    /// Bytes on their way to the kernel.
-    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
 
 /// Opens pass the page cache by, so that each read shows what servers hold.
 fn open_flags() -> FopenFlags {
     FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
-}
-
-fn advisory(owner: LockOwner, (start, last): (u64, u64), typ: i32, pid: u32) -> Advisory {
-    Advisory {
-        owner: owner.0,
-        start,
-        last,
-        mode: match typ {
-            libc::F_RDLCK => AdvisoryMode::Shared,
-            libc::F_WRLCK => AdvisoryMode::Exclusive,
-            _ => AdvisoryMode::Free,
-        },
-        pid,
-    }
 }
 
 fn when(time: TimeOrNow) -> When {
@@ -81,8 +57,8 @@ impl Filesystem for Penstock {
             }
         }
         // Both keep to what is possible.
-        let _ = config.set_max_write(MAX_IO);
-        let _ = config.set_max_readahead(MAX_IO);
+        let _ = config.set_max_write(bytes::MAX_IO);
+        let _ = config.set_max_readahead(bytes::MAX_IO);
         Ok(())
     }
 
@@ -328,31 +304,8 @@ impl Filesystem for Penstock {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let (read, write) = access(OpenFlags(flags));
-        let options = CreateOptions {
-            mode: mode & 0o7777,
-            ..CreateOptions::default()
-        };
-        let created = text(name).and_then(|name| {
-            let file = self.with_user(request, |user| {
-                let place = (id(parent), name);
-                let exclusive = flags & libc::O_EXCL != 0;
-                self.client
-                    .create_node(user, place, options.clone(), (read, write), exclusive)
-            })?;
-            if file.created() {
-                let a = file.attributes().clone();
-                let handle = self.handles.add_file(Open::new(file))?;
-                return Ok((handle, a, Looked::default()));
-            }
-            if flags & libc::O_TRUNC != 0 && write {
-                file.set_len(0)?;
-            }
-            let look = NodeRequest::Look { id: file.id() };
-            let (a, looked) = self.stat(request, &look)?;
-            let handle = self.handles.add_file(Open::new(file))?;
-            Ok((handle, a, looked))
-        });
+        let created =
+            text(name).and_then(|name| self.created(request, (id(parent), name), mode, flags));
         match created {
             Ok((handle, a, looked)) => reply.created(
                 &self.names,
@@ -367,7 +320,7 @@ impl Filesystem for Penstock {
 
     fn read(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -376,25 +329,17 @@ impl Filesystem for Penstock {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        let _call = self.nearby.call(request.pid());
         let open = match self.open_file(handle) {
             Ok(open) => open,
             Err(e) => return reply.error(errno(&e)),
         };
-        BUFFER.with_borrow_mut(|buffer| {
-            let size = size as usize;
-            if buffer.len() < size {
-                buffer.resize(size, 0);
-            }
-            match Penstock::read_bytes(&open.file(), offset, &mut buffer[..size]) {
-                Ok(n) => reply.data(&buffer[..n]),
-                Err(e) => reply.error(errno(&e)),
-            }
-        });
+        bytes::read(&open.file(), offset, size as usize, reply);
     }
 
     fn write(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -404,17 +349,16 @@ impl Filesystem for Penstock {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        let _call = self.nearby.call(request.pid());
         let written = (|| {
             let open = self.open_file(handle)?;
             if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
                 self.clear_set_id(&open)?;
             }
             if flags.0 & libc::O_APPEND != 0 {
-                return open.append(&self.client, |file, end| {
-                    Penstock::write_bytes(file, end, data)
-                });
+                return open.append(&self.client, |file, end| bytes::write(file, end, data));
             }
-            Penstock::write_bytes(&open.file(), offset, data)
+            bytes::write(&open.file(), offset, data)
         })();
         match written {
             Ok(n) => reply.written(n),
@@ -698,13 +642,9 @@ impl Filesystem for Penstock {
             reply.error(Errno::EOPNOTSUPP);
             return;
         }
-        let done = self.open_file(handle).and_then(|open| {
-            let end = offset
-                .checked_add(length)
-                .filter(|e| i64::try_from(*e).is_ok());
-            open.file()
-                .allocate(end.ok_or_else(|| invalid("a length beyond 2^63"))?)
-        });
+        let done = self
+            .open_file(handle)
+            .and_then(|open| bytes::allocate(&open.file(), offset, length));
         empty(done, reply);
     }
 
@@ -737,64 +677,11 @@ impl Filesystem for Penstock {
         let copied = (|| {
             let from = self.open_file(handle_in)?.file();
             let to = self.open_file(handle_out)?.file();
-            let len = len.min(COPY);
-            let mut done = 0;
-            BUFFER.with_borrow_mut(|buffer| {
-                if buffer.len() < MAX_IO as usize {
-                    buffer.resize(MAX_IO as usize, 0);
-                }
-                while done < len {
-                    let want = usize::try_from(len - done).unwrap_or(usize::MAX);
-                    let want = want.min(MAX_IO as usize);
-                    let n = Penstock::read_bytes(&from, offset_in + done, &mut buffer[..want])?;
-                    if n == 0 {
-                        break;
-                    }
-                    Penstock::write_bytes(&to, offset_out + done, &buffer[..n])?;
-                    done += n as u64;
-                }
-                Ok(u32::try_from(done).unwrap_or(0))
-            })
+            bytes::copy((&from, offset_in), (&to, offset_out), len)
         })();
         match copied {
             Ok(n) => reply.written(n),
             Err(e) => reply.error(errno(&e)),
         }
-    }
-}
-
-fn empty(done: Result<()>, reply: ReplyEmpty) {
-    match done {
-        Ok(()) => reply.ok(),
-        Err(e) => reply.error(errno(&e)),
-    }
-}
-
-fn xattr(found: Result<Vec<u8>>, size: u32, reply: ReplyXattr) {
-    match found {
-        Ok(value) if size == 0 => reply.size(u32::try_from(value.len()).unwrap_or(u32::MAX)),
-        Ok(value) if value.len() > size as usize => reply.error(Errno::ERANGE),
-        Ok(value) => reply.data(&value),
-        Err(e) => reply.error(errno(&e)),
-    }
-}
-
-fn dot(ino: INodeNo) -> FileAttr {
-    FileAttr {
-        ino,
-        size: 0,
-        blocks: 0,
-        atime: SystemTime::UNIX_EPOCH,
-        mtime: SystemTime::UNIX_EPOCH,
-        ctime: SystemTime::UNIX_EPOCH,
-        crtime: SystemTime::UNIX_EPOCH,
-        kind: FileType::Directory,
-        perm: 0o755,
-        nlink: 2,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        blksize: 4096,
-        flags: 0,
     }
 }

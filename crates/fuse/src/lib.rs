@@ -8,19 +8,25 @@
 //! | file | idea |
 //! | --- | --- |
 //! | `filesystem` | the kernel's calls, one by one |
-//! | `operations` | what calls have in common: their user, their answers, bytes, space |
+//! | `operations` | what calls have in common: their user, attributes, space |
+//! | `bytes` | bytes between the kernel and the data servers |
+//! | `nearby` | serving on the CPU of the caller |
+//! | `replies` | answers of several calls |
 //! | `handles` | open files and directories; removed files that are still open |
 //! | `listing` | a directory read page by page |
 //! | `locks` | advisory locks, shared with other mounts |
 //! | `attributes` | nodes as `stat` shows them |
 //! | `point` | mount points: finding, making and clearing them |
 mod attributes;
+mod bytes;
 mod filesystem;
 mod handles;
 mod listing;
 mod locks;
+mod nearby;
 mod operations;
 mod point;
+mod replies;
 
 pub use point::{Found, find, is_mounted, mounts_of, unmount};
 

@@ -3,29 +3,59 @@
 //! The kernel asks for each lock. A lock that somebody else holds is either refused at once or waited for: not by the
 //! thread that serves the kernel, but by one thread for all who wait, which asks the metadata server to tell when locks
 //! are given up. A wait ends when the lock is had, or with a signal: the kernel's word of it cannot be relied on here,
-//! so the thread looks every [`SIGNALS`] for signals that the waiting process has.
-//! Locks end with the mount's connection, so no dead mount holds any.
-//! Parameters: [`MAX_WAITING`], [`MAX_HOLDERS`], [`SIGNALS`].
-use fuser::{Errno, ReplyEmpty};
-use penstock_client::{Client, Error, ErrorKind, Keeper, Result};
+//! so the thread looks every [`SIGNALS`] for signals that the waiting process has. Whoever would wait for itself, over
+//! however many others, is told at once by the server (EDEADLK).
+//! Locks end with the mount's connection, so no dead mount holds any. While any is held, another thread looks every
+//! [`LOOK`] whether the connection is still there, and has the locks claimed over the next one if not.
+//! Parameters: [`MAX_WAITING`], [`SIGNALS`], [`LOOK`].
+use fuser::{Errno, LockOwner, ReplyEmpty};
+use penstock_client::{Client, Error, ErrorKind, Keeper, Locked, Result};
 use penstock_layout::FileId;
-use penstock_wire::message::{Advisory, AdvisoryMode, MetaReply, NodeReply, NodeRequest, User};
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use penstock_wire::message::{
+    Advisory, AdvisoryHow, AdvisoryMode, MetaReply, NodeReply, NodeRequest, User,
+};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::thread::Thread;
 use std::time::Duration;
 
 /// Processes that wait for locks in one mount.
 const MAX_WAITING: usize = 1024;
-/// Owners of locks on files in one mount.
-const MAX_HOLDERS: usize = 1 << 16;
 /// How long a signal may go unseen by somebody who waits.
 const SIGNALS: Duration = Duration::from_millis(100);
+/// How long the loss of the connection may go unseen while locks are held; well below the time in which a restarted
+/// metadata server serves claims alone.
+const LOOK: Duration = Duration::from_millis(250);
 
-/// The error of a lock that cannot be kept account of, and of all others.
+/// The errors of a lock that cannot be kept account of, of one that is lost, and of all others.
 pub(crate) fn errno(e: &Error) -> Errno {
     match e.kind() {
         ErrorKind::Busy => Errno::ENOLCK,
+        ErrorKind::LockLost => {
+            log::warn!("{e}");
+            Errno::EIO
+        }
         _ => crate::operations::errno(e),
+    }
+}
+
+/// A lock as the kernel describes it.
+pub(crate) fn advisory(
+    owner: LockOwner,
+    (start, last): (u64, u64),
+    typ: i32,
+    pid: u32,
+) -> Advisory {
+    Advisory {
+        owner: owner.0,
+        start,
+        last,
+        mode: match typ {
+            libc::F_RDLCK => AdvisoryMode::Shared,
+            libc::F_WRLCK => AdvisoryMode::Exclusive,
+            _ => AdvisoryMode::Free,
+        },
+        pid,
     }
 }
 
@@ -42,8 +72,6 @@ struct Waiting {
 
 #[derive(Default)]
 struct State {
-    /// Files and owners that may hold locks.
-    holders: HashSet<(FileId, u64)>,
     /// Who has come since the thread looked last.
     arrived: Vec<Waiting>,
     /// Those and the others that it knows.
@@ -54,46 +82,20 @@ struct Shared {
     client: Client,
     keeper: Arc<Keeper>,
     state: Mutex<State>,
+    /// Nothing was held when the tending thread looked.
+    idle: AtomicBool,
 }
 
 /// The locks of a mount.
-pub(crate) struct Locks(Arc<Shared>);
-
-/// What came of asking.
-enum Asked {
-    Done,
-    Refused { by: Advisory, given_up: u64 },
+pub(crate) struct Locks {
+    shared: Arc<Shared>,
+    /// Looks after what is held, from the first lock on.
+    tender: OnceLock<Option<Thread>>,
 }
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn ask(&self, id: FileId, lock: Advisory, test: bool) -> Result<Asked> {
-        let request = NodeRequest::Lock { id, lock, test };
-        match self.keeper.request(&User::default(), request)? {
-            NodeReply::Done => Ok(Asked::Done),
-            NodeReply::LockedBy { lock, given_up } => Ok(Asked::Refused { by: lock, given_up }),
-            other => Err(self.client.unexpected("lock", &MetaReply::Node(other))),
-        }
-    }
-
-    fn take(&self, file: FileId, lock: Advisory) -> Result<Asked> {
-        let holder = (file, lock.owner);
-        if lock.mode != AdvisoryMode::Free {
-            // Before it is had, so that no close in between overlooks it.
-            let mut state = self.state();
-            if state.holders.len() >= MAX_HOLDERS && !state.holders.contains(&holder) {
-                return Err(Error::Local {
-                    what: "lock".into(),
-                    kind: ErrorKind::Busy,
-                    detail: format!("{MAX_HOLDERS} locks are held through this mount"),
-                });
-            }
-            state.holders.insert(holder);
-        }
-        self.ask(file, lock, false)
     }
 
     /// Waits until the metadata server tells of locks given up since `seen`, or it is time to look for signals.
@@ -108,21 +110,31 @@ impl Shared {
         }
     }
 
+    /// The server need not count it as waiting any more.
+    fn leave(&self, file: FileId, lock: Advisory) {
+        if let Err(e) = self.keeper.lock(file, lock, AdvisoryHow::Leave) {
+            log::debug!("{e}");
+        }
+    }
+
     /// One look at somebody who waits; `None`: it has its answer.
     fn serve(&self, mut waiting: Waiting, given_up: Option<u64>) -> Option<Waiting> {
+        let (file, lock) = (waiting.file, waiting.lock);
         if is_interrupted(waiting.thread) {
+            self.leave(file, lock);
             waiting.reply.error(Errno::EINTR);
             return None;
         }
         if given_up.is_some_and(|count| count == waiting.seen) {
             return Some(waiting);
         }
-        match self.take(waiting.file, waiting.lock) {
-            Ok(Asked::Done) => waiting.reply.ok(),
-            Ok(Asked::Refused { given_up, .. }) => {
+        match self.keeper.lock(file, lock, AdvisoryHow::Wait) {
+            Ok(Locked::Done) => waiting.reply.ok(),
+            Ok(Locked::By { given_up, .. }) => {
                 waiting.seen = given_up;
                 return Some(waiting);
             }
+            Ok(Locked::Deadlock) => waiting.reply.error(Errno::EDEADLK),
             Err(e) => waiting.reply.error(errno(&e)),
         }
         None
@@ -158,13 +170,36 @@ impl Shared {
     }
 }
 
+/// Until the mount is gone: sleeps while nothing is held, and is woken with each lock.
+fn tend(shared: &Weak<Shared>) {
+    while let Some(shared) = shared.upgrade() {
+        let tended = shared.keeper.tend();
+        // Whoever takes a lock after this look finds `idle` set.
+        let slept = tended.as_ref().is_ok_and(|any| !any) && shared.idle.swap(true, SeqCst);
+        drop(shared);
+        match tended {
+            Ok(false) if slept => std::thread::park(),
+            Ok(false) => {}
+            Ok(true) => std::thread::park_timeout(LOOK),
+            Err(e) => {
+                log::warn!("locks are in danger: {e}");
+                std::thread::park_timeout(LOOK);
+            }
+        }
+    }
+}
+
 impl Locks {
     pub(crate) fn new(client: &Client, keeper: Arc<Keeper>) -> Locks {
-        Locks(Arc::new(Shared {
-            client: client.clone(),
-            keeper,
-            state: Mutex::default(),
-        }))
+        Locks {
+            shared: Arc::new(Shared {
+                client: client.clone(),
+                keeper,
+                state: Mutex::default(),
+                idle: AtomicBool::new(false),
+            }),
+            tender: OnceLock::new(),
+        }
     }
 
     /// Takes, changes or gives up a lock; `wait`: until it can be had.
@@ -176,9 +211,20 @@ impl Locks {
         wait: bool,
         reply: ReplyEmpty,
     ) {
-        match self.0.take(file, lock) {
-            Ok(Asked::Done) => reply.ok(),
-            Ok(Asked::Refused { given_up, .. }) if wait => {
+        let how = match wait {
+            true => AdvisoryHow::Wait,
+            false => AdvisoryHow::Try,
+        };
+        match self.shared.keeper.lock(file, lock, how) {
+            Ok(Locked::Done) => {
+                if lock.mode != AdvisoryMode::Free {
+                    self.look_after();
+                }
+                reply.ok();
+            }
+            Ok(Locked::By { given_up, .. }) if wait => {
+                // It will hold the lock one day.
+                self.look_after();
                 let waiting = Waiting {
                     file,
                     lock,
@@ -188,23 +234,46 @@ impl Locks {
                 };
                 self.queue(waiting);
             }
-            Ok(Asked::Refused { .. }) => reply.error(Errno::EAGAIN),
+            Ok(Locked::By { .. }) => reply.error(Errno::EAGAIN),
+            Ok(Locked::Deadlock) => reply.error(Errno::EDEADLK),
             Err(e) => reply.error(errno(&e)),
         }
     }
 
-    fn queue(&self, waiting: Waiting) {
-        let mut state = self.0.state();
-        if state.waiting >= MAX_WAITING {
-            return waiting.reply.error(Errno::ENOLCK);
+    fn look_after(&self) {
+        let thread = self.tender.get_or_init(|| {
+            let shared = Arc::downgrade(&self.shared);
+            let builder = std::thread::Builder::new().name("tend locks".into());
+            match builder.spawn(move || tend(&shared)) {
+                Ok(handle) => Some(handle.thread().clone()),
+                Err(e) => {
+                    log::warn!("locks do not outlive a restart of the metadata server: {e}");
+                    None
+                }
+            }
+        });
+        if let Some(thread) = thread
+            && self.shared.idle.swap(false, SeqCst)
+        {
+            thread.unpark();
         }
-        if state.waiting == 0 {
-            let shared = self.0.clone();
+    }
+
+    fn queue(&self, waiting: Waiting) {
+        let mut state = self.shared.state();
+        let mut room = state.waiting < MAX_WAITING;
+        if room && state.waiting == 0 {
+            let shared = self.shared.clone();
             let thread = std::thread::Builder::new().name("locks".into());
             if let Err(e) = thread.spawn(move || shared.wait()) {
                 log::warn!("no thread for those who wait for locks: {e}");
-                return waiting.reply.error(Errno::ENOLCK);
+                room = false;
             }
+        }
+        if !room {
+            drop(state);
+            self.shared.leave(waiting.file, waiting.lock);
+            return waiting.reply.error(Errno::ENOLCK);
         }
         state.waiting += 1;
         state.arrived.push(waiting);
@@ -212,15 +281,17 @@ impl Locks {
 
     /// The lock that keeps this one from being taken.
     pub(crate) fn test(&self, file: FileId, lock: Advisory) -> Result<Option<Advisory>> {
-        Ok(match self.0.ask(file, lock, true)? {
-            Asked::Done => None,
-            Asked::Refused { by, .. } => Some(by),
-        })
+        Ok(
+            match self.shared.keeper.lock(file, lock, AdvisoryHow::Test)? {
+                Locked::By { lock, .. } => Some(lock),
+                Locked::Done | Locked::Deadlock => None,
+            },
+        )
     }
 
     /// An owner has closed the file: its locks are given up.
     pub(crate) fn closed(&self, file: FileId, owner: u64) -> Result<()> {
-        if !self.0.state().holders.remove(&(file, owner)) {
+        if !self.shared.keeper.holds(file, owner) {
             return Ok(());
         }
         let all = Advisory {
@@ -230,7 +301,18 @@ impl Locks {
             mode: AdvisoryMode::Free,
             pid: 0,
         };
-        self.0.ask(file, all, false).map(drop)
+        self.shared
+            .keeper
+            .lock(file, all, AdvisoryHow::Try)
+            .map(drop)
+    }
+}
+
+impl Drop for Locks {
+    fn drop(&mut self) {
+        if let Some(Some(thread)) = self.tender.get() {
+            thread.unpark();
+        }
     }
 }
 

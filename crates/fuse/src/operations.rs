@@ -6,9 +6,9 @@ use crate::Options;
 use crate::attributes::attributes;
 use crate::handles::{Handles, Open};
 use crate::locks::Locks;
+use crate::nearby::Nearby;
 use fuser::{Errno, FileHandle, Generation, INodeNo, OpenAccMode, OpenFlags, ReplyEntry, Request};
-use penstock_client::{Client, Error, ErrorKind, File, Form, Keeper, Looked, Result};
-use penstock_datatype::{Pattern, Source, Target};
+use penstock_client::{Client, CreateOptions, Error, ErrorKind, Keeper, Looked, Result};
 use penstock_layout::FileId;
 use penstock_wire::message::{
     Attributes, Change, LAYOUT_XATTR, MetaReply, MetaRequest, NodeKind, NodeReply, NodeRequest,
@@ -34,6 +34,7 @@ pub(crate) struct Penstock {
     pub(crate) keeper: Arc<Keeper>,
     pub(crate) locks: Locks,
     pub(crate) handles: Handles,
+    pub(crate) nearby: Nearby,
     pub(crate) names: Duration,
     pub(crate) attributes: Duration,
     pub(crate) space: Mutex<Option<(Instant, Space)>>,
@@ -72,11 +73,6 @@ pub(crate) fn access(flags: OpenFlags) -> (bool, bool) {
     }
 }
 
-pub(crate) fn range(offset: u64, len: u64) -> Result<Pattern> {
-    let offset = i64::try_from(offset).map_err(|_| invalid("an offset beyond 2^63"))?;
-    Ok(Pattern::contiguous(offset, len))
-}
-
 /// Supplementary groups of a thread, as the kernel tells them.
 pub(crate) fn groups(thread: u32) -> Vec<u32> {
     let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
@@ -97,6 +93,7 @@ impl Penstock {
             keeper,
             client,
             handles: Handles::default(),
+            nearby: Nearby::new(),
             names: options.names,
             attributes: options.attributes,
             space: Mutex::new(None),
@@ -109,6 +106,7 @@ impl Penstock {
         request: &Request,
         f: impl Fn(&User) -> Result<T>,
     ) -> Result<T> {
+        let _call = self.nearby.call(request.pid());
         let mut user = User {
             uid: request.uid(),
             gid: request.gid(),
@@ -165,6 +163,39 @@ impl Penstock {
             .ok_or_else(|| invalid("no such open file"))
     }
 
+    /// Makes a file, or opens the one that is there.
+    pub(crate) fn created(
+        &self,
+        request: &Request,
+        place: (FileId, &str),
+        mode: u32,
+        flags: i32,
+    ) -> Result<(u64, Attributes, Looked)> {
+        let (read, write) = access(OpenFlags(flags));
+        let exclusive = flags & libc::O_EXCL != 0;
+        let options = CreateOptions {
+            mode: mode & 0o7777,
+            ..CreateOptions::default()
+        };
+        let file = self.with_user(request, |user| {
+            self.client
+                .create_node(user, place, options.clone(), (read, write), exclusive)
+        })?;
+        if file.created() {
+            let a = file.attributes().clone();
+            return Ok((
+                self.handles.add_file(Open::new(file))?,
+                a,
+                Looked::default(),
+            ));
+        }
+        if flags & libc::O_TRUNC != 0 && write {
+            file.set_len(0)?;
+        }
+        let (a, looked) = self.stat(request, &NodeRequest::Look { id: file.id() })?;
+        Ok((self.handles.add_file(Open::new(file))?, a, looked))
+    }
+
     /// What became of a file that lost a name.
     pub(crate) fn gone(&self, reply: NodeReply) -> Result<()> {
         match reply {
@@ -209,18 +240,6 @@ impl Penstock {
             false => self.client.node(user, make(false)),
         })?;
         self.gone(reply)
-    }
-
-    pub(crate) fn read_bytes(file: &File, offset: u64, into: &mut [u8]) -> Result<usize> {
-        let access = range(offset, into.len() as u64)?;
-        let n = file.read(&access, Form::Shortcut, &mut Target::from_slice(into))?;
-        Ok(usize::try_from(n).unwrap_or(0).min(into.len()))
-    }
-
-    pub(crate) fn write_bytes(file: &File, offset: u64, from: &[u8]) -> Result<u32> {
-        let access = range(offset, from.len() as u64)?;
-        let n = file.write(&access, Form::Shortcut, &mut Source::from_slice(from))?;
-        Ok(u32::try_from(n).unwrap_or(0))
     }
 
     /// A write by somebody who may not keep them takes the bits away that let a file run as its owner or group.

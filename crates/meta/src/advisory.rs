@@ -5,15 +5,31 @@
 //! a mount that dies takes its locks with it. Nothing waits in here: a lock that cannot be had is answered with the one
 //! in the way, and `given_up` counts what was given up, so that whoever waits knows when to ask again.
 //! As in POSIX, an owner's new lock replaces what it held of that range, and may split it.
-//! Parameter: [`MAX_LOCKS`].
+//!
+//! *Circles.* Who waits for which lock is noted, by owner. Before an owner begins to wait, the owners in its way are
+//! followed to those in their way, and so on; if that leads back to it, nobody would ever go on, and it is told so.
+//! What is in whose way is looked up anew each time, so that notes of those who are just being served mislead nobody.
+//!
+//! *Restart.* Locks do not outlive the server, but their holders do. After a restart (if any lock was held before) only
+//! claims are served for [`GRACE`]: mounts take again what they held, before anybody else can have it.
+//! Parameters: [`MAX_LOCKS`], [`MAX_WAITS`], [`GRACE`].
 use crate::counters::ConnectionId;
 use crate::error::{Result, error};
 use penstock_layout::FileId;
-use penstock_wire::message::{Advisory, AdvisoryMode, ErrorKind};
-use std::collections::HashMap;
+use penstock_wire::advisory::{overlap, replace};
+use penstock_wire::message::{Advisory, AdvisoryHow, AdvisoryMode, ErrorKind};
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
 
 /// Locked ranges of all files together.
 pub const MAX_LOCKS: usize = 1 << 16;
+/// Owners who wait, each as often as it has threads that do.
+pub const MAX_WAITS: usize = 1 << 16;
+/// How long claims alone are served after a restart.
+pub const GRACE: Duration = Duration::from_secs(5);
+
+/// Who holds a lock, or waits for one.
+type Owner = (ConnectionId, u64);
 
 #[derive(Debug, Clone, Copy)]
 struct Held {
@@ -22,18 +38,19 @@ struct Held {
 }
 
 impl Held {
-    fn is_of(&self, connection: ConnectionId, lock: &Advisory) -> bool {
-        self.connection == connection && self.lock.owner == lock.owner
+    fn owner(&self) -> Owner {
+        (self.connection, self.lock.owner)
     }
 }
 
-fn overlap(a: &Advisory, b: &Advisory) -> bool {
-    a.start <= b.last && b.start <= a.last
-}
-
-/// Whether the ranges overlap or lie side by side.
-fn touch(a: &Advisory, b: &Advisory) -> bool {
-    a.start <= b.last.saturating_add(1) && b.start <= a.last.saturating_add(1)
+/// What came of asking.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    Done,
+    /// Somebody else's lock is in the way; no lock has changed.
+    Held(Advisory),
+    /// So it is, and its owner waits for the one who asks; no lock has changed.
+    Deadlock,
 }
 
 #[derive(Debug, Default)]
@@ -41,48 +58,105 @@ pub struct AdvisoryLocks {
     files: HashMap<FileId, Vec<Held>>,
     count: usize,
     given_up: u64,
+    /// Who waits for what.
+    waits: HashMap<Owner, Vec<(FileId, Advisory)>>,
+    /// How many waits there are.
+    waiting: usize,
+    /// Until then only claims are served.
+    recovers_until: Option<Instant>,
 }
 
 impl AdvisoryLocks {
+    /// Of a server that ended with locks held and starts again at `now`.
+    pub fn recovering(now: Instant) -> AdvisoryLocks {
+        AdvisoryLocks {
+            recovers_until: Some(now + GRACE),
+            ..AdvisoryLocks::default()
+        }
+    }
+
     /// How often locks were given up, or became shared.
     pub fn given_up(&self) -> u64 {
         self.given_up
     }
 
-    /// A lock of somebody else that keeps this one from being taken.
-    pub fn conflict(
-        &self,
+    /// Whether nothing is locked.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// How long such a request has to wait until it is its turn.
+    pub fn held_back(&self, now: Instant, lock: &Advisory, how: AdvisoryHow) -> Option<Duration> {
+        let gives_way = lock.mode != AdvisoryMode::Free
+            && !matches!(how, AdvisoryHow::Claim | AdvisoryHow::Leave);
+        let left = self.recovers_until?.saturating_duration_since(now);
+        (gives_way && !left.is_zero()).then_some(left)
+    }
+
+    /// What `how` says about a lock of `connection`.
+    pub fn request(
+        &mut self,
         connection: ConnectionId,
         file: FileId,
         lock: &Advisory,
-    ) -> Result<Option<Advisory>> {
+        how: AdvisoryHow,
+    ) -> Result<Answer> {
         if lock.start > lock.last {
             return Err(error(
                 ErrorKind::InvalidArgument,
                 format!("a lock from byte {} to {}", lock.start, lock.last),
             ));
         }
-        let held = self.files.get(&file).map_or(&[][..], Vec::as_slice);
-        let exclusive = lock.mode == AdvisoryMode::Exclusive;
-        let in_the_way = held.iter().find(|h| {
-            lock.mode != AdvisoryMode::Free
-                && !h.is_of(connection, lock)
-                && overlap(&h.lock, lock)
-                && (exclusive || h.lock.mode == AdvisoryMode::Exclusive)
-        });
-        Ok(in_the_way.map(|h| h.lock))
+        let owner = (connection, lock.owner);
+        match how {
+            AdvisoryHow::Leave => {
+                self.leave(owner, file, lock);
+                return Ok(Answer::Done);
+            }
+            AdvisoryHow::Test => {
+                let conflict = self.in_the_way(owner, file, lock).next();
+                return Ok(conflict.map_or(Answer::Done, |h| Answer::Held(h.lock)));
+            }
+            AdvisoryHow::Try | AdvisoryHow::Wait | AdvisoryHow::Claim => {}
+        }
+        let Some(conflict) = self.in_the_way(owner, file, lock).next() else {
+            self.take(connection, file, lock)?;
+            if how == AdvisoryHow::Wait {
+                self.leave(owner, file, lock);
+            }
+            return Ok(Answer::Done);
+        };
+        let conflict = conflict.lock;
+        if how == AdvisoryHow::Wait {
+            if self.closes_circle(owner, file, lock) {
+                self.leave(owner, file, lock);
+                return Ok(Answer::Deadlock);
+            }
+            self.note(owner, file, lock)?;
+        }
+        Ok(Answer::Held(conflict))
     }
 
-    /// Takes, changes or gives up; with a conflict, which is returned, nothing changes.
-    pub fn set(
-        &mut self,
-        connection: ConnectionId,
+    /// Locks of others that keep this one from being taken.
+    fn in_the_way(
+        &self,
+        owner: Owner,
         file: FileId,
         lock: &Advisory,
-    ) -> Result<Option<Advisory>> {
-        if let Some(conflict) = self.conflict(connection, file, lock)? {
-            return Ok(Some(conflict));
-        }
+    ) -> impl Iterator<Item = &Held> {
+        let lock = *lock;
+        let exclusive = lock.mode == AdvisoryMode::Exclusive;
+        let held = self.files.get(&file).map_or(&[][..], Vec::as_slice);
+        held.iter().filter(move |h| {
+            lock.mode != AdvisoryMode::Free
+                && h.owner() != owner
+                && overlap(&h.lock, &lock)
+                && (exclusive || h.lock.mode == AdvisoryMode::Exclusive)
+        })
+    }
+
+    /// Nothing is in the way.
+    fn take(&mut self, connection: ConnectionId, file: FileId, lock: &Advisory) -> Result<()> {
         // A range can become three.
         if lock.mode != AdvisoryMode::Free && self.count + 2 > MAX_LOCKS {
             return Err(error(
@@ -92,54 +166,83 @@ impl AdvisoryLocks {
         }
         let held = self.files.entry(file).or_default();
         let before = held.len();
-        let mut new = *lock;
-        let mut pieces = Vec::new();
-        let mut given_up = false;
-        held.retain(|h| {
-            if !h.is_of(connection, lock) {
-                return true;
-            }
-            if h.lock.mode == lock.mode {
-                // One range instead of two.
-                if touch(&h.lock, lock) {
-                    new.start = new.start.min(h.lock.start);
-                    new.last = new.last.max(h.lock.last);
-                    return false;
-                }
-                return true;
-            }
-            if !overlap(&h.lock, lock) {
-                return true;
-            }
-            given_up |= lock.mode == AdvisoryMode::Free || h.lock.mode == AdvisoryMode::Exclusive;
-            if h.lock.start < lock.start {
-                pieces.push(Advisory {
-                    last: lock.start - 1,
-                    ..h.lock
-                });
-            }
-            if h.lock.last > lock.last {
-                pieces.push(Advisory {
-                    start: lock.last + 1,
-                    ..h.lock
-                });
-            }
-            false
-        });
-        if lock.mode != AdvisoryMode::Free {
-            pieces.push(new);
-        }
-        held.extend(pieces.into_iter().map(|lock| Held { connection, lock }));
+        let owner = (connection, lock.owner);
+        let mut own: Vec<Advisory> = held
+            .extract_if(.., |h| h.owner() == owner)
+            .map(|h| h.lock)
+            .collect();
+        let given_up = replace(&mut own, lock);
+        held.extend(own.into_iter().map(|lock| Held { connection, lock }));
         self.count = self.count + held.len() - before;
         if held.is_empty() {
             self.files.remove(&file);
         }
         self.given_up += u64::from(given_up);
-        Ok(None)
+        Ok(())
+    }
+
+    /// Whether an owner who waited for this lock would wait for itself.
+    fn closes_circle(&self, owner: Owner, file: FileId, lock: &Advisory) -> bool {
+        let mut seen = HashSet::new();
+        let mut next: Vec<Owner> = self
+            .in_the_way(owner, file, lock)
+            .map(Held::owner)
+            .collect();
+        while let Some(holder) = next.pop() {
+            if holder == owner {
+                return true;
+            }
+            if !seen.insert(holder) {
+                continue;
+            }
+            for (file, wanted) in self.waits.get(&holder).map_or(&[][..], Vec::as_slice) {
+                next.extend(self.in_the_way(holder, *file, wanted).map(Held::owner));
+            }
+        }
+        false
+    }
+
+    /// The owner waits from now on.
+    fn note(&mut self, owner: Owner, file: FileId, lock: &Advisory) -> Result<()> {
+        let waits = self.waits.entry(owner).or_default();
+        if waits.contains(&(file, *lock)) {
+            return Ok(());
+        }
+        if self.waiting >= MAX_WAITS {
+            if waits.is_empty() {
+                self.waits.remove(&owner);
+            }
+            return Err(error(
+                ErrorKind::Busy,
+                format!("{MAX_WAITS} wait for advisory locks of the metadata server already"),
+            ));
+        }
+        waits.push((file, *lock));
+        self.waiting += 1;
+        Ok(())
+    }
+
+    /// The owner waits no more.
+    fn leave(&mut self, owner: Owner, file: FileId, lock: &Advisory) {
+        let Some(waits) = self.waits.get_mut(&owner) else {
+            return;
+        };
+        let before = waits.len();
+        waits.retain(|wait| *wait != (file, *lock));
+        self.waiting -= before - waits.len();
+        if waits.is_empty() {
+            self.waits.remove(&owner);
+        }
     }
 
     /// All locks of a connection are given up; whether there were any.
     pub fn connection_closed(&mut self, connection: ConnectionId) -> bool {
+        self.waits.retain(|(of, _), waits| {
+            if *of == connection {
+                self.waiting -= waits.len();
+            }
+            *of != connection
+        });
         let before = self.count;
         self.files.retain(|_, held| {
             let all = held.len();
@@ -162,6 +265,37 @@ mod tests {
     const TWO: ConnectionId = ConnectionId(2);
     const F: FileId = FileId(7);
 
+    impl AdvisoryLocks {
+        fn set(
+            &mut self,
+            connection: ConnectionId,
+            file: FileId,
+            lock: &Advisory,
+        ) -> Result<Option<Advisory>> {
+            Ok(
+                match self.request(connection, file, lock, AdvisoryHow::Try)? {
+                    Answer::Done => None,
+                    Answer::Held(by) => Some(by),
+                    Answer::Deadlock => panic!("nobody waits"),
+                },
+            )
+        }
+
+        fn conflict(
+            &mut self,
+            connection: ConnectionId,
+            file: FileId,
+            lock: &Advisory,
+        ) -> Result<Option<Advisory>> {
+            Ok(
+                match self.request(connection, file, lock, AdvisoryHow::Test)? {
+                    Answer::Held(by) => Some(by),
+                    _ => None,
+                },
+            )
+        }
+    }
+
     fn lock(owner: u64, mode: AdvisoryMode, start: u64, last: u64) -> Advisory {
         Advisory {
             owner,
@@ -180,7 +314,7 @@ mod tests {
                 let at = lock(owner, Shared, byte, byte);
                 let mut found = held
                     .iter()
-                    .filter(|h| h.is_of(connection, &at) && overlap(&h.lock, &at));
+                    .filter(|h| h.owner() == (connection, owner) && overlap(&h.lock, &at));
                 let mode = found.next().map(|h| h.lock.mode);
                 assert!(found.next().is_none(), "a byte is held once");
                 match mode {
@@ -278,5 +412,106 @@ mod tests {
         l.set(ONE, F, &lock(0, Free, 0, u64::MAX)).unwrap();
         l.set(ONE, F, &lock(1, Free, 0, u64::MAX)).unwrap();
         assert_eq!(l.set(TWO, F, &lock(1, Shared, 0, 0)).unwrap(), None);
+    }
+
+    fn wait(l: &mut AdvisoryLocks, connection: ConnectionId, file: u64, lock: Advisory) -> Answer {
+        l.request(connection, FileId(file), &lock, AdvisoryHow::Wait)
+            .unwrap()
+    }
+
+    #[test]
+    fn whoever_would_wait_for_itself_is_told() {
+        let mut l = AdvisoryLocks::default();
+        let x = |owner| lock(owner, Exclusive, 0, 9);
+        // Three owners in two mounts, each with a file of its own.
+        for (connection, owner, file) in [(ONE, 1, 1), (TWO, 2, 2), (TWO, 3, 3)] {
+            assert_eq!(wait(&mut l, connection, file, x(owner)), Answer::Done);
+        }
+        assert_eq!(wait(&mut l, ONE, 2, x(1)), Answer::Held(x(2)));
+        assert_eq!(wait(&mut l, TWO, 3, x(2)), Answer::Held(x(3)));
+        // An owner of the same number in the other mount is somebody else.
+        assert_eq!(wait(&mut l, ONE, 1, x(3)), Answer::Held(x(1)));
+        assert_eq!(wait(&mut l, TWO, 1, x(3)), Answer::Deadlock);
+        // One who was told does not count as waiting, and asking without waiting never is a circle.
+        assert_eq!(wait(&mut l, TWO, 3, x(2)), Answer::Held(x(3)));
+        assert_eq!(
+            l.request(TWO, FileId(1), &x(3), AdvisoryHow::Try).unwrap(),
+            Answer::Held(x(1))
+        );
+        // It gives way: the others go on one after the other.
+        l.set(TWO, FileId(3), &lock(3, Free, 0, 9)).unwrap();
+        assert_eq!(wait(&mut l, TWO, 3, x(2)), Answer::Done);
+        assert_eq!(wait(&mut l, TWO, 1, x(3)), Answer::Held(x(1)));
+    }
+
+    #[test]
+    fn shared_locks_and_threads_make_circles_too() {
+        let mut l = AdvisoryLocks::default();
+        let s = |owner| lock(owner, Shared, 0, 0);
+        let x = |owner| lock(owner, Exclusive, 0, 0);
+        l.set(ONE, F, &s(1)).unwrap();
+        l.set(ONE, F, &s(2)).unwrap();
+        // Both want what both share for themselves.
+        assert_eq!(wait(&mut l, ONE, F.0, x(1)), Answer::Held(s(2)));
+        assert_eq!(wait(&mut l, ONE, F.0, x(2)), Answer::Deadlock);
+        // The first has another thread, which waits for something harmless: the circle is seen all the same.
+        l.set(TWO, FileId(8), &x(5)).unwrap();
+        assert_eq!(wait(&mut l, ONE, 8, x(1)), Answer::Held(x(5)));
+        assert_eq!(wait(&mut l, ONE, F.0, x(2)), Answer::Deadlock);
+    }
+
+    #[test]
+    fn who_does_not_wait_any_more_is_forgotten() {
+        let mut l = AdvisoryLocks::default();
+        let x = |owner| lock(owner, Exclusive, 0, 9);
+        l.set(ONE, FileId(1), &x(1)).unwrap();
+        l.set(TWO, FileId(2), &x(2)).unwrap();
+        let leave = |l: &mut AdvisoryLocks| {
+            l.request(TWO, FileId(1), &x(2), AdvisoryHow::Leave)
+                .unwrap();
+        };
+        for _ in 0..2 {
+            assert_eq!(wait(&mut l, TWO, 1, x(2)), Answer::Held(x(1)));
+        }
+        assert_eq!(l.waiting, 1);
+        assert_eq!(wait(&mut l, ONE, 2, x(1)), Answer::Deadlock);
+        leave(&mut l);
+        leave(&mut l);
+        assert_eq!(wait(&mut l, ONE, 2, x(1)), Answer::Held(x(2)));
+        assert_eq!(l.waiting, 1);
+        // With its connection goes all that is known of an owner.
+        l.connection_closed(ONE);
+        assert_eq!(l.waiting, 0);
+        assert!(l.waits.is_empty());
+        assert_eq!(wait(&mut l, TWO, 1, x(2)), Answer::Done);
+    }
+
+    #[test]
+    fn after_a_restart_claims_come_first() {
+        let start = Instant::now();
+        let mut l = AdvisoryLocks::recovering(start);
+        let x = lock(1, Exclusive, 0, 9);
+        let soon = start + Duration::from_secs(1);
+        for (how, held_back) in [
+            (AdvisoryHow::Try, true),
+            (AdvisoryHow::Wait, true),
+            (AdvisoryHow::Test, true),
+            (AdvisoryHow::Claim, false),
+            (AdvisoryHow::Leave, false),
+        ] {
+            let left = l.held_back(soon, &x, how);
+            assert_eq!(left, held_back.then_some(Duration::from_secs(4)), "{how:?}");
+            assert_eq!(l.held_back(start + GRACE, &x, how), None);
+        }
+        let free = lock(1, Free, 0, 9);
+        assert_eq!(l.held_back(soon, &free, AdvisoryHow::Try), None);
+        assert_eq!(
+            AdvisoryLocks::default().held_back(soon, &x, AdvisoryHow::Try),
+            None
+        );
+        // Of two who claim the same, the second is refused.
+        let claim = AdvisoryHow::Claim;
+        assert_eq!(l.request(ONE, F, &x, claim).unwrap(), Answer::Done);
+        assert_eq!(l.request(TWO, F, &x, claim).unwrap(), Answer::Held(x));
     }
 }

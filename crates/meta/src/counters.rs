@@ -8,7 +8,7 @@ use std::collections::HashMap;
 pub const MAX_COUNTERS: usize = 1 << 16;
 
 /// A connection, unique in the life of the server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ConnectionId(pub u64);
 
 #[derive(Debug, Default)]

@@ -3,7 +3,7 @@
 //! Requests run on their connection's own thread under the lock, for microseconds and never across disk
 //! access but for a page that is not in memory. The committing thread flushes what they collected
 //! without holding the lock; who needs durability waits for it.
-use crate::advisory::AdvisoryLocks;
+use crate::advisory::{AdvisoryLocks, Answer};
 use crate::commit::{GroupCommit, Next, Waiter};
 use crate::counters::{ConnectionId, Counters};
 use crate::error::{Result, damaged, error};
@@ -17,8 +17,13 @@ use penstock_host::sync::{Condvar, Mutex, MutexGuard};
 use penstock_host::thread::{self, JoinHandle};
 use penstock_host::time::{now, since, since_epoch};
 use penstock_layout::FileId;
-use penstock_wire::message::{Advisory, ErrorKind, NodeReply, WireError};
+use penstock_wire::message::{
+    Advisory, AdvisoryHow, AdvisoryMode, ErrorKind, NodeReply, WireError,
+};
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -26,6 +31,8 @@ use std::time::{Duration, Instant};
 const MAX_COLLECTED: usize = 1 << 17;
 /// The disk must have answered by then.
 const MAX_WAIT: Duration = Duration::from_secs(60);
+/// In the store: advisory locks may have been held when the server ended.
+const LOCKED: &str = "advisory-locks";
 
 pub struct Engine {
     shared: Arc<Shared>,
@@ -42,6 +49,8 @@ struct Shared {
     unlocked: Condvar,
     start: Instant,
     store_name: String,
+    /// Where [`LOCKED`] is.
+    locked: PathBuf,
 }
 
 struct State {
@@ -50,6 +59,10 @@ struct State {
     journal: Journal,
     counters: Counters,
     locks: AdvisoryLocks,
+    /// [`LOCKED`] is there.
+    noted_locks: bool,
+    /// Locks have ended with their connection, whose other end may still count on them.
+    dropped_locks: bool,
     requests: u64,
     /// Set for good: by a panic inside, or by the end of the server.
     closed: Option<WireError>,
@@ -99,13 +112,25 @@ impl Engine {
         // Ids are reserved on stable storage before any is handed out.
         let reservation = layers.freeze();
         layers.committed(store.commit(&reservation)?);
+        let locked = store.path().join(LOCKED);
+        let noted_locks = locked.exists();
+        if noted_locks {
+            log::info!(
+                "advisory locks were held when the server ended: mounts take them again first"
+            );
+        }
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
                 space,
                 group: GroupCommit::new(interval_ns),
                 journal: Journal::begin(store.path(), store.commits() + 1),
                 counters: Counters::default(),
-                locks: AdvisoryLocks::default(),
+                locks: match noted_locks {
+                    true => AdvisoryLocks::recovering(now()),
+                    false => AdvisoryLocks::default(),
+                },
+                noted_locks,
+                dropped_locks: false,
                 requests: 0,
                 closed: None,
                 ended: false,
@@ -115,6 +140,7 @@ impl Engine {
             unlocked: Condvar::new(),
             start: now(),
             store_name: store.path().display().to_string(),
+            locked,
         });
         let committer = thread::spawn("commit", None, {
             let shared = shared.clone();
@@ -178,28 +204,45 @@ impl Engine {
         f(&mut state.counters)
     }
 
-    /// Takes, changes or gives up an advisory lock, or looks whether it could be taken.
+    /// Does what `how` says about an advisory lock. After a restart all but claims wait for their turn.
     pub fn lock(
         &self,
         connection: ConnectionId,
         file: FileId,
         lock: &Advisory,
-        test: bool,
+        how: AdvisoryHow,
     ) -> Result<NodeReply> {
         let mut state = self.shared.open_state()?;
         state.requests += 1;
+        while let Some(left) = state.locks.held_back(now(), lock, how) {
+            state = self.shared.wait_unlocked(state, left);
+            if let Some(why) = &state.closed {
+                return Err(why.clone());
+            }
+        }
+        let takes = matches!(
+            how,
+            AdvisoryHow::Try | AdvisoryHow::Wait | AdvisoryHow::Claim
+        ) && lock.mode != AdvisoryMode::Free;
+        if takes && !state.noted_locks {
+            state.noted_locks = true;
+            if let Err(e) = note(&self.shared.locked) {
+                log::warn!(
+                    "{}: {e}; advisory locks may go to others if this server is restarted",
+                    self.shared.locked.display()
+                );
+            }
+        }
         let before = state.locks.given_up();
-        let conflict = match test {
-            true => state.locks.conflict(connection, file, lock)?,
-            false => state.locks.set(connection, file, lock)?,
-        };
+        let answer = state.locks.request(connection, file, lock, how)?;
         let given_up = state.locks.given_up();
         if given_up != before {
             self.shared.unlocked.notify_all();
         }
-        Ok(match conflict {
-            Some(lock) => NodeReply::LockedBy { lock, given_up },
-            None => NodeReply::Done,
+        Ok(match answer {
+            Answer::Done => NodeReply::Done,
+            Answer::Held(lock) => NodeReply::LockedBy { lock, given_up },
+            Answer::Deadlock => NodeReply::Deadlock,
         })
     }
 
@@ -207,6 +250,7 @@ impl Engine {
     pub fn release_locks(&self, connection: ConnectionId) {
         let mut state = self.shared.state();
         if state.locks.connection_closed(connection) {
+            state.dropped_locks = true;
             self.shared.unlocked.notify_all();
         }
     }
@@ -221,12 +265,7 @@ impl Engine {
             if state.locks.given_up() != seen || left.is_zero() || state.closed.is_some() {
                 return Ok(state.locks.given_up());
             }
-            state = self
-                .shared
-                .unlocked
-                .wait_timeout(state, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            state = self.shared.wait_unlocked(state, left);
         }
     }
 
@@ -269,6 +308,11 @@ impl Engine {
                 ErrorKind::ShuttingDown,
                 "the metadata server is stopping; connect again when it is back",
             ));
+            if state.noted_locks && state.locks.is_empty() && !state.dropped_locks {
+                state.noted_locks = false;
+                // Left there, it makes those who lock after the restart wait for nothing.
+                let _ = penstock_host::fs::remove_file(&self.shared.locked);
+            }
             self.committer
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
@@ -282,6 +326,18 @@ impl Engine {
             log::error!("the committing thread panicked");
         }
     }
+}
+
+/// Notes on stable storage that advisory locks are held.
+fn note(path: &Path) -> std::io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).mode(0o600);
+    let file = penstock_host::fs::open(&options, path, false)?;
+    penstock_host::fs::fsync(&file)?;
+    if let Some(directory) = path.parent() {
+        penstock_host::fs::fsync(&std::fs::File::open(directory)?)?;
+    }
+    Ok(())
 }
 
 impl Drop for Engine {
@@ -306,6 +362,18 @@ impl State {
 }
 
 impl Shared {
+    /// Sleeps until an advisory lock is given up or the server stops, at most `left`.
+    fn wait_unlocked<'a>(
+        &'a self,
+        state: MutexGuard<'a, State>,
+        left: Duration,
+    ) -> MutexGuard<'a, State> {
+        self.unlocked
+            .wait_timeout(state, left)
+            .unwrap_or_else(PoisonError::into_inner)
+            .0
+    }
+
     /// Nanoseconds of a steady clock.
     fn now(&self) -> u64 {
         u64::try_from(since(self.start).as_nanos()).unwrap_or(u64::MAX)

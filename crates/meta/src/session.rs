@@ -347,8 +347,8 @@ impl Session {
         let engine = &shared.engine;
         let caller = Caller::of(user);
         match &request {
-            NodeRequest::Lock { id, lock, test } => {
-                let reply = engine.lock(self.id, *id, lock, *test)?;
+            NodeRequest::Lock { id, lock, how } => {
+                let reply = engine.lock(self.id, *id, lock, *how)?;
                 return Ok(MetaReply::Node(reply).into());
             }
             NodeRequest::AwaitUnlock { seen, wait_ms } => {

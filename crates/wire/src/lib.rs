@@ -1,5 +1,6 @@
 //! What crosses a socket: deployment description, frames, handshake, messages, capabilities; and the
 //! shell that every server shares.
+pub mod advisory;
 mod bounded;
 mod capability;
 mod closer;

@@ -99,6 +99,22 @@ pub struct Advisory {
     pub pid: u32,
 }
 
+/// What is asked about an advisory lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AdvisoryHow {
+    /// It is taken, changed or given up if that can be done now.
+    Try,
+    /// Nothing changes: could it be taken?
+    Test,
+    /// Like `Try`; if it cannot be had, its owner counts as waiting for it, until a `Wait` for it is answered by `Done` or
+    /// it is asked to `Leave`. Answered by `Deadlock` if the owner would wait for itself.
+    Wait,
+    /// It was held over an earlier connection and is taken again, before others may have it after a restart.
+    Claim,
+    /// Its owner does not wait for it any more.
+    Leave,
+}
+
 /// Longest that [`NodeRequest::AwaitUnlock`] waits.
 pub const MAX_UNLOCK_WAIT_MS: u32 = 1000;
 
@@ -257,14 +273,14 @@ pub enum NodeRequest {
         /// Which.
         id: FileId,
     },
-    /// Takes, changes or gives up an advisory lock. Answered by `Done`, or by `LockedBy` and nothing has changed.
+    /// Takes, changes or gives up an advisory lock. Answered by `Done`; by `LockedBy` or `Deadlock`, and no lock has changed.
     Lock {
         /// Which file.
         id: FileId,
         /// What its owner wants to hold.
         lock: Advisory,
-        /// Only look whether it could be taken.
-        test: bool,
+        /// What is to be done.
+        how: AdvisoryHow,
     },
     /// Answered by `GivenUp` when some lock of some file has been given up since the count was `seen`, or in time.
     AwaitUnlock {
@@ -325,6 +341,8 @@ pub enum NodeReply {
     },
     /// Locks given up so far, of all files.
     GivenUp(u64),
+    /// Those in the way of the advisory lock wait, one for the other, for what its owner holds.
+    Deadlock,
 }
 
 impl NodeKind {

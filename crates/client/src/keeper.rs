@@ -1,0 +1,281 @@
+//! What the metadata server keeps as long as a connection lasts: removed files that somebody has open, advisory locks.
+//!
+//! Problem: a connection ends with the server, and a restarted server knows of no lock; yet their holders go on. Idea: all
+//! of it goes over one connection. What locks were answered for is noted here, by the rule that the server applies; when
+//! another connection has to be made, they are claimed on it before anything else is asked. For some seconds after a restart
+//! the server serves nothing but claims, so [`Keeper::tend`] has to be called often enough while locks are held.
+//! A lock that somebody else has got meanwhile is lost: so it is logged, and the next call of its owner fails with
+//! [`ErrorKind::LockLost`]; of its other locks on that file nothing is left then, so that it can begin anew.
+use crate::client::Client;
+use crate::error::{Error, Result};
+use crate::link::Link;
+use crate::nodes::{after_doubt, name_of};
+use crate::retry::Retry;
+use crate::site::{Fault, guard};
+use penstock_host::sync::Mutex;
+use penstock_layout::FileId;
+use penstock_wire::advisory::replace;
+use penstock_wire::message::{
+    Advisory, AdvisoryHow, AdvisoryMode, DataReply, ErrorKind, MetaReply, MetaRequest, NodeReply,
+    NodeRequest, User,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Tries to reach the metadata server.
+const TRIES: usize = 3;
+
+/// An owner of locks on a file.
+type Owner = (FileId, u64);
+
+/// See the module's text; a connection of its own to the metadata server.
+#[derive(Debug)]
+pub struct Keeper {
+    client: Client,
+    link: Mutex<Option<Link>>,
+    /// Changed by whoever has the connection.
+    ledger: Mutex<Ledger>,
+}
+
+#[derive(Debug, Default)]
+struct Ledger {
+    /// What the server has answered for, as many as it allows; nothing yet where an answer is awaited.
+    held: BTreeMap<Owner, Vec<Advisory>>,
+    /// Who does not know yet that its locks are gone.
+    lost: BTreeSet<Owner>,
+}
+
+impl Ledger {
+    fn tidy(&mut self, owner: Owner) {
+        if self.held.get(&owner).is_some_and(Vec::is_empty) {
+            self.held.remove(&owner);
+        }
+    }
+}
+
+/// What came of asking for a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Locked {
+    /// It is as wanted.
+    Done,
+    /// Another owner's lock is in the way.
+    By {
+        /// That one.
+        lock: Advisory,
+        /// Locks given up so far: [`NodeRequest::AwaitUnlock`] tells of more.
+        given_up: u64,
+    },
+    /// And that one's owner waits for the one who asks.
+    Deadlock,
+}
+
+impl Keeper {
+    /// Keeps nothing yet.
+    pub fn new(client: &Client) -> Keeper {
+        Keeper {
+            client: client.clone(),
+            link: Mutex::new(None),
+            ledger: Mutex::new(Ledger::default()),
+        }
+    }
+
+    /// An `Unlink` or `Rename` that keeps, or a `Reap`.
+    pub fn request(&self, user: &User, request: NodeRequest) -> Result<NodeReply> {
+        self.send(&mut guard(&self.link), user, request)
+    }
+
+    /// Asks about an advisory lock of a file.
+    pub fn lock(&self, file: FileId, lock: Advisory, how: AdvisoryHow) -> Result<Locked> {
+        let mut link = guard(&self.link);
+        let request = |lock, how| NodeRequest::Lock {
+            id: file,
+            lock,
+            how,
+        };
+        if link.as_ref().is_some_and(|link| !link.is_open()) {
+            *link = None;
+        }
+        let nobody = User::default();
+        let owner = (file, lock.owner);
+        let changes = matches!(how, AdvisoryHow::Try | AdvisoryHow::Wait);
+        if changes && lock.mode != AdvisoryMode::Free {
+            // Before it is had, so that no close in between overlooks it.
+            guard(&self.ledger).held.entry(owner).or_default();
+        }
+        let reply = self.send(&mut link, &nobody, request(lock, how));
+        let mut ledger = guard(&self.ledger);
+        if let (true, Ok(NodeReply::Done)) = (changes, &reply) {
+            replace(ledger.held.entry(owner).or_default(), &lock);
+        }
+        ledger.tidy(owner);
+        if changes && ledger.lost.remove(&owner) {
+            // What has just been taken goes the way of the rest.
+            ledger.held.remove(&owner);
+            drop(ledger);
+            self.send(
+                &mut link,
+                &nobody,
+                request(all_of(lock.owner), AdvisoryHow::Try),
+            )?;
+            return Err(Error::Local {
+                what: format!("lock node {} (process {})", file.0, lock.pid),
+                kind: ErrorKind::LockLost,
+                detail: "the metadata server was away, and others got what was locked; lock again and look at the file anew".into(),
+            });
+        }
+        drop(ledger);
+        match reply? {
+            NodeReply::Done => Ok(Locked::Done),
+            NodeReply::LockedBy { lock, given_up } => Ok(Locked::By { lock, given_up }),
+            NodeReply::Deadlock => Ok(Locked::Deadlock),
+            other => Err(self.client.meta_protocol("lock", &MetaReply::Node(other))),
+        }
+    }
+
+    /// Whether an owner may have something to give up: locks, or the news that they are lost.
+    pub fn holds(&self, file: FileId, owner: u64) -> bool {
+        let ledger = guard(&self.ledger);
+        ledger.held.contains_key(&(file, owner)) || ledger.lost.contains(&(file, owner))
+    }
+
+    /// Makes sure that what is locked stays so: if the connection has ended, another is made. Returns whether there is
+    /// anything to look after.
+    pub fn tend(&self) -> Result<bool> {
+        // Whoever is talking to the server finds out by itself.
+        let Some(mut link) = self.link.try_lock() else {
+            return Ok(true);
+        };
+        if guard(&self.ledger).held.is_empty() {
+            return Ok(false);
+        }
+        if !link.as_ref().is_some_and(Link::is_open) {
+            *link = None;
+            let greeting = NodeRequest::AwaitUnlock {
+                seen: u64::MAX,
+                wait_ms: 0,
+            };
+            self.send(&mut link, &User::default(), greeting)?;
+        }
+        Ok(true)
+    }
+
+    fn send(
+        &self,
+        slot: &mut Option<Link>,
+        user: &User,
+        request: NodeRequest,
+    ) -> Result<NodeReply> {
+        let operation = name_of(&request);
+        let again = after_doubt(&request);
+        let site = self.client.meta_site();
+        let request = MetaRequest::Node {
+            user: user.clone(),
+            request,
+        };
+        let mut retry = Retry::new(self.client.backoff());
+        let mut sent = false;
+        for _ in 0..TRIES {
+            let mut once = || -> std::result::Result<MetaReply, Fault> {
+                let link = match slot {
+                    Some(link) => link,
+                    None => {
+                        let mut link = site.dial(operation)?;
+                        self.claim(&mut link)?;
+                        slot.insert(link)
+                    }
+                };
+                let id = link.ask(operation, self.client.trace(), &request)?;
+                let before = std::mem::replace(&mut sent, true);
+                let reply = link.answer(operation, id)?;
+                sent = before;
+                Ok(reply)
+            };
+            match once() {
+                Ok(MetaReply::Node(reply)) => return Ok(reply),
+                Ok(MetaReply::Error(e)) => match again {
+                    Some((kind, None)) if sent && e.kind == kind => {
+                        return Ok(NodeReply::Unlinked {
+                            file: None,
+                            capability: None,
+                        });
+                    }
+                    _ => {
+                        let fault = site.unexpected(operation, DataReply::Error(e));
+                        return Err(fault.into_final(site, operation));
+                    }
+                },
+                Ok(other) => return Err(self.client.meta_protocol(operation, &other)),
+                Err(fault) => {
+                    *slot = None;
+                    self.client.pause(site, operation, fault, &mut retry)?;
+                }
+            }
+        }
+        Err(Error::Unreachable {
+            peer: site.peer.clone(),
+            operation,
+            detail: "the connection was lost again and again".into(),
+            tried: Duration::ZERO,
+        })
+    }
+
+    /// Takes on a new connection what was held over the one before.
+    fn claim(&self, link: &mut Link) -> std::result::Result<(), Fault> {
+        let held = guard(&self.ledger).held.clone();
+        let mut ask = |file: FileId, lock: Advisory, how: AdvisoryHow| {
+            let request = MetaRequest::Node {
+                user: User::default(),
+                request: NodeRequest::Lock {
+                    id: file,
+                    lock,
+                    how,
+                },
+            };
+            let id = link.ask("lock", self.client.trace(), &request)?;
+            link.answer::<MetaReply>("lock", id)
+        };
+        let mut gone = Vec::new();
+        for (&owner, locks) in &held {
+            for &lock in locks {
+                let why = match ask(owner.0, lock, AdvisoryHow::Claim)? {
+                    MetaReply::Node(NodeReply::Done) => continue,
+                    MetaReply::Node(NodeReply::LockedBy { lock: by, .. }) => {
+                        format!("process {} of another mount has got it", by.pid)
+                    }
+                    MetaReply::Error(e) if e.kind == ErrorKind::ShuttingDown => {
+                        return Err(Fault::Away(e.message));
+                    }
+                    MetaReply::Error(e) => e.message,
+                    other => return Err(Fault::Final(self.client.meta_protocol("lock", &other))),
+                };
+                log::warn!(
+                    "process {} has lost its lock on node {}, bytes {} to {}, while the metadata server was away: {why}",
+                    lock.pid,
+                    owner.0.0,
+                    lock.start,
+                    lock.last
+                );
+                ask(owner.0, all_of(owner.1), AdvisoryHow::Try)?;
+                gone.push(owner);
+                break;
+            }
+        }
+        let mut ledger = guard(&self.ledger);
+        for owner in gone {
+            ledger.held.remove(&owner);
+            ledger.lost.insert(owner);
+        }
+        Ok(())
+    }
+}
+
+/// Gives up all that an owner holds of a file.
+fn all_of(owner: u64) -> Advisory {
+    Advisory {
+        owner,
+        start: 0,
+        last: u64::MAX,
+        mode: AdvisoryMode::Free,
+        pid: 0,
+    }
+}
