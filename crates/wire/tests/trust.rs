@@ -207,6 +207,98 @@ fn every_field_of_the_exchange_is_proven() {
     assert_eq!(proof(&base, [3; 32]), reference);
 }
 
+/// A client that says hello as `claimed` does and proves it as `proven` would. What the server makes of it, and what the
+/// client hears.
+fn claim(
+    ends: (Connection, Connection),
+    claimed: &Hello,
+    proven: &Hello,
+    key: [u8; 32],
+) -> (
+    Result<handshake::Peer, Error>,
+    Result<handshake::Verdict, Error>,
+) {
+    let (mut client, mut server) = ends;
+    std::thread::scope(|s| {
+        let served =
+            s.spawn(move || handshake::answer(&mut server, &identity(), soon(), |_| Ok(())));
+        let e = penstock_wire::Envelope::default();
+        client.queue(&e, claimed).unwrap();
+        let Challenge::Accepted { nonce, .. } = client.receive().unwrap().body.unwrap() else {
+            panic!()
+        };
+        let mine = Identity {
+            client_key: Key::from_bytes(key),
+            server_key: Key::from_bytes(key),
+            ..identity()
+        };
+        let proof = *handshake::challenge(&mine, proven, nonce)
+            .1
+            .unwrap()
+            .as_bytes();
+        client.queue(&e, &handshake::Proof { proof }).unwrap();
+        let verdict = client.receive().map(|r| r.body.unwrap());
+        (served.join().unwrap(), verdict)
+    })
+}
+
+fn tcp_pair() -> (Connection, Connection) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let far = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (near, _) = listener.accept().unwrap();
+    let new = |s, name| Connection::tcp(s, name, Timeouts::default()).unwrap();
+    (new(far, "the server"), new(near, "the client"))
+}
+
+/// Who one is: on this host the kernel's word; over TCP one's own, but only under the key, and for the role of that key.
+#[test]
+fn a_false_claim_of_a_user_gives_nothing_that_is_not_documented() {
+    let me = my_uid();
+    let mut hello = hello(&caller([1; 32], Role::Client));
+    hello.user = User {
+        uid: me + 4711,
+        gid: 4712,
+        groups: vec![0, 4713],
+    };
+    // A Unix socket: the claim is of no account, even under the right key.
+    let (peer, verdict) = claim(pair(), &hello, &hello, [1; 32]);
+    assert_eq!(verdict.unwrap(), handshake::Verdict::Welcome);
+    let peer = peer.unwrap();
+    assert_eq!(peer.user.uid, me);
+    assert!(peer.user.gid != 4712 && !peer.user.groups.contains(&4713));
+    // TCP, under the client key: as claimed, and a client, whoever it says it is.
+    for uid in [0, 4711] {
+        hello.user.uid = uid;
+        let (peer, _) = claim(tcp_pair(), &hello, &hello, [1; 32]);
+        let peer = peer.unwrap();
+        assert_eq!((peer.role, &peer.user), (Role::Client, &hello.user));
+        assert!(peer.credentials.is_none());
+    }
+    let refused = |claimed: &Hello, proven: &Hello, key| {
+        let (peer, verdict) = claim(tcp_pair(), claimed, proven, key);
+        let Ok(handshake::Verdict::Refused(told)) = verdict else {
+            panic!("{verdict:?}")
+        };
+        assert_eq!(told.kind, ErrorKind::BadKey);
+        assert_eq!(peer.unwrap_err().kind(), ErrorKind::BadKey);
+    };
+    // Without the key nobody is believed; nor with somebody else's proof, changed on its way to name another user.
+    refused(&hello, &hello, [9; 32]);
+    let mut root = hello.clone();
+    root.user = User::default();
+    refused(&root, &hello, [1; 32]);
+    // The client key makes no administrator.
+    let mut admin = hello.clone();
+    admin.role = Role::Admin;
+    refused(&admin, &admin, [1; 32]);
+}
+
+/// As the kernel sees this process.
+fn my_uid() -> u32 {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self").unwrap().uid()
+}
+
 #[test]
 fn versions_without_overlap_part_with_a_word() {
     let mut future = hello(&caller([1; 32], Role::Client));
