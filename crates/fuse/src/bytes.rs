@@ -1,4 +1,5 @@
 //! Bytes between the kernel and the data servers.
+use crate::nearby::Call;
 use crate::operations::{errno, invalid};
 use fuser::ReplyData;
 use penstock_client::{File, Form, Result};
@@ -28,12 +29,14 @@ fn read_bytes(file: &File, offset: u64, into: &mut [u8]) -> Result<usize> {
 }
 
 /// Answers with as many bytes as there are.
-pub(crate) fn read(file: &File, offset: u64, size: usize, reply: ReplyData) {
+pub(crate) fn read(file: &File, offset: u64, size: usize, call: Call<'_>, reply: ReplyData) {
     BUFFER.with_borrow_mut(|buffer| {
         if buffer.len() < size {
             buffer.resize(size, 0);
         }
-        match read_bytes(file, offset, &mut buffer[..size]) {
+        let got = read_bytes(file, offset, &mut buffer[..size]);
+        drop(call);
+        match got {
             Ok(n) => reply.data(&buffer[..n]),
             Err(e) => reply.error(errno(&e)),
         }

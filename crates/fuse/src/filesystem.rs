@@ -329,12 +329,12 @@ impl Filesystem for Penstock {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let _call = self.nearby.call(request.pid());
+        let call = self.nearby.call(request.pid());
         let open = match self.open_file(handle) {
             Ok(open) => open,
             Err(e) => return reply.error(errno(&e)),
         };
-        bytes::read(&open.file(), offset, size as usize, reply);
+        bytes::read(&open.file(), offset, size as usize, call, reply);
     }
 
     fn write(
@@ -349,7 +349,7 @@ impl Filesystem for Penstock {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let _call = self.nearby.call(request.pid());
+        let call = self.nearby.call(request.pid());
         let written = (|| {
             let open = self.open_file(handle)?;
             if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
@@ -360,6 +360,7 @@ impl Filesystem for Penstock {
             }
             bytes::write(&open.file(), offset, data)
         })();
+        drop(call);
         match written {
             Ok(n) => reply.written(n),
             Err(e) => reply.error(errno(&e)),

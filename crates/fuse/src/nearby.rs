@@ -57,7 +57,7 @@ impl Follow {
         }
     }
 
-    /// A call is answered. Where to serve the next.
+    /// A call is about to be answered. Where to serve the next.
     fn ended(&mut self) -> Option<usize> {
         self.under_way -= 1;
         self.place
@@ -96,7 +96,8 @@ impl Nearby {
         self.follow.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A call of this thread begins; it ends when what is returned is dropped, after the answer.
+    /// A call of this thread begins; it ends when what is returned is dropped. That has to be before the answer is sent: with
+    /// the answer its caller may go on and call again.
     pub(crate) fn call(&self, caller: u32) -> Call<'_> {
         if let Some(allowed) = &self.allowed
             && self.follow().began(caller)
