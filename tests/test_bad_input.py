@@ -179,7 +179,11 @@ refused(MPI.ERR_ACCESS, WORDS, opened, "x")
     told = penstock("ls", "-d", deployment, check=False)
     assert told.code != 0 and "wrong key" in told.err and "client.key" in told.err
     # Servers that run are not said to be away, and the key is named with what to do about it.
-    for command in (["status", deployment], ["up", deployment], ["run", "-n", 1, "-d", deployment, "--", sys.executable, "-c", "pass"]):
+    for command in (
+        ["status", deployment],
+        ["up", deployment],
+        ["run", "-n", 1, "-d", deployment, "--", sys.executable, "-c", "pass"],
+    ):
         told = penstock(*command, check=False)
         assert told.code != 0 and "wrong key" in told.err + told.out, told.err
         assert "refuse" in told.err and "mode 600" in told.err and "does not answer" not in told.err, told.err
