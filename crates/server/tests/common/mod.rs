@@ -346,7 +346,13 @@ pub fn appended_and_extended(site: &Site) {
     });
     let bytes = c.read(h, contiguous(0, ROUNDS * 20));
     assert_eq!(bytes.len() as u64, ROUNDS * 10 + 1);
-    let expected = |at: usize| if at > 0 && at.is_multiple_of(10) { 7 } else { 0 };
+    let expected = |at: usize| {
+        if at > 0 && at.is_multiple_of(10) {
+            7
+        } else {
+            0
+        }
+    };
     assert!(bytes.iter().enumerate().all(|(at, b)| *b == expected(at)));
     let len = ROUNDS * 10 + 500;
     c.done(DataRequest::Extend { handle: h, len });
