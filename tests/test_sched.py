@@ -103,7 +103,7 @@ def test_status_shows_who_uses_the_servers(deployment, program):
 
 
 def test_servers_choose_while_programs_run_and_say_why(deployment, program):
-    for mode, extra in (("tree", "tree=T3"), ("online", "objective=p99"), ("tree", "tree=T1")):
+    for mode, extra in (("tree", "tree=T3"), ("online", "objective=p99"), ("tree", "tree=own"), ("online", "tree=own")):
         one, two = start(deployment, program, f"{mode}a", 60), start(deployment, program, f"{mode}b", 60)
         penstock("tune", f"sched={mode}", extra, "ratio=38.9:21.3", "-d", deployment)
         finish(one)
@@ -226,7 +226,7 @@ def test_a_setting_is_kept_for_servers_started_later(short_dir):
         ("color=red", "color"),
         ("aioli", "name=value"),
         ("sched=forest", "online"),
-        ("tree=T5", "T1, T2, T3 or T4"),
+        ("tree=T5", "T1, T2, T3, T4 or own"),
         ("objective=speed", "fairness"),
         ("ratio=0", "0.01"),
         ("ratio=fast", "READ:WRITE"),

@@ -46,6 +46,8 @@ pub use groups::Groups;
 pub use options::{Algorithm, Options};
 pub use request::{Nanos, Next, Op, Request, VirtualRequest};
 pub use scheduler::Scheduler;
-pub use select::{Decision, Objective, Selector, SelectorOptions, Situation, Tree};
+pub use select::{
+    Decision, MEASURED, Objective, Row, Selector, SelectorOptions, Situation, Tree, expect,
+};
 pub use statistics::{Histogram, ProgramStatistics, Statistics};
 pub use waiting::Company;

@@ -413,7 +413,7 @@ impl Chooser {
                 "{situation}, {} per file",
                 mebibytes(situation.bytes_per_file)
             ),
-            Tree::T3 | Tree::T4 => situation.to_string(),
+            Tree::T3 | Tree::T4 | Tree::Own => situation.to_string(),
         }
     }
 

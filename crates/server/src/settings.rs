@@ -97,7 +97,7 @@ impl Settings {
             }
             "tree" => {
                 let tree = value.parse::<Tree>();
-                self.choosing.tree = tree.map_err(|_| wanted("T1, T2, T3 or T4"))?;
+                self.choosing.tree = tree.map_err(|_| wanted("T1, T2, T3, T4 or own"))?;
             }
             "objective" => {
                 let found = Objective::ALL.into_iter().find(|(_, n)| *n == value);
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(fixed.choosing.mode, Mode::Fixed);
         for (word, named) in [
             ("sched=forest", "online"),
-            ("tree=T5", "T1, T2, T3 or T4"),
+            ("tree=T5", "T4 or own"),
             ("objective=speed", "fairness"),
             ("ratio=0", "0.01"),
             ("ratio=nan", "0.01"),

@@ -3,7 +3,9 @@
 //!     cargo run --release -p penstock-sched --example selection [-- --quick] [--cases]
 //!
 //! Prints, for every fixed algorithm, the trees, the online selector and the oracle, how often they choose within 5%
-//! of the oracle, what they gain over TO, and where they lose. Three lines bound what can be had: `learnt`, the best
+//! of the oracle, what they gain over TO, and where they lose. `own/X` chooses by what algorithms gave in other situations,
+//! `online/X` begins with that: those with another number of processes, in the other nine folds, or on the other devices.
+//! Three lines bound what can be had: `learnt`, the best
 //! that any tree with T3's inputs could choose if it were learnt from these very figures; `elsewhere`, learnt from the
 //! other three devices; `repeated`, the best algorithm of a second run in which processes begin 41 instead of 37 µs
 //! after each other.
@@ -11,7 +13,7 @@
 mod cluster;
 
 use cluster::{Case, Outcome, Policy, play};
-use penstock_sched::{Algorithm, SelectorOptions, Tree};
+use penstock_sched::{Algorithm, MEASURED, Row, SelectorOptions, Tree, expect};
 use std::fmt::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -31,12 +33,23 @@ const WORKERS: usize = 4;
 const APART: u64 = 37_000;
 const AGAIN: u64 = 41_000;
 
+/// What `online` may expect by, beside nothing: situations with another number of processes; those of other folds of ten;
+/// those of other devices.
+type Held = fn(&Case, usize, &Case, usize) -> bool;
+const HELD_OUT: [(&str, Held); 3] = [
+    ("processes", |a, _, b, _| a.processes != b.processes),
+    ("folds", |_, i, _, j| i * 7 % 10 != j * 7 % 10),
+    ("devices", |a, _, b, _| a.device != b.device),
+];
+
 struct Result {
     case: Case,
     fixed: Vec<Outcome>,
     /// The same with processes that begin a little later.
     again: Vec<Outcome>,
     online: Outcome,
+    /// With what other situations gave, see [`HELD_OUT`].
+    expecting: [Outcome; 3],
 }
 
 impl Result {
@@ -45,40 +58,68 @@ impl Result {
         at.map_or(0.0, |i| self.fixed[i].rate)
     }
 
+    fn row(&self) -> Row {
+        Row::measured(&self.case.situation(), MEASURED.map(|a| self.of(a)))
+    }
+
     fn oracle(&self) -> f64 {
         self.fixed.iter().map(|o| o.rate).fold(0.0, f64::max)
     }
 }
 
-fn measure(cases: &[Case], seconds: u64) -> Vec<Result> {
+/// On all processors; results in the order of the items.
+fn each<T: Sync, R: Send>(items: &[T], work: impl Fn(usize, &T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let results = Mutex::new(Vec::new());
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
-                while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let run = |policy: &Policy, apart| play(case, policy, WORKERS, seconds, apart);
-                    let all = |apart| {
-                        let fixed = ALGORITHMS.iter().map(|a| Policy::Fixed(*a));
-                        fixed.map(|policy| run(&policy, apart)).collect()
-                    };
-                    let result = Result {
-                        case: *case,
-                        fixed: all(APART),
-                        again: all(AGAIN),
-                        online: run(&Policy::Online(SelectorOptions::default()), APART),
-                    };
-                    results
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .push(result);
+                loop {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(item) = items.get(at) else { break };
+                    let result = work(at, item);
+                    let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+                    results.push((at, result));
                 }
             });
         }
     });
     let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
-    results.sort_by_key(|r| cases.iter().position(|c| *c == r.case));
+    results.sort_by_key(|r| r.0);
+    results.into_iter().map(|r| r.1).collect()
+}
+
+fn measure(cases: &[Case], seconds: u64) -> Vec<Result> {
+    let mut results = each(cases, |_, case| {
+        let run = |policy: &Policy, apart| play(case, policy, WORKERS, seconds, apart);
+        let all = |apart| {
+            let fixed = ALGORITHMS.iter().map(|a| Policy::Fixed(*a));
+            fixed.map(|policy| run(&policy, apart)).collect()
+        };
+        Result {
+            case: *case,
+            fixed: all(APART),
+            again: all(AGAIN),
+            online: run(&Policy::Online(SelectorOptions::default()), APART),
+            expecting: Default::default(),
+        }
+    });
+    let expecting = each(&results, |i, r| {
+        HELD_OUT.map(|(_, others)| {
+            let known = results.iter().enumerate();
+            let known = known.filter(|(j, other)| others(&other.case, *j, &r.case, i));
+            let options = SelectorOptions {
+                tree: Tree::Own,
+                experience: known.map(|(_, other)| other.row()).collect(),
+                ..SelectorOptions::default()
+            };
+            play(&r.case, &Policy::Online(options), WORKERS, seconds, APART)
+        })
+    });
+    for (result, expecting) in results.iter_mut().zip(expecting) {
+        result.expecting = expecting;
+    }
     results
 }
 
@@ -117,7 +158,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 fn table(results: &[Result]) -> String {
     let n = results.len();
     let mut text = format!(
-        "{n} situations\n{:<8} {:>16} {:>12} {:>12} {:>14} {:>14}\n",
+        "{n} situations\n{:<16} {:>16} {:>12} {:>12} {:>14} {:>14}\n",
         "choice", "within 5%", "median gain", "of oracle's", "better > 10%", "worse > 10%"
     );
     let mut line = |name: &str, rate: &dyn Fn(&Result) -> f64| {
@@ -134,7 +175,7 @@ fn table(results: &[Result]) -> String {
         let worse = gains().filter(|g| *g < -0.1).count();
         let _ = writeln!(
             text,
-            "{name:<9} {:>8} ({:>3.0}%) {:>11.1}% {:>11.0}% {better:>14} {worse:>14}",
+            "{name:<17} {:>8} ({:>3.0}%) {:>11.1}% {:>11.0}% {better:>14} {worse:>14}",
             right,
             right as f64 * 100.0 / n as f64,
             median(gains().collect()) * 100.0,
@@ -147,7 +188,22 @@ fn table(results: &[Result]) -> String {
     for tree in Tree::ALL {
         line(tree.name(), &|r| r.of(tree.choose(&r.case.situation())));
     }
+    for (name, others) in HELD_OUT {
+        line(&format!("own/{name}"), &|r| {
+            let at = results.iter().position(|other| other.case == r.case);
+            let rows = results.iter().enumerate();
+            let rows = rows.filter(|(j, o)| others(&o.case, *j, &r.case, at.unwrap_or(0)));
+            let rows: Vec<Row> = rows.map(|(_, o)| o.row()).collect();
+            match expect(rows.iter(), &r.case.situation()) {
+                Some(all) => r.of(MEASURED[best(all.iter().map(|e| e.1))]),
+                None => r.of(Tree::T3.choose(&r.case.situation())),
+            }
+        });
+    }
     line("online", &|r| r.online.rate);
+    for (i, (name, _)) in HELD_OUT.iter().enumerate() {
+        line(&format!("online/{name}"), &|r| r.expecting[i].rate);
+    }
     line("learnt", &|r| {
         r.fixed[learnt(results, &r.case, like_t3)].rate
     });
@@ -160,6 +216,14 @@ fn table(results: &[Result]) -> String {
         r.fixed[best(rates)].rate
     });
     line("oracle", &Result::oracle);
+    let pairs = results.iter().flat_map(|r| r.fixed.iter().zip(&r.again));
+    let apart: Vec<f64> = pairs.map(|(a, b)| (a.rate / b.rate - 1.0).abs()).collect();
+    let odd = apart.iter().filter(|d| **d > 0.05).count();
+    let (all, middle) = (apart.len(), median(apart.clone()) * 100.0);
+    let _ = writeln!(
+        text,
+        "the same algorithm in the second run: more than 5% off in {odd} of {all} pairs, median {middle:.1}%"
+    );
     text
 }
 

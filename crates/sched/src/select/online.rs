@@ -2,7 +2,7 @@
 //!
 //! Problem: a tree knows the devices and programs that it was learnt from, and nothing of the ones at hand.
 //! Idea: time is cut into windows; each gives the running algorithm one sample of the objective. The tree's choice
-//! comes first, then every other algorithm once; from then on the one with the best recent samples runs. A small
+//! comes first, then every other algorithm once (with the tree `own`: those that promise enough); from then on the one with the best recent samples runs. A small
 //! share of the windows goes to others, those that looked good more often. Changing costs: bytes that a new algorithm
 //! moved less while it settled are remembered, and a change is made only where the gain over the horizon exceeds
 //! them. When the load changes (the running algorithm's own samples fall for some windows, or the situation does), old
@@ -12,6 +12,7 @@
 //! badly. Parameters: [`SelectorOptions`]. Source: TS section 6.4 leaves re-selection as future work; the shape
 //! (each once, then by measured bandwidth with a floor of 3%, ten samples of 360 s) is that of AGIOS's later selector.
 
+use super::own::{self, Row};
 use super::{Situation, Tree};
 use crate::{Algorithm, Nanos};
 use std::collections::VecDeque;
@@ -69,6 +70,11 @@ pub struct SelectorOptions {
     pub margin: f64,
     /// Windows over which a change has to earn its cost.
     pub horizon: f64,
+    /// With a tree that says what to expect (`own`): algorithms that promise less than this share of the best one are
+    /// left to chance.
+    pub worth: f64,
+    /// Measurements to expect by instead of those of `own`; empty: those.
+    pub experience: Vec<Row>,
     /// Of the choices among trials; the same seed and events give the same decisions.
     pub seed: u64,
 }
@@ -92,8 +98,24 @@ impl Default for SelectorOptions {
             memory: 360_000 * MILLI,
             margin: 0.03,
             horizon: 20.0,
+            worth: 0.9,
+            experience: Vec::new(),
             seed: 1,
         }
+    }
+}
+
+impl SelectorOptions {
+    fn expect(&self, situation: &Situation) -> Vec<(Algorithm, f64)> {
+        let expected = match self.experience.is_empty() {
+            true => self.tree.expect(situation),
+            false => own::expect(self.experience.iter(), situation),
+        };
+        expected.map_or(Vec::new(), |all| all.to_vec())
+    }
+
+    fn choose(&self, situation: &Situation, expected: &[(Algorithm, f64)]) -> Algorithm {
+        own::best(expected).unwrap_or_else(|| self.tree.choose(situation))
     }
 }
 
@@ -197,6 +219,8 @@ pub struct Selector {
     switches: u64,
     windows: u64,
     situation: Option<Situation>,
+    /// What each algorithm promises, relative to each other; empty: nobody knows.
+    expected: Vec<(Algorithm, f64)>,
     last: Option<Decision>,
 }
 
@@ -206,7 +230,8 @@ impl Selector {
         if options.candidates.is_empty() {
             options.candidates.push(Algorithm::To);
         }
-        let prior = situation.map(|s| options.tree.choose(&s));
+        let expected = situation.map_or(Vec::new(), |s| options.expect(&s));
+        let prior = situation.map(|s| options.choose(&s, &expected));
         let current = prior.and_then(|p| options.candidates.iter().position(|c| *c == p));
         let arms = options.candidates.iter().map(|_| Arm::default()).collect();
         let mut selector = Selector {
@@ -227,6 +252,7 @@ impl Selector {
             switches: 0,
             windows: 0,
             situation,
+            expected,
             last: None,
         };
         let reason = match (situation, current) {
@@ -259,8 +285,7 @@ impl Selector {
 
     /// It has tried everything and keeps what is best: another selector may try something now.
     pub fn is_resting(&self) -> bool {
-        let tried = self.arms.iter().all(|arm| !arm.samples.is_empty());
-        tried && !self.trial && self.phase == Phase::Measuring
+        self.untried(self.begun).is_none() && !self.trial && self.phase == Phase::Measuring
     }
 
     /// Goes on after a time in which others tried something: what it has begun to measure says nothing.
@@ -284,17 +309,18 @@ impl Selector {
 
     /// What the load looks like now. When the tree's answer to it changes, that runs, and all is tried anew.
     pub fn observe(&mut self, now: Nanos, situation: Situation) -> Option<Decision> {
-        let choose = |s: &Situation| self.options.tree.choose(s);
+        let expected = self.options.expect(&situation);
+        let choice = self.options.choose(&situation, &expected);
         let changed = self
             .situation
-            .is_none_or(|old| choose(&old) != choose(&situation));
+            .is_none_or(|old| self.options.choose(&old, &self.expected) != choice);
         self.situation = Some(situation);
+        self.expected = expected;
         if !changed {
             return None;
         }
         self.patience = PATIENCE;
         self.forget(now);
-        let choice = self.options.tree.choose(&situation);
         let to = self.options.candidates.iter().position(|c| *c == choice)?;
         let reason = format!("{} says so for {situation}", self.options.tree.name());
         if to == self.current {
@@ -430,11 +456,7 @@ impl Selector {
                 self.arms[self.current].samples.push_back((now, score));
             }
         }
-        if let Some(next) = self
-            .arms
-            .iter()
-            .position(|a| a.mean(now, self.options.memory).is_none())
-        {
+        if let Some(next) = self.untried(now) {
             return self.change(now, next, true, "not tried yet".to_owned());
         }
         let (best, top) = self.best(now)?;
@@ -480,6 +502,23 @@ impl Selector {
             }
         }
         last
+    }
+
+    /// An algorithm without a sample that promises enough; the most promising one.
+    fn untried(&self, now: Nanos) -> Option<usize> {
+        let promise = |i: usize| {
+            let found = self
+                .expected
+                .iter()
+                .find(|e| e.0 == self.options.candidates[i]);
+            found.map_or(1.0, |e| e.1)
+        };
+        let top = self.expected.iter().map(|e| e.1).fold(0.0, f64::max);
+        let untried = (0..self.arms.len()).filter(|i| {
+            let unknown = self.arms[*i].mean(now, self.options.memory).is_none();
+            unknown && promise(*i) >= self.options.worth * top
+        });
+        untried.max_by(|a, b| promise(*a).total_cmp(&promise(*b)).then(b.cmp(a)))
     }
 
     fn best(&self, now: Nanos) -> Option<(usize, f64)> {

@@ -1,13 +1,14 @@
-//! Selection trees T1 to T4.
+//! Selection trees T1 to T4, and `own`.
 //!
 //! Problem: no algorithm is best for all access patterns and devices; the wrong one costs up to 278%.
 //! Idea: a decision tree learnt from measurements chooses by what the server can see. T1 sees everything, T2 all but the
 //! memory, T3 neither memory nor bytes per file (so that it needs no trace; the default), T4 not the number of files
 //! either. When it pays: at once, without trying; as long as the measurements fit the deployment.
 //! Source: TS section 6.1. T3 is printed there; T1, T2 and T4 are learnt from the source's table of best choices
-//! (`learnt`), with as many leaves as the source's.
+//! (`learnt`), with as many leaves as the source's. `own` goes by measurements of our own (`own`); where these say nothing,
+//! it is T3.
 
-use super::learnt;
+use super::{learnt, own};
 use crate::{Algorithm, Error, Op};
 use std::fmt;
 use std::str::FromStr;
@@ -24,6 +25,8 @@ pub enum Tree {
     T3,
     /// Without memory, bytes per file and number of files.
     T4,
+    /// From measurements on modelled devices; it sees what T3 does and whether accesses are contiguous.
+    Own,
 }
 
 /// What a tree decides by.
@@ -94,7 +97,7 @@ impl fmt::Display for Situation {
 
 impl Tree {
     /// All of them.
-    pub const ALL: [Tree; 4] = [Tree::T1, Tree::T2, Tree::T3, Tree::T4];
+    pub const ALL: [Tree; 5] = [Tree::T1, Tree::T2, Tree::T3, Tree::T4, Tree::Own];
 
     /// The name that users write.
     pub fn name(self) -> &'static str {
@@ -103,6 +106,7 @@ impl Tree {
             Tree::T2 => "t2",
             Tree::T3 => "t3",
             Tree::T4 => "t4",
+            Tree::Own => "own",
         }
     }
 
@@ -122,6 +126,19 @@ impl Tree {
             Tree::T2 => walk(&learnt::T2),
             Tree::T3 => t3(situation),
             Tree::T4 => walk(&learnt::T4),
+            Tree::Own => {
+                let expected = own::expected(situation);
+                let best = expected.and_then(|all| own::best(&all));
+                best.unwrap_or_else(|| t3(situation))
+            }
+        }
+    }
+
+    /// What each algorithm is expected to give, relative to each other. `own` alone says that, of devices it knows.
+    pub fn expect(self, situation: &Situation) -> Option<[(Algorithm, f64); 5]> {
+        match self {
+            Tree::Own => own::expected(situation),
+            _ => None,
         }
     }
 }
@@ -226,7 +243,8 @@ mod tests {
             all.iter().filter(same).count()
         };
         // The source: 184, 192, 192 and 142 of 192.
-        assert_eq!(Tree::ALL.map(agree), [186, 186, 192, 140]);
+        let source = [Tree::T1, Tree::T2, Tree::T3, Tree::T4];
+        assert_eq!(source.map(agree), [186, 186, 192, 140]);
     }
 
     #[test]
