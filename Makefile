@@ -77,10 +77,10 @@ test-faults: build
 
 test-programs: build h5py python
 	cargo build --release -p penstock-client --example hostile
-	$(PYTHON) -m pytest -q $(PYTEST) tests
+	$(PYTHON) -m pytest -q -rs $(PYTEST) tests
 
 test-package: build python
-	$(PYTHON) -m pytest -q $(PYTEST) python/tests
+	$(PYTHON) -m pytest -q -rs $(PYTEST) python/tests
 
 bench: build
 	cargo build --release -p penstock-meta --example rates
