@@ -27,12 +27,12 @@ f.Close()
 """
 
 
-def seconds(tmp_path, device, ranks):
+def seconds(tmp_path, device, ranks, *options):
     """Time of 48 random reads of 4 KiB from a file of 1 GiB on one server."""
     script = tmp_path / "reads.py"
     script.write_text(PROGRAM)
     done = penstock(
-        "run", "-n", ranks, "--servers", 1, "--device", device, "--quiet", "--",
+        "run", "-n", ranks, "--servers", 1, "--device", device, *options, "--quiet", "--",
         sys.executable, "-m", "mpi4py", script, "penstock:/f",
     )  # fmt: skip
     return float(done.out.split("seconds")[1].split()[0])
@@ -42,7 +42,7 @@ def test_random_reads_take_the_time_of_the_model(tmp_path):
     # Overhead 0.2, half a turn 4.2 and a short seek of 0.5 to 1.5 ms: about 5.5 ms each, one after the other.
     disk = seconds(tmp_path, "hdd,queue=none,read-ahead=0", 1)
     assert 48 * 0.003 < disk < 48 * 0.030, disk
-    fast = seconds(tmp_path, "hdd,queue=none,read-ahead=0,scale=1000", 1)
+    fast = seconds(tmp_path, "hdd,queue=none,read-ahead=0", 1, "--time-scale", 1000)
     assert fast < disk / 3, (fast, disk)
 
 
@@ -57,6 +57,9 @@ def test_names_and_options_are_checked(short_dir):
         done = penstock("up", short_dir / "fs", "--device", device, check=False)
         assert done.code != 0
         assert word in done.err
+    for options, word in [(("--device", "hdd", "--time-scale", 0), "0.001"), (("--time-scale", 2), "--device")]:
+        done = penstock("up", short_dir / "fs", *options, check=False)
+        assert done.code != 0 and word in done.err, done.err
     assert "suno" in penstock("up", "--help").out
 
 

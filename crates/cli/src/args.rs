@@ -105,6 +105,34 @@ pub struct Shape {
     /// they stay in the deployment's directory.
     #[arg(long, value_name = "MODEL", value_parser = device)]
     pub device: Option<String>,
+    /// Modelled devices answer X times as fast as the real ones would (0.001 to 100000; the same as `scale=X` of the model).
+    #[arg(long, value_name = "X", requires = "device", value_parser = time_scale)]
+    pub time_scale: Option<f64>,
+}
+
+impl Shape {
+    /// The stores' device as `--device` and `--time-scale` together name it; whether the bytes stay in the deployment's
+    /// directory.
+    pub fn modelled(&self) -> Option<(String, bool)> {
+        let device = self.device.as_ref()?;
+        let (model, in_files) = match device.strip_suffix(",dir") {
+            Some(model) => (model, true),
+            None => (device.as_str(), false),
+        };
+        let model = match self.time_scale {
+            // What comes last counts.
+            Some(scale) => format!("{model},scale={scale}"),
+            None => model.to_owned(),
+        };
+        Some((model, in_files))
+    }
+}
+
+/// A time scale, checked as the model's own option is.
+fn time_scale(text: &str) -> Result<f64, String> {
+    penstock_device::Model::parse(&format!("hdd,scale={text}"))
+        .map(|model| model.scale)
+        .map_err(|_| "write a number from 0.001 to 100000".into())
 }
 
 /// The text of a device model, checked here so that a mistake shows before anything is started.
@@ -131,7 +159,7 @@ Examples:
   penstock run -n 4 --method datatype -- ./app penstock:/out
   penstock run -n 4 --direct -- ./app /lustre/me/out  no servers: an ordinary file system
   penstock run -n 4 -- python3 script.py              mpi4py
-  penstock run -n 4 --device hdd,scale=10 -- ./app penstock:/out
+  penstock run -n 4 --device hdd --time-scale 10 -- ./app penstock:/out
                                                       as on 7200 rpm disks, ten times as fast
 
 The exit code is the program's. `penstock up --help` lists the modelled devices.")]
@@ -216,7 +244,7 @@ Examples:
   penstock up /data/fs                               4 data servers, Unix sockets
   penstock up /data/fs --servers 8 --stripe-unit 1MiB
   penstock up /data/fs --tcp node1:7400              metadata on port 7400, data servers on 7401 and up
-  penstock up /tmp/slow --device hdd,scale=10        modelled disks, ten times as fast as the real ones
+  penstock up /tmp/slow --device hdd --time-scale 10  modelled disks, ten times as fast as the real ones
 
 {}",
         penstock_device::Model::help()

@@ -129,11 +129,9 @@ pub fn create(dir: &Path, shape: &Shape, plan: &Plan) -> Result<Located> {
             })?;
             Ok(text.to_owned())
         };
-        let store = match &shape.device {
-            Some(device) => match device.strip_suffix(",dir") {
-                Some(device) => format!("model:{device},dir={}", in_files()?),
-                None => format!("model:{device}"),
-            },
+        let store = match shape.modelled() {
+            Some((model, true)) => format!("model:{model},dir={}", in_files()?),
+            Some((model, false)) => format!("model:{model}"),
             None if plan.memory => "memory".to_string(),
             None => format!("dir:{}", in_files()?),
         };

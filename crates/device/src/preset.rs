@@ -44,6 +44,9 @@ pub(crate) const NAMES: &[(&str, &str)] = &[
         "RAID 0 of two 15,000 rpm SAS disks of the Suno cluster",
     ),
     ("edel", "64 GB flash of the Edel cluster"),
+    ("hdd2", "an old hard disk, 40 MB/s, files spread over it"),
+    ("ssd1", "flash with 410 MiB/s of sequential 32 KiB reads"),
+    ("ssd2", "flash with 264 MiB/s of sequential 32 KiB reads"),
     (
         "raid",
         "RAID 0 of two ST9500620SS of a Darwin server (same as darwin-raid)",
@@ -65,6 +68,9 @@ pub(crate) fn by_name(name: &str) -> Option<Kind> {
         "graphene" => Kind::Disk(graphene()),
         "suno" => suno(),
         "edel" => Kind::Ssd(edel()),
+        "hdd2" => Kind::Disk(hdd2()),
+        "ssd1" => Kind::Ssd(ssd1()),
+        "ssd2" => Kind::Ssd(ssd2()),
         "raid" | "darwin-raid" => darwin_raid(),
         "ssd" | "darwin-ssd" => Kind::Ssd(darwin_ssd()),
         _ => return None,
@@ -360,5 +366,62 @@ fn darwin_ssd() -> SsdOptions {
         prefetch: 256 << 10,
         over_provisioning: 0.16,
         fresh: 0,
+    }
+}
+
+/// A disk known by measurements alone: reads and writes of 32 KiB and 4 MiB in a file of 20 GB, which takes up most of it.
+fn hdd2() -> DiskOptions {
+    let sheet = Sheet {
+        turn: TURN_7200,
+        read: [1_000, 9_000, 18_000],
+        write: [1_200, 9_500, 19_000],
+        cylinders: 24_500,
+        heads: 2,
+        mean_track: 410_000,
+        outer: 46 * MEGA,
+        inner: 46 * MEGA,
+        skew: 800 * MICRO,
+    };
+    DiskOptions {
+        bus: 100 * MEGA,
+        write_cache: 2 << 20,
+        write_runs: 4,
+        ..sheet.disk()
+    }
+}
+
+/// Flash known by measurements alone. Times are per 8 KiB, several planes together.
+fn ssd1() -> SsdOptions {
+    SsdOptions {
+        capacity: 120_000_000_000,
+        units: 64,
+        interleave: 8 << 10,
+        page: 8 << 10,
+        block_pages: 256,
+        read: 122 * MICRO,
+        program: 750 * MICRO,
+        erase: 3_000 * MICRO,
+        overhead: 20 * MICRO,
+        read_bus: 560 * MEGA,
+        write_bus: 373 * MEGA,
+        buffer: 4 << 20,
+        prefetch: 512 << 10,
+        over_provisioning: 0.25,
+        fresh: 120_000_000_000,
+    }
+}
+
+/// The same for another one, in use for long: random writes leave work behind.
+fn ssd2() -> SsdOptions {
+    SsdOptions {
+        units: 32,
+        read: 209 * MICRO,
+        overhead: 54 * MICRO,
+        read_bus: 510 * MEGA,
+        write_bus: 485 * MEGA,
+        buffer: 32 << 20,
+        over_provisioning: 0.55,
+        fresh: 0,
+        ..ssd1()
     }
 }

@@ -67,6 +67,11 @@ pub(crate) fn flip(
             }
         }
     }
+    // Where the journal could not be written, nothing would tell that commits are missing.
+    let journal = std::fs::read_dir(root)?
+        .flatten()
+        .any(|entry| name(&entry.path()).starts_with("journal-"));
+    candidates.retain(|_| target != Target::Database || journal);
     // What has no byte that could flip.
     candidates.retain(|(path, _)| path.metadata().is_ok_and(|m| m.len() > 0));
     candidates.sort();

@@ -35,6 +35,8 @@ pub(crate) enum Event {
     Serve(u32),
     /// A server's scheduler wanted to wait until now.
     Schedule(u32),
+    /// A server's thread runs again after it has waited for the device.
+    Woken(u32),
     /// Something happens inside a server's device.
     Device(u32),
     /// A server writes back what is dirty.
@@ -350,6 +352,7 @@ impl<'s> Cluster<'s> {
                 Event::Ready(part) => self.part_ready(part),
                 Event::Serve(service) => self.serve(service),
                 Event::Schedule(server) => self.scheduler_wakes(server),
+                Event::Woken(service) => self.served(service),
                 Event::Device(server) => self.device_wakes(server),
                 Event::Flush(server) => self.flush_time(server),
                 Event::Reply(part) => self.reply_arrives(part),

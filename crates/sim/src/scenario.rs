@@ -145,6 +145,8 @@ pub struct Server {
     pub request: Time,
     /// And of each region that its pattern has on the server.
     pub region: Time,
+    /// Mean time from the end of a device's access until the thread that waited for it runs, exponentially distributed.
+    pub wake: Time,
     /// Virtual requests that are served at a time.
     pub depth: u32,
     /// A request moves through the server in parts of so many bytes.
@@ -196,6 +198,7 @@ impl Default for Server {
             decision: Time(1_000),
             request: Time(20_000),
             region: Time(200),
+            wake: Time(0),
             depth: 16,
             buffer: Bytes(256 << 10),
             window: 2,

@@ -543,7 +543,7 @@ impl Cluster<'_> {
         for completion in &done {
             let place = (completion.id / KINDS) as u32;
             match completion.id % KINDS {
-                DIRECT => self.served(place),
+                DIRECT => self.wake_service(place),
                 FETCH => self.fetched(place),
                 EMPTY => {
                     self.at(server).emptying = false;
@@ -567,8 +567,16 @@ impl Cluster<'_> {
         for service in waiting {
             self.services[service].pending -= 1;
             if self.services[service].pending == 0 {
-                self.served(service);
+                self.wake_service(service);
             }
+        }
+    }
+
+    /// The device is through with a virtual request; the thread that waited for it runs again soon.
+    fn wake_service(&mut self, service: u32) {
+        match self.random.exponential(self.scenario.server.wake.0) {
+            0 => self.served(service),
+            late => self.events.push(self.now + late, Event::Woken(service)),
         }
     }
 
@@ -592,7 +600,7 @@ impl Cluster<'_> {
     }
 
     /// A virtual request is done.
-    fn served(&mut self, service: u32) {
+    pub(crate) fn served(&mut self, service: u32) {
         let now = self.now;
         let Service {
             server, virtual_id, ..
