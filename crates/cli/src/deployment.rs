@@ -283,6 +283,7 @@ mod tests {
             tune: Vec::new(),
             mount: None,
             device: None,
+            time_scale: None,
         }
     }
 
