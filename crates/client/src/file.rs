@@ -297,7 +297,8 @@ impl File {
         let file = &*self.0;
         file.may("set the length", file.write)?;
         let trace = file.client.trace();
-        let longer = {
+        // To nothing is always a cut.
+        let longer = len > 0 && {
             let _permit = file.client.permit()?;
             file.len_of(&file.object_lens(trace)?) < len
         };

@@ -329,7 +329,7 @@ impl Filesystem for Penstock {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let call = self.nearby.call(request.pid());
+        let call = self.nearby.moving(request.pid(), size as usize);
         let open = match self.open_file(handle) {
             Ok(open) => open,
             Err(e) => return reply.error(errno(&e)),
@@ -349,7 +349,7 @@ impl Filesystem for Penstock {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let call = self.nearby.call(request.pid());
+        let call = self.nearby.moving(request.pid(), data.len());
         let written = (|| {
             let open = self.open_file(handle)?;
             if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {

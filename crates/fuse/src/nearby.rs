@@ -8,7 +8,7 @@
 //! was last; every [`LOOK`] calls they look whether it still is. With the first call of anybody else, or a second at the same
 //! time, they go back to wherever the scheduler wants them: then there is work for several CPUs.
 //! When it pays: many small calls of one program. Large ones and those of many threads are as without it.
-//! Parameters: [`SETTLED`], [`LOOK`].
+//! Parameters: [`SETTLED`], [`LOOK`], [`SMALL`].
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,6 +17,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const SETTLED: u32 = 32;
 /// Calls between two looks at where it runs.
 const LOOK: u32 = 32;
+/// Bytes of a call that is worth it; with more, moving them takes longer than any wake-up.
+const SMALL: usize = 128 << 10;
 
 thread_local! {
     /// The CPU that this thread keeps to.
@@ -37,7 +39,7 @@ impl Follow {
     /// A call begins. True: look where its caller runs, and tell [`Follow::runs_on`].
     fn began(&mut self, caller: u32) -> bool {
         self.under_way += 1;
-        // 0: a thread of a process namespace that is not seen from here.
+        // 0: nobody to follow, or of a process namespace that is not seen from here.
         if self.under_way > 1 || caller != self.caller || caller == 0 {
             self.caller = caller;
             self.calls = 0;
@@ -94,6 +96,11 @@ impl Nearby {
 
     fn follow(&self) -> MutexGuard<'_, Follow> {
         self.follow.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A call that moves `bytes`; see [`Nearby::call`].
+    pub(crate) fn moving(&self, caller: u32, bytes: usize) -> Call<'_> {
+        self.call(if bytes > SMALL { 0 } else { caller })
     }
 
     /// A call of this thread begins; it ends when what is returned is dropped. That has to be before the answer is sent: with
