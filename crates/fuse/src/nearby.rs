@@ -5,16 +5,19 @@
 //! on one CPU, 20 to 50 us where not).
 //! Idea: a thread that waits for the answer to each call leaves its own CPU idle for just that time. So once [`SETTLED`]
 //! calls have come from one thread, none before the one before it was answered, threads that serve move to the CPU where it
-//! was last; every [`LOOK`] calls they look whether it still is. With the first call of anybody else, or a second at the same
+//! was last; every [`LOOK`] calls they look whether it still is. If it is not, the scheduler wants the two apart (to wake each
+//! other across CPUs then costs most of all), and it is left alone for eight times as many calls as before. With the first call of anybody else, or a second at the same
 //! time, they go back to wherever the scheduler wants them: then there is work for several CPUs.
 //! When it pays: many small calls of one program. Large ones and those of many threads are as without it.
-//! Parameters: [`SETTLED`], [`LOOK`], [`SMALL`].
+//! Parameters: [`SETTLED`], [`MOST_SETTLED`], [`LOOK`], [`SMALL`].
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Calls of one caller before anything is done for it.
 const SETTLED: u32 = 32;
+/// The same for a caller that did not stay.
+const MOST_SETTLED: u32 = 1 << 14;
 /// Calls between two looks at where it runs.
 const LOOK: u32 = 32;
 /// Bytes of a call that is worth it; with more, moving them takes longer than any wake-up.
@@ -26,13 +29,27 @@ thread_local! {
 }
 
 /// Who calls, and where to serve: without clock or system.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Follow {
     caller: u32,
-    /// Calls of it alone.
+    /// Calls of it alone: until it has settled, and then since the last look.
     calls: u32,
+    /// Calls until it counts as settled.
+    settled: u32,
     under_way: u32,
     place: Option<usize>,
+}
+
+impl Default for Follow {
+    fn default() -> Follow {
+        Follow {
+            caller: 0,
+            calls: 0,
+            settled: SETTLED,
+            under_way: 0,
+            place: None,
+        }
+    }
 }
 
 impl Follow {
@@ -41,22 +58,36 @@ impl Follow {
         self.under_way += 1;
         // 0: nobody to follow, or of a process namespace that is not seen from here.
         if self.under_way > 1 || caller != self.caller || caller == 0 {
+            if caller != self.caller {
+                self.settled = SETTLED;
+            }
             self.caller = caller;
             self.calls = 0;
             self.place = None;
             return false;
         }
-        self.calls = match self.calls {
-            n if n == SETTLED + LOOK => SETTLED + 1,
-            n => n + 1,
+        self.calls += 1;
+        let due = match self.place {
+            Some(_) => LOOK,
+            None => self.settled,
         };
-        self.calls == SETTLED || self.calls == SETTLED + LOOK
+        self.calls >= due
     }
 
     fn runs_on(&mut self, caller: u32, cpu: Option<usize>) {
-        if self.caller == caller && self.calls >= SETTLED {
-            self.place = cpu;
+        if self.caller != caller {
+            return;
         }
+        self.calls = 0;
+        if self.place.is_some() && self.place != cpu {
+            self.settled = (self.settled * 8).min(MOST_SETTLED);
+            self.place = None;
+            return;
+        }
+        if self.place.is_some() {
+            self.settled = (self.settled / 2).max(SETTLED);
+        }
+        self.place = cpu;
     }
 
     /// A call is about to be answered. Where to serve the next.
@@ -168,10 +199,25 @@ mod tests {
         let mut f = Follow::default();
         assert_eq!(calls(&mut f, 7, 3, SETTLED), (0, None));
         assert_eq!(calls(&mut f, 7, 3, 1), (1, Some(3)));
+        assert_eq!(calls(&mut f, 7, 3, 10 * LOOK), (10, Some(3)));
         // It moves, and is found again.
-        assert_eq!(calls(&mut f, 7, 1, LOOK - 1), (0, Some(3)));
+        assert_eq!(calls(&mut f, 7, 1, LOOK), (1, None));
+        assert_eq!(calls(&mut f, 7, 1, 8 * SETTLED - 1), (0, None));
         assert_eq!(calls(&mut f, 7, 1, 1), (1, Some(1)));
-        assert_eq!(calls(&mut f, 7, 1, 10 * LOOK), (10, Some(1)));
+    }
+
+    #[test]
+    fn a_caller_that_moves_whenever_it_is_followed_is_left_alone() {
+        let mut f = Follow::default();
+        let mut followed = 0;
+        for _ in 0..100_000 {
+            if f.began(7) {
+                // Anywhere but where it is served.
+                f.runs_on(7, Some(usize::from(f.place == Some(0))));
+            }
+            followed += u32::from(f.ended().is_some());
+        }
+        assert!(followed < 1000, "{followed}");
     }
 
     #[test]
