@@ -1,5 +1,4 @@
 //! Bytes between the kernel and the data servers.
-use crate::nearby::Call;
 use crate::operations::{errno, invalid};
 use fuser::ReplyData;
 use penstock_client::{File, Form, Result};
@@ -29,14 +28,12 @@ fn read_bytes(file: &File, offset: u64, into: &mut [u8]) -> Result<usize> {
 }
 
 /// Answers with as many bytes as there are.
-pub(crate) fn read(file: &File, offset: u64, size: usize, call: Call<'_>, reply: ReplyData) {
+pub(crate) fn read(file: &File, offset: u64, size: usize, reply: ReplyData) {
     BUFFER.with_borrow_mut(|buffer| {
         if buffer.len() < size {
             buffer.resize(size, 0);
         }
-        let got = read_bytes(file, offset, &mut buffer[..size]);
-        drop(call);
-        match got {
+        match read_bytes(file, offset, &mut buffer[..size]) {
             Ok(n) => reply.data(&buffer[..n]),
             Err(e) => reply.error(errno(&e)),
         }

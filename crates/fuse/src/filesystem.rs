@@ -320,7 +320,7 @@ impl Filesystem for Penstock {
 
     fn read(
         &self,
-        request: &Request,
+        _: &Request,
         _: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -329,17 +329,16 @@ impl Filesystem for Penstock {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let call = self.nearby.moving(request.pid(), size as usize);
         let open = match self.open_file(handle) {
             Ok(open) => open,
             Err(e) => return reply.error(errno(&e)),
         };
-        bytes::read(&open.file(), offset, size as usize, call, reply);
+        bytes::read(&open.file(), offset, size as usize, reply);
     }
 
     fn write(
         &self,
-        request: &Request,
+        _: &Request,
         _: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -349,7 +348,6 @@ impl Filesystem for Penstock {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let call = self.nearby.moving(request.pid(), data.len());
         let written = (|| {
             let open = self.open_file(handle)?;
             if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
@@ -360,7 +358,6 @@ impl Filesystem for Penstock {
             }
             bytes::write(&open.file(), offset, data)
         })();
-        drop(call);
         match written {
             Ok(n) => reply.written(n),
             Err(e) => reply.error(errno(&e)),

@@ -10,7 +10,6 @@
 //! | `filesystem` | the kernel's calls, one by one |
 //! | `operations` | what calls have in common: their user, attributes, space |
 //! | `bytes` | bytes between the kernel and the data servers |
-//! | `nearby` | serving on the CPU of the caller |
 //! | `replies` | answers of several calls |
 //! | `handles` | open files and directories; removed files that are still open |
 //! | `listing` | a directory read page by page |
@@ -23,7 +22,6 @@ mod filesystem;
 mod handles;
 mod listing;
 mod locks;
-mod nearby;
 mod operations;
 mod point;
 mod replies;

@@ -6,7 +6,6 @@ use crate::Options;
 use crate::attributes::attributes;
 use crate::handles::{Handles, Open};
 use crate::locks::Locks;
-use crate::nearby::Nearby;
 use fuser::{Errno, FileHandle, Generation, INodeNo, OpenAccMode, OpenFlags, ReplyEntry, Request};
 use penstock_client::{Client, CreateOptions, Error, ErrorKind, Keeper, Looked, Result};
 use penstock_layout::FileId;
@@ -34,7 +33,6 @@ pub(crate) struct Penstock {
     pub(crate) keeper: Arc<Keeper>,
     pub(crate) locks: Locks,
     pub(crate) handles: Handles,
-    pub(crate) nearby: Nearby,
     pub(crate) names: Duration,
     pub(crate) attributes: Duration,
     pub(crate) space: Mutex<Option<(Instant, Space)>>,
@@ -93,7 +91,6 @@ impl Penstock {
             keeper,
             client,
             handles: Handles::default(),
-            nearby: Nearby::new(),
             names: options.names,
             attributes: options.attributes,
             space: Mutex::new(None),
@@ -106,7 +103,6 @@ impl Penstock {
         request: &Request,
         f: impl Fn(&User) -> Result<T>,
     ) -> Result<T> {
-        let _call = self.nearby.call(request.pid());
         let mut user = User {
             uid: request.uid(),
             gid: request.gid(),
