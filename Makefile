@@ -8,7 +8,7 @@
 # make reproduce  simulate the sources' experiments, write docs/reproduction.md  (5 minutes)
 # make makespan  simulated makespans beside those of real servers on the same modelled devices  (2 minutes)
 # make soak     fault and crash tests for a long time; `make soak TIME=3600`
-# make fuzz     fuzz what parses bytes from outside; `make fuzz TIME=600`
+# make fuzz     fuzz what parses bytes from outside; `make fuzz TIME=600`, `make fuzz SEED=1`
 # make clean    remove what was built
 
 SHELL := /bin/bash

@@ -58,7 +58,7 @@ impl Bounds {
     }
     fn finish(self, placed: Placed) -> Result<Loop> {
         let (lb, ub) = self.0.unwrap_or((0, 0));
-        Loop::assemble(lb, ub - lb, placed)
+        Loop::assemble(lb, ub.checked_sub(lb).ok_or(BOUNDS)?, placed)
     }
 }
 

@@ -58,6 +58,8 @@ fn sizes_and_extents_beyond_63_bits() {
     )));
     // Nothing but extent: the data is empty, the bounds still count.
     let hollow = Loop::bytes(0).resized(0, i64::MAX).unwrap();
+    let (many, far) = (u64::MAX, i64::MIN);
+    assert!(overflows(Loop::vector(many, many, far, &hollow)));
     assert!(overflows(Loop::contig(2, &hollow)));
 }
 
