@@ -58,6 +58,14 @@ pub(crate) struct Place {
     pub track: u64,
 }
 
+/// a · b mod n.
+fn product_mod(a: u64, b: u64, n: u64) -> u64 {
+    match a.checked_mul(b) {
+        Some(product) => product % n,
+        None => (a as u128 * b as u128 % n as u128) as u64,
+    }
+}
+
 impl Geometry {
     /// Lays out the zones. Counts of zero are taken as one.
     pub fn new(mut options: GeometryOptions) -> Geometry {
@@ -114,10 +122,10 @@ impl Geometry {
         let cylinder = zone.first_cylinder + track / self.options.heads;
         let head = track % self.options.heads;
         let head_switches = cylinder * (self.options.heads - 1) + head;
-        let skew = (head_switches as u128 * self.options.head_skew as u128
-            + cylinder as u128 * self.options.cylinder_skew as u128)
-            % self.options.turn as u128;
-        let angle = (skew as Nanos + self.span(offset, zone.track)) % self.options.turn;
+        let turn = self.options.turn;
+        let skew = product_mod(head_switches, self.options.head_skew, turn)
+            + product_mod(cylinder, self.options.cylinder_skew, turn);
+        let angle = (skew + self.span(offset, zone.track)) % turn;
         Place {
             cylinder,
             head,
@@ -128,13 +136,22 @@ impl Geometry {
     }
 
     fn span(&self, bytes: u64, track: u64) -> Nanos {
-        (bytes as u128 * self.options.turn as u128 / track as u128) as Nanos
+        let turn = self.options.turn;
+        match bytes.checked_mul(turn) {
+            Some(product) => product / track,
+            None => (bytes as u128 * turn as u128 / track as u128) as Nanos,
+        }
     }
 
     /// How long the platter turns until `place` passes the head, from `now` on.
     pub(crate) fn rotation(&self, now: Nanos, place: &Place) -> Nanos {
         let turn = self.options.turn;
-        (place.angle + turn - now % turn) % turn
+        let angle = now % turn;
+        if place.angle >= angle {
+            place.angle - angle
+        } else {
+            place.angle + turn - angle
+        }
     }
 
     /// The time that `bytes` from `address` on take under the head, switches included.
@@ -171,6 +188,13 @@ impl Geometry {
             left -= gone;
         }
         bytes.min(most)
+    }
+
+    /// The bytes from `address` to the end of its track, and when the next track's first byte passes the head after it.
+    pub(crate) fn rest_of_track(&self, address: u64) -> (u64, Nanos) {
+        let place = self.place(address);
+        let time = self.span(place.left, place.track) + self.switch(&place);
+        (place.left, time)
     }
 
     fn switch(&self, place: &Place) -> Nanos {

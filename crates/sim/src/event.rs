@@ -1,67 +1,80 @@
 //! The event queue: virtual time moves from one event to the next.
 //!
-//! Events of one instant come out in the order in which they went in, so that a run depends on nothing but its input.
+//! Problem: a million clients have a million events under way, and a binary heap of them misses the cache at each of twenty
+//! levels. Idea: a radix heap. Time never goes back, so an event's bucket is the highest bit in which its time differs from
+//! the last one taken; when the nearest buckets are empty, the next one is dealt out among them, front to back. Each event
+//! moves a few times, always in order of memory.
+//!
+//! Events of one instant come out in the order in which they went in (they are always in one bucket, and stay in order there),
+//! so that a run depends on nothing but its input. Source: Ahuja, Mehlhorn, Orlin, Tarjan, Faster Algorithms for the Shortest
+//! Path Problem, J. ACM 37 (1990).
 use penstock_device::Nanos;
-use std::cmp::{Ordering, Reverse};
-use std::collections::BinaryHeap;
+
+/// One for each bit of a time, and one for the present.
+const BUCKETS: usize = 65;
+/// Emptied buckets keep memory for so many events.
+const KEPT: usize = 1 << 12;
 
 /// Events in order of time. `E` is a small value; nothing is allocated per event.
 pub struct Queue<E> {
-    heap: BinaryHeap<Reverse<Entry<E>>>,
-    order: u64,
+    buckets: Vec<Vec<(Nanos, E)>>,
+    /// Events of the present that are taken already.
+    taken: usize,
+    /// The time of the last event taken.
+    now: Nanos,
 }
 
-struct Entry<E> {
-    at: Nanos,
-    order: u64,
-    event: E,
-}
-
-impl<E> PartialEq for Entry<E> {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-impl<E> Eq for Entry<E> {}
-impl<E> PartialOrd for Entry<E> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl<E> Ord for Entry<E> {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (self.at, self.order).cmp(&(other.at, other.order))
-    }
+fn bucket(now: Nanos, at: Nanos) -> usize {
+    (Nanos::BITS - (now ^ at).leading_zeros()) as usize
 }
 
 impl<E: Copy> Queue<E> {
     /// Without events.
     pub fn new() -> Queue<E> {
         Queue {
-            heap: BinaryHeap::new(),
-            order: 0,
+            buckets: (0..BUCKETS).map(|_| Vec::new()).collect(),
+            taken: 0,
+            now: 0,
         }
     }
 
-    /// Adds an event at `at`.
+    /// Adds an event at `at`; what is due before the last event taken happens with it.
     pub fn push(&mut self, at: Nanos, event: E) {
-        self.order += 1;
-        self.heap.push(Reverse(Entry {
-            at,
-            order: self.order,
-            event,
-        }));
+        let at = at.max(self.now);
+        self.buckets[bucket(self.now, at)].push((at, event));
     }
 
     /// Takes the earliest event.
     pub fn pop(&mut self) -> Option<(Nanos, E)> {
-        self.heap.pop().map(|Reverse(e)| (e.at, e.event))
+        if self.taken == self.buckets[0].len() {
+            self.buckets[0].clear();
+            self.taken = 0;
+            self.deal()?;
+        }
+        let event = self.buckets[0][self.taken];
+        self.taken += 1;
+        Some(event)
+    }
+
+    /// Moves time on to the next event, and what is due then to the present.
+    fn deal(&mut self) -> Option<()> {
+        let nearest = self.buckets.iter().position(|b| !b.is_empty())?;
+        let mut events = std::mem::take(&mut self.buckets[nearest]);
+        self.now = events.iter().map(|e| e.0).min()?;
+        for event in events.drain(..) {
+            self.buckets[bucket(self.now, event.0)].push(event);
+        }
+        if events.capacity() <= KEPT {
+            self.buckets[nearest] = events;
+        }
+        Some(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::Random;
 
     #[test]
     fn time_first_then_the_order_of_arrival() {
@@ -71,5 +84,31 @@ mod tests {
         }
         let names: String = std::iter::from_fn(|| queue.pop()).map(|(_, e)| e).collect();
         assert_eq!(names, "abcd");
+    }
+
+    #[test]
+    fn events_that_make_events_come_in_order() {
+        let mut random = Random::new(3);
+        let mut queue = Queue::new();
+        let mut waiting = std::collections::BTreeSet::new();
+        let mut number = 0;
+        let mut push = |queue: &mut Queue<u32>, waiting: &mut std::collections::BTreeSet<_>, at| {
+            queue.push(at, number);
+            waiting.insert((at, number));
+            number += 1;
+        };
+        for _ in 0..500 {
+            push(&mut queue, &mut waiting, random.bits() % 1000);
+        }
+        while let Some((now, event)) = queue.pop() {
+            assert_eq!(waiting.pop_first(), Some((now, event)));
+            if now < 1_000_000 && random.unit() < 0.98 {
+                // Often at once, sometimes far away.
+                let far = random.bits() % 6 * 3;
+                let after = random.bits() % (1 << far);
+                push(&mut queue, &mut waiting, now + after);
+            }
+        }
+        assert!(waiting.is_empty());
     }
 }
