@@ -386,7 +386,8 @@ impl Disk {
                 time
             },
         );
-        let Some(Waiting { request, place, .. }) = chosen.and_then(|i| self.waiting.remove(known[i]))
+        let Some(Waiting { request, place, .. }) =
+            chosen.and_then(|i| self.waiting.remove(known[i]))
         else {
             return;
         };
