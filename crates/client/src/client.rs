@@ -284,24 +284,22 @@ impl Client {
         let mut retry = Retry::new(self.backoff());
         let trace = self.trace();
         loop {
-            let ask = || {
+            let mut sent = false;
+            let mut once = || {
                 let mut link = meta.connect(operation)?;
-                let id = link.ask(operation, trace, request)?;
-                Ok((link, id))
+                let reply = link.converse(operation, trace, request, &mut sent)?;
+                meta.put(link);
+                Ok(reply)
             };
-            match ask() {
-                Ok((mut link, id)) => {
-                    let reply = link.answer(operation, id).map_err(|fault| match fault {
-                        Fault::Final(e) => e,
-                        Fault::Away(detail) => Error::Unreachable {
-                            peer: meta.peer.clone(),
-                            operation,
-                            detail: format!("{detail}; it may have been carried out"),
-                            tried: Duration::ZERO,
-                        },
-                    })?;
-                    meta.put(link);
-                    return Ok(reply);
+            match once() {
+                Ok(reply) => return Ok(reply),
+                Err(Fault::Away(detail)) if sent => {
+                    return Err(Error::Unreachable {
+                        peer: meta.peer.clone(),
+                        operation,
+                        detail: format!("{detail}; it may have been carried out"),
+                        tried: Duration::ZERO,
+                    });
                 }
                 Err(fault) => self.pause(meta, operation, fault, &mut retry)?,
             }
@@ -331,9 +329,7 @@ impl Client {
             let mut sent = false;
             let mut once = || {
                 let mut link = meta.connect(operation)?;
-                let id = link.ask(operation, trace, request)?;
-                sent = true;
-                let reply: MetaReply = link.answer(operation, id)?;
+                let reply: MetaReply = link.converse(operation, trace, request, &mut sent)?;
                 meta.put(link);
                 Ok(reply)
             };

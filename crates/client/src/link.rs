@@ -13,7 +13,7 @@ use penstock_host::sync::Mutex;
 use penstock_layout::FileId;
 use penstock_wire::deployment::Address;
 use penstock_wire::message::{DataReply, DataRequest, ErrorKind, Handle, TraceContext};
-use penstock_wire::{Caller, Connection, Envelope, LinkName, Timeouts, connect_as};
+use penstock_wire::{Caller, Connection, Envelope, LinkName, Received, Timeouts, connect_as};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -268,10 +268,33 @@ impl Link {
         operation: &'static str,
         id: u64,
     ) -> Result<R, Fault> {
-        let received = self
-            .connection
-            .receive::<R>()
-            .map_err(|e| self.server.fault(e, operation))?;
+        let received = self.connection.receive::<R>();
+        self.take(operation, id, received)
+    }
+
+    /// Both at once. `sent` becomes true when the request may arrive.
+    pub fn converse<Q: serde::Serialize, R: serde::de::DeserializeOwned>(
+        &mut self,
+        operation: &'static str,
+        trace: TraceContext,
+        request: &Q,
+        sent: &mut bool,
+    ) -> Result<R, Fault> {
+        let id = self.next;
+        self.next += 1;
+        self.asked += 1;
+        let envelope = Envelope::request(id, trace);
+        let received = self.connection.call(&envelope, request, sent);
+        self.take(operation, id, received)
+    }
+
+    fn take<R>(
+        &mut self,
+        operation: &'static str,
+        id: u64,
+        received: penstock_wire::Result<Received<R>>,
+    ) -> Result<R, Fault> {
+        let received = received.map_err(|e| self.server.fault(e, operation))?;
         let protocol = |detail: String| {
             Fault::Final(Error::Protocol {
                 peer: self.server.peer.clone(),
@@ -303,7 +326,6 @@ impl Link {
         trace: TraceContext,
         request: &DataRequest,
     ) -> Result<DataReply, Fault> {
-        let id = self.ask(operation, trace, request)?;
-        self.answer(operation, id)
+        self.converse(operation, trace, request, &mut false)
     }
 }

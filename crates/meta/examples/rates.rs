@@ -224,9 +224,8 @@ impl Client {
             ..Envelope::default()
         };
         self.next += 1;
-        self.connection.queue(&envelope, &request)?;
-        self.connection.flush()?;
-        match self.connection.receive::<MetaReply>()?.body {
+        let answer = self.connection.call(&envelope, &request, &mut false)?;
+        match answer.body {
             Some(MetaReply::Error(e)) => Err(e.into()),
             Some(reply) => Ok(reply),
             None => Err("an empty reply".into()),

@@ -134,12 +134,7 @@ fn serve_requests(
         };
         let stop = matches!(request, MetaRequest::Shutdown);
         let reply = answer(request);
-        let envelope = Envelope {
-            reply: true,
-            more: false,
-            ..received.envelope
-        };
-        connection.queue(&envelope, &reply)?;
+        connection.queue(&received.envelope.answer(), &reply)?;
         if stop && reply == MetaReply::Done {
             connection.flush()?;
             return Ok(After::StopServer);

@@ -15,8 +15,10 @@ use crate::closer::{Closer, Socket};
 use crate::error::{Error, Result};
 use crate::frame::{self, Envelope, FrameError, Limits};
 use crate::message::{MAX_GROUPS, User};
+use crate::nearby;
 use rustix::io::Errno;
 use rustix::net::sockopt;
+use serde::{Serialize, de::DeserializeOwned};
 use std::collections::VecDeque;
 use std::net::TcpStream;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -93,6 +95,10 @@ pub struct Connection {
     payload_left: usize,
     output: Vec<u8>,
     descriptors: VecDeque<OwnedFd>,
+    /// The thread that serves it.
+    server: Option<nearby::Server>,
+    /// Those who wait for answers.
+    caller: Option<nearby::Caller>,
 }
 
 /// For a client that drives several connections at once with `poll`. Between a request and its
@@ -149,6 +155,8 @@ impl Connection {
             payload_left: 0,
             output: Vec::new(),
             descriptors: VecDeque::new(),
+            server: None,
+            caller: unix.then(nearby::Caller::default),
         };
         connection.set_timeouts(timeouts)?;
         Ok(connection)
@@ -183,6 +191,35 @@ impl Connection {
     /// From now on descriptors beside frames are accepted ([`Connection::take_descriptors`]).
     pub fn accept_descriptors(&mut self) {
         self.takes_descriptors = self.unix;
+    }
+
+    /// Sends a request and waits for its answer, on this thread, which does nothing else meanwhile: a server on
+    /// this host may serve it on this CPU. `sent` becomes true when the request may arrive.
+    pub fn call<Q: Serialize, A: DeserializeOwned>(
+        &mut self,
+        envelope: &Envelope,
+        request: &Q,
+        sent: &mut bool,
+    ) -> Result<Received<A>> {
+        let waiting = self.caller.as_mut().map(nearby::Caller::asks);
+        let envelope = Envelope {
+            waits_on: waiting.as_ref().and_then(|w| w.cpu),
+            ..*envelope
+        };
+        let asked = self
+            .queue(&envelope, request)
+            .and_then(|()| self.flush());
+        *sent |= asked.is_ok();
+        let answer = asked.and_then(|()| self.receive());
+        if let (Some(caller), Some(waiting)) = (&mut self.caller, waiting) {
+            caller.answered(waiting);
+        }
+        answer
+    }
+
+    /// From now on this thread keeps to where the peer waits ([`Connection::call`]).
+    pub(crate) fn serve_nearby(&mut self) {
+        self.server = if self.unix { nearby::Server::new() } else { None };
     }
 
     /// The peer's process, user and group; `None` over TCP.

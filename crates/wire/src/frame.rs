@@ -4,10 +4,11 @@
 //!
 //! ```text
 //!  0 magic u32   4 version u16   6 flags u16   8 request u64   16 body_len u32   20 payload_len u32
-//! 24 program u64   32 rank u32   36 descriptors u32   40 mpi_call u64   48 client_call u64   56 body…
+//! 24 program u64   32 rank u32   36 descriptors u16   38 waits_on u16   40 mpi_call u64   48 client_call u64   56 body…
 //! ```
 //!
-//! All integers are little-endian. The payload is never encoded: it goes from the caller's memory to
+//! All integers are little-endian. `waits_on` is one more than the number of a CPU (`crates/wire/src/nearby.rs`), 0: none.
+//! The payload is never encoded: it goes from the caller's memory to
 //! the socket and from the socket into the caller's memory. A transfer of more than
 //! [`MAX_PAYLOAD`] bytes is several frames of one request id; all but the last carry `MORE`, and all
 //! but the one that holds the message have an empty body.
@@ -20,9 +21,9 @@ use serde::{Serialize, de::DeserializeOwned};
 /// First four bytes of each frame: "PSTK".
 pub const MAGIC: u32 = u32::from_le_bytes(*b"PSTK");
 /// Protocol version of this release.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 /// Oldest version this release still speaks.
-pub const OLDEST_VERSION: u16 = 3;
+pub const OLDEST_VERSION: u16 = 4;
 /// Version number of handshake frames; their form never changes.
 pub const HANDSHAKE_VERSION: u16 = 0;
 /// Bytes of a header.
@@ -66,6 +67,8 @@ pub struct Envelope {
     pub reply: bool,
     /// Who caused it.
     pub trace: TraceContext,
+    /// The CPU on which the sender waits for the answer, if it does nothing else meanwhile.
+    pub waits_on: Option<u16>,
 }
 
 impl Envelope {
@@ -76,6 +79,7 @@ impl Envelope {
             more: false,
             reply: false,
             trace,
+            waits_on: None,
         }
     }
 
@@ -84,6 +88,7 @@ impl Envelope {
         Envelope {
             more: false,
             reply: true,
+            waits_on: None,
             ..*self
         }
     }
@@ -159,7 +164,9 @@ impl Header {
         b[20..24].copy_from_slice(&(self.payload_len as u32).to_le_bytes());
         b[24..32].copy_from_slice(&e.trace.program.to_le_bytes());
         b[32..36].copy_from_slice(&e.trace.rank.to_le_bytes());
-        b[36..40].copy_from_slice(&(self.descriptors as u32).to_le_bytes());
+        b[36..38].copy_from_slice(&(self.descriptors as u16).to_le_bytes());
+        let waits_on = e.waits_on.and_then(|cpu| cpu.checked_add(1)).unwrap_or(0);
+        b[38..40].copy_from_slice(&waits_on.to_le_bytes());
         b[40..48].copy_from_slice(&e.trace.mpi_call.to_le_bytes());
         b[48..56].copy_from_slice(&e.trace.client_call.to_le_bytes());
         b
@@ -200,10 +207,11 @@ impl Header {
                     mpi_call: u64_at(b, 40),
                     client_call: u64_at(b, 48),
                 },
+                waits_on: u16_at(b, 38).checked_sub(1),
             },
             body_len: u32_at(b, 16) as usize,
             payload_len: u32_at(b, 20) as usize,
-            descriptors: u32_at(b, 36) as usize,
+            descriptors: usize::from(u16_at(b, 36)),
         };
         check("body", header.body_len, limits.body)?;
         check("payload", header.payload_len, limits.payload)?;

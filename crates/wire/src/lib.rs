@@ -16,6 +16,7 @@ mod key;
 mod listen;
 
 pub mod message;
+mod nearby;
 mod quota;
 mod serve;
 

@@ -435,6 +435,7 @@ fn run_session(shared: &Shared, id: u64, mut connection: Connection) {
         }
     };
     log::debug!("{server}: {} connected", connection.peer());
+    connection.serve_nearby();
     match shared.service.session(&mut connection, &peer) {
         Ok(After::Continue) => {}
         Ok(After::StopServer) => shared.request_stop(),

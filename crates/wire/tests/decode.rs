@@ -190,12 +190,12 @@ proptest! {
 
     #[test]
     fn headers_arrive_as_they_were_sent(
-        request: u64, more: bool, reply: bool, ids: (u64, u32, u64, u64),
+        request: u64, more: bool, reply: bool, ids: (u64, u32, u64, u64), cpu in proptest::option::of(0..u16::MAX),
         body_len in 0..=MAX_BODY, payload_len in 0..=MAX_PAYLOAD, descriptors in 0usize..5,
     ) {
         let (program, rank, mpi_call, client_call) = ids;
         let trace = TraceContext { program, rank, mpi_call, client_call };
-        let envelope = Envelope { request, more, reply, trace };
+        let envelope = Envelope { request, more, reply, trace, waits_on: cpu };
         let header = Header { version: VERSION, envelope, body_len, payload_len, descriptors };
         prop_assert_eq!(Header::decode(&header.encode(), VERSION, &Limits::FULL).unwrap(), header);
     }
@@ -207,7 +207,12 @@ proptest! {
         all[28..].copy_from_slice(&more);
         let _ = Header::decode(&all, VERSION, &Limits::FULL);
         // With the right beginning it gets further.
-        all[..6].copy_from_slice(b"PSTK\x01\x00");
+        all[..4].copy_from_slice(b"PSTK");
+        all[4..6].copy_from_slice(&VERSION.to_le_bytes());
+        // Flags that exist, lengths that may be.
+        for (at, mask) in [(7, 0), (6, 3), (18, 7), (19, 0), (22, 7), (23, 0), (36, 3), (37, 0)] {
+            all[at] &= mask;
+        }
         if let Ok(header) = Header::decode(&all, VERSION, &Limits::FULL) {
             prop_assert!(header.body_len <= MAX_BODY && header.payload_len <= MAX_PAYLOAD);
             prop_assert_eq!(header.encode(), all);

@@ -44,6 +44,9 @@ impl Connection {
         bytes.copy_from_slice(&self.input[self.start..self.start + HEADER_LEN]);
         let header =
             Header::decode(&bytes, self.version, &self.limits).map_err(|e| self.frame_error(e))?;
+        if let Some(server) = &mut self.server {
+            server.heard(header.envelope.waits_on);
+        }
         let whole = HEADER_LEN + header.body_len;
         while self.buffered() < whole {
             self.fill(whole, false)?;
