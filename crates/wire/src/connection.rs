@@ -206,9 +206,7 @@ impl Connection {
             waits_on: waiting.as_ref().and_then(|w| w.cpu),
             ..*envelope
         };
-        let asked = self
-            .queue(&envelope, request)
-            .and_then(|()| self.flush());
+        let asked = self.queue(&envelope, request).and_then(|()| self.flush());
         *sent |= asked.is_ok();
         let answer = asked.and_then(|()| self.receive());
         if let (Some(caller), Some(waiting)) = (&mut self.caller, waiting) {
@@ -219,7 +217,11 @@ impl Connection {
 
     /// From now on this thread keeps to where the peer waits ([`Connection::call`]).
     pub(crate) fn serve_nearby(&mut self) {
-        self.server = if self.unix { nearby::Server::new() } else { None };
+        self.server = if self.unix {
+            nearby::Server::new()
+        } else {
+            None
+        };
     }
 
     /// The peer's process, user and group; `None` over TCP.
