@@ -9,6 +9,7 @@ use penstock_mpiio::{
     Amode, DISPLACEMENT_CURRENT, DataRep, Datatype, Done, Error, ErrorClass, File, Result, Whence,
     Where,
 };
+use std::borrow::Cow;
 use std::ffi::{c_char, c_int, c_void};
 
 /// `struct pst_open`.
@@ -81,8 +82,13 @@ fn whence_of(whence: c_int) -> Result<Whence> {
 
 /// The bytes in memory of an access, and their datatype. Arguments that can't be used become a type that is refused:
 /// the call is made all the same, so that a collective fails on every rank and no rank waits.
-fn memory_of(access: &Access, datatype: &Datatype) -> (Pattern, Datatype) {
-    let refuse = |why| (Pattern::contiguous(0, 0), Datatype::refused(why));
+fn memory_of<'a>(access: &Access, datatype: &'a Datatype) -> (Pattern, Cow<'a, Datatype>) {
+    let refuse = |why| {
+        (
+            Pattern::contiguous(0, 0),
+            Cow::Owned(Datatype::refused(why)),
+        )
+    };
     if access.error != 0 {
         return refuse(described(access.error));
     }
@@ -96,7 +102,7 @@ fn memory_of(access: &Access, datatype: &Datatype) -> (Pattern, Datatype) {
         return refuse(Error::new(ErrorClass::Count, message));
     };
     match Pattern::new(0, datatype.layout.clone(), 0, bytes) {
-        Ok(pattern) => (pattern, datatype.clone()),
+        Ok(pattern) => (pattern, Cow::Borrowed(datatype)),
         Err(why) => refuse(why.into()),
     }
 }

@@ -2,6 +2,7 @@
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::exchange::Exchange;
+use crate::lean;
 use crate::link::{Attachment, Link, OpenAs};
 use crate::lock::Held;
 use crate::memory::Memory;
@@ -226,12 +227,30 @@ impl File {
     /// the others is left alone. (Where offsets do not ascend along the stream, each request counts for
     /// itself, and memory behind the end may be changed.)
     pub fn read(&self, access: &Pattern, form: Form, into: &mut Target<'_>) -> Result<u64> {
+        if let Some(offset) = lean::start_of(access, form, into.pattern()) {
+            let mut done = false;
+            into.pieces(0, access.len, |memory| {
+                done = self.read_lean(offset, memory);
+            });
+            if done {
+                return Ok(access.len);
+            }
+        }
         self.read_each(&mut iter::once((0, access.clone())), form, into)
     }
 
     /// Writes `access` from `from`: one file system operation. Returns the stream bytes written,
     /// which is all of them.
     pub fn write(&self, access: &Pattern, form: Form, from: &mut Source<'_>) -> Result<u64> {
+        if let Some(offset) = lean::start_of(access, form, from.pattern()) {
+            let mut done = false;
+            from.pieces(0, access.len, |memory| {
+                done = self.write_lean(offset, memory);
+            });
+            if done {
+                return Ok(access.len);
+            }
+        }
         self.write_each(&mut iter::once((0, access.clone())), form, from)
     }
 
@@ -427,6 +446,9 @@ impl FileInner {
 
     /// Writes to server `i` begin, to be acknowledged on the connections of now or later.
     pub fn note_write(&self, i: usize) {
+        if self.unsynced[i].load(Relaxed) != 0 {
+            return;
+        }
         let epoch = self.sites[i].epoch() + 1;
         // An older epoch stays: its writes may be lost.
         let _ = self.unsynced[i].compare_exchange(0, epoch, Relaxed, Relaxed);

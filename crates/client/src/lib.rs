@@ -16,6 +16,7 @@
 //! | `plan` | access → operations → regions and runs; nothing is flattened |
 //! | `operations`, `lane` | requests of one connection in flight, as a state machine without a socket |
 //! | `exchange`, `socket` | the shell: lanes, sockets, poll, reconnection |
+//! | `lean` | one contiguous range by descriptors, without all of that |
 //! | `end_of_file` | counts and zeros where objects end early |
 //! | `memory` | gathering from and scattering into the caller's memory |
 //! | `shortcut` | same-host descriptors under revocable grants |
@@ -35,6 +36,7 @@ mod exchange;
 mod file;
 mod keeper;
 mod lane;
+mod lean;
 mod link;
 mod lock;
 mod memory;

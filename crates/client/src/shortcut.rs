@@ -12,7 +12,7 @@
 //! A server that was killed cannot revoke, and its successor does not know of old grants. So a grant
 //! is good only as long as the connection that it came over, which ends with the server: the client
 //! looks at that connection before an operation, at most every [`LOOK`], and cuts long operations into
-//! steps of [`STEP`].
+//! steps of [`STEP`]. The object's length, which nobody but the server may cut, is trusted as long.
 //! Parameters: [`FIRST_DELAY`], [`MOST_DELAY`], [`LOOK`], [`STEP`], [`PACKED_STEP`].
 use crate::error::{Error, Result};
 use crate::file::{Done, FileInner};
@@ -24,7 +24,7 @@ use penstock_datatype::Pattern;
 use penstock_host::sync::Mutex;
 use penstock_host::time::{now, since};
 use penstock_layout::{ObjectOffset, ServerIndex};
-use penstock_store::{Descriptor, Execution, Mapped, Maps, Object, StoreError};
+use penstock_store::{Execution, Mapped, Maps, Object, StoreError};
 use penstock_wire::grant::{GrantPage, Operation};
 use penstock_wire::message::{DataReply, DataRequest, TraceContext};
 use std::io::{IoSlice, IoSliceMut};
@@ -40,7 +40,7 @@ const MOST_DELAY: Duration = Duration::from_secs(2);
 /// start again.
 const LOOK: Duration = Duration::from_millis(1);
 /// Bytes of one operation under a grant.
-const STEP: u64 = 8 << 20;
+pub(crate) const STEP: u64 = 8 << 20;
 /// The same where memory is packed.
 const PACKED_STEP: u64 = 256 << 10;
 /// Separate memory ranges of one operation.
@@ -52,20 +52,14 @@ const QUIESCE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct GrantLink {
     link: Mutex<Link>,
-    began: Instant,
-    /// When it was last seen alive, nanoseconds after `began`.
-    looked: AtomicU64,
     dead: AtomicBool,
 }
 
 impl GrantLink {
+    /// Looks whether the server is still there.
     fn is_alive(&self) -> bool {
         if self.dead.load(Relaxed) {
             return false;
-        }
-        let now = u64::try_from(since(self.began).as_nanos()).unwrap_or(u64::MAX);
-        if now.saturating_sub(self.looked.load(Relaxed)) < LOOK.as_nanos() as u64 {
-            return true;
         }
         // Whoever holds the connection will find out by itself.
         if let Some(link) = self.link.try_lock()
@@ -74,7 +68,6 @@ impl GrantLink {
             self.dead.store(true, Relaxed);
             return false;
         }
-        self.looked.store(now, Relaxed);
         true
     }
 }
@@ -85,26 +78,40 @@ pub(crate) struct Grant {
     page: GrantPage,
     writable: bool,
     link: Arc<GrantLink>,
-    /// The object has at least so many bytes: nobody cuts it while the grant holds.
-    len: AtomicU64,
-    /// What of the object is mapped.
+    began: Instant,
+    /// When the server was last seen alive, nanoseconds after `began`.
+    looked: AtomicU64,
+    /// What of the object is mapped, and how long it is for certain.
     maps: Maps,
 }
 
 impl Grant {
     /// The right to do one step of I/O.
     fn enter(&self) -> Option<Operation<'_>> {
-        self.page.enter().filter(|_| self.link.is_alive())
+        let operation = self.page.enter()?;
+        let now = u64::try_from(since(self.began).as_nanos()).unwrap_or(u64::MAX);
+        if now.saturating_sub(self.looked.load(Relaxed)) < LOOK.as_nanos() as u64 {
+            return (!self.link.dead.load(Relaxed)).then_some(operation);
+        }
+        if !self.link.is_alive() {
+            return None;
+        }
+        self.maps.forget_len();
+        self.looked.store(now, Relaxed);
+        Some(operation)
     }
 
-    /// Whether the object has `end` bytes. Under an operation.
-    fn reaches(&self, end: u64) -> std::result::Result<bool, StoreError> {
-        if end <= self.len.load(Relaxed) {
-            return Ok(true);
-        }
-        let len = Descriptor::new(&self.object).len()?;
-        self.len.fetch_max(len, Relaxed);
-        Ok(end <= len)
+    /// Does one step of I/O; `None` when the grant is over. Nobody cuts the object before `io` has returned.
+    pub fn operate<R>(&self, io: impl FnOnce(&Mapped<'_>) -> R) -> Option<R> {
+        let operation = self.enter()?;
+        let outcome = io(&Mapped::new(&self.object, &self.maps));
+        drop(operation);
+        Some(outcome)
+    }
+
+    /// Whether it is for writing, too.
+    pub fn is_writable(&self) -> bool {
+        self.writable
     }
 
     /// As far as is known without looking: [`Grant::enter`] looks.
@@ -137,8 +144,6 @@ impl Site {
         }
         let link = Arc::new(GrantLink {
             link: Mutex::new(self.dial("ask for a shortcut")?),
-            began: now(),
-            looked: AtomicU64::new(0),
             dead: AtomicBool::new(false),
         });
         *slot = Some(link.clone());
@@ -221,7 +226,8 @@ impl FileInner {
             page,
             writable,
             link: holder,
-            len: AtomicU64::new(0),
+            began: now(),
+            looked: AtomicU64::new(0),
             maps: Maps::default(),
         }))
     }
@@ -328,25 +334,22 @@ impl FileInner {
             short: None,
         };
         loop {
-            let Some(operation) = grant.enter() else {
-                return Some(Concluded::Revoked);
-            };
-            // For this operation: nobody cuts the object before it is over.
-            let object = Mapped::new(&grant.object, &grant.maps);
             let work = &mut scratch.execution;
-            let moved = match memory {
-                Memory::From(source) => execution.write_from(&object, source, at, STEP, work),
-                Memory::Into(target) => match grant.reaches(end) {
-                    Ok(true) => execution.read_into(&object, target, at, STEP, work),
-                    Ok(false) => return None,
-                    Err(e) => Err(e),
-                },
-            };
-            drop(operation);
+            let moved = grant.operate(|object| match memory {
+                Memory::From(source) => execution
+                    .write_from(object, source, at, STEP, work)
+                    .map(Some),
+                Memory::Into(target) if object.reaches(end)? => execution
+                    .read_into(object, target, at, STEP, work)
+                    .map(Some),
+                Memory::Into(_) => Ok(None),
+            });
             match moved {
-                Ok(0) => return Some(Concluded::Done(done)),
-                Ok(n) => done.bytes += n,
-                Err(e) => return Some(Concluded::Failed(e)),
+                None => return Some(Concluded::Revoked),
+                Some(Ok(None)) => return None,
+                Some(Ok(Some(0))) => return Some(Concluded::Done(done)),
+                Some(Ok(Some(n))) => done.bytes += n,
+                Some(Err(e)) => return Some(Concluded::Failed(e)),
             }
         }
     }
@@ -463,18 +466,20 @@ impl Direct<'_> {
         if self.bytes == 0 || !matches!(self.outcome, Outcome::Going) {
             return;
         }
-        let Some(operation) = self.grant.enter() else {
-            self.outcome = Outcome::Revoked;
-            return;
-        };
-        let moved = if self.coarse {
-            self.straight(memory)
-        } else {
-            self.packed(memory)
-        };
-        drop(operation);
+        let grant = self.grant;
+        let moved = grant.operate(|object| {
+            if self.coarse {
+                self.straight(object, memory)
+            } else {
+                self.packed(object, memory)
+            }
+        });
         match moved {
-            Ok(n) => {
+            None => {
+                self.outcome = Outcome::Revoked;
+                return;
+            }
+            Some(Ok(n)) => {
                 self.done.bytes += n;
                 if n < self.bytes {
                     let mut rest = n;
@@ -490,20 +495,23 @@ impl Direct<'_> {
                     self.outcome = Outcome::Short;
                 }
             }
-            Err(e) => self.outcome = Outcome::Failed(e),
+            Some(Err(e)) => self.outcome = Outcome::Failed(e),
         }
         self.bytes = 0;
         self.ranges.clear();
     }
 
     /// Between object and the caller's memory.
-    fn straight(&mut self, memory: &mut Memory<'_, '_>) -> std::result::Result<u64, StoreError> {
+    fn straight(
+        &mut self,
+        object: &Mapped<'_>,
+        memory: &mut Memory<'_, '_>,
+    ) -> std::result::Result<u64, StoreError> {
         let stretches = &mut self.scratch.stretches;
         stretches.clear();
         for &(start, len) in &self.ranges {
             memory.stretches(start, len, stretches);
         }
-        let object = Mapped::new(&self.grant.object, &self.grant.maps);
         let from = ObjectOffset(self.from);
         if self.write {
             let slices: Vec<IoSlice<'_>> = stretches
@@ -527,13 +535,16 @@ impl Direct<'_> {
     }
 
     /// Through a buffer, because the memory's pieces are small.
-    fn packed(&mut self, memory: &mut Memory<'_, '_>) -> std::result::Result<u64, StoreError> {
+    fn packed(
+        &mut self,
+        object: &Mapped<'_>,
+        memory: &mut Memory<'_, '_>,
+    ) -> std::result::Result<u64, StoreError> {
         let packed = &mut self.scratch.packed;
         if packed.len() < self.bytes as usize {
             packed.resize(self.bytes as usize, 0);
         }
         let packed = &mut packed[..self.bytes as usize];
-        let object = Mapped::new(&self.grant.object, &self.grant.maps);
         let from = ObjectOffset(self.from);
         let n = if self.write {
             let mut fill = 0;

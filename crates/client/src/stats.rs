@@ -105,6 +105,19 @@ impl Counters {
         cell.bytes_written.fetch_add(counts.bytes_written, Relaxed);
     }
 
+    /// One operation by descriptors: `requests` objects were accessed.
+    pub fn lean(&self, write: bool, requests: u64, bytes: u64) {
+        let cell = &self.forms[Form::Shortcut as usize];
+        cell.operations.fetch_add(1, Relaxed);
+        cell.requests.fetch_add(requests, Relaxed);
+        let moved = if write {
+            &cell.bytes_written
+        } else {
+            &cell.bytes_read
+        };
+        moved.fetch_add(bytes, Relaxed);
+    }
+
     pub fn loops_sent(&self, n: u64) {
         self.loops_sent.fetch_add(n, Relaxed);
     }

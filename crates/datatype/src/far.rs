@@ -9,16 +9,16 @@
 use crate::kernel::{self, LINE};
 
 /// Bytes in one call from which moves go around the caches.
-pub(crate) const FROM: usize = 8 << 20;
+pub const FROM: usize = 8 << 20;
 
 /// Bytes of one non-temporal store; its address is a multiple.
 pub(crate) const UNIT: usize = 16;
 
-/// Moves `len` bytes, whole lines of the destination around the caches.
+/// Moves `len` bytes, whole lines of the destination around the caches; [`settle`] must follow.
 ///
 /// # Safety
-/// As [`kernel::block`].
-pub(crate) unsafe fn block(src: *const u8, dst: *mut u8, len: usize) {
+/// `len` bytes are readable at `src` and writable at `dst`, and the two do not overlap.
+pub unsafe fn block(src: *const u8, dst: *mut u8, len: usize) {
     let head = dst.align_offset(LINE).min(len);
     let lines = (len - head) / LINE;
     let tail = len - head - lines * LINE;
@@ -62,9 +62,16 @@ pub(crate) unsafe fn write<T: Copy>(dst: *mut u8, value: T) {
     unsafe { dst.cast::<T>().write_unaligned(value) }
 }
 
+/// Asks for `len` bytes that will be moved soon; the address need not be valid.
+pub fn expect(src: *const u8, len: usize) {
+    for at in (0..len).step_by(LINE) {
+        kernel::prefetch(src.wrapping_add(at));
+    }
+}
+
 /// Orders what was written around the caches before everything after. Must follow before anybody else looks
 /// at it.
-pub(crate) fn settle() {
+pub fn settle() {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: SSE belongs to the architecture.
     unsafe {

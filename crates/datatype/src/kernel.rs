@@ -287,7 +287,7 @@ unsafe fn lines<const FAR: bool>(src: *const u8, dst: *mut u8, len: usize, ahead
 
 /// Asks for a line that will be needed; the address need not be valid.
 #[inline(always)]
-fn prefetch(at: *const u8) {
+pub(crate) fn prefetch(at: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a hint, which never faults; SSE belongs to the architecture.
     unsafe {

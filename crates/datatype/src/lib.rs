@@ -29,7 +29,7 @@ mod codec;
 mod copy;
 mod cursor;
 mod error;
-mod far;
+pub mod far;
 mod fuse;
 mod kernel;
 mod locate;

@@ -105,6 +105,17 @@ pub trait FileHandle: Send + Sync {
         form: Form,
         from: &mut Source<'_>,
     ) -> Result<u64>;
+    /// Reads the file from `offset` on until `into` is full, if that takes no operations; otherwise false, and nothing is
+    /// known about `into`.
+    fn read_lean(&self, offset: u64, into: &mut [u8]) -> bool {
+        let _ = (offset, into);
+        false
+    }
+    /// Writes all of `from` at `offset`, if that takes no operations; otherwise false, and it is still to be written.
+    fn write_lean(&self, offset: u64, from: &[u8]) -> bool {
+        let _ = (offset, from);
+        false
+    }
     /// File length in bytes.
     fn len(&self) -> Result<u64>;
     /// Truncates or extends.

@@ -10,6 +10,7 @@
 //! view.rs       view, positions in etypes                    datarep.rs   native, internal, external32
 //! pointer.rs    individual, shared and ordered pointers      nonblocking.rs
 //! access.rs     one access: patterns -> method -> operations
+//! lean.rs       one range to one stretch of memory, by descriptors
 //! methods/      posix, sieve, two-phase, list, datatype, node exchange, auto
 //! filesystem.rs what a method needs below it: penstock.rs (servers), direct.rs (a mounted file system)
 //! probe.rs      costs of the deployment
@@ -28,6 +29,7 @@ mod external32;
 mod file;
 mod filesystem;
 mod hints;
+mod lean;
 mod methods;
 mod model;
 mod node;

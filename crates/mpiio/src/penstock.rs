@@ -152,6 +152,14 @@ impl FileHandle for PenstockFile {
         Ok(self.file.write_each(operations, form(how), from)?)
     }
 
+    fn read_lean(&self, offset: u64, into: &mut [u8]) -> bool {
+        self.file.read_lean(offset, into)
+    }
+
+    fn write_lean(&self, offset: u64, from: &[u8]) -> bool {
+        self.file.write_lean(offset, from)
+    }
+
     fn len(&self) -> Result<u64> {
         Ok(self.file.len()?)
     }

@@ -17,6 +17,7 @@ use crate::model::{Prediction, Shape, predict};
 use crate::node_memory::NodeMemory;
 use crate::stats::Record;
 use penstock_datatype::{Pattern, Signature, Source, Target};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// How an access is to be performed, and why.
@@ -33,6 +34,8 @@ pub(crate) enum Why {
     Named,
     /// The cost model.
     Cheapest(Choice),
+    /// One range, one stretch of memory, and a descriptor: nothing can be cheaper.
+    Lean,
     /// What was planned cannot be done here.
     Instead(Candidate, &'static str),
 }
@@ -61,6 +64,7 @@ impl Plan {
         match &self.why {
             Why::Named => "named by hint or environment".into(),
             Why::Cheapest(choice) => choice.reason(),
+            Why::Lean => "contiguous in file and memory: by descriptors".into(),
             Why::Instead(planned, because) => {
                 format!("in place of {}: {because}", planned.method.name())
             }
@@ -236,8 +240,13 @@ impl Inner {
         buffer: &mut Buffer<'_, '_>,
         collective: bool,
     ) -> Result<u64> {
-        let hints = self.hints();
-        let atomic = lock(&self.state).atomic;
+        let (hints, atomic) = {
+            let state = lock(&self.state);
+            (Arc::clone(&state.hints), state.atomic)
+        };
+        if !atomic && self.lean(&hints, pattern, buffer, collective) {
+            return Ok(pattern.len);
+        }
         let mut plan = match hints.method {
             Some(method) => self.plan_named(&hints, method),
             None => self.plan_alone(&hints, pattern, buffer),
@@ -496,7 +505,7 @@ impl Inner {
         }
     }
 
-    fn keep(&self, record: &Record, plan: Plan) {
+    pub(crate) fn keep(&self, record: &Record, plan: Plan) {
         let mut state = lock(&self.state);
         state.chosen[record.direction.index()] = Some(plan);
         state.last = Some(record.direction);

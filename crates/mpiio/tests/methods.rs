@@ -391,3 +391,79 @@ fn direct_disjoint_writers() {
 fn servers_disjoint_writers() {
     check_disjoint(&Site::servers(2));
 }
+
+/// A contiguous access by descriptors stands in the books as what it is, and hints and atomic mode have their way.
+#[test]
+fn lean_accesses_are_kept_in_the_books() {
+    let site = Site::servers(3);
+    run(1, |comm| {
+        let file = site.open(comm, "lean", &[]);
+        let memory = Memory::filled(&Loop::bytes(1), 10_000, 4);
+        let write = |at| {
+            file.write(Where::At(at), false, &mut memory.source(), &byte())
+                .unwrap()
+        };
+        let read = |at| {
+            let mut back = Memory::new(&Loop::bytes(1), 10_000);
+            let n = file
+                .read(Where::At(at), false, &mut back.target(), &byte())
+                .unwrap();
+            assert!(back.stream()[..n as usize] == memory.stream()[..n as usize]);
+            n
+        };
+        assert_eq!((write(500), read(500)), (10_000, 10_000));
+        let info = file.info();
+        assert_eq!(info.get("penstock_method_chosen"), Some("datatype"));
+        assert_eq!(info.get("penstock_shortcut_chosen"), Some("true"));
+        let summary = file.summary();
+        for direction in [&summary.read, &summary.write] {
+            assert_eq!((direction.calls, direction.bytes), (1, 10_000));
+            let counts = &direction.methods["datatype"];
+            assert_eq!((counts.operations, counts.shortcut_calls), (1, 1));
+            assert_eq!(counts.accessed_bytes, 10_000);
+            assert_eq!(counts.model.operations, 1);
+            assert_eq!(counts.model.accessed_bytes, 10_000);
+        }
+        for (hint, value, chosen, is) in [
+            (
+                "penstock_shortcut",
+                "disable",
+                "penstock_shortcut_chosen",
+                "false",
+            ),
+            ("penstock_method", "list", "penstock_method_chosen", "list"),
+            (
+                "penstock_method",
+                "auto",
+                "penstock_shortcut_chosen",
+                "false",
+            ),
+            (
+                "penstock_shortcut",
+                "automatic",
+                "penstock_shortcut_chosen",
+                "true",
+            ),
+            ("romio_ds_read", "enable", "penstock_method_chosen", "sieve"),
+        ] {
+            file.set_info(&Info::from_iter([(hint, value)])).unwrap();
+            assert_eq!(read(500), 10_000);
+            assert_eq!(file.info().get(chosen), Some(is), "{hint}={value}");
+        }
+        file.set_info(&Info::from_iter([("romio_ds_read", "automatic")]))
+            .unwrap();
+        // At the end, and in atomic mode, the general way.
+        assert_eq!(file.size().unwrap(), 10_500);
+        file.set_size(10_499).unwrap();
+        let mut back = Memory::new(&Loop::bytes(1), 10_000);
+        let n = file
+            .read(Where::At(500), false, &mut back.target(), &byte())
+            .unwrap();
+        assert_eq!(n, 9_999);
+        file.set_atomicity(true).unwrap();
+        assert_eq!((write(0), read(0)), (10_000, 10_000));
+        file.set_atomicity(false).unwrap();
+        assert_eq!((write(700), read(700)), (10_000, 10_000));
+        file.close().unwrap();
+    });
+}

@@ -24,7 +24,7 @@
 use crate::spread::{self, FEWEST, Region, Staging};
 use crate::window::{BUFFER, Group, Pick, Through, Window};
 use crate::{Object, StoreError, View};
-use penstock_datatype::{Pattern, Source, Target};
+use penstock_datatype::{Pattern, Source, Target, far};
 use penstock_layout::{Layout, ObjectOffset, Piece, Pieces, ServerIndex};
 use std::io::{IoSlice, IoSliceMut};
 
@@ -36,6 +36,10 @@ const DIRECT: u64 = 16 << 10;
 /// Pieces of so many bytes are not collected whatever their gaps, though the object has mappings: each is worth a read
 /// of its own.
 const LARGE: u64 = 32 << 10;
+/// Bytes by which copies out of a mapping look ahead.
+const AHEAD: u64 = 2048;
+/// Shortest piece that is copied around the caches, in an access larger than they are.
+const AROUND: u64 = 512;
 
 /// Buffers that executions work with; one per thread that executes, reused from one to the next.
 #[derive(Debug, Default)]
@@ -327,10 +331,13 @@ impl Execution {
             match &window.picks[..] {
                 picks if window.through == Through::All => {
                     let low = ObjectOffset(window.low);
-                    let view = object.view(low, window.extent(), window.calls());
-                    for pick in picks {
-                        let memory = &mut memory[pick.memory()];
-                        self.copy_or_fetch(object, view.as_ref(), window, pick.object, memory)?;
+                    match object.view(low, window.extent(), window.calls()) {
+                        Some(view) => copy(&view, window, memory, self.len >= far::FROM as u64),
+                        None => {
+                            for pick in picks {
+                                self.fetch(object, pick.object, &mut memory[pick.memory()])?;
+                            }
+                        }
                     }
                 }
                 [pick] => {
@@ -593,6 +600,27 @@ impl Execution {
     /// A read within the window ended at `end`; a later one behind the end says nothing new.
     fn ended_at(&mut self, end: u64) {
         self.window_end = Some(self.window_end.map_or(end, |known| known.min(end)));
+    }
+}
+
+/// Copies the pieces of a window to where they belong in `memory`, which is all of the stream. The hardware's own
+/// look-ahead ends with each piece, so the next ones are asked for; `around` the caches where memory is large.
+fn copy(view: &View, window: &Window, memory: &mut [u8], around: bool) {
+    let picks = &window.picks[..];
+    let next = (AHEAD * picks.len() as u64 / window.bytes.max(1)).clamp(1, 8) as usize;
+    for (i, pick) in picks.iter().enumerate() {
+        if let Some(soon) = picks.get(i + next) {
+            view.expect(soon.object - window.low, soon.len.min(AHEAD) as usize);
+        }
+        let (at, memory) = (pick.object - window.low, &mut memory[pick.memory()]);
+        if around && pick.len >= AROUND {
+            view.copy_far(at, memory);
+        } else {
+            view.copy(at, memory);
+        }
+    }
+    if around {
+        far::settle();
     }
 }
 

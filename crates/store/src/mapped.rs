@@ -13,12 +13,15 @@
 //!
 //! *Why reading cannot end the process.* A page that lies behind the end of the object, or that the device cannot
 //! read, raises SIGBUS. So a [`Mapped`] is made for one operation of someone who knows that nobody cuts the object
-//! before the operation is over (a grant: `penstock_wire::grant`), its length is asked for by then, nothing behind it
-//! is touched, and a chunk is first brought in by a call that gives an error instead of a signal; after one, reads in
-//! the window are calls, which say what is wrong.
+//! before the operation is over (a grant: `penstock_wire::grant`), nothing behind its length is touched, and a chunk is
+//! first brought in by a call that gives an error instead of a signal; after one, reads in the window are calls, which
+//! say what is wrong. A length that was seen stays true as long as nobody cuts the object, so it is kept from one
+//! operation to the next until [`Maps::forget_len`]; what lies behind it is always asked for, so that bytes that
+//! somebody has just added are read.
 //! Parameters: [`CHUNK`], [`SMALL`], [`PATIENCE`], [`DENSE`], [`WINDOW`].
 use crate::mapping::Mapping;
 use crate::{Descriptor, Object, StoreError};
+use penstock_datatype::far;
 use penstock_host::sync::{Mutex, MutexGuard};
 use penstock_layout::ObjectOffset;
 use rustix::io::Errno;
@@ -26,7 +29,7 @@ use rustix::mm::ProtFlags;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 
 /// What is brought in at once.
 const CHUNK: u64 = 64 << 10;
@@ -45,17 +48,15 @@ const WORDS: usize = CHUNKS / 64;
 /// What one process has mapped of an object; kept from one operation to the next.
 #[derive(Debug, Default)]
 pub struct Maps {
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
     /// Whether mappings of this file system agree with calls, once asked.
-    coherent: Option<bool>,
-    seen: Option<Seen>,
+    coherent: OnceLock<bool>,
+    /// Bytes that the object has for certain.
+    len: AtomicU64,
+    /// The window that was read last.
+    seen: Mutex<Option<Seen>>,
 }
 
-/// The window that was read last.
+/// A window and how it is read.
 #[derive(Debug)]
 struct Seen {
     number: u64,
@@ -119,36 +120,51 @@ pub struct View {
 }
 
 impl View {
-    /// Copies the bytes from position `at` of the view on; all of `out` must lie within it.
-    pub(crate) fn copy(&self, at: u64, out: &mut [u8]) {
+    /// Where `len` bytes from position `at` of the view on are.
+    fn place(&self, at: u64, len: usize) -> *const u8 {
         let inside = at
-            .checked_add(out.len() as u64)
+            .checked_add(len as u64)
             .is_some_and(|end| end <= self.len);
         assert!(
             inside,
-            "a copy of {} bytes at {at} of a view of {}",
-            out.len(),
+            "a copy of {len} bytes at {at} of a view of {}",
             self.len
         );
+        let at = (self.from + at) as usize;
+        self.window.map.at.cast::<u8>().wrapping_add(at)
+    }
+
+    /// Copies the bytes from position `at` of the view on; all of `out` must lie within it.
+    pub(crate) fn copy(&self, at: u64, out: &mut [u8]) {
+        let from = self.place(at, out.len());
         // SAFETY: the range lies within the view, whose pages were brought in, and which the object has as long as
         // the operation lasts (see the module's text). Other processes may write to them meanwhile: bytes of either
         // age are what a read beside a write may give. `out` is not part of the mapping, of which no reference is
         // ever given out.
-        unsafe {
-            let from = self
-                .window
-                .map
-                .at
-                .cast::<u8>()
-                .add((self.from + at) as usize);
-            std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len());
-        }
+        unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len()) }
+    }
+
+    /// The same around the caches; [`far::settle`] must follow.
+    pub(crate) fn copy_far(&self, at: u64, out: &mut [u8]) {
+        let from = self.place(at, out.len());
+        // SAFETY: as for `copy`.
+        unsafe { far::block(from, out.as_mut_ptr(), out.len()) }
+    }
+
+    /// Bytes that will be copied soon.
+    pub(crate) fn expect(&self, at: u64, len: usize) {
+        far::expect(self.place(at, len), len);
     }
 }
 
 impl Maps {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn seen(&self) -> MutexGuard<'_, Option<Seen>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long the object is must be asked anew: it may have been cut since.
+    pub fn forget_len(&self) {
+        self.len.store(0, Ordering::Relaxed);
     }
 
     /// The window for [from, end), end > from, if each of its chunks has been read by calls `patience` times.
@@ -159,20 +175,20 @@ impl Maps {
         end: u64,
         patience: u8,
     ) -> Option<Arc<Window>> {
-        let mut state = self.state();
         let number = from / WINDOW;
         if (end - 1) / WINDOW != number {
             return None;
         }
-        if state.seen.as_ref().is_none_or(|seen| seen.number != number) {
-            state.seen = Some(Seen {
+        let mut seen = self.seen();
+        if seen.as_ref().is_none_or(|seen| seen.number != number) {
+            *seen = Some(Seen {
                 number,
                 calls: Box::new([0; CHUNKS]),
                 window: None,
                 failed: false,
             });
         }
-        let seen = state.seen.as_mut()?;
+        let seen = seen.as_mut()?;
         if seen.failed {
             return None;
         }
@@ -201,7 +217,7 @@ impl Maps {
 
     /// No more mappings of the present window.
     fn failed(&self) {
-        if let Some(seen) = &mut self.state().seen {
+        if let Some(seen) = &mut *self.seen() {
             seen.window = None;
             seen.failed = true;
         }
@@ -223,30 +239,36 @@ pub struct Mapped<'a> {
     object: Descriptor<'a>,
     fd: BorrowedFd<'a>,
     maps: &'a Maps,
-    /// The object's length when the operation began; 0 as long as nobody asked.
-    len: AtomicU64,
 }
 
 impl<'a> Mapped<'a> {
     /// The object behind `fd`, of which `maps` keeps what is mapped. The caller knows that the object is not cut
-    /// short as long as this exists.
+    /// short as long as this exists, and has not been since `maps` was made or last told to [`Maps::forget_len`].
     pub fn new(fd: &'a impl AsFd, maps: &'a Maps) -> Mapped<'a> {
         Mapped {
             object: Descriptor::new(fd),
             fd: fd.as_fd(),
             maps,
-            len: AtomicU64::new(0),
         }
+    }
+
+    fn is_coherent(&self) -> bool {
+        *self.maps.coherent.get_or_init(|| coherent(self.fd))
+    }
+
+    /// Whether the object has `end` bytes.
+    pub fn reaches(&self, end: u64) -> Result<bool, StoreError> {
+        Ok(end <= self.reached(end)?)
     }
 
     /// Bytes that the object has for certain, at least `end` if it has so many.
     fn reached(&self, end: u64) -> Result<u64, StoreError> {
-        let known = self.len.load(Ordering::Relaxed);
+        let known = self.maps.len.load(Ordering::Relaxed);
         if end <= known {
             return Ok(known);
         }
         let len = self.object.len()?;
-        self.len.store(len, Ordering::Relaxed);
+        self.maps.len.store(len, Ordering::Relaxed);
         Ok(len)
     }
 }
@@ -260,12 +282,12 @@ impl Object for Mapped<'_> {
         self.object.read_at(at, buf)
     }
     fn maps(&self) -> bool {
-        let mut state = self.maps.state();
-        *state.coherent.get_or_insert_with(|| coherent(self.fd))
-            && state.seen.as_ref().is_none_or(|seen| !seen.failed)
+        self.is_coherent() && self.maps.seen().as_ref().is_none_or(|seen| !seen.failed)
     }
     fn view(&self, at: ObjectOffset, len: u64, calls: u64) -> Option<View> {
-        let end = at.0.checked_add(len).filter(|_| len > 0 && self.maps())?;
+        let end =
+            at.0.checked_add(len)
+                .filter(|_| len > 0 && self.is_coherent())?;
         let patience = if calls * CHUNK >= DENSE * len {
             0
         } else if len < calls * SMALL {
@@ -344,11 +366,8 @@ mod tests {
         let fd = object.fd().unwrap();
         let maps = Maps::default();
         let is_mapped = || {
-            let state = maps.state();
-            state
-                .seen
-                .as_ref()
-                .is_some_and(|seen| seen.window.is_some())
+            let seen = maps.seen();
+            seen.as_ref().is_some_and(|seen| seen.window.is_some())
         };
         for round in 0..=PATIENCE {
             let mut out = vec![0; 200_000];

@@ -1,0 +1,107 @@
+//! Accesses that are one range of the file and one stretch of memory, by descriptors.
+//!
+//! Problem: such a call is mostly a copy of some KB, and describing it to a cost model that always answers alike takes a
+//! fifth of its time.
+//! Idea: where `auto` may choose and descriptors are at hand, the file system moves the bytes without operations
+//! (`penstock_client::File::read_lean`), and the call is kept in the books as what it is: the datatype method by
+//! descriptors, one operation. Anything else goes the general way ([`crate::transfer`]), as if nothing had been tried.
+//! When it pays: always when it is possible. No parameters.
+use crate::access::{Buffer, Direction, Tally};
+use crate::file::Inner;
+use crate::filesystem::FileHandle;
+use crate::hints::{Hints, Toggle};
+use crate::methods::Method;
+use crate::methods::auto::Candidate;
+use crate::model::{Shape, predict};
+use crate::stats::Record;
+use crate::transfer::{Plan, Why};
+use penstock_datatype::Pattern;
+use std::time::Instant;
+
+/// How the lean path performs every access.
+const LEAN: Candidate = Candidate {
+    method: Method::Datatype,
+    shortcut: true,
+};
+
+/// No hint asks for anything else.
+fn is_free(hints: &Hints, direction: Direction) -> bool {
+    let d = direction.index();
+    hints.method.is_none()
+        && hints.shortcut != Toggle::Disable
+        && hints.dtype[d] != Toggle::Disable
+        && [hints.ds[d], hints.listio[d], hints.posix[d]]
+            .iter()
+            .all(|&other| other != Toggle::Enable)
+}
+
+/// Moves the bytes if both sides are contiguous and the file system can.
+fn transfer(handle: &dyn FileHandle, pattern: &Pattern, buffer: &mut Buffer<'_, '_>) -> bool {
+    let one = pattern.len > 0 && pattern.is_contiguous() && buffer.pattern().is_contiguous();
+    let (true, Ok(offset)) = (one, u64::try_from(pattern.bounds().0)) else {
+        return false;
+    };
+    let mut done = false;
+    match buffer {
+        Buffer::Into(target) => {
+            target.pieces(0, pattern.len, |memory| {
+                done = handle.read_lean(offset, memory)
+            });
+        }
+        Buffer::From(source) => {
+            source.pieces(0, pattern.len, |memory| {
+                done = handle.write_lean(offset, memory)
+            });
+        }
+    }
+    done
+}
+
+impl Inner {
+    /// Performs an access of this rank, not in atomic mode, if it can be done so; false when nothing has been done that
+    /// would not be done again.
+    pub(crate) fn lean(
+        &self,
+        hints: &Hints,
+        pattern: &Pattern,
+        buffer: &mut Buffer<'_, '_>,
+        collective: bool,
+    ) -> bool {
+        let began = Instant::now();
+        let direction = buffer.direction();
+        if !is_free(hints, direction) || !transfer(&*self.handle, pattern, buffer) {
+            return false;
+        }
+        let bytes = pattern.len;
+        let shape = Shape {
+            bytes,
+            file_regions: 1,
+            memory_regions: 1,
+            extent: bytes,
+            aggregate_extent: bytes,
+            aggregators: 1,
+        };
+        let record = Record {
+            direction,
+            collective,
+            method: LEAN.method,
+            shortcut: LEAN.shortcut,
+            bytes,
+            region_bytes: bytes,
+            tally: Tally {
+                operations: 1,
+                accessed: bytes,
+                largest: bytes,
+                ..Tally::default()
+            },
+            model: predict(LEAN.method, &shape, 0),
+            seconds: began.elapsed().as_secs_f64(),
+        };
+        let plan = Plan {
+            candidate: LEAN,
+            why: Why::Lean,
+        };
+        self.keep(&record, plan);
+        true
+    }
+}
