@@ -24,6 +24,7 @@
 //! Each estimate is multiplied by what was learnt, the running mean of measured over estimated time of that candidate
 //! in this process, between 1/4 and 4. In a collective call rank 0's costs and means count for all, so that all ranks
 //! choose alike.
+//! One range of the file to or from one stretch of memory by descriptors is not estimated: see [`crate::lean`].
 //! **When it pays.** It is the default.
 //! **Hint.** `penstock_method=auto`; the choice is in `penstock_method_chosen` and `penstock_method_reason`. ROMIO's hints narrow the candidates: see [`crate::hints`].
 //! **Source.** The statistics are those of DT section IV; the costs are ours.
