@@ -37,7 +37,7 @@ const DIRECT: u64 = 16 << 10;
 /// of its own.
 const LARGE: u64 = 32 << 10;
 /// Bytes by which copies out of a mapping look ahead.
-const AHEAD: u64 = 2048;
+const AHEAD: u64 = 3 << 10;
 /// Shortest piece that is copied around the caches, in an access larger than they are.
 const AROUND: u64 = 512;
 
