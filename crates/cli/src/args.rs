@@ -496,6 +496,10 @@ pub struct MountArgs {
     /// Only the user who mounts may use it, even if that is root.
     #[arg(long)]
     pub private: bool,
+    /// All bytes go through the daemon, also those of files whole on one server of this host. Then range locks never wait
+    /// for a file that is open here (docs/mount.md).
+    #[arg(long)]
+    pub no_passthrough: bool,
     /// Stay in this terminal and log to it; Ctrl-C unmounts.
     #[arg(long)]
     pub foreground: bool,

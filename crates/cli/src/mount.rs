@@ -55,6 +55,9 @@ fn extra(args: &MountArgs) -> Vec<String> {
     if args.private {
         extra.push("--private".into());
     }
+    if args.no_passthrough {
+        extra.push("--no-passthrough".into());
+    }
     extra
 }
 
@@ -219,6 +222,7 @@ fn serve(args: &MountArgs, located: &Located) -> Result<()> {
     options.names = Duration::from_secs_f64(args.staleness);
     options.attributes = options.attributes.min(options.names);
     options.others &= !args.private;
+    options.passthrough = !args.no_passthrough;
     let mount = penstock_fuse::Mount::new(client, &args.dir, &options).map_err(|e| {
         let advice = match e.raw_os_error().map(Errno::from_raw_os_error) {
             Some(Errno::PERM | Errno::ACCESS) => {

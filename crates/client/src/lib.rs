@@ -20,6 +20,7 @@
 //! | `end_of_file` | counts and zeros where objects end early |
 //! | `memory` | gathering from and scattering into the caller's memory |
 //! | `shortcut` | same-host descriptors under revocable grants |
+//! | `lend` | a whole file for the kernel of a mount |
 //! | `site`, `link`, `permits` | a server, connections to it and those that break, how many there are at once |
 //! | `retry` | when to try again |
 //! | `check` | consistency of names, layouts and objects |
@@ -37,6 +38,7 @@ mod file;
 mod keeper;
 mod lane;
 mod lean;
+mod lend;
 mod link;
 mod lock;
 mod memory;

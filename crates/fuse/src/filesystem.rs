@@ -1,18 +1,18 @@
 //! The kernel's calls, one by one.
 use crate::attributes::{attributes, kind, nanoseconds};
 use crate::bytes;
-use crate::handles::Open;
 use crate::listing::Listing;
 use crate::locks::advisory;
 use crate::operations::{GENERATION, Penstock, TOGETHER, access, errno, groups, id, stale, text};
+use crate::passthrough::Way;
 use crate::replies::{dot, empty, xattr};
 use fuser::{
-    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, FileType, Filesystem, FopenFlags, INodeNo,
-    InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen,
-    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    BackingId, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, FileType, Filesystem,
+    FopenFlags, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLock,
+    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use penstock_client::{CreateOptions, ErrorKind, Looked};
+use penstock_client::{CreateOptions, Error, ErrorKind, Looked};
 use penstock_wire::message::{
     AdvisoryMode, Attributes, Change, LAYOUT_XATTR, NodeReply, NodeRequest, User, When, XattrMode,
 };
@@ -25,14 +25,35 @@ use std::time::{Duration, SystemTime};
 const FOR_EXECUTION: i32 = 0x20;
 
 /// Opens pass the page cache by, so that each read shows what servers hold.
-fn open_flags() -> FopenFlags {
+fn daemon_flags() -> FopenFlags {
     FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
+}
+
+/// Flags of an open that the kernel has a descriptor for, and which.
+fn passed(way: &Way) -> Option<(FopenFlags, &BackingId)> {
+    match way {
+        Way::Daemon => None,
+        Way::Writer(backing) | Way::Reader(backing) => Some((FopenFlags::empty(), backing)),
+        Way::Beside(backing) => Some((daemon_flags(), backing)),
+    }
 }
 
 fn when(time: TimeOrNow) -> When {
     match time {
         TimeOrNow::Now => When::Now,
         TimeOrNow::SpecificTime(time) => When::At(nanoseconds(time)),
+    }
+}
+
+/// Tells how a file is open in this mount. Not listed: it belongs to no copy.
+const WAY_XATTR: &str = "user.penstock.way";
+
+/// No attributes of this kind here.
+fn unsupported(name: &str) -> Error {
+    Error::Local {
+        what: format!("attribute {name}"),
+        kind: ErrorKind::Unsupported,
+        detail: "attributes begin with user. or trusted.".into(),
     }
 }
 
@@ -50,12 +71,22 @@ impl Filesystem for Penstock {
             InitFlags::FUSE_ATOMIC_O_TRUNC,
             InitFlags::FUSE_POSIX_LOCKS,
             InitFlags::FUSE_FLOCK_LOCKS,
+            // Who writes need not ask first whether the file has capabilities of its own.
+            InitFlags::FUSE_HANDLE_KILLPRIV_V2,
         ];
         for flag in wanted {
             if let Err(missing) = config.add_capabilities(flag) {
                 log::info!("this kernel lacks {missing:?}");
             }
         }
+        if config
+            .add_capabilities(InitFlags::FUSE_PASSTHROUGH)
+            .is_err()
+        {
+            self.passthrough.disable("this kernel has none");
+        }
+        // What is passed through is on a file system of its own, not on one stacked on others.
+        let _ = config.set_max_stack_depth(1);
         // Both keep to what is possible.
         let _ = config.set_max_write(bytes::MAX_IO);
         let _ = config.set_max_readahead(bytes::MAX_IO);
@@ -118,7 +149,14 @@ impl Filesystem for Penstock {
                 true => NodeRequest::Look { id: node },
                 false => NodeRequest::SetAttr { id: node, change },
             };
-            self.stat(request, &what)
+            let (mut a, looked) = self.stat(request, &what)?;
+            if size.is_some() {
+                self.drop_set_id(request, node, a.mode)?;
+                if request.uid() != 0 {
+                    a.mode &= !0o6000;
+                }
+            }
+            Ok((a, looked))
         })();
         match done {
             Ok((a, looked)) => reply.attr(&self.ttl(&a), &attributes(&a, &looked)),
@@ -284,12 +322,17 @@ impl Filesystem for Penstock {
             })
             .and_then(|file| {
                 if flags.0 & libc::O_TRUNC != 0 && write {
-                    file.set_len(0)?;
+                    self.cut(request, &file)?;
                 }
-                self.handles.add_file(Open::new(file))
+                self.admit(file, flags.0, |fd| reply.open_backing(fd))
             });
         match opened {
-            Ok(handle) => reply.opened(FileHandle(handle), open_flags()),
+            Ok((handle, way)) => match passed(&way) {
+                None => reply.opened(FileHandle(handle), daemon_flags()),
+                Some((flags, backing)) => {
+                    reply.opened_passthrough(FileHandle(handle), flags, backing);
+                }
+            },
             Err(e) => reply.error(stale(&e)),
         }
     }
@@ -304,16 +347,26 @@ impl Filesystem for Penstock {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let created =
-            text(name).and_then(|name| self.created(request, (id(parent), name), mode, flags));
+        let created = text(name)
+            .and_then(|name| self.created(request, (id(parent), name), mode, flags))
+            .and_then(|(file, a, looked)| {
+                let (handle, way) = self.admit(file, flags, |fd| reply.open_backing(fd))?;
+                Ok((FileHandle(handle), way, attributes(&a, &looked)))
+            });
         match created {
-            Ok((handle, a, looked)) => reply.created(
-                &self.names,
-                &attributes(&a, &looked),
-                GENERATION,
-                FileHandle(handle),
-                open_flags(),
-            ),
+            Ok((handle, way, attr)) => match passed(&way) {
+                None => reply.created(&self.names, &attr, GENERATION, handle, daemon_flags()),
+                Some((flags, backing)) => {
+                    reply.created_passthrough(
+                        &self.names,
+                        &attr,
+                        GENERATION,
+                        handle,
+                        flags,
+                        backing,
+                    );
+                }
+            },
             Err(e) => reply.error(errno(&e)),
         }
     }
@@ -429,8 +482,11 @@ impl Filesystem for Penstock {
         {
             log::warn!("a lock of a closed file stays as long as the mount: {e}");
         }
-        if let Some(removed) = self.handles.close_file(handle.0) {
-            self.reap(removed);
+        if let Some((open, removed)) = self.handles.close_file(handle.0) {
+            self.passthrough.close(open.node, &open.way);
+            if removed {
+                self.reap(open.node);
+            }
         }
         reply.ok();
     }
@@ -591,6 +647,13 @@ impl Filesystem for Penstock {
         reply: ReplyXattr,
     ) {
         let found = text(name).and_then(|name| {
+            if name == WAY_XATTR {
+                return Ok(self.passthrough.describe(id(ino)).into_bytes());
+            }
+            // Asked for by programs that know nothing of it, again and again.
+            if !["user.", "trusted."].iter().any(|n| name.starts_with(n)) {
+                return Err(unsupported(name));
+            }
             let what = NodeRequest::GetXattr {
                 id: id(ino),
                 name: name.to_owned(),

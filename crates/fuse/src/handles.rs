@@ -3,6 +3,7 @@
 //! A file that loses its last name while it is open here is kept by the metadata server; it is given up with the last
 //! handle. All tables are bounded by [`MAX_OPEN`].
 use crate::listing::Listing;
+use crate::passthrough::Way;
 use penstock_client::{Client, ErrorKind, File, Result};
 use penstock_layout::FileId;
 use penstock_wire::message::{LockMode, User};
@@ -23,13 +24,16 @@ pub struct Open {
     file: RwLock<File>,
     /// It runs as its owner or group, which a write by others ends.
     pub set_id: AtomicBool,
+    /// How the kernel was told to read and write it.
+    pub way: Way,
     /// Holds the append lock, apart from the accesses.
     appender: OnceLock<File>,
 }
 
 impl Open {
-    pub fn new(file: File) -> Open {
+    pub fn new(file: File, way: Way) -> Open {
         Open {
+            way,
             node: file.id(),
             set_id: AtomicBool::new(file.attributes().mode & 0o6000 != 0),
             file: RwLock::new(file),
@@ -137,17 +141,22 @@ impl Handles {
         false
     }
 
-    /// Forgets a handle; with the last one of a removed file, its id.
-    pub fn close_file(&self, handle: u64) -> Option<FileId> {
+    /// Forgets a handle: what it was, and whether it was the last one of a removed file.
+    pub fn close_file(&self, handle: u64) -> Option<(Arc<Open>, bool)> {
         let mut tables = self.tables();
-        let node = tables.files.remove(&handle)?.node;
-        let left = tables.counts.get_mut(&node)?;
-        *left -= 1;
-        if *left > 0 {
-            return None;
+        let open = tables.files.remove(&handle)?;
+        let last = match tables.counts.get_mut(&open.node) {
+            Some(left) if *left > 1 => {
+                *left -= 1;
+                false
+            }
+            _ => true,
+        };
+        if last {
+            tables.counts.remove(&open.node);
         }
-        tables.counts.remove(&node);
-        tables.removed.remove(&node).then_some(node)
+        let removed = last && tables.removed.remove(&open.node);
+        Some((open, removed))
     }
 
     pub fn add_directory(&self, listing: Listing) -> Result<u64> {

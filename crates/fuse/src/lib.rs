@@ -10,6 +10,7 @@
 //! | `filesystem` | the kernel's calls, one by one |
 //! | `operations` | what calls have in common: their user, attributes, space |
 //! | `bytes` | bytes between the kernel and the data servers |
+//! | `passthrough` | files that the kernel reads and writes by itself |
 //! | `replies` | answers of several calls |
 //! | `handles` | open files and directories; removed files that are still open |
 //! | `listing` | a directory read page by page |
@@ -23,6 +24,7 @@ mod handles;
 mod listing;
 mod locks;
 mod operations;
+mod passthrough;
 mod point;
 mod replies;
 
@@ -46,6 +48,8 @@ pub struct Options {
     pub threads: usize,
     /// Users other than the one who mounts may use it.
     pub others: bool,
+    /// Files that are whole on this host are left to the kernel, where it may.
+    pub passthrough: bool,
     /// What mount tables show as its source, after `penstock:`: the deployment file.
     pub source: String,
 }
@@ -61,6 +65,7 @@ impl Options {
             attributes: Duration::from_millis(100),
             threads: THREADS,
             others: rustix::process::geteuid().is_root(),
+            passthrough: true,
             source: source.into(),
         }
     }

@@ -6,14 +6,18 @@ use crate::Options;
 use crate::attributes::attributes;
 use crate::handles::{Handles, Open};
 use crate::locks::Locks;
-use fuser::{Errno, FileHandle, Generation, INodeNo, OpenAccMode, OpenFlags, ReplyEntry, Request};
-use penstock_client::{Client, CreateOptions, Error, ErrorKind, Keeper, Looked, Result};
+use crate::passthrough::{Passthrough, Wanted, Way};
+use fuser::{
+    BackingId, Errno, FileHandle, Generation, INodeNo, OpenAccMode, OpenFlags, ReplyEntry, Request,
+};
+use penstock_client::{Client, CreateOptions, Error, ErrorKind, File, Keeper, Looked, Result};
 use penstock_layout::FileId;
 use penstock_wire::message::{
     Attributes, Change, LAYOUT_XATTR, MetaReply, MetaRequest, NodeKind, NodeReply, NodeRequest,
     User, XattrMode,
 };
 use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -33,6 +37,7 @@ pub(crate) struct Penstock {
     pub(crate) keeper: Arc<Keeper>,
     pub(crate) locks: Locks,
     pub(crate) handles: Handles,
+    pub(crate) passthrough: Passthrough,
     pub(crate) names: Duration,
     pub(crate) attributes: Duration,
     pub(crate) space: Mutex<Option<(Instant, Space)>>,
@@ -91,6 +96,7 @@ impl Penstock {
             keeper,
             client,
             handles: Handles::default(),
+            passthrough: Passthrough::new(options.passthrough),
             names: options.names,
             attributes: options.attributes,
             space: Mutex::new(None),
@@ -159,6 +165,28 @@ impl Penstock {
             .ok_or_else(|| invalid("no such open file"))
     }
 
+    /// Gives an open file its number, and decides who moves its bytes.
+    pub(crate) fn admit(
+        &self,
+        file: File,
+        flags: i32,
+        register: impl FnOnce(&OwnedFd) -> std::io::Result<BackingId>,
+    ) -> Result<(u64, Way)> {
+        let id = file.id();
+        let wanted = Wanted {
+            write: file.access().1,
+            append: flags & libc::O_APPEND != 0,
+        };
+        let way = self.passthrough.open(&file, wanted, register);
+        match self.handles.add_file(Open::new(file, way.clone())) {
+            Ok(handle) => Ok((handle, way)),
+            Err(e) => {
+                self.passthrough.close(id, &way);
+                Err(e)
+            }
+        }
+    }
+
     /// Makes a file, or opens the one that is there.
     pub(crate) fn created(
         &self,
@@ -166,7 +194,7 @@ impl Penstock {
         place: (FileId, &str),
         mode: u32,
         flags: i32,
-    ) -> Result<(u64, Attributes, Looked)> {
+    ) -> Result<(File, Attributes, Looked)> {
         let (read, write) = access(OpenFlags(flags));
         let exclusive = flags & libc::O_EXCL != 0;
         let options = CreateOptions {
@@ -179,17 +207,13 @@ impl Penstock {
         })?;
         if file.created() {
             let a = file.attributes().clone();
-            return Ok((
-                self.handles.add_file(Open::new(file))?,
-                a,
-                Looked::default(),
-            ));
+            return Ok((file, a, Looked::default()));
         }
         if flags & libc::O_TRUNC != 0 && write {
-            file.set_len(0)?;
+            self.cut(request, &file)?;
         }
         let (a, looked) = self.stat(request, &NodeRequest::Look { id: file.id() })?;
-        Ok((self.handles.add_file(Open::new(file))?, a, looked))
+        Ok((file, a, looked))
     }
 
     /// What became of a file that lost a name.
@@ -255,6 +279,25 @@ impl Penstock {
         self.client.node(&User::default(), request).map(drop)
     }
 
+    /// Opening cuts the file to nothing.
+    pub(crate) fn cut(&self, request: &Request, file: &File) -> Result<()> {
+        file.set_len(0)?;
+        self.drop_set_id(request, file.id(), file.attributes().mode)
+    }
+
+    /// A cut by somebody who may not keep them takes the bits away that let a file run as its owner or group.
+    pub(crate) fn drop_set_id(&self, request: &Request, id: FileId, mode: u32) -> Result<()> {
+        if request.uid() == 0 || mode & 0o6000 == 0 {
+            return Ok(());
+        }
+        let change = Change {
+            mode: Some(mode & 0o7777 & !0o6000),
+            ..Change::default()
+        };
+        let request = NodeRequest::SetAttr { id, change };
+        self.client.node(&User::default(), request).map(drop)
+    }
+
     pub(crate) fn truncate(
         &self,
         request: &Request,
@@ -281,11 +324,11 @@ impl Penstock {
 
     pub(crate) fn set_layout(&self, request: &Request, node: FileId, value: &[u8]) -> Result<()> {
         let (a, looked) = self.stat(request, &NodeRequest::Look { id: node })?;
-        if a.kind == NodeKind::File && looked.modified_ns.is_some() {
+        if a.kind == NodeKind::File && (looked.len > 0 || self.passthrough.stays(node)) {
             return Err(Error::Local {
                 what: format!("set {LAYOUT_XATTR} of node {}", node.0),
                 kind: ErrorKind::Busy,
-                detail: "it has been written to; copy it to a new file".into(),
+                detail: "it has bytes, or the kernel has it open; copy it to a new file".into(),
             });
         }
         let set = NodeRequest::SetXattr {
@@ -294,7 +337,10 @@ impl Penstock {
             value: value.to_owned(),
             mode: XattrMode::Any,
         };
-        self.node(request, &set)?;
+        match self.node(request, &set)? {
+            NodeReply::Done => {}
+            left => self.gone(left)?,
+        }
         for open in self.handles.of(node) {
             let how = open.file().access();
             let again = self.client.open_node(&User::default(), node, how, false)?;

@@ -10,7 +10,7 @@ use crate::namespace::{How, Names, Namespace, Page, Removed, exists, not_directo
 use crate::node::{Node, REMOVED};
 use crate::placement::{self, Striping};
 use crate::resolve::Place;
-use penstock_layout::FileId;
+use penstock_layout::{FileId, Layout};
 use penstock_wire::message::{
     Attributes, ErrorKind, LAYOUT_XATTR, MAX_LINKS, MAX_TARGET, MAX_XATTR_VALUE, MAX_XATTRS,
     NodeKind, NodeRequest, WireError, XattrMode,
@@ -149,8 +149,12 @@ impl<N: Names> Namespace<N> {
                 value,
                 mode,
             } => {
+                let before = self.by_id(*id)?;
                 self.set_xattr(now_ns, caller, *id, name, Some(value), *mode)?;
-                Outcome::Done
+                match self.left_behind(*id, &before)? {
+                    Some(removed) => Outcome::Unlinked(Gone::Removed(removed)),
+                    None => Outcome::Done,
+                }
             }
             NodeRequest::RemoveXattr { id, name } => {
                 self.set_xattr(now_ns, caller, *id, name, None, XattrMode::Replace)?;
@@ -403,6 +407,22 @@ impl<N: Names> Namespace<N> {
         node.ctime_ns = now_ns;
         self.names_mut().put_node(id, node);
         Ok(())
+    }
+
+    /// Objects without bytes of a file whose layout has just changed, on servers that it has left.
+    fn left_behind(&self, id: FileId, before: &Node) -> Result<Option<Removed>> {
+        let after = self.by_id(id)?;
+        let (Some(old), Some(new)) = (&before.layout, &after.layout) else {
+            return Ok(None);
+        };
+        let mut left = old.servers.clone();
+        left.retain(|server| !new.servers.contains(server));
+        if left.is_empty() {
+            return Ok(None);
+        }
+        let layout = Layout::new(old.stripe_unit, left)
+            .map_err(|e| error(ErrorKind::InvalidArgument, e.to_string()))?;
+        Ok(self.removed(id, before).map(|r| Removed { layout, ..r }))
     }
 
     /// Striping of a file that has no bytes yet (its caller has looked), or for new files of a directory.

@@ -14,6 +14,7 @@ mod locks;
 mod look;
 mod loops;
 mod objects;
+mod passthrough;
 mod queue;
 mod server;
 mod session;

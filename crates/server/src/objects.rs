@@ -3,6 +3,7 @@
 //! The lock rules are in [`crate::locks`]; here threads sleep until those grant what they want.
 use crate::error::{refuse, store_error};
 use crate::locks::{LockLimits, Mode, Owner, RangeLocks, Refusal, Ticket};
+use crate::passthrough::{self, Lent};
 use crate::shortcut::Grants;
 use crate::sync::GroupSync;
 use penstock_host::sync::{Mutex, MutexGuard};
@@ -14,6 +15,7 @@ use penstock_wire::Closer;
 use penstock_wire::message::{ErrorKind, WireError};
 use std::collections::HashMap;
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -51,6 +53,8 @@ pub(crate) struct OpenObject {
     stopping: Arc<AtomicBool>,
     object: OnceLock<Arc<dyn Object>>,
     removed: AtomicBool,
+    /// The object may be lent for writing, by this server or by one before it.
+    lent: AtomicBool,
     shared: Mutex<Shared>,
     pub(crate) syncs: GroupSync,
 }
@@ -122,6 +126,7 @@ impl Objects {
             stopping: self.stopping.clone(),
             object: OnceLock::new(),
             removed: AtomicBool::new(false),
+            lent: AtomicBool::new(true),
             shared: Mutex::new(Shared {
                 locks: RangeLocks::new(self.waits.locks),
                 grants: Grants::default(),
@@ -230,13 +235,12 @@ impl OpenObject {
     }
 
     /// Locks a range, waiting in order of arrival until `deadline`, or until the connection is closed. Shortcuts are
-    /// revoked first.
+    /// revoked first, and what is lent is waited for.
     pub(crate) fn lock(
         &self,
         owner: Owner,
         line: &Closer,
-        range: Range<u64>,
-        mode: Mode,
+        (range, mode, lent): (Range<u64>, Mode, Lent),
         deadline: Instant,
     ) -> Result<Ticket, WireError> {
         let (ticket, pages) = {
@@ -261,6 +265,13 @@ impl OpenObject {
                     ),
                 ));
             }
+        }
+        if lent == Lent::Awaited
+            && range.start < passthrough::SIGNS
+            && let Err(e) = self.await_return(line, deadline)
+        {
+            self.give_up(ticket);
+            return Err(e);
         }
         {
             let mut shared = self.shared();
@@ -371,6 +382,64 @@ impl OpenObject {
             return None;
         }
         Some(add(&mut shared.grants))
+    }
+
+    /// Lends the object by this descriptor for writing, unless it is locked or `may` says no.
+    pub(crate) fn lend(
+        &self,
+        descriptor: &OwnedFd,
+        may: impl FnOnce() -> bool,
+    ) -> std::io::Result<bool> {
+        let shared = self.shared();
+        if shared.locks.locked() || !may() {
+            return Ok(false);
+        }
+        passthrough::mark(descriptor)?;
+        self.lent.store(true, Ordering::SeqCst);
+        Ok(true)
+    }
+
+    /// Whether anybody has the object for writing. With the mutex held: nobody gets it meanwhile.
+    fn is_lent(&self, _: &Shared) -> bool {
+        if !self.lent.load(Ordering::SeqCst) {
+            return false;
+        }
+        let out = self
+            .object
+            .get()
+            .and_then(|o| o.fd())
+            .is_some_and(passthrough::is_out);
+        self.lent.store(out, Ordering::SeqCst);
+        out
+    }
+
+    /// Waits until nobody has the object for writing. A lock is wanted already: it is not lent anew.
+    fn await_return(&self, line: &Closer, deadline: Instant) -> Result<(), WireError> {
+        loop {
+            if !self.is_lent(&self.shared()) {
+                return Ok(());
+            }
+            if line.is_closed() {
+                return Err(refuse(ErrorKind::Io, "the connection has been closed"));
+            }
+            if self.stopping.load(Ordering::SeqCst) {
+                return Err(refuse(
+                    ErrorKind::ShuttingDown,
+                    "the server is shutting down",
+                ));
+            }
+            let left = deadline.saturating_duration_since(now());
+            if left.is_zero() {
+                return Err(refuse(
+                    ErrorKind::LockTimeout,
+                    format!(
+                        "a program has file {} open for writing through a mount that leaves it to the kernel; close it there, or mount with --no-passthrough",
+                        self.id.0
+                    ),
+                ));
+            }
+            thread::park_timeout(left.min(passthrough::LOOK));
+        }
     }
 
     fn wait(

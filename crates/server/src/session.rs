@@ -6,6 +6,7 @@ use crate::access::Access;
 use crate::error::{Fail, refuse, store_error};
 use crate::handles::{Handles, Need, OpenFile};
 use crate::locks::{Mode, Owner, Ticket};
+use crate::passthrough::{self, Lent};
 use crate::server::Server;
 use crate::shortcut;
 use crate::transfer::{Buffers, Transfer, skip_request};
@@ -27,6 +28,8 @@ const MAX_LOCK_WAIT: Duration = Duration::from_secs(600);
 pub(crate) struct Session<'a> {
     server: &'a Server,
     role: Role,
+    /// The kernel says that this is root of this host.
+    root: bool,
     owner: Owner,
     /// Tells when the connection is closed by others.
     line: Closer,
@@ -47,6 +50,7 @@ impl<'a> Session<'a> {
         Session {
             server,
             role: peer.role,
+            root: peer.credentials.as_ref().is_some_and(|c| c.uid == 0),
             owner,
             line,
             handles: Handles::default(),
@@ -128,6 +132,9 @@ impl<'a> Session<'a> {
             DataRequest::Shortcut { handle } => {
                 return self.shortcut(connection, &envelope, handle);
             }
+            DataRequest::Lend { handle, write } => {
+                return self.lend(connection, &envelope, handle, write);
+            }
             DataRequest::Lock {
                 handle,
                 start,
@@ -184,7 +191,9 @@ impl<'a> Session<'a> {
                 }
                 // Nobody may be reading or writing what is cut off. Behind the end nothing is: locks there, which programs
                 // use as signs to each other, keep nobody waiting.
-                self.alone(file, len..end, || object.set_len(len).map_err(store_error))?;
+                self.alone(file, len..end, Lent::Ignored, || {
+                    object.set_len(len).map_err(store_error)
+                })?;
                 Ok(DataReply::Done)
             }
             DataRequest::Extend { handle, len } => self.extend(self.writable(handle)?, len),
@@ -261,8 +270,9 @@ impl<'a> Session<'a> {
                 // Nobody may be writing it, not by a shortcut either.
                 let open = objects.open(file);
                 let deadline = now() + server.options.plain_write_wait;
-                let all = 0..u64::MAX;
-                let ticket = open.lock(self.owner, &self.line, all, Mode::Exclusive, deadline)?;
+                objects.existing(&open)?;
+                let all = (0..u64::MAX, Mode::Exclusive, Lent::Awaited);
+                let ticket = open.lock(self.owner, &self.line, all, deadline)?;
                 let done = objects.store().accept(file).map_err(store_error);
                 open.unlock(self.owner, ticket)?;
                 done?;
@@ -277,6 +287,7 @@ impl<'a> Session<'a> {
             | DataRequest::Write { .. }
             | DataRequest::Lock { .. }
             | DataRequest::Shortcut { .. }
+            | DataRequest::Lend { .. }
             | DataRequest::Shutdown => Err(invalid("not a simple request")),
         }
     }
@@ -288,12 +299,12 @@ impl<'a> Session<'a> {
         &self,
         file: &OpenFile,
         range: std::ops::Range<u64>,
+        lent: Lent,
         f: impl FnOnce() -> Result<(), WireError>,
     ) -> Result<(), WireError> {
         let deadline = now() + self.server.options.plain_write_wait;
-        let ticket = file
-            .object
-            .lock(self.owner, &self.line, range, Mode::Exclusive, deadline)?;
+        let want = (range, Mode::Exclusive, lent);
+        let ticket = file.object.lock(self.owner, &self.line, want, deadline)?;
         let done = f();
         file.object.unlock(self.owner, ticket)?;
         done
@@ -312,7 +323,7 @@ impl<'a> Session<'a> {
         // behind them. Locks behind all objects are signs that programs give each other.
         let end = object.len().map_err(store_error)?;
         if end < len {
-            self.alone(file, end..u64::MAX, || {
+            self.alone(file, end..u64::MAX, Lent::Awaited, || {
                 if object.len().map_err(store_error)? < len {
                     object.set_len(len).map_err(store_error)?;
                 }
@@ -478,9 +489,12 @@ impl<'a> Session<'a> {
         }
         let file = self.file(handle, need)?;
         let wait = Duration::from_millis(timeout_ms).min(MAX_LOCK_WAIT);
+        // A server before this one may have lent the object.
+        self.server.objects.existing(&file.object)?;
+        let want = (range, mode, Lent::Awaited);
         let ticket = file
             .object
-            .lock(self.owner, &self.line, range, mode, now() + wait)?;
+            .lock(self.owner, &self.line, want, now() + wait)?;
         Ok(DataReply::Locked {
             lock: LockId(ticket.0),
         })
@@ -526,6 +540,61 @@ impl<'a> Session<'a> {
         let reply = DataReply::Shortcut { writable: write };
         let fds = [object.as_fd(), page_fd.as_fd()];
         connection.send_descriptors(&envelope.answer(), &reply, &fds)?;
+        Ok(Outcome::Answered)
+    }
+
+    /// A descriptor that the client's kernel keeps: see [`crate::passthrough`].
+    fn lend(
+        &mut self,
+        connection: &mut Connection,
+        envelope: &Envelope,
+        handle: Handle,
+        write: bool,
+    ) -> Result<Outcome, Fail> {
+        let no = |reason: &str| {
+            Ok(Outcome::Reply(DataReply::NoShortcut {
+                reason: reason.to_owned(),
+            }))
+        };
+        if !connection.is_unix() || !self.root {
+            return no("objects are lent to root of the same host");
+        }
+        let queue = &self.server.queue;
+        if !self.server.options.shortcuts || queue.is_on() {
+            return no("this server sees each request");
+        }
+        let file = self.handles.get(handle, Need::Any, now_ms())?;
+        if file.layout.servers.len() != 1 {
+            return no("the file is striped over several servers");
+        }
+        if write && (!file.rights.write || self.server.options.read_only) {
+            return no("not open for writing");
+        }
+        let objects = &self.server.objects;
+        let object = match write {
+            true => Some(objects.created(&file.object)?),
+            false => objects.existing(&file.object)?,
+        };
+        let Some(fd) = object.and_then(|o| o.fd()) else {
+            return no("the file has no bytes yet");
+        };
+        if let Err(reason) = passthrough::suits(fd) {
+            return no(reason);
+        }
+        let made = shortcut::reopen(fd, true, false);
+        let lent = match made {
+            Ok(lent) => lent,
+            Err(e) => return no(&format!("the system refused: {e}")),
+        };
+        if write {
+            // Looked at with the object's mutex held: whoever locks from now on finds the loan.
+            match file.object.lend(&lent, || !queue.is_on()) {
+                Ok(true) => {}
+                Ok(false) => return no("the file is locked, or each request is seen"),
+                Err(e) => return no(&format!("the system refused: {e}")),
+            }
+        }
+        connection.send_descriptors(&envelope.answer(), &DataReply::Lent, &[lent.as_fd()])?;
         Ok(Outcome::Answered)
     }
 

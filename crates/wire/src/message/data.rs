@@ -184,6 +184,14 @@ pub enum DataRequest {
         /// Bytes.
         len: u64,
     },
+    /// A descriptor of the only object of a file, for good: for the kernel of a mount, which cannot give it back before
+    /// the file is closed. Unix socket and root only. Answered by `Lent` or `NoShortcut`.
+    Lend {
+        /// The open file.
+        handle: Handle,
+        /// For writing too: until it is closed, range locks on the object have to wait.
+        write: bool,
+    },
 }
 
 /// What a data server answers.
@@ -253,6 +261,8 @@ pub enum DataReply {
         /// Nanoseconds since the epoch; `None`: no byte of the file came here.
         modified_ns: Option<i64>,
     },
+    /// To `Lend`: the descriptor travels beside this frame.
+    Lent,
 }
 
 /// What a data server found wrong in its store.

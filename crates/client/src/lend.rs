@@ -1,0 +1,48 @@
+//! A descriptor of a whole file for the kernel of a mount, which reads and writes by itself then.
+//!
+//! Unlike a shortcut it is not taken back: see the data server's `passthrough`, where it says what that takes.
+use crate::file::File;
+use crate::site::Fault;
+use penstock_wire::message::{DataReply, DataRequest};
+use std::os::fd::OwnedFd;
+
+const LEND: &str = "borrow a file";
+
+impl File {
+    /// The file's only object, or why it is not lent. With `write`, range locks on the file wait until every copy of
+    /// the descriptor is closed, or its flock(2) is given up.
+    pub fn lend(&self, write: bool) -> std::result::Result<OwnedFd, String> {
+        let file = &*self.0;
+        let [site] = &file.sites[..] else {
+            return Err(format!("striped over {} servers", file.sites.len()));
+        };
+        if !site.is_local() {
+            return Err("its server is on another host".into());
+        }
+        let trace = file.client.trace();
+        let _permit = file.client.permit().map_err(|e| e.to_string())?;
+        let asked = || -> std::result::Result<_, Fault> {
+            let mut link = site.connect(LEND)?;
+            if !link.is_unix() {
+                site.put(link);
+                return Ok(Err("its server is on another host".to_owned()));
+            }
+            let handle = file.attach(&mut link, trace)?;
+            let lent = match link.call(LEND, trace, &DataRequest::Lend { handle, write })? {
+                DataReply::Lent => link.descriptors().pop(),
+                DataReply::NoShortcut { reason } => {
+                    site.put(link);
+                    return Ok(Err(reason));
+                }
+                other => return Err(site.unexpected(LEND, other)),
+            };
+            site.put(link);
+            Ok(lent.ok_or_else(|| "no descriptor came".to_owned()))
+        };
+        match asked() {
+            Ok(answer) => answer,
+            Err(Fault::Away(reason)) => Err(reason),
+            Err(Fault::Final(e)) => Err(e.to_string()),
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Files that the kernel reads and writes by itself (FUSE_PASSTHROUGH).
+//!
+//! *Problem*: each read and write through the daemon costs two switches of threads and a copy, though the bytes of a file
+//! with one server on this host are in one local file. *Idea*: the data server lends that file ([`File::lend`]), and the
+//! kernel goes there without asking. *When*: the first to open a file decides, for the kernel wants all that have it open
+//! to be of one kind:
+//!
+//! | first open | later ones, until the last is closed |
+//! | --- | --- |
+//! | writes, lent for writing | all are passed through |
+//! | reads, lent for reading | those that read are passed through; who writes, asks: bytes go through the daemon |
+//! | not lent, or to append | all go through the daemon |
+//!
+//! Appending goes through the daemon always: one appender at a time is a matter of all hosts. What is mapped goes where
+//! the first open says, so it is always the same memory.
+//! Once the last writer has closed a file that was lent for writing, range locks need not wait for its readers: the mark
+//! of the loan goes then.
+use fuser::BackingId;
+use penstock_client::File;
+use penstock_layout::FileId;
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How an open file is read and written.
+#[derive(Debug, Clone)]
+pub(crate) enum Way {
+    /// By the daemon.
+    Daemon,
+    /// By the kernel; it writes.
+    Writer(Arc<BackingId>),
+    /// By the kernel; it only reads.
+    Reader(Arc<BackingId>),
+    /// By the daemon, beside others that are the kernel's; what is mapped is the kernel's.
+    Beside(Arc<BackingId>),
+}
+
+/// How one file is open, decided by the first.
+#[derive(Debug)]
+enum Node {
+    Daemon(String),
+    Kernel {
+        backing: Arc<BackingId>,
+        descriptor: OwnedFd,
+        /// Lent for writing.
+        marked: bool,
+        writers: usize,
+    },
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    /// Opens that are not closed.
+    opens: usize,
+    node: Arc<Mutex<Option<Node>>>,
+}
+
+/// All open files of a mount.
+#[derive(Debug)]
+pub(crate) struct Passthrough {
+    /// Until the kernel says that it can't.
+    on: AtomicBool,
+    slots: Mutex<HashMap<FileId, Slot>>,
+    /// A file has been closed by all.
+    closed: Condvar,
+}
+
+/// How long a close may be on its way from the kernel.
+const CLOSE: Duration = Duration::from_millis(500);
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Changes are single steps.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What an open asks for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted {
+    pub write: bool,
+    pub append: bool,
+}
+
+impl Passthrough {
+    pub(crate) fn new(on: bool) -> Passthrough {
+        Passthrough {
+            on: AtomicBool::new(on),
+            slots: Mutex::default(),
+            closed: Condvar::new(),
+        }
+    }
+
+    /// The kernel has no passthrough, or may not use it here.
+    pub(crate) fn disable(&self, why: &str) {
+        if self.on.swap(false, Relaxed) {
+            log::info!("no passthrough: {why}; bytes go through the daemon");
+        }
+    }
+
+    /// Decides how a file that was opened is read and written. `register` gives the kernel its descriptor. Each has its
+    /// [`Passthrough::close`].
+    pub(crate) fn open(
+        &self,
+        file: &File,
+        wanted: Wanted,
+        register: impl FnOnce(&OwnedFd) -> std::io::Result<BackingId>,
+    ) -> Way {
+        let node = {
+            let mut slots = locked(&self.slots);
+            let slot = slots.entry(file.id()).or_default();
+            slot.opens += 1;
+            slot.node.clone()
+        };
+        // Whoever comes second waits here for the answer of the first.
+        let mut node = locked(&node);
+        let node = node.get_or_insert_with(|| self.decide(file, wanted, register));
+        match node {
+            Node::Daemon(_) => Way::Daemon,
+            Node::Kernel { backing, .. } if wanted.append => Way::Beside(backing.clone()),
+            Node::Kernel { backing, .. } if !wanted.write => Way::Reader(backing.clone()),
+            Node::Kernel {
+                backing,
+                marked: true,
+                writers,
+                ..
+            } => {
+                *writers += 1;
+                Way::Writer(backing.clone())
+            }
+            Node::Kernel { backing, .. } => Way::Beside(backing.clone()),
+        }
+    }
+
+    fn decide(
+        &self,
+        file: &File,
+        wanted: Wanted,
+        register: impl FnOnce(&OwnedFd) -> std::io::Result<BackingId>,
+    ) -> Node {
+        if !self.on.load(Relaxed) {
+            return Node::Daemon("this mount has no passthrough".into());
+        }
+        if wanted.append {
+            return Node::Daemon("opened to append".into());
+        }
+        if wanted.write && file.attributes().mode & 0o6000 != 0 {
+            return Node::Daemon("a write takes its set-user-ID and set-group-ID bits away".into());
+        }
+        let descriptor = match file.lend(wanted.write) {
+            Ok(descriptor) => descriptor,
+            Err(reason) => return Node::Daemon(reason),
+        };
+        match register(&descriptor) {
+            Ok(backing) => Node::Kernel {
+                backing: Arc::new(backing),
+                descriptor,
+                marked: wanted.write,
+                writers: 0,
+            },
+            Err(e) => {
+                let why = match e.kind() {
+                    std::io::ErrorKind::PermissionDenied => {
+                        "it takes a mount by root (CAP_SYS_ADMIN)".to_owned()
+                    }
+                    _ => format!("the kernel refuses the descriptor: {e}"),
+                };
+                self.disable(&why);
+                Node::Daemon(why)
+            }
+        }
+    }
+
+    /// The kernel has closed a file.
+    pub(crate) fn close(&self, id: FileId, way: &Way) {
+        let mut slots = locked(&self.slots);
+        let Some(slot) = slots.get_mut(&id) else {
+            return;
+        };
+        if matches!(way, Way::Writer(_))
+            && let Some(Node::Kernel {
+                descriptor,
+                marked,
+                writers,
+                ..
+            }) = &mut *locked(&slot.node)
+        {
+            *writers -= 1;
+            if *writers == 0 {
+                *marked = false;
+                if let Err(e) = rustix::fs::flock(&*descriptor, rustix::fs::FlockOperation::Unlock)
+                {
+                    log::warn!("range locks on file {} wait for its readers: {e}", id.0);
+                }
+            }
+        }
+        slot.opens -= 1;
+        if slot.opens == 0 {
+            slots.remove(&id);
+            self.closed.notify_all();
+        }
+    }
+
+    /// How a file is open here, for people.
+    pub(crate) fn describe(&self, id: FileId) -> String {
+        let node = match locked(&self.slots).get(&id) {
+            None => return "closed".into(),
+            Some(slot) => slot.node.clone(),
+        };
+        let node = locked(&node);
+        match &*node {
+            None => "closed".into(),
+            Some(Node::Daemon(why)) => format!("daemon: {why}"),
+            Some(Node::Kernel { marked: true, .. }) => "passthrough: reads and writes".into(),
+            Some(Node::Kernel { .. }) => "passthrough: reads".into(),
+        }
+    }
+
+    /// Whether the kernel has the file itself and keeps it. It tells of a close a moment later.
+    pub(crate) fn stays(&self, id: FileId) -> bool {
+        let end = Instant::now() + CLOSE;
+        let mut slots = locked(&self.slots);
+        loop {
+            let Some(node) = slots.get(&id).map(|slot| slot.node.clone()) else {
+                return false;
+            };
+            let left = end.saturating_duration_since(Instant::now());
+            if !matches!(&*locked(&node), Some(Node::Kernel { .. })) {
+                return false;
+            }
+            if left.is_zero() {
+                return true;
+            }
+            let waited = self.closed.wait_timeout(slots, left);
+            slots = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
