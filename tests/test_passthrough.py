@@ -180,10 +180,8 @@ def test_readers_and_writers_beside_each_other(p, first):
     path = p / "f"
     path.write_bytes(b"0" * 10_000)
     closed(path)
-    opens = [lambda: open(path, "rb", buffering=0), lambda: open(path, "r+b", buffering=0)]
-    if first == "w":
-        opens.reverse()
-    with opens[0]() as a, opens[1]() as b:
+    modes = ("rb", "r+b") if first == "r" else ("r+b", "rb")
+    with open(path, modes[0], buffering=0) as a, open(path, modes[1], buffering=0) as b:
         reader, writer = (a, b) if first == "r" else (b, a)
         assert way(path) == {"r": "passthrough: reads", "w": "passthrough: reads and writes"}[first]
         for k in range(20):
