@@ -1,0 +1,154 @@
+"""Programs that know files only, run on the mount as on any directory: striped files, and files that are whole."""
+
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, penstock
+from mounted import ALICE, TEAM, as_root, as_user, needs_fuse
+
+pytestmark = needs_fuse
+
+
+@pytest.fixture(scope="module")
+def fs():
+    """A deployment of three servers and its mount."""
+    directory = Path(tempfile.mkdtemp(prefix="pst-"))
+    directory.chmod(0o755)
+    home, point = directory / "fs", directory / "mnt"
+    point.mkdir()
+    penstock("up", home, "--servers", 3)
+    penstock("mount", point, "-d", home)
+    yield home, point
+    penstock("umount", "--lazy", point, check=False)
+    penstock("down", home, check=False)
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(params=["striped", "whole"])
+def out(fs, request):
+    """A fresh directory in the mount."""
+    path = fs[1] / "".join(c if c.isalnum() else "-" for c in request.node.name)
+    path.mkdir()
+    layout = {"striped": b"count=3 unit=64KiB", "whole": b"count=1"}[request.param]
+    os.setxattr(path, "user.penstock.layout", layout)
+    return path
+
+
+def sh(script, cwd, *args):
+    """Runs a shell script that must succeed; its output."""
+    env = {**os.environ, "LC_ALL": "C", "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"}
+    command = ["sh", "-euc", script, "sh", *map(str, args)]
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """Sources: small and large files, links, modes, times."""
+    source = tmp_path / "source"
+    shutil.copytree(ROOT / "examples", source)
+    (source / "large").write_bytes(random.Random(1).randbytes(3_000_001))
+    (source / "empty").touch()
+    (source / "deep" / "er").mkdir(parents=True)
+    (source / "deep" / "er" / "f").write_text("down here\n")
+    os.symlink("deep/er/f", source / "link")
+    os.link(source / "large", source / "same")
+    (source / "tile.c").chmod(0o640)
+    os.utime(source / "block.c", ns=(1_000_000_000, 1_234_567_891_000_000_000))
+    return source
+
+
+def test_copying_trees(out, tree):
+    sh('cp -a "$1" copy; diff -r "$1" copy', out, tree)
+    assert (out / "copy" / "block.c").stat().st_mtime_ns == 1_234_567_891_000_000_000
+    assert (out / "copy" / "tile.c").stat().st_mode & 0o777 == 0o640
+    assert (out / "copy" / "large").stat().st_nlink == 2 and os.readlink(out / "copy" / "link") == "deep/er/f"
+    sh("tar cf all.tar copy; mkdir un; tar xf all.tar -C un; diff -r copy un/copy; tar df all.tar", out)
+    sh("cp -a copy again; mv again moved; rm -r copy un; find moved -type f | sort | xargs cksum > sums", out)
+    assert len((out / "sums").read_text().splitlines()) > 8
+    sh('diff -r "$1" moved; rm -r moved all.tar sums; test -z "$(ls -A)"', out, tree)
+
+
+def test_git(out, tree):
+    script = (
+        'git init -q repo; cp -r "$1"/. repo; cd repo; git add -A; '
+        "git -c user.name=me -c user.email=me@here commit -qm first; git gc -q; cd ..; "
+        "git clone -q repo clone; git -C clone fsck --full --strict; git -C clone status --porcelain; diff -r clone/deep repo/deep"
+    )
+    assert sh(script, out, tree).strip() == ""
+
+
+def test_pipes_of_text_tools(out):
+    script = (
+        "seq 1 200000 > n; dd if=n of=copy bs=7777 conv=fsync 2> log; cmp n copy; "
+        "sort -rn n | head -1 > top; gzip -k n; gzip -dc n.gz | cmp - n; "
+        "dd if=/dev/zero of=copy bs=1000 seek=3 count=1 conv=notrunc 2>> log; "
+        "sed -i s/200000/last/ top; echo more >> top; cat top; truncate -s 10 copy; wc -c < copy; grep -c 7 n; sync copy"
+    )
+    assert sh(script, out).split() == ["last", "more", "10", "81902"]
+
+
+def test_builds(out):
+    (out / "Makefile").write_text("prog: a.o b.o\n\tcc -o $@ a.o b.o\n%.o: %.c\n\tcc -c -o $@ $<\n")
+    (out / "a.c").write_text('#include <stdio.h>\nint f(void);\nint main(void) { printf("%d\\n", f()); return 0; }\n')
+    (out / "b.c").write_text("int f(void) { return 42; }\n")
+    assert sh("command -p make -s -j2; ./prog; command -p make -q && echo made", out).split() == ["42", "made"]
+
+
+@pytest.mark.parametrize("journal", ["delete", "wal"])
+def test_sqlite(out, journal):
+    path = out / "db"
+    with sqlite3.connect(path) as db:
+        assert db.execute(f"pragma journal_mode={journal}").fetchone() == (journal,)
+        db.execute("create table t (k integer primary key, v text)")
+        db.executemany("insert into t values (?, ?)", [(k, f"row {k}") for k in range(2000)])
+    program = (
+        "import sqlite3, sys\ndb = sqlite3.connect(sys.argv[1], timeout=60, isolation_level=None)\n"
+        "for k in range(25): db.execute('update t set v = v || ? where k = 7', (sys.argv[2],))\n"
+    )
+    writers = [subprocess.Popen([sys.executable, "-c", program, str(path), c]) for c in "ab"]
+    assert all(w.wait(timeout=120) == 0 for w in writers)
+    db.close()
+    with sqlite3.connect(path) as db:
+        value = db.execute("select v from t where k = 7").fetchone()[0]
+        assert sorted(value.removeprefix("row 7")) == ["a"] * 25 + ["b"] * 25
+        assert db.execute("pragma integrity_check").fetchone() == ("ok",)
+    db.close()
+
+
+def test_an_interrupted_copy_goes_on(fs, out, tree, tmp_path):
+    """The command of the package beside the mount: what it moves is what the mount shows."""
+    name = f"penstock:/{out.name}/case"
+    penstock("cp", "-r", tree, name, "-d", fs[0])
+    sh('diff -r "$1" case', out, tree)
+    penstock("cp", "-r", name, tmp_path / "back", "-d", fs[0])
+    sh('diff -r "$1" "$2"', out, tree, tmp_path / "back")
+
+
+@as_root
+def test_other_users(out, tree):
+    out.chmod(0o755)
+    (out / "hers").mkdir()
+    os.chown(out / "hers", ALICE, TEAM)
+    # The source lies in a directory of root's alone.
+    shared = out / "shared"
+    sh('cp -r "$1" shared; chmod -R a+rX shared', out, tree)
+    as_user(
+        ALICE,
+        TEAM,
+        [],
+        lambda: sh("cp -r ../shared mine; diff -r ../shared mine; chmod 700 mine", out / "hers") and None,
+    )
+    assert (out / "hers" / "mine" / "tile.c").stat().st_uid == ALICE
+    with pytest.raises(PermissionError):
+        as_user(ALICE, TEAM, [], lambda: (shared / "tile.c").write_text("x") and None)
+    with pytest.raises(PermissionError):
+        as_user(ALICE + 7, TEAM + 7, [], lambda: os.listdir(out / "hers" / "mine"))
