@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -124,7 +125,7 @@ def test_sqlite(out, journal):
     db.close()
 
 
-def test_an_interrupted_copy_goes_on(fs, out, tree, tmp_path):
+def test_copies_by_the_command_show_in_the_mount(fs, out, tree, tmp_path):
     """The command of the package beside the mount: what it moves is what the mount shows."""
     name = f"penstock:/{out.name}/case"
     penstock("cp", "-r", tree, name, "-d", fs[0])
@@ -152,3 +153,12 @@ def test_other_users(out, tree):
         as_user(ALICE, TEAM, [], lambda: (shared / "tile.c").write_text("x") and None)
     with pytest.raises(PermissionError):
         as_user(ALICE + 7, TEAM + 7, [], lambda: os.listdir(out / "hers" / "mine"))
+
+
+def test_the_table_of_promises_names_tests_that_exist():
+    text = (ROOT / "docs" / "everyday.md").read_text()
+    files = set(re.findall(r"(?:python/tests|tests|crates|examples)/[\w./-]*\w", text))
+    assert len(files) > 15 and not [name for name in files if not (ROOT / name).exists()]
+    sources = [p.read_text() for place in ("tests", "python/tests") for p in (ROOT / place).glob("test_*.py")]
+    names = set(re.findall(r"`([a-z0-9]+_[a-z0-9_]+)(?:\.\.\.)?`", text))
+    assert len(names) > 15 and not [name for name in names if not any(f"def test_{name}" in s for s in sources)]
