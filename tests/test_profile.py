@@ -7,6 +7,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import pytest
 from conftest import PENSTOCK, penstock
 
 SMALL = ["--file-size", "16MiB", "--repetitions", 1, "--accesses", 16, "--warm-up", "0", "-q"]
@@ -32,6 +33,19 @@ def test_a_modelled_disk_cares_for_order_and_flash_does_not(tmp_path):
     assert disk["ratio"]["read"]["min"] <= disk["ratio"]["read"]["mean"] <= disk["ratio"]["read"]["max"]
     assert len(disk["ratio"]["read"]["sizes"]) == 8 + 127 - 1
     assert plot.read_text().startswith("<svg") and "request size" in plot.read_text()
+
+
+@pytest.mark.parametrize("device", ["pastel", "graphene", "suno", "edel"])
+def test_the_ratio_of_a_model_is_found(device):
+    """What is found is what the page says of the model at 8 KiB, in a file as large as there."""
+    page = (Path(__file__).parent.parent / "docs" / "devices.md").read_text()
+    profile = penstock("profile", f"model:{device}", "-q", "--json", "--file-size", "1200MiB").json()[0]
+    for way in ["write", "read"]:
+        row = next(line for line in page.splitlines() if f"| {device}: sequential / random, {way}" in line)
+        configured = float(row.split("|")[2])
+        found = profile["ratio"][way]["sizes"][0]
+        assert found["bytes"] == 8192
+        assert abs(found["ratio"] / configured - 1) < 0.15, (way, found, configured)
 
 
 def test_full_measurement_tells_the_error(tmp_path):

@@ -68,9 +68,13 @@ def test_people_get_a_summary_and_plots(scenario, tmp_path):
     code, out, err = sim("--plot", tmp_path / "plots", scenario)
     assert code == 0, err
     assert "makespan" in out and "mpi-io-test 0.1" in out
-    for name in ["two-programs-throughput.svg", "two-programs-head.svg"]:
-        svg = (tmp_path / "plots" / name).read_text()
-        assert svg.startswith("<svg") and "seconds" in svg
+    for kind, axis in [("throughput", "MB/s"), ("head", "address, GB"), ("head-close", "address, GB")]:
+        svg = (tmp_path / "plots" / f"two-programs-{kind}.svg").read_text()
+        assert svg.startswith("<svg") and "seconds" in svg and axis in svg
+        # A line, or a mark for each device request of the first server; the closer look has some of them.
+        marks = svg.count("<circle")
+        assert {"throughput": marks == 0, "head": marks == 128, "head-close": 0 < marks < 128}[kind], (kind, marks)
+        assert "<polyline" in svg
 
 
 def test_cases_stand_beside_what_was_published(scenario, tmp_path):

@@ -576,7 +576,7 @@ pub struct SimArgs {
     /// Names the cases and runs none.
     #[arg(long)]
     pub list: bool,
-    /// Writes plots there (SVG): throughput over time, and where the first server's device stood.
+    /// Writes plots there (SVG): throughput over time, where the first server's device stood, and that for 0.2 s.
     #[arg(long, value_name = "DIR")]
     pub plot: Option<PathBuf>,
     /// Writes the results as tables into a page, below its line for results (docs/reproduction.md).

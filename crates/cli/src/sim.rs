@@ -336,6 +336,7 @@ fn plots(outcome: &Outcome, folder: &Path) -> Result<()> {
         for (kind, drawn) in [
             ("throughput", plot::throughput(&case.report)),
             ("head", plot::head(&case.report)),
+            ("head-close", plot::head_close(&case.report)),
         ] {
             let path: PathBuf = folder.join(format!("{stem}-{kind}.svg"));
             let svg = drawn.map_err(|e| failed(format_args!("plot of {name}: {e}")))?;

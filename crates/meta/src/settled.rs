@@ -22,6 +22,8 @@ use std::path::{Path, PathBuf};
 const MARK: &str = "namespace.settled";
 /// Bytes written over themselves at a time.
 const CHUNK: usize = 1 << 20;
+/// Progress is told each time that so many bytes are written.
+const TOLD: u64 = 256 << 20;
 
 /// Makes sure that what `file` in `directory` reads as is on the disk, and the names in the directory.
 pub fn settle(directory: &Path, file: &Path) -> Result<()> {
@@ -55,9 +57,22 @@ fn mark(directory: &Path) -> PathBuf {
 
 fn rewrite(path: &Path) -> Result<()> {
     let file = OpenOptions::new().read(true).write(true).open(path)?;
+    let length = file.metadata()?.len();
+    if length >= TOLD {
+        log::info!(
+            "{}: not closed in order: writing its {} MiB over themselves before it is opened",
+            path.display(),
+            length >> 20
+        );
+    }
     let mut chunk = vec![0; CHUNK];
-    let mut at = 0;
+    let mut at: u64 = 0;
+    let mut told = TOLD;
     loop {
+        if at >= told {
+            log::info!("{}: {} of {} MiB", path.display(), at >> 20, length >> 20);
+            told += TOLD;
+        }
         let read = retried(|| fs::pread(file.as_fd(), &mut chunk, at))?;
         if read == 0 {
             break;
@@ -72,7 +87,11 @@ fn rewrite(path: &Path) -> Result<()> {
         }
         at += read as u64;
     }
-    Ok(fs::fdatasync(&file)?)
+    fs::fdatasync(&file)?;
+    if length >= TOLD {
+        log::info!("{}: all of it is on the disk", path.display());
+    }
+    Ok(())
 }
 
 fn retried(mut f: impl FnMut() -> std::result::Result<usize, Errno>) -> Result<usize> {
