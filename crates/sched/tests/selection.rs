@@ -13,7 +13,7 @@ fn the_online_selector_is_no_worse_than_to_and_near_the_best() {
     let cases: Vec<Case> = Case::all().into_iter().step_by(29).collect();
     assert_eq!(cases.len(), 7);
     for case in &cases {
-        let rate = |policy| play(case, &policy, 4, 4, 37_000).rate;
+        let rate = |policy| play(case, &policy, 4, 4, 1).rate;
         let to = rate(Policy::Fixed(Algorithm::To));
         let online = rate(Policy::Online(SelectorOptions::default()));
         assert!(
@@ -27,15 +27,7 @@ fn the_online_selector_is_no_worse_than_to_and_near_the_best() {
 #[test]
 fn a_run_is_the_same_again() {
     let case = Case::all()[20];
-    let run = || {
-        play(
-            &case,
-            &Policy::Online(SelectorOptions::default()),
-            4,
-            2,
-            37_000,
-        )
-    };
+    let run = || play(&case, &Policy::Online(SelectorOptions::default()), 4, 2, 1);
     let (a, b) = (run(), run());
     assert_eq!((a.rate, a.switches), (b.rate, b.switches));
 }

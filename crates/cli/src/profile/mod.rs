@@ -60,7 +60,7 @@ pub struct ProfileArgs {
     /// Sizes measured in each interval, its ends included.
     #[arg(long, value_name = "N", default_value_t = Options::default().points)]
     points: usize,
-    /// Passes over each measured size; their median counts.
+    /// Passes over each measured size at most; their median counts. The estimate needs two where they agree to 3%.
     #[arg(long, value_name = "N", default_value_t = Options::default().repetitions)]
     repetitions: usize,
     /// Accesses of a pass at most.
@@ -273,6 +273,12 @@ fn to_text(p: &Profile) -> String {
             d.max_ratio * 100.0,
             d.median_time * 100.0
         ));
+        if let Some(repeat) = d.repeat {
+            text.push_str(&format!(
+                "the full measurement's own repetitions differ by {:.1}% (median)\n",
+                repeat * 100.0
+            ));
+        }
     }
     text
 }
@@ -326,7 +332,7 @@ fn to_json(p: &Profile, options: &Options) -> serde_json::Value {
         "ratio": ratios, "times": times(|c| Some(&c.estimated)), "lines": lines,
         "measured": times(|c| Some(&c.measured)), "full": times(|c| c.full.as_ref()),
         "deviation": p.deviation.map(|d| json!({
-            "median_ratio": d.median_ratio, "max_ratio": d.max_ratio, "median_time": d.median_time,
+            "median_ratio": d.median_ratio, "max_ratio": d.max_ratio, "median_time": d.median_time, "repeat": d.repeat,
             "elapsed_ns": d.elapsed, "fraction": d.fraction,
         })),
     })

@@ -29,6 +29,8 @@ pub struct Progress {
 
 /// Accesses of a pass, however large they are.
 const LEAST: u64 = 16;
+/// A mean is known well enough when its standard error is this part of it.
+const PRECISION: f64 = 0.03;
 /// Accesses between two looks at whether to stop.
 const LOOK: u64 = 64;
 
@@ -127,13 +129,18 @@ impl Passes<'_> {
         let mut means: BTreeMap<(Test, u64), Vec<f64>> = BTreeMap::new();
         let mut elapsed: Nanos = 0;
         // Reads first: they must not pay for what the device still does for writes. Then repetitions: a disturbance of
-        // some seconds hits one of them, and the median drops it.
+        // some seconds hits one of them, and the median drops it. Sizes whose passes agree need no more of them.
         for op in [Op::Read, Op::Write] {
             elapsed = elapsed.saturating_add(self.settle(target, op)?);
             let rounds = (0..self.options.repetitions)
                 .flat_map(|repetition| sizes.iter().map(move |size| (repetition, *size)));
             for (repetition, size) in rounds {
                 for &test in tests.iter().filter(|t| t.op == op) {
+                    let known = means.get(&(test, size)).map_or(&[][..], |of| of);
+                    if !self.whole && Spread::of(known).is_narrow() {
+                        passes += 1;
+                        continue;
+                    }
                     tell(self.step, passes, total)?;
                     let seed = self.options.seed ^ size << 8 ^ repetition as u64;
                     let (mean, took) = self.pass(target, test, size, seed, &mut || {
@@ -146,11 +153,18 @@ impl Passes<'_> {
             }
         }
         tell(self.step, total, total)?;
-        let times = means
-            .into_iter()
-            .map(|(key, mut of)| (key, median(&mut of)))
-            .collect();
-        Ok(Measured { times, elapsed })
+        let repeated = means.iter().filter_map(|(key, of)| {
+            let (first, rest) = of.split_first()?;
+            Some((*key, (*first, *rest.last()?)))
+        });
+        Ok(Measured {
+            repeated: repeated.collect(),
+            times: means
+                .into_iter()
+                .map(|(key, mut of)| (key, median(&mut of)))
+                .collect(),
+            elapsed,
+        })
     }
 
     /// Before reads: as many bytes are read as fill the device's cache, so that what was written has left it.
@@ -193,7 +207,7 @@ impl Passes<'_> {
         let mut random = random_addresses(seed, slots * size, size);
         // Samples begin anywhere: the ends of a file are no better than its middle.
         let begin = if self.whole { 0 } else { random() / size };
-        let (mut sum, mut elapsed): (Nanos, Nanos) = (0, 0);
+        let (mut spread, mut elapsed): (Spread, Nanos) = (Spread::default(), 0);
         for i in 0..warm + count {
             if i % LOOK == LOOK - 1 {
                 tell()?;
@@ -205,10 +219,46 @@ impl Passes<'_> {
             let took = target.access(test.op, offset, size)?;
             elapsed = elapsed.saturating_add(took);
             if i >= warm {
-                sum = sum.saturating_add(took);
+                spread.add(took as f64);
+            }
+            // Sequential accesses are quick, and what holds them up comes now and then: these passes are not cut short.
+            if test.random && !self.whole && spread.n >= LEAST as f64 && spread.is_narrow() {
+                break;
             }
         }
-        Ok((sum as f64 / count as f64, elapsed))
+        Ok((spread.sum / spread.n.max(1.0), elapsed))
+    }
+}
+
+/// Values' number, sum and sum of squares.
+#[derive(Debug, Default)]
+struct Spread {
+    n: f64,
+    sum: f64,
+    squares: f64,
+}
+
+impl Spread {
+    fn of(values: &[f64]) -> Spread {
+        let mut spread = Spread::default();
+        values.iter().for_each(|v| spread.add(*v));
+        spread
+    }
+
+    fn add(&mut self, value: f64) {
+        self.n += 1.0;
+        self.sum += value;
+        self.squares += value * value;
+    }
+
+    /// Their mean is known to [`PRECISION`].
+    fn is_narrow(&self) -> bool {
+        if self.n < 2.0 {
+            return false;
+        }
+        let mean = self.sum / self.n;
+        let variance = (self.squares / self.n - mean * mean).max(0.0) / (self.n - 1.0);
+        variance.sqrt() <= PRECISION * mean
     }
 }
 
@@ -247,6 +297,14 @@ mod tests {
             ..options
         });
         assert_eq!(every, all);
+    }
+
+    #[test]
+    fn agreeing_values_are_known_and_others_are_not() {
+        assert!(Spread::of(&[100.0, 103.0]).is_narrow());
+        assert!(!Spread::of(&[100.0, 110.0]).is_narrow());
+        assert!(!Spread::of(&[100.0]).is_narrow());
+        assert!(Spread::of(&[90.0, 110.0].repeat(8)).is_narrow());
     }
 
     #[test]

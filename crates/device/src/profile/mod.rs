@@ -126,9 +126,9 @@ pub struct Options {
     pub intervals: Vec<Interval>,
     /// Sizes measured in each interval, the ends included.
     pub points: usize,
-    /// Passes over each measured size; their median counts.
+    /// Passes over each measured size; their median counts. Of the estimate at most so many: sizes whose passes agree need two.
     pub repetitions: usize,
-    /// A pass ends after so many accesses …
+    /// A pass ends after so many accesses, or when the mean of random ones is known to 3% …
     pub accesses: u64,
     /// … or earlier, after so many bytes, but not before 16 accesses.
     pub sample: u64,

@@ -43,6 +43,8 @@ impl Test {
 pub(crate) struct Measured {
     /// Nanoseconds of one access.
     pub(crate) times: BTreeMap<(Test, u64), f64>,
+    /// Those of the first and the last pass, where there were several.
+    pub(crate) repeated: BTreeMap<(Test, u64), (f64, f64)>,
     /// Spent on it.
     pub(crate) elapsed: Nanos,
 }
@@ -127,6 +129,9 @@ pub struct Deviation {
     pub max_ratio: f64,
     /// Median of the errors of the times of all four tests.
     pub median_time: f64,
+    /// Median difference of the ratios of the full measurement's first and last repetition: no estimate can be expected to be
+    /// nearer. `None`: there was one repetition.
+    pub repeat: Option<f64>,
     /// Time of the full measurement, nanoseconds.
     pub elapsed: Nanos,
     /// Time of the estimate as a part of it.
@@ -269,7 +274,25 @@ fn deviation(
         median_ratio: *of_ratios.get(of_ratios.len() / 2)?,
         max_ratio: *of_ratios.last()?,
         median_time: *of_times.get(of_times.len() / 2)?,
+        repeat: repeat(full),
         elapsed: full.elapsed,
         fraction: measured.elapsed as f64 / full.elapsed.max(1) as f64,
     })
+}
+
+/// See [`Deviation::repeat`].
+fn repeat(full: &Measured) -> Option<f64> {
+    let of_op = |((test, size), sequential): (&(Test, u64), &(f64, f64))| {
+        let random = Test {
+            random: true,
+            ..*test
+        };
+        let random = full.repeated.get(&(random, *size))?;
+        let ratios = (random.0 / sequential.0, random.1 / sequential.1);
+        Some((ratios.0 / ratios.1 - 1.0).abs())
+    };
+    let sequential = full.repeated.iter().filter(|((test, _), _)| !test.random);
+    let mut apart: Vec<f64> = sequential.filter_map(of_op).collect();
+    apart.sort_by(f64::total_cmp);
+    apart.get(apart.len() / 2).copied()
 }

@@ -2,22 +2,28 @@
 //!
 //! Programs read or write in a closed loop (TS section 3.2.2): 16 KiB or 256 KiB requests, contiguous portions or 1-D
 //! strided in one file per program, or a file per process, 8 or 16 processes, 1 or 4 programs. Files are striped over
-//! four servers in units of 32 KiB, and reach a server as requests of 8 KiB. Server 0 is played; the time that
-//! a process spends at the others is taken to be what it spent here for the same bytes.
+//! four servers in units of 32 KiB, and reach a server as requests of 8 KiB. Server 0 is played. The other three are
+//! taken to be as busy: a request there takes as long as one of the last ones did here, drawn at random, and a large request, of
+//! which each server has a part, is done when the slowest is. What clients and network add is random, too.
 
 use penstock_device as device;
 use penstock_device::{Allocation, AllocationOptions, Device, Model};
 use penstock_sched::{
-    Algorithm, Nanos, Next, Op, Options, Request, Scheduler, Selector, SelectorOptions, Situation,
+    Algorithm, Decision, Nanos, Next, Op, Options, Request, Scheduler, Selector, SelectorOptions,
+    Situation,
 };
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 
 const UNIT: u64 = 32 << 10;
 const SERVERS: u64 = 4;
 const CHUNK: u64 = 8 << 10;
-/// Network and client between an answer and the next request.
+/// Network and client between an answer and the next request: on average, exponentially distributed.
 const THINK: Nanos = 150_000;
+/// Processes begin at random within this time.
+const START: u64 = 10_000_000;
+/// How many times are kept to draw from.
+const TIMES: usize = 256;
 const SECOND: Nanos = 1_000_000_000;
 
 /// Devices, and their sequential / random ratios at 8 KiB for write and read (TS table 3.4); memory in GB.
@@ -145,8 +151,6 @@ struct Process {
     next: u64,
     waiting: usize,
     began: Nanos,
-    /// Its last time at this server for one byte.
-    pace: f64,
 }
 
 struct Run<'a> {
@@ -166,9 +170,41 @@ struct Run<'a> {
     serving: HashMap<u64, usize>,
     next_device: u64,
     bytes: u64,
+    /// How long requests took here lately.
+    times: VecDeque<Nanos>,
+    random: Random,
+}
+
+/// Pseudo-random numbers in (0, 1].
+#[derive(Debug)]
+struct Random(u64);
+
+impl Random {
+    fn new(seed: u64) -> Random {
+        Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    fn next(&mut self) -> f64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        ((self.0 >> 11) + 1) as f64 / (1u64 << 53) as f64
+    }
+
+    /// What the network and the client take this time.
+    fn think(&mut self) -> Nanos {
+        (-self.next().ln() * THINK as f64) as Nanos
+    }
 }
 
 impl Run<'_> {
+    /// How long a request takes at another server.
+    fn elsewhere(&mut self) -> Nanos {
+        let at = (self.random.next() * self.times.len() as f64) as usize;
+        let last = self.times.len().saturating_sub(1);
+        self.times.get(at.min(last)).copied().unwrap_or(THINK)
+    }
+
     /// The process's next request goes out; what falls on other servers takes its time there.
     fn issue(&mut self, now: Nanos, p: usize) {
         let (case, size) = (*self.case, self.case.size());
@@ -186,8 +222,9 @@ impl Run<'_> {
             at += CHUNK;
         }
         if chunks.is_empty() {
-            let away = (process.pace * size as f64) as Nanos;
-            self.wake.push(Reverse((now + THINK + away.max(THINK), p)));
+            let away = self.elsewhere();
+            let think = self.random.think();
+            self.wake.push(Reverse((now + think + away, p)));
             return;
         }
         process.waiting = chunks.len();
@@ -272,22 +309,61 @@ impl Run<'_> {
             let process = &mut self.processes[p];
             process.waiting -= 1;
             if process.waiting == 0 {
-                let size = self.case.size();
-                let here = if self.case.large {
-                    size / SERVERS
-                } else {
-                    size
-                };
-                process.pace = (now - process.began) as f64 / here as f64;
-                self.wake.push(Reverse((now + THINK, p)));
+                let began = process.began;
+                if self.times.len() == TIMES {
+                    self.times.pop_front();
+                }
+                self.times.push_back(now - began);
+                let others = if self.case.large { SERVERS - 1 } else { 0 };
+                let slowest = (0..others).map(|_| self.elsewhere()).max();
+                let done = now.max(began + slowest.unwrap_or(0));
+                let think = self.random.think();
+                self.wake.push(Reverse((done + think, p)));
             }
         }
     }
 }
 
 /// Plays `seconds` of a case with `workers` requests at the device at once; rates count from the first second on.
-/// Processes begin `apart` after each other.
-pub fn play(case: &Case, policy: &Policy, workers: usize, seconds: u64, apart: Nanos) -> Outcome {
+/// The seed is that of the clients' times.
+pub fn play(case: &Case, policy: &Policy, workers: usize, seconds: u64, seed: u64) -> Outcome {
+    run(case, policy, workers, seconds, seed, |_| {})
+}
+
+/// What the online selector decides in such a run, and why.
+pub fn decisions(
+    case: &Case,
+    options: SelectorOptions,
+    workers: usize,
+    seconds: u64,
+    seed: u64,
+) -> Vec<String> {
+    let mut all = Vec::new();
+    run(
+        case,
+        &Policy::Online(options),
+        workers,
+        seconds,
+        seed,
+        |d| {
+            let mut line = format!("{:>6} ms {:<7}", d.at / 1_000_000, d.algorithm.name());
+            for (algorithm, score) in &d.scores {
+                line += &format!(" {algorithm} {:.2}", score / 1e6);
+            }
+            all.push(format!("{line}: {}", d.reason));
+        },
+    );
+    all
+}
+
+fn run(
+    case: &Case,
+    policy: &Policy,
+    workers: usize,
+    seconds: u64,
+    seed: u64,
+    mut seen: impl FnMut(&Decision),
+) -> Outcome {
     let model = Model::parse(DEVICES[case.device].0).expect("a preset");
     let device = model.build();
     let mut allocation = Allocation::new(AllocationOptions::default(), device.capacity());
@@ -318,9 +394,9 @@ pub fn play(case: &Case, policy: &Policy, workers: usize, seconds: u64, apart: N
             next: 0,
             waiting: 0,
             began: 0,
-            pace: 0.05,
         })
         .collect();
+    let mut random = Random::new(seed);
     let mut run = Run {
         case,
         scheduler: Scheduler::new(options).expect("default options"),
@@ -328,7 +404,7 @@ pub fn play(case: &Case, policy: &Policy, workers: usize, seconds: u64, apart: N
         device,
         allocation,
         wake: (0..processes.len())
-            .map(|p| Reverse((p as u64 * apart, p)))
+            .map(|p| Reverse(((random.next() * START as f64) as Nanos, p)))
             .collect(),
         processes,
         requests: HashMap::new(),
@@ -337,6 +413,8 @@ pub fn play(case: &Case, policy: &Policy, workers: usize, seconds: u64, apart: N
         serving: HashMap::new(),
         next_device: 0,
         bytes: 0,
+        times: VecDeque::new(),
+        random,
     };
     let end = seconds * SECOND;
     let mut timer: Option<Nanos> = None;
@@ -362,6 +440,7 @@ pub fn play(case: &Case, policy: &Policy, workers: usize, seconds: u64, apart: N
             run.issue(now, p);
         }
         if let Some(decision) = run.selector.as_mut().and_then(|s| s.decide(now)) {
+            seen(&decision);
             let switched = run.scheduler.switch(now, decision.algorithm).is_ok();
             assert!(switched, "the scheduler refused {}", decision.algorithm);
         }

@@ -1,18 +1,19 @@
 //! Which algorithm for which situation: the source's cross-product on virtual time.
 //!
-//!     cargo run --release -p penstock-sched --example selection [-- --quick] [--cases]
+//!     cargo run --release -p penstock-sched --example selection -- [--quick] [--cases] [--seconds N] [--seed N]
+//!     cargo run --release -p penstock-sched --example selection -- --case 'pastel read x1 N-1 contig large 8'
 //!
 //! Prints, for every fixed algorithm, the trees, the online selector and the oracle, how often they choose within 5%
 //! of the oracle, what they gain over TO, and where they lose. `own/X` chooses by what algorithms gave in other situations,
 //! `online/X` begins with that: those with another number of processes, in the other nine folds, or on the other devices.
 //! Three lines bound what can be had: `learnt`, the best
 //! that any tree with T3's inputs could choose if it were learnt from these very figures; `elsewhere`, learnt from the
-//! other three devices; `repeated`, the best algorithm of a second run in which processes begin 41 instead of 37 µs
-//! after each other.
+//! other three devices; `repeated`, the best algorithm of a second run with another seed. `--case` shows what
+//! the online selector decides in one situation, and why.
 
 mod cluster;
 
-use cluster::{Case, Outcome, Policy, play};
+use cluster::{Case, Outcome, Policy, decisions, play};
 use penstock_sched::{Algorithm, MEASURED, Row, SelectorOptions, Tree, expect};
 use std::fmt::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,10 +29,6 @@ const ALGORITHMS: [Algorithm; 6] = [
 ];
 /// Requests at the device at once, as threads of a data server.
 const WORKERS: usize = 4;
-
-/// Time between the processes' beginnings, and that of a second run of the same situations.
-const APART: u64 = 37_000;
-const AGAIN: u64 = 41_000;
 
 /// What `online` may expect by, beside nothing: situations with another number of processes; those of other folds of ten;
 /// those of other devices.
@@ -90,18 +87,18 @@ fn each<T: Sync, R: Send>(items: &[T], work: impl Fn(usize, &T) -> R + Sync) -> 
     results.into_iter().map(|r| r.1).collect()
 }
 
-fn measure(cases: &[Case], seconds: u64) -> Vec<Result> {
+fn measure(cases: &[Case], seconds: u64, seed: u64) -> Vec<Result> {
     let mut results = each(cases, |_, case| {
-        let run = |policy: &Policy, apart| play(case, policy, WORKERS, seconds, apart);
-        let all = |apart| {
+        let run = |policy: &Policy, seed| play(case, policy, WORKERS, seconds, seed);
+        let all = |seed| {
             let fixed = ALGORITHMS.iter().map(|a| Policy::Fixed(*a));
-            fixed.map(|policy| run(&policy, apart)).collect()
+            fixed.map(|policy| run(&policy, seed)).collect()
         };
         Result {
             case: *case,
-            fixed: all(APART),
-            again: all(AGAIN),
-            online: run(&Policy::Online(SelectorOptions::default()), APART),
+            fixed: all(seed),
+            again: all(seed + 1),
+            online: run(&Policy::Online(SelectorOptions::default()), seed),
             expecting: Default::default(),
         }
     });
@@ -114,7 +111,7 @@ fn measure(cases: &[Case], seconds: u64) -> Vec<Result> {
                 experience: known.map(|(_, other)| other.row()).collect(),
                 ..SelectorOptions::default()
             };
-            play(&r.case, &Policy::Online(options), WORKERS, seconds, APART)
+            play(&r.case, &Policy::Online(options), WORKERS, seconds, seed)
         })
     });
     for (result, expecting) in results.iter_mut().zip(expecting) {
@@ -232,7 +229,11 @@ fn cases_text(results: &[Result]) -> String {
     for a in ALGORITHMS {
         let _ = write!(text, "{:>8}", a.name());
     }
-    let _ = writeln!(text, "{:>8}{:>9}  t3", "online", "switches");
+    let _ = write!(text, "{:>8}{:>9}  {:<7}", "online", "switches", "t3");
+    for (name, _) in HELD_OUT {
+        let _ = write!(text, "{:>10}", format!("/{name}"));
+    }
+    text.push('\n');
     for r in results {
         let _ = write!(text, "{:<44}", r.case.name());
         for o in &r.fixed {
@@ -240,7 +241,11 @@ fn cases_text(results: &[Result]) -> String {
         }
         let t3 = Tree::T3.choose(&r.case.situation());
         let (online, switches) = (r.online.rate / 1e6, r.online.switches);
-        let _ = writeln!(text, "{online:>8.2}{switches:>9}  {t3}");
+        let _ = write!(text, "{online:>8.2}{switches:>9}  {t3:<7}");
+        for o in &r.expecting {
+            let _ = write!(text, "{:>10.2}", o.rate / 1e6);
+        }
+        text.push('\n');
     }
     text
 }
@@ -252,7 +257,19 @@ fn main() {
     if quick {
         cases = cases.into_iter().step_by(13).collect();
     }
-    let results = measure(&cases, if quick { 4 } else { 8 });
+    let value = |name: &str| std::env::args().skip_while(|a| a != name).nth(1);
+    let number = |name, default: u64| value(name).and_then(|v| v.parse().ok()).unwrap_or(default);
+    let seconds = number("--seconds", if quick { 4 } else { 8 }).max(2);
+    let seed = number("--seed", 1);
+    if let Some(name) = value("--case") {
+        for case in cases.iter().filter(|c| c.name() == name) {
+            for decision in decisions(case, SelectorOptions::default(), WORKERS, seconds, seed) {
+                println!("{decision}");
+            }
+        }
+        return;
+    }
+    let results = measure(&cases, seconds, seed);
     if all {
         println!("{}", cases_text(&results));
     }

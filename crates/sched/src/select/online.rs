@@ -8,6 +8,8 @@
 //! them. When the load changes (the running algorithm's own samples fall for some windows, or the situation does), old
 //! samples are forgotten; when they rise, only its own. Each such fall makes the next one need three times as many
 //! windows: where rates swing by themselves, trials after each swing would keep programs out of step.
+//! After a change rates may rise for a second: a disk that reads ahead has to find its streams again, programs fall in step.
+//! So a window in whose second half much more was moved than in its first is no sample, and the turn goes on.
 //! When it pays: loads that last seconds. A trial costs its window at worst, and is given up at half of it if it goes
 //! badly. Parameters: [`SelectorOptions`]. Source: TS section 6.4 leaves re-selection as future work; the shape
 //! (each once, then by measured bandwidth with a floor of 3%, ten samples of 360 s) is that of AGIOS's later selector.
@@ -23,6 +25,9 @@ const PROGRAMS: usize = 1024;
 /// Odd windows in a row that show another load, at first and at most.
 const PATIENCE: u32 = 3;
 const MAX_PATIENCE: u32 = 243;
+/// After a change, windows whose second half gives so much more than the first don't count, up to so many.
+const RISING: f64 = 1.08;
+const SETTLE: u32 = 6;
 /// Response times kept of one window.
 const RESPONSES: usize = 4096;
 
@@ -167,6 +172,16 @@ impl Stretch {
         self.responses.clear();
     }
 
+    /// The second half had clearly more bytes per time than the first.
+    fn rises(&self, half: Option<(u64, Nanos)>) -> bool {
+        let Some((bytes, busy)) = half.filter(|h| self.busy > h.1) else {
+            return false;
+        };
+        let first = bytes as f64 / busy.max(1) as f64;
+        let second = (self.bytes - bytes) as f64 / (self.busy - busy) as f64;
+        second > RISING * first
+    }
+
     fn score(&mut self, objective: Objective) -> f64 {
         let rate = self.bytes as f64 * 1e9 / self.busy.max(1) as f64;
         match objective {
@@ -207,6 +222,10 @@ pub struct Selector {
     trial: bool,
     /// It has been looked at half-way.
     checked: bool,
+    /// Bytes and busy time of the window's first half.
+    half: Option<(u64, Nanos)>,
+    /// Windows since the last change.
+    age: u32,
     phase: Phase,
     begun: Nanos,
     stretch: Stretch,
@@ -241,6 +260,8 @@ impl Selector {
             current: current.unwrap_or(0),
             trial: false,
             checked: false,
+            half: None,
+            age: 0,
             phase: Phase::Measuring,
             begun: now,
             stretch: Stretch::default(),
@@ -407,6 +428,9 @@ impl Selector {
             }
             Phase::Measuring => {}
         }
+        if self.half.is_none() && elapsed * 2 >= window {
+            self.half = Some((self.stretch.bytes, self.stretch.busy));
+        }
         let enough = self.stretch.completions >= completions || elapsed >= 8 * window;
         if self.stretch.completions == 0 {
             // Nothing was asked for: nothing is learnt.
@@ -434,6 +458,12 @@ impl Selector {
 
     fn end_window(&mut self, now: Nanos) -> Option<Decision> {
         self.windows += 1;
+        self.age += 1;
+        if self.age < SETTLE && self.stretch.rises(self.half) {
+            self.restart(now, Phase::Measuring);
+            return None;
+        }
+        self.age = SETTLE;
         let score = self.stretch.score(self.options.objective);
         let before = self.arms[self.current].mean(now, self.options.memory);
         let arm = &mut self.arms[self.current];
@@ -533,6 +563,7 @@ impl Selector {
             return None;
         }
         self.current = to;
+        self.age = 0;
         self.switches += 1;
         self.restart(now, Phase::Settling);
         let decision = self.decision(now, reason);
@@ -562,6 +593,7 @@ impl Selector {
         self.account(now);
         self.stretch.clear();
         self.checked = false;
+        self.half = None;
         self.begun = now;
         self.phase = phase;
     }
@@ -687,6 +719,33 @@ mod tests {
         assert!(fair.score(Objective::Bandwidth) < unfair.score(Objective::Bandwidth));
         assert!(fair.score(Objective::Fairness) > unfair.score(Objective::Fairness));
         assert!(fair.score(Objective::P99) > unfair.score(Objective::P99));
+    }
+
+    #[test]
+    fn an_algorithm_that_needs_a_second_to_get_going_is_not_given_up() {
+        let mut s = Selector::new(0, SelectorOptions::default(), Some(situation()));
+        let (mut now, mut since, mut runs) = (0, 0, s.algorithm());
+        let mut late = [0; 2];
+        while now < 20_000 * MILLI {
+            if s.algorithm() != runs {
+                (runs, since) = (s.algorithm(), now);
+            }
+            // To begins at a third of its rate and has it after 1.2 s.
+            let part = ((now - since) as f64 / 1.2e9).min(1.0);
+            let rate = match runs {
+                Algorithm::To => 100.0 + 200.0 * part,
+                _ => 150.0,
+            };
+            let gap = (250.0 * MILLI as f64 / rate) as Nanos;
+            s.arrived(now);
+            now += gap;
+            s.completed(now, 1, 65_536, gap);
+            s.decide(now);
+            if now > 5_000 * MILLI {
+                late[usize::from(runs == Algorithm::To)] += gap / MILLI;
+            }
+        }
+        assert!(late[1] > 4 * late[0], "{late:?}");
     }
 
     #[test]
