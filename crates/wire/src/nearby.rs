@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// Requests of each way before one is chosen.
 const TRIAL: u32 = 8;
 /// Every so many requests the other way is tried again.
-const AGAIN: u32 = 64;
+const AGAIN: u32 = 256;
 /// What an answer takes at most, as far as the choice is concerned: what takes longer waits for something else.
 const WORTH: Duration = Duration::from_micros(400);
 
