@@ -36,6 +36,8 @@ pub(crate) enum Status {
 struct Server {
     process: Option<ProcessId>,
     status: Arc<Mutex<Status>>,
+    /// Syncs of its machine that had failed when it started.
+    failed: u64,
 }
 
 /// See the module's text.
@@ -100,6 +102,7 @@ impl Cluster {
             .map(|_| Server {
                 process: None,
                 status: Arc::new(Mutex::new(Status::Down)),
+                failed: 0,
             })
             .collect();
         Cluster {
@@ -151,6 +154,7 @@ impl Cluster {
                 Err(e) => *lock(&report) = Status::Failed(e),
             }
         };
+        let failed = self.world.state().disks[machine].failed;
         let process = self
             .world
             .start(machine, &format!("server {machine}"), body)
@@ -158,12 +162,18 @@ impl Cluster {
         self.servers[machine] = Server {
             process: Some(process),
             status,
+            failed,
         };
         Ok(())
     }
 
     pub fn status(&self, machine: MachineId) -> Status {
         lock(&self.servers[machine].status).clone()
+    }
+
+    /// Whether a sync of a machine has failed since its server started last.
+    pub fn sync_failed(&self, machine: MachineId) -> bool {
+        self.world.state().disks[machine].failed > self.servers[machine].failed
     }
 
     /// The living process on a machine; a dead one is reported once.

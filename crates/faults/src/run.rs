@@ -541,9 +541,8 @@ impl Driver {
         self.cluster.gone(machine, SECOND / 20);
         let now = self.now();
         let mut soon = SECOND;
-        let failing = self.world.state().disks[machine].failing;
-        let flipped = match failing && !why.contains("damaged") {
-            // It failed for another reason, before it could find the flipped bit.
+        let flipped = match self.cluster.sync_failed(machine) && !why.contains("damaged") {
+            // It failed for another reason, before it could find the flipped bit; the disk may be good again by now.
             true => None,
             false => self.flipped.remove(&machine),
         };
