@@ -9,7 +9,7 @@ import sys
 import time
 
 import pytest
-from conftest import ROOT, penstock
+from conftest import COMPILERS, ROOT, penstock
 
 PATTERNS = ["contiguous_small", "contiguous_large", "strided_small", "strided_large"]
 
@@ -187,6 +187,37 @@ def test_a_killed_server_leaves_a_readable_trace(short_dir):
     merged = short_dir / "merged.trace"
     penstock("trace", "merge", "--partial", trace, "-o", merged)
     assert penstock("trace", "show", "--json", merged).json()[0]["write_bytes"] == 2 << 20
+
+
+@pytest.fixture(scope="module")
+def pattern_program(tmp_path_factory):
+    """The program of experiments/scheduling/detect_real.py."""
+    binary = tmp_path_factory.mktemp("pattern") / "pattern"
+    source = ROOT / "experiments" / "scheduling" / "pattern.c"
+    flags = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror"]
+    subprocess.run([COMPILERS["mpich"], *flags, "-o", binary, source], check=True)
+    return binary
+
+
+def test_patterns_of_programs_are_detected_in_traces_of_servers(pattern_program, deployment, tmp_path):
+    """A file per process: what a server sees of each file does not depend on who is quicker. Windows come as CSV too."""
+    calls = {"small": (16 << 10, 96), "large": (1 << 20, 20)}
+    for number, name in enumerate(PATTERNS, 1):
+        order, size = name.split("_")
+        penstock("tune", "trace=on", "-d", deployment)
+        words = ["penstock:/f", "write", "own", order, *calls[size], 0]
+        penstock("run", "-n", 3, "-q", "-d", deployment, "--", pattern_program, *words)
+        penstock("tune", "trace=off", "-d", deployment)
+        traces = sorted((deployment / "traces" / str(number)).glob("*.trace"))
+        table = tmp_path / f"{name}.csv"
+        found = penstock("trace", "detect", "--json", "--windows", table, *traces).json()
+        files = [f for f in found if "op" in f]
+        assert {f["op"] for f in files} == {"write"} and len({f["file"] for f in files}) == 3
+        assert {f["pattern"] for f in files} == {name}
+        windows = list(csv.DictReader(io.StringIO(table.read_text())))
+        assert {w["detected"] for w in windows} == {name} and {w["server"] for w in windows} == set("0123")
+        assert sum(int(w["requests"]) for w in windows) == sum(f["requests"] for f in files)
+        assert all(float(w["size"]) == (-2 if size == "small" else 2) for w in windows)
 
 
 def test_only_new_servers_can_be_traced(examples, deployment, short_dir):

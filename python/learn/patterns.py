@@ -20,6 +20,8 @@ from sklearn.tree import DecisionTreeClassifier
 
 CLASSES = ["contiguous_small", "contiguous_large", "strided_small", "strided_large"]
 LABELS = ["run", "op", "many_files", "pattern", "processes", "programs", "server", "file", "requests"]
+# Of real traces: what the delivered tree said, and what stored the bytes.
+MORE_LABELS = ["detected", "store"]
 FORMAT = 1
 FOLDS = 10
 
@@ -33,7 +35,7 @@ def load(path):
             sys.exit(
                 f"{path}: no column {', '.join(sorted(missing))}; `penstock trace generate --training` makes the file"
             )
-        features = [name for name in reader.fieldnames if name not in LABELS]
+        features = [name for name in reader.fieldnames if name not in LABELS + MORE_LABELS]
         rows = list(reader)
     if not rows:
         sys.exit(f"{path}: no windows")
@@ -95,6 +97,14 @@ def report(features, x, y, rows, leaf):
     }
 
 
+def table(confusion, precision, recall):
+    """A confusion matrix with the precision and recall of each class."""
+    print(f"{'':18}{'precision':>10}{'recall':>10}   classified as " + " ".join(f"{name:>16}" for name in CLASSES))
+    for name, row, p, r in zip(CLASSES, confusion, precision, recall, strict=True):
+        cells = " ".join(f"{cell:>16}" for cell in row)
+        print(f"{name:18}{p:>10.3f}{r:>10.3f}{'':17}{cells}")
+
+
 def show(result):
     """The report for people."""
     print(f"{result['windows']} windows of {result['runs']} runs, {FOLDS}-fold cross-validation by run")
@@ -103,10 +113,7 @@ def show(result):
     print(f"       {result['accuracy_of_distance_and_spread']:.3f} with distance and spread alone")
     for count, accuracy in result["held_out_processes"].items():
         print(f"       {accuracy:.3f} of windows with {count} processes, learnt from the others")
-    print(f"{'':18}{'precision':>10}{'recall':>10}   classified as " + " ".join(f"{name:>16}" for name in CLASSES))
-    for name, row in zip(CLASSES, result["confusion"], strict=True):
-        cells = " ".join(f"{cell:>16}" for cell in row)
-        print(f"{name:18}{result['precision'][name]:>10.3f}{result['recall'][name]:>10.3f}{'':17}{cells}")
+    table(result["confusion"], result["precision"].values(), result["recall"].values())
     print("figures by importance: ", end="")
     ranked = sorted(result["importance"].items(), key=lambda item: -item[1])
     print(", ".join(f"{name} {share:.2f}" for name, share in ranked if share >= 0.005))

@@ -4,7 +4,7 @@ use crate::out;
 use crate::size::{self, Size};
 use clap::{Args, Subcommand};
 use penstock_trace::{
-    Cost, Error, Event, FEATURES, FileVerdict, Header, Kind, Limits, Op, Pattern, Predictor,
+    Cost, Error, Event, FEATURES, FileVerdict, Header, Kind, Limits, Look, Op, Pattern, Predictor,
     Reader, Scenario, Tree, Writer,
 };
 use serde_json::json;
@@ -113,6 +113,9 @@ struct DetectArgs {
     /// Stripe unit, if not the one in the trace.
     #[arg(long, value_name = "SIZE")]
     unit: Option<Size>,
+    /// Write the figures of every window, and the pattern that each alone seems to have, to a CSV file, to learn a tree from.
+    #[arg(long, value_name = "FILE")]
+    windows: Option<PathBuf>,
     /// For programs: one object per file and operation.
     #[arg(long)]
     json: bool,
@@ -430,9 +433,18 @@ fn detect(args: &DetectArgs) -> Result<()> {
         }
         None => Tree::builtin().map_err(|e| told(&e))?,
     };
+    let mut windows = match &args.windows {
+        Some(path) => Some(Windows::create(path)?),
+        None => None,
+    };
     for path in &args.traces {
         let (header, events) = whole(path)?;
         let unit = args.unit.map_or(header.unit, |u| u.0);
+        if let Some(windows) = &mut windows {
+            for look in penstock_trace::looks(&events, unit) {
+                windows.add(header.server, &look, tree.classify(&look.features).0)?;
+            }
+        }
         let (files, all) = penstock_trace::detect(&events, &tree, unit);
         let name = |p: Option<Pattern>| p.map(Pattern::name);
         if args.json {
@@ -471,7 +483,43 @@ fn detect(args: &DetectArgs) -> Result<()> {
             name(all).unwrap_or("too few to tell")
         ));
     }
-    Ok(())
+    windows.map_or(Ok(()), Windows::finish)
+}
+
+/// A CSV file of windows.
+struct Windows<'a> {
+    path: &'a Path,
+    file: std::io::BufWriter<std::fs::File>,
+}
+
+impl<'a> Windows<'a> {
+    fn create(path: &'a Path) -> Result<Windows<'a>> {
+        let file = std::fs::File::create(path).map_err(|e| CliError::io("write", path, e))?;
+        let mut windows = Windows {
+            path,
+            file: std::io::BufWriter::new(file),
+        };
+        let head = format!("server,file,op,requests,detected,{}", FEATURES.join(","));
+        windows.line(&head)?;
+        Ok(windows)
+    }
+
+    fn add(&mut self, server: u32, look: &Look, detected: Pattern) -> Result<()> {
+        let (file, op, requests) = (look.file, look.op.name(), look.requests);
+        let (detected, figures) = (detected.name(), figures(look));
+        self.line(&format!(
+            "{server},{file},{op},{requests},{detected},{figures}"
+        ))
+    }
+
+    fn line(&mut self, text: &str) -> Result<()> {
+        writeln!(self.file, "{text}").map_err(|e| CliError::io("write", self.path, e))
+    }
+
+    fn finish(mut self) -> Result<()> {
+        let flushed = self.file.flush();
+        flushed.map_err(|e| CliError::io("write", self.path, e))
+    }
 }
 
 fn generate(args: &GenerateArgs) -> Result<()> {
@@ -518,6 +566,12 @@ fn generate(args: &GenerateArgs) -> Result<()> {
     Ok(())
 }
 
+/// The figures of a window, as columns.
+fn figures(look: &Look) -> String {
+    let features: Vec<String> = look.features.iter().map(ToString::to_string).collect();
+    features.join(",")
+}
+
 /// Windows taken from one run, so that runs with many files don't outweigh others.
 const WINDOWS_PER_RUN: usize = 12;
 
@@ -533,7 +587,6 @@ fn training(args: &GenerateArgs, path: &Path) -> Result<()> {
             let seed = args.seed.wrapping_mul(1_000_003).wrapping_add(runs);
             let run = penstock_trace::generate(&scenario, seed);
             for e in run.examples(seed ^ repetition, WINDOWS_PER_RUN) {
-                let features: Vec<String> = e.features.iter().map(ToString::to_string).collect();
                 writeln!(
                     file,
                     "{runs},{},{},{},{},{},{},{},{},{}",
@@ -543,9 +596,9 @@ fn training(args: &GenerateArgs, path: &Path) -> Result<()> {
                     scenario.processes,
                     scenario.programs,
                     e.server,
-                    e.file,
-                    e.requests,
-                    features.join(",")
+                    e.look.file,
+                    e.look.requests,
+                    figures(&e.look)
                 )
                 .map_err(write)?;
                 windows += 1;

@@ -3,9 +3,9 @@
 //! A file's pattern online is that of its last [`WINDOW`] requests. In a trace it is the pattern of most windows, each
 //! weighed with its requests. Where one answer for all files is wanted, the files vote with their requests.
 use crate::event::{Event, Kind, Nanos, Op};
-use crate::features::{MIN_WINDOW, WINDOW, Window};
+use crate::features::{Features, MIN_WINDOW, WINDOW, Window};
 use crate::pattern::{Pattern, Tree};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Bounds of a [`Detector`].
 #[derive(Debug, Clone, Copy)]
@@ -40,6 +40,20 @@ pub struct FileVerdict {
     pub pattern: Option<Pattern>,
     /// How sure that is, 0 to 1.
     pub share: f64,
+}
+
+impl FileVerdict {
+    /// Nothing is known yet.
+    fn new(file: u64, op: Op) -> FileVerdict {
+        FileVerdict {
+            file,
+            op,
+            requests: 0,
+            bytes: 0,
+            pattern: None,
+            share: 0.0,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -79,14 +93,7 @@ impl Detector {
             window: Window::default(),
             last: now,
             since: 0,
-            verdict: FileVerdict {
-                file,
-                op,
-                requests: 0,
-                bytes: 0,
-                pattern: None,
-                share: 0.0,
-            },
+            verdict: FileVerdict::new(file, op),
         });
         followed.window.push(now, offset, bytes);
         followed.last = now;
@@ -140,62 +147,79 @@ pub(crate) fn majority(verdicts: impl Iterator<Item = FileVerdict>) -> Option<Pa
     Some(best.0)
 }
 
+/// A full window of a trace, or the rest of one, of one file and operation.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Look {
+    /// The file.
+    pub file: u64,
+    /// The operation.
+    pub op: Op,
+    /// Requests of the window.
+    pub requests: usize,
+    /// Its figures.
+    pub features: Features,
+}
+
+/// The windows of a trace, one after the other without overlap, in the order in which they fill; then, by file and
+/// operation, those that the end of the trace left with at least [`MIN_WINDOW`] requests.
+pub fn looks(events: &[Event], unit: u64) -> Vec<Look> {
+    let mut all = Vec::new();
+    let mut look = |(file, op): (u64, Op), window: &mut Window| {
+        if let Some(features) = window.features(unit) {
+            all.push(Look {
+                file,
+                op,
+                requests: window.len(),
+                features,
+            });
+        }
+        window.clear();
+    };
+    let mut open: HashMap<(u64, Op), Window> = HashMap::new();
+    for event in events.iter().filter(|e| e.kind == Kind::Arrival) {
+        let window = open.entry((event.file, event.op)).or_default();
+        window.push(event.at, event.offset, event.bytes);
+        if window.len() == WINDOW {
+            look((event.file, event.op), window);
+        }
+    }
+    let mut rest: Vec<_> = open.into_iter().collect();
+    rest.sort_by_key(|(key, _)| *key);
+    for (key, mut window) in rest {
+        look(key, &mut window);
+    }
+    all
+}
+
 /// The patterns of all files of a trace, by file and operation, and that of most requests.
 pub fn detect(events: &[Event], tree: &Tree, unit: u64) -> (Vec<FileVerdict>, Option<Pattern>) {
-    struct Votes {
-        window: Window,
-        verdict: FileVerdict,
-        /// Requests and sureness by pattern.
-        votes: HashMap<Pattern, (u64, f64)>,
-    }
-    impl Votes {
-        fn look(&mut self, tree: &Tree, unit: u64) {
-            if let Some(features) = self.window.features(unit) {
-                let (pattern, share) = tree.classify(&features);
-                let vote = self.votes.entry(pattern).or_default();
-                vote.0 += self.window.len() as u64;
-                vote.1 += share * self.window.len() as f64;
-            }
-            self.window.clear();
-        }
-    }
-    let mut files: HashMap<(u64, Op), Votes> = HashMap::new();
+    let mut files: BTreeMap<(u64, Op), FileVerdict> = BTreeMap::new();
     for event in events.iter().filter(|e| e.kind == Kind::Arrival) {
-        let votes = files
+        let verdict = files
             .entry((event.file, event.op))
-            .or_insert_with(|| Votes {
-                window: Window::default(),
-                verdict: FileVerdict {
-                    file: event.file,
-                    op: event.op,
-                    requests: 0,
-                    bytes: 0,
-                    pattern: None,
-                    share: 0.0,
-                },
-                votes: HashMap::new(),
-            });
-        votes.window.push(event.at, event.offset, event.bytes);
-        votes.verdict.requests += 1;
-        votes.verdict.bytes = votes.verdict.bytes.saturating_add(event.bytes);
-        if votes.window.len() == WINDOW {
-            votes.look(tree, unit);
+            .or_insert_with(|| FileVerdict::new(event.file, event.op));
+        verdict.requests += 1;
+        verdict.bytes = verdict.bytes.saturating_add(event.bytes);
+    }
+    /// Requests and sureness by pattern.
+    type Votes = BTreeMap<Pattern, (u64, f64)>;
+    let mut votes: HashMap<(u64, Op), Votes> = HashMap::new();
+    for look in looks(events, unit) {
+        let (pattern, share) = tree.classify(&look.features);
+        let votes = votes.entry((look.file, look.op)).or_default();
+        let vote = votes.entry(pattern).or_default();
+        vote.0 += look.requests as u64;
+        vote.1 += share * look.requests as f64;
+    }
+    for (key, votes) in votes {
+        let total: u64 = votes.values().map(|v| v.0).sum();
+        let best = votes.iter().max_by_key(|(p, v)| (v.0, **p));
+        if let (Some((pattern, (_, sure))), Some(verdict)) = (best, files.get_mut(&key)) {
+            verdict.pattern = Some(*pattern);
+            verdict.share = sure / total as f64;
         }
     }
-    let mut verdicts: Vec<FileVerdict> = files
-        .into_values()
-        .map(|mut votes| {
-            votes.look(tree, unit);
-            let total: u64 = votes.votes.values().map(|v| v.0).sum();
-            let best = votes.votes.iter().max_by_key(|(p, v)| (v.0, **p));
-            if let Some((pattern, (_, sure))) = best {
-                votes.verdict.pattern = Some(*pattern);
-                votes.verdict.share = sure / total as f64;
-            }
-            votes.verdict
-        })
-        .collect();
-    verdicts.sort_by_key(|v| (v.file, v.op));
+    let verdicts: Vec<FileVerdict> = files.into_values().collect();
     let all = majority(verdicts.iter().copied());
     (verdicts, all)
 }
@@ -226,6 +250,27 @@ mod tests {
         }
         assert!(right.0 * 100 >= right.2 * 93, "{right:?}");
         assert!(right.1 * 100 >= right.2 * 93, "{right:?}");
+    }
+
+    #[test]
+    fn every_request_of_a_trace_is_in_one_window() {
+        let scenario = Scenario::all().nth(40).unwrap();
+        let run = generate(&scenario, 3);
+        for trace in &run.servers {
+            let looks = looks(trace, run.unit);
+            let (verdicts, _) = detect(trace, &tree(), run.unit);
+            for verdict in verdicts {
+                let seen: usize = looks
+                    .iter()
+                    .filter(|l| (l.file, l.op) == (verdict.file, verdict.op))
+                    .map(|l| l.requests)
+                    .sum();
+                let left = verdict.requests as usize - seen;
+                assert!(left < MIN_WINDOW, "{verdict:?} {seen}");
+                assert_eq!(verdict.pattern.is_some(), seen > 0);
+            }
+            assert!(looks.iter().all(|l| l.requests <= WINDOW));
+        }
     }
 
     #[test]

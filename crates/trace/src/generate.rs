@@ -3,22 +3,25 @@
 //!
 //! A run is one case of the source's cross-product {read, write} x {one file, a file per process} x {contiguous,
 //! strided} x {small, large} x {8, 16, 32 processes} x {1, 4 programs}. Each process makes its accesses one after the
-//! other; an access goes to the servers that hold its bytes, one request each; a server serves them one at a time. What
-//! is random is what differs between real runs: request sizes (small: below the stripe unit; large: reaching all four
-//! servers), strides, starts, network, time between accesses, slow and fast processes and devices, processors that are
-//! taken away for a while, and whether the processes of a program wait for each other before each access. The same
-//! seed gives the same run.
+//! other; an access goes to the servers that hold its bytes, one request each, which is served slice by slice; a server
+//! serves one slice at a time. What is random is what differs between real runs: request sizes (small: below the stripe
+//! unit; large: reaching all four servers), strides, starts, network, time between accesses, slow and fast processes and
+//! devices, processors that are taken away for a while, and whether the processes of a program wait for each other
+//! before each access. The same seed gives the same run.
+use crate::detect::{Look, looks};
 use crate::event::{Event, Kind, Nanos, Op};
-use crate::features::{Features, WINDOW, Window};
 use crate::pattern::Pattern;
 use crate::random::Random;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::BinaryHeap;
 
 /// Data servers of a generated run.
 pub(crate) const SERVERS: u64 = 4;
 /// Stripe unit of a generated run, bytes.
 pub(crate) const UNIT: u64 = 64 << 10;
+
+/// Bytes that a server takes of a request at a time; the rest arrives when they are served, as in data servers.
+const SLICE: u64 = 256 << 10;
 
 /// One case of the cross-product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,6 +114,41 @@ struct Process {
     total: u64,
     /// Its time between accesses, relative to the others'.
     slow: f64,
+    /// Servers that have not answered the access that is under way, and when the others had.
+    waits_for: u32,
+    answered: f64,
+}
+
+/// What is next in a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Step {
+    /// A process makes its next access.
+    Access(usize),
+    /// A server turns to the rest of a process's request, `low..high` of the file's object.
+    Slice {
+        process: usize,
+        server: usize,
+        low: u64,
+        high: u64,
+    },
+}
+
+/// Steps by time, those of the same time in the order in which they were planned.
+#[derive(Default)]
+struct Agenda {
+    steps: BinaryHeap<Reverse<(Nanos, u64, Step)>>,
+    planned: u64,
+}
+
+impl Agenda {
+    fn plan(&mut self, at: f64, step: Step) {
+        self.planned += 1;
+        self.steps.push(Reverse((at as Nanos, self.planned, step)));
+    }
+
+    fn next(&mut self) -> Option<(Nanos, Step)> {
+        self.steps.pop().map(|Reverse((at, _, step))| (at, step))
+    }
 }
 
 /// A program whose processes wait for each other before each access.
@@ -158,6 +196,8 @@ fn program(scenario: &Scenario, number: u64, random: &mut Random) -> Vec<Process
                 done: 0,
                 total,
                 slow: random.magnitude(1.0, uneven),
+                waits_for: 0,
+                answered: 0.0,
             }
         })
         .collect()
@@ -185,54 +225,85 @@ pub fn generate(scenario: &Scenario, seed: u64) -> Labelled {
     }
     let mut servers = vec![Server::default(); SERVERS as usize];
     let mut seen: Vec<Vec<Event>> = vec![Vec::new(); SERVERS as usize];
-    let mut due: BinaryHeap<Reverse<(Nanos, usize)>> = starts
-        .iter()
-        .enumerate()
-        .map(|(i, t)| Reverse((*t as Nanos, i)))
-        .collect();
+    let mut agenda = Agenda::default();
+    for (i, start) in starts.into_iter().enumerate() {
+        agenda.plan(start, Step::Access(i));
+    }
     let mut request = 0;
-    while let Some(Reverse((now, i))) = due.pop() {
-        let process = &mut processes[i];
-        let offset = process.base + process.done * process.stride;
-        let mut answered: f64 = 0.0;
-        for (s, (low, high)) in parts(offset, process.size).into_iter().enumerate() {
-            if low == high {
+    while let Some((now, step)) = agenda.next() {
+        let (i, server, low, high) = match step {
+            Step::Access(i) => {
+                let process = &mut processes[i];
+                let offset = process.base + process.done * process.stride;
+                process.answered = 0.0;
+                for (server, (low, high)) in parts(offset, process.size).into_iter().enumerate() {
+                    if low < high {
+                        let way = hardware.network + random.exponential(hardware.network / 4.0);
+                        process.waits_for += 1;
+                        let slice = Step::Slice {
+                            process: i,
+                            server,
+                            low,
+                            high,
+                        };
+                        agenda.plan(now as f64 + way, slice);
+                    }
+                }
                 continue;
             }
-            let arrival =
-                now as f64 + hardware.network + random.exponential(hardware.network / 4.0);
-            request += 1;
-            seen[s].push(Event {
-                at: arrival as Nanos,
-                request,
-                kind: Kind::Arrival,
-                op: scenario.op,
-                file: process.file,
-                offset: low,
-                bytes: high - low,
-                program: process.program,
-            });
-            let server = &mut servers[s];
-            let moves = server.file != process.file || server.end != low;
-            let service = hardware.setup
-                + if moves { hardware.seek } else { 0.0 }
-                + (high - low) as f64 * hardware.per_byte;
-            server.free = server.free.max(arrival) + service * random.between(0.8, 1.2);
-            server.file = process.file;
-            server.end = high;
-            answered = answered.max(server.free + hardware.network);
+            Step::Slice {
+                process,
+                server,
+                low,
+                high,
+            } => (process, server, low, high),
+        };
+        let process = &mut processes[i];
+        let end = high.min(low + SLICE);
+        request += 1;
+        seen[server].push(Event {
+            at: now,
+            request,
+            kind: Kind::Arrival,
+            op: scenario.op,
+            file: process.file,
+            offset: low,
+            bytes: end - low,
+            program: process.program,
+        });
+        let state = &mut servers[server];
+        let moves = state.file != process.file || state.end != low;
+        let service = hardware.setup
+            + if moves { hardware.seek } else { 0.0 }
+            + (end - low) as f64 * hardware.per_byte;
+        state.free = state.free.max(now as f64) + service * random.between(0.8, 1.2);
+        state.file = process.file;
+        state.end = end;
+        if end < high {
+            let rest = Step::Slice {
+                process: i,
+                server,
+                low: end,
+                high,
+            };
+            agenda.plan(state.free, rest);
+            continue;
+        }
+        process.answered = process.answered.max(state.free + hardware.network);
+        process.waits_for -= 1;
+        if process.waits_for > 0 {
+            continue;
         }
         process.done += 1;
         if process.done == process.total {
             continue;
         }
-        let mut ready = answered + random.exponential(hardware.think) * process.slow;
+        let mut ready = process.answered + random.exponential(hardware.think) * process.slow;
         if random.unit() < hardware.stalls {
             ready += random.exponential(hardware.stall);
         }
-        let program = process.program;
-        match &mut barriers[program as usize - 1] {
-            None => due.push(Reverse((ready as Nanos, i))),
+        match &mut barriers[process.program as usize - 1] {
+            None => agenda.plan(ready, Step::Access(i)),
             Some(barrier) => {
                 barrier.arrived += 1;
                 barrier.last = barrier.last.max(ready);
@@ -241,14 +312,11 @@ pub fn generate(scenario: &Scenario, seed: u64) -> Labelled {
                     let first = i / barrier.processes as usize * barrier.processes as usize;
                     for member in first..first + barrier.processes as usize {
                         let leaves = barrier.last + random.exponential(barrier.skew);
-                        due.push(Reverse((leaves as Nanos, member)));
+                        agenda.plan(leaves, Step::Access(member));
                     }
                 }
             }
         }
-    }
-    for events in &mut seen {
-        events.sort_by_key(|e| (e.at, e.request));
     }
     Labelled {
         scenario: *scenario,
@@ -262,12 +330,8 @@ pub fn generate(scenario: &Scenario, seed: u64) -> Labelled {
 pub struct Example {
     /// The data server.
     pub server: usize,
-    /// The file.
-    pub file: u64,
-    /// Requests of the window.
-    pub requests: usize,
-    /// Its figures.
-    pub features: Features,
+    /// The window and its figures.
+    pub look: Look,
 }
 
 impl Labelled {
@@ -276,30 +340,8 @@ impl Labelled {
         let mut random = Random::new(seed);
         let mut examples = Vec::new();
         for (server, events) in self.servers.iter().enumerate() {
-            let mut files: HashMap<u64, Window> = HashMap::new();
-            let mut look = |file: u64, window: &mut Window| {
-                if let Some(features) = window.features(self.unit) {
-                    examples.push(Example {
-                        server,
-                        file,
-                        requests: window.len(),
-                        features,
-                    });
-                }
-                window.clear();
-            };
-            for e in events {
-                let window = files.entry(e.file).or_default();
-                window.push(e.at, e.offset, e.bytes);
-                if window.len() == WINDOW {
-                    look(e.file, window);
-                }
-            }
-            let mut rest: Vec<_> = files.into_iter().collect();
-            rest.sort_by_key(|(file, _)| *file);
-            for (file, mut window) in rest {
-                look(file, &mut window);
-            }
+            let looks = looks(events, self.unit).into_iter();
+            examples.extend(looks.map(|look| Example { server, look }));
         }
         for i in 0..examples.len().min(most) {
             let other = i + (random.next() % (examples.len() - i) as u64) as usize;

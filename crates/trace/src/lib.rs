@@ -26,7 +26,7 @@ mod reader;
 mod recorder;
 
 pub use cost::Cost;
-pub use detect::{Detector, DetectorLimits, FileVerdict, detect};
+pub use detect::{Detector, DetectorLimits, FileVerdict, Look, detect, looks};
 pub use error::{Error, Result};
 pub use event::{Event, Kind, Nanos, Op};
 pub use features::{FEATURES, Features, MIN_WINDOW, WINDOW, Window};

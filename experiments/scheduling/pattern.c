@@ -1,0 +1,90 @@
+/* One access pattern of a cross-product whose cases are known: what the detection of patterns is tried on.
+ *
+ *   pattern FILE write|read shared|own contiguous|strided BYTES CALLS BARRIER
+ *
+ * CALLS accesses of BYTES by each rank, to one file or to a file per rank (FILE.0, FILE.1, ..): contiguous, in a part of the
+ * file of the rank's own; strided, taking turns with the other ranks, or with three gaps in a file of its own. With BARRIER 1
+ * the ranks wait for each other before each access. Rank 0 prints when the first began and the last ended, in seconds of
+ * CLOCK_MONOTONIC.
+ */
+#define _GNU_SOURCE
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { GAP = 4, NAME = 4096 };
+
+static void try(const char *what, int code)
+{
+    if (code == MPI_SUCCESS)
+        return;
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length = 0;
+    MPI_Error_string(code, text, &length);
+    fprintf(stderr, "pattern: %s: %s\n", what, text);
+    MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+int main(int argc, char **argv)
+{
+    int rank, ranks;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    if (argc != 8) {
+        if (rank == 0)
+            fprintf(stderr, "usage: pattern FILE write|read shared|own contiguous|strided BYTES CALLS BARRIER\n");
+        MPI_Finalize();
+        return 2;
+    }
+    int write = !strcmp(argv[2], "write"), own = !strcmp(argv[3], "own"), contiguous = !strcmp(argv[4], "contiguous");
+    int bytes = atoi(argv[5]), calls = atoi(argv[6]), barrier = atoi(argv[7]);
+    MPI_Offset each = (MPI_Offset)bytes * calls, first, step = bytes, length = each * ranks;
+    if (contiguous) {
+        first = own ? 0 : rank * each;
+    } else {
+        first = own ? 0 : (MPI_Offset)rank * bytes;
+        step *= own ? GAP : ranks;
+    }
+    if (own)
+        length = contiguous ? each : each * GAP;
+    char name[NAME];
+    snprintf(name, sizeof name, own ? "%s.%d" : "%s", argv[1], rank);
+    char *buffer = malloc((size_t)bytes);
+    if (!buffer)
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    memset(buffer, 'a' + rank % 26, (size_t)bytes);
+    MPI_File f;
+    MPI_Comm who = own ? MPI_COMM_SELF : MPI_COMM_WORLD;
+    try("open", MPI_File_open(who, name, MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &f));
+    if (!write)
+        try("set_size", MPI_File_set_size(f, length));
+    MPI_Barrier(MPI_COMM_WORLD);
+    double times[2] = {-now(), 0}, all[2];
+    for (int call = 0; call < calls; call++) {
+        MPI_Offset at = first + call * step;
+        if (barrier)
+            MPI_Barrier(MPI_COMM_WORLD);
+        if (write)
+            try("write", MPI_File_write_at(f, at, buffer, bytes, MPI_BYTE, MPI_STATUS_IGNORE));
+        else
+            try("read", MPI_File_read_at(f, at, buffer, bytes, MPI_BYTE, MPI_STATUS_IGNORE));
+    }
+    times[1] = now();
+    MPI_Reduce(times, all, 2, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+    if (rank == 0)
+        printf("%.6f %.6f\n", -all[0], all[1]);
+    try("close", MPI_File_close(&f));
+    free(buffer);
+    MPI_Finalize();
+    return 0;
+}
