@@ -5,7 +5,7 @@ use crate::disk::{Disk, DiskOptions};
 use crate::preset;
 use crate::raid::{Raid0, RaidOptions};
 use crate::ssd::{Ssd, SsdOptions};
-use crate::{AllocationOptions, Device, Queueing};
+use crate::{AllocationOptions, Device, Nanos, Queueing};
 
 /// What kind of device, with all its options.
 #[derive(Debug, Clone)]
@@ -62,7 +62,7 @@ pub enum ModelError {
     },
 }
 
-const OPTIONS: &str = "scale, queue, requests, depth, order, write-cache, read-ahead, disks, unit, extent, \
+const OPTIONS: &str = "scale, queue, requests, slots, depth, order, write-cache, read-ahead, disks, unit, extent, \
      fragmentation, distance";
 
 impl Model {
@@ -106,6 +106,7 @@ impl Model {
              \x20 scale=N          answer N times as fast as the device would (0.001 to 100000; default 1)\n\
              \x20 queue=Q          block queue: cfq, deadline, noop, or none (cfq for disks, noop for flash)\n\
              \x20 requests=N       requests that the block queue sorts, 1 to 65536 (128; per process under cfq)\n\
+             \x20 slots=N          requests of all processes that the block queue and the device hold, 1 to 65536 (no bound)\n\
              \x20 depth=N          requests at the device at once, 1 to 1024 (32)\n\
              \x20 order=O          a disk's own queue: sptf, clook or fifo (sptf)\n\
              \x20 write-cache=S    bytes of a disk's write cache; 0 for none\n\
@@ -160,6 +161,10 @@ impl Model {
             "requests" => {
                 let n = count(1, 65_536, "a number from 1 to 65536")?;
                 self.queue.as_mut().ok_or_else(not_here)?.queue = n as usize;
+            }
+            "slots" => {
+                let n = count(1, 65_536, "a number from 1 to 65536")?;
+                self.queue.as_mut().ok_or_else(not_here)?.slots = Some(n as usize);
             }
             "depth" => {
                 let n = count(1, 1024, "a number from 1 to 1024")? as usize;
@@ -222,6 +227,14 @@ impl Model {
         }
     }
 
+    /// Its disks stand at `share` (0 to 1) of a turn at time 0: those of several servers are not in step.
+    pub fn turned(mut self, share: f64) -> Model {
+        if let Some(disk) = self.disk() {
+            disk.phase = (disk.geometry.turn() as f64 * share) as Nanos;
+        }
+        self
+    }
+
     /// The device alone, at rest.
     pub fn device(&self) -> Box<dyn Device> {
         match &self.kind {
@@ -235,7 +248,7 @@ impl Model {
                 let turn = member.geometry.turn();
                 let members = (0..*disks as u64).map(|i| {
                     let options = DiskOptions {
-                        phase: i * turn * 618 / 1000 % turn,
+                        phase: (member.phase + i * turn * 618 / 1000) % turn,
                         ..member.clone()
                     };
                     Box::new(Disk::new(options)) as Box<dyn Device>

@@ -15,6 +15,7 @@ const MODELS: &[&str] = &[
     "pastel,queue=noop,requests=4",
     "suno,disks=3,unit=4k",
     "edel,queue=cfq",
+    "hdd,queue=cfq,slots=3",
     "darwin-ssd,queue=none",
 ];
 
@@ -171,6 +172,45 @@ fn merging_and_elevators_serve_a_deep_queue_faster_than_order_of_arrival() {
     let mut disk = BlockQueue::new(options, HardDisk::St9500430ss.build());
     closed_loop(&mut disk, 64, 640, 0, |i| read(i * 4096, 4096, 0));
     assert!(disk.merged() > 300, "{}", disk.merged());
+}
+
+#[test]
+fn few_slots_for_all_processes_keep_cfq_from_sorting() {
+    // 16 processes with 32 sequential requests each, far apart.
+    let iops = |slots| {
+        let options = BlockQueueOptions {
+            slots,
+            ..BlockQueueOptions::default()
+        };
+        let mut disk = BlockQueue::new(options, HardDisk::St9500430ss.build());
+        let measured = closed_loop(&mut disk, 512, 4096, 0, |i| {
+            let (process, record) = (i % 16, i / 16);
+            // Every other record: they don't merge.
+            read(
+                process * 20_000_000_000 + record * 131_072,
+                65_536,
+                process as u32,
+            )
+        });
+        measured.iops()
+    };
+    let (few, many, all) = (iops(Some(8)), iops(Some(512)), iops(None));
+    assert!(many > 1.5 * few, "{few} {many}");
+    assert_eq!(many, all);
+}
+
+#[test]
+fn a_turned_disk_answers_at_another_time() {
+    let first = |share| {
+        let mut disk = Model::parse("hdd").unwrap().turned(share).build();
+        closed_loop(&mut *disk, 1, 1, 0, |_| read(1 << 30, 4096, 0)).elapsed
+    };
+    // Half a turn of 8.3 ms.
+    let (one, other) = (first(0.0), first(0.5));
+    assert!(
+        one.abs_diff(other).abs_diff(4_166_666) < 10_000,
+        "{one} {other}"
+    );
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::network::{Network, Node};
 use crate::pages::{Needs, Range};
 use crate::plan::{Operation, Plan};
 use crate::program::Benchmark;
-use crate::random::Random;
+use crate::random::{Random, hash};
 use crate::report::{Latencies, ProgramReport, Report, Samples, Timeline};
 use crate::scenario::Scenario;
 use crate::server::{Files, Server};
@@ -292,8 +292,10 @@ impl<'s> Cluster<'s> {
             }
         }
         let rate = net.server_rate.unwrap_or(net.rate).0;
+        // Own numbers, so that the ranks' do not depend on how many servers there are.
+        let mut angles = Random::new(hash(scenario.seed, 0, u64::from(u32::MAX)));
         let servers = (0..scenario.cluster.servers)
-            .map(|_| Server::new(scenario, network.node(rate)))
+            .map(|_| Server::new(scenario, network.node(rate), angles.unit()))
             .collect::<Result<Vec<_>>>()?;
         files.check(&servers)?;
         let mut cluster = Cluster {

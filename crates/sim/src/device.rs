@@ -3,8 +3,8 @@ use crate::scenario::Device as Spec;
 use penstock_device::{Device, Model};
 
 impl Spec {
-    /// A device at rest, or what is wrong with its description.
-    pub(crate) fn build(&self) -> Result<Box<dyn Device>, String> {
+    /// A device at rest, its disks at `angle` (0 to 1) of their turn, or what is wrong with its description.
+    pub(crate) fn build(&self, angle: f64) -> Result<Box<dyn Device>, String> {
         let model = Model::parse(&self.model).map_err(|e| e.to_string())?;
         if model.allocation.fragmentation > 0.0 || model.allocation.distance > 0 {
             return Err("files are placed by the scenario: contiguous, `program.distance` apart; leave fragmentation and distance out".into());
@@ -12,6 +12,6 @@ impl Spec {
         if model.scale != 1.0 {
             return Err("scale is for real time; leave it out".into());
         }
-        Ok(model.build())
+        Ok(model.turned(angle).build())
     }
 }

@@ -357,7 +357,7 @@ impl Scenario {
         within("server.read_ahead", self.server.read_ahead.0, 0, 1 << 30)?;
         self.algorithm()?;
         self.device
-            .build()
+            .build(0.0)
             .map_err(|says| Error::key("device", says))?;
         if self.program.is_empty() {
             return Err(Error::key("program", "no program; add a [[program]]"));

@@ -120,7 +120,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn new(scenario: &Scenario, node: Node) -> Result<Server> {
+    pub(crate) fn new(scenario: &Scenario, node: Node, angle: f64) -> Result<Server> {
         let algorithm = scenario.algorithm()?;
         let mut options = sched::Options {
             algorithm,
@@ -133,7 +133,7 @@ impl Server {
             .map_err(|e| Error::key("server.scheduler", e.to_string()))?;
         let device = scenario
             .device
-            .build()
+            .build(angle)
             .map_err(|says| Error::key("device", says))?;
         let cache = scenario.server.cache.0;
         Ok(Server {

@@ -5,7 +5,7 @@
 //! process may have a bounded number of requests in its queue (128 by default).
 
 use super::{Choice, Order, Unit, sorted::Both};
-use crate::{Nanos, Op, Request};
+use crate::{Nanos, Op};
 use std::collections::{BTreeMap, VecDeque};
 
 #[derive(Default)]
@@ -69,11 +69,8 @@ impl Order for Cfq {
         process.is_none_or(|p| p.waiting.len() < self.most)
     }
 
-    fn merge(&mut self, request: &Request, most: u64) -> bool {
-        match self.processes.get_mut(&request.process) {
-            Some(process) => process.waiting.of(request.op).merge(request, most),
-            None => false,
-        }
+    fn waiting(&mut self, process: u32) -> &mut Both {
+        &mut self.processes.entry(process).or_default().waiting
     }
 
     fn add(&mut self, unit: Unit) {

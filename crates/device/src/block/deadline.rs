@@ -4,32 +4,22 @@
 //! are passed over by at most two batches of reads. Figures are the kernel's defaults.
 
 use super::{Choice, Order, Unit, sorted::Both};
-use crate::{Nanos, Op, Request};
+use crate::{Nanos, Op};
 
 const READ_DUE: Nanos = 500_000_000;
 const WRITE_DUE: Nanos = 5_000_000_000;
 const BATCH: u32 = 16;
 const STARVED: u32 = 2;
 
+#[derive(Default)]
 pub(super) struct Deadline {
     waiting: Both,
-    most: usize,
     position: u64,
     batch: Option<(Op, u32)>,
     starved: u32,
 }
 
 impl Deadline {
-    pub(super) fn new(most: usize) -> Deadline {
-        Deadline {
-            waiting: Both::default(),
-            most,
-            position: 0,
-            batch: None,
-            starved: 0,
-        }
-    }
-
     fn serve(&mut self, unit: Unit) -> Choice {
         self.position = unit.address + unit.bytes;
         Choice::Dispatch(unit)
@@ -37,16 +27,8 @@ impl Deadline {
 }
 
 impl Order for Deadline {
-    fn room(&self, _process: u32) -> bool {
-        self.waiting.len() < self.most
-    }
-
-    fn merge(&mut self, request: &Request, most: u64) -> bool {
-        self.waiting.of(request.op).merge(request, most)
-    }
-
-    fn add(&mut self, unit: Unit) {
-        self.waiting.of(unit.op).add(unit);
+    fn waiting(&mut self, _process: u32) -> &mut Both {
+        &mut self.waiting
     }
 
     fn next(&mut self, now: Nanos) -> Choice {
@@ -87,6 +69,4 @@ impl Order for Deadline {
             None => Choice::Empty,
         }
     }
-
-    fn completed(&mut self, _now: Nanos, _process: u32) {}
 }

@@ -2,7 +2,8 @@
 //!
 //! Requests that touch one waiting request of the same kind join it, up to `merge` bytes. The elevator sees at most
 //! `queue` requests (the sources use 128 and 8192; CFQ bounds each process instead), later ones wait outside in order
-//! of arrival. At most `depth` requests are at the device.
+//! of arrival. At most `depth` requests are at the device. With `slots` that many requests of all processes are in the
+//! elevator or at the device, as each of them holds one of the kernel's request structures until it is answered.
 
 mod cfq;
 mod deadline;
@@ -10,6 +11,7 @@ mod noop;
 mod sorted;
 
 use crate::{Completion, Device, Nanos, Op, Request};
+use sorted::Both;
 use std::collections::{HashMap, VecDeque};
 
 /// Which elevator orders the queue.
@@ -30,6 +32,8 @@ pub struct BlockQueueOptions {
     pub elevator: Elevator,
     /// Requests that the elevator sees; per process under CFQ.
     pub queue: usize,
+    /// Requests of all processes in the elevator and at the device; `None` for no bound besides the two.
+    pub slots: Option<usize>,
     /// Requests at the device at once.
     pub depth: usize,
     /// Largest request that merging makes, in bytes.
@@ -45,6 +49,7 @@ impl Default for BlockQueueOptions {
         BlockQueueOptions {
             elevator: Elevator::Cfq,
             queue: 128,
+            slots: None,
             depth: 32,
             merge: 512 << 10,
             idle: 8_000_000,
@@ -74,21 +79,32 @@ enum Choice {
 
 /// The policy of a queue. Times are passed in.
 trait Order: Send {
-    /// Whether a request of this process may come in.
-    fn room(&self, process: u32) -> bool;
+    /// Whether a request of this process may come in; the bound on all of them is not asked for here.
+    fn room(&self, _process: u32) -> bool {
+        true
+    }
+    /// Where requests of this process wait.
+    fn waiting(&mut self, process: u32) -> &mut Both;
     /// Joins the request to a waiting one if it touches it.
-    fn merge(&mut self, request: &Request, most: u64) -> bool;
-    fn add(&mut self, unit: Unit);
+    fn merge(&mut self, request: &Request, most: u64) -> bool {
+        let waiting = self.waiting(request.process);
+        waiting.of(request.op).merge(request, most)
+    }
+    fn add(&mut self, unit: Unit) {
+        self.waiting(unit.process).of(unit.op).add(unit);
+    }
     fn next(&mut self, now: Nanos) -> Choice;
     /// A request of `process` is back.
-    fn completed(&mut self, now: Nanos, process: u32);
+    fn completed(&mut self, _now: Nanos, _process: u32) {}
 }
 
 /// The queue and the device behind it.
 pub struct BlockQueue<D> {
     options: BlockQueueOptions,
     order: Box<dyn Order>,
-    outside: VecDeque<(Nanos, Request)>,
+    /// Requests in it.
+    inside: usize,
+    outside: VecDeque<Request>,
     device: D,
     at_device: HashMap<u64, Unit>,
     next_id: u64,
@@ -106,13 +122,14 @@ impl<D: Device> BlockQueue<D> {
     pub fn new(options: BlockQueueOptions, device: D) -> BlockQueue<D> {
         let queue = options.queue.max(1);
         let order: Box<dyn Order> = match options.elevator {
-            Elevator::Noop => Box::new(noop::Noop::new(queue)),
-            Elevator::Deadline => Box::new(deadline::Deadline::new(queue)),
+            Elevator::Noop => Box::<noop::Noop>::default(),
+            Elevator::Deadline => Box::<deadline::Deadline>::default(),
             Elevator::Cfq => Box::new(cfq::Cfq::new(queue, options.slice, options.idle)),
         };
         BlockQueue {
             options,
             order,
+            inside: 0,
             outside: VecDeque::new(),
             device,
             at_device: HashMap::new(),
@@ -131,17 +148,27 @@ impl<D: Device> BlockQueue<D> {
         self.merged
     }
 
-    fn enter(&mut self, arrived: Nanos, request: Request) {
+    fn full(&self) -> bool {
+        let bound = match self.options.elevator {
+            Elevator::Noop | Elevator::Deadline => self.options.queue.max(1),
+            Elevator::Cfq => usize::MAX,
+        };
+        let slots = self.options.slots.unwrap_or(usize::MAX).max(1);
+        self.inside >= bound || self.inside + self.at_device.len() >= slots
+    }
+
+    fn enter(&mut self, now: Nanos, request: Request) {
         if self.order.merge(&request, self.options.merge) {
             self.merged += 1;
             return;
         }
+        self.inside += 1;
         self.order.add(Unit {
             op: request.op,
             address: request.address,
             bytes: request.bytes,
             process: request.process,
-            arrived,
+            arrived: now,
             parts: vec![request.id],
         });
     }
@@ -160,9 +187,10 @@ impl<D: Device> BlockQueue<D> {
                         bytes: unit.bytes,
                         process: unit.process,
                     };
+                    self.inside -= 1;
                     self.at_device.insert(id, unit);
                     self.device.submit(now, request);
-                    self.admit();
+                    self.admit(now);
                 }
                 Choice::Wait(until) => {
                     self.timer = Some(until);
@@ -181,18 +209,14 @@ impl<D: Device> BlockQueue<D> {
         }
     }
 
-    fn admit(&mut self) {
+    fn admit(&mut self, now: Nanos) {
         let mut i = 0;
-        // Under CFQ one full process does not hold up the others; the look is bounded.
-        while i < self.outside.len().min(1024) {
-            if self.order.room(self.outside[i].1.process) {
-                if let Some((arrived, request)) = self.outside.remove(i) {
-                    self.enter(arrived, request);
-                }
-            } else if self.options.elevator == Elevator::Cfq {
+        // One full process does not hold up the others; the look is bounded.
+        while i < self.outside.len().min(1024) && !self.full() {
+            if !self.order.room(self.outside[i].process) {
                 i += 1;
-            } else {
-                break;
+            } else if let Some(request) = self.outside.remove(i) {
+                self.enter(now, request);
             }
         }
     }
@@ -201,12 +225,8 @@ impl<D: Device> BlockQueue<D> {
 impl<D: Device> Device for BlockQueue<D> {
     fn submit(&mut self, now: Nanos, request: Request) {
         self.writes += u64::from(request.op == Op::Write);
-        if self.outside.is_empty() && self.order.room(request.process) {
-            self.enter(now, request);
-        } else {
-            self.outside.push_back((now, request));
-            self.admit();
-        }
+        self.outside.push_back(request);
+        self.admit(now);
         self.pump(now);
     }
 
@@ -245,6 +265,7 @@ impl<D: Device> Device for BlockQueue<D> {
                 }
             }
             self.scratch = back;
+            self.admit(at);
             self.pump(at);
             // A timer that is due and changes nothing must not be asked again.
             if self.timer.is_some_and(|t| t <= at) && self.device.wake().is_none_or(|w| w > at) {

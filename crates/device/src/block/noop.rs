@@ -1,33 +1,16 @@
 //! NOOP: order of arrival, with merging. For devices that order by themselves or do not care.
 
-use super::{Choice, Order, Unit, sorted::Both};
-use crate::{Nanos, Op, Request};
+use super::{Choice, Order, sorted::Both};
+use crate::{Nanos, Op};
 
+#[derive(Default)]
 pub(super) struct Noop {
     waiting: Both,
-    most: usize,
-}
-
-impl Noop {
-    pub(super) fn new(most: usize) -> Noop {
-        Noop {
-            waiting: Both::default(),
-            most,
-        }
-    }
 }
 
 impl Order for Noop {
-    fn room(&self, _process: u32) -> bool {
-        self.waiting.len() < self.most
-    }
-
-    fn merge(&mut self, request: &Request, most: u64) -> bool {
-        self.waiting.of(request.op).merge(request, most)
-    }
-
-    fn add(&mut self, unit: Unit) {
-        self.waiting.of(unit.op).add(unit);
+    fn waiting(&mut self, _process: u32) -> &mut Both {
+        &mut self.waiting
     }
 
     fn next(&mut self, _now: Nanos) -> Choice {
@@ -43,6 +26,4 @@ impl Order for Noop {
             None => Choice::Empty,
         }
     }
-
-    fn completed(&mut self, _now: Nanos, _process: u32) {}
 }
