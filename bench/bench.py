@@ -594,7 +594,7 @@ class Bench:
     def record_mount(self, name, record):
         """One program at depth 1 in the mount, against the least that FUSE can do on the same disk."""
         passthrough = ROOT / "target" / "release" / "examples" / "passthrough"
-        home, plain = self.dir / "mounted", self.dir / "plain"
+        home, plain = self.dir / f"mounted-{record['servers']}", self.dir / "plain"
         points = [self.dir / "mnt", self.dir / "passthrough"]
         for directory in (plain, *points):
             directory.mkdir(exist_ok=True)
