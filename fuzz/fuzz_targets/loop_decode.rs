@@ -42,7 +42,7 @@ fuzz_target!(|bytes: &[u8]| {
         if p.is_monotone() {
             assert_eq!(p.stream_at(hi), p.len);
             assert_eq!(p.stream_at(lo), 0);
-            let middle = lo + (hi - lo) / 2;
+            let middle = lo.midpoint(hi);
             let (below, above) = (p.window(lo, middle), p.window(middle, hi));
             assert_eq!(below.len + above.len, p.len);
             assert!(below.len == 0 || below.bounds().1 <= middle);

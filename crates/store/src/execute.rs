@@ -475,16 +475,16 @@ impl Execution {
         let Some(staging) = staging else { return Ok(0) };
         let staged = &mut staging.bytes()[..window.bytes as usize];
         fill(staged);
-        if window.high > self.object_len {
-            self.object_len = object.len()?;
-        }
         if window.high > self.object_len
             && let Some(last) = window.picks.last()
         {
-            // A mapping ends with the object: the last piece, written first, extends it.
+            // A mapping ends with the object: the last piece, written first, extends it. It is written, too, where the
+            // object is long enough already: whoever has just made it so may not be over with it, and the system still
+            // zeroes what lies between the old end and his bytes; writes wait for each other, stores into mappings don't.
+            let before = object.len()?;
             let bytes = &staged[staged.len() - last.len as usize..];
             object.write_at(ObjectOffset(last.object), bytes)?;
-            self.object_len = window.high;
+            self.object_len = before.max(window.high);
         }
         let region = Region::around(window.low, fd, self.region.take());
         let done = region.and_then(|region| {

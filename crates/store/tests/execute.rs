@@ -548,3 +548,41 @@ fn writers_of_interleaved_pieces_do_not_disturb_each_other() {
     }
     assert_eq!(counts.len(), writers as usize);
 }
+
+/// Writers whose pieces lie between each other's make one object longer at the same time: a file system that
+/// zeroes what one of them goes past must not take with it what another has just put there.
+#[test]
+fn writers_that_grow_an_object_together_lose_nothing() {
+    const PIECES: u64 = 50;
+    const LEN: u64 = 12;
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let store = open(&format!("dir:{}", dir.path().display()), "d", 0).unwrap();
+    let layout = Layout::new(1 << 16, vec![ServerId(0)]).unwrap();
+    let start = std::sync::Barrier::new(3);
+    for file in 1..1500 {
+        let object = store.open(FileId(file), true).unwrap();
+        std::thread::scope(|scope| {
+            for writer in 0..3 {
+                let (object, layout, start) = (&object, &layout, &start);
+                scope.spawn(move || {
+                    let tile = Loop::bytes(LEN).resized(0, 3 * LEN as i64).unwrap();
+                    let pattern =
+                        Pattern::new(16 + writer * LEN as i64, tile, 0, PIECES * LEN).unwrap();
+                    let bytes = [writer as u8 + 1; (PIECES * LEN) as usize];
+                    let mut work = Execution::new(layout, ServerIndex(0), &pattern);
+                    start.wait();
+                    let n = work
+                        .write(&**object, &bytes, &mut Scratch::default())
+                        .unwrap();
+                    assert_eq!(n, bytes.len());
+                });
+            }
+        });
+        let mut all = vec![0; (3 * PIECES * LEN) as usize];
+        object.read_at(ObjectOffset(16), &mut all).unwrap();
+        for (at, byte) in all.iter().enumerate() {
+            let writer = at as u64 / LEN % 3;
+            assert_eq!(u64::from(*byte), writer + 1, "file {file}, byte {at}");
+        }
+    }
+}
