@@ -486,6 +486,10 @@ impl Execution {
             object.write_at(ObjectOffset(last.object), bytes)?;
             self.object_len = before.max(window.high);
         }
+        let steady = object.steady();
+        if steady.is_some() && object.len()? < window.high {
+            return Ok(0); // cut since
+        }
         let region = Region::around(window.low, fd, self.region.take());
         let done = region.and_then(|region| {
             let done = staging.spread(&region, window);

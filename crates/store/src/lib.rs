@@ -31,7 +31,7 @@ pub use mapped::{Mapped, Maps, View};
 use penstock_layout::{FileId, ObjectOffset};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
+use std::sync::{Arc, RwLockReadGuard};
 
 /// Opens the store of data server `server` named by `spec`: `dir:PATH`, `memory`, or `model:DEVICE[,key=value...][,dir=PATH]`
 /// (a modelled device over a directory, or over memory). A directory without a store is made one.
@@ -171,6 +171,13 @@ pub trait Object: Send + Sync {
     fn extend(&self, len: u64) -> Result<bool, StoreError> {
         let _ = len;
         Ok(false)
+    }
+
+    /// As long as this is held nobody cuts anything off through this object. Whoever stores through a mapping of it holds
+    /// this: a page is there for its whole length, and what is stored behind a new end would come back with the next
+    /// bytes behind it (on tmpfs; POSIX leaves it open). `None` where somebody else sees to that.
+    fn steady(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        None
     }
 
     /// Reserves space (fallocate) without changing contents or length, where the backend can.

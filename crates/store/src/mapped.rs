@@ -15,15 +15,19 @@
 //! read, raises SIGBUS. So a [`Mapped`] is made for one operation of someone who knows that nobody cuts the object
 //! before the operation is over (a grant: `penstock_wire::grant`), nothing behind its length is touched, and a chunk is
 //! first brought in by a call that gives an error instead of a signal; after one, reads in the window are calls, which
-//! say what is wrong. A length that was seen stays true as long as nobody cuts the object, so it is kept from one
+//! say what is wrong. (A page that the system has dropped since comes from the device again: one that has become
+//! unreadable meanwhile raises the signal.) A length that was seen stays true as long as nobody cuts the object, so it is kept from one
 //! operation to the next until [`Maps::forget_len`]; what lies behind it is always asked for, so that bytes that
 //! somebody has just added are read.
+//! *Holes.* Where files are memory a page of a hole that is touched through a mapping is one more page of the file, for
+//! good: a reader of a sparse object would fill the store. There chunks with holes are read by calls.
 //! Parameters: [`CHUNK`], [`SMALL`], [`PATIENCE`], [`DENSE`], [`WINDOW`].
 use crate::mapping::Mapping;
 use crate::{Descriptor, Object, StoreError};
 use penstock_datatype::far;
 use penstock_host::sync::{Mutex, MutexGuard};
 use penstock_layout::ObjectOffset;
+use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use rustix::mm::ProtFlags;
 use std::io::{IoSlice, IoSliceMut};
@@ -48,8 +52,8 @@ const WORDS: usize = CHUNKS / 64;
 /// What one process has mapped of an object; kept from one operation to the next.
 #[derive(Debug, Default)]
 pub struct Maps {
-    /// Whether mappings of this file system agree with calls, once asked.
-    coherent: OnceLock<bool>,
+    /// What mappings of this file system are like, once asked.
+    kind: OnceLock<Kind>,
     /// Bytes that the object has for certain.
     len: AtomicU64,
     /// The window that was read last.
@@ -80,8 +84,14 @@ fn bit(chunk: u64) -> (usize, u64) {
 }
 
 impl Window {
-    /// Brings in [from, end) of the window; the object has `limit` bytes of it.
-    fn bring_in(&self, from: u64, end: u64, limit: u64) -> Result<(), Errno> {
+    /// Brings in [from, end) of the window; the object has `limit` bytes of it. False where `solid` does not hold for
+    /// what would be brought in.
+    fn bring_in(
+        &self,
+        (from, end): (u64, u64),
+        limit: u64,
+        solid: impl Fn(u64, u64) -> bool,
+    ) -> Result<bool, Errno> {
         let last = end.div_ceil(CHUNK);
         let mut chunk = from / CHUNK;
         while chunk < last {
@@ -94,6 +104,9 @@ impl Window {
                 chunk += 1;
             }
             let (start, stop) = (first * CHUNK, (chunk * CHUNK).min(limit));
+            if !solid(start, stop) {
+                return Ok(false);
+            }
             self.map.populate(start as usize, (stop - start) as usize)?;
             // The object's last chunk may have fewer bytes than the chunk, and more later.
             for whole in first..stop / CHUNK {
@@ -101,7 +114,7 @@ impl Window {
                 self.present[word].fetch_or(mask, Ordering::Release);
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     fn is_present(&self, chunk: u64) -> bool {
@@ -224,12 +237,26 @@ impl Maps {
     }
 }
 
-/// Whether a mapping shows at once what calls write, also those of other processes.
-fn coherent(file: BorrowedFd<'_>) -> bool {
+/// What mappings of the files of a file system are like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// They may not show at once what calls write, or nobody knows.
+    Unknown,
+    /// They do, also what other processes write.
+    Coherent,
+    /// They do, and a hole that is touched through them takes space.
+    Memory,
+}
+
+fn kind(file: BorrowedFd<'_>) -> Kind {
     const EXT4: i64 = 0xef53;
     const XFS: i64 = 0x5846_5342;
     const TMPFS: i64 = 0x0102_1994;
-    rustix::fs::fstatfs(file).is_ok_and(|s| matches!(s.f_type, EXT4 | XFS | TMPFS))
+    match rustix::fs::fstatfs(file).map(|s| s.f_type) {
+        Ok(EXT4 | XFS) => Kind::Coherent,
+        Ok(TMPFS) => Kind::Memory,
+        _ => Kind::Unknown,
+    }
 }
 
 /// A passed descriptor of an object for one operation, during which nobody cuts the object: reads are copies where that
@@ -252,8 +279,14 @@ impl<'a> Mapped<'a> {
         }
     }
 
-    fn is_coherent(&self) -> bool {
-        *self.maps.coherent.get_or_init(|| coherent(self.fd))
+    fn kind(&self) -> Kind {
+        *self.maps.kind.get_or_init(|| kind(self.fd))
+    }
+
+    /// Whether [from, end) of the object may be touched through a mapping.
+    fn is_solid(&self, from: u64, end: u64) -> bool {
+        self.kind() == Kind::Coherent
+            || rustix::fs::seek(self.fd, SeekFrom::Hole(from)).is_ok_and(|hole| hole >= end)
     }
 
     /// Whether the object has `end` bytes.
@@ -282,12 +315,12 @@ impl Object for Mapped<'_> {
         self.object.read_at(at, buf)
     }
     fn maps(&self) -> bool {
-        self.is_coherent() && self.maps.seen().as_ref().is_none_or(|seen| !seen.failed)
+        self.kind() != Kind::Unknown && self.maps.seen().as_ref().is_none_or(|seen| !seen.failed)
     }
     fn view(&self, at: ObjectOffset, len: u64, calls: u64) -> Option<View> {
         let end =
             at.0.checked_add(len)
-                .filter(|_| len > 0 && self.is_coherent())?;
+                .filter(|_| len > 0 && self.kind() != Kind::Unknown)?;
         let patience = if calls * CHUNK >= DENSE * len {
             0
         } else if len < calls * SMALL {
@@ -300,12 +333,16 @@ impl Object for Mapped<'_> {
         let base = at.0 / WINDOW * WINDOW;
         let limit = (reached - base).min(WINDOW);
         let from = at.0 - base;
-        if let Err(e) = window.bring_in(from, end - base, limit) {
-            log::debug!("pages of an object cannot be mapped: {e}");
-            self.maps.failed();
-            return None;
+        let solid = |from, end| self.is_solid(base + from, base + end);
+        match window.bring_in((from, end - base), limit, solid) {
+            Ok(true) => Some(View { window, from, len }),
+            Ok(false) => None,
+            Err(e) => {
+                log::debug!("pages of an object cannot be mapped: {e}");
+                self.maps.failed();
+                None
+            }
         }
-        Some(View { window, from, len })
     }
     fn read_vectored_at(
         &self,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Bound;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 /// The memory backend. Objects are bounded by the limit of open files.
 pub(crate) struct MemoryStore {
@@ -45,7 +45,10 @@ impl Store for MemoryStore {
         }
         let fd = rustix::fs::memfd_create(format!("penstock-{:016x}", id.0), MemfdFlags::CLOEXEC)
             .map_err(|e| error("create object in", e))?;
-        let object = Arc::new(MemoryObject { fd });
+        let object = Arc::new(MemoryObject {
+            fd,
+            cutting: RwLock::new(()),
+        });
         objects.insert(id, object.clone());
         Ok(object)
     }
@@ -108,6 +111,8 @@ impl Store for MemoryStore {
 
 struct MemoryObject {
     fd: OwnedFd,
+    /// Taken by whoever cuts it, shared by those who store through mappings of it.
+    cutting: RwLock<()>,
 }
 
 impl Object for MemoryObject {
@@ -131,10 +136,14 @@ impl Object for MemoryObject {
         descriptor::len(self.fd.as_fd()).map_err(|e| error("stat object in", e))
     }
     fn set_len(&self, len: u64) -> Result<(), StoreError> {
+        let _cutting = self.cutting.write().unwrap_or_else(PoisonError::into_inner);
         rustix::fs::ftruncate(&self.fd, len).map_err(|e| error("set object length in", e))
     }
     fn extend(&self, len: u64) -> Result<bool, StoreError> {
         descriptor::extend(self.fd.as_fd(), len).map_err(|e| error("extend in", e))
+    }
+    fn steady(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        Some(self.cutting.read().unwrap_or_else(PoisonError::into_inner))
     }
     fn allocate(&self, at: ObjectOffset, len: u64) -> Result<(), StoreError> {
         descriptor::allocate(self.fd.as_fd(), at.0, len).map_err(|e| error("allocate in", e))

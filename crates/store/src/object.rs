@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 /// Stands in the record of an object whose sync has failed; no object is as long.
 const UNSYNCED: u64 = u64::MAX;
@@ -25,6 +25,8 @@ pub(crate) struct DirObject {
     /// Found damaged when opened, not yet accepted.
     damaged: AtomicBool,
     state: Mutex<State>,
+    /// Taken by whoever cuts it, shared by those who store through mappings of it.
+    cutting: RwLock<()>,
 }
 
 /// Changes together with the record on disk.
@@ -96,6 +98,7 @@ impl DirObject {
                 cuts: 0,
                 removed: false,
             }),
+            cutting: RwLock::new(()),
             file,
         })
     }
@@ -290,12 +293,17 @@ impl Object for DirObject {
             self.record(&mut state, lowered);
         }
         state.cuts += 1;
+        let _cutting = self.cutting.write().unwrap_or_else(PoisonError::into_inner);
         penstock_host::fs::ftruncate(&self.file, len).map_err(self.error("set length of"))
     }
 
     fn extend(&self, len: u64) -> Result<bool, StoreError> {
         self.sound()?;
         descriptor::extend(self.file.as_fd(), len).map_err(self.error("extend"))
+    }
+
+    fn steady(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        Some(self.cutting.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn allocate(&self, at: ObjectOffset, len: u64) -> Result<(), StoreError> {

@@ -553,10 +553,14 @@ struct Mounted(TempDir);
 
 impl Mounted {
     fn new(options: &str) -> Option<Mounted> {
+        Mounted::of("tmpfs", options, Path::new("tmpfs"))
+    }
+
+    fn of(kind: &str, options: &str, what: &Path) -> Option<Mounted> {
         let at = TempDir::new().unwrap();
         let mounted = std::process::Command::new("mount")
-            .args(["-t", "tmpfs", "-o", options, "tmpfs"])
-            .arg(at.path())
+            .args(["-t", kind, "-o", options])
+            .args([what, at.path()])
             .stderr(std::process::Stdio::null())
             .status()
             .is_ok_and(|status| status.success());
@@ -619,6 +623,65 @@ fn small_pieces_on_a_full_store_give_the_same_error() {
         .read(&*object, &mut found, &mut Scratch::new())
         .unwrap();
     assert!(found.iter().all(|b| *b == 3));
+}
+
+/// On a full device neither pieces through mappings nor reads of what is not there end the process.
+#[test]
+fn mappings_on_full_file_systems_give_errors_and_no_signals() {
+    let image = tempfile::NamedTempFile::new().unwrap();
+    image.as_file().set_len(12 << 20).unwrap();
+    let made = std::process::Command::new("mkfs.ext4")
+        .args(["-q", "-O", "^has_journal"])
+        .arg(image.path())
+        .stderr(std::process::Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success());
+    let ext4 = made.then(|| Mounted::of("ext4", "loop", image.path()));
+    let places = [ext4.flatten(), Mounted::new("size=4m")];
+    for mount in places.iter().flatten() {
+        let store = open(&format!("dir:{}", mount.0.path().display()), "d1", 0).unwrap();
+        let object = store.open(ID, true).unwrap();
+        object.set_len(64 << 20).unwrap();
+        object.write_at(ObjectOffset(0), &[5; 100_000]).unwrap();
+        // All the rest goes to another object.
+        let other = store.open(FileId(1), true).unwrap();
+        let mut at = 0;
+        let full = loop {
+            match other.write_at(ObjectOffset(at), &[1; 4096]) {
+                Ok(()) => at += 4096,
+                Err(e) => break e,
+            }
+        };
+        assert!(matches!(full, StoreError::Full(_)), "{full}");
+        let layout = Layout::new(65536, vec![ServerId(0)]).unwrap();
+        let tile = Loop::bytes(100).resized(0, 500).unwrap();
+        let access = Pattern::new(1 << 20, tile, 0, 100 * 20_000).unwrap();
+        let data = vec![3; access.len as usize];
+        for passed in [None, object.fd()] {
+            let passed = passed.as_ref().map(Descriptor::new);
+            let object: &dyn Object = match &passed {
+                Some(descriptor) => descriptor,
+                None => &*object,
+            };
+            let mut execution = Execution::new(&layout, ServerIndex(0), &access);
+            let write = execution.write(object, &data, &mut Scratch::new());
+            assert!(matches!(write, Err(StoreError::Full(_))), "{write:?}");
+        }
+        let (fd, maps) = (object.fd().unwrap(), crate::Maps::default());
+        for _ in 0..5 {
+            for at in (0..64 << 20).step_by(20_000) {
+                let mut some = [9; 100];
+                let n = crate::Mapped::new(&fd, &maps)
+                    .read_at(ObjectOffset(at), &mut some)
+                    .unwrap();
+                let expected = if at < 100_000 { 5 } else { 0 };
+                assert!(at >= 1 << 20 || some[..n] == [expected; 100], "{at}");
+            }
+        }
+        // Space that is given back is there for others: reading took none of it.
+        other.set_len(at - 8192).unwrap();
+        other.write_at(ObjectOffset(at - 8192), &[1; 4096]).unwrap();
+    }
 }
 
 #[test]
