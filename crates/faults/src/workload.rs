@@ -1,8 +1,12 @@
 //! What the clients of a run do, and what they hold the answers against.
+mod history;
 mod misuse;
+mod names;
+
+pub(crate) use history::{History, Phase, Shared};
 
 use crate::cluster::Shape;
-use crate::model::{Block, CUT, Kind, Listing, NameOp, Names, Outcome, fill, origin};
+use crate::model::{Block, CUT, fill, origin};
 use crate::pointer::Pointer;
 use crate::random::Random;
 use crate::world::{Nanos, SECOND, Simulation, lock};
@@ -11,114 +15,17 @@ use penstock_client::{
     LockMode, OpenOptions,
 };
 use penstock_datatype::{Pattern, Source, Target};
-use penstock_layout::{FileId, FileOffset, Layout, ObjectOffset, ServerIndex};
+use penstock_layout::FileOffset;
 use penstock_wire::Role;
 use penstock_wire::deployment::Deployment;
 use penstock_wire::message::Capability;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Where the clients stand.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Phase {
-    /// Faults happen.
-    Faults,
-    /// They have stopped, and what they touched comes to its end.
-    Settling,
-    /// They have stopped; each client ends what it is at, and then everything has to succeed.
-    Calm,
-}
-
 /// An operation in calm takes so long at most.
 const CALM: Nanos = 10 * SECOND;
 /// Increments under a lock go to this file.
 const COUNTS: &str = "/counts";
-
-/// A shared file.
-pub(crate) struct Shared {
-    path: String,
-    pub id: FileId,
-    layout: Layout,
-    blocks: Vec<Block>,
-}
-
-/// All that the clients of one run share: the history.
-pub(crate) struct History {
-    pub phase: Phase,
-    /// Objects may be damaged and wait for somebody who accepts them.
-    pub hurt: bool,
-    /// Objects that a check has called damaged.
-    pub damaged: Vec<FileId>,
-    pub files: Vec<Shared>,
-    pub names: Vec<Names>,
-    /// Losses of power by machine.
-    pub losses: Vec<Vec<Nanos>>,
-    /// Increments acknowledged, and those tried.
-    counted: u64,
-    tried: u64,
-    next_write: u64,
-    /// The counter that clients share at present.
-    pointer: Option<Pointer>,
-    /// Operations that succeeded, and that failed as they may.
-    pub good: u64,
-    pub failed: u64,
-}
-
-impl History {
-    pub fn new(machines: usize, clients: usize) -> History {
-        History {
-            phase: Phase::Faults,
-            hurt: false,
-            damaged: Vec::new(),
-            files: Vec::new(),
-            names: (0..clients).map(|_| Names::new()).collect(),
-            losses: vec![Vec::new(); machines],
-            counted: 0,
-            tried: 0,
-            next_write: 1,
-            pointer: None,
-            good: 0,
-            failed: 0,
-        }
-    }
-
-    /// Changes of names that were not synced may be lost.
-    pub fn names_lost(&mut self) {
-        for names in &mut self.names {
-            names.power_lost();
-        }
-    }
-
-    /// A bit has flipped in an object of a data server.
-    pub fn flipped(&mut self, machine: usize, object: FileId, at: u64, mask: u8, block: u64) {
-        let Some(file) = self.files.iter_mut().find(|f| f.id == object) else {
-            return;
-        };
-        let here = |s: &penstock_layout::ServerId| s.0 as usize + 1 == machine;
-        if let Some(index) = file.layout.servers.iter().position(here) {
-            let server = ServerIndex(index as u32);
-            let offset = file.layout.file_offset(server, ObjectOffset(at)).0;
-            if let Some(block) = file.blocks.get_mut((offset / block) as usize) {
-                block.flip(offset, mask);
-            }
-        }
-    }
-
-    /// A server's machine or process has ended.
-    pub fn server_ended(&mut self, machine: usize, now: Nanos, power: bool) {
-        if power {
-            self.losses[machine].push(now);
-            if machine == 0 {
-                self.names_lost();
-            }
-        }
-        for block in self.files.iter_mut().flat_map(|f| &mut f.blocks) {
-            if block.machine == machine {
-                block.server_ended(now);
-            }
-        }
-    }
-}
 
 /// A fault may have caused it.
 fn excusable(e: &Error) -> bool {
@@ -557,103 +464,6 @@ impl Worker {
                 // No operation lasts longer than all its time-outs.
                 let horizon = now.saturating_sub(120 * SECOND);
                 block.forget(horizon, &history.losses[block.machine]);
-            }
-        }
-        Ok(())
-    }
-
-    // ---- names ----
-
-    fn change_names(&mut self, client: &Client) -> Result<(), Fault> {
-        let name = |r: &mut Random| char::from(b'a' + r.index(5) as u8).to_string();
-        let (a, b) = (name(&mut self.random), name(&mut self.random));
-        let op = match self.random.below(10) {
-            0..4 => NameOp::Create(a),
-            4..6 => NameOp::Unlink(a),
-            6 => NameOp::Mkdir(a),
-            7 => NameOp::Rmdir(a),
-            _ => NameOp::Rename(a, b),
-        };
-        let path = |name: &str| format!("/c{}/{name}", self.index);
-        let begun = self.begin();
-        let broken = self.world.state().net.broken;
-        let losses = self.losses(0).len();
-        lock(&self.history).names[self.index].begin(op.clone());
-        let result = match &op {
-            NameOp::Create(name) => {
-                let how = OpenOptions {
-                    exclusive: true,
-                    ..OpenOptions::read_write_create()
-                };
-                client.open(&path(name), &how).map(|_| ())
-            }
-            NameOp::Unlink(name) => client.unlink(&path(name)),
-            NameOp::Mkdir(name) => client.mkdir(&path(name), 0o755),
-            NameOp::Rmdir(name) => client.rmdir(&path(name)),
-            NameOp::Rename(from, to) => client.rename(&path(from), &path(to)),
-        };
-        let refused = |e: &Error| {
-            matches!(
-                e.kind(),
-                ErrorKind::Exists
-                    | ErrorKind::NotFound
-                    | ErrorKind::NotEmpty
-                    | ErrorKind::IsDirectory
-                    | ErrorKind::NotDirectory
-                    | ErrorKind::InvalidArgument
-            ) && matches!(e, Error::Refused { .. })
-        };
-        let undisturbed = self.world.state().net.broken == broken;
-        let lost_power = self.losses(0).len() > losses;
-        let (outcome, result) = match result {
-            // The answer may be from before the loss: about a state that is no more.
-            Ok(()) if lost_power => (Outcome::Unknown, Ok(())),
-            Ok(()) if undisturbed => (Outcome::Done, Ok(())),
-            Ok(()) => (Outcome::DoneAgain, Ok(())),
-            // An earlier try whose answer was lost may have done it.
-            Err(e) if refused(&e) && undisturbed && !lost_power => (Outcome::Refused, Ok(())),
-            Err(e) if refused(&e) => (Outcome::Unknown, Ok(())),
-            Err(e) => (Outcome::Unknown, Err(e)),
-        };
-        self.say(&format!("{op:?}: {outcome:?}"));
-        let ended = lock(&self.history).names[self.index].end(outcome);
-        ended.map_err(|e| format!("names: {e}"))?;
-        self.settle(&format!("{op:?}"), begun, result)?;
-        Ok(())
-    }
-
-    fn look_at_names(&mut self, client: &Client) -> Result<(), Fault> {
-        let begun = self.begin();
-        let losses = self.losses(0).len();
-        let result = client.readdir(&format!("/c{}", self.index));
-        let Some(entries) = self.settle("readdir", begun, result)? else {
-            return Ok(());
-        };
-        let mut found = Listing::new();
-        for (name, attributes) in entries {
-            let kind = match attributes.layout {
-                Some(_) => Kind::File,
-                None => Kind::Directory,
-            };
-            found.insert(name, kind);
-        }
-        let mut history = lock(&self.history);
-        if history.losses[0].len() > losses {
-            // It may be from before or after the loss.
-            return Ok(());
-        }
-        let verdict = history.names[self.index].saw(&found);
-        verdict.map_err(|e| format!("names of client {}: {e}", self.index))
-    }
-
-    fn sync_names(&mut self, client: &Client) -> Result<(), Fault> {
-        let begun = self.begin();
-        let losses = self.losses(0).len();
-        let result = client.sync_metadata();
-        if self.settle("sync metadata", begun, result)?.is_some() {
-            let mut history = lock(&self.history);
-            if history.losses[0].len() == losses {
-                history.names[self.index].synced();
             }
         }
         Ok(())

@@ -1,0 +1,102 @@
+//! What the clients of one run have done and been told: the files, names and counters that answers are held against.
+use crate::model::{Block, Names};
+use crate::pointer::Pointer;
+use crate::world::Nanos;
+use penstock_layout::{FileId, Layout, ObjectOffset, ServerIndex};
+
+/// Where the clients stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    /// Faults happen.
+    Faults,
+    /// They have stopped, and what they touched comes to its end.
+    Settling,
+    /// They have stopped; each client ends what it is at, and then everything has to succeed.
+    Calm,
+}
+
+/// A shared file.
+pub(crate) struct Shared {
+    pub(super) path: String,
+    pub id: FileId,
+    pub(super) layout: Layout,
+    pub(super) blocks: Vec<Block>,
+}
+
+/// All that the clients of one run share: the history.
+pub(crate) struct History {
+    pub phase: Phase,
+    /// Objects may be damaged and wait for somebody who accepts them.
+    pub hurt: bool,
+    /// Objects that a check has called damaged.
+    pub damaged: Vec<FileId>,
+    pub files: Vec<Shared>,
+    pub names: Vec<Names>,
+    /// Losses of power by machine.
+    pub losses: Vec<Vec<Nanos>>,
+    /// Increments acknowledged, and those tried.
+    pub(super) counted: u64,
+    pub(super) tried: u64,
+    pub(super) next_write: u64,
+    /// The counter that clients share at present.
+    pub(super) pointer: Option<Pointer>,
+    /// Operations that succeeded, and that failed as they may.
+    pub good: u64,
+    pub failed: u64,
+}
+
+impl History {
+    pub fn new(machines: usize, clients: usize) -> History {
+        History {
+            phase: Phase::Faults,
+            hurt: false,
+            damaged: Vec::new(),
+            files: Vec::new(),
+            names: (0..clients).map(|_| Names::new()).collect(),
+            losses: vec![Vec::new(); machines],
+            counted: 0,
+            tried: 0,
+            next_write: 1,
+            pointer: None,
+            good: 0,
+            failed: 0,
+        }
+    }
+
+    /// Changes of names that were not synced may be lost.
+    pub fn names_lost(&mut self) {
+        for names in &mut self.names {
+            names.power_lost();
+        }
+    }
+
+    /// A bit has flipped in an object of a data server.
+    pub fn flipped(&mut self, machine: usize, object: FileId, at: u64, mask: u8, block: u64) {
+        let Some(file) = self.files.iter_mut().find(|f| f.id == object) else {
+            return;
+        };
+        let here = |s: &penstock_layout::ServerId| s.0 as usize + 1 == machine;
+        if let Some(index) = file.layout.servers.iter().position(here) {
+            let server = ServerIndex(index as u32);
+            let offset = file.layout.file_offset(server, ObjectOffset(at)).0;
+            if let Some(block) = file.blocks.get_mut((offset / block) as usize) {
+                block.flip(offset, mask);
+            }
+        }
+    }
+
+    /// A server's machine or process has ended.
+    pub fn server_ended(&mut self, machine: usize, now: Nanos, power: bool) {
+        if power {
+            self.losses[machine].push(now);
+            if machine == 0 {
+                self.names_lost();
+            }
+        }
+        for block in self.files.iter_mut().flat_map(|f| &mut f.blocks) {
+            if block.machine == machine {
+                block.server_ended(now);
+            }
+        }
+    }
+}
