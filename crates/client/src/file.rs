@@ -1,4 +1,4 @@
-//! An open file: accesses, length, sync.
+//! An open file: accesses and length.
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::exchange::Exchange;
@@ -10,6 +10,7 @@ use crate::retry::{Next, Retry};
 use crate::shortcut::Shortcut;
 use crate::site::{Fault, Site, guard};
 use crate::stats::{Counters, Form, Stats};
+use crate::sync::Behind;
 use penstock_datatype::{Pattern, Source, Target};
 use penstock_host::sync::Mutex;
 use penstock_host::thread::sleep;
@@ -21,7 +22,7 @@ use penstock_wire::message::{
 };
 use std::iter;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 /// How long closing waits for a server.
@@ -85,9 +86,10 @@ pub(crate) struct FileInner {
     capability: Mutex<Capability>,
     /// Per server: the connection epoch in which writes were acknowledged that no sync has covered
     /// yet, plus one; 0 = none.
-    unsynced: Vec<AtomicU64>,
+    pub unsynced: Vec<AtomicU64>,
+    pub behind: Behind,
     /// A sync has confirmed that the file's name is on stable storage.
-    named: AtomicBool,
+    pub named: AtomicBool,
     counters: Counters,
 }
 
@@ -169,6 +171,7 @@ impl File {
             read: how.read,
             write: how.write,
             capability: Mutex::new(capability),
+            behind: Behind::default(),
             unsynced: (0..n).map(|_| AtomicU64::new(0)).collect(),
             named: AtomicBool::new(false),
             counters: Counters::default(),
@@ -368,56 +371,6 @@ impl File {
         self.extend(len)
     }
 
-    /// Everything acknowledged so far, by whichever client, is on stable storage at all servers when
-    /// this returns.
-    ///
-    /// A data server that ends (even by kill -9) loses nothing acknowledged as long as its host stays
-    /// up and its store is a directory: the bytes are in the host's page cache already. After a crash
-    /// of the host, bytes not covered by a successful sync may be gone. A memory store loses
-    /// everything with its server: if one was restarted since this file's last sync, the call fails
-    /// with [`Error::LostWrites`] instead of reporting success.
-    pub fn sync(&self) -> Result<()> {
-        let file = &*self.0;
-        let _permit = file.client.permit()?;
-        let noted: Vec<u64> = file.unsynced.iter().map(|u| u.load(Relaxed)).collect();
-        let replies = file.call_each("sync", file.client.trace(), |_, handle| {
-            DataRequest::Sync { handle }
-        })?;
-        file.all_done("sync", replies)?;
-        for (i, noted) in noted.into_iter().enumerate() {
-            let site = &file.sites[i];
-            let lost = noted != 0 && noted - 1 != site.epoch() && site.is_volatile();
-            // Writes acknowledged meanwhile stay noted.
-            let _ = file.unsynced[i].compare_exchange(noted, 0, Relaxed, Relaxed);
-            if lost {
-                return Err(Error::LostWrites {
-                    peer: site.peer.clone(),
-                    path: file.path.clone(),
-                    store: "memory".into(),
-                });
-            }
-        }
-        self.sync_name()
-    }
-
-    /// Synced bytes are worth nothing if the file's name is lost in a crash. Once it is durable it stays so.
-    fn sync_name(&self) -> Result<()> {
-        let file = &*self.0;
-        if file.named.load(Relaxed) {
-            return Ok(());
-        }
-        match file
-            .client
-            .meta("sync", &MetaRequest::SyncFile { file: file.id })?
-        {
-            MetaReply::Done => {
-                file.named.store(true, Relaxed);
-                Ok(())
-            }
-            other => Err(file.client.meta_protocol("sync", &other)),
-        }
-    }
-
     /// A fresh look at the attributes of the file's path.
     pub fn refresh(&self) -> Result<Attributes> {
         self.0.client.attributes(&self.0.path)
@@ -442,16 +395,6 @@ impl FileInner {
             kind: ErrorKind::Permission,
             detail: "the file was not opened for that".into(),
         })
-    }
-
-    /// Writes to server `i` begin, to be acknowledged on the connections of now or later.
-    pub fn note_write(&self, i: usize) {
-        if self.unsynced[i].load(Relaxed) != 0 {
-            return;
-        }
-        let epoch = self.sites[i].epoch() + 1;
-        // An older epoch stays: its writes may be lost.
-        let _ = self.unsynced[i].compare_exchange(0, epoch, Relaxed, Relaxed);
     }
 
     /// The held lock that an access carries.
@@ -656,7 +599,7 @@ impl FileInner {
         }
     }
 
-    fn all_done(&self, operation: &'static str, replies: Vec<DataReply>) -> Result<()> {
+    pub fn all_done(&self, operation: &'static str, replies: Vec<DataReply>) -> Result<()> {
         for (site, reply) in self.sites.iter().zip(replies) {
             if reply != DataReply::Done {
                 return Err(site

@@ -52,6 +52,7 @@ mod shortcut;
 mod site;
 mod socket;
 mod stats;
+mod sync;
 
 pub use check::{CheckFinding, CheckOptions, CheckReport, FindingKind, check};
 pub use client::{Client, ClientOptions, Identity};

@@ -194,6 +194,12 @@ impl FileInner {
         shortcut.grant.clone()
     }
 
+    /// The grant at server `i` if there is one.
+    pub fn grant_at_hand(&self, i: usize) -> Option<Arc<Grant>> {
+        let shortcut = guard(&self.shortcuts[i]);
+        shortcut.grant.as_ref().filter(|g| g.is_good()).cloned()
+    }
+
     fn ask_for_grant(
         &self,
         site: &Arc<Site>,
@@ -299,7 +305,12 @@ impl FileInner {
         outcome: Concluded,
     ) -> Result<Option<Done>> {
         match outcome {
-            Concluded::Done(done) => Ok(Some(done)),
+            Concluded::Done(done) => {
+                if write {
+                    self.wrote(done.bytes);
+                }
+                Ok(Some(done))
+            }
             // What has been done so far may be done again by requests.
             Concluded::Revoked => Ok(None),
             Concluded::Failed(e) => Err(Error::Local {

@@ -452,6 +452,10 @@ impl FileHandle for DirectFile {
         }
     }
 
+    fn begin_sync(&self) {
+        penstock_host::fs::start_writeback(&self.file);
+    }
+
     fn sync(&self, leads: bool) -> Result<()> {
         if !leads {
             return Ok(());

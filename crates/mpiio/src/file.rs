@@ -655,6 +655,7 @@ impl Inner {
 
     fn sync_all(&self, turn: &Turn<'_>) -> Result<()> {
         let began = Instant::now();
+        self.handle.begin_sync();
         // All ranks' writes are done before the first rank of each node makes them durable.
         agree(turn.comm(), Ok(()))?;
         let synced = self.handle.sync(self.nodes.leads(turn.comm().rank()));

@@ -172,6 +172,10 @@ impl FileHandle for PenstockFile {
         Ok(self.file.allocate(len)?)
     }
 
+    fn begin_sync(&self) {
+        self.file.begin_sync();
+    }
+
     fn sync(&self, leads: bool) -> Result<()> {
         if leads || self.volatile {
             self.file.sync()?;
