@@ -43,6 +43,7 @@ static void fail(const char *what, int code)
     }
     fprintf(stderr, "rank %d: %s%s%.*s\n", world_rank, what, len ? ": " : "", len, text);
     MPI_Abort(MPI_COMM_WORLD, 1);
+    exit(1);
 }
 
 #define CHECK(call)                                  \
@@ -57,6 +58,7 @@ static void *allocate(size_t bytes)
     if (!memory) {
         fprintf(stderr, "rank %d: no memory for %zu bytes; try a smaller --scale\n", world_rank, bytes);
         MPI_Abort(MPI_COMM_WORLD, 1);
+        exit(1);
     }
     return memory;
 }
@@ -175,6 +177,7 @@ static void expect_bytes(MPI_Status *status, MPI_Count expected)
         fprintf(stderr, "rank %d: the access moved %lld bytes, not %lld\n", world_rank, (long long)elements,
                 (long long)expected);
         MPI_Abort(MPI_COMM_WORLD, 1);
+        exit(1);
     }
 }
 

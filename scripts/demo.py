@@ -4,7 +4,7 @@ Each run is `penstock run --method M -- EXAMPLE penstock:/NAME --verify`: a file
 (metadata and 4 data servers, 64 KiB stripe unit). Beside each measured count stand what the source's model gives
 by arithmetic (scripts/model.py) and what the source printed. The table also goes to target/demo/table.json.
 
-    demo.py [--paper] [--only REGEX] [--scale X]
+    demo.py [--paper] [--only REGEX] [--scale X] [--out FILE]
 """
 
 import argparse
@@ -186,6 +186,7 @@ def main():
     parser.add_argument("--paper", action="store_true", help="also the block at 27 and 64 ranks")
     parser.add_argument("--only", default="", help="cases and methods to run, as a regular expression on `case/method`")
     parser.add_argument("--scale", type=float, default=1.0, help="size of the problems; 1 is the published one")
+    parser.add_argument("--out", type=Path, default=OUT, help="where the table goes as JSON (%(default)s)")
     args = parser.parse_args()
     start = time.monotonic()
     store = Path(tempfile.mkdtemp(prefix="penstock-demo-"))
@@ -203,8 +204,8 @@ def main():
         return 1
     finally:
         shutil.rmtree(store, ignore_errors=True)
-        OUT.parent.mkdir(parents=True, exist_ok=True)
-        OUT.write_text(json.dumps(records, indent=1) + "\n")
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        args.out.write_text(json.dumps(records, indent=1) + "\n")
     print(table(records))
     print("\nMB here = 2^20 bytes, per client, as in the source; MB/s = 10^6 bytes of all clients.")
     print("model: table I of the source by arithmetic; paper: its tables II to IV.")
@@ -214,7 +215,7 @@ def main():
     for line in differ:
         print(f"  differs: {line}")
     seconds = time.monotonic() - start
-    print(f"\ndemo: {len(records)} runs, every byte verified, {len(differ)} counts differ, {seconds:.0f} s; {OUT}")
+    print(f"\ndemo: {len(records)} runs, every byte verified, {len(differ)} counts differ, {seconds:.0f} s; {args.out}")
     return 0
 
 

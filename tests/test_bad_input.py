@@ -554,6 +554,29 @@ for t in (wide, far, backwards):
     other()
 
 
+def test_hints_written_for_another_file_system(deployment, tmp_path, other):
+    """A hint never makes a call fail: what this deployment does not have is made to fit, and get_info says what is."""
+    program(
+        tmp_path,
+        deployment,
+        """
+other = dict(striping_factor="64", start_iodevice="99", striping_unit=str(2**40), cb_nodes="many", cb_buffer_size="-3")
+f = opened("x", **other)
+info = f.Get_info()
+assert info.Get("striping_factor") == "4" and info.Get("start_iodevice") in "0123", info.Get("striping_factor")
+f.Write_at_all(rank, b"1")
+f.Set_info(info)
+f.Close()
+f = opened("y", striping_factor="2", start_iodevice="3")
+info = f.Get_info()
+assert info.Get("striping_factor") == "2" and info.Get("start_iodevice") == "3"
+f.Close()
+""",
+        ranks=2,
+    )
+    other()
+
+
 def test_rubbish_at_the_sockets(deployment, other):
     for name in ("meta", "data-0"):
         for rubbish in (b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 100_000, b""):

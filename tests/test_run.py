@@ -109,6 +109,22 @@ def test_kept_files_are_found_again(examples, short_dir):
     penstock("down", store)
 
 
+def test_a_new_deployment_has_the_shape_asked_for(examples, short_dir):
+    store = short_dir / "fs"
+    run = ("run", "-n", 2, "--json", "--shortcut", "disable", "--store", store)
+    write = ("--", examples("hard"), "penstock:/hard", "--write-only", "--scale", 0.05)
+    summary = penstock(*run, "--keep", "--servers", 3, "--stripe-unit", "8KiB", *write).json()[-1]
+    assert len(summary["servers"]) == 3 and all(server["bytes_written"] > 0 for server in summary["servers"])
+    penstock("up", store)
+    (stat,) = penstock("stat", "/hard", "--json", "-d", store).json()
+    assert stat["stripe_unit"] == 8192 and sorted(stat["servers"]) == [0, 1, 2]
+    penstock("down", store)
+    # It has it for good.
+    for option in (("--servers", 2), ("--stripe-unit", "64KiB")):
+        refused = penstock(*run, *option, *write, check=False)
+        assert refused.code == 1 and option[0] in refused.err and str(store) in refused.err
+
+
 def test_nothing_is_left_without_keep(examples, short_dir):
     penstock("run", "-n", 2, "--store", short_dir, "--", examples("hard"), "penstock:/hard", "--scale", 0.05)
     assert os.listdir(short_dir) == []

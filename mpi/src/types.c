@@ -526,6 +526,6 @@ static int decode(MPI_Datatype type, const struct datarep *rep, int depth, pst_t
 int type_decode(MPI_Datatype type, const struct datarep *rep, pst_type **out) {
     *out = NULL;
     if (type == MPI_DATATYPE_NULL)
-        return describe(PST_ERR_TYPE, "the datatype is MPI_DATATYPE_NULL");
+        return describe(PST_ERR_TYPE, "the datatype is MPI_DATATYPE_NULL; give a committed one");
     return decode(type, rep, 0, out);
 }

@@ -119,6 +119,35 @@ static void groups(void) {
     OK(MPI_File_close(&file));
 }
 
+/* A file like a tape: the shared pointer only, and views that begin where it is. */
+static void sequential(void) {
+    char name[1024];
+    strcpy(name, new_name("sequential"));
+    MPI_File file;
+    MPI_Offset at;
+    MPI_Datatype a, b;
+    char representation[MPI_MAX_DATAREP_STRING];
+    int mine[2] = {rank, 100 + rank}, seen[2];
+    OK(MPI_File_open(MPI_COMM_WORLD, name, MPI_MODE_CREATE | MPI_MODE_WRONLY | MPI_MODE_SEQUENTIAL, MPI_INFO_NULL, &file));
+    OK(MPI_File_write_ordered(file, mine, 1, MPI_INT, MPI_STATUS_IGNORE));
+    OK(MPI_File_set_view(file, MPI_DISPLACEMENT_CURRENT, MPI_INT, MPI_INT, "native", MPI_INFO_NULL));
+    OK(MPI_File_get_view(file, &at, &a, &b, representation));
+    CHECK(at == 4 * size);
+    OK(MPI_File_get_position_shared(file, &at));
+    CHECK(at == 0);
+    MPI_Barrier(MPI_COMM_WORLD);
+    OK(MPI_File_write_ordered(file, mine + 1, 1, MPI_INT, MPI_STATUS_IGNORE));
+    const char *expected = getenv("PENSTOCK_EXPECTED");
+    if (expected && *expected == '1')
+        FAILS(MPI_ERR_UNSUPPORTED_OPERATION, MPI_File_write_at(file, 0, mine, 1, MPI_INT, MPI_STATUS_IGNORE));
+    OK(MPI_File_close(&file));
+    OK(MPI_File_open(MPI_COMM_WORLD, name, MPI_MODE_RDONLY, MPI_INFO_NULL, &file));
+    for (int i = 0; i < 2; i++)
+        OK(MPI_File_read_at(file, 4 * (i * size + rank), &seen[i], 1, MPI_INT, MPI_STATUS_IGNORE));
+    CHECK(memcmp(seen, mine, sizeof seen) == 0);
+    OK(MPI_File_close(&file));
+}
+
 static void many_at_once(void) {
     enum { FILES = 40 };
     MPI_File files[FILES];
@@ -136,5 +165,6 @@ void test_files(void) {
     sizes();
     hints();
     groups();
+    sequential();
     many_at_once();
 }

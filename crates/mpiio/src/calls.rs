@@ -273,7 +273,7 @@ impl Inner {
             }
             Where::Shared | Where::Ordered => self.shared.advance(checked.etypes)?,
         };
-        checked.place(position)
+        checked.place(position).map_err(|e| e.at(&self.path))
     }
 
     fn check(
@@ -284,7 +284,7 @@ impl Inner {
         memtype: &Datatype,
     ) -> Result<Checked> {
         if let Some(why) = &memtype.refused {
-            return Err(why.clone());
+            return Err(why.clone().at(&self.path));
         }
         match direction {
             Direction::Read => self.check_reads("read")?,
@@ -301,7 +301,7 @@ impl Inner {
             None => bytes,
         };
         Ok(Checked {
-            etypes: seen.etypes(file_bytes)?,
+            etypes: seen.etypes(file_bytes).map_err(|e| e.at(&self.path))?,
             file_bytes,
             seen,
             signature,

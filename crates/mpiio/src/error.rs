@@ -97,7 +97,7 @@ impl Error {
         let (class, hint) = match source.raw_os_error() {
             Some(libc::ENOENT) => (
                 ErrorClass::NoSuchFile,
-                "; create it or open with MPI_MODE_CREATE",
+                "; check the path: a new file needs MPI_MODE_CREATE and a directory that exists",
             ),
             Some(libc::EEXIST) => (
                 ErrorClass::FileExists,
@@ -112,6 +112,7 @@ impl Error {
             }
             Some(libc::ETXTBSY | libc::EBUSY) => (ErrorClass::FileInUse, "; wait until it is free"),
             Some(libc::ENOMEM) => (ErrorClass::NoMem, ""),
+            Some(libc::EFBIG) => (ErrorClass::Arg, "; use a smaller size or offset"),
             Some(libc::EINVAL) => (ErrorClass::Arg, ""),
             _ => (ErrorClass::Io, ""),
         };

@@ -161,7 +161,7 @@ impl File {
 
         // Arguments agree, and everyone reaches the file system.
         let mut hints = process.hints();
-        hints.take(info);
+        hints.take(info, rank == 0);
         let ready = amode
             .check(path)
             .and_then(|()| process.find(path, rank).map_err(place));
@@ -323,7 +323,7 @@ impl File {
         let file = &*self.inner;
         let turn = file.collective_turn();
         let mut hints = (*file.hints()).clone();
-        hints.take(info);
+        hints.take(info, turn.comm().rank() == 0);
         let seen = file
             .displacement(disp)
             .and_then(|disp| {
@@ -393,7 +393,7 @@ impl File {
             Whence::Current => state.position,
             Whence::End => state.seen.end(file.handle.len()?)?,
         };
-        state.position = moved(base, offset)?;
+        state.position = moved(base, offset).map_err(|e| e.at(&file.path))?;
         Ok(())
     }
 
@@ -409,7 +409,7 @@ impl File {
                 Whence::Current => file.shared.get(),
                 Whence::End => file.handle.len().and_then(|len| file.seen().end(len)),
             };
-            base.and_then(|base| moved(base, offset))
+            base.and_then(|base| moved(base, offset).map_err(|e| e.at(&file.path)))
                 .and_then(|position| file.shared.set(position))
         } else {
             Ok(())
@@ -431,7 +431,8 @@ impl File {
     /// `MPI_File_get_byte_offset`: absolute byte position of a view offset.
     pub fn byte_offset(&self, offset: i64) -> Result<i64> {
         self.inner.not_sequential("get_byte_offset")?;
-        self.inner.seen().byte_offset(offset)
+        let seen = self.inner.seen();
+        seen.byte_offset(offset).map_err(|e| e.at(&self.inner.path))
     }
 
     /// `MPI_File_get_size`, bytes.
@@ -536,7 +537,7 @@ impl File {
         let file = &*self.inner;
         let turn = file.collective_turn();
         let mut hints = (*file.hints()).clone();
-        hints.take(info);
+        hints.take(info, turn.comm().rank() == 0);
         let hints = confer(turn.comm(), Ok(hints))?.swap_remove(0);
         lock(&file.state).hints = Arc::new(hints);
         Ok(())

@@ -1,7 +1,7 @@
 //! Hints: what a user may ask for in an `MPI_Info`, and what the library answers.
 use crate::methods::Method;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// An `MPI_Info` object: keys and values.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -107,6 +107,9 @@ pub const HINTS: &[&str] = &[
     "penstock_file_system",
 ];
 
+/// Hints without effect that are reported, for one file.
+const MAX_REPORTED: usize = 32;
+
 /// Bounds of buffer sizes a user may ask for.
 const BUFFER_BYTES: std::ops::RangeInclusive<u64> = 4096..=(1 << 30);
 
@@ -139,6 +142,8 @@ pub(crate) struct Hints {
     pub start_iodevice: Option<u32>,
     /// Permission mode of a new file.
     pub file_perm: u32,
+    /// What was not understood and is reported already.
+    pub reported: BTreeSet<(String, String)>,
 }
 
 impl Default for Hints {
@@ -163,16 +168,21 @@ impl Default for Hints {
             striping_factor: None,
             start_iodevice: None,
             file_perm: 0o666,
+            reported: BTreeSet::new(),
         }
     }
 }
 
 impl Hints {
-    /// Takes the keys of `info`; a value that is not understood leaves the hint as it was, as MPI wants, and is
-    /// reported in the log.
-    pub(crate) fn take(&mut self, info: &Info) {
+    /// Takes the keys of `info`; a value that is not understood leaves the hint as it was, as MPI wants. The rank whose
+    /// hints hold `reports` it in the log, once for a file.
+    pub(crate) fn take(&mut self, info: &Info, reports: bool) {
         for (key, value) in info.iter() {
-            if self.take_one(key, value.trim()).is_none() {
+            if self.take_one(key, value.trim()).is_none()
+                && reports
+                && self.reported.len() < MAX_REPORTED
+                && self.reported.insert((key.to_owned(), value.to_owned()))
+            {
                 log::warn!(
                     "hint {key}={value} is not understood and has no effect; see docs/hints.md"
                 );
@@ -292,14 +302,17 @@ mod tests {
     #[test]
     fn values_are_taken_and_nonsense_is_left_out() {
         let mut hints = Hints::default();
-        hints.take(&Info::from_iter([
-            ("cb_nodes", "3"),
-            ("cb_buffer_size", "zero"),
-            ("romio_ds_write", "disable"),
-            ("penstock_method", "two-phase"),
-            ("file_perm", "0640"),
-            ("nobody_knows_this", "x"),
-        ]));
+        hints.take(
+            &Info::from_iter([
+                ("cb_nodes", "3"),
+                ("cb_buffer_size", "zero"),
+                ("romio_ds_write", "disable"),
+                ("penstock_method", "two-phase"),
+                ("file_perm", "0640"),
+                ("nobody_knows_this", "x"),
+            ]),
+            false,
+        );
         let want = Hints {
             cb_nodes: Some(3),
             ds: [Toggle::Automatic, Toggle::Disable],
@@ -308,6 +321,14 @@ mod tests {
             ..Hints::default()
         };
         assert_eq!(hints, want);
+        // What has no effect is reported, once.
+        for _ in 0..2 {
+            hints.take(
+                &Info::from_iter([("cb_nodes", "none"), ("cb_buffer_size", "8192")]),
+                true,
+            );
+            assert_eq!(hints.reported.len(), 1);
+        }
     }
 
     #[test]
@@ -329,7 +350,7 @@ mod tests {
     fn an_aggregator_list_limits_each_node() {
         let mut hints = Hints::default();
         assert_eq!(hints.aggregators_per_node(), None);
-        hints.take(&Info::from_iter([("cb_config_list", "*:2")]));
+        hints.take(&Info::from_iter([("cb_config_list", "*:2")]), true);
         assert_eq!(hints.aggregators_per_node(), Some(2));
     }
 }

@@ -84,7 +84,7 @@ mod tests {
 
     fn aggregators(pairs: &[(&str, &str)]) -> Vec<usize> {
         let mut hints = Hints::default();
-        hints.take(&Info::from_iter(pairs.iter().copied()));
+        hints.take(&Info::from_iter(pairs.iter().copied()), true);
         nodes().aggregators(&hints)
     }
 

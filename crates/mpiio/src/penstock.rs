@@ -36,6 +36,21 @@ impl Penstock {
             calls: AtomicU64::new(0),
         })
     }
+
+    /// Striping that this deployment can give: what a program asks for is a hint, and was often written for another
+    /// file system. More servers than there are means all of them, a server that there is not means any.
+    fn fitting(&self, how: &OpenHow) -> CreateOptions {
+        let servers = &self.client.deployment().servers;
+        let all = u32::try_from(servers.len()).unwrap_or(u32::MAX);
+        CreateOptions {
+            stripe_unit: how.stripe_unit.map(|n| n.min(Layout::MAX_STRIPE_UNIT)),
+            stripe_count: how.stripe_count.map(|n| n.min(all)),
+            start_server: how
+                .start_server
+                .filter(|id| servers.iter().any(|s| s.id == *id)),
+            ..CreateOptions::default()
+        }
+    }
 }
 
 impl FileSystem for Penstock {
@@ -50,9 +65,7 @@ impl FileSystem for Penstock {
             write: how.write,
             create: how.create.map(|mode| CreateOptions {
                 mode: mode & !umask(),
-                stripe_unit: how.stripe_unit,
-                stripe_count: how.stripe_count,
-                start_server: how.start_server,
+                ..self.fitting(how)
             }),
             exclusive: how.exclusive,
         };

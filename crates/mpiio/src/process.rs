@@ -227,7 +227,10 @@ impl Process {
             ..Hints::default()
         };
         if let Some(shortcut) = &self.environment.shortcut {
-            hints.take(&Info::from_iter([("penstock_shortcut", shortcut.as_str())]));
+            hints.take(
+                &Info::from_iter([("penstock_shortcut", shortcut.as_str())]),
+                true,
+            );
         }
         hints
     }

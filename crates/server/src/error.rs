@@ -71,5 +71,10 @@ pub(crate) fn store_error(e: StoreError) -> WireError {
             _ => ErrorKind::Io,
         },
     };
-    refuse(kind, e.to_string())
+    let hint = if kind == ErrorKind::TooLarge {
+        "; the store's file system has no files of that size: use a smaller one"
+    } else {
+        ""
+    };
+    refuse(kind, format!("{e}{hint}"))
 }

@@ -192,6 +192,28 @@ fn temporary_directory(base: &Path, watcher: &mut Watcher) -> Result<tempfile::T
     Ok(dir)
 }
 
+fn only_for_new(option: &str, path: &Path) -> CliError {
+    CliError::new(format!(
+        "{option} is for a new deployment, and {} exists already",
+        path.display()
+    ))
+    .next("leave one of the two out")
+}
+
+/// An error if an option asks for another shape than the deployment at `path` has had since it was made.
+fn refuse_shape(args: &RunArgs, path: &Path) -> Result<()> {
+    let shape = [
+        (args.shape.servers.is_some(), "--servers"),
+        (args.shape.stripe_unit.is_some(), "--stripe-unit"),
+        (!args.shape.tune.is_empty(), "--tune"),
+        (args.shape.device.is_some(), "--device"),
+    ];
+    match shape.iter().find(|(given, _)| *given) {
+        Some((_, option)) => Err(only_for_new(option, path)),
+        None => Ok(()),
+    }
+}
+
 fn place(
     args: &RunArgs,
     named: Option<&Path>,
@@ -203,19 +225,9 @@ fn place(
     }
     let embedded = args.store.is_some() || args.keep;
     if let (false, Some(path)) = (embedded, deployment::named_or_environment(named)) {
-        let new = [
-            (args.shape.servers.is_some(), "--servers"),
-            (args.shape.stripe_unit.is_some(), "--stripe-unit"),
-            (!args.shape.tune.is_empty(), "--tune"),
-            (args.shape.device.is_some(), "--device"),
-            (args.trace.is_some(), "--trace"),
-        ];
-        if let Some((_, option)) = new.iter().find(|(given, _)| *given) {
-            return Err(CliError::new(format!(
-                "{option} is for a new deployment, and {} exists already",
-                path.display()
-            ))
-            .next("leave one of the two out"));
+        refuse_shape(args, &path)?;
+        if args.trace.is_some() {
+            return Err(only_for_new("--trace", &path));
         }
         let located = deployment::load(&path)?;
         crate::status::require_all(&located)?;
@@ -226,7 +238,10 @@ fn place(
         .as_ref()
         .filter(|d| args.keep || deployment::is_in(d));
     let located = match kept {
-        Some(dir) if deployment::is_in(dir) => deployment::load(dir)?,
+        Some(dir) if deployment::is_in(dir) => {
+            refuse_shape(args, dir)?;
+            deployment::load(dir)?
+        }
         _ => {
             let mut plan = Plan::default();
             let dir = match (kept, args.keep) {
