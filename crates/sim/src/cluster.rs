@@ -2,8 +2,10 @@
 //!
 //! `ranks` drives the programs, `collective` their two-phase calls, `server` the data servers.
 use crate::collective::Exchange;
+use crate::connection::Connections;
 use crate::error::{Error, Result};
 use crate::event::Queue;
+use crate::locks::Locks;
 use crate::network::{Network, Node};
 use crate::pages::{Needs, Range};
 use crate::plan::{Operation, Plan};
@@ -68,6 +70,8 @@ pub(crate) struct Rank {
     pub plan: Option<Plan>,
     /// The operation that its processor prepares.
     pub prepared: Option<Operation>,
+    /// It holds the lock that its operations need.
+    pub locked: bool,
     /// Operations under way.
     pub flying: u32,
     /// When the current call began.
@@ -90,6 +94,7 @@ pub(crate) struct Running {
     pub compute: Nanos,
     pub sync: bool,
     pub in_flight: u32,
+    pub pipeline: u32,
     pub cohort: u32,
     pub start: Nanos,
     pub end: Nanos,
@@ -133,6 +138,8 @@ pub(crate) struct Request {
     pub structured: bool,
     /// Its first part has been seen by the server.
     pub seen: bool,
+    /// Parts that the server is at.
+    pub serving: u32,
     /// Ranks it stands for.
     pub weight: u32,
 }
@@ -193,6 +200,8 @@ pub(crate) struct Cluster<'s> {
     pub ranks: Vec<Rank>,
     pub programs: Vec<Running>,
     pub servers: Vec<Server>,
+    pub connections: Connections,
+    pub locks: Locks,
     pub flights: Slab<Flight>,
     pub requests: Slab<Request>,
     pub parts: Slab<Part>,
@@ -260,6 +269,7 @@ impl<'s> Cluster<'s> {
                         file: 0,
                         plan: None,
                         prepared: None,
+                        locked: false,
                         flying: 0,
                         began: 0,
                         io_time: 0,
@@ -278,6 +288,10 @@ impl<'s> Cluster<'s> {
                     compute: program.compute.0,
                     sync: program.sync,
                     in_flight: program.in_flight,
+                    pipeline: match program.method {
+                        Method::Posix | Method::List => program.pipeline,
+                        _ => 1,
+                    },
                     cohort: program.cohort,
                     start: program.start.0,
                     end: 0,
@@ -308,6 +322,8 @@ impl<'s> Cluster<'s> {
             ranks,
             programs,
             servers,
+            connections: Connections::new(scenario.server.connection),
+            locks: Locks::default(),
             flights: Slab::new(),
             requests: Slab::new(),
             parts: Slab::new(),

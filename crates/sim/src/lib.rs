@@ -14,10 +14,12 @@
 //! Everything is a plain state machine that reads no clock. A scenario and its seed give one result, to the byte.
 mod cluster;
 mod collective;
+mod connection;
 mod device;
 mod error;
 mod event;
 mod experiment;
+mod locks;
 mod markdown;
 mod network;
 mod pages;

@@ -4,11 +4,12 @@
 //! | method | one operation |
 //! | --- | --- |
 //! | posix | a region that is contiguous in file and memory |
-//! | sieve | a buffer of the extent; a write with holes reads it first |
+//! | sieve | a buffer of the extent; a write with holes locks and reads it first |
 //! | list | at most 64 such regions |
 //! | datatype | the whole access |
 //!
 //! Two-phase is a matter of all ranks: see `collective`.
+use crate::locks::Span;
 use penstock_datatype::Pattern;
 use penstock_device::Op;
 use penstock_mpiio::Method;
@@ -34,6 +35,8 @@ pub(crate) struct Operation {
     pub description: u64,
     /// Every server walks its regions, so each costs time there.
     pub structured: bool,
+    /// The range that has to be locked before; the next write gives it up.
+    pub lock: Option<Span>,
 }
 
 impl Operation {
@@ -44,6 +47,7 @@ impl Operation {
             regions: 1,
             description: 0,
             structured: false,
+            lock: None,
         }
     }
 
@@ -61,6 +65,7 @@ impl Operation {
             regions,
             description,
             structured: true,
+            lock: None,
         }
     }
 }
@@ -164,6 +169,7 @@ impl Iterator for Plan {
                     regions,
                     description: regions * ENTRY,
                     structured: true,
+                    lock: None,
                 })
             }
             Plan::Sieve {
@@ -189,7 +195,10 @@ impl Iterator for Plan {
                     *at = hi;
                     if *op == Op::Write && to - from < len {
                         *write = Some(Operation::contiguous(Op::Write, lo, len));
-                        return Some(Operation::contiguous(Op::Read, lo, len));
+                        return Some(Operation {
+                            lock: Some((lo, hi)),
+                            ..Operation::contiguous(Op::Read, lo, len)
+                        });
                     }
                     return Some(Operation::contiguous(*op, lo, len));
                 }

@@ -129,7 +129,7 @@ impl Cluster<'_> {
         loop {
             let program = self.program_of(rank);
             let (most, asynchronous) = (
-                program.in_flight,
+                program.in_flight.max(program.pipeline),
                 program.in_flight > 1 && !program.collective,
             );
             let calls = program.benchmark.calls();
@@ -198,6 +198,9 @@ impl Cluster<'_> {
 
     /// Sends a prepared operation to the servers that it touches.
     pub(crate) fn issue(&mut self, rank: u32) {
+        if !self.may_issue(rank) {
+            return;
+        }
         let Some(operation) = self.rank(rank).prepared.take() else {
             return;
         };
@@ -242,6 +245,42 @@ impl Cluster<'_> {
         self.prepare(rank);
     }
 
+    /// Whether a rank has the lock that its next operation needs. If not it is issued again once it has: the client asks one
+    /// server after the other.
+    fn may_issue(&mut self, rank: u32) -> bool {
+        let r = &self.ranks[rank as usize];
+        let Some(operation) = r.prepared.as_ref().filter(|_| !r.locked) else {
+            return true;
+        };
+        let Some(span) = operation.lock else {
+            return true;
+        };
+        let servers = self.layout.touched(&operation.pattern).len() as u64;
+        let file = r.file;
+        if self.locks.lock(file, rank, span) {
+            self.locked(rank, servers);
+        }
+        false
+    }
+
+    fn locked(&mut self, rank: u32, servers: u64) {
+        let each = 2 * self.network.latency() + self.scenario.server.request.0;
+        self.rank(rank).locked = true;
+        self.events
+            .push(self.now + servers * each, Event::Issue(rank));
+    }
+
+    /// A write is done: what its rank had locked is free, and others may go on.
+    fn unlock(&mut self, rank: u32) {
+        if !std::mem::take(&mut self.rank(rank).locked) {
+            return;
+        }
+        let file = self.ranks[rank as usize].file;
+        for next in self.locks.unlock(file, rank) {
+            self.locked(next, 1);
+        }
+    }
+
     fn send_request(
         &mut self,
         flight: u32,
@@ -273,14 +312,16 @@ impl Cluster<'_> {
             parts: 0,
             structured: operation.structured,
             seen: false,
+            serving: 0,
             weight,
         });
         let head = (self.scenario.network.header.0 + operation.description) * u64::from(weight);
         let to = self.servers[server as usize].node;
+        let late = self.random.exponential(self.scenario.server.jitter.0);
         match operation.op {
             Op::Read => {
                 let at = self.network.send(self.now, node, to, head);
-                self.events.push(at, Event::Request(request));
+                self.events.push(at + late, Event::Request(request));
             }
             Op::Write => {
                 let mut head = head;
@@ -288,7 +329,8 @@ impl Cluster<'_> {
                     if self.requests[request].bytes == 0 {
                         break;
                     }
-                    self.send_part(request, self.now, head);
+                    // The bytes wait for the server's word.
+                    self.send_part(request, self.now + late, head);
                     head = 0;
                 }
             }
@@ -403,6 +445,7 @@ impl Cluster<'_> {
         self.latencies.add(self.now - began);
         if op == Op::Write {
             self.timeline.add(self.now, bytes);
+            self.unlock(rank);
         }
         self.rank(rank).flying -= 1;
         self.prepare(rank);

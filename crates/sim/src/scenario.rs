@@ -145,8 +145,15 @@ pub struct Server {
     pub request: Time,
     /// And of each region that its pattern has on the server.
     pub region: Time,
+    /// Mean time from the arrival of a request until the server turns to it, exponentially distributed, on each server by
+    /// itself: before the bytes a server's threads look up the object's attributes and may be late, so that requests
+    /// of several clients change places on one server and not on another.
+    pub jitter: Time,
     /// Mean time from the end of a device's access until the thread that waited for it runs, exponentially distributed.
     pub wake: Time,
+    /// Requests of one rank that a server is at at a time; 0: any number. Our data server serves those of a connection one
+    /// after the other.
+    pub connection: u32,
     /// Virtual requests that are served at a time.
     pub depth: u32,
     /// A request moves through the server in parts of so many bytes.
@@ -198,7 +205,9 @@ impl Default for Server {
             decision: Time(1_000),
             request: Time(20_000),
             region: Time(200),
+            jitter: Time(0),
             wake: Time(0),
+            connection: 0,
             depth: 16,
             buffer: Bytes(256 << 10),
             window: 2,
@@ -249,6 +258,9 @@ pub struct Program {
     /// Operations that a rank has under way at a time.
     #[serde(default = "one_rank")]
     pub in_flight: u32,
+    /// Operations of one call that a rank has under way at a time, where the method is posix or list.
+    #[serde(default = "one_rank")]
+    pub pipeline: u32,
     /// Consecutive ranks that are simulated as one.
     #[serde(default = "one_rank")]
     pub cohort: u32,

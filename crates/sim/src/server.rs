@@ -1,5 +1,6 @@
 //! Data servers: a processor, the scheduler that a real server runs, a page cache, a device.
 use crate::cluster::{Cluster, Event, Fetch, Service};
+use crate::connection::Ends;
 use crate::error::{Error, Result};
 use crate::network::Node;
 use crate::pages::{Pages, Range};
@@ -177,8 +178,16 @@ impl Cluster<'_> {
         &mut self.servers[server as usize]
     }
 
-    /// A read has arrived: its first parts begin.
+    /// A read has arrived: its first parts begin, once its connection's turn has come.
     pub(crate) fn request_arrives(&mut self, request: u32) {
+        let r = &self.requests[request];
+        let ends = (r.rank, r.server);
+        if self.connections.comes(ends, request, None) {
+            self.take_up(request);
+        }
+    }
+
+    fn take_up(&mut self, request: u32) {
         for _ in 0..self.scenario.server.window {
             if self.requests[request].bytes == 0 {
                 break;
@@ -190,16 +199,27 @@ impl Cluster<'_> {
     /// Begins the next part of a read.
     pub(crate) fn begin_part(&mut self, request: u32) {
         let part = self.next_part(request);
-        self.part_arrives(part);
+        self.part_begins(part);
+    }
+
+    /// A part of a write has arrived.
+    pub(crate) fn part_arrives(&mut self, part: u32) {
+        let request = self.parts[part].request;
+        let r = &self.requests[request];
+        let ends = (r.rank, r.server);
+        if self.connections.comes(ends, request, Some(part)) {
+            self.part_begins(part);
+        }
     }
 
     /// The processor looks at a part that is here.
-    pub(crate) fn part_arrives(&mut self, part: u32) {
+    fn part_begins(&mut self, part: u32) {
         let costs = &self.scenario.server;
         let (first, each) = (costs.request.0, costs.region.0);
         let memory = self.scenario.network.memory.0;
         let p = &self.parts[part];
         let r = &mut self.requests[p.request];
+        r.serving += 1;
         let mut time = (u128::from(p.bytes) * 1_000_000_000 / u128::from(memory)) as Nanos;
         if !r.seen {
             r.seen = true;
@@ -633,8 +653,10 @@ impl Cluster<'_> {
     /// A part of a request has been read or written.
     fn part_done(&mut self, part: u32) {
         let (request, bytes) = (self.parts[part].request, self.parts[part].bytes);
-        let r = &self.requests[request];
+        let r = &mut self.requests[request];
+        r.serving -= 1;
         let (server, op) = (r.server, r.op);
+        let (ends, over) = ((r.rank, server), r.serving == 0 && r.bytes == 0);
         let header = self.scenario.network.header.0 * u64::from(r.weight);
         let to = self.ranks[r.rank as usize].node;
         let (now, node) = (self.now, self.servers[server as usize].node);
@@ -643,6 +665,9 @@ impl Cluster<'_> {
             Op::Read => {
                 let at = self.network.send(now, node, to, bytes + header);
                 self.events.push(at, Event::Reply(part));
+                if over {
+                    self.request_over(ends, request);
+                }
             }
             Op::Write if self.requests[request].bytes > 0 => {
                 self.parts.free(part);
@@ -658,7 +683,18 @@ impl Cluster<'_> {
                 }
                 let at = self.network.send(now, node, to, header);
                 self.events.push(at, Event::Reply(part));
+                self.request_over(ends, request);
             }
+        }
+    }
+
+    /// A server is through with a request and turns to the next one of the same connection.
+    fn request_over(&mut self, ends: Ends, request: u32) {
+        if let Some((next, parts)) = self.connections.ends(ends, request) {
+            if self.requests[next].op == Op::Read {
+                self.take_up(next);
+            }
+            parts.into_iter().for_each(|part| self.part_begins(part));
         }
     }
 }

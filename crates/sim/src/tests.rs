@@ -97,6 +97,82 @@ fn runs_in_turn_wait_for_each_other() {
     assert!(through.device_bytes > 3 * in_turn.device_bytes);
 }
 
+/// A server that is late by itself makes operations longer, and the result stays the seed's.
+#[test]
+fn servers_may_be_late_by_themselves() {
+    for op in ["read", "write"] {
+        let late = |jitter: &str| {
+            let text = edited("op = \"read\"", &format!("op = \"{op}\""));
+            let text = text.replace(
+                "[client]",
+                &format!("[server]\njitter = \"{jitter}\"\n[client]"),
+            );
+            let report = go(&text).unwrap();
+            assert_eq!(report.bytes, 16 << 20);
+            report.makespan
+        };
+        assert!(late("5ms") > late("0ms"), "{op}");
+        assert_eq!(late("1ms"), late("1ms"));
+    }
+}
+
+/// Many operations of a rank are under way. Where a server works at one request of a connection at a time, that is better than
+/// waiting for each by what the way takes; where it works at all of them the disk has a choice.
+#[test]
+fn a_connection_serves_its_requests_in_turn() {
+    let list = |pipeline: u32, connection: u32| {
+        let text = edited(
+            "benchmark = \"demo\"",
+            &format!("benchmark = \"hpio\"\nmethod = \"list\"\npipeline = {pipeline}"),
+        )
+        .replace(
+            "segment = \"64KiB\", file_size = \"16MiB\"",
+            "region_count = 1024, region_size = \"4KiB\", region_spacing = \"1KiB\"",
+        )
+        .replace(
+            "[client]",
+            &format!("[server]\nconnection = {connection}\ndepth = 64\n[client]"),
+        );
+        let report = go(&text).unwrap();
+        assert_eq!(report.bytes, 4 * 1024 * 4096);
+        report.makespan
+    };
+    let (one, in_turn, all) = (list(1, 0), list(64, 1), list(64, 0));
+    assert!(in_turn < one, "{in_turn} {one}");
+    assert_ne!(in_turn, all);
+    // Writes move in parts, of which several come before their request's turn.
+    for op in ["read", "write"] {
+        let text = edited("op = \"read\"", &format!("op = \"{op}\"\nin_flight = 16")).replace(
+            "[client]",
+            "[server]\nconnection = 1\nbuffer = \"16KiB\"\n[client]",
+        );
+        assert_eq!(go(&text).unwrap().bytes, 16 << 20, "{op}");
+    }
+}
+
+/// Sieved writes of interleaved regions hold their buffers one after the other.
+#[test]
+fn sieved_writes_wait_for_each_others_ranges() {
+    let text = edited(
+        "benchmark = \"demo\"\nranks = 4\nop = \"read\"",
+        "benchmark = \"hpio\"\nmethod = \"sieve\"\nranks = 4\nop = \"write\"",
+    )
+    .replace(
+        "segment = \"64KiB\", file_size = \"16MiB\"",
+        "region_count = 512, region_size = \"4KiB\", region_spacing = \"1KiB\"",
+    )
+    .replace(
+        "jitter = \"100us\"",
+        "jitter = \"100us\"\nsieve_buffer = \"64MiB\"",
+    )
+    .replace("hdd,queue=noop", "ssd");
+    let report = go(&text).unwrap();
+    assert_eq!(report.bytes, 4 * 512 * 4096);
+    // All of the extent in one buffer, read and written by one rank after the other.
+    let (makespan, operation) = (report.makespan, report.latency_p50);
+    assert!(makespan > 7 * operation, "{makespan} {operation}");
+}
+
 #[test]
 fn two_phase_resends_what_is_not_the_aggregators_own() {
     let to = "collective = true\nmethod = \"two-phase\"\nop = \"read\"";
