@@ -132,6 +132,21 @@ def test_fallocate_statfs_lseek_and_copy(d):
     assert space.f_blocks * space.f_frsize <= below.f_blocks * below.f_frsize * 1.01, "one disk counts once"
 
 
+@pytest.mark.parametrize("flag", [os.O_SYNC, os.O_DSYNC])
+def test_synchronous_writes(place, d, flag):
+    """Each write of a new file is synced, its name too: so each takes a commit of the metadata server's."""
+
+    def commits():
+        (status,) = penstock("status", "-d", place[0], "--json").json()
+        return status["meta"]["commits"]
+
+    before = commits()
+    for k in range(20):
+        write(d / f"f{k}", b"x" * 100_000, os.O_WRONLY | os.O_CREAT | flag)
+    assert commits() - before >= 20
+    assert {(d / f"f{k}").read_bytes() for k in range(20)} == {b"x" * 100_000}
+
+
 def test_mapped_memory(d):
     import mmap
 

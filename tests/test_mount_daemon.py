@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from conftest import PENSTOCK, penstock
-from mounted import await_, daemon_of, dead_or_gone, fails, needs_fuse, write
+from mounted import as_root, await_, daemon_of, dead_or_gone, fails, needs_fuse, write
 
 pytestmark = needs_fuse
 
@@ -86,6 +86,30 @@ def test_locks_are_seen_by_other_mounts(place, d, how):
     # Closed without unlocking.
     take(far, fcntl.LOCK_EX)
     os.close(far)
+
+
+@as_root
+def test_the_two_kinds_of_locks_do_not_meet(place, d):
+    """As on a local file system: flock and fcntl locks are apart, in one mount and over two."""
+    write(d / "f", b"0" * 100)
+    far = place[2] / d.name / "f"
+    fd = os.open(d / "f", os.O_RDWR)
+    for held, other in (("flock", "lockf"), ("lockf", "flock")):
+        getattr(fcntl, held)(fd, fcntl.LOCK_EX)
+        for path in (d / "f", far):
+            # Whoever had it before may have ended a moment ago.
+            await_(lambda path=path, other=other: not refused(locked_elsewhere, path, other))
+            fails(errno.EAGAIN, locked_elsewhere, path, held)
+        # Both at once, as careful programs take them.
+        getattr(fcntl, other)(fd, fcntl.LOCK_EX)
+        for path in (d / "f", far):
+            fails(errno.EAGAIN, locked_elsewhere, path, other)
+        getattr(fcntl, held)(fd, fcntl.LOCK_UN)
+        for path in (d / "f", far):
+            await_(lambda path=path, held=held: not refused(locked_elsewhere, path, held))
+            fails(errno.EAGAIN, locked_elsewhere, path, other)
+        getattr(fcntl, other)(fd, fcntl.LOCK_UN)
+    os.close(fd)
 
 
 def locked_elsewhere(path, how):

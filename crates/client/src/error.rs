@@ -162,6 +162,7 @@ impl Error {
                 ErrorKind::Loop => Errno::LOOP,
                 ErrorKind::TooManyLinks => Errno::MLINK,
                 ErrorKind::NoAttribute => Errno::NODATA,
+                ErrorKind::NotText => Errno::ILSEQ,
             },
         };
         errno.raw_os_error()

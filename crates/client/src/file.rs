@@ -97,8 +97,8 @@ pub(crate) struct FileInner {
 #[derive(Debug, Clone)]
 pub(crate) enum Origin {
     Path,
-    /// By id, for a user.
-    Node(User),
+    /// By id, for a user of whoever acts for others.
+    Node,
 }
 
 /// What a direct access did.
@@ -437,14 +437,15 @@ impl FileInner {
             Err(e) if e.kind() == ErrorKind::BadCapability => {}
             Err(e) => return Err(e),
         }
-        if let Origin::Node(user) = &self.origin {
+        if let Origin::Node = self.origin {
+            // Whether its user may was found out when it was opened; as everywhere, the open file stays usable.
             let request = NodeRequest::Open {
                 id: self.id,
                 read: self.read,
                 write: self.write,
                 execute: false,
             };
-            return match self.client.node(user, request)? {
+            return match self.client.node(&User::default(), request)? {
                 NodeReply::Opened { capability, .. } => Ok(capability),
                 other => Err(self.client.meta_protocol(RENEW, &MetaReply::Node(other))),
             };

@@ -1,9 +1,11 @@
 //! What the metadata server keeps as long as a connection lasts: removed files that somebody has open, advisory locks.
 //!
-//! Problem: a connection ends with the server, and a restarted server knows of no lock; yet their holders go on. Idea: all
-//! of it goes over one connection. What locks were answered for is noted here, by the rule that the server applies; when
-//! another connection has to be made, they are claimed on it before anything else is asked. For some seconds after a restart
-//! the server serves nothing but claims, so [`Keeper::tend`] has to be called often enough while locks are held.
+//! Problem: a connection ends with the server, and a restarted server knows of no lock and of nobody who has anything open;
+//! yet their holders go on. Idea: all of it goes over one connection. What locks were answered for is noted here, by the
+//! rule that the server applies; when another connection has to be made, they are claimed on it before anything else is
+//! asked, and the server is told which files are open, so that it keeps those without a name. For some seconds after a
+//! restart the server serves nothing but claims of locks, and it waits a minute for those of files, so [`Keeper::tend`] has
+//! to be called often enough while there is anything to look after.
 //! A lock that somebody else has got meanwhile is lost: so it is logged, and the next call of its owner fails with
 //! [`ErrorKind::LockLost`]; of its other locks on that file nothing is left then, so that it can begin anew.
 use crate::client::Client;
@@ -16,22 +18,30 @@ use penstock_host::sync::Mutex;
 use penstock_layout::FileId;
 use penstock_wire::advisory::replace;
 use penstock_wire::message::{
-    Advisory, AdvisoryHow, AdvisoryMode, DataReply, ErrorKind, MetaReply, MetaRequest, NodeReply,
-    NodeRequest, User,
+    Advisory, AdvisoryFamily, AdvisoryHow, AdvisoryMode, DataReply, ErrorKind, MAX_KEEP, MetaReply,
+    MetaRequest, NodeReply, NodeRequest, User,
 };
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
-
-/// Tries to reach the metadata server.
-const TRIES: usize = 3;
+use std::sync::Arc;
 
 /// An owner of locks on a file.
 type Owner = (FileId, u64);
+
+/// What the keeper has to know of the files that somebody has open through it.
+pub trait OpenFiles: std::fmt::Debug + Send + Sync {
+    /// All of them.
+    fn ids(&self) -> Vec<FileId>;
+    /// A file has no name any more and is kept, until [`NodeRequest::Reap`]; returns whether nobody has it open.
+    fn is_removed(&self, file: FileId) -> bool;
+    /// Whether any of them has no name.
+    fn any_removed(&self) -> bool;
+}
 
 /// See the module's text; a connection of its own to the metadata server.
 #[derive(Debug)]
 pub struct Keeper {
     client: Client,
+    open: Arc<dyn OpenFiles>,
     link: Mutex<Option<Link>>,
     /// Changed by whoever has the connection.
     ledger: Mutex<Ledger>,
@@ -71,9 +81,10 @@ pub enum Locked {
 
 impl Keeper {
     /// Keeps nothing yet.
-    pub fn new(client: &Client) -> Keeper {
+    pub fn new(client: &Client, open: Arc<dyn OpenFiles>) -> Keeper {
         Keeper {
             client: client.clone(),
+            open,
             link: Mutex::new(None),
             ledger: Mutex::new(Ledger::default()),
         }
@@ -138,14 +149,14 @@ impl Keeper {
         ledger.held.contains_key(&(file, owner)) || ledger.lost.contains(&(file, owner))
     }
 
-    /// Makes sure that what is locked stays so: if the connection has ended, another is made. Returns whether there is
+    /// Makes sure that what is locked, or open without a name, stays so: if the connection has ended, another is made. Returns whether there is
     /// anything to look after.
     pub fn tend(&self) -> Result<bool> {
         // Whoever is talking to the server finds out by itself.
         let Some(mut link) = self.link.try_lock() else {
             return Ok(true);
         };
-        if guard(&self.ledger).held.is_empty() {
+        if guard(&self.ledger).held.is_empty() && !self.open.any_removed() {
             return Ok(false);
         }
         if !link.as_ref().is_some_and(Link::is_open) {
@@ -174,13 +185,14 @@ impl Keeper {
         };
         let mut retry = Retry::new(self.client.backoff());
         let mut sent = false;
-        for _ in 0..TRIES {
+        loop {
             let mut once = || -> std::result::Result<MetaReply, Fault> {
                 let link = match slot {
                     Some(link) => link,
                     None => {
                         let mut link = site.dial(operation)?;
                         self.claim(&mut link)?;
+                        self.keep(&mut link)?;
                         slot.insert(link)
                     }
                 };
@@ -211,12 +223,44 @@ impl Keeper {
                 }
             }
         }
-        Err(Error::Unreachable {
-            peer: site.peer.clone(),
-            operation,
-            detail: "the connection was lost again and again".into(),
-            tried: Duration::ZERO,
-        })
+    }
+
+    /// Says on a new connection what is open, so that files without a name stay. Which those are may be news: the answer
+    /// to their removal was lost with the connection before.
+    fn keep(&self, link: &mut Link) -> std::result::Result<(), Fault> {
+        const KEEP: &str = "keep open files";
+        let mut ask = |request: NodeRequest| {
+            let request = MetaRequest::Node {
+                user: User::default(),
+                request,
+            };
+            let id = link.ask(KEEP, self.client.trace(), &request)?;
+            match link.answer::<MetaReply>(KEEP, id)? {
+                MetaReply::Node(reply) => Ok(reply),
+                MetaReply::Error(e) if e.kind == ErrorKind::ShuttingDown => {
+                    Err(Fault::Away(e.message))
+                }
+                other => Err(Fault::Final(self.client.meta_protocol(KEEP, &other))),
+            }
+        };
+        let mut closed = Vec::new();
+        for ids in self.open.ids().chunks(MAX_KEEP) {
+            let NodeReply::Kept(kept) = ask(NodeRequest::Keep { ids: ids.to_vec() })? else {
+                continue;
+            };
+            closed.extend(kept.into_iter().filter(|id| self.open.is_removed(*id)));
+        }
+        for id in closed {
+            let reaped = ask(NodeRequest::Reap { id })?;
+            if let NodeReply::Unlinked {
+                capability: Some(capability),
+                ..
+            } = reaped
+            {
+                self.client.remove_bytes(&capability);
+            }
+        }
+        Ok(())
     }
 
     /// Takes on a new connection what was held over the one before.
@@ -276,6 +320,7 @@ fn all_of(owner: u64) -> Advisory {
         start: 0,
         last: u64::MAX,
         mode: AdvisoryMode::Free,
+        family: AdvisoryFamily::Any,
         pid: 0,
     }
 }

@@ -59,7 +59,7 @@ pub use client::{Client, ClientOptions, Identity};
 pub use counter::Counter;
 pub use error::{Error, Peer, Result};
 pub use file::{File, OpenOptions};
-pub use keeper::{Keeper, Locked};
+pub use keeper::{Keeper, Locked, OpenFiles};
 pub use lock::RangeLock;
 pub use names::{SetAttributes, Stat};
 pub use nodes::Looked;

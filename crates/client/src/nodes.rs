@@ -125,8 +125,15 @@ impl Client {
                 created,
             } => {
                 let path = format!("node {}", attributes.id.0);
-                let origin = Origin::Node(user.clone());
-                File::of(self, path, &how, attributes, capability, created, origin)
+                File::of(
+                    self,
+                    path,
+                    &how,
+                    attributes,
+                    capability,
+                    created,
+                    Origin::Node,
+                )
             }
             other => Err(self.meta_protocol("open", &MetaReply::Node(other))),
         }
@@ -306,6 +313,7 @@ pub(crate) fn after_doubt(request: &NodeRequest) -> Option<(ErrorKind, Option<No
 pub(crate) fn name_of(request: &NodeRequest) -> &'static str {
     match request {
         NodeRequest::Lookup { .. } => "look up",
+        NodeRequest::Keep { .. } => "keep open files",
         NodeRequest::Stat { .. } | NodeRequest::Look { .. } => "stat",
         NodeRequest::Open { .. } => "open",
         NodeRequest::Create { .. } => "create",

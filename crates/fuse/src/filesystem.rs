@@ -2,7 +2,7 @@
 use crate::attributes::{attributes, kind, nanoseconds};
 use crate::bytes;
 use crate::listing::Listing;
-use crate::locks::advisory;
+use crate::locks::{advisory, family};
 use crate::operations::{GENERATION, Penstock, TOGETHER, access, errno, groups, id, stale, text};
 use crate::passthrough::Way;
 use crate::replies::{dot, empty, xattr};
@@ -14,7 +14,8 @@ use fuser::{
 };
 use penstock_client::{CreateOptions, Error, ErrorKind, Looked};
 use penstock_wire::message::{
-    AdvisoryMode, Attributes, Change, LAYOUT_XATTR, NodeReply, NodeRequest, User, When, XattrMode,
+    AdvisoryFamily, AdvisoryMode, Attributes, Change, LAYOUT_XATTR, NodeReply, NodeRequest, User,
+    When, XattrMode,
 };
 use std::ffi::OsStr;
 use std::io;
@@ -94,14 +95,15 @@ impl Filesystem for Penstock {
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let found = text(name).and_then(|name| {
-            let what = NodeRequest::Lookup {
-                parent: id(parent),
-                name: name.to_owned(),
-            };
-            self.stat(request, &what)
-        });
-        self.entry(found, reply);
+        let Ok(name) = text(name) else {
+            // Nothing has such a name.
+            return reply.error(Errno::ENOENT);
+        };
+        let what = NodeRequest::Lookup {
+            parent: id(parent),
+            name: name.to_owned(),
+        };
+        self.entry(self.stat(request, &what), reply);
     }
 
     fn forget(&self, _: &Request, _: INodeNo, _: u64) {}
@@ -406,10 +408,15 @@ impl Filesystem for Penstock {
             if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
                 self.clear_set_id(&open)?;
             }
-            if flags.0 & libc::O_APPEND != 0 {
-                return open.append(&self.client, |file, end| bytes::write(file, end, data));
+            let n = match flags.0 & libc::O_APPEND {
+                0 => bytes::write(&open.file(), offset, data)?,
+                _ => open.append(&self.client, |file, end| bytes::write(file, end, data))?,
+            };
+            // O_SYNC has this bit too. The kernel leaves it to us.
+            if flags.0 & libc::O_DSYNC != 0 {
+                open.sync()?;
             }
-            bytes::write(&open.file(), offset, data)
+            Ok(n)
         })();
         match written {
             Ok(n) => reply.written(n),
@@ -434,10 +441,10 @@ impl Filesystem for Penstock {
         pid: u32,
         reply: ReplyLock,
     ) {
-        match self
-            .locks
-            .test(id(ino), advisory(owner, (start, end), typ, pid))
-        {
+        match self.locks.test(
+            id(ino),
+            advisory(owner, (start, end), typ, AdvisoryFamily::Fcntl, pid),
+        ) {
             Ok(None) => reply.locked(start, end, libc::F_UNLCK, 0),
             Ok(Some(by)) => {
                 let typ = match by.mode {
@@ -463,7 +470,8 @@ impl Filesystem for Penstock {
         sleep: bool,
         reply: ReplyEmpty,
     ) {
-        let lock = advisory(owner, (start, end), typ, pid);
+        let family = family(request.pid(), typ);
+        let lock = advisory(owner, (start, end), typ, family, pid);
         self.locks.set(id(ino), lock, request.pid(), sleep, reply);
     }
 
@@ -492,13 +500,7 @@ impl Filesystem for Penstock {
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
-        let done = self.open_file(handle).and_then(|open| {
-            match open.file().sync() {
-                // A file without a name has none to make durable.
-                Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
-                done => done,
-            }
-        });
+        let done = self.open_file(handle).and_then(|open| open.sync());
         empty(done, reply);
     }
 

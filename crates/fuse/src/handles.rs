@@ -4,7 +4,7 @@
 //! handle. All tables are bounded by [`MAX_OPEN`].
 use crate::listing::Listing;
 use crate::passthrough::Way;
-use penstock_client::{Client, ErrorKind, File, Result};
+use penstock_client::{Client, ErrorKind, File, OpenFiles, Result};
 use penstock_layout::FileId;
 use penstock_wire::message::{LockMode, User};
 use std::collections::{HashMap, HashSet};
@@ -51,6 +51,15 @@ impl Open {
     /// Opened again, after its layout was changed.
     pub fn replace(&self, file: File) {
         *self.file.write().unwrap_or_else(PoisonError::into_inner) = file;
+    }
+
+    /// Returns when its bytes, length and name are on stable storage.
+    pub fn sync(&self) -> Result<()> {
+        match self.file().sync() {
+            // A file without a name has none to make durable.
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+            done => done,
+        }
     }
 
     /// Runs `write` with the end of the file while nobody else appends.
@@ -131,16 +140,6 @@ impl Handles {
         !self.tables().counts.is_empty()
     }
 
-    /// A file has lost its last name and is kept; true if nobody has it open.
-    pub fn is_removed(&self, node: FileId) -> bool {
-        let mut tables = self.tables();
-        if !tables.counts.contains_key(&node) {
-            return true;
-        }
-        tables.removed.insert(node);
-        false
-    }
-
     /// Forgets a handle: what it was, and whether it was the last one of a removed file.
     pub fn close_file(&self, handle: u64) -> Option<(Arc<Open>, bool)> {
         let mut tables = self.tables();
@@ -178,5 +177,24 @@ impl Handles {
 
     pub fn close_directory(&self, handle: u64) {
         self.tables().directories.remove(&handle);
+    }
+}
+
+impl OpenFiles for Handles {
+    fn ids(&self) -> Vec<FileId> {
+        self.tables().counts.keys().copied().collect()
+    }
+
+    fn is_removed(&self, node: FileId) -> bool {
+        let mut tables = self.tables();
+        if !tables.counts.contains_key(&node) {
+            return true;
+        }
+        tables.removed.insert(node);
+        false
+    }
+
+    fn any_removed(&self) -> bool {
+        !self.tables().removed.is_empty()
     }
 }

@@ -1,18 +1,21 @@
 //! Advisory locks: flock(2) and fcntl(2), shared with all other mounts through the metadata server.
 //!
+//! Locks of the two calls do not see each other. The kernel says which call it was, but the library between does not pass
+//! that on; so the system call is looked up in which the thread that asks waits (/proc). Where that cannot be found out
+//! (another process namespace, a mount by somebody who may not look) the lock is taken for both.
 //! The kernel asks for each lock. A lock that somebody else holds is either refused at once or waited for: not by the
 //! thread that serves the kernel, but by one thread for all who wait, which asks the metadata server to tell when locks
 //! are given up. A wait ends when the lock is had, or with a signal: the kernel's word of it cannot be relied on here,
 //! so the thread looks every [`SIGNALS`] for signals that the waiting process has. Whoever would wait for itself, over
 //! however many others, is told at once by the server (EDEADLK).
-//! Locks end with the mount's connection, so no dead mount holds any. While any is held, another thread looks every
-//! [`LOOK`] whether the connection is still there, and has the locks claimed over the next one if not.
-//! Parameters: [`MAX_WAITING`], [`SIGNALS`], [`LOOK`].
+//! Locks end with the mount's connection, so no dead mount holds any. While any is held, or a file is open that has no name,
+//! another thread looks every [`LOOK`] whether the connection is still there, and has all claimed over the next one if not.
+//! Parameters: [`MAX_WAITING`], [`SIGNALS`], [`LOOK`], [`ASLEEP`].
 use fuser::{Errno, LockOwner, ReplyEmpty};
 use penstock_client::{Client, Error, ErrorKind, Keeper, Locked, Result};
 use penstock_layout::FileId;
 use penstock_wire::message::{
-    Advisory, AdvisoryHow, AdvisoryMode, MetaReply, NodeReply, NodeRequest, User,
+    Advisory, AdvisoryFamily, AdvisoryHow, AdvisoryMode, MetaReply, NodeReply, NodeRequest, User,
 };
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -26,6 +29,9 @@ const SIGNALS: Duration = Duration::from_millis(100);
 /// How long the loss of the connection may go unseen while locks are held; well below the time in which a restarted
 /// metadata server serves claims alone.
 const LOOK: Duration = Duration::from_millis(250);
+
+/// Longest that a thread which has asked for a lock may take to fall asleep, before it is not asked which call it makes.
+const ASLEEP: Duration = Duration::from_millis(200);
 
 /// The errors of a lock that cannot be kept account of, of one that is lost, and of all others.
 pub(crate) fn errno(e: &Error) -> Errno {
@@ -44,9 +50,11 @@ pub(crate) fn advisory(
     owner: LockOwner,
     (start, last): (u64, u64),
     typ: i32,
+    family: AdvisoryFamily,
     pid: u32,
 ) -> Advisory {
     Advisory {
+        family,
         owner: owner.0,
         start,
         last,
@@ -56,6 +64,35 @@ pub(crate) fn advisory(
             _ => AdvisoryMode::Free,
         },
         pid,
+    }
+}
+
+/// By which call a thread asks for a lock. It waits for the answer, or is about to.
+pub(crate) fn family(thread: u32, typ: i32) -> AdvisoryFamily {
+    if thread == 0 || typ == libc::F_UNLCK {
+        return AdvisoryFamily::Any;
+    }
+    let path = format!("/proc/{thread}/syscall");
+    let mut pause = Duration::from_micros(20);
+    let mut slept = Duration::ZERO;
+    loop {
+        let call = std::fs::read_to_string(&path).unwrap_or_default();
+        if !call.starts_with("running") || slept >= ASLEEP {
+            return family_of(&call);
+        }
+        std::thread::sleep(pause);
+        slept += pause;
+        pause *= 2;
+    }
+}
+
+/// The call with this number, in the text of /proc.
+fn family_of(call: &str) -> AdvisoryFamily {
+    let number = call.split_whitespace().next().map(str::parse::<i64>);
+    match number {
+        Some(Ok(libc::SYS_flock)) => AdvisoryFamily::Flock,
+        Some(Ok(libc::SYS_fcntl)) => AdvisoryFamily::Fcntl,
+        _ => AdvisoryFamily::Any,
     }
 }
 
@@ -182,7 +219,7 @@ fn tend(shared: &Weak<Shared>) {
             Ok(false) => {}
             Ok(true) => std::thread::park_timeout(LOOK),
             Err(e) => {
-                log::warn!("locks are in danger: {e}");
+                log::warn!("locks and removed open files are in danger: {e}");
                 std::thread::park_timeout(LOOK);
             }
         }
@@ -240,14 +277,17 @@ impl Locks {
         }
     }
 
-    fn look_after(&self) {
+    /// There is something to look after from now on.
+    pub(crate) fn look_after(&self) {
         let thread = self.tender.get_or_init(|| {
             let shared = Arc::downgrade(&self.shared);
             let builder = std::thread::Builder::new().name("tend locks".into());
             match builder.spawn(move || tend(&shared)) {
                 Ok(handle) => Some(handle.thread().clone()),
                 Err(e) => {
-                    log::warn!("locks do not outlive a restart of the metadata server: {e}");
+                    log::warn!(
+                        "locks and removed open files do not outlive a restart of the metadata server: {e}"
+                    );
                     None
                 }
             }
@@ -299,6 +339,7 @@ impl Locks {
             start: 0,
             last: u64::MAX,
             mode: AdvisoryMode::Free,
+            family: AdvisoryFamily::Any,
             pid: 0,
         };
         self.shared
@@ -342,6 +383,24 @@ fn has_signals(status: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn calls_are_told_apart_by_their_number() {
+        for (call, expected) in [
+            (libc::SYS_flock, AdvisoryFamily::Flock),
+            (libc::SYS_fcntl, AdvisoryFamily::Fcntl),
+            (libc::SYS_read, AdvisoryFamily::Any),
+        ] {
+            let text = format!("{call} 0x3 0x2 0x0 0x0 0x0 0x0 0x7ffe 0x7f9c\n");
+            assert_eq!(family_of(&text), expected);
+        }
+        for text in ["", "running\n", "-1 0x7ffe 0x7f9c\n"] {
+            assert_eq!(family_of(text), AdvisoryFamily::Any);
+        }
+        // This thread asks for nothing, and nobody has this number.
+        assert_eq!(family(u32::MAX, libc::F_WRLCK), AdvisoryFamily::Any);
+        assert_eq!(family(0, libc::F_WRLCK), AdvisoryFamily::Any);
+    }
 
     #[test]
     fn signals_are_seen_unless_they_are_blocked() {

@@ -10,7 +10,9 @@ use crate::passthrough::{Passthrough, Wanted, Way};
 use fuser::{
     BackingId, Errno, FileHandle, Generation, INodeNo, OpenAccMode, OpenFlags, ReplyEntry, Request,
 };
-use penstock_client::{Client, CreateOptions, Error, ErrorKind, File, Keeper, Looked, Result};
+use penstock_client::{
+    Client, CreateOptions, Error, ErrorKind, File, Keeper, Looked, OpenFiles, Result,
+};
 use penstock_layout::FileId;
 use penstock_wire::message::{
     Attributes, Change, LAYOUT_XATTR, MetaReply, MetaRequest, NodeKind, NodeReply, NodeRequest,
@@ -36,7 +38,7 @@ pub(crate) struct Penstock {
     pub(crate) client: Client,
     pub(crate) keeper: Arc<Keeper>,
     pub(crate) locks: Locks,
-    pub(crate) handles: Handles,
+    pub(crate) handles: Arc<Handles>,
     pub(crate) passthrough: Passthrough,
     pub(crate) names: Duration,
     pub(crate) attributes: Duration,
@@ -61,7 +63,11 @@ pub(crate) fn invalid(what: &str) -> Error {
 }
 
 pub(crate) fn text(name: &OsStr) -> Result<&str> {
-    name.to_str().ok_or_else(|| invalid("names are UTF-8 here"))
+    name.to_str().ok_or_else(|| Error::Local {
+        what: format!("name {}", name.to_string_lossy()),
+        kind: ErrorKind::NotText,
+        detail: "names are UTF-8 here".into(),
+    })
 }
 
 pub(crate) fn id(ino: INodeNo) -> FileId {
@@ -90,12 +96,13 @@ pub(crate) fn groups(thread: u32) -> Vec<u32> {
 }
 impl Penstock {
     pub(crate) fn new(client: Client, options: &Options) -> Penstock {
-        let keeper = Arc::new(Keeper::new(&client));
+        let handles = Arc::new(Handles::default());
+        let keeper = Arc::new(Keeper::new(&client, handles.clone()));
         Penstock {
             locks: Locks::new(&client, keeper.clone()),
             keeper,
             client,
-            handles: Handles::default(),
+            handles,
             passthrough: Passthrough::new(options.passthrough),
             names: options.names,
             attributes: options.attributes,
@@ -259,7 +266,11 @@ impl Penstock {
             true => self.keeper.request(user, make(true)),
             false => self.client.node(user, make(false)),
         })?;
-        self.gone(reply)
+        self.gone(reply)?;
+        if self.handles.any_removed() {
+            self.locks.look_after();
+        }
+        Ok(())
     }
 
     /// A write by somebody who may not keep them takes the bits away that let a file run as its owner or group.

@@ -151,6 +151,7 @@ impl AdvisoryLocks {
             lock.mode != AdvisoryMode::Free
                 && h.owner() != owner
                 && overlap(&h.lock, &lock)
+                && h.lock.family.meets(lock.family)
                 && (exclusive || h.lock.mode == AdvisoryMode::Exclusive)
         })
     }
@@ -260,6 +261,7 @@ impl AdvisoryLocks {
 mod tests {
     use super::*;
     use AdvisoryMode::{Exclusive, Free, Shared};
+    use penstock_wire::message::AdvisoryFamily;
 
     const ONE: ConnectionId = ConnectionId(1);
     const TWO: ConnectionId = ConnectionId(2);
@@ -302,6 +304,7 @@ mod tests {
             start,
             last,
             mode,
+            family: AdvisoryFamily::Fcntl,
             pid: owner as u32,
         }
     }
@@ -377,6 +380,33 @@ mod tests {
             None
         );
         assert!(l.set(ONE, F, &lock(1, Shared, 5, 4)).is_err());
+    }
+
+    #[test]
+    fn locks_of_the_two_calls_do_not_meet() {
+        let mut l = AdvisoryLocks::default();
+        let of = |owner, family| Advisory {
+            family,
+            ..lock(owner, Exclusive, 0, u64::MAX)
+        };
+        let (flock, fcntl) = (AdvisoryFamily::Flock, AdvisoryFamily::Fcntl);
+        assert_eq!(l.set(ONE, F, &of(1, flock)).unwrap(), None);
+        assert_eq!(l.set(TWO, F, &of(2, fcntl)).unwrap(), None);
+        for family in [flock, fcntl, AdvisoryFamily::Any] {
+            assert!(l.set(TWO, F, &of(3, family)).unwrap().is_some());
+        }
+        // What an owner gives up, it gives up by whatever call.
+        for (connection, owner) in [(ONE, 1), (TWO, 2)] {
+            let all = Advisory {
+                family: AdvisoryFamily::Any,
+                ..lock(owner, Free, 0, u64::MAX)
+            };
+            assert_eq!(l.set(connection, F, &all).unwrap(), None);
+        }
+        assert_eq!(l.set(TWO, F, &of(3, AdvisoryFamily::Any)).unwrap(), None);
+        for family in [flock, fcntl] {
+            assert!(l.set(ONE, F, &of(4, family)).unwrap().is_some());
+        }
     }
 
     #[test]

@@ -8,8 +8,9 @@ use crate::commit::{GroupCommit, Next, Waiter};
 use crate::counters::{ConnectionId, Counters};
 use crate::error::{Result, damaged, error};
 use crate::journal::{self, Journal};
+use crate::kept::Kept;
 use crate::layers::Layers;
-use crate::namespace::Namespace;
+use crate::namespace::{Namespace, Removed};
 use crate::pending::Totals;
 use crate::placement::Placement;
 use crate::store::{Snapshot, Store};
@@ -29,6 +30,8 @@ use std::time::{Duration, Instant};
 
 /// Changes that may be waiting for a commit; more have to wait themselves.
 const MAX_COLLECTED: usize = 1 << 17;
+/// Removed files that are forgotten in one go.
+const REAPED: usize = 1024;
 /// The disk must have answered by then.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 /// In the store: advisory locks may have been held when the server ended.
@@ -59,6 +62,8 @@ struct State {
     journal: Journal,
     counters: Counters,
     locks: AdvisoryLocks,
+    /// Who has removed files open.
+    kept: Kept,
     /// [`LOCKED`] is there.
     noted_locks: bool,
     /// Locks have ended with their connection, whose other end may still count on them.
@@ -91,6 +96,7 @@ impl Engine {
         snapshot: Snapshot,
         placement: Placement,
         interval: Duration,
+        mut kept: Kept,
     ) -> Result<Engine> {
         let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
         let mut layers = Layers::new(snapshot, wall_clock_ns());
@@ -100,10 +106,18 @@ impl Engine {
         }
         layers.replay(found)?;
         let mut space = Namespace::new(layers, placement);
-        let kept = space.reap_all()?;
-        if kept > 0 {
+        let mut found = 0;
+        space.each_kept(|file| {
+            let room = kept.has_room();
+            if room {
+                kept.leave(file, now());
+                found += 1;
+            }
+            room
+        })?;
+        if found > 0 {
             log::info!(
-                "{kept} removed files were open when the server ended; `penstock check` frees their objects"
+                "{found} removed files were open when the server ended: they wait for those who have them open"
             );
         }
         // The journal begins with the commit below, which holds them.
@@ -129,6 +143,7 @@ impl Engine {
                     true => AdvisoryLocks::recovering(now()),
                     false => AdvisoryLocks::default(),
                 },
+                kept,
                 noted_locks,
                 dropped_locks: false,
                 requests: 0,
@@ -167,6 +182,10 @@ impl Engine {
 
     /// Runs a request that may change names; `f` gets the time.
     pub fn change<T>(&self, f: impl FnOnce(&mut Namespace<Layers>, i64) -> Result<T>) -> Result<T> {
+        self.change_with(|state, now_ns| f(&mut state.space, now_ns))
+    }
+
+    fn change_with<T>(&self, f: impl FnOnce(&mut State, i64) -> Result<T>) -> Result<T> {
         let mut state = self.shared.open_state()?;
         state.requests += 1;
         if state.space.names().collected() >= MAX_COLLECTED {
@@ -181,7 +200,7 @@ impl Engine {
         let now_ns = wall_clock_ns();
         let mut safe = true;
         let result = state.guarded(|state| {
-            let result = f(&mut state.space, now_ns);
+            let result = f(state, now_ns);
             let changes = state.space.names_mut().take_changes()?;
             safe = changes.is_empty() || state.journal.append(changes);
             result
@@ -196,6 +215,58 @@ impl Engine {
             drop(self.shared.wait(state, settled)?);
         }
         result
+    }
+
+    /// Whether one more removed file can be kept.
+    pub fn may_keep(&self) -> bool {
+        self.shared.state().kept.has_room()
+    }
+
+    /// The connection has a removed file open.
+    pub fn hold(&self, connection: ConnectionId, file: FileId) {
+        self.shared.state().kept.hold(connection, file);
+    }
+
+    /// The connection has these files open: those that have no name are held by it from now on. Returns them.
+    pub fn keep(&self, connection: ConnectionId, files: &[FileId]) -> Result<Vec<FileId>> {
+        let mut state = self.shared.open_state()?;
+        state.requests += 1;
+        state.guarded(|state| {
+            let mut kept = Vec::new();
+            for &file in files {
+                if state.space.is_kept(file)? {
+                    state.kept.hold(connection, file);
+                    kept.push(file);
+                }
+            }
+            Ok(kept)
+        })
+    }
+
+    /// The connection has closed a removed file: it goes, unless others hold it.
+    pub fn reap(&self, connection: ConnectionId, file: FileId) -> Result<Option<Removed>> {
+        self.change_with(|state, _| {
+            if !state.kept.closed(connection, file) {
+                return Ok(None);
+            }
+            let reaped = state.space.reap(file);
+            if reaped.is_err() {
+                state.kept.leave(file, now());
+            }
+            reaped
+        })
+    }
+
+    /// The removed files of a connection that has ended wait for whoever has them open to connect again.
+    pub fn leave(&self, connection: ConnectionId) {
+        if self
+            .shared
+            .state()
+            .kept
+            .connection_closed(connection, now())
+        {
+            self.shared.work.notify_one();
+        }
     }
 
     pub fn counters<T>(&self, f: impl FnOnce(&mut Counters) -> Result<T>) -> Result<T> {
@@ -424,6 +495,18 @@ impl Shared {
         }
     }
 
+    /// Sleeps until there is work for the committing thread, at most `pause`.
+    fn wait_work<'a>(
+        &'a self,
+        state: MutexGuard<'a, State>,
+        pause: Duration,
+    ) -> MutexGuard<'a, State> {
+        self.work
+            .wait_timeout(state, pause)
+            .unwrap_or_else(PoisonError::into_inner)
+            .0
+    }
+
     fn wait_for_room<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -439,24 +522,59 @@ impl Shared {
     }
 }
 
+impl State {
+    /// Forgets removed files whose holders have not come back, some of them. Their objects are for `penstock check`:
+    /// nobody is left to remove them. Returns how long it is until the next.
+    fn reap_left(&mut self, clock: u64) -> Option<Duration> {
+        if self.closed.is_some() || self.group.refusal().is_some() {
+            return None;
+        }
+        let mut reaped = 0;
+        while reaped < REAPED
+            && let Some(file) = self.kept.pop_ended(now())
+        {
+            let gone = self.guarded(|state| {
+                state.space.reap(file)?;
+                let changes = state.space.names_mut().take_changes()?;
+                // Nobody waits for it.
+                state.journal.append(changes);
+                Ok(())
+            });
+            match gone {
+                Ok(()) => reaped += 1,
+                Err(e) => log::warn!("removed file {} stays until the next start: {e}", file.0),
+            }
+        }
+        if reaped > 0 {
+            log::info!(
+                "{reaped} removed files are open nowhere any more; `penstock check --repair` frees their bytes"
+            );
+            self.group.changed(clock);
+        }
+        let end = self.kept.next_end()?;
+        Some(end.saturating_duration_since(now()))
+    }
+}
+
 fn commit_loop(shared: &Shared, mut store: Store) {
     let mut state = shared.state();
     loop {
+        let left = state.reap_left(shared.now());
         match state.group.next(shared.now()) {
             Next::Stop => break,
             Next::Idle => {
-                state = shared
-                    .work
-                    .wait(state)
-                    .unwrap_or_else(PoisonError::into_inner);
+                state = match left {
+                    None => shared
+                        .work
+                        .wait(state)
+                        .unwrap_or_else(PoisonError::into_inner),
+                    Some(left) => shared.wait_work(state, left),
+                };
             }
             Next::WaitUntil(at) => {
                 let pause = Duration::from_nanos(at.saturating_sub(shared.now()));
-                state = shared
-                    .work
-                    .wait_timeout(state, pause)
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .0;
+                let pause = left.map_or(pause, |left| left.min(pause));
+                state = shared.wait_work(state, pause);
             }
             Next::Commit => {
                 if state.group.started() {

@@ -4,7 +4,8 @@
 //! (`namespace`, `nodes`) over changes in memory on top of a redb snapshot (`layers`, `pending`, `store`), under one
 //! lock (`engine`). A committing thread makes changes durable in groups (`commit`). Reads and changes never
 //! wait for a disk flush; `Sync` does, and so does whoever gets the right to free the objects of a removed
-//! file. What waits for its commit is in a journal (`journal`) that outlives the process. After a failed sync nothing is
+//! file. Files without a name that somebody has open outlive connections and restarts (`kept`).
+//! What waits for its commit is in a journal (`journal`) that outlives the process. After a failed sync nothing is
 //! built on what may be in the page cache alone (`settled`).
 mod access;
 mod advisory;
@@ -13,6 +14,7 @@ mod counters;
 mod engine;
 mod error;
 mod journal;
+mod kept;
 mod layers;
 mod namespace;
 mod node;

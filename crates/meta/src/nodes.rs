@@ -2,8 +2,8 @@
 //! without a name that are still open.
 //!
 //! *Open files that were removed.* A caller with open files removes a name with `keep`. A file that so loses its last
-//! name is kept in a directory that no path leads to ([`REMOVED`]), until the caller says that it is closed, the
-//! caller's connection ends or the server starts again. So space is never held by the dead.
+//! name is kept in a directory that no path leads to ([`REMOVED`]), until the caller says that it is closed. Who holds
+//! which, and what becomes of it when holders or this server are lost, is told by `kept`.
 use crate::access::{Caller, Want};
 use crate::error::{Result, error, shown};
 use crate::namespace::{How, Names, Namespace, Page, Removed, exists, not_directory};
@@ -135,10 +135,6 @@ impl<N: Names> Namespace<N> {
                 let paths = (name.as_str(), new_name.as_str());
                 Outcome::Unlinked(self.rename_at(now_ns, caller, &source, &target, paths, *keep)?)
             }
-            NodeRequest::Reap { id } => Outcome::Unlinked(match self.reap(*id)? {
-                Some(removed) => Gone::Removed(removed),
-                None => Gone::Nothing,
-            }),
             NodeRequest::SetAttr { id, change } => {
                 let node = self.by_id(*id)?;
                 Outcome::Look(self.change(now_ns, caller, (*id, &node), &label(*id), change)?)
@@ -324,21 +320,28 @@ impl<N: Names> Namespace<N> {
         Ok(removed)
     }
 
-    /// Forgets all files that were kept for connections of before; `penstock check` finds their objects.
-    pub fn reap_all(&mut self) -> Result<usize> {
-        let mut reaped = 0;
+    /// Calls `keep` with each file that is kept, and forgets those that it refuses; `penstock check` finds their objects.
+    pub fn each_kept(&mut self, mut keep: impl FnMut(FileId) -> bool) -> Result<()> {
+        let mut after: Option<String> = None;
         loop {
-            let kept = self.names().entries(REMOVED, None, 1024)?;
-            if kept.is_empty() {
-                return Ok(reaped);
-            }
-            for (name, id) in kept {
-                if self.reap(id)?.is_none() {
+            let page = self.names().entries(REMOVED, after.as_deref(), 1024)?;
+            let Some((last, _)) = page.last() else {
+                return Ok(());
+            };
+            after = Some(last.clone());
+            for (name, id) in page {
+                if !self.is_kept(id)? {
                     self.names_mut().remove_entry(REMOVED, &name);
+                } else if !keep(id) {
+                    self.reap(id)?;
                 }
-                reaped += 1;
             }
         }
+    }
+
+    /// Whether this is a file without a name that is kept.
+    pub fn is_kept(&self, id: FileId) -> Result<bool> {
+        Ok(self.names().node(id)?.is_some_and(|n| n.parent == REMOVED))
     }
 
     // ---- extended attributes ----

@@ -2,6 +2,7 @@
 use crate::access::Caller;
 use crate::counters::ConnectionId;
 use crate::engine::{Engine, wall_clock_ns};
+use crate::kept::Kept;
 use crate::layers::Layers;
 use crate::namespace::Namespace;
 use crate::placement::Placement;
@@ -23,6 +24,8 @@ pub struct Options {
     pub capability_lifetime: Duration,
     /// The longest that a change nobody waits for is in memory alone.
     pub commit_interval: Duration,
+    /// How long removed files that were open wait for whoever has them open to connect again.
+    pub keep_grace: Duration,
     /// Bounds of connections.
     pub limits: ServeLimits,
 }
@@ -32,6 +35,7 @@ impl Default for Options {
         Options {
             capability_lifetime: Duration::from_secs(600),
             commit_interval: Duration::from_millis(200),
+            keep_grace: Duration::from_secs(60),
             limits: ServeLimits::default(),
         }
     }
@@ -61,7 +65,13 @@ pub fn start(deployment: &Deployment, options: Options) -> Result<RunningServer,
     );
     let root = Namespace::<Layers>::root(wall_clock_ns(), owner.0, owner.1);
     let (store, snapshot) = Store::open(&deployment.meta.store, &deployment.id, &root)?;
-    let engine = Engine::start(store, snapshot, placement, options.commit_interval)?;
+    let engine = Engine::start(
+        store,
+        snapshot,
+        placement,
+        options.commit_interval,
+        Kept::new(options.keep_grace),
+    )?;
     let service = Metadata {
         shared: Arc::new(Granting {
             engine,

@@ -13,7 +13,6 @@ use penstock_wire::message::{
     WireError,
 };
 use penstock_wire::{Key, Rights};
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -21,8 +20,6 @@ use std::time::Duration;
 /// Files of one connection whose capabilities can be renewed; of more, those unused for longest have to
 /// be opened again.
 const OPEN_FILES: usize = 1 << 16;
-/// Removed files that one connection can keep.
-const KEPT: usize = 1 << 16;
 /// Bytes of a reply kept free for what is not counted, and for a refusal of each request of a batch.
 const SPARE: usize = 4096;
 const REFUSAL: usize = 48;
@@ -45,8 +42,6 @@ pub struct Session {
     id: ConnectionId,
     /// Rights at opening: (read, write).
     open: Recent<FileId, (bool, bool)>,
-    /// Removed files that stay as long as this connection, at most [`KEPT`].
-    kept: BTreeSet<FileId>,
 }
 
 /// A reply, and whether it may go out only when everything so far is durable.
@@ -72,7 +67,6 @@ impl Session {
             caller,
             id,
             open: Recent::new(OPEN_FILES),
-            kept: BTreeSet::new(),
         }
     }
 
@@ -356,10 +350,15 @@ impl Session {
                 let given_up = engine.await_unlock(*seen, wait)?;
                 return Ok(MetaReply::Node(NodeReply::GivenUp(given_up)).into());
             }
+            NodeRequest::Reap { id } => return shared.gone(engine.reap(self.id, *id)?),
+            NodeRequest::Keep { ids } => {
+                let kept = engine.keep(self.id, ids)?;
+                return Ok(MetaReply::Node(NodeReply::Kept(kept)).into());
+            }
             _ => {}
         }
         if let NodeRequest::Unlink { keep, .. } | NodeRequest::Rename { keep, .. } = &mut request {
-            *keep &= self.kept.len() < KEPT;
+            *keep &= engine.may_keep();
         }
         let outcome = match &request {
             NodeRequest::Lookup { .. }
@@ -397,12 +396,9 @@ impl Session {
                 }
             }
             Outcome::Unlinked(gone) => {
-                if let NodeRequest::Reap { id } = request {
-                    self.kept.remove(&id);
-                }
                 return match gone {
                     Gone::Kept(file) => {
-                        self.kept.insert(file);
+                        engine.hold(self.id, file);
                         Ok(MetaReply::Node(NodeReply::Unlinked {
                             file: Some(file),
                             capability: None,
@@ -437,14 +433,8 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.shared.connections.fetch_sub(1, Ordering::Relaxed);
-        for id in std::mem::take(&mut self.kept) {
-            // Its objects are for `penstock check`: nobody is left to remove them.
-            let reaped = self.shared.engine.change(|space, _| space.reap(id));
-            if let Err(e) = reaped {
-                log::debug!("removed file {} stays for now: {e}", id.0);
-            }
-        }
         let id = self.id;
+        self.shared.engine.leave(id);
         // Fails only when the server stops, and its counters and locks with it.
         let _ = self.shared.engine.counters(|c| {
             c.connection_closed(id);

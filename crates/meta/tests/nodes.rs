@@ -11,6 +11,8 @@ use penstock_wire::message::{
     NodeRequest, User, XattrMode,
 };
 
+use std::time::Duration;
+
 const ROOT: FileId = FileId(1);
 
 fn user(uid: u32, groups: &[u32]) -> User {
@@ -91,24 +93,61 @@ fn users_have_the_rights_of_their_groups_and_no_others() {
     assert!(ask(&mut c, &alice, take("f")).is_ok());
 }
 
+fn keep_unlink(name: &str) -> NodeRequest {
+    NodeRequest::Unlink {
+        parent: ROOT,
+        name: name.into(),
+        keep: true,
+    }
+}
+
+/// Says that these are open; those that have no name.
+fn keep(c: &mut Client, ids: &[FileId]) -> Vec<FileId> {
+    let ids = ids.to_vec();
+    match ask(c, &user(0, &[]), NodeRequest::Keep { ids }) {
+        Ok(NodeReply::Kept(kept)) => kept,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn reap(c: &mut Client, id: FileId) -> NodeReply {
+    ask(c, &user(0, &[]), NodeRequest::Reap { id }).unwrap()
+}
+
+fn exists(c: &mut Client, id: FileId) -> bool {
+    match ask(c, &user(0, &[]), NodeRequest::Stat { id }) {
+        Ok(_) => true,
+        Err(ErrorKind::NotFound) => false,
+        Err(e) => panic!("{e:?}"),
+    }
+}
+
+/// Waits for what comes about in its own time.
+fn eventually(mut condition: impl FnMut() -> bool) {
+    let end = std::time::Instant::now() + Duration::from_secs(60);
+    while !condition() {
+        assert!(std::time::Instant::now() < end, "it did not come about");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+const NOTHING: NodeReply = NodeReply::Unlinked {
+    file: None,
+    capability: None,
+};
+
 #[test]
-fn kept_files_end_with_their_connection_or_their_last_close() {
+fn kept_files_outlive_connections_and_restarts_until_their_last_close() {
     let dir = tempfile::tempdir().unwrap();
     let d = deployment(dir.path());
     let server = start(&d, Options::default()).unwrap();
     let root = user(0, &[]);
     let mut c = Client::admin(&d);
-    let mut keeper = Client::admin(&d);
-    let keep = |name: &str| NodeRequest::Unlink {
-        parent: ROOT,
-        name: name.into(),
-        keep: true,
-    };
-    let stat = |id| NodeRequest::Stat { id };
+    let mut holder = Client::admin(&d);
     let mut ids = Vec::new();
-    for name in ["closed", "cut", "restart"] {
+    for name in ["closed", "open", "everywhere"] {
         let id = create(&mut c, &root, name, 0o600).unwrap().id;
-        let kept = ask(&mut keeper, &root, keep(name)).unwrap();
+        let kept = ask(&mut holder, &root, keep_unlink(name)).unwrap();
         let expected = NodeReply::Unlinked {
             file: Some(id),
             capability: None,
@@ -118,39 +157,75 @@ fn kept_files_end_with_their_connection_or_their_last_close() {
         assert!(open(&mut c, &root, id, true).is_ok(), "by id it goes on");
         ids.push(id);
     }
-    let reaped = ask(&mut keeper, &root, NodeRequest::Reap { id: ids[0] }).unwrap();
-    assert!(matches!(reaped, NodeReply::Unlinked { capability: Some(c), .. } if c.remove));
-    assert_eq!(
-        ask(&mut c, &root, stat(ids[0])).map(drop),
-        Err(ErrorKind::NotFound)
-    );
-    // A connection that ends gives up what it has kept.
-    let mut short = Client::admin(&d);
-    let id = create(&mut c, &root, "brief", 0o600).unwrap().id;
-    ask(&mut short, &root, keep("brief")).unwrap();
-    drop(short);
-    let gone = (0..500).any(|_| {
-        std::thread::sleep(std::time::Duration::from_millis(5));
-        ask(&mut c, &root, stat(id)).is_err()
-    });
-    assert!(gone);
-    // So does the end of the server.
-    c.ok(MetaRequest::Sync);
-    drop(c);
-    drop(keeper);
+    let named = create(&mut c, &root, "named", 0o600).unwrap().id;
+    let &[closed, open_one, everywhere] = &ids[..] else {
+        panic!()
+    };
+    let gone = reap(&mut holder, closed);
+    assert!(matches!(gone, NodeReply::Unlinked { capability: Some(c), .. } if c.remove));
+    assert!(!exists(&mut c, closed));
+    assert_eq!(reap(&mut holder, named), NOTHING, "it has a name");
+    // The connection is lost: whoever was at its other end says what is open, over another one.
+    drop(holder);
+    let mut holder = Client::admin(&d);
+    let all = [closed, open_one, everywhere, named, FileId(1 << 40)];
+    assert_eq!(keep(&mut holder, &all), [open_one, everywhere]);
+    drop((c, holder));
     server.stop();
+    // And the server.
     let _server = start(&d, Options::default()).unwrap();
     let mut c = Client::admin(&d);
-    for id in ids {
-        assert_eq!(
-            ask(&mut c, &root, stat(id)).map(drop),
-            Err(ErrorKind::NotFound)
-        );
+    let (mut one, mut two) = (Client::admin(&d), Client::admin(&d));
+    assert_eq!(keep(&mut one, &all), [open_one, everywhere]);
+    assert_eq!(keep(&mut two, &[everywhere]), [everywhere]);
+    assert!(open(&mut c, &root, everywhere, true).is_ok());
+    assert_eq!(reap(&mut one, everywhere), NOTHING, "the other has it open");
+    assert!(exists(&mut c, everywhere));
+    for (holder, id) in [(&mut two, everywhere), (&mut one, open_one)] {
+        let gone = reap(holder, id);
+        assert!(matches!(gone, NodeReply::Unlinked { capability: Some(c), .. } if c.remove));
+        assert!(!exists(&mut c, id));
     }
     let MetaReply::Status(status) = c.ok(MetaRequest::Status) else {
         panic!()
     };
-    assert_eq!((status.files, status.directories), (0, 1));
+    assert_eq!((status.files, status.directories), (1, 1));
+}
+
+#[test]
+fn kept_files_whose_holders_do_not_come_back_are_forgotten() {
+    let dir = tempfile::tempdir().unwrap();
+    let d = deployment(dir.path());
+    let options = Options {
+        keep_grace: Duration::from_millis(100),
+        ..Options::default()
+    };
+    let server = start(&d, options).unwrap();
+    let root = user(0, &[]);
+    let mut c = Client::admin(&d);
+    let mut holder = Client::admin(&d);
+    let mut brief = Client::admin(&d);
+    let removed = |name: &str, holder: &mut Client, c: &mut Client| {
+        let id = create(c, &root, name, 0o600).unwrap().id;
+        ask(holder, &root, keep_unlink(name)).unwrap();
+        id
+    };
+    let long = removed("long", &mut holder, &mut c);
+    let short = removed("short", &mut brief, &mut c);
+    drop(brief);
+    eventually(|| !exists(&mut c, short));
+    assert!(exists(&mut c, long), "its holder is there");
+    drop((c, holder));
+    server.stop();
+    let server = start(&d, options).unwrap();
+    let mut c = Client::admin(&d);
+    eventually(|| !exists(&mut c, long));
+    // It stays so.
+    drop(c);
+    server.stop();
+    let _server = start(&d, Options::default()).unwrap();
+    let mut c = Client::admin(&d);
+    assert!(!exists(&mut c, long) && !exists(&mut c, short));
 }
 
 #[test]

@@ -136,7 +136,9 @@ impl Error {
             | ErrorKind::ExpiredCapability => ErrorClass::Access,
             ErrorKind::ReadOnly => ErrorClass::ReadOnly,
             ErrorKind::NoSpace => ErrorClass::NoSpace,
-            ErrorKind::InvalidArgument | ErrorKind::TooLarge => ErrorClass::Arg,
+            ErrorKind::InvalidArgument | ErrorKind::TooLarge | ErrorKind::NotText => {
+                ErrorClass::Arg
+            }
             ErrorKind::Busy => ErrorClass::FileInUse,
             ErrorKind::Unsupported => ErrorClass::UnsupportedOperation,
             ErrorKind::Malformed

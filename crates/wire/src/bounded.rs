@@ -51,6 +51,13 @@ pub(crate) fn groups<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     at_most(crate::message::MAX_GROUPS, from)
 }
 
+/// At most [`crate::message::MAX_KEEP`] items.
+pub(crate) fn keep<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Vec<T>, D::Error> {
+    at_most(crate::message::MAX_KEEP, from)
+}
+
 /// At most [`MAX_LIST`] items.
 pub(crate) fn list<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     from: D,

@@ -121,6 +121,8 @@ pub enum ErrorKind {
     TooManyLinks,
     /// No such extended attribute.
     NoAttribute,
+    /// A name is no text (UTF-8).
+    NotText,
 }
 
 /// A server's no.

@@ -18,6 +18,8 @@ pub const MAX_XATTRS: usize = 16 << 10;
 pub const MAX_TARGET: usize = 4095;
 /// Names of one file.
 pub const MAX_LINKS: usize = 1000;
+/// Files of one [`NodeRequest::Keep`].
+pub const MAX_KEEP: usize = 1024;
 /// Extended attribute that tells and sets striping: of a file that has no bytes yet, or what new files of a directory
 /// get. `unit=65536 count=4 start=0`, each part optional when set.
 pub const LAYOUT_XATTR: &str = "user.penstock.layout";
@@ -83,6 +85,24 @@ pub enum AdvisoryMode {
     Free,
 }
 
+/// By which call an advisory lock is taken. As on a local file system, locks of the two calls do not see each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AdvisoryFamily {
+    /// It could not be found out, or does not matter: it is taken for both.
+    Any,
+    /// flock(2).
+    Flock,
+    /// fcntl(2), of the process or of the open file.
+    Fcntl,
+}
+
+impl AdvisoryFamily {
+    /// Whether locks of the two can be in each other's way.
+    pub fn meets(self, other: AdvisoryFamily) -> bool {
+        self == other || self == AdvisoryFamily::Any || other == AdvisoryFamily::Any
+    }
+}
+
 /// A lock of flock(2) or fcntl(2), which only those who ask for locks heed. It ends with the connection over which it
 /// was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,6 +115,8 @@ pub struct Advisory {
     pub last: u64,
     /// What it keeps out.
     pub mode: AdvisoryMode,
+    /// Among which locks.
+    pub family: AdvisoryFamily,
     /// The process that asked, for people.
     pub pid: u32,
 }
@@ -192,7 +214,8 @@ pub enum NodeRequest {
         parent: FileId,
         /// One name.
         name: String,
-        /// The caller has files open: one that loses its last name stays until `Reap`, or until this connection ends.
+        /// The caller has files open: one that loses its last name stays until `Reap`, or for a while after
+        /// this connection has ended.
         keep: bool,
     },
     /// Answered by `Done`.
@@ -289,6 +312,13 @@ pub enum NodeRequest {
         /// At most [`MAX_UNLOCK_WAIT_MS`].
         wait_ms: u32,
     },
+    /// The caller has these files open: those without a name stay until it says `Reap`, as if it had removed them over
+    /// this connection. Answered by `Kept`.
+    Keep {
+        /// At most [`MAX_KEEP`].
+        #[serde(deserialize_with = "bounded::keep")]
+        ids: Vec<FileId>,
+    },
 }
 
 /// What is answered to a [`NodeRequest`].
@@ -343,6 +373,8 @@ pub enum NodeReply {
     GivenUp(u64),
     /// Those in the way of the advisory lock wait, one for the other, for what its owner holds.
     Deadlock,
+    /// Those of the files that have no name any more.
+    Kept(Vec<FileId>),
 }
 
 impl NodeKind {

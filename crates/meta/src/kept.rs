@@ -1,0 +1,219 @@
+//! Who has files open that have lost their last name.
+//!
+//! Problem: an open file outlives its name, its holder's connection and the metadata server, but must not outlive its
+//! holder. Idea: such files are kept in a directory that no path leads to, on stable storage like all names; who holds
+//! which is known in memory alone, by connection, for connections end with their holders. A file whose last connection has
+//! ended, or that is found at the start of the server, is kept for a grace time: a mount that is still there connects
+//! again and says which files it has open. After that nobody has it, and it is forgotten.
+//! When it pays: with each restart of the server, and each connection lost on the way.
+//! Parameters: [`MAX_KEPT`]; the grace time is an option of the server.
+//!
+//! A plain state machine: the time is passed in.
+use crate::counters::ConnectionId;
+use penstock_layout::FileId;
+use std::collections::{BTreeSet, HashMap};
+use std::time::{Duration, Instant};
+
+/// Files, and connections that hold them, all together. Beyond it a removed file is gone at once.
+pub const MAX_KEPT: usize = 1 << 18;
+
+/// Why a file is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hold {
+    /// So many connections hold it.
+    By(usize),
+    /// None does; until then one may.
+    Until(Instant),
+}
+
+#[derive(Debug)]
+pub struct Kept {
+    grace: Duration,
+    files: HashMap<FileId, Hold>,
+    by: HashMap<ConnectionId, BTreeSet<FileId>>,
+    /// Files that no connection holds, by the end of their grace.
+    left: BTreeSet<(Instant, FileId)>,
+    /// Holds of all connections.
+    holds: usize,
+}
+
+impl Kept {
+    pub fn new(grace: Duration) -> Kept {
+        Kept {
+            grace,
+            files: HashMap::new(),
+            by: HashMap::new(),
+            left: BTreeSet::new(),
+            holds: 0,
+        }
+    }
+
+    pub fn has_room(&self) -> bool {
+        self.holds < MAX_KEPT && self.files.len() < MAX_KEPT
+    }
+
+    /// The connection has the file open. Idempotent.
+    pub fn hold(&mut self, connection: ConnectionId, file: FileId) {
+        if !self.by.entry(connection).or_default().insert(file) {
+            return;
+        }
+        self.holds += 1;
+        let hold = self.files.entry(file).or_insert(Hold::By(0));
+        match hold {
+            Hold::By(count) => *count += 1,
+            Hold::Until(end) => {
+                self.left.remove(&(*end, file));
+                *hold = Hold::By(1);
+            }
+        }
+    }
+
+    /// The connection has closed the file; true when nobody else holds it, and it is forgotten here.
+    pub fn closed(&mut self, connection: ConnectionId, file: FileId) -> bool {
+        if let Some(held) = self.by.get_mut(&connection)
+            && held.remove(&file)
+        {
+            self.holds -= 1;
+            if held.is_empty() {
+                self.by.remove(&connection);
+            }
+            if let Some(Hold::By(count)) = self.files.get_mut(&file) {
+                *count -= 1;
+            }
+        }
+        match self.files.get(&file) {
+            Some(Hold::By(count)) if *count > 0 => false,
+            Some(Hold::Until(end)) => {
+                self.left.remove(&(*end, file));
+                self.files.remove(&file);
+                true
+            }
+            _ => {
+                self.files.remove(&file);
+                true
+            }
+        }
+    }
+
+    /// Nobody is known to hold the file, yet somebody may.
+    pub fn leave(&mut self, file: FileId, now: Instant) {
+        let end = now + self.grace;
+        if self.files.contains_key(&file) {
+            return;
+        }
+        self.files.insert(file, Hold::Until(end));
+        self.left.insert((end, file));
+    }
+
+    /// A connection has ended; whether it held anything.
+    pub fn connection_closed(&mut self, connection: ConnectionId, now: Instant) -> bool {
+        let Some(held) = self.by.remove(&connection) else {
+            return false;
+        };
+        self.holds -= held.len();
+        for file in held {
+            if let Some(Hold::By(count)) = self.files.get_mut(&file) {
+                *count -= 1;
+                if *count == 0 {
+                    self.files.remove(&file);
+                    self.leave(file, now);
+                }
+            }
+        }
+        true
+    }
+
+    /// When the next grace ends.
+    pub fn next_end(&self) -> Option<Instant> {
+        self.left.first().map(|(end, _)| *end)
+    }
+
+    /// A file whose grace has ended; it is forgotten here.
+    pub fn pop_ended(&mut self, now: Instant) -> Option<FileId> {
+        let &(end, file) = self.left.first()?;
+        if end > now {
+            return None;
+        }
+        self.left.pop_first();
+        self.files.remove(&file);
+        Some(file)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: ConnectionId = ConnectionId(1);
+    const TWO: ConnectionId = ConnectionId(2);
+    const GRACE: Duration = Duration::from_secs(60);
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn is_empty(kept: &Kept) -> bool {
+        kept.files.is_empty() && kept.by.is_empty() && kept.left.is_empty() && kept.holds == 0
+    }
+
+    #[test]
+    fn a_file_goes_with_its_last_close() {
+        let mut kept = Kept::new(GRACE);
+        for connection in [ONE, TWO, ONE] {
+            kept.hold(connection, FileId(7));
+        }
+        assert!(!kept.closed(ONE, FileId(7)), "the other has it open");
+        assert!(!kept.closed(ONE, FileId(7)), "said twice");
+        assert!(kept.closed(TWO, FileId(7)));
+        assert!(kept.closed(TWO, FileId(8)), "nobody was known to hold it");
+        assert!(is_empty(&kept));
+    }
+
+    #[test]
+    fn a_lost_connection_leaves_time_to_come_back() {
+        let t = Instant::now();
+        let mut kept = Kept::new(GRACE);
+        for file in [7, 8, 9] {
+            kept.hold(ONE, FileId(file));
+        }
+        kept.hold(TWO, FileId(9));
+        assert!(kept.connection_closed(ONE, t));
+        assert!(!kept.connection_closed(ONE, t));
+        assert_eq!(kept.next_end(), Some(t + GRACE));
+        kept.hold(TWO, FileId(8));
+        assert_eq!(kept.pop_ended(t + GRACE - SECOND), None);
+        assert_eq!(kept.pop_ended(t + GRACE), Some(FileId(7)));
+        assert_eq!(kept.pop_ended(t + 9 * GRACE), None, "8 and 9 are held");
+        assert!(kept.closed(TWO, FileId(8)) && kept.closed(TWO, FileId(9)));
+        assert!(is_empty(&kept));
+    }
+
+    #[test]
+    fn what_was_found_at_the_start_waits_for_its_holder() {
+        let t = Instant::now();
+        let mut kept = Kept::new(GRACE);
+        kept.leave(FileId(1), t);
+        kept.leave(FileId(2), t + SECOND);
+        kept.leave(FileId(1), t + SECOND);
+        kept.hold(ONE, FileId(2));
+        kept.leave(FileId(2), t + SECOND);
+        assert_eq!(kept.pop_ended(t + GRACE), Some(FileId(1)));
+        assert_eq!(kept.next_end(), None);
+        // Its grace begins anew each time.
+        kept.connection_closed(ONE, t + GRACE);
+        assert_eq!(kept.pop_ended(t + GRACE + SECOND), None);
+        kept.hold(TWO, FileId(2));
+        assert!(kept.closed(TWO, FileId(2)) && is_empty(&kept));
+        // Closed within its grace by somebody who never said that it was open.
+        kept.leave(FileId(3), t);
+        assert!(kept.closed(ONE, FileId(3)) && is_empty(&kept));
+    }
+
+    #[test]
+    fn their_number_is_bounded() {
+        let mut kept = Kept::new(GRACE);
+        let mut id = 0;
+        while kept.has_room() {
+            kept.hold(ConnectionId(id % 3), FileId(id));
+            id += 1;
+        }
+        assert_eq!(id as usize, MAX_KEPT);
+    }
+}
