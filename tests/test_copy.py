@@ -171,6 +171,12 @@ def test_interrupted_anywhere_it_goes_on(deployment, source, tmp_path, way, sign
         assert inside(deployment, "/") == ["/source"]
 
 
+def test_the_rate_is_told(deployment, tmp_path):
+    (tmp_path / "f").write_bytes(b"x" * (8 * MIB))
+    done = penstock("cp", "-r", tmp_path / "f", "penstock:/f", "-d", deployment)
+    assert "1 files copied: 8.0 MiB in" in done.out + done.err and "B/s" in done.out + done.err, done.out + done.err
+
+
 def test_a_single_file_goes_on_after_kill(deployment, tmp_path):
     data = random.Random(3).randbytes(40 * MIB)
     (tmp_path / "in").write_bytes(data)

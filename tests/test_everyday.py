@@ -1,5 +1,6 @@
 """Programs that know files only, run on the mount as on any directory: striped files, and files that are whole."""
 
+import errno
 import os
 import random
 import re
@@ -8,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -102,6 +104,114 @@ def test_builds(out):
     (out / "a.c").write_text('#include <stdio.h>\nint f(void);\nint main(void) { printf("%d\\n", f()); return 0; }\n')
     (out / "b.c").write_text("int f(void) { return 42; }\n")
     assert sh("command -p make -s -j2; ./prog; command -p make -q && echo made", out).split() == ["42", "made"]
+
+
+def test_saving_as_editors_do(out):
+    path, swap, backup = out / "notes.txt", out / ".notes.txt.swp", out / "notes.txt~"
+    path.write_text("one\n")
+    path.chmod(0o640)
+    with open(path) as before:
+        for text in ("two\n", "three\n"):
+            fd = os.open(swap, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+            os.write(fd, b"recovery")
+            os.fsync(fd)
+            os.rename(path, backup)
+            save(path, text)
+            os.unlink(backup)
+            os.close(fd)
+            os.unlink(swap)
+            assert path.read_text() == text
+        assert before.read() == "one\n", "who has it open keeps what it had"
+    # A new file beside it takes its place; the old one stays as a backup by a second name.
+    for text in ("four\n", "five\n"):
+        os.link(path, backup)
+        save(out / ".new", text)
+        os.replace(out / ".new", path)
+        folder = os.open(out, os.O_RDONLY | os.O_DIRECTORY)
+        os.fsync(folder)
+        os.close(folder)
+        assert path.read_text() == text and backup.read_text() != text
+        os.unlink(backup)
+    # A log that is turned while a program writes to it.
+    with open(out / "log", "a") as log:
+        print("first", file=log, flush=True)
+        os.rename(out / "log", out / "log.1")
+        print("second", file=log, flush=True)
+    assert (out / "log.1").read_text() == "first\nsecond\n" and sorted(os.listdir(out)) == ["log.1", "notes.txt"]
+
+
+def save(path, text):
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o640)
+    os.write(fd, text.encode())
+    os.fsync(fd)
+    os.close(fd)
+
+
+def test_holes_and_appending(out):
+    script = (
+        "truncate -s 64M holes; printf end | dd of=holes bs=1 seek=67108861 conv=notrunc 2> log; "
+        "cp --sparse=always holes copy; cmp holes copy; tar cSf all.tar holes; mkdir un; tar xf all.tar -C un; cmp holes un/holes; "
+        "for f in holes copy un/holes; do test $(stat -c %s $f) = 67108864; done; "
+        "for k in 1 2 3; do echo $k | dd of=lines oflag=append conv=notrunc 2> log; done; cat lines; "
+        "split -b 1000000 -d holes part.; cat part.* | cmp - holes; ls part.* | wc -l; "
+        "dd if=holes of=direct iflag=direct oflag=direct bs=64k 2> log; cmp holes direct; head -c 3 holes | od -An -tx1"
+    )
+    assert sh(script, out).split() == ["1", "2", "3", "68", "00", "00", "00"]
+
+
+def test_odd_names_and_finding_them(out):
+    names = ["n" * 255, "\U0001f9ed é 中", "a\nb\tc", "-rf", "back\\slash", " ", "~", "*?[x]", "é", "e\u0301"]
+    for name in names:
+        (out / name).write_text(name)
+    assert sorted(os.listdir(out)) == sorted(names) and all((out / n).read_text() == n for n in names)
+    deep = out
+    for k in range(60):
+        deep = deep / f"level-{k}"
+    deep.mkdir(parents=True)
+    (deep / "f").write_text("x" * 2000)
+    os.symlink("f", deep / "link")
+    script = (
+        "find . -type d | wc -l; find . -name f -size +1k -printf '%s\\n'; find . -type l | wc -l; find . -empty | wc -l; "
+        "find . -newer ./-rf -name f | wc -l; find . -maxdepth 1 -type f -print0 | tr -dc '\\0' | wc -c; "
+        "du -sb --apparent-size . | cut -f1 > size; test $(cat size) -gt 2000; df . > log; stat -f . >> log; "
+        "chmod -R go-rwx .; find . -perm /077 ! -type l | wc -l; rm -r -- level-0 -rf; find . -name 'level*' | wc -l"
+    )
+    assert sh(script, out).split() == ["61", "2000", "1", "0", "1", "10", "0", "0"]
+    # Names are text here: others do not exist, and cannot be made.
+    raw = os.fsencode(out) + b"/caf\xe9"
+    for call in (os.stat, os.unlink, lambda p: os.open(p, os.O_RDONLY)):
+        with pytest.raises(FileNotFoundError):
+            call(raw)
+    with pytest.raises(OSError, match="multibyte") as raised:
+        os.open(raw, os.O_CREAT | os.O_WRONLY)
+    assert raised.value.errno == errno.EILSEQ
+
+
+def test_python_environments(out):
+    wheel = out / "tiny-1.0-py3-none-any.whl"
+    about = {"METADATA": "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n"}
+    about["WHEEL"] = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("tiny/__init__.py", "ANSWER = 42\n")
+        for name, text in about.items():
+            archive.writestr(f"tiny-1.0.dist-info/{name}", text)
+        archive.writestr("tiny-1.0.dist-info/RECORD", "")
+    script = (
+        '"$1" -m venv --without-pip env; "$1" -m pip -q --disable-pip-version-check install --no-index --no-cache-dir '
+        "--target $(echo env/lib/python*/site-packages) tiny-1.0-py3-none-any.whl; "
+        'env/bin/python -c "import sys, tiny; print(tiny.ANSWER, sys.prefix)"'
+    )
+    assert sh(script, out, sys.executable).split() == ["42", str(out / "env")]
+
+
+def test_thousands_of_files_in_a_directory(out):
+    """Made, listed, looked at, renamed and removed while it is listed."""
+    count = 5000
+    script = (
+        f"mkdir many; cd many; seq -f f%.0f {count} | xargs touch; ls | wc -l; ls -U | sort -u | wc -l; find . -type f -links 1 | wc -l; "
+        "for k in 1 2 3; do mv f$k g$k; done; ls -U | grep -c g; find . -name 'f*9' -delete; ls | wc -l; cd ..; rm -r many; ls | wc -l"
+    )
+    assert list(map(int, sh(script, out).split())) == [count, count, count, 3, count - count // 10, 0]
 
 
 @pytest.mark.parametrize("journal", ["delete", "wal"])

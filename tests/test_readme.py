@@ -31,6 +31,13 @@ def test_every_marker_has_its_block():
     assert (ROOT / "README.md").read_text().count("<!-- tested:") == len(list(blocks())) > 0
 
 
+def test_blocks_are_short():
+    blocks = list(MARKED.finditer((ROOT / "README.md").read_text()))
+    assert {"mount", "h5py", "xarray"} <= {block["name"] for block in blocks}
+    for block in blocks:
+        assert len([line for line in block["code"].splitlines() if line.strip()]) < 10, block["name"]
+
+
 @pytest.mark.parametrize("block", list(blocks()))
 def test_block(block, short_dir, examples):
     if block["needs"] and not Path(block["needs"]).exists():
