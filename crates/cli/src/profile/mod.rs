@@ -1,9 +1,11 @@
 //! `penstock profile`: how much faster sequential access is than random access.
 mod plot;
 mod priority;
+mod served;
 
 use crate::deployment;
 use crate::error::{CliError, Result};
+use crate::names;
 use crate::out;
 use crate::settings;
 use crate::size::{self, Size};
@@ -42,13 +44,14 @@ Examples:
   penstock profile /data --interval 4KiB-64KiB/4KiB
   penstock profile model:hdd                         a modelled device, on its own time
   penstock profile model:raid,disks=4,unit=256k
+  penstock profile penstock:/probe -d /data/fs       a data server, by requests to a file made for that
 
   penstock profile /data/fs --save -d /data/fs       `ratio` of this deployment, from its disk
   penstock tune sched=tree ratio=disk.json           the same from a saved profile
 
 `penstock trace predict --profile disk.json` uses a profile, too.")]
 pub struct ProfileArgs {
-    /// A directory, an existing file, or model:NAME[,OPTION=VALUE]...
+    /// A directory, an existing file, model:NAME[,OPTION=VALUE]..., or penstock:/FILE, which is made and removed again
     #[arg(value_name = "TARGET")]
     target: String,
     /// Bytes of the file.
@@ -135,7 +138,7 @@ pub fn profile(args: &ProfileArgs, named: Option<&Path>) -> Result<ExitCode> {
     if !args.intervals.is_empty() {
         options.intervals = args.intervals.iter().map(|s| s.0).collect();
     }
-    let mut target = target(args)?;
+    let mut target = target(args, named)?;
     if args.low_priority {
         priority::lower().map_err(|e| CliError::new(format!("cannot lower the priority: {e}")))?;
     }
@@ -182,10 +185,15 @@ pub fn profile(args: &ProfileArgs, named: Option<&Path>) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn target(args: &ProfileArgs) -> Result<Box<dyn Target>> {
+fn target(args: &ProfileArgs, named: Option<&Path>) -> Result<Box<dyn Target>> {
     if let Some(text) = args.target.strip_prefix(MODEL) {
         let model = Model::parse(text).map_err(CliError::new)?;
         return Ok(Box::new(ModelTarget::new(text, model.build())));
+    }
+    if args.target.starts_with(names::PREFIX) {
+        let path = names::inside(&args.target);
+        let target = served::ServedTarget::make(&deployment::find(named)?, &path)?;
+        return Ok(Box::new(target));
     }
     let target = FileTarget::open(Path::new(&args.target), !args.buffered);
     Ok(Box::new(target.map_err(CliError::new)?))
