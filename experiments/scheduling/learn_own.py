@@ -1,43 +1,39 @@
 """Makes the tree `own` out of the experiment's figures: what each algorithm gave of the best one, situation by situation.
 
-cargo run --release -p penstock-sched --example selection -- --cases > cases.txt
-.venv/bin/python experiments/scheduling/learn_own.py cases.txt > crates/sched/src/select/measured.rs
+cargo run --release -p penstock-sched --example selection -- --learn --seeds 1-4 > experiments/scheduling/measured.csv
+.venv/bin/python experiments/scheduling/learn_own.py > crates/sched/src/select/measured.rs
 """
 
-import sys
-from collections import defaultdict
+import csv
+from pathlib import Path
 
 # Sequential / random throughput at 8 KiB, read and write: see `cluster.rs`.
 RATIOS = {"pastel": (38.91, 21.29), "graphene": (40.68, 15.12), "suno": (25.46, 8.17), "edel": (2.37, 0.66)}
-ALGORITHMS = 5  # to, to-agg, sjf, mlf, aioli, after noop
 
 
 def rows(lines):
-    """(write, contiguous, large, files, ratio) with the parts of the best rate, averaged over what looks alike."""
-    alike = defaultdict(list)
-    for line in lines:
-        words = line.split()
-        if len(words) < 14 or words[0] not in RATIOS:
+    """(write, contiguous, large, files, processes, ratio) with the parts of the best rate."""
+    for row in csv.reader(line for line in lines if not line.startswith("#")):
+        if row[0] == "case":
             continue
-        device, op, programs, files, place, size, processes = words[:7]
+        device, op, programs, files, order, size, each = row[0].split()
         write = op == "write"
-        count = int(programs[1:]) * (int(processes) if files == "N-N" else 1)
-        rates = [float(w) for w in words[8 : 8 + ALGORITHMS]]
-        key = (write, place == "contig", size == "large", count, RATIOS[device][write])
-        alike[key].append([rate / max(rates) for rate in rates])
-    for key, parts in sorted(alike.items()):
-        yield key, [sum(column) / len(parts) for column in zip(*parts, strict=True)]
+        processes = int(programs[1:]) * int(each)
+        count = processes if files == "N-N" else int(programs[1:])
+        rates = [float(word) for word in row[1::2]]
+        key = (write, order == "contig", size == "large", count, processes, RATIOS[device][write])
+        yield key, [rate / max(rates) for rate in rates]
 
 
 print("//! Made by `experiments/scheduling/learn_own.py`; do not edit.")
 print("use super::own::Row;")
 print()
-print("/// What to, to-agg, sjf, mlf and aioli gave of the best, by operation, order, size, files and ratio.")
-with open(sys.argv[1]) as cases:
-    table = list(rows(cases))
+print("/// What to, to-agg, sjf, mlf and aioli gave of the best, by operation, order, size, files, processes and ratio.")
+with open(Path(__file__).with_name("measured.csv")) as figures:
+    table = sorted(rows(figures))
 print("#[rustfmt::skip]")
 print(f"pub(super) static ROWS: [Row; {len(table)}] = [")
-for (write, contiguous, large, files, ratio), parts in table:
+for (write, contiguous, large, files, processes, ratio), parts in table:
     flags = ", ".join(str(f).lower() for f in (write, contiguous, large))
-    print(f"    Row::new({flags}, {files}, {ratio:.2f}, [{', '.join(f'{p:.2f}' for p in parts)}]),")
+    print(f"    Row::new({flags}, {files}, {processes}, {ratio:.2f}, [{', '.join(f'{p:.3f}' for p in parts)}]),")
 print("];")

@@ -278,7 +278,7 @@ pub struct StatusArgs {
 Settings:
   sched=ALGORITHM        noop (none: fastest), to, to-agg, sjf, mlf, aioli, sw, twins, wfq, srtf
                          tree: by the programs' patterns and the device; online: by what each is seen to give
-  tree=T1..T4|own        tree, online: the selection tree that is asked [T3]
+  tree=T1..T4|own        tree, online: the selection tree that is asked [own]
   objective=WHAT         online: bandwidth, fairness (equal slowdown of programs) or p99 [bandwidth]
   ratio=R                tree, online: sequential / random throughput of the device; READ:WRITE if they differ, or
                          FILE.json from `penstock profile --json` [1: no difference, as in memory and flash]

@@ -70,6 +70,7 @@ impl CRequest {
             offset: self.offset,
             bytes: self.bytes,
             program: self.program,
+            process: 0,
         })
     }
 }

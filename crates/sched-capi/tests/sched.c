@@ -1,4 +1,5 @@
 /* Uses every function of penstock_sched.h. */
+#define _POSIX_C_SOURCE 200809L
 #include "penstock_sched.h"
 
 #include <errno.h>
@@ -6,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define CHECK(what)                                                   \
     do {                                                              \
@@ -111,6 +113,15 @@ static void service(void) {
         CHECK(penstock_service_add(seen.service, &r) == 0);
         if (i == 50) CHECK(penstock_service_set(seen.service, "sched=aioli") == 0);
     }
+    /* All are served in the end, the failed one is counted. */
+    penstock_sched_statistics done;
+    struct timespec moment = {0, 10 * 1000 * 1000};
+    for (int i = 0; i < 6000; i++) {
+        penstock_service_get_statistics(seen.service, &done);
+        if (done.completed == 100) break;
+        nanosleep(&moment, NULL);
+    }
+    CHECK(done.completed == 100 && done.failed == 1);
     CHECK(penstock_service_stop(seen.service) == 0);
     CHECK(seen.requests == 100 && seen.calls == 100);
 

@@ -120,13 +120,14 @@ impl fmt::Display for Call {
                 taken,
             } => write!(
                 f,
-                "add {now} {} {} {} {} {end} {} {} {}",
+                "add {now} {} {} {} {} {end} {} {} {} {}",
                 r.id,
                 r.file,
                 letter(r.op),
                 r.offset,
                 r.bytes,
                 r.program,
+                r.process,
                 word(*taken)
             ),
             Call::Ask { now, answer, parts } => match answer {
@@ -197,6 +198,7 @@ fn parse(line: &str) -> Option<Call> {
             let (offset, end) = (number(&mut words)?, number(&mut words)?);
             let bytes = number(&mut words)?;
             let program = number(&mut words)?.try_into().ok()?;
+            let process = number(&mut words)?.try_into().ok()?;
             Call::Add {
                 now,
                 request: Request {
@@ -206,6 +208,7 @@ fn parse(line: &str) -> Option<Call> {
                     offset,
                     bytes,
                     program,
+                    process,
                 },
                 end,
                 taken: yes(&mut words)?,
@@ -316,6 +319,7 @@ mod tests {
             offset,
             bytes: 10,
             program: 2,
+            process: 0,
         };
         for (id, offset) in [(0, 10), (1, 0), (2, 500), (3, 600)] {
             assert_eq!(scheduler.add(5, request(id, offset)).is_ok(), id < 3);

@@ -10,7 +10,7 @@
 //! let options = Options { algorithm: Algorithm::ToAgg, ..Options::default() };
 //! let mut scheduler = Scheduler::new(options)?;
 //! for (id, offset) in [(1, 0), (2, 4096)] {
-//!     let request = Request { id, file: 7, op: Op::Read, offset, bytes: 4096, program: 1 };
+//!     let request = Request { id, file: 7, op: Op::Read, offset, bytes: 4096, program: 1, process: 0 };
 //!     scheduler.add(1000, request)?;
 //! }
 //! let Next::Dispatch(both) = scheduler.next(2000) else { panic!("nothing to do") };
@@ -47,7 +47,8 @@ pub use options::{Algorithm, Options};
 pub use request::{Nanos, Next, Op, Request, VirtualRequest};
 pub use scheduler::Scheduler;
 pub use select::{
-    Decision, MEASURED, Objective, Row, Selector, SelectorOptions, Situation, Tree, expect,
+    Decision, Expectation, MEASURED, Objective, Row, Selector, SelectorOptions, Situation, Tree,
+    expect,
 };
 pub use statistics::{Histogram, ProgramStatistics, Statistics};
 pub use waiting::Company;

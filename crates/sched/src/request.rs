@@ -27,6 +27,8 @@ pub struct Request {
     pub bytes: u64,
     /// Who asks: the parallel job. To TWINS behind a forwarder: the data server it goes to.
     pub program: u32,
+    /// Which process of the program, as far as 16 bits tell; 0: unknown. Processes are counted, no order depends on them.
+    pub process: u16,
 }
 
 /// Requests of one file and operation that are served as one. [`crate::Scheduler::parts`] lists them.

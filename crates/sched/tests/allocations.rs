@@ -72,6 +72,7 @@ fn allocations(algorithm: Algorithm, files: u64, order_conflicts: bool) -> u64 {
                 offset: place * 4096,
                 bytes: 4096,
                 program: (place % 5) as u32,
+                process: 0,
             };
             s.add(now, request).unwrap();
             while s.len() > 2000 {

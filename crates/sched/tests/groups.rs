@@ -11,6 +11,7 @@ fn request(id: u64, file: u64, offset: u64, bytes: u64) -> Request {
         offset,
         bytes,
         program: file as u32,
+        process: 0,
     }
 }
 

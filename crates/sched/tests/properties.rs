@@ -107,6 +107,7 @@ impl Run {
                     offset,
                     bytes,
                     program,
+                    process: 0,
                 };
                 let end = offset + bytes + spread;
                 self.scheduler.add_spread(self.now, request, end).unwrap();
@@ -288,7 +289,7 @@ proptest! {
         while !run.serving.is_empty() { run.complete(0); }
         // A file that was never seen has no reason to wait.
         let id = run.known.len() as u64;
-        let fresh = Request { id, file: 99, op: Op::Read, offset: 0, bytes: 4096, program: 0 };
+        let fresh = Request { id, file: 99, op: Op::Read, offset: 0, bytes: 4096, program: 0, process: 0 };
         run.scheduler.add(run.now, fresh).unwrap();
         run.known.insert(id, (fresh, 4096));
         while !run.dispatched.contains(&id) {
@@ -308,6 +309,7 @@ fn add(s: &mut Scheduler, now: Nanos, id: u64, file: u64, offset: u64, bytes: u6
         offset,
         bytes,
         program: file as u32,
+        process: 0,
     };
     s.add(now, request).unwrap();
 }
@@ -595,6 +597,7 @@ fn what_cannot_be_is_refused_and_nothing_is_lost() {
         offset: 0,
         bytes: 10,
         program: 0,
+        process: 0,
     };
     for bad in [
         Request { bytes: 0, ..good },

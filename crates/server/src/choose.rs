@@ -69,7 +69,7 @@ impl Default for Choosing {
     fn default() -> Choosing {
         Choosing {
             mode: Mode::Fixed,
-            tree: Tree::T3,
+            tree: Tree::default(),
             objective: Objective::Bandwidth,
             ratio: [1.0, 1.0],
         }
@@ -502,6 +502,7 @@ mod tests {
     fn disk(mode: Mode) -> Choosing {
         Choosing {
             mode,
+            tree: Tree::T3,
             ratio: [40.68, 21.29],
             ..Choosing::default()
         }
@@ -524,6 +525,7 @@ mod tests {
                 offset,
                 bytes,
                 program: 1,
+                process: 0,
             };
             chooser.arrived(*now, &request);
             ran.extend(chooser.decide(*now));
@@ -644,6 +646,7 @@ mod tests {
                 offset,
                 bytes,
                 program: 1,
+                process: 0,
             };
             c.arrived(now, &request);
             ran.extend(c.decide(now));

@@ -5,7 +5,7 @@
 use crate::tracing::traced;
 use penstock_sched::{Algorithm, Nanos, Op, Request, Situation, Tree};
 use penstock_trace::{self as trace, Detector, DetectorLimits, MIN_WINDOW, Pattern};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 /// Requests that a look considers at most.
 pub(crate) const RECENT: usize = 512;
@@ -33,6 +33,8 @@ struct Seen {
     file: u64,
     op: Op,
     bytes: u64,
+    /// Program and process.
+    who: (u32, u16),
 }
 
 /// What a look saw.
@@ -100,6 +102,8 @@ impl Lookout {
             op,
             offset,
             bytes,
+            program,
+            process,
             ..
         } = *request;
         self.detector.arrived(now, file, traced(op), offset, bytes);
@@ -111,6 +115,7 @@ impl Lookout {
             file,
             op,
             bytes,
+            who: (program, process),
         });
     }
 
@@ -137,6 +142,7 @@ impl Lookout {
             .collect();
         let mut distinct: Vec<u64> = files.keys().map(|k| k.0).collect();
         distinct.dedup();
+        let processes: HashSet<(u32, u16)> = self.recent.iter().map(|s| s.who).collect();
         let mut view = View {
             files: distinct.len() as u32,
             requests: self.recent.len() as u32,
@@ -178,6 +184,7 @@ impl Lookout {
                         large,
                         ratio: self.ratio[usize::from(write)],
                         memory: self.memory,
+                        processes: processes.len() as u32,
                     },
                     files: 1,
                     requests,

@@ -336,6 +336,7 @@ impl Queue {
             offset: span.start,
             bytes: len as u64,
             program,
+            process: origin.trace.rank as u16,
         };
         let known = &mut *state;
         if let Some(prediction) = &mut known.prediction {

@@ -254,7 +254,7 @@ fn algorithms_change_under_load() {
 fn a_server_chooses_its_algorithm_and_says_why() {
     let site = Site::start(1, "memory", tuned(&["sched=tree", "ratio=20"]));
     let first = status(&site).sched.choice.unwrap();
-    assert!(first.mode == "tree" && first.tree == "t3" && first.patterns.is_empty());
+    assert!(first.mode == "tree" && first.tree == "own" && first.patterns.is_empty());
     for mode in ["tree", "online"] {
         let setting = format!("sched={mode}");
         assert_eq!(tune(&site, &[&setting, "depth=2"]), DataReply::Done);
@@ -270,7 +270,7 @@ fn a_server_chooses_its_algorithm_and_says_why() {
             });
             rounds += 1;
             let choice = status(&site).sched.choice.unwrap();
-            if choice.reason.contains("t3 says so") || choice.changes > 0 {
+            if choice.reason.contains("own says so") || choice.changes > 0 {
                 break;
             }
             assert!(

@@ -321,6 +321,7 @@ mod tests {
                     offset: (round * 4 + 3 - i) * 4096,
                     bytes: 4096,
                     program: i as u32,
+                    process: 0,
                 };
                 now += 1000;
                 scheduler.add(now, request).unwrap();

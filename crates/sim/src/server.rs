@@ -264,6 +264,7 @@ impl Cluster<'_> {
             offset,
             bytes,
             program: self.ranks[r.rank as usize].program,
+            process: r.rank as u16,
         };
         let scheduler = &mut self.servers[r.server as usize].scheduler;
         if let Err(error) = scheduler.add(self.now, request) {

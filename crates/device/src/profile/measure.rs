@@ -28,7 +28,7 @@ pub struct Progress {
 }
 
 /// Accesses of a pass, however large they are.
-const LEAST: u64 = 16;
+const LEAST: u64 = 8;
 /// A mean is known well enough when its standard error is this part of it.
 const PRECISION: f64 = 0.03;
 /// Accesses between two looks at whether to stop.

@@ -130,7 +130,7 @@ pub struct Options {
     pub repetitions: usize,
     /// A pass ends after so many accesses, or when the mean of random ones is known to 3% …
     pub accesses: u64,
-    /// … or earlier, after so many bytes, but not before 16 accesses.
+    /// … or earlier, after so many bytes, but not before 8 accesses.
     pub sample: u64,
     /// Bytes written before a pass of writes is measured: they fill the device's cache.
     pub warm_up: u64,

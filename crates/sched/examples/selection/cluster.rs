@@ -92,6 +92,7 @@ impl Case {
             large: self.large,
             ratio: if self.op == Op::Write { write } else { read },
             memory: memory << 30,
+            processes: (self.programs * self.processes) as u32,
         }
     }
 
@@ -240,6 +241,7 @@ impl Run<'_> {
                 offset,
                 bytes: CHUNK,
                 program,
+                process: process.rank as u16,
             };
             if self.scheduler.add(now, request).is_ok()
                 && let Some(s) = &mut self.selector

@@ -1,71 +1,74 @@
 //! Which algorithm for which situation: the source's cross-product on virtual time.
 //!
-//!     cargo run --release -p penstock-sched --example selection -- [--quick] [--cases] [--seconds N] [--seed N]
+//!     cargo run --release -p penstock-sched --example selection -- [--cases] [--seconds N] [--seeds N-M]
+//!     cargo run --release -p penstock-sched --example selection -- --learn --seeds 1-4 > measured.csv
 //!     cargo run --release -p penstock-sched --example selection -- --case 'pastel read x1 N-1 contig large 8'
 //!
-//! Prints, for every fixed algorithm, the trees, the online selector and the oracle, how often they choose within 5%
-//! of the oracle, what they gain over TO, and where they lose. `own/X` chooses by what algorithms gave in other situations,
-//! `online/X` begins with that: those with another number of processes, in the other nine folds, or on the other devices.
-//! Three lines bound what can be had: `learnt`, the best
-//! that any tree with T3's inputs could choose if it were learnt from these very figures; `elsewhere`, learnt from the
-//! other three devices; `repeated`, the best algorithm of a second run with another seed. `--case` shows what
-//! the online selector decides in one situation, and why.
+//! What an algorithm gives in a situation is the mean over the runs with the given seeds. Prints, for every fixed algorithm,
+//! the trees, the online selector and the oracle (the largest of these means), how often they choose within 5% of the
+//! oracle, what they gain over TO, and where they lose. `own` was made of runs with other seeds
+//! (`experiments/scheduling/measured.csv`). `own/X` chooses by what the algorithms gave in other situations of that
+//! file, `online/X` begins with that: those with another number of processes, in the other nine folds, or on the other
+//! devices. Two lines bound what can be had: `known`, the best of that file in the very situation; `inputs`, the best that any
+//! tree with T3's inputs (not the processes) could choose if it were learnt from the very figures by which it is judged. `--case` shows what
+//! the online selector decides in one situation, and why; `--learn` prints the file of measurements.
 
 mod cluster;
+mod figures;
 
-use cluster::{Case, Outcome, Policy, decisions, play};
+use cluster::{Case, Policy, decisions, play};
+use figures::{Figures, Rates, rate};
 use penstock_sched::{Algorithm, MEASURED, Row, SelectorOptions, Tree, expect};
 use std::fmt::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-const ALGORITHMS: [Algorithm; 6] = [
-    Algorithm::Noop,
-    Algorithm::To,
-    Algorithm::ToAgg,
-    Algorithm::Sjf,
-    Algorithm::Mlf,
-    Algorithm::Aioli,
-];
 /// Requests at the device at once, as threads of a data server.
 const WORKERS: usize = 4;
 
-/// What `online` may expect by, beside nothing: situations with another number of processes; those of other folds of ten;
-/// those of other devices.
-type Held = fn(&Case, usize, &Case, usize) -> bool;
+/// What may be known of other situations: those with another number of processes; those of other folds of ten; those of
+/// other devices.
+type Held = fn(&Case, &Case) -> bool;
 const HELD_OUT: [(&str, Held); 3] = [
-    ("processes", |a, _, b, _| a.processes != b.processes),
-    ("folds", |_, i, _, j| i * 7 % 10 != j * 7 % 10),
-    ("devices", |a, _, b, _| a.device != b.device),
+    ("processes", |a, b| a.processes != b.processes),
+    ("folds", |a, b| fold(a) != fold(b)),
+    ("devices", |a, b| a.device != b.device),
 ];
 
-struct Result {
-    case: Case,
-    fixed: Vec<Outcome>,
-    /// The same with processes that begin a little later.
-    again: Vec<Outcome>,
-    online: Outcome,
-    /// With what other situations gave, see [`HELD_OUT`].
-    expecting: [Outcome; 3],
+/// One of ten, as if drawn.
+fn fold(case: &Case) -> u64 {
+    let hash = |h: u64, b: u8| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3);
+    let hash = case.name().bytes().fold(0xcbf2_9ce4_8422_2325, hash);
+    (hash >> 32) % 10
 }
 
-impl Result {
-    fn of(&self, algorithm: Algorithm) -> f64 {
-        let at = ALGORITHMS.iter().position(|a| *a == algorithm);
-        at.map_or(0.0, |i| self.fixed[i].rate)
+/// Runs of one situation.
+struct Measured {
+    case: Case,
+    /// By [`MEASURED`].
+    fixed: Vec<Figures>,
+    /// By [`starts`].
+    online: Vec<Figures>,
+    /// Changes of the first of these.
+    switches: u64,
+}
+
+impl Measured {
+    fn rates(&self) -> Rates {
+        std::array::from_fn(|i| self.fixed[i].mean())
     }
 
-    fn row(&self) -> Row {
-        Row::measured(&self.case.situation(), MEASURED.map(|a| self.of(a)))
+    fn of(&self, algorithm: Algorithm) -> f64 {
+        rate(&self.rates(), algorithm)
     }
 
     fn oracle(&self) -> f64 {
-        self.fixed.iter().map(|o| o.rate).fold(0.0, f64::max)
+        self.rates().into_iter().fold(0.0, f64::max)
     }
 }
 
 /// On all processors; results in the order of the items.
-fn each<T: Sync, R: Send>(items: &[T], work: impl Fn(usize, &T) -> R + Sync) -> Vec<R> {
+fn each<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let results = Mutex::new(Vec::new());
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
@@ -75,7 +78,7 @@ fn each<T: Sync, R: Send>(items: &[T], work: impl Fn(usize, &T) -> R + Sync) -> 
                 loop {
                     let at = next.fetch_add(1, Ordering::Relaxed);
                     let Some(item) = items.get(at) else { break };
-                    let result = work(at, item);
+                    let result = work(item);
                     let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
                     results.push((at, result));
                 }
@@ -87,64 +90,94 @@ fn each<T: Sync, R: Send>(items: &[T], work: impl Fn(usize, &T) -> R + Sync) -> 
     results.into_iter().map(|r| r.1).collect()
 }
 
-fn measure(cases: &[Case], seconds: u64, seed: u64) -> Vec<Result> {
-    let mut results = each(cases, |_, case| {
-        let run = |policy: &Policy, seed| play(case, policy, WORKERS, seconds, seed);
-        let all = |seed| {
-            let fixed = ALGORITHMS.iter().map(|a| Policy::Fixed(*a));
-            fixed.map(|policy| run(&policy, seed)).collect()
+/// What is known of the situations that may be known for this one.
+fn experience(known: &[(Case, Rates)], case: &Case, held: Held) -> Vec<Row> {
+    let others = known.iter().filter(|(other, _)| held(other, case));
+    others
+        .map(|(other, rates)| figures::row(other, rates))
+        .collect()
+}
+
+/// The ways in which the online selector begins, with their names.
+fn starts(known: &[(Case, Rates)], case: &Case) -> Vec<(String, SelectorOptions)> {
+    let options = SelectorOptions::default();
+    let t3 = SelectorOptions {
+        tree: Tree::T3,
+        ..options.clone()
+    };
+    let mut all = vec![
+        ("online".to_owned(), options.clone()),
+        ("online/t3".to_owned(), t3),
+    ];
+    all.extend(HELD_OUT.map(|(name, held)| {
+        let options = SelectorOptions {
+            tree: Tree::Own,
+            experience: experience(known, case, held),
+            ..options.clone()
         };
-        Result {
-            case: *case,
-            fixed: all(seed),
-            again: all(seed + 1),
-            online: run(&Policy::Online(SelectorOptions::default()), seed),
-            expecting: Default::default(),
-        }
-    });
-    let expecting = each(&results, |i, r| {
-        HELD_OUT.map(|(_, others)| {
-            let known = results.iter().enumerate();
-            let known = known.filter(|(j, other)| others(&other.case, *j, &r.case, i));
-            let options = SelectorOptions {
-                tree: Tree::Own,
-                experience: known.map(|(_, other)| other.row()).collect(),
-                ..SelectorOptions::default()
+        (format!("online/{name}"), options)
+    }));
+    all
+}
+
+struct Plan<'a> {
+    seconds: u64,
+    seeds: &'a [u64],
+    known: &'a [(Case, Rates)],
+    /// Algorithms alone, to learn from.
+    learn: bool,
+}
+
+impl Plan<'_> {
+    fn measure(&self, cases: &[Case]) -> Vec<Measured> {
+        each(cases, |case| {
+            let mut switches = 0;
+            let mut run = |policy: &Policy| {
+                let mut rates = Vec::new();
+                for seed in self.seeds {
+                    let outcome = play(case, policy, WORKERS, self.seconds, *seed);
+                    rates.push(outcome.rate);
+                    switches = outcome.switches;
+                }
+                Figures(rates)
             };
-            play(&r.case, &Policy::Online(options), WORKERS, seconds, seed)
+            let fixed = MEASURED.map(|a| run(&Policy::Fixed(a))).to_vec();
+            let mut online = Vec::new();
+            if !self.learn {
+                for (_, options) in starts(self.known, case).into_iter().rev() {
+                    online.insert(0, run(&Policy::Online(options)));
+                }
+            }
+            Measured {
+                case: *case,
+                fixed,
+                online,
+                switches,
+            }
         })
-    });
-    for (result, expecting) in results.iter_mut().zip(expecting) {
-        result.expecting = expecting;
     }
-    results
 }
 
-fn best(values: impl Iterator<Item = f64>) -> usize {
-    let values = values.enumerate();
-    values
-        .max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)))
-        .map_or(0, |v| v.0)
+fn best(rates: &Rates) -> Algorithm {
+    let all = MEASURED.iter().zip(rates).rev();
+    all.max_by(|a, b| a.1.total_cmp(b.1))
+        .map_or(Algorithm::To, |b| *b.0)
 }
 
-/// The algorithm that is best on average, relative to the oracle, in the situations that count as like this one.
-fn learnt(results: &[Result], case: &Case, like: impl Fn(&Case, &Case) -> bool) -> usize {
-    best((0..ALGORITHMS.len()).map(|i| {
-        let alike = results.iter().filter(|r| like(&r.case, case));
-        alike.map(|r| r.fixed[i].rate / r.oracle()).sum()
-    }))
-}
-
-/// All that T3 sees is equal: no tree with its inputs can tell the two apart.
-fn like_t3(a: &Case, b: &Case) -> bool {
-    let (a, b) = (a.situation(), b.situation());
-    (a.op, a.files, a.large, a.ratio) == (b.op, b.files, b.large, b.ratio)
-}
-
-/// All but the device is equal, as far as a server sees it.
-fn like_elsewhere(a: &Case, b: &Case) -> bool {
-    let (a, b) = (a.situation(), b.situation());
-    (a.op, a.files, a.large, a.contiguous) == (b.op, b.files, b.large, b.contiguous)
+/// The algorithm that is best on average, relative to the oracle, in the situations that T3 cannot tell from this one.
+fn inputs(all: &[Measured], case: &Case) -> Algorithm {
+    let seen = |c: &Case| {
+        let s = c.situation();
+        (s.op, s.files, s.contiguous, s.large, s.ratio.to_bits())
+    };
+    let mut sums = [0.0; 5];
+    for other in all.iter().filter(|o| seen(&o.case) == seen(case)) {
+        let oracle = other.oracle();
+        for (sum, rate) in sums.iter_mut().zip(other.rates()) {
+            *sum += rate / oracle;
+        }
+    }
+    best(&sums)
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -152,126 +185,169 @@ fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
-fn table(results: &[Result]) -> String {
-    let n = results.len();
-    let mut text = format!(
-        "{n} situations\n{:<16} {:>16} {:>12} {:>12} {:>14} {:>14}\n",
-        "choice", "within 5%", "median gain", "of oracle's", "better > 10%", "worse > 10%"
-    );
-    let mut line = |name: &str, rate: &dyn Fn(&Result) -> f64| {
-        let right = results
-            .iter()
-            .filter(|r| rate(r) >= 0.95 * r.oracle())
-            .count();
-        let gains = || results.iter().map(|r| rate(r) / r.of(Algorithm::To) - 1.0);
-        let best: f64 = results
-            .iter()
-            .map(|r| r.oracle() / r.of(Algorithm::To) - 1.0)
-            .sum();
-        let better = gains().filter(|g| *g > 0.1).count();
-        let worse = gains().filter(|g| *g < -0.1).count();
-        let _ = writeln!(
-            text,
-            "{name:<17} {:>8} ({:>3.0}%) {:>11.1}% {:>11.0}% {better:>14} {worse:>14}",
-            right,
-            right as f64 * 100.0 / n as f64,
-            median(gains().collect()) * 100.0,
-            gains().sum::<f64>() / best.max(1e-9) * 100.0,
-        );
-    };
-    for algorithm in ALGORITHMS {
-        line(algorithm.name(), &|r| r.of(algorithm));
-    }
-    for tree in Tree::ALL {
-        line(tree.name(), &|r| r.of(tree.choose(&r.case.situation())));
-    }
-    for (name, others) in HELD_OUT {
-        line(&format!("own/{name}"), &|r| {
-            let at = results.iter().position(|other| other.case == r.case);
-            let rows = results.iter().enumerate();
-            let rows = rows.filter(|(j, o)| others(&o.case, *j, &r.case, at.unwrap_or(0)));
-            let rows: Vec<Row> = rows.map(|(_, o)| o.row()).collect();
-            match expect(rows.iter(), &r.case.situation()) {
-                Some(all) => r.of(MEASURED[best(all.iter().map(|e| e.1))]),
-                None => r.of(Tree::T3.choose(&r.case.situation())),
-            }
-        });
-    }
-    line("online", &|r| r.online.rate);
-    for (i, (name, _)) in HELD_OUT.iter().enumerate() {
-        line(&format!("online/{name}"), &|r| r.expecting[i].rate);
-    }
-    line("learnt", &|r| {
-        r.fixed[learnt(results, &r.case, like_t3)].rate
+/// One line: what a choice gives in each situation, as the mean and by run.
+fn line(text: &mut String, name: &str, all: &[Measured], of: &dyn Fn(&Measured) -> Figures) {
+    let n = all.len();
+    let rates: Vec<Figures> = all.iter().map(of).collect();
+    let pairs = || all.iter().zip(&rates);
+    let right = pairs()
+        .filter(|(m, r)| r.mean() >= 0.95 * m.oracle())
+        .count();
+    let gains: Vec<f64> = pairs()
+        .map(|(m, r)| r.mean() / m.of(Algorithm::To) - 1.0)
+        .collect();
+    let possible = all.iter().map(|m| m.oracle() / m.of(Algorithm::To) - 1.0);
+    let share = gains.iter().sum::<f64>() / possible.sum::<f64>().max(1e-9);
+    let better = gains.iter().filter(|g| **g > 0.1).count();
+    let worse = gains.iter().filter(|g| **g < -0.1).count();
+    let runs = pairs().map(|(m, r)| {
+        let least = 0.9 * m.of(Algorithm::To);
+        r.0.iter().filter(|rate| **rate < least).count()
     });
-    line("elsewhere", &|r| {
-        let there = |a: &Case, b: &Case| a.device != b.device && like_elsewhere(a, b);
-        r.fixed[learnt(results, &r.case, there)].rate
-    });
-    line("repeated", &|r| {
-        let rates = r.again.iter().map(|o| o.rate);
-        r.fixed[best(rates)].rate
-    });
-    line("oracle", &Result::oracle);
-    let pairs = results.iter().flat_map(|r| r.fixed.iter().zip(&r.again));
-    let apart: Vec<f64> = pairs.map(|(a, b)| (a.rate / b.rate - 1.0).abs()).collect();
-    let odd = apart.iter().filter(|d| **d > 0.05).count();
-    let (all, middle) = (apart.len(), median(apart.clone()) * 100.0);
     let _ = writeln!(
         text,
-        "the same algorithm in the second run: more than 5% off in {odd} of {all} pairs, median {middle:.1}%"
+        "{name:<17} {right:>5} ({:>3.0}%) {:>11.1}% {:>10.0}% {better:>13} {worse:>13} {:>12}",
+        right as f64 * 100.0 / n as f64,
+        median(gains) * 100.0,
+        share * 100.0,
+        runs.sum::<usize>(),
+    );
+}
+
+fn table(all: &[Measured], known: &[(Case, Rates)]) -> String {
+    let mut text = format!(
+        "{} situations\n{:<17} {:>12} {:>12} {:>11} {:>13} {:>13} {:>12}\n",
+        all.len(),
+        "choice",
+        "within 5%",
+        "median gain",
+        "of oracle's",
+        "better > 10%",
+        "worse > 10%",
+        "single runs"
+    );
+    let fixed = |m: &Measured, algorithm: Algorithm| {
+        let wanted = match algorithm {
+            Algorithm::Noop => Algorithm::To,
+            other => other,
+        };
+        let at = MEASURED.iter().position(|a| *a == wanted);
+        m.fixed[at.unwrap_or(0)].clone()
+    };
+    for algorithm in MEASURED {
+        line(&mut text, algorithm.name(), all, &|m| fixed(m, algorithm));
+    }
+    for tree in Tree::ALL {
+        line(&mut text, tree.name(), all, &|m| {
+            fixed(m, tree.choose(&m.case.situation()))
+        });
+    }
+    for (name, held) in HELD_OUT {
+        line(&mut text, &format!("own/{name}"), all, &|m| {
+            let rows = experience(known, &m.case, held);
+            let expected = expect(rows.iter(), &m.case.situation());
+            fixed(m, expected.map_or(Algorithm::To, |e| e.best()))
+        });
+    }
+    if let Some(first) = all.first() {
+        for (i, (name, _)) in starts(known, &first.case).iter().enumerate() {
+            line(&mut text, name, all, &|m| m.online[i].clone());
+        }
+    }
+    line(&mut text, "inputs", all, &|m| {
+        fixed(m, inputs(all, &m.case))
+    });
+    line(&mut text, "known", all, &|m| {
+        let found = known.iter().find(|k| k.0 == m.case);
+        fixed(m, found.map_or(Algorithm::To, |k| best(&k.1)))
+    });
+    line(&mut text, "oracle", all, &|m| fixed(m, best(&m.rates())));
+    let errors = all.iter().flat_map(|m| &m.fixed);
+    let errors: Vec<f64> = errors.map(|f| f.error() / f.mean()).collect();
+    let large = errors.iter().filter(|e| **e > 0.025).count();
+    let _ = writeln!(
+        text,
+        "standard error of a mean: median {:.1}%, above 2.5% in {large} of {}",
+        median(errors.clone()) * 100.0,
+        errors.len()
     );
     text
 }
 
-fn cases_text(results: &[Result]) -> String {
+fn cases_text(all: &[Measured], known: &[(Case, Rates)]) -> String {
     let mut text = format!("{:<44}", "MB/s");
-    for a in ALGORITHMS {
+    for a in MEASURED {
         let _ = write!(text, "{:>8}", a.name());
     }
-    let _ = write!(text, "{:>8}{:>9}  {:<7}", "online", "switches", "t3");
-    for (name, _) in HELD_OUT {
-        let _ = write!(text, "{:>10}", format!("/{name}"));
+    let names = all.first().map_or(Vec::new(), |m| starts(known, &m.case));
+    for (name, _) in names {
+        let _ = write!(text, "{name:>18}");
     }
-    text.push('\n');
-    for r in results {
-        let _ = write!(text, "{:<44}", r.case.name());
-        for o in &r.fixed {
-            let _ = write!(text, "{:>8.2}", o.rate / 1e6);
+    text.push_str("  changes  t3      own\n");
+    for m in all {
+        let _ = write!(text, "{:<44}", m.case.name());
+        for f in &m.fixed {
+            let _ = write!(text, "{:>8.2}", f.mean() / 1e6);
         }
-        let t3 = Tree::T3.choose(&r.case.situation());
-        let (online, switches) = (r.online.rate / 1e6, r.online.switches);
-        let _ = write!(text, "{online:>8.2}{switches:>9}  {t3:<7}");
-        for o in &r.expecting {
-            let _ = write!(text, "{:>10.2}", o.rate / 1e6);
+        for f in &m.online {
+            let _ = write!(text, "{:>18.2}", f.mean() / 1e6);
         }
-        text.push('\n');
+        let choice = |tree: Tree| tree.choose(&m.case.situation()).name();
+        let (t3, own) = (choice(Tree::T3), choice(Tree::Own));
+        let _ = writeln!(text, "{:>9}  {t3:<7} {own}", m.switches);
     }
     text
+}
+
+/// `3-5` or `3`.
+fn seeds(text: &str) -> Option<Vec<u64>> {
+    let (from, to) = text.split_once('-').unwrap_or((text, text));
+    let (from, to) = (from.parse().ok()?, to.parse::<u64>().ok()?);
+    (from <= to && to - from < 1000).then(|| (from..=to).collect())
 }
 
 fn main() {
-    let quick = std::env::args().any(|a| a == "--quick");
-    let all = std::env::args().any(|a| a == "--cases");
+    let has = |name: &str| std::env::args().any(|a| a == name);
+    let value = |name: &str| std::env::args().skip_while(|a| a != name).nth(1);
     let mut cases = Case::all();
-    if quick {
+    if has("--quick") {
         cases = cases.into_iter().step_by(13).collect();
     }
-    let value = |name: &str| std::env::args().skip_while(|a| a != name).nth(1);
     let number = |name, default: u64| value(name).and_then(|v| v.parse().ok()).unwrap_or(default);
-    let seconds = number("--seconds", if quick { 4 } else { 8 }).max(2);
-    let seed = number("--seed", 1);
+    let seconds = number("--seconds", 16).max(2);
+    let Some(seeds) = seeds(&value("--seeds").unwrap_or_else(|| "104-106".to_owned())) else {
+        eprintln!("selection: --seeds N or N-M");
+        std::process::exit(2);
+    };
+    let known = figures::known(&Case::all());
     if let Some(name) = value("--case") {
         for case in cases.iter().filter(|c| c.name() == name) {
-            for decision in decisions(case, SelectorOptions::default(), WORKERS, seconds, seed) {
-                println!("{decision}");
+            let start = value("--start").unwrap_or_else(|| "online".to_owned());
+            let all = starts(&known, case).into_iter();
+            for (_, options) in all.filter(|s| s.0 == start) {
+                for decision in decisions(case, options, WORKERS, seconds, seeds[0]) {
+                    println!("{decision}");
+                }
             }
         }
         return;
     }
-    let results = measure(&cases, seconds, seed);
-    if all {
-        println!("{}", cases_text(&results));
+    let plan = Plan {
+        seconds,
+        seeds: &seeds,
+        known: &known,
+        learn: has("--learn"),
+    };
+    let all = plan.measure(&cases);
+    if plan.learn {
+        println!("{}", figures::head(seconds, &seeds));
+        for m in &all {
+            println!("{}", figures::line(&m.case, &m.fixed));
+        }
+        return;
     }
-    print!("{}", table(&results));
+    if has("--cases") {
+        println!("{}", cases_text(&all, &known));
+    }
+    print!("{}", table(&all, &known));
 }

@@ -3,8 +3,10 @@
 //! *Problem*: the source's trees were learnt on other servers, and a selector that knows nothing has to try everything, which
 //! sets programs out of step. *Idea*: the rates of all algorithms in situations that were measured
 //! (`experiments/scheduling`, on modelled devices) are kept as they are; those of the same operation, order and size
-//! count by how near they are in files and in the device's ratio. *When it pays*: on devices like those measured. For one
-//! whose ratio is further from all of them than [`FAR`] nothing is expected. *Source*: ours; nearest neighbours.
+//! count by how near they are in files, processes and the device's ratio. The inputs are T3's and the number of
+//! processes, which decides in a tenth of the situations. *When it pays*: most on devices like
+//! those measured; the further the nearest one is, the more what is expected is to be doubted. *Source*: ours; nearest
+//! neighbours.
 use super::{Situation, measured};
 use crate::{Algorithm, Op};
 
@@ -16,8 +18,16 @@ pub const ALGORITHMS: [Algorithm; 5] = [
     Algorithm::Mlf,
     Algorithm::Aioli,
 ];
-/// Doublings of the ratio.
-const FAR: f64 = 0.5;
+/// Standard deviation of the logarithm of what is expected: for situations that were measured, and for each doubling
+/// that the nearest one is away in ratio, or in files and processes (`experiments/scheduling/features.py` measures them).
+const DOUBT: f64 = 0.06;
+const BY_RATIO: f64 = 0.30;
+const BY_COUNTS: f64 = 0.10;
+const MOST: f64 = 0.6;
+/// Differences between algorithms shrink by this exponent for each doubling of the ratio.
+const FADES: f64 = 0.4;
+/// How much less a row counts by each doubling that it is further away than the nearest one, as an exponent.
+const SHARP: f64 = 30.0;
 
 /// A situation that was measured.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,17 +36,35 @@ pub struct Row {
     contiguous: bool,
     large: bool,
     files: u32,
+    processes: u32,
     ratio: f64,
     /// Of the best rate, by [`ALGORITHMS`].
     parts: [f64; 5],
 }
 
+/// How far a row is from a situation, in doublings.
+#[derive(Debug, Clone, Copy)]
+struct Distance {
+    files: f64,
+    processes: f64,
+    ratio: f64,
+}
+
+impl Distance {
+    /// A device is less alike than a number of files or processes.
+    fn total(self) -> f64 {
+        self.files + self.processes + 2.0 * self.ratio
+    }
+}
+
 impl Row {
+    #[allow(clippy::too_many_arguments)]
     pub(super) const fn new(
         write: bool,
         contiguous: bool,
         large: bool,
         files: u32,
+        processes: u32,
         ratio: f64,
         parts: [f64; 5],
     ) -> Row {
@@ -45,6 +73,7 @@ impl Row {
             contiguous,
             large,
             files,
+            processes,
             ratio,
             parts,
         }
@@ -54,54 +83,95 @@ impl Row {
     pub fn measured(situation: &Situation, rates: [f64; 5]) -> Row {
         let best = rates.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
         let s = situation;
-        let write = s.op == Op::Write;
-        let parts = rates.map(|rate| rate / best);
-        Row::new(write, s.contiguous, s.large, s.files, s.ratio, parts)
+        Row {
+            write: s.op == Op::Write,
+            contiguous: s.contiguous,
+            large: s.large,
+            files: s.files,
+            processes: s.processes,
+            ratio: s.ratio,
+            parts: rates.map(|rate| rate / best),
+        }
     }
 
-    /// How unlike the situation is, and how far its device; `None`: not to be compared.
-    fn distance(&self, s: &Situation) -> Option<(f64, f64)> {
+    /// `None`: not to be compared.
+    fn distance(&self, s: &Situation) -> Option<Distance> {
         let alike =
             (self.write, self.contiguous, self.large) == (s.op == Op::Write, s.contiguous, s.large);
-        let files = (f64::from(self.files.max(1)) / f64::from(s.files.max(1))).log2();
-        let ratio = (self.ratio / s.ratio).log2().abs();
-        alike.then_some((files.abs() + 2.0 * ratio, ratio))
+        let doublings = |a: f64, b: f64| (a / b).log2().abs();
+        let counts = |a: u32, b: u32| doublings(f64::from(a.max(1)), f64::from(b.max(1)));
+        let known = s.processes > 0 && self.processes > 0;
+        alike.then(|| Distance {
+            files: counts(self.files, s.files),
+            processes: match known {
+                true => counts(self.processes, s.processes),
+                false => 0.0,
+            },
+            ratio: doublings(self.ratio, s.ratio),
+        })
     }
 }
 
-/// What each algorithm is expected to give of the best rate, from these measurements; `None`: they say nothing.
+/// What each algorithm can be expected to give.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Expectation {
+    /// Of the best rate, by [`ALGORITHMS`].
+    pub parts: [f64; 5],
+    /// Standard deviation of their logarithms.
+    pub doubt: f64,
+    /// How much of these logarithms can be expected to show here: all, or less where the devices differ.
+    pub trust: f64,
+}
+
+impl Expectation {
+    /// The best of them.
+    pub fn best(&self) -> Algorithm {
+        let all = ALGORITHMS.iter().zip(self.parts).rev();
+        all.max_by(|a, b| a.1.total_cmp(&b.1))
+            .map_or(Algorithm::To, |e| *e.0)
+    }
+
+    /// What an algorithm gives of the best rate; NOOP gives what TO gives.
+    pub fn of(&self, algorithm: Algorithm) -> Option<f64> {
+        let wanted = match algorithm {
+            Algorithm::Noop => Algorithm::To,
+            other => other,
+        };
+        let at = ALGORITHMS.iter().position(|a| *a == wanted)?;
+        Some(self.parts[at])
+    }
+}
+
+/// What can be expected from these measurements; `None`: they say nothing.
 pub fn expect<'a>(
     rows: impl Iterator<Item = &'a Row>,
     situation: &Situation,
-) -> Option<[(Algorithm, f64); 5]> {
-    let near = rows.filter_map(|row| Some((row, row.distance(situation)?)));
-    let near: Vec<_> = near.filter(|(_, (_, ratio))| *ratio <= FAR).collect();
-    let nearest = near.iter().map(|(_, d)| d.0).min_by(f64::total_cmp)?;
-    let mut sums = [0.0; 5];
+) -> Option<Expectation> {
+    let near: Vec<_> = rows
+        .filter_map(|row| Some((row, row.distance(situation)?)))
+        .collect();
+    let nearest = near.iter().map(|n| n.1);
+    let nearest = nearest.min_by(|a, b| a.total().total_cmp(&b.total()))?;
+    let mut parts = [0.0; 5];
     let mut weights = 0.0;
-    for (row, (distance, _)) in near {
-        let weight = (nearest - distance).exp();
+    for (row, distance) in near {
+        let weight = (SHARP * (nearest.total() - distance.total())).exp();
         weights += weight;
-        for (sum, part) in sums.iter_mut().zip(row.parts) {
+        for (sum, part) in parts.iter_mut().zip(row.parts) {
             *sum += weight * part;
         }
     }
-    let mut all = ALGORITHMS.map(|a| (a, 0.0));
-    for ((_, expected), sum) in all.iter_mut().zip(sums) {
-        *expected = sum / weights;
-    }
-    Some(all)
+    let further = BY_RATIO * nearest.ratio + BY_COUNTS * (nearest.files + nearest.processes);
+    Some(Expectation {
+        parts: parts.map(|sum| sum / weights),
+        doubt: (DOUBT + further).min(MOST),
+        trust: (-FADES * nearest.ratio).exp(),
+    })
 }
 
 /// The same, from what was measured on the modelled devices.
-pub(super) fn expected(situation: &Situation) -> Option<[(Algorithm, f64); 5]> {
+pub(super) fn expected(situation: &Situation) -> Option<Expectation> {
     expect(measured::ROWS.iter(), situation)
-}
-
-/// The best of them.
-pub(super) fn best(expected: &[(Algorithm, f64)]) -> Option<Algorithm> {
-    let all = expected.iter().rev();
-    all.max_by(|a, b| a.1.total_cmp(&b.1)).map(|e| e.0)
 }
 
 #[cfg(test)]
@@ -109,8 +179,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn situations_that_were_measured_are_expected_again_and_others_are_not() {
-        let mut s = Situation {
+    fn situations_that_were_measured_are_expected_again_and_others_are_doubted() {
+        let s = Situation {
             op: Op::Write,
             files: 1,
             bytes_per_file: 0,
@@ -118,19 +188,21 @@ mod tests {
             large: true,
             ratio: 21.29,
             memory: 0,
+            processes: 0,
         };
-        let expected = expected(&s).unwrap();
-        assert!(expected.iter().all(|e| (0.0..=1.0).contains(&e.1)));
-        assert!(best(&expected).is_some());
-        s.ratio = 500.0;
-        assert_eq!(super::expected(&s), None);
+        let known = expected(&s).unwrap();
+        assert!(known.parts.iter().all(|p| (0.0..=1.0).contains(p)));
+        assert_eq!(known.of(Algorithm::Noop), known.of(Algorithm::To));
+        assert_eq!(known.of(Algorithm::Wfq), None);
+        let far = expected(&Situation { ratio: 500.0, ..s }).unwrap();
+        assert!(far.doubt > 3.0 * known.doubt && far.trust < 0.5 && known.trust > 0.99);
         let rows = [
             Row::measured(&Situation { files: 1, ..s }, [10.0, 20.0, 5.0, 5.0, 5.0]),
             Row::measured(&Situation { files: 64, ..s }, [10.0, 5.0, 5.0, 5.0, 20.0]),
         ];
-        let of = |files| best(&expect(rows.iter(), &Situation { files, ..s }).unwrap());
-        assert_eq!(of(2), Some(Algorithm::ToAgg));
-        assert_eq!(of(40), Some(Algorithm::Aioli));
+        let of = |files| expect(rows.iter(), &Situation { files, ..s }).unwrap();
+        assert_eq!(of(2).best(), Algorithm::ToAgg);
+        assert_eq!(of(40).best(), Algorithm::Aioli);
         let read = Situation { op: Op::Read, ..s };
         assert_eq!(expect(rows.iter(), &read), None);
     }

@@ -2,12 +2,13 @@
 //!
 //! Problem: no algorithm is best for all access patterns and devices; the wrong one costs up to 278%.
 //! Idea: a decision tree learnt from measurements chooses by what the server can see. T1 sees everything, T2 all but the
-//! memory, T3 neither memory nor bytes per file (so that it needs no trace; the default), T4 not the number of files
+//! memory, T3 neither memory nor bytes per file (so that it needs no trace; the source's default), T4 not the number of files
 //! either. When it pays: at once, without trying; as long as the measurements fit the deployment.
 //! Source: TS section 6.1. T3 is printed there; T1, T2 and T4 are learnt from the source's table of best choices
-//! (`learnt`), with as many leaves as the source's. `own` goes by measurements of our own (`own`); where these say nothing,
-//! it is T3.
+//! (`learnt`), with as many leaves as the source's. `own`, the default, has T3's inputs and the number of processes, learnt from
+//! measurements of our own (`own`): what the source measured on its servers is not what is best on ours.
 
+use super::own::Expectation;
 use super::{learnt, own};
 use crate::{Algorithm, Error, Op};
 use std::fmt;
@@ -21,11 +22,11 @@ pub enum Tree {
     /// Without the memory.
     T2,
     /// Without memory and bytes per file.
-    #[default]
     T3,
     /// Without memory, bytes per file and number of files.
     T4,
-    /// From measurements on modelled devices; it sees what T3 does and whether accesses are contiguous.
+    /// From measurements on modelled devices; it sees what T3 does, and the number of processes.
+    #[default]
     Own,
 }
 
@@ -46,6 +47,8 @@ pub struct Situation {
     pub ratio: f64,
     /// Memory of the server in bytes; T1 looks at it.
     pub memory: u64,
+    /// Processes that ask, of all programs; 0: unknown. `own` looks at it.
+    pub processes: u32,
 }
 
 /// An attribute of a [`Situation`] as a number.
@@ -84,13 +87,18 @@ impl fmt::Display for Situation {
         let word = |yes, a: &'static str, b: &'static str| if yes { a } else { b };
         write!(
             f,
-            "{}, {} file{}, {} {}, ratio {:.2}",
+            "{}, {} file{}, {} {}, ratio {:.2}{}",
             word(self.op == Op::Write, "write", "read"),
             self.files,
             word(self.files == 1, "", "s"),
             word(self.contiguous, "contiguous", "strided"),
             word(self.large, "large", "small"),
             self.ratio,
+            match self.processes {
+                0 => String::new(),
+                1 => ", 1 process".to_owned(),
+                n => format!(", {n} processes"),
+            },
         )
     }
 }
@@ -128,14 +136,13 @@ impl Tree {
             Tree::T4 => walk(&learnt::T4),
             Tree::Own => {
                 let expected = own::expected(situation);
-                let best = expected.and_then(|all| own::best(&all));
-                best.unwrap_or_else(|| t3(situation))
+                expected.map_or_else(|| t3(situation), |e| e.best())
             }
         }
     }
 
-    /// What each algorithm is expected to give, relative to each other. `own` alone says that, of devices it knows.
-    pub fn expect(self, situation: &Situation) -> Option<[(Algorithm, f64); 5]> {
+    /// What each algorithm can be expected to give, relative to each other. `own` alone says that.
+    pub fn expect(self, situation: &Situation) -> Option<Expectation> {
         match self {
             Tree::Own => own::expected(situation),
             _ => None,
@@ -225,6 +232,7 @@ mod tests {
                                 large,
                                 ratio: if op == Op::Write { write } else { read },
                                 memory: memory << 30,
+                                processes: apps * processes,
                             });
                         }
                     }
@@ -257,6 +265,7 @@ mod tests {
             large: true,
             ratio: 21.29,
             memory: 0,
+            processes: 0,
         };
         assert_eq!(Tree::T3.choose(&base), Algorithm::Aioli);
         let read = Situation {
