@@ -20,7 +20,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for (run, path) in paths.iter().enumerate() {
         write(path, requests / 2, run as u64)?;
     }
-    let bytes: u64 = paths.iter().flat_map(std::fs::metadata).map(|m| m.len()).sum();
+    let bytes: u64 = paths
+        .iter()
+        .flat_map(std::fs::metadata)
+        .map(|m| m.len())
+        .sum();
     let wrote = began.elapsed();
     println!("{requests} requests, {bytes} bytes: written in {wrote:.2?}");
     let began = Instant::now();
@@ -62,7 +66,11 @@ fn write(path: &Path, requests: u64, run: u64) -> penstock_trace::Result<()> {
             at,
             request: i,
             kind,
-            op: if process.is_multiple_of(2) { Op::Write } else { Op::Read },
+            op: if process.is_multiple_of(2) {
+                Op::Write
+            } else {
+                Op::Read
+            },
             file,
             offset,
             bytes: BYTES,
