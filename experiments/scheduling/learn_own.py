@@ -28,7 +28,9 @@ def rows(lines):
 print("//! Made by `experiments/scheduling/learn_own.py`; do not edit.")
 print("use super::own::Row;")
 print()
-print("/// What to, to-agg, sjf, mlf and aioli gave of the best, by operation, order, size, files, processes and ratio.")
+print(
+    "/// What to, to-agg, sjf, mlf and aioli gave of the best, by operation, order, size, files, processes and ratio."
+)
 with open(Path(__file__).with_name("measured.csv")) as figures:
     table = sorted(rows(figures))
 print("#[rustfmt::skip]")
