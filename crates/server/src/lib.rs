@@ -16,6 +16,7 @@ mod loops;
 mod objects;
 mod passthrough;
 mod queue;
+mod refusals;
 mod server;
 mod session;
 mod settings;

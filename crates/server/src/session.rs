@@ -7,9 +7,11 @@ use crate::error::{Fail, refuse, store_error};
 use crate::handles::{Handles, Need, OpenFile};
 use crate::locks::{Mode, Owner, Ticket};
 use crate::passthrough::{self, Lent};
+use crate::refusals::Refusals;
 use crate::server::Server;
 use crate::shortcut;
 use crate::transfer::{Buffers, Transfer, skip_request};
+use penstock_host::thread::sleep;
 use penstock_host::time::{now, since, since_epoch};
 use penstock_layout::ObjectOffset;
 use penstock_wire::grant::GrantPage;
@@ -35,6 +37,7 @@ pub(crate) struct Session<'a> {
     line: Closer,
     handles: Handles,
     buffers: Buffers,
+    refusals: Refusals,
 }
 
 /// What came of a request, besides its answer.
@@ -55,6 +58,7 @@ impl<'a> Session<'a> {
             line,
             handles: Handles::default(),
             buffers: Buffers::default(),
+            refusals: Refusals::default(),
         }
     }
 
@@ -89,6 +93,16 @@ impl<'a> Session<'a> {
                 Err(Fail::Connection(e)) => return Err(e),
             };
             self.server.counters.request(since(began));
+            let delay = match &outcome {
+                Outcome::Reply(DataReply::Error(e)) => self.refusals.another(e.kind),
+                _ => {
+                    self.refusals.none();
+                    Duration::ZERO
+                }
+            };
+            if !delay.is_zero() {
+                sleep(delay);
+            }
             match outcome {
                 Outcome::Reply(reply) => connection.queue(&envelope.answer(), &reply)?,
                 Outcome::Answered => {}
