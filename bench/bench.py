@@ -723,6 +723,7 @@ def main():
     try:
         for k, (name, record) in enumerate(wanted.items()):
             started = time.monotonic()
+            os.sync()  # what the record before has written is not written during this one
             try:
                 result = getattr(bench, f"record_{record['kind']}")(name, record)
             except (Failed, subprocess.TimeoutExpired) as why:
