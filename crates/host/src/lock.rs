@@ -3,9 +3,17 @@
 //! A file in the directory is locked (flock(2)) and holds the process's id, for whoever finds it taken. The kernel
 //! ends the lock with the process. It is also given up explicitly: a child that another thread is about to start
 //! has a copy of the descriptor until it executes its program, and would hold the lock until then.
+//! A process that is killed has its files for as long as it takes to end, so whoever finds the lock taken waits [`ENDING`].
+use crate::thread::sleep;
+use crate::time::now;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+/// What a killed process takes at most to end.
+const ENDING: Duration = Duration::from_secs(2);
+const STEP: Duration = Duration::from_millis(20);
 
 /// A directory held; dropping it lets go.
 #[derive(Debug)]
@@ -34,7 +42,14 @@ impl DirectoryLock {
     pub fn take(directory: BorrowedFd<'_>, name: &str) -> Result<Self, Refused> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = rustix::fs::openat(directory, name, flags, Mode::RUSR | Mode::WUSR)?;
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        let until = now() + ENDING;
+        let try_lock = || rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+        let mut tried = try_lock();
+        while tried == Err(Errno::AGAIN) && now() < until {
+            sleep(STEP);
+            tried = try_lock();
+        }
+        match tried {
             Ok(()) => {}
             Err(Errno::AGAIN) => {
                 let mut text = [0; 20];
@@ -88,6 +103,14 @@ mod tests {
         drop(first);
         drop(DirectoryLock::take(directory.as_fd(), "lock").unwrap());
         drop(copy);
+        // Whoever is about to end is waited for.
+        let last = DirectoryLock::take(directory.as_fd(), "lock").unwrap();
+        let ending = std::thread::spawn(move || {
+            std::thread::sleep(STEP * 3);
+            drop(last);
+        });
+        drop(DirectoryLock::take(directory.as_fd(), "lock").unwrap());
+        ending.join().unwrap();
         std::fs::remove_dir_all(&at).unwrap();
     }
 }
