@@ -81,7 +81,16 @@ for name, base in (
     ("auto/flash-read", "flash/read"),
     ("auto/noncontig-4KiB-write", "noncontig/4KiB/write"),
     ("auto/noncontig-4KiB-read", "noncontig/4KiB/read"),
+    ("auto/noncontig-256B-write", "noncontig/256B/write"),
+    ("auto/noncontig-256B-read", "noncontig/256B/read"),
+    ("auto/noncontig-64KiB-write", "noncontig/64KiB/write"),
+    ("auto/noncontig-64KiB-read", "noncontig/64KiB/read"),
+    ("auto/contig-1MiB-write", "contig/1MiB/write"),
+    ("auto/contig-1MiB-read", "contig/1MiB/read"),
+    ("auto/contig-4MiB-write", "contig/4MiB/write"),
+    ("auto/contig-4MiB-read", "contig/4MiB/read"),
     ("auto/hard-write", "hard/write"),
+    ("auto/hard-read", "hard/read"),
 ):
     RECORDS[name] = {**RECORDS[base], "kind": "auto", "goal": "0.95x best method"}
 for shape in (

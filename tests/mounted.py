@@ -6,16 +6,35 @@ import os
 import stat
 import time
 import traceback
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from conftest import penstock
 
 NO_FUSE = None if os.access("/dev/fuse", os.R_OK | os.W_OK) else "mount tests skipped: /dev/fuse is missing or closed"
 NO_ROOT = None if os.geteuid() == 0 else "users are not changed: only root can; own permission bits are tested"
 needs_fuse = pytest.mark.skipif(NO_FUSE is not None, reason=NO_FUSE or "")
 as_root = pytest.mark.skipif(NO_ROOT is not None, reason=NO_ROOT or "")
 
+LAYOUTS = {"striped": b"count=3 unit=64KiB", "whole": b"count=1"}
+
 ALICE, BOB, TEAM, MEMBERS = 61001, 61002, 61010, 61020
+
+
+@contextmanager
+def mounted_servers(directory):
+    """A deployment of three servers in `directory`, and its mount."""
+    directory.chmod(0o755)
+    home, point = directory / "fs", directory / "mnt"
+    point.mkdir()
+    penstock("up", home, "--servers", 3)
+    penstock("mount", point, "-d", home)
+    try:
+        yield home, point
+    finally:
+        penstock("umount", "--lazy", point, check=False)
+        penstock("down", home, check=False)
 
 
 def fails(code, call, *args, **kwargs):

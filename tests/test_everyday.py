@@ -14,33 +14,25 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, penstock
-from mounted import ALICE, TEAM, as_root, as_user, needs_fuse
+from mounted import ALICE, LAYOUTS, TEAM, as_root, as_user, mounted_servers, needs_fuse
 
 pytestmark = needs_fuse
 
 
 @pytest.fixture(scope="module")
 def fs():
-    """A deployment of three servers and its mount."""
     directory = Path(tempfile.mkdtemp(prefix="pst-"))
-    directory.chmod(0o755)
-    home, point = directory / "fs", directory / "mnt"
-    point.mkdir()
-    penstock("up", home, "--servers", 3)
-    penstock("mount", point, "-d", home)
-    yield home, point
-    penstock("umount", "--lazy", point, check=False)
-    penstock("down", home, check=False)
+    with mounted_servers(directory) as mounted:
+        yield mounted
     shutil.rmtree(directory, ignore_errors=True)
 
 
-@pytest.fixture(params=["striped", "whole"])
+@pytest.fixture(params=list(LAYOUTS))
 def out(fs, request):
     """A fresh directory in the mount."""
     path = fs[1] / "".join(c if c.isalnum() else "-" for c in request.node.name)
     path.mkdir()
-    layout = {"striped": b"count=3 unit=64KiB", "whole": b"count=1"}[request.param]
-    os.setxattr(path, "user.penstock.layout", layout)
+    os.setxattr(path, "user.penstock.layout", LAYOUTS[request.param])
     return path
 
 

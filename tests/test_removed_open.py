@@ -8,25 +8,16 @@ import threading
 
 import pytest
 from conftest import penstock
-from mounted import ALICE, as_root, await_, daemon_of, needs_fuse
+from mounted import ALICE, LAYOUTS, as_root, await_, daemon_of, mounted_servers, needs_fuse
 from test_crash import kill, server_pid
 
 pytestmark = needs_fuse
 
-LAYOUTS = {"striped": b"count=3 unit=64KiB", "whole": b"count=1"}
-
 
 @pytest.fixture
 def fs(short_dir):
-    """A deployment of three servers and its mount."""
-    home, point = short_dir / "fs", short_dir / "mnt"
-    short_dir.chmod(0o755)
-    point.mkdir()
-    penstock("up", home, "--servers", 3)
-    penstock("mount", point, "-d", home)
-    yield home, point
-    penstock("umount", "--lazy", point, check=False)
-    penstock("down", home, check=False)
+    with mounted_servers(short_dir) as mounted:
+        yield mounted
 
 
 def objects(home):
@@ -38,12 +29,7 @@ def objects(home):
 
 def restart(home, name="meta"):
     kill([server_pid(home, name)])
-    up(home)
-
-
-def up(home):
-    """Once the killed one has let go of its store."""
-    await_(lambda: penstock("up", home, check=False).code == 0)
+    penstock("up", home)
 
 
 def works(fd, size):
@@ -108,7 +94,7 @@ def test_removing_waits_for_the_metadata_server(fs):
     for thread in (removed, replaced):
         thread.start()
     assert os.pread(fd, 5, 0) == b"fffff", "bytes go on meanwhile"
-    up(home)
+    penstock("up", home)
     for thread in (removed, replaced):
         thread.join(60)
         assert not thread.is_alive()

@@ -2,9 +2,9 @@
 //!
 //! Problem: a sync is as slow as the devices, and they idle as long as a program still writes.
 //! Idea: the servers of a file sync at the same time, and this host's devices begin before that: when a client is done
-//! with its writes ([`File::begin_sync`]; ranks come to a collective sync one by one), and, once it has synced after so
+//! with its writes ([`File::begin_sync`]; ranks come to a collective sync one by one), and, once it has said so after so
 //! many bytes, whenever it has written another [`BEHIND`] of as many. Who syncs after every checkpoint will do it again.
-//! When it pays: from writes of tens of MB between syncs on. A program that never syncs is left alone; one that changes
+//! When it pays: from writes of tens of MB between syncs on. A program that never says so is left alone; one that changes
 //! its mind has written one checkpoint's bytes earlier than the system would have.
 //! Parameters: [`BEHIND`].
 use crate::error::{Error, Result};

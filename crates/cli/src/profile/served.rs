@@ -10,9 +10,6 @@ use penstock_client::{Client, CreateOptions, File, Form, OpenOptions};
 use penstock_datatype::{Pattern, Source, Target as Memory};
 use std::time::Instant;
 
-/// Bytes of one request while the file is written.
-const CHUNK: u64 = 1 << 20;
-
 /// See the module's text. The file is gone when this is dropped.
 pub struct ServedTarget {
     client: Client,
@@ -73,15 +70,7 @@ impl Target for ServedTarget {
         bytes: u64,
         done: &mut dyn FnMut(u64) -> bool,
     ) -> std::result::Result<(), ProfileError> {
-        let mut at = 0;
-        while at < bytes {
-            let n = CHUNK.min(bytes - at);
-            self.access(Op::Write, at, n)?;
-            at += n;
-            if !done(at) {
-                return Err(ProfileError::Stopped);
-            }
-        }
+        self.fill(bytes, done)?;
         self.file.sync().map_err(|e| failed("sync", &self.path, e))
     }
 

@@ -24,6 +24,9 @@ pub use report::{Curve, Deviation, Fitted, Profile, Ratio, RatioSummary, Test, T
 use crate::{Nanos, Op};
 use std::fmt;
 
+/// Bytes of one access while a target is filled.
+const CHUNK: u64 = 1 << 20;
+
 /// Something that can be profiled. One access at a time.
 pub trait Target {
     /// What it is, for people.
@@ -44,6 +47,20 @@ pub trait Target {
 
     /// Accesses `bytes` at `offset` and says how long that took.
     fn access(&mut self, op: Op, offset: u64, bytes: u64) -> Result<Nanos, ProfileError>;
+
+    /// Writes the first `bytes` by accesses: a way to [`Target::prepare`].
+    fn fill(&mut self, bytes: u64, done: &mut dyn FnMut(u64) -> bool) -> Result<(), ProfileError> {
+        let mut at = 0;
+        while at < bytes {
+            let piece = CHUNK.min(bytes - at);
+            self.access(Op::Write, at, piece)?;
+            at += piece;
+            if !done(at) {
+                return Err(ProfileError::Stopped);
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Why there is no profile.

@@ -10,9 +10,6 @@ pub struct ModelTarget<D> {
     requests: u64,
 }
 
-/// Bytes of one request while the file is written.
-const CHUNK: u64 = 1 << 20;
-
 impl<D: Device> ModelTarget<D> {
     /// A device at rest.
     pub fn new(name: impl Into<String>, device: D) -> ModelTarget<D> {
@@ -53,15 +50,7 @@ impl<D: Device> Target for ModelTarget<D> {
                 self.device.capacity()
             )));
         }
-        let mut at = 0;
-        while at < bytes {
-            self.access(Op::Write, at, CHUNK.min(bytes - at))?;
-            at = (at + CHUNK).min(bytes);
-            if !done(at) {
-                return Err(ProfileError::Stopped);
-            }
-        }
-        Ok(())
+        self.fill(bytes, done)
     }
 
     fn access(&mut self, op: Op, offset: u64, bytes: u64) -> Result<Nanos, ProfileError> {
