@@ -120,6 +120,13 @@ clean:
 	cargo clean
 
 # Scheduling algorithms, trees and the online selector over the source's situations, on virtual time.
-.PHONY: reproduce-scheduling
+# The same on a real server in real time, half an hour per device: make reproduce-scheduling-real DEVICE=graphene
+.PHONY: reproduce-scheduling reproduce-scheduling-real
 reproduce-scheduling:
 	cargo run --release -p penstock-sched --example selection -- --cases
+	@echo "in real time, half an hour: make reproduce-scheduling-real DEVICE=graphene"
+DEVICE := graphene
+reproduce-scheduling-real: build
+	@mkdir -p target/scheduling
+	$(PYTHON) experiments/scheduling/real.py measure --device $(DEVICE) --out target/scheduling/$(DEVICE).csv
+	$(PYTHON) experiments/scheduling/real.py table --cases target/scheduling/$(DEVICE).csv

@@ -1,20 +1,27 @@
-/* One access pattern of a cross-product whose cases are known: what the detection of patterns is tried on.
+/* One access pattern of a cross-product whose cases are known: what detection of patterns and choice of algorithms are tried on.
  *
- *   pattern FILE write|read shared|own contiguous|strided BYTES CALLS BARRIER
+ *   pattern FILE write|read shared|own contiguous|strided BYTES CALLS BARRIER [FLAG [PART]]
  *
  * CALLS accesses of BYTES by each rank, to one file or to a file per rank (FILE.0, FILE.1, ..): contiguous, in a part of the
  * file of the rank's own; strided, taking turns with the other ranks, or with three gaps in a file of its own. With BARRIER 1
  * the ranks wait for each other before each access. Rank 0 prints when the first began and the last ended, in seconds of
  * CLOCK_MONOTONIC.
+ *
+ * With FLAG, a file of at least one byte, all go on, beginning again after CALLS accesses, until its first byte is no
+ * longer '0' (or for an hour); rank 0 prints "begun" when all have opened their files. PART is how far apart the parts of the ranks of a
+ * shared file lie (CALLS x BYTES), if that is more than they use.
  */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
-enum { GAP = 4, NAME = 4096 };
+enum { GAP = 4, NAME = 4096, LONGEST = 3600 };
 
 static void try(const char *what, int code)
 {
@@ -34,23 +41,39 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* The flag that ends a program without a number of calls. */
+static const volatile char *flag_of(const char *path)
+{
+    int fd = open(path, O_RDONLY);
+    void *at = fd < 0 ? MAP_FAILED : mmap(NULL, 1, PROT_READ, MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED) {
+        perror(path);
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    close(fd);
+    return at;
+}
+
 int main(int argc, char **argv)
 {
     int rank, ranks;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    if (argc != 8) {
+    if (argc < 8 || argc > 10) {
         if (rank == 0)
-            fprintf(stderr, "usage: pattern FILE write|read shared|own contiguous|strided BYTES CALLS BARRIER\n");
+            fprintf(stderr, "usage: pattern FILE write|read shared|own contiguous|strided BYTES CALLS BARRIER [FLAG [PART]]\n");
         MPI_Finalize();
         return 2;
     }
     int write = !strcmp(argv[2], "write"), own = !strcmp(argv[3], "own"), contiguous = !strcmp(argv[4], "contiguous");
     int bytes = atoi(argv[5]), calls = atoi(argv[6]), barrier = atoi(argv[7]);
+    const volatile char *flag = argc > 8 ? flag_of(argv[8]) : NULL;
     MPI_Offset each = (MPI_Offset)bytes * calls, first, step = bytes, length = each * ranks;
     if (contiguous) {
-        first = own ? 0 : rank * each;
+        MPI_Offset part = argc > 9 ? atoll(argv[9]) : each;
+        first = own ? 0 : rank * part;
+        length = part * (ranks - 1) + each;
     } else {
         first = own ? 0 : (MPI_Offset)rank * bytes;
         step *= own ? GAP : ranks;
@@ -68,10 +91,21 @@ int main(int argc, char **argv)
     try("open", MPI_File_open(who, name, MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &f));
     if (!write)
         try("set_size", MPI_File_set_size(f, length));
+    if (flag && rank == 0) {
+        /* A file begins on the disk where its first byte does, whoever comes first later. */
+        if (write)
+            try("write", MPI_File_write_at(f, 0, buffer, 1, MPI_BYTE, MPI_STATUS_IGNORE));
+        else
+            try("read", MPI_File_read_at(f, 0, buffer, 1, MPI_BYTE, MPI_STATUS_IGNORE));
+    }
     MPI_Barrier(MPI_COMM_WORLD);
     double times[2] = {-now(), 0}, all[2];
-    for (int call = 0; call < calls; call++) {
-        MPI_Offset at = first + call * step;
+    if (flag && rank == 0) {
+        printf("begun\n");
+        fflush(stdout);
+    }
+    for (int call = 0; flag ? *flag == '0' && now() < LONGEST - times[0] : call < calls; call++) {
+        MPI_Offset at = first + call % calls * step;
         if (barrier)
             MPI_Barrier(MPI_COMM_WORLD);
         if (write)

@@ -1,10 +1,14 @@
-//! One data server of four on virtual time: programs as in the source, the scheduler, the modelled device.
+//! A data server on virtual time: programs as in the source, the scheduler, the modelled device.
 //!
 //! Programs read or write in a closed loop (TS section 3.2.2): 16 KiB or 256 KiB requests, contiguous portions or 1-D
-//! strided in one file per program, or a file per process, 8 or 16 processes, 1 or 4 programs. Files are striped over
-//! four servers in units of 32 KiB, and reach a server as requests of 8 KiB. Server 0 is played. The other three are
-//! taken to be as busy: a request there takes as long as one of the last ones did here, drawn at random, and a large request, of
-//! which each server has a part, is done when the slowest is. What clients and network add is random, too.
+//! strided in one file per program, or a file per process, 8 or 16 processes, 1 or 4 programs. What clients and network add is
+//! random. Two set-ups ([`Setup`]):
+//!
+//! *The source's*: files are striped over four servers in units of 32 KiB, and reach a server as requests of 8 KiB. Server 0 is
+//! played. The other three are taken to be as busy: a request there takes as long as one of the last ones did here, drawn at
+//! random, and a large request, of which each server has a part, is done when the slowest is.
+//!
+//! *Ours*: one server, which gets requests as programs make them, as `experiments/scheduling/real.py` runs it in real time.
 
 use penstock_device as device;
 use penstock_device::{Allocation, AllocationOptions, Device, Model};
@@ -15,9 +19,6 @@ use penstock_sched::{
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 
-const UNIT: u64 = 32 << 10;
-const SERVERS: u64 = 4;
-const CHUNK: u64 = 8 << 10;
 /// Network and client between an answer and the next request: on average, exponentially distributed.
 const THINK: Nanos = 150_000;
 /// Processes begin at random within this time.
@@ -33,6 +34,55 @@ pub const DEVICES: [(&str, f64, f64, u64); 4] = [
     ("suno", 8.17, 25.46, 32),
     ("edel", 0.66, 2.37, 24),
 ];
+
+/// Servers, and how requests reach them and their devices.
+#[derive(Debug, Clone, Copy)]
+pub struct Setup {
+    servers: u64,
+    /// Bytes of a file on one server before the next one.
+    unit: u64,
+    /// Bytes of a request at most, as it reaches a server.
+    chunk: u64,
+    /// The block queue sees each client's requests as those of a process of its own; otherwise all come from one.
+    threads: bool,
+    /// Disks' block queue.
+    queue: &'static str,
+    starvation_bound: Option<Nanos>,
+}
+
+impl Setup {
+    /// As in the source.
+    pub const SOURCE: Setup = Setup {
+        servers: 4,
+        unit: 32 << 10,
+        chunk: 8 << 10,
+        threads: false,
+        queue: "cfq",
+        starvation_bound: None,
+    };
+    /// One of Penstock's data servers, alone. Its threads each have a queue of their own under CFQ, which lets the device wait for
+    /// them one after the other, whatever the scheduler has decided; so disks have the queue that present kernels give them.
+    pub const ALONE: Setup = Setup {
+        servers: 1,
+        unit: 64 << 10,
+        chunk: 256 << 10,
+        threads: true,
+        queue: "deadline",
+        starvation_bound: Some(SECOND / 2),
+    };
+
+    /// One of four of them.
+    pub const FOUR: Setup = Setup {
+        servers: 4,
+        chunk: 64 << 10,
+        ..Setup::ALONE
+    };
+
+    /// The same with another block queue above disks.
+    pub fn with(self, queue: &'static str) -> Setup {
+        Setup { queue, ..self }
+    }
+}
 
 /// One situation of the source's cross-product.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -156,6 +206,7 @@ struct Process {
 
 struct Run<'a> {
     case: &'a Case,
+    setup: Setup,
     scheduler: Scheduler,
     selector: Option<Selector>,
     device: Box<dyn Device>,
@@ -208,19 +259,20 @@ impl Run<'_> {
 
     /// The process's next request goes out; what falls on other servers takes its time there.
     fn issue(&mut self, now: Nanos, p: usize) {
-        let (case, size) = (*self.case, self.case.size());
+        let (case, size, setup) = (*self.case, self.case.size(), self.setup);
         let process = &mut self.processes[p];
         let (file, offset) = case.place(process.program, process.rank, process.next);
         process.next += 1;
         process.began = now;
         let mut chunks = Vec::new();
         let mut at = offset;
+        let chunk = setup.chunk.min(size);
         while at < offset + size {
-            let unit = at / UNIT;
-            if unit.is_multiple_of(SERVERS) {
-                chunks.push(unit / SERVERS * UNIT + at % UNIT);
+            let unit = at / setup.unit;
+            if unit.is_multiple_of(setup.servers) {
+                chunks.push(unit / setup.servers * setup.unit + at % setup.unit);
             }
-            at += CHUNK;
+            at += chunk;
         }
         if chunks.is_empty() {
             let away = self.elsewhere();
@@ -239,7 +291,7 @@ impl Run<'_> {
                 file,
                 op: case.op,
                 offset,
-                bytes: CHUNK,
+                bytes: chunk,
                 program,
                 process: process.rank as u16,
             };
@@ -263,6 +315,12 @@ impl Run<'_> {
                 .map(v.file, v.offset, v.end - v.offset, |a, n| {
                     ranges.push((a, n))
                 });
+            // The thread of the first part serves all of them.
+            let first = self.scheduler.parts(v.id).next();
+            let process = match first {
+                Some(part) if self.setup.threads => part.program << 16 | u32::from(part.process),
+                _ => 0,
+            };
             self.serving.insert(v.id, ranges.len());
             for (address, bytes) in ranges {
                 let id = self.next_device;
@@ -277,7 +335,7 @@ impl Run<'_> {
                     op,
                     address,
                     bytes,
-                    process: 0,
+                    process,
                 };
                 self.device.submit(now, request);
             }
@@ -316,7 +374,10 @@ impl Run<'_> {
                     self.times.pop_front();
                 }
                 self.times.push_back(now - began);
-                let others = if self.case.large { SERVERS - 1 } else { 0 };
+                let others = match self.case.large {
+                    true => self.setup.servers - 1,
+                    false => 0,
+                };
                 let slowest = (0..others).map(|_| self.elsewhere()).max();
                 let done = now.max(began + slowest.unwrap_or(0));
                 let think = self.random.think();
@@ -326,47 +387,52 @@ impl Run<'_> {
     }
 }
 
-/// Plays `seconds` of a case with `workers` requests at the device at once; rates count from the first second on.
-/// The seed is that of the clients' times.
-pub fn play(case: &Case, policy: &Policy, workers: usize, seconds: u64, seed: u64) -> Outcome {
-    run(case, policy, workers, seconds, seed, |_| {})
+/// How to play cases.
+#[derive(Debug, Clone, Copy)]
+pub struct Play {
+    pub setup: Setup,
+    /// Requests at the device at once.
+    pub workers: usize,
+    /// Rates count from the first second on.
+    pub seconds: u64,
+}
+
+/// Plays a case. The seed is that of the clients' times.
+pub fn play(case: &Case, policy: &Policy, how: Play, seed: u64) -> Outcome {
+    run(case, policy, how, seed, |_| {})
 }
 
 /// What the online selector decides in such a run, and why.
-pub fn decisions(
-    case: &Case,
-    options: SelectorOptions,
-    workers: usize,
-    seconds: u64,
-    seed: u64,
-) -> Vec<String> {
+pub fn decisions(case: &Case, options: SelectorOptions, how: Play, seed: u64) -> Vec<String> {
     let mut all = Vec::new();
-    run(
-        case,
-        &Policy::Online(options),
-        workers,
-        seconds,
-        seed,
-        |d| {
-            let mut line = format!("{:>6} ms {:<7}", d.at / 1_000_000, d.algorithm.name());
-            for (algorithm, score) in &d.scores {
-                line += &format!(" {algorithm} {:.2}", score / 1e6);
-            }
-            all.push(format!("{line}: {}", d.reason));
-        },
-    );
+    run(case, &Policy::Online(options), how, seed, |d| {
+        let mut line = format!("{:>6} ms {:<7}", d.at / 1_000_000, d.algorithm.name());
+        for (algorithm, score) in &d.scores {
+            line += &format!(" {algorithm} {:.2}", score / 1e6);
+        }
+        all.push(format!("{line}: {}", d.reason));
+    });
     all
 }
 
 fn run(
     case: &Case,
     policy: &Policy,
-    workers: usize,
-    seconds: u64,
+    how: Play,
     seed: u64,
     mut seen: impl FnMut(&Decision),
 ) -> Outcome {
-    let model = Model::parse(DEVICES[case.device].0).expect("a preset");
+    let Play {
+        setup,
+        workers,
+        seconds,
+    } = how;
+    let (name, flash) = (DEVICES[case.device].0, DEVICES[case.device].0 == "edel");
+    let text = match flash {
+        true => name.to_owned(),
+        false => format!("{name},queue={}", setup.queue),
+    };
+    let model = Model::parse(&text).expect("a preset");
     let device = model.build();
     let mut allocation = Allocation::new(AllocationOptions::default(), device.capacity());
     let files = case.situation().files as u64;
@@ -376,7 +442,7 @@ fn run(
         case.processes * (64 << 20)
     };
     for file in 0..files {
-        allocation.map(file, 0, portion / SERVERS, |_, _| {});
+        allocation.map(file, 0, portion / setup.servers, |_, _| {});
     }
     let (algorithm, selector) = match policy {
         Policy::Fixed(algorithm) => (*algorithm, None),
@@ -387,6 +453,7 @@ fn run(
     };
     let options = Options {
         algorithm,
+        starvation_bound: setup.starvation_bound,
         ..Options::default()
     };
     let processes: Vec<Process> = (0..case.programs * case.processes)
@@ -401,6 +468,7 @@ fn run(
     let mut random = Random::new(seed);
     let mut run = Run {
         case,
+        setup,
         scheduler: Scheduler::new(options).expect("default options"),
         selector,
         device,

@@ -11,12 +11,14 @@
 //! file, `online/X` begins with that: those with another number of processes, in the other nine folds, or on the other
 //! devices. Two lines bound what can be had: `known`, the best of that file in the very situation; `inputs`, the best that any
 //! tree with T3's inputs (not the processes) could choose if it were learnt from the very figures by which it is judged. `--case` shows what
-//! the online selector decides in one situation, and why; `--learn` prints the file of measurements.
+//! the online selector decides in one situation, and why; `--learn` prints the file of measurements; `--choices` what each tree
+//! says of each situation. `--alone`, `--four`: a server as Penstock's are, alone or of four, instead of the source's; `--queue cfq`
+//! or `deadline` above disks. `--device NAME`: that one only.
 
 mod cluster;
 mod figures;
 
-use cluster::{Case, Policy, decisions, play};
+use cluster::{Case, Play, Policy, Setup, decisions, play};
 use figures::{Figures, Rates, rate};
 use penstock_sched::{Algorithm, MEASURED, Row, SelectorOptions, Tree, expect};
 use std::fmt::Write;
@@ -121,7 +123,7 @@ fn starts(known: &[(Case, Rates)], case: &Case) -> Vec<(String, SelectorOptions)
 }
 
 struct Plan<'a> {
-    seconds: u64,
+    how: Play,
     seeds: &'a [u64],
     known: &'a [(Case, Rates)],
     /// Algorithms alone, to learn from.
@@ -135,7 +137,7 @@ impl Plan<'_> {
             let mut run = |policy: &Policy| {
                 let mut rates = Vec::new();
                 for seed in self.seeds {
-                    let outcome = play(case, policy, WORKERS, self.seconds, *seed);
+                    let outcome = play(case, policy, self.how, *seed);
                     rates.push(outcome.rate);
                     switches = outcome.switches;
                 }
@@ -299,6 +301,17 @@ fn cases_text(all: &[Measured], known: &[(Case, Rates)]) -> String {
     text
 }
 
+/// What each tree says of each situation, as CSV.
+fn choices_text(cases: &[Case]) -> String {
+    let names: Vec<&str> = Tree::ALL.iter().map(|t| t.name()).collect();
+    let mut text = format!("case,{}\n", names.join(","));
+    for case in cases {
+        let choices = Tree::ALL.map(|t| t.choose(&case.situation()).name());
+        let _ = writeln!(text, "{},{}", case.name(), choices.join(","));
+    }
+    text
+}
+
 /// `3-5` or `3`.
 fn seeds(text: &str) -> Option<Vec<u64>> {
     let (from, to) = text.split_once('-').unwrap_or((text, text));
@@ -315,17 +328,38 @@ fn main() {
     }
     let number = |name, default: u64| value(name).and_then(|v| v.parse().ok()).unwrap_or(default);
     let seconds = number("--seconds", 16).max(2);
+    if let Some(device) = value("--device") {
+        cases.retain(|c| c.name().split(' ').next() == Some(device.as_str()));
+    }
     let Some(seeds) = seeds(&value("--seeds").unwrap_or_else(|| "104-106".to_owned())) else {
         eprintln!("selection: --seeds N or N-M");
         std::process::exit(2);
     };
     let known = figures::known(&Case::all());
+    if has("--choices") {
+        print!("{}", choices_text(&cases));
+        return;
+    }
+    let setup = match (has("--alone"), has("--four")) {
+        (true, _) => Setup::ALONE,
+        (_, true) => Setup::FOUR,
+        _ => Setup::SOURCE,
+    };
+    let how = Play {
+        setup: match value("--queue").as_deref() {
+            Some("cfq") => setup.with("cfq"),
+            Some("deadline") => setup.with("deadline"),
+            _ => setup,
+        },
+        workers: WORKERS,
+        seconds,
+    };
     if let Some(name) = value("--case") {
         for case in cases.iter().filter(|c| c.name() == name) {
             let start = value("--start").unwrap_or_else(|| "online".to_owned());
             let all = starts(&known, case).into_iter();
             for (_, options) in all.filter(|s| s.0 == start) {
-                for decision in decisions(case, options, WORKERS, seconds, seeds[0]) {
+                for decision in decisions(case, options, how, seeds[0]) {
                     println!("{decision}");
                 }
             }
@@ -333,7 +367,7 @@ fn main() {
         return;
     }
     let plan = Plan {
-        seconds,
+        how,
         seeds: &seeds,
         known: &known,
         learn: has("--learn"),

@@ -1,0 +1,75 @@
+"""The experiment that compares scheduling algorithms on a real data server (experiments/scheduling/real.py)."""
+
+import csv
+import os
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT
+
+REAL = ROOT / "experiments" / "scheduling" / "real.py"
+SITUATION = "graphene read x1 N-1 strided small 8"
+FIXED = ["to", "to-agg", "sjf", "mlf", "aioli"]
+
+
+def real(*words):
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_DEPLOYMENT")}
+    command = [sys.executable, REAL, *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=280, check=False, env=environment)
+
+
+def rows(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_situation_is_measured_and_never_twice(tmp_path):
+    out = tmp_path / "real.csv"
+    words = ["measure", "--situations", f"^{SITUATION}$", "--seconds", 0.4, "--dropped", 0.1, "--rounds", 2]
+    words += ["--online", 1.5, "--out", out]
+    done = real(*words)
+    assert done.returncode == 0, done.stderr
+    found = rows(out)
+    assert {row["situation"] for row in found} == {SITUATION}
+    ran = sorted((row["choice"], row["round"]) for row in found)
+    assert ran == sorted([(c, r) for c in [*FIXED, "tree"] for r in "01"] + [("online", "0")])
+    assert all(row["ran"] == row["choice"] for row in found if row["choice"] in FIXED)
+    assert sum(float(row["mb_per_s"]) for row in found) > 0
+    # What is in the file is not measured again.
+    again = real(*words)
+    assert again.returncode == 0 and "0 of 1 situations" in again.stderr, again.stderr
+    assert rows(out) == found
+
+
+def test_what_cannot_be_measured_is_told(tmp_path):
+    done = real("measure", "--situations", "x17", "--out", tmp_path / "real.csv")
+    assert done.returncode == 1 and "no situation's name has x17 in it" in done.stderr
+    assert not (tmp_path / "real.csv").exists()
+
+
+@pytest.fixture
+def results(tmp_path):
+    """Two situations: one in which mlf gives twice what to gives, one in which to is best."""
+    path = tmp_path / "results.csv"
+    lines = ["situation,choice,round,mb_per_s,seconds,queued,ran"]
+    first = {"to": 10, "to-agg": 11, "sjf": 15, "mlf": 20, "aioli": 8, "tree": 20, "online": 18}
+    second = {"to": 10, "to-agg": 9.9, "sjf": 5, "mlf": 8, "aioli": 8.5, "tree": 10, "online": 8.9}
+    for name, rates in [(SITUATION, first), ("graphene read x1 N-N contig large 8", second)]:
+        for choice, rate in rates.items():
+            lines += [f"{name},{choice},{r},{rate * (1 + 0.01 * r)},2.0,4,{choice}" for r in (0, 1)]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_the_table_counts_right_choices_gains_and_losses(results):
+    done = real("table", "--no-trees", results)
+    assert done.returncode == 0, done.stderr
+    lines = {line.split()[0]: line.split() for line in done.stdout.splitlines()[2:]}
+    # Within 5%, share, median gain, share of the oracle's gain, situations that are worse by more than 10%.
+    assert lines["to"][1:] == ["1", "(", "50%)", "0.0%", "0%", "0"]
+    assert lines["mlf"][1:] == ["1", "(", "50%)", "40.0%", "80%", "1"]
+    assert lines["sched=tree"][1:] == ["2", "(100%)", "50.0%", "100%", "0"]
+    assert lines["online"][1:] == ["0", "(", "0%)", "34.5%", "69%", "1"]
+    assert lines["oracle"][1:] == ["2", "(100%)", "50.0%", "100%", "0"]
+    assert "standard error of a mean: median" in done.stdout
