@@ -53,7 +53,8 @@ def io_case(case, op, ranks, goal, **keys):
     }
 
 
-PAIRS = 20  # of windows with and without a setting of a running server
+PAIRS = 80  # of windows with and without a setting of a running server
+WINDOW = 0.3  # seconds of each
 WARM = 2  # repetitions that bench/io.c does not count
 TWICE = "min(2x ROMIO, 0.7x memcpy)"
 RECORDS = {
@@ -454,62 +455,72 @@ class Bench:
         )
 
     def record_sched(self, name, record):
-        """Requests per second through one algorithm with 100,000 queued; the peer is the goal."""
+        """Requests per second of processor time through one algorithm with 100,000 queued; the peer is the goal."""
         program = ROOT / "target" / "release" / "examples" / "decisions"
         runs = []
-        for _ in range(3):
+        for _ in range(self.runs):
             out, _ = run([program, "--json", "--algorithm", record["algorithm"], "--files", record["files"]])
             runs.append(last_json(out))
-        rates = sorted(r["per_s"] / 1e6 for r in runs)
+        rates = [r["per_cpu_s"] for r in runs]
         return {
             "name": name,
             "unit": "1/s",
-            "penstock": rates[1] * 1e6,
+            "penstock": statistics.median(rates),
+            "per_s_on_the_clock": statistics.median(r["per_s"] for r in runs),
             "peer": 1e6,
             "peer_name": "the goal",
             "runs": len(runs),
-            "ratio": {"min": rates[0], "median": rates[1], "max": rates[2]},
+            "ratio": {"min": min(rates) / 1e6, "median": statistics.median(rates) / 1e6, "max": max(rates) / 1e6},
             "cpu_s_per_gb": None,
-            "p50_ns": sorted(r["p50_ns"] for r in runs)[1],
-            "p99_ns": sorted(r["p99_ns"] for r in runs)[1],
+            "p50_ns": statistics.median(r["p50_ns"] for r in runs),
+            "p99_ns": statistics.median(r["p99_ns"] for r in runs),
             "allocations_per_request": max(r["allocations"] for r in runs),
             "goal": record["goal"],
         }
 
     def record_sched_server(self, name, record):
-        """Throughput of a server with a setting against the same server without it, under one program that goes on by
-        requests: the setting changes every third of a second, so what else happens on the machine meets both alike."""
+        """What a setting costs a server: its throughput with it against that without it, and its processor seconds per
+        request likewise, under one program that goes on by requests. The setting is switched on and off between short
+        windows, so what else happens on the machine meets both alike, and a window ends when the setting is off, so all
+        that it leaves to be done is counted. The server has a processor of its own and is what bounds the rate."""
         home = self.dir / "deployment"
-        run([PENSTOCK, "up", home, "--servers", 1])
+        cpus = sorted(os.sched_getaffinity(0))
+        own, rest = (["taskset", "-c", ",".join(map(str, some))] for some in (cpus[-1:], cpus[:-1] or cpus))
+        run([*own, PENSTOCK, "up", home, "--servers", 1])
+        server = process_of(home)
         path = "penstock:/sched"
-        command = [PENSTOCK, "run", "-d", home, "-n", 4, "-q", "--shortcut", "disable", "--", self.io, "contig"]
+        command = [*rest, PENSTOCK, "run", "-d", home, "-n", 4, "-q", "--shortcut", "disable", "--", self.io, "contig"]
         keys = ["coll=0", f"piece={record['piece']}", f"total={record['total']}"]
+        on, off = record["words"]
 
-        def moved():
-            (status,) = json.loads(run([PENSTOCK, "status", "-d", home, "--json"])[0])["servers"]
-            return status["bytes_read"] + status["bytes_written"], status["uptime_ms"] / 1e3
+        def tune(word):
+            run([*rest, PENSTOCK, "tune", word, "-d", home])
 
-        def rate(word):
-            run([PENSTOCK, "tune", word, "-d", home])
-            before = moved()
-            time.sleep(0.33)
-            after = moved()
-            return (after[0] - before[0]) / (after[1] - before[1])
+        def window(word):
+            """Requests per second of a window, and per processor second of the server; the processor's share."""
+            before = taken(server)
+            tune(word)
+            time.sleep(WINDOW)
+            tune(off)
+            seconds, moved, busy = (after - b for after, b in zip(taken(server), before, strict=True))
+            return moved / seconds, moved / busy, busy / seconds
 
         program = None
         try:
             run([*command, "write", path, *keys, "min=0.1"])
             endless = [str(c) for c in [*command, record["op"], path, *keys, "min=3600"]]
             program = subprocess.Popen(endless, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            began = moved()[0]
-            while moved()[0] == began and program.poll() is None:
+            began = taken(server)[1]
+            deadline = time.monotonic() + 30
+            while taken(server)[1] < began + 100:
+                if program.poll() is not None or time.monotonic() > deadline:
+                    raise Failed("the program under which the setting is to change does not come to the server")
                 time.sleep(0.05)
-            rates = []
+            pairs = []
             for pair in range(PAIRS):
                 # Each goes first in turn.
-                words = record["words"][:: 1 if pair % 2 else -1]
-                measured = [rate(word) for word in words]
-                rates.append(measured[:: 1 if pair % 2 else -1])
+                turn = 1 if pair % 2 else -1
+                pairs.append([window(word) for word in (on, off)[::turn]][::turn])
             if program.poll() is not None:
                 raise Failed("the program under which the setting changes has ended")
         finally:
@@ -518,17 +529,25 @@ class Bench:
                 program.wait()
             run([PENSTOCK, "down", "-d", home])
             shutil.rmtree(home)
-        ratios = sorted(on / off for on, off in rates)
+        rates, cpu, busy = ([[with_it[figure], without[figure]] for with_it, without in pairs] for figure in range(3))
+        ratios = sorted(a / b for a, b in rates)
+        us = [statistics.median(1e6 / side[k] for side in cpu) for k in (0, 1)]
         return {
             "name": name,
             "unit": "B/s",
-            "penstock": statistics.median(on for on, _ in rates),
-            "peer": statistics.median(off for _, off in rates),
+            "penstock": statistics.median(a for a, _ in rates) * record["piece"],
+            "peer": statistics.median(b for _, b in rates) * record["piece"],
             "peer_name": record["peer"],
             "runs": PAIRS,
             "ratio": {"min": ratios[0], "median": statistics.median(ratios), "max": ratios[-1]},
-            # Half of the pairs lie between these.
-            "quartiles": [ratios[PAIRS // 4], ratios[-1 - PAIRS // 4]],
+            "interval": interval(ratios),
+            "cpu_ratio": {
+                "median": statistics.median(a / b for a, b in cpu),
+                "interval": interval(a / b for a, b in cpu),
+            },
+            "cpu_us_per_request": us,
+            # Of its processor: below 1, the program bounds the rate too.
+            "server_busy": statistics.median(share for pair in busy for share in pair),
             "cpu_s_per_gb": None,
             "goal": record["goal"],
         }
@@ -675,6 +694,29 @@ class Bench:
         }
 
 
+def process_of(home):
+    """The one server process of a deployment of one data server that moves bytes."""
+    files = [f for f in home.rglob("*.pid") if f.name.startswith("data")]
+    if len(files) != 1:
+        raise Failed(f"{home}: {len(files)} data servers run, one is wanted")
+    return int(files[0].read_text().split()[0])
+
+
+def taken(process):
+    """A server process so far: seconds on the clock, calls that move bytes from and to its store, processor seconds. A
+    trace is written many events at a time, so its calls do not count beside these; sockets have calls of their own."""
+    lines = Path(f"/proc/{process}/io").read_text().splitlines()
+    calls = sum(int(line.split()[1]) for line in lines if line.startswith(("syscr:", "syscw:")))
+    return time.monotonic(), calls, time.clock_gettime(~process << 3 | 2)
+
+
+def interval(ratios):
+    """Between these lies the true median, with 95% confidence: a sign test, nothing is assumed of their distribution."""
+    ratios = sorted(ratios)
+    outside = max(0, int((len(ratios) - 1.96 * len(ratios) ** 0.5) / 2) - 1)
+    return [ratios[outside], ratios[-1 - outside]]
+
+
 def calls(path, op, piece):
     """Bytes per second of reads or writes of `piece` bytes, one after the other, over a file of 64 MiB."""
     total = 64 << 20
@@ -742,6 +784,13 @@ def main():
             results.append(result)
             ratio = result["ratio"]
             extra = f"  {result['of_memcpy']:.2f} of memcpy" if "of_memcpy" in result else ""
+            if "interval" in result:
+                cpu, us = result["cpu_ratio"], result["cpu_us_per_request"]
+                extra += "; 95%: {:.3f}-{:.3f}".format(*result["interval"])
+                extra += "; by the server's processor time {:.3f}x, 95%: {:.3f}-{:.3f}".format(
+                    cpu["median"], *cpu["interval"]
+                )
+                extra += ", {:.2f} us per call beside {:.2f}; server busy {:.2f}".format(*us, result["server_busy"])
             print(
                 f"[{k + 1}/{len(wanted)}] {name:28} {ratio['median']:8.2f}x ({ratio['min']:.2f}-{ratio['max']:.2f}) "
                 f"against {result['peer_name']}; goal {result['goal']}{extra}  [{time.monotonic() - started:.0f} s]",

@@ -21,6 +21,12 @@ impl Heap {
         self.items.first().copied()
     }
 
+    /// Number of the one that will be first when the first has gone.
+    pub(crate) fn second(&self) -> Option<u32> {
+        let behind = self.items.iter().skip(1).take(CHILDREN);
+        behind.min().map(|item| item.1)
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
@@ -116,6 +122,8 @@ mod tests {
                 }
                 let least = model.iter().map(|(number, rank)| (*rank, *number)).min();
                 prop_assert_eq!(heap.first(), least);
+                let behind = model.iter().map(|(number, rank)| (*rank, *number)).filter(|item| Some(*item) != least);
+                prop_assert_eq!(heap.second(), behind.min().map(|item| item.1));
                 prop_assert_eq!(heap.is_empty(), model.is_empty());
             }
         }

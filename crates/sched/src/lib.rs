@@ -22,15 +22,17 @@
 //! ```
 //!
 //! One algorithm per file in `algorithms/`; what they share: `table` (requests, virtual requests, queues, aggregation),
-//! `set` and `heap` (what is behind every choice by offset, size, age or time), `waiting` (when a queue waits for more), `order` (conflicting requests),
+//! `places`, `set` and `heap` (what is behind every choice by offset, size, age or time), `waiting` (when a queue waits for more), `order` (conflicting requests),
 //! `statistics`; `groups` (files under different algorithms at once). `journal`: each call with its answer, to be checked elsewhere.
 mod algorithms;
 mod error;
+mod fetch;
 mod groups;
 mod heap;
 pub mod journal;
 mod options;
 mod order;
+mod places;
 mod request;
 mod ring;
 mod scheduler;

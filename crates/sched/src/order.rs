@@ -46,7 +46,7 @@ pub(crate) struct Order {
 impl Order {
     /// True if the request goes on; false if it is held back.
     pub(crate) fn admit(&mut self, entries: &mut Slab<Entry>, entry: u32) -> bool {
-        let file = entries[entry].request.file;
+        let file = entries[entry].file;
         let mut state = *self.files.entry(file).or_insert(File {
             root: NONE,
             first: NONE,
@@ -70,7 +70,7 @@ impl Order {
 
     /// A request that is being served already.
     pub(crate) fn live(&mut self, e: &Entry) {
-        let file = e.request.file;
+        let file = e.file;
         let root = self.files.get(&file).map_or(NONE, |state| state.root);
         let root = self.insert(root, e);
         let (first, last) = (NONE, NONE);
@@ -94,14 +94,14 @@ impl Order {
 
     /// A request has been served.
     pub(crate) fn ended(&mut self, e: &Entry) {
-        let Some(file) = self.files.get(&e.request.file).copied() else {
+        let Some(file) = self.files.get(&e.file).copied() else {
             return;
         };
-        let root = self.remove(file.root, e.request.offset, e.serial);
+        let root = self.remove(file.root, e.offset, e.serial);
         if root == NONE && file.first == NONE {
-            self.files.remove(&e.request.file);
+            self.files.remove(&e.file);
         } else {
-            self.files.insert(e.request.file, File { root, ..file });
+            self.files.insert(e.file, File { root, ..file });
         }
     }
 
@@ -125,8 +125,8 @@ impl Order {
 
     fn conflicts(&self, root: u32, e: &Entry) -> bool {
         // A read conflicts with writes only.
-        let kind = usize::from(e.request.op == Op::Read);
-        let (start, end) = (e.request.offset, e.end);
+        let kind = usize::from(e.op == Op::Read);
+        let (start, end) = (e.offset, e.end);
         let furthest = |at: u32| match at {
             NONE => 0,
             _ => self.nodes[at].furthest[kind],
@@ -149,9 +149,9 @@ impl Order {
     fn insert(&mut self, root: u32, e: &Entry) -> u32 {
         let mut hash = crate::table::Mix::default();
         hash.write_u64(e.serial);
-        let writes = e.request.op == Op::Write;
+        let writes = e.op == Op::Write;
         let node = self.nodes.insert(Node {
-            start: e.request.offset,
+            start: e.offset,
             end: e.end,
             serial: e.serial,
             writes,
@@ -160,7 +160,7 @@ impl Order {
             right: NONE,
             furthest: [e.end, if writes { e.end } else { 0 }],
         });
-        let (left, right) = self.split(root, e.request.offset, e.serial);
+        let (left, right) = self.split(root, e.offset, e.serial);
         let left = self.merge(left, node);
         self.merge(left, right)
     }

@@ -132,13 +132,10 @@ impl Scheduler {
         counts.arrived += 1;
         let queued = (self.held - self.serving) as u64;
         counts.peak_queued = counts.peak_queued.max(queued);
-        let entry = self.table.entries.insert(Entry {
-            request,
-            end,
-            arrived: self.now,
-            serial: self.serial,
-            next: NONE,
-        });
+        let entry = self
+            .table
+            .entries
+            .insert(Entry::new(request, end, self.now, self.serial));
         if let Some(order) = &mut self.order
             && !order.admit(&mut self.table.entries, entry)
         {
@@ -151,8 +148,8 @@ impl Scheduler {
 
     /// A request may be chosen from now on.
     fn queue(&mut self, entry: u32) {
-        let Request { file, op, .. } = self.table.entries[entry].request;
-        let lane = self.table.lane_of(file, op);
+        let e = &self.table.entries[entry];
+        let lane = self.table.lane_of(e.file, e.op);
         self.table.enter(lane);
         if self.table.lane().queued == 0 {
             self.turns.wakes(lane);
@@ -269,7 +266,7 @@ impl Scheduler {
             left = left.checked_sub(1)?;
             let entry = &self.table.entries[part];
             part = entry.next;
-            Some(entry.request)
+            Some(entry.request())
         })
     }
 
@@ -289,8 +286,7 @@ impl Scheduler {
         for _ in 0..v.parts {
             let e = self.table.entries[part];
             let response = self.now - e.arrived;
-            self.recorder
-                .completed(e.request.program, e.request.bytes, response);
+            self.recorder.completed(e.program, e.bytes(), response);
             if let Some(order) = &mut self.order {
                 order.ended(&e);
             }

@@ -2,8 +2,7 @@
 //!
 //! B+ trees whose nodes lie in one arena and are used again: insertion, removal and search are O(log n), and nothing is
 //! allocated once the arena has grown to what is needed (the standard library's tree allocates nodes all the
-//! time). Each queue has a tree of its own, so with many files a search looks at one node, whose first keys share a line
-//! of the cache with its length. A node is freed when it is empty, not merged before: queues drain soon, and a merge
+//! time). Each queue with more than a few requests has a tree of its own (`places`). A node is freed when it is empty, not merged before: queues drain soon, and a merge
 //! costs more than it saves.
 use crate::slab::{NONE, Slab};
 
@@ -217,11 +216,6 @@ impl Forest {
         true
     }
 
-    /// The smallest key that is at least `key`.
-    pub(crate) fn first_from(&self, root: Root, key: u128) -> Option<u128> {
-        self.around(root, key).1
-    }
-
     /// The largest key below `key` and the smallest that is at least `key`.
     pub(crate) fn around(&self, root: Root, key: u128) -> (Option<u128>, Option<u128>) {
         if root.is_empty() {
@@ -305,7 +299,7 @@ impl OrderedSet {
 
     /// The smallest key that is at least `key`.
     pub(crate) fn first_from(&self, key: u128) -> Option<u128> {
-        self.forest.first_from(self.root, key)
+        self.forest.around(self.root, key).1
     }
 
     pub(crate) fn first(&self) -> Option<u128> {

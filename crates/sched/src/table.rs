@@ -6,25 +6,76 @@
 //! neighbour that it touches or overlaps (TS 3.1), and may close the gap between two. What MLF does not let through yet
 //! is in a second set of its queue, and in a third by the visit that lets it through.
 //!
-//! Most of the time goes into waiting for memory, so records are kept small, and the links of the list by age lie apart.
+//! Most of the time goes into waiting for memory: records are small and aligned to lines of the processor's cache, the
+//! links of the list by age lie apart, and what the next choices will look at is fetched ahead of them (`fetch`).
+mod aging;
+mod queues;
+
+use crate::fetch::fetch;
 use crate::request::{Nanos, Op, Request, VirtualRequest};
-use crate::set::{Forest, Root};
+use crate::set::Forest;
 use crate::slab::{NONE, Slab};
-use crate::waiting::{History, Waited};
+use crate::waiting::Waited;
+pub(crate) use queues::{Queue, UNKNOWN};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// One request that is held.
+/// One request that is held: one line of the processor's cache.
 #[derive(Debug, Clone, Copy)]
+#[repr(align(64))]
 pub(crate) struct Entry {
-    pub(crate) request: Request,
+    id: u64,
+    pub(crate) file: u64,
+    pub(crate) offset: u64,
     /// One past the last byte it may touch.
     pub(crate) end: u64,
     pub(crate) arrived: Nanos,
     /// Counts arrivals.
     pub(crate) serial: u64,
+    pub(crate) program: u32,
     /// The next part of the same virtual request, or the next one that waits for a conflict to end.
     pub(crate) next: u32,
+    process: u16,
+    pub(crate) op: Op,
+    /// The lowest first; a request has at most 2^38.
+    bytes: [u8; 5],
+}
+
+impl Entry {
+    pub(crate) fn new(request: Request, end: u64, arrived: Nanos, serial: u64) -> Entry {
+        let [b0, b1, b2, b3, b4, ..] = request.bytes.to_le_bytes();
+        Entry {
+            id: request.id,
+            file: request.file,
+            offset: request.offset,
+            end,
+            arrived,
+            serial,
+            program: request.program,
+            next: NONE,
+            process: request.process,
+            op: request.op,
+            bytes: [b0, b1, b2, b3, b4],
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        let [b0, b1, b2, b3, b4] = self.bytes;
+        u64::from_le_bytes([b0, b1, b2, b3, b4, 0, 0, 0])
+    }
+
+    /// As it came.
+    pub(crate) fn request(&self) -> Request {
+        Request {
+            id: self.id,
+            file: self.file,
+            op: self.op,
+            offset: self.offset,
+            bytes: self.bytes(),
+            program: self.program,
+            process: self.process,
+        }
+    }
 }
 
 /// Requests that are served as one: two lines of the processor's cache.
@@ -59,42 +110,6 @@ pub(crate) struct Virtual {
     /// It has been dispatched; queued otherwise.
     served: bool,
 }
-
-/// Requests of one file and operation, and what is remembered of those served. Two lines of the processor's cache.
-#[derive(Debug, Clone, Copy)]
-#[repr(C, align(64))]
-pub(crate) struct Queue {
-    file: u64,
-    /// Bytes of queued virtual requests, and how many these are.
-    pub(crate) bytes: u64,
-    pub(crate) queued: u32,
-    /// By (offset, number): virtual requests that may go, and those that MLF does not let through yet.
-    ready: Root,
-    deferred: Root,
-    /// The latter by (visit that lets them through, number).
-    by_visit: Root,
-    /// Neighbours in MLF's round, or among the empty queues.
-    pub(crate) before: u32,
-    pub(crate) after: u32,
-    /// No queued virtual request reaches further than so many bytes; `u32::MAX`: some may.
-    reach: u32,
-    op: Op,
-    lane: u8,
-    /// MLF: it is in the round.
-    pub(crate) active: bool,
-    /// MLF: visits so far.
-    pub(crate) visits: u64,
-    /// Bytes ever added.
-    pub(crate) seen: u64,
-    /// aIOLi: present quantum; 0: the default.
-    pub(crate) quantum: u64,
-    /// SRTF: bytes that will have come in the end, or [`UNKNOWN`].
-    pub(crate) predicted: u64,
-    pub(crate) history: History,
-}
-
-/// No prediction.
-pub(crate) const UNKNOWN: u64 = u64::MAX;
 
 /// A fixed hash: decisions must not depend on a random one, and files have numbers given by ourselves.
 #[derive(Debug, Default, Clone, Copy)]
@@ -254,7 +269,7 @@ impl Table {
             left = left.checked_sub(1)?;
             let entry = &self.entries[part];
             part = entry.next;
-            Some(entry.request.id)
+            Some(entry.id)
         })
     }
 
@@ -282,26 +297,28 @@ impl Table {
     /// Into the queue of its file and operation, joined with neighbours as far as the limits allow. The virtual
     /// request it is a part of now.
     pub(crate) fn aggregate(&mut self, entry: u32) -> u32 {
-        let Entry { request, end, .. } = self.entries[entry];
-        let queue = self.queue(request.file, request.op);
+        let e = self.entries[entry];
+        let (bytes, offset) = (e.bytes(), e.offset);
+        let queue = self.queue(e.file, e.op);
+        fetch(&self.queues[queue]);
         if self.queues[queue].queued == 0 {
             self.unlist_empty(queue);
             self.queues[queue].reach = 0;
         }
         let q = &mut self.queues[queue];
-        q.bytes += request.bytes;
-        q.seen = q.seen.saturating_add(request.bytes);
+        q.bytes += bytes;
+        q.seen = q.seen.saturating_add(bytes);
         let (left, right) = match self.lane().parts_limit {
             1 => (None, None),
-            _ => self.neighbours(queue, request.offset, end),
+            _ => self.neighbours(queue, offset, e.end),
         };
-        if let Some(left) = left.filter(|at| self.has_room(*at, 1, request.bytes)) {
+        if let Some(left) = left.filter(|at| self.has_room(*at, 1, bytes)) {
             self.push(left, entry);
             let v = &self.virtuals[left];
             if let Some(right) = right {
                 let r = &self.virtuals[right];
                 if v.end >= r.offset
-                    && self.entries[v.last].request.offset <= r.offset
+                    && self.entries[v.last].offset <= r.offset
                     && self.has_room(left, r.parts, r.bytes)
                 {
                     self.swallow(left, right);
@@ -310,7 +327,7 @@ impl Table {
             self.stretch(left);
             return left;
         }
-        let at = match right.filter(|at| self.has_room(*at, 1, request.bytes)) {
+        let at = match right.filter(|at| self.has_room(*at, 1, bytes)) {
             Some(right) => {
                 self.withdraw(right);
                 self.push_front(right, entry);
@@ -334,71 +351,6 @@ impl Table {
         *reach = (*reach).max(u32::try_from(v.end - v.offset).unwrap_or(u32::MAX));
     }
 
-    /// Queued neighbours that the range touches or overlaps.
-    fn neighbours(&self, queue: u32, offset: u64, end: u64) -> (Option<u32>, Option<u32>) {
-        let q = &self.queues[queue];
-        let above = place(offset, NONE) + 1;
-        let (mut left, mut right) = self.sets.around(q.ready, above);
-        if !q.deferred.is_empty() {
-            let (other_left, other_right) = self.sets.around(q.deferred, above);
-            left = left.max(other_left);
-            right = match (right, other_right) {
-                (Some(one), Some(other)) => Some(one.min(other)),
-                (one, other) => one.or(other),
-            };
-        }
-        // Offsets are in the keys: most lie too far away to be looked at.
-        let near =
-            |key: &u128| q.reach == u32::MAX || (key >> 32) as u64 + u64::from(q.reach) >= offset;
-        (
-            left.filter(near)
-                .map(|key| key as u32)
-                .filter(|at| self.virtuals[*at].end >= offset),
-            right
-                .filter(|key| (key >> 32) as u64 <= end)
-                .map(|key| key as u32),
-        )
-    }
-
-    /// Puts a virtual request into the sets of its queue.
-    fn file(&mut self, at: u32) {
-        let v = &self.virtuals[at];
-        let (q, key) = (&mut self.queues[v.queue], place(v.offset, at));
-        if v.later == 0 {
-            self.sets.insert(&mut q.ready, key);
-        } else {
-            self.sets.insert(&mut q.deferred, key);
-            self.sets.insert(&mut q.by_visit, place(v.later, at));
-        }
-    }
-
-    /// Takes it out of them.
-    fn withdraw(&mut self, at: u32) {
-        let v = &self.virtuals[at];
-        let (q, key) = (&mut self.queues[v.queue], place(v.offset, at));
-        if v.later == 0 {
-            self.sets.remove(&mut q.ready, key);
-        } else {
-            self.sets.remove(&mut q.deferred, key);
-            self.sets.remove(&mut q.by_visit, place(v.later, at));
-        }
-    }
-
-    /// MLF: it may go from this visit of its queue on; 0: now.
-    pub(crate) fn defer(&mut self, at: u32, visit: u64) {
-        if self.virtuals[at].later != visit {
-            self.withdraw(at);
-            self.virtuals[at].later = visit;
-            self.file(at);
-        }
-    }
-
-    /// MLF: one of the queue that is deferred to this visit or one before.
-    pub(crate) fn due(&self, queue: u32, visit: u64) -> Option<u32> {
-        let key = self.sets.first(self.queues[queue].by_visit)?;
-        ((key >> 32) as u64 <= visit).then_some(key as u32)
-    }
-
     fn has_room(&self, at: u32, parts: u32, bytes: u64) -> bool {
         let v = &self.virtuals[at];
         v.parts.saturating_add(parts) <= self.lane().parts_limit
@@ -408,12 +360,12 @@ impl Table {
     fn make(&mut self, entry: u32, queue: u32) -> u32 {
         let e = self.entries[entry];
         let at = self.virtuals.insert(Virtual {
-            file: e.request.file,
-            op: e.request.op,
-            program: e.request.program,
-            offset: e.request.offset,
+            file: e.file,
+            op: e.op,
+            program: e.program,
+            offset: e.offset,
             end: e.end,
-            bytes: e.request.bytes,
+            bytes: e.bytes(),
             first: entry,
             last: entry,
             parts: 1,
@@ -444,38 +396,38 @@ impl Table {
 
     /// Adds a part that does not begin before the virtual request.
     fn push(&mut self, at: u32, entry: u32) {
-        let Entry { request, end, .. } = self.entries[entry];
+        let new = self.entries[entry];
         self.age(at);
         let v = self.virtuals[at];
-        let offset = |e: u32| self.entries[e].request.offset;
-        if offset(v.last) <= request.offset {
+        let offset = |e: u32| self.entries[e].offset;
+        if offset(v.last) <= new.offset {
             self.entries[v.last].next = entry;
             self.virtuals[at].last = entry;
         } else {
             let mut before = v.first;
-            while offset(self.entries[before].next) <= request.offset {
+            while offset(self.entries[before].next) <= new.offset {
                 before = self.entries[before].next;
             }
             self.entries[entry].next = self.entries[before].next;
             self.entries[before].next = entry;
         }
         let v = &mut self.virtuals[at];
-        v.end = v.end.max(end);
-        v.bytes += request.bytes;
+        v.end = v.end.max(new.end);
+        v.bytes += new.bytes();
         v.parts += 1;
         v.fresh += 1;
     }
 
     /// Adds a part that begins before the virtual request.
     fn push_front(&mut self, at: u32, entry: u32) {
-        let Entry { request, end, .. } = self.entries[entry];
+        let new = self.entries[entry];
         self.age(at);
         let v = &mut self.virtuals[at];
         self.entries[entry].next = v.first;
         v.first = entry;
-        v.offset = request.offset;
-        v.end = v.end.max(end);
-        v.bytes += request.bytes;
+        v.offset = new.offset;
+        v.end = v.end.max(new.end);
+        v.bytes += new.bytes();
         v.parts += 1;
         v.fresh += 1;
     }
@@ -516,6 +468,7 @@ impl Table {
 
     /// Takes a queued virtual request out of list and queue, to be served.
     pub(crate) fn take(&mut self, at: u32) {
+        fetch(&self.entries[self.virtuals[at].first]);
         self.unlink(at);
         self.lane_mut().queued -= 1;
         let Virtual { queue, bytes, .. } = self.virtuals[at];
@@ -602,12 +555,10 @@ impl Table {
             self.queues[queue].seen = seen;
         }
         for part in &all {
-            let Request {
-                file, op, bytes, ..
-            } = self.entries[*part].request;
-            if let Some(queue) = self.by_file[op as usize].get(&file) {
+            let e = &self.entries[*part];
+            if let Some(queue) = self.by_file[e.op as usize].get(&e.file) {
                 let q = &mut self.queues[*queue];
-                q.seen = q.seen.saturating_sub(bytes);
+                q.seen = q.seen.saturating_sub(e.bytes());
             }
         }
         all
@@ -617,58 +568,6 @@ impl Table {
     pub(crate) fn overdue(&self, now: Nanos, bound: Option<Nanos>) -> Option<u32> {
         let oldest = self.oldest()?;
         (now.saturating_sub(self.virtuals[oldest].arrived) >= bound?).then_some(oldest)
-    }
-
-    // ---- aging: factors of MLF and aIOLi ----
-
-    /// How often a queue has been looked at.
-    pub(crate) fn visits(&self, queue: u32) -> u64 {
-        match queue {
-            NONE => 0,
-            _ => {
-                let queue = &self.queues[queue];
-                queue.visits + self.lanes[usize::from(queue.lane)].scans
-            }
-        }
-    }
-
-    /// Brings a virtual request's factor up to date: every visit doubles it, a part's first visit makes it 1.
-    pub(crate) fn age(&mut self, at: u32) {
-        let visits = self.visits(self.virtuals[at].queue);
-        let v = &mut self.virtuals[at];
-        let passed = visits - v.visits;
-        if passed == 0 {
-            return;
-        }
-        let once = v.factor.saturating_mul(2).saturating_add(v.fresh.into());
-        let doublings = (passed - 1).min(63) as u32;
-        v.factor = match once.leading_zeros() >= doublings {
-            true => once << doublings,
-            false => u64::MAX,
-        };
-        v.fresh = 0;
-        v.visits = visits;
-    }
-
-    /// As it was brought up to date last.
-    pub(crate) fn factor(&self, at: u32) -> u64 {
-        self.virtuals[at].factor
-    }
-
-    /// At which visit the factor will let the virtual request through: factor × quantum ≥ its bytes.
-    pub(crate) fn ripe_at(&self, at: u32, quantum: u64) -> u64 {
-        let v = &self.virtuals[at];
-        let needed = v.bytes.div_ceil(quantum);
-        if v.factor >= needed {
-            return v.visits;
-        }
-        let mut factor = v.factor.saturating_mul(2).saturating_add(v.fresh.into());
-        let mut visits = v.visits + 1;
-        while factor < needed {
-            factor = factor.saturating_mul(2);
-            visits += 1;
-        }
-        visits
     }
 
     /// All requests that are being served. Looks at every record: for a change of the order of conflicts only.
@@ -697,85 +596,6 @@ impl Table {
             _ => self.ages[newer as usize][0] = older,
         }
     }
-
-    // ---- queues ----
-
-    /// The virtual request of a queue with the lowest offset, of those that may go.
-    pub(crate) fn head(&self, queue: u32) -> Option<u32> {
-        let key = self.sets.first(self.queues[queue].ready)?;
-        Some(key as u32)
-    }
-
-    /// The queue's virtual request that begins there.
-    pub(crate) fn beginning_at(&self, queue: u32, offset: u64) -> Option<u32> {
-        let ready = self.queues[queue].ready;
-        let key = self.sets.first_from(ready, place(offset, 0))?;
-        ((key >> 32) as u64 == offset).then_some(key as u32)
-    }
-
-    pub(crate) fn queue(&mut self, file: u64, op: Op) -> u32 {
-        if let Some(queue) = self.by_file[op as usize].get(&file) {
-            return *queue;
-        }
-        if self.queues.len() >= 2 * self.file_limit && self.empty_oldest != NONE {
-            // What it remembers is only a hint.
-            let oldest = self.empty_oldest;
-            self.unlist_empty(oldest);
-            let Queue { file, op, .. } = self.queues[oldest];
-            self.by_file[op as usize].remove(&file);
-            self.queues.free(oldest);
-        }
-        let queue = self.queues.insert(Queue {
-            file,
-            op,
-            lane: self.lane_of(file, op) as u8,
-            queued: 0,
-            bytes: 0,
-            reach: 0,
-            seen: 0,
-            quantum: 0,
-            visits: 0,
-            ready: Root::default(),
-            deferred: Root::default(),
-            by_visit: Root::default(),
-            history: History::default(),
-            predicted: UNKNOWN,
-            active: false,
-            before: NONE,
-            after: NONE,
-        });
-        self.by_file[op as usize].insert(file, queue);
-        self.list_empty(queue);
-        queue
-    }
-
-    fn list_empty(&mut self, queue: u32) {
-        let newest = self.empty_newest;
-        self.queues[queue].before = newest;
-        self.queues[queue].after = NONE;
-        match newest {
-            NONE => self.empty_oldest = queue,
-            _ => self.queues[newest].after = queue,
-        }
-        self.empty_newest = queue;
-    }
-
-    fn unlist_empty(&mut self, queue: u32) {
-        let Queue { before, after, .. } = self.queues[queue];
-        match before {
-            NONE => self.empty_oldest = after,
-            _ => self.queues[before].after = after,
-        }
-        match after {
-            NONE => self.empty_newest = before,
-            _ => self.queues[after].before = before,
-        }
-    }
 }
 
-const _: () = assert!(size_of::<Queue>() == 128 && size_of::<Virtual>() == 128);
-
-/// Key of a virtual request by its offset, or by another number.
-fn place(offset: u64, at: u32) -> u128 {
-    (u128::from(offset) << 32) | u128::from(at)
-}
+const _: () = assert!(size_of::<Entry>() == 64 && size_of::<Virtual>() == 128);

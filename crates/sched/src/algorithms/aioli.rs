@@ -85,6 +85,7 @@ impl Aioli {
         table.queues[queue].history.serve(v);
         table.take(at);
         self.refresh(table, queue);
+        table.expect(self.ripe.first().map(|f| f.1), self.ripe.second());
         Choice::Serve(at)
     }
 

@@ -71,6 +71,10 @@ impl Mlf {
             _ => self.enter(table, queue),
         }
         table.take(at);
+        if self.ring.at != NONE {
+            let then = table.queues[self.ring.at].after;
+            table.expect(Some(self.ring.at), Some(then));
+        }
         Choice::Serve(at)
     }
 }

@@ -43,6 +43,7 @@ impl Policy for Shortest {
         let queue = table.virtuals[at].queue;
         table.take(at);
         self.refresh(table, queue);
+        table.expect(self.queues.first().map(|f| f.1), self.queues.second());
         Choice::Serve(at)
     }
 }

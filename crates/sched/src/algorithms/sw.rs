@@ -44,7 +44,7 @@ impl Policy for Sw {
         }
         self.arrivals += 1;
         let at = table.append(entry);
-        let program = table.entries[entry].request.program;
+        let program = table.entries[entry].program;
         let words = [self.windows, program, self.arrivals, at];
         let key = words
             .iter()

@@ -1,0 +1,55 @@
+//! Factors of MLF and aIOLi: computed from how often a queue has been visited, so that no visit touches requests.
+use super::Table;
+use crate::slab::NONE;
+
+impl Table {
+    /// How often a queue has been looked at.
+    pub(crate) fn visits(&self, queue: u32) -> u64 {
+        match queue {
+            NONE => 0,
+            _ => {
+                let queue = &self.queues[queue];
+                queue.visits + self.lanes[usize::from(queue.lane)].scans
+            }
+        }
+    }
+
+    /// Brings a virtual request's factor up to date: every visit doubles it, a part's first visit makes it 1.
+    pub(crate) fn age(&mut self, at: u32) {
+        let visits = self.visits(self.virtuals[at].queue);
+        let v = &mut self.virtuals[at];
+        let passed = visits - v.visits;
+        if passed == 0 {
+            return;
+        }
+        let once = v.factor.saturating_mul(2).saturating_add(v.fresh.into());
+        let doublings = (passed - 1).min(63) as u32;
+        v.factor = match once.leading_zeros() >= doublings {
+            true => once << doublings,
+            false => u64::MAX,
+        };
+        v.fresh = 0;
+        v.visits = visits;
+    }
+
+    /// As it was brought up to date last.
+    pub(crate) fn factor(&self, at: u32) -> u64 {
+        self.virtuals[at].factor
+    }
+
+    /// At which visit the factor will let the virtual request through: factor × quantum ≥ its bytes.
+    pub(crate) fn ripe_at(&self, at: u32, quantum: u64) -> u64 {
+        let v = &self.virtuals[at];
+        let needed = v.bytes.div_ceil(quantum);
+        if v.factor >= needed {
+            return v.visits;
+        }
+        let mut factor = v.factor.saturating_mul(2).saturating_add(v.fresh.into());
+        let mut visits = v.visits + 1;
+        while factor < needed {
+            factor = factor.saturating_mul(2);
+            visits += 1;
+        }
+        visits
+    }
+}
