@@ -94,7 +94,8 @@ bench: build
 reproduce:
 	cargo build --release --bin penstock
 	$(RELEASE)/penstock sim --markdown docs/reproduction.md $(EXPERIMENTS:%=experiments/%.toml)
-	$(RELEASE)/penstock sim experiments/scale.toml
+	timeout 60 $(RELEASE)/penstock sim experiments/scale.toml
+	$(RELEASE)/penstock sim experiments/cohorts.toml
 
 .PHONY: makespan
 makespan: build

@@ -52,6 +52,18 @@ def test_requests_of_several_ranks_meet_in_the_device(tmp_path):
     assert together > 48 * 0.001, together
 
 
+def test_a_fragmented_file_costs_seeks(tmp_path):
+    # 48 extents of 64 KiB in order; nearly all of them lie elsewhere: a seek and half a turn each, 8 ms and more.
+    script = tmp_path / "inorder.py"
+    program = PROGRAM.replace("random.Random(1).sample(range(262144), 48)[rank::size]", "range(0, 48 * 16, 16)[rank::size]")
+    script.write_text(program)
+    done = penstock(
+        "run", "-n", 1, "--servers", 1, "--device", "hdd,queue=none,fragmentation=1,extent=64k", "--quiet", "--",
+        sys.executable, "-m", "mpi4py", script, "penstock:/f",
+    )  # fmt: skip
+    assert float(done.out.split("seconds")[1].split()[0]) > 48 * 0.005, done.out
+
+
 def test_names_and_options_are_checked(short_dir):
     for device, word in [("floppy", "pastel"), ("hdd,colour=red", "write-cache"), ("hdd,scale=0", "0.001")]:
         done = penstock("up", short_dir / "fs", "--device", device, check=False)

@@ -18,6 +18,35 @@ def test_two_runs_of_a_seed_agree_in_every_event():
     assert summary["seeds"] == 8 and summary["events"] > 10_000
 
 
+# What the faults of a few dozen seeds have to do, not only plan.
+EFFECTS = [
+    "drop",
+    "delay",
+    "reordering",
+    "duplicate",
+    "partition",
+    "crash",
+    "power-loss",
+    "torn-write",
+    "lost-write",
+    "lost-name",
+    "full-disk",
+    "slow-disk",
+    "failed-sync",
+    "bit-flip",
+]
+
+
+def test_every_fault_happens_and_a_seed_repeats_it():
+    code, summary = faults("--seeds", "32")
+    assert code == 0, summary["failing"]
+    assert sorted(summary["effects"]) == sorted(EFFECTS)
+    # Seed 1 alone, once more and in detail, as one command repeats it.
+    first, again = (faults("--seed", "1") for _ in range(2))
+    keys = ["events", "virtual_seconds", "effects", "operations"]
+    assert [first[1][k] for k in keys] == [again[1][k] for k in keys]
+
+
 @pytest.mark.parametrize(
     "bug",
     [

@@ -6,7 +6,7 @@ use crate::args::FaultsArgs;
 use crate::error::{CliError, Result};
 use crate::{out, size};
 use indicatif::{ProgressBar, ProgressStyle};
-use penstock_faults::{Options, Plant, Report, quiet_panics, run};
+use penstock_faults::{Effects, Options, Plant, Report, quiet_panics, run};
 use serde::Serialize;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitCode, Stdio};
@@ -25,6 +25,8 @@ struct Summary {
     virtual_seconds: f64,
     events: u64,
     faults: u64,
+    /// What they did.
+    effects: Effects,
     operations: u64,
     operations_failed: u64,
     most_threads: u64,
@@ -38,6 +40,7 @@ impl Summary {
         self.virtual_seconds += report.virtual_ms as f64 / 1e3;
         self.events += report.events;
         self.faults += report.faults;
+        self.effects.add(&report.effects);
         self.operations += report.good;
         self.operations_failed += report.failed;
         self.most_threads = self.most_threads.max(report.most_threads);
@@ -213,6 +216,13 @@ fn to_text(summary: &Summary, args: &FaultsArgs) -> String {
         size::count(summary.operations_failed),
         summary.most_threads
     );
+    let effects: Vec<String> = summary
+        .effects
+        .0
+        .iter()
+        .map(|(effect, times)| format!("{} {effect}", size::count(*times)))
+        .collect();
+    text += &format!("what the faults did: {}\n", effects.join(", "));
     for report in &summary.failing {
         for failure in &report.failures {
             text += &format!("seed {}: {failure}\n", report.seed);

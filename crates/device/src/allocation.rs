@@ -51,6 +51,11 @@ impl Allocation {
         }
     }
 
+    /// The next new file begins at the extent of `address`, instead of `distance` behind the last one.
+    pub fn begin_at(&mut self, address: u64) {
+        self.cursor = (address / self.options.extent) % self.slots;
+    }
+
     /// The device ranges of `bytes` at `offset` of `file`, in order, joined where adjacent. Space is given to what has
     /// none; false when the device is full: what comes before is told.
     pub fn map(
@@ -180,6 +185,8 @@ mod tests {
         assert_eq!(ranges(&mut a, 7, 0, 64 << 20), [(0, 64 << 20)]);
         assert_eq!(ranges(&mut a, 9, 4096, 8192), [((1 << 30) + 4096, 8192)]);
         assert_eq!(ranges(&mut a, 7, 1000, 5), [(1000, 5)]);
+        a.begin_at(50 << 30);
+        assert_eq!(ranges(&mut a, 11, 0, 4096), [(50 << 30, 4096)]);
         let mut f = Allocation::new(
             AllocationOptions {
                 fragmentation: 0.5,

@@ -188,7 +188,7 @@ fn sata80() -> DiskOptions {
 }
 
 /// Seagate Barracuda 7200.10, 150 GB, SATA: data servers of RS chapter 5. Figures of its data sheet; how far the drive
-/// itself reads ahead is not published.
+/// itself reads ahead is not published: here as far as the kernel's window.
 fn barracuda() -> DiskOptions {
     let sheet = Sheet {
         turn: TURN_7200,
@@ -203,7 +203,7 @@ fn barracuda() -> DiskOptions {
     };
     DiskOptions {
         bus: 300 * MEGA,
-        read_ahead: 64 << 10,
+        read_ahead: 128 << 10,
         write_cache: 8 << 20,
         write_runs: 16,
         ..sheet.disk()

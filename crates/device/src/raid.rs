@@ -22,16 +22,27 @@ pub struct RaidOptions {
     pub overhead: Nanos,
 }
 
+/// A request whose parts are under way.
+struct UnderWay {
+    id: u64,
+    /// Parts that are not done.
+    left: usize,
+    /// Its time on the bus.
+    carried: Nanos,
+    since: Nanos,
+}
+
 /// An array.
 pub struct Raid0 {
     members: Vec<Box<dyn Device>>,
     options: RaidOptions,
     bus_free: Nanos,
-    /// Requests under way: how many parts are left, the time on the bus, and since when.
-    under_way: HashMap<u64, (usize, Nanos, Nanos)>,
+    /// Requests under way by numbers of the array's own, as callers may use a name twice.
+    under_way: HashMap<u64, UnderWay>,
     /// The array's request of each part; part ids are the array's own.
     parts: HashMap<u64, u64>,
     next_part: u64,
+    next_request: u64,
     pending: Pending,
     scratch: Vec<Completion>,
 }
@@ -47,9 +58,16 @@ impl Raid0 {
             under_way: HashMap::new(),
             parts: HashMap::new(),
             next_part: 0,
+            next_request: 0,
             pending: Pending::default(),
             scratch: Vec::new(),
         }
+    }
+
+    /// The number of a request to come.
+    fn number(&mut self) -> u64 {
+        self.next_request += 1;
+        self.next_request
     }
 
     fn part(&mut self, of: u64) -> u64 {
@@ -74,11 +92,12 @@ impl Device for Raid0 {
             let within = (address % row).saturating_sub(i * unit).min(unit);
             address / row * unit + within
         };
+        let number = self.number();
         let mut pieces = 0;
         for i in 0..n {
             let (from, to) = (held(i, start), held(i, end));
             if from < to {
-                let id = self.part(request.id);
+                let id = self.part(number);
                 pieces += 1;
                 let part = Request {
                     id,
@@ -96,15 +115,27 @@ impl Device for Raid0 {
                 Op::Read => self.options.read_bus,
                 Op::Write => self.options.write_bus,
             };
-            let carried = span(request.bytes, bus);
-            self.under_way.insert(request.id, (pieces, carried, now));
+            let under_way = UnderWay {
+                id: request.id,
+                left: pieces,
+                carried: span(request.bytes, bus),
+                since: now,
+            };
+            self.under_way.insert(number, under_way);
         }
     }
 
     fn flush(&mut self, now: Nanos, id: u64) {
-        self.under_way.insert(id, (self.members.len(), 0, now));
+        let number = self.number();
+        let under_way = UnderWay {
+            id,
+            left: self.members.len(),
+            carried: 0,
+            since: now,
+        };
+        self.under_way.insert(number, under_way);
         for i in 0..self.members.len() {
-            let part = self.part(id);
+            let part = self.part(number);
             self.members[i].flush(now, part);
         }
         if self.members.is_empty() {
@@ -128,18 +159,20 @@ impl Device for Raid0 {
             let Some(of) = self.parts.remove(&part.id) else {
                 continue;
             };
-            let Some((left, carried, since)) = self.under_way.get_mut(&of) else {
+            let Some(request) = self.under_way.get_mut(&of) else {
                 continue;
             };
-            *left -= 1;
-            if *left == 0 {
-                let (carried, since) = (*carried, *since);
-                self.under_way.remove(&of);
-                // The bus carries bytes while the members still work: only what it has no time for is added.
-                self.bus_free = self.bus_free.max(since) + carried;
-                let at = part.at.max(self.bus_free) + self.options.overhead;
-                self.pending.push(at, of);
+            request.left -= 1;
+            if request.left > 0 {
+                continue;
             }
+            let Some(request) = self.under_way.remove(&of) else {
+                continue;
+            };
+            // The bus carries bytes while the members still work: only what it has no time for is added.
+            self.bus_free = self.bus_free.max(request.since) + request.carried;
+            let at = part.at.max(self.bus_free) + self.options.overhead;
+            self.pending.push(at, request.id);
         }
         self.scratch = parts;
         self.pending.drain(now, done);

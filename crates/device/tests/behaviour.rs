@@ -123,6 +123,39 @@ fn a_cached_write_is_done_soon_and_the_flush_waits_for_the_media() {
     assert!(at(u64::MAX) > 10_000_000, "{done:?}");
 }
 
+/// A queue of 32 random reads of one disk: the closer the order is to the head's way, the more a second.
+#[test]
+fn a_disks_own_queue_orders_by_arrival_by_address_or_by_what_the_head_reaches_first() {
+    let iops = |order: &str| {
+        let model = Model::parse(&format!("hdd,queue=none,order={order}")).unwrap();
+        let mut address = random_addresses(3, 500_000_000_000, 4096);
+        closed_loop(&mut *model.build(), 32, 2000, 0, |_| {
+            read(address(), 4096, 0)
+        })
+        .iops()
+    };
+    let (fifo, clook, sptf) = (iops("fifo"), iops("clook"), iops("sptf"));
+    // In order of arrival a queue gains what the controller does meanwhile, at most.
+    assert!((70.0..95.0).contains(&fifo), "{fifo}");
+    assert!(clook > 1.5 * fifo && sptf > 1.2 * clook, "{clook} {sptf}");
+}
+
+/// Reads one behind the other, with a pause: without read-ahead each waits for most of a turn.
+#[test]
+fn a_disk_that_reads_ahead_answers_sequential_reads_from_its_buffer() {
+    let rate = |options: &str| {
+        let model = Model::parse(&format!("hdd,queue=none{options}")).unwrap();
+        let think = 200_000;
+        closed_loop(&mut *model.build(), 1, 2000, think, |i| {
+            read(i * 16_384, 16_384, 0)
+        })
+        .rate()
+    };
+    let (ahead, without) = (rate(""), rate(",read-ahead=0"));
+    assert!(without < 3e6, "{without}");
+    assert!(ahead > 10.0 * without, "{without} {ahead}");
+}
+
 #[test]
 fn an_array_waits_for_its_slowest_spindle_and_adds_rates_up_to_the_bus() {
     let array = |n: usize, bus| {

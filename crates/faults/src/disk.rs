@@ -6,6 +6,7 @@
 //! their directory, and the list of what was done since. When the power fails the directory is emptied and filled with what is
 //! durable and a random part of that list: writes sector by sector, in any choice; lengths and attributes of a file, and
 //! the names of a directory, as a prefix in order, as a journalling file system keeps them.
+use crate::effects::{Effect, Effects};
 use crate::plant::Plant;
 use crate::random::Random;
 use crate::world::{MS, MachineId, Nanos};
@@ -107,6 +108,7 @@ pub(crate) struct Disk {
     pub failed: u64,
     /// Accesses until the power fails.
     pub power: Option<u64>,
+    pub effects: Effects,
     /// Losses of power so far, by time.
     pub losses: Vec<Nanos>,
     /// For [`Plant::StaleRead`]: the last write's place and what it replaced; whether it is taken back at the moment.
@@ -145,6 +147,7 @@ impl Disk {
             failing: false,
             failed: 0,
             power: None,
+            effects: Effects::default(),
             losses: Vec::new(),
             last: None,
             stale: false,
@@ -221,6 +224,12 @@ impl Disk {
             }
             _ => Ok(usize::MAX),
         };
+        if self.slow > 1 {
+            self.effects.count(Effect::SlowDisk);
+        }
+        if allowed == Err(Errno::NOSPC) {
+            self.effects.count(Effect::FullDisk);
+        }
         match (self.plant, access) {
             (Some(Plant::StaleRead), _) => self.keep_old(access),
             (Some(Plant::SameBytes), Access::Write { file, at, bytes }) => {
@@ -299,6 +308,7 @@ impl Disk {
     /// page cache, and no later sync knows of it.
     fn fail_to_sync(&mut self, file: BorrowedFd<'_>) {
         self.failed += 1;
+        self.effects.count(Effect::FailedSync);
         if is_directory(file) {
             return;
         }
@@ -350,10 +360,15 @@ impl Disk {
     pub fn lose_power(&mut self, now: Nanos) -> std::io::Result<()> {
         self.power = None;
         self.losses.push(now);
+        self.effects.count(Effect::PowerLoss);
         let mut names = std::mem::take(&mut self.names);
         for (_, since) in std::mem::take(&mut self.naming) {
-            for naming in &since[..self.prefix(since.len())] {
+            let kept = self.prefix(since.len());
+            for naming in &since[..kept] {
                 rename(&mut names, naming);
+            }
+            for _ in kept..since.len() {
+                self.effects.count(Effect::LostName);
             }
         }
         let files = std::mem::take(&mut self.files);
@@ -367,15 +382,21 @@ impl Disk {
             for (i, change) in file.since.iter().enumerate() {
                 match change {
                     Change::Write { at, bytes } => {
-                        let mut done = 0;
+                        let (mut done, mut survived) = (0, 0);
                         while done < bytes.len() {
                             let from = *at + done as u64;
                             let n = (sector - from % sector) as usize;
                             let n = n.min(bytes.len() - done);
                             if self.random.below(100) < kept {
                                 content.write(from, &bytes[done..done + n]);
+                                survived += n;
                             }
                             done += n;
+                        }
+                        if survived == 0 {
+                            self.effects.count(Effect::LostWrite);
+                        } else if survived < bytes.len() {
+                            self.effects.count(Effect::TornWrite);
                         }
                     }
                     change if i < orderly => content.apply(change),

@@ -12,7 +12,7 @@
 //! | `network` | bytes late, in pieces, not at all; connections that break at one end first |
 //! | `disk` | a page cache, and what outlives a loss of power |
 //! | `flip` | a bit that flips |
-//! | `plan` | the faults of a seed |
+//! | `plan`, `effects` | the faults of a seed; what they did |
 //! | `workload`, `workload/misuse` | what clients do, and what they must not be able to do |
 //! | `model` | what they may see |
 //! | `pointer` | what a shared counter may answer |
@@ -22,6 +22,7 @@
 mod charge;
 mod cluster;
 mod disk;
+mod effects;
 mod flip;
 mod model;
 mod network;
@@ -34,6 +35,7 @@ mod workload;
 mod world;
 
 pub use charge::charged_to;
+pub use effects::{Effect, Effects};
 pub use plant::Plant;
 pub use run::{Options, Report, run};
 

@@ -9,6 +9,7 @@
 //! The two ends need not learn of a break together: the client may see its connection gone while what it sent is still on
 //! its way to the server, which then receives a request that the client has sent again elsewhere. That is how
 //! a request is delivered twice.
+use crate::effects::{Effect, Effects};
 use crate::plant::Plant;
 use crate::random::Random;
 use crate::world::{Due, MS, MachineId, Nanos, ProcessId, SECOND, State};
@@ -24,7 +25,12 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 /// Bytes of one direction of a connection that the network holds; the rest stays with the sender.
 const HELD: usize = 256 << 10;
 
+/// A message takes no longer on a good day.
+const USUAL: Nanos = 200_000;
+
 struct Segment {
+    /// When it was sent, among all that was.
+    number: u64,
     due: Nanos,
     bytes: Vec<u8>,
     /// The sender has closed; nothing follows.
@@ -77,6 +83,11 @@ pub(crate) struct Network {
     pub slow: u64,
     /// Connections broken so far, by whatever.
     pub broken: u64,
+    pub effects: Effects,
+    /// Segments sent so far.
+    sent: u64,
+    /// By machine, the newest segment that has arrived.
+    newest: BTreeMap<MachineId, u64>,
     pub most_connections: usize,
 }
 
@@ -95,18 +106,30 @@ impl Network {
             cut: BTreeSet::new(),
             slow: 1,
             broken: 0,
+            effects: Effects::default(),
+            sent: 0,
+            newest: BTreeMap::new(),
             most_connections: 0,
         })
     }
 
     fn latency(&mut self) -> Nanos {
-        let usual = self.random.between(20_000, 200_000);
+        let usual = self.random.between(20_000, USUAL);
         let late = if self.random.one_in(40) {
             self.random.below(40 * MS)
         } else {
             0
         };
-        usual * self.slow + late
+        let takes = usual * self.slow + late;
+        if takes > USUAL {
+            self.effects.count(Effect::Delay);
+        }
+        takes
+    }
+
+    fn number(&mut self) -> u64 {
+        self.sent += 1;
+        self.sent
     }
 
     pub fn all(&self) -> Vec<u64> {
@@ -346,6 +369,7 @@ fn take(state: &mut State, id: u64, end: usize) {
         };
         for _ in 0..copies {
             e.out.push_back(Segment {
+                number: net.number(),
                 due: e.last_due,
                 bytes: bytes.clone(),
                 end: n == 0,
@@ -382,9 +406,14 @@ pub(crate) fn arrive(state: &mut State, id: u64, end: usize) {
         .cut
         .contains(&pair(c.ends[0].machine, c.ends[1].machine))
     {
+        if c.ends[1 - end].out.front().is_some_and(|s| s.due <= now) {
+            net.effects.count(Effect::Partition);
+        }
         net.connections.insert(id, c);
         return;
     }
+    // The client has seen this connection gone, and has repeated what was not answered.
+    let repeated = end == 1 && c.stalled > 0 && c.ends[0].ours.is_none();
     let [client, server] = &mut c.ends;
     let (from, to) = if end == 1 {
         (client, server)
@@ -409,7 +438,15 @@ pub(crate) fn arrive(state: &mut State, id: u64, end: usize) {
             Ok(n) => {
                 moved += n;
                 from.held = from.held.saturating_sub(n);
+                if repeated {
+                    net.effects.count(Effect::Duplicate);
+                }
                 if n == segment.bytes.len() {
+                    let newest = net.newest.entry(to.machine).or_default();
+                    if segment.number < *newest {
+                        net.effects.count(Effect::Reordering);
+                    }
+                    *newest = segment.number.max(*newest);
                     from.out.pop_front();
                 } else {
                     segment.bytes.drain(..n);
@@ -448,6 +485,9 @@ pub(crate) fn break_now(state: &mut State, id: u64) {
         return;
     };
     state.net.broken += 1;
+    if c.ends.iter().any(|e| e.out.iter().any(|s| !s.end)) {
+        state.net.effects.count(Effect::Drop);
+    }
     state.log.note(now, 6, id, 0);
     let apps = c.ends.each_ref().map(|e| e.app);
     let waiting = c.accepted.is_none();
@@ -471,6 +511,7 @@ fn close(state: &mut State, id: u64, end: usize, extra: Nanos) {
         return break_now(state, id);
     }
     state.net.broken += 1;
+    let number = state.net.sent;
     let e = &mut c.ends[end];
     e.ours = None;
     e.last_due = (e.last_due + extra).max(now);
@@ -480,6 +521,7 @@ fn close(state: &mut State, id: u64, end: usize, extra: Nanos) {
     if !e.closed {
         e.closed = true;
         e.out.push_back(Segment {
+            number,
             due: e.last_due,
             bytes: Vec::new(),
             end: true,

@@ -2,6 +2,7 @@
 mod calm;
 
 use crate::cluster::{Cluster, Shape, Status, deployment};
+use crate::effects::{Effect, Effects};
 use crate::flip::{self, Flip, Target};
 use crate::network;
 use crate::plan::{self, Fault};
@@ -42,6 +43,8 @@ pub struct Report {
     pub virtual_ms: u64,
     /// Faults that happened.
     pub faults: u64,
+    /// What they did.
+    pub effects: Effects,
     /// Operations of clients that succeeded.
     pub good: u64,
     /// Operations that failed, as a fault allows.
@@ -141,6 +144,7 @@ struct Driver {
     /// Records that have flipped: machine, object, losses of power before.
     records: Vec<(MachineId, FileId, usize)>,
     faults: u64,
+    effects: Effects,
     lives: u64,
 }
 
@@ -186,12 +190,18 @@ impl Driver {
             most_bytes: 0,
             records: Vec::new(),
             faults: 0,
+            effects: Effects::default(),
             lives: 0,
         };
         let done = driver.all();
         let mut state = world.state();
         if let Err(e) = done {
             state.fail(e);
+        }
+        let mut effects = std::mem::take(&mut driver.effects);
+        effects.add(&state.net.effects);
+        for disk in &state.disks {
+            effects.add(&disk.effects);
         }
         let history = lock(&driver.history);
         let servers = |p: &&crate::world::Process| p.machine <= shape.servers;
@@ -201,6 +211,7 @@ impl Driver {
             events: state.log.events,
             virtual_ms: state.now / 1_000_000,
             faults: driver.faults,
+            effects,
             good: history.good,
             failed: history.failed,
             most_threads: state
@@ -468,6 +479,7 @@ impl Driver {
                     network::killed(&mut state, killed.process, SECOND / 2);
                     drop(state);
                     self.clients[client] = None;
+                    self.effects.count(Effect::Crash);
                     later(SECOND, Later::Client(client));
                 }
             }
@@ -481,6 +493,7 @@ impl Driver {
             return Ok(false);
         }
         self.cluster.gone(machine, SECOND / 20);
+        self.effects.count(Effect::Crash);
         let mut state = self.world.state();
         let now = state.now;
         state.disks[machine]
@@ -597,6 +610,7 @@ impl Driver {
         self.say(&format!(
             "a bit of byte {at} of {name:?} flips ({target:?})"
         ));
+        self.effects.count(Effect::BitFlip);
         let losses = self.losses(machine);
         let mut history = lock(&self.history);
         match (target, flip.object) {

@@ -5,15 +5,16 @@ use crate::collective::Exchange;
 use crate::connection::Connections;
 use crate::error::{Error, Result};
 use crate::event::Queue;
-use crate::locks::Locks;
+use crate::locks::{Locks, Span};
 use crate::network::{Network, Node};
 use crate::pages::{Needs, Range};
+use crate::placement::Files;
 use crate::plan::{Operation, Plan};
 use crate::program::Benchmark;
 use crate::random::{Random, hash};
 use crate::report::{Latencies, ProgramReport, Report, Samples, Timeline};
 use crate::scenario::Scenario;
-use crate::server::{Files, Server};
+use crate::server::Server;
 use crate::slab::Slab;
 use penstock_device::{Nanos, Op};
 use penstock_layout::{Layout, Pieces};
@@ -45,6 +46,8 @@ pub(crate) enum Event {
     Flush(u32),
     /// A part, or the acknowledgement of a write, has arrived at its rank.
     Reply(u32),
+    /// The ranks of a program have told each other what a round needs.
+    Round(u32),
     /// The ranks of a program have exchanged the data of a round.
     Exchanged(u32),
 }
@@ -72,6 +75,8 @@ pub(crate) struct Rank {
     pub prepared: Option<Operation>,
     /// It holds the lock that its operations need.
     pub locked: bool,
+    /// In atomic mode: the range of its call, which stays locked until the call is done.
+    pub guard: Option<Span>,
     /// Operations under way.
     pub flying: u32,
     /// When the current call began.
@@ -89,6 +94,7 @@ pub(crate) struct Running {
     pub method: Method,
     pub op: Op,
     pub collective: bool,
+    pub atomic: bool,
     pub only_interleaved: bool,
     pub barrier: bool,
     pub compute: Nanos,
@@ -172,6 +178,8 @@ pub(crate) struct Service {
 pub(crate) struct Fetch {
     pub server: u32,
     pub range: Range,
+    /// Device requests that are not answered yet.
+    pub pieces: u32,
     pub waiting: Vec<u32>,
 }
 
@@ -236,7 +244,10 @@ impl<'s> Cluster<'s> {
         let layout = scenario.layout()?;
         let net = &scenario.network;
         let mut network = Network::new(net.latency.0, net.switch.map(|r| r.0), net.memory.0);
-        let mut files = Files::new();
+        let device = |says: String| Error::key("device", says);
+        let capacity = scenario.device.build(0.0).map_err(device)?.capacity();
+        let allocation = scenario.device.allocation().map_err(device)?;
+        let mut files = Files::new(allocation, capacity);
         let mut programs = Vec::new();
         let mut ranks = Vec::new();
         let per_node = scenario.cluster.ranks_per_node;
@@ -270,6 +281,7 @@ impl<'s> Cluster<'s> {
                         plan: None,
                         prepared: None,
                         locked: false,
+                        guard: None,
                         flying: 0,
                         began: 0,
                         io_time: 0,
@@ -283,6 +295,7 @@ impl<'s> Cluster<'s> {
                     method: program.method,
                     op: program.op.into(),
                     collective: program.collective && count > 1,
+                    atomic: program.atomic,
                     only_interleaved: program.only_interleaved,
                     barrier: program.barrier,
                     compute: program.compute.0,
@@ -374,6 +387,7 @@ impl<'s> Cluster<'s> {
                 Event::Device(server) => self.device_wakes(server),
                 Event::Flush(server) => self.flush_time(server),
                 Event::Reply(part) => self.reply_arrives(part),
+                Event::Round(program) => self.round_begins(program),
                 Event::Exchanged(program) => self.exchanged(program),
             }
             if let Some(error) = self.failed.take() {

@@ -2,6 +2,10 @@
 //! them and they read or write their windows. Domains and windows are the MPI-IO library's own (crates/mpiio,
 //! `methods::domains`); here only the bytes between each pair are counted and sent.
 //!
+//! Before they send data ranks tell each other what they want, as the sources' library does (ROMIO, ad_read_coll.c): the
+//! ends of their ranges, who wants how much of whose domain, and how many rounds that takes; in each round, how much comes
+//! from whom. Each of these small collective operations takes a message along each level of a tree.
+//!
 //! All ranks go from round to round together, as the exchange makes them.
 use crate::cluster::{Cluster, Event, Stage};
 use crate::error::Result;
@@ -11,6 +15,11 @@ use penstock_device::{Nanos, Op};
 use penstock_mpiio::planning::{Domains, extent, part};
 use std::collections::VecDeque;
 use std::ops::Range;
+
+/// Small collective operations before the first round: beginnings, ends, shares of the domains, number of rounds.
+const TELL: u64 = 4;
+/// And in each round: how much comes from whom.
+const TELL_ROUND: u64 = 1;
 
 /// A collective call under way.
 pub(crate) struct Exchange {
@@ -102,7 +111,7 @@ impl Cluster<'_> {
             file,
             began: self.now,
         });
-        self.next_round(id);
+        self.next_round(id, TELL);
         Ok(())
     }
 
@@ -124,8 +133,8 @@ impl Cluster<'_> {
         Ok(())
     }
 
-    /// Begins the next round of a call, or ends it.
-    fn next_round(&mut self, id: u32) {
+    /// Lets the next round of a call begin, after `told` small operations and its own, or ends the call.
+    fn next_round(&mut self, id: u32, told: u64) {
         let program = &mut self.programs[id as usize];
         let Some(exchange) = &mut program.exchange else {
             return;
@@ -142,7 +151,14 @@ impl Cluster<'_> {
             }
             return;
         }
-        match program.op {
+        let each = self.network.latency() * self.levels(id);
+        let at = self.now + (told + TELL_ROUND) * each;
+        self.events.push(at, Event::Round(id));
+    }
+
+    /// Begins a round.
+    pub(crate) fn round_begins(&mut self, id: u32) {
+        match self.programs[id as usize].op {
             // Data first: the aggregators begin when it is there.
             Op::Write => {
                 let at = self.exchange(id);
@@ -295,6 +311,6 @@ impl Cluster<'_> {
         if let Some(exchange) = &mut self.programs[id as usize].exchange {
             exchange.rounds.pop_front();
         }
-        self.next_round(id);
+        self.next_round(id, 0);
     }
 }

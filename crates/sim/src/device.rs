@@ -1,13 +1,22 @@
 //! The device under each data server: a model as `--store model:` takes it, with its block queue.
 use crate::scenario::Device as Spec;
-use penstock_device::{Device, Model};
+use penstock_device::{AllocationOptions, Device, Model};
 
 impl Spec {
+    /// How the extents of files lie on it.
+    pub(crate) fn allocation(&self) -> Result<AllocationOptions, String> {
+        let model = Model::parse(&self.model).map_err(|e| e.to_string())?;
+        Ok(model.allocation)
+    }
+
     /// A device at rest, its disks at `angle` (0 to 1) of their turn, or what is wrong with its description.
     pub(crate) fn build(&self, angle: f64) -> Result<Box<dyn Device>, String> {
         let model = Model::parse(&self.model).map_err(|e| e.to_string())?;
-        if model.allocation.fragmentation > 0.0 || model.allocation.distance > 0 {
-            return Err("files are placed by the scenario: contiguous, `program.distance` apart; leave fragmentation and distance out".into());
+        if model.allocation.distance > 0 {
+            return Err(
+                "files are placed by the scenario, `program.distance` apart; leave distance out"
+                    .into(),
+            );
         }
         if model.scale != 1.0 {
             return Err("scale is for real time; leave it out".into());

@@ -164,6 +164,8 @@ pub struct Situation {
     pub published_gain: f64,
     /// Whether the source's choice is among ours.
     pub agrees: bool,
+    /// How likely a choice at random is among ours.
+    pub chance: f64,
 }
 
 /// Quotients this near to the published one agree.
@@ -443,6 +445,7 @@ impl Experiment {
                 published: published.clone(),
                 gain: baseline / least,
                 published_gain: baseline / chosen,
+                chance: ours.len() as f64 / values.len() as f64,
                 ours,
             });
         }

@@ -7,7 +7,9 @@
 //! cluster.rs   all state, and the event loop       collective.rs two-phase rounds
 //! ranks.rs     programs' steps, requests           server.rs     processor, scheduler, device of a server
 //! network.rs   cards, switch, latency              pages.rs      page cache: read-ahead, write-back
-//! event.rs     what happens next                   report.rs     what it was like
+//! connection.rs a connection's requests in turn    placement.rs  where files lie on devices
+//! locks.rs     range locks                         device.rs     the models of crates/device
+//! event.rs     what happens next                   report.rs     what it was like; plot.rs, markdown.rs
 //! replay.rs    a real server's decisions, decided again
 //! ```
 //!
@@ -23,6 +25,7 @@ mod locks;
 mod markdown;
 mod network;
 mod pages;
+mod placement;
 mod plan;
 pub mod plot;
 mod program;

@@ -89,8 +89,9 @@ impl Outcome {
         let agree = self.situations.iter().filter(|s| s.agrees).count();
         let _ = writeln!(
             out,
-            "\nThe source's choice is among ours in {agree} of {} situations.",
-            self.situations.len()
+            "\nThe source's choice is among ours in {agree} of {} situations; choices at random would be in {:.0}.",
+            self.situations.len(),
+            self.situations.iter().map(|s| s.chance).sum::<f64>()
         );
     }
 }

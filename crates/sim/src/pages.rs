@@ -3,6 +3,10 @@
 //! Pages of 4 KiB in blocks of 128. Clean blocks are dropped in the order in which they came when memory is full. Dirty
 //! pages are written back in ascending order, as the kernel's flusher does. A page that is written in part is not read
 //! first: programs here write fresh files.
+//!
+//! Read-ahead is that of the sources' kernels (Linux 2.6 before 2.6.23, mm/readahead.c): a sequential reader has a window that it
+//! reads from and one ahead that is on its way; when it crosses into the second, that becomes the first, and the
+//! next one is asked for, as a whole. So what comes ahead comes in requests of a window, not of the reader's size.
 use std::collections::{BTreeMap, VecDeque};
 
 /// Bytes of a page.
@@ -33,10 +37,62 @@ impl Block {
 struct Stream {
     /// Where the next read would have to begin.
     next: u64,
-    /// Bytes to read ahead; 0: not sequential.
+    /// Bytes of the newest window; 0: not sequential.
+    size: u64,
+    /// End of the window that is read from.
     window: u64,
-    /// How far has been read ahead.
+    /// End of the window ahead; the same if there is none.
     ahead: u64,
+    /// Up to here pages were asked for.
+    asked: u64,
+}
+
+impl Stream {
+    /// The first window for a read of `bytes`.
+    fn first(bytes: u64, most: u64) -> u64 {
+        let bytes = bytes.next_multiple_of(PAGE).next_power_of_two();
+        match bytes {
+            small if small <= most / 32 => small * 4,
+            medium if medium <= most / 4 => medium * 2,
+            _ => most,
+        }
+    }
+
+    /// Asks for a window behind the last one: four times its size while that is small, then twice.
+    fn go_ahead(&mut self, most: u64) {
+        let factor = if self.size < most / 16 { 4 } else { 2 };
+        self.size = (self.size * factor).min(most);
+        self.ahead = self.window + self.size;
+    }
+
+    /// A read of `from..upto`, of which `more` bytes and itself were asked for in one; at most the largest window.
+    fn read(&mut self, from: u64, upto: u64, more: u64, most: u64) {
+        // A read that begins where the last one ended, or within the page that it ended in.
+        let sequential =
+            from == self.next || self.next > 0 && from / PAGE == (self.next - 1) / PAGE;
+        self.next = upto;
+        if !sequential {
+            self.size = 0;
+            self.asked = 0;
+            return;
+        }
+        if self.size == 0 {
+            self.size = Stream::first(upto - from, most);
+            self.window = from / PAGE * PAGE + self.size;
+            self.ahead = self.window;
+            if upto - from + more >= most {
+                self.go_ahead(most);
+            }
+            return;
+        }
+        if self.ahead == self.window {
+            self.go_ahead(most);
+        }
+        while upto > self.window {
+            self.window = self.ahead;
+            self.go_ahead(most);
+        }
+    }
 }
 
 /// A byte range of an object.
@@ -131,7 +187,7 @@ impl Pages {
             streams: BTreeMap::new(),
             order: VecDeque::new(),
             most_blocks: bytes.div_ceil(BLOCK).max(1) as usize,
-            read_ahead,
+            read_ahead: read_ahead.next_multiple_of(PAGE),
             dirty: 0,
             hand: (0, 0),
         }
@@ -192,27 +248,20 @@ impl Pages {
 
     fn look_ahead(&mut self, range: Range, len: u64, needs: &mut Needs) {
         let end = range.offset + range.bytes;
+        let most = self.read_ahead;
         let stream = self.streams.entry(range.object).or_default();
-        // A read that begins where the last one ended, or within the page that it ended in.
-        let sequential = range.offset == stream.next
-            || range.offset / PAGE == stream.next.saturating_sub(1) / PAGE;
-        stream.next = end;
-        if !sequential {
-            stream.window = 0;
-            stream.ahead = end;
+        // The kernel looks at a long read a window at a time.
+        let mut at = range.offset;
+        while at < end {
+            let upto = end.min(at + most);
+            stream.read(at, upto, end - upto, most);
+            at = upto;
+        }
+        let (from, target) = (end.max(stream.asked), stream.ahead.min(len));
+        if stream.size == 0 || target <= from {
             return;
         }
-        stream.window = (stream.window * 2)
-            .max(range.bytes.next_power_of_two())
-            .min(self.read_ahead);
-        stream.ahead = stream.ahead.max(end);
-        let target = (end + stream.window).min(len);
-        // Half of the window is left: bring the next.
-        if stream.ahead + stream.window / 2 > target || stream.ahead >= len {
-            return;
-        }
-        let from = stream.ahead;
-        stream.ahead = target;
+        stream.asked = target;
         let ahead = Range {
             object: range.object,
             offset: from,
@@ -369,13 +418,37 @@ mod tests {
         let bytes: u64 = first.iter().map(|r| r.bytes).sum();
         assert_eq!(bytes, 65536 + 65536);
         fetch(&mut pages, range(65536, 65536));
-        // By now the window is full, and the next read is there already.
-        let mut needs = Needs::default();
-        pages.read(range(131072, 65536), 1 << 30, &mut needs);
-        assert!(needs.fetch.is_empty());
+        // By now the next window has come, and with the first byte of it the one behind it is asked for as a whole.
+        assert_eq!(
+            fetch(&mut pages, range(131072, 65536)),
+            [range(262144, 131072)]
+        );
+        assert_eq!(fetch(&mut pages, range(196608, 65536)), []);
         let mut needs = Needs::default();
         pages.read(range(10 << 20, 65536), 1 << 30, &mut needs);
         assert!(needs.ahead.is_empty() && needs.fetch.len() == 1);
+        // A read longer than a window is one behind the other to itself.
+        let long = fetch(&mut pages, range(100 << 20, 262144));
+        assert_eq!(
+            long,
+            [
+                range(100 << 20, 262144),
+                range((100 << 20) + 262144, 131072)
+            ]
+        );
+    }
+
+    #[test]
+    fn small_reads_begin_with_a_small_window() {
+        let mut pages = Pages::new(1 << 30, 128 << 10);
+        let ends: Vec<u64> = (0..5)
+            .map(|i| {
+                let came = fetch(&mut pages, range(i * PAGE, PAGE));
+                came.last().map_or(0, |r| (r.offset + r.bytes) / PAGE)
+            })
+            .collect();
+        // Four pages, eight, and from the fifth page on sixteen.
+        assert_eq!(ends, [4, 12, 0, 0, 28]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 use crate::cluster::{Cluster, Event, Flight, Left, Part, Rank, Request, Stage};
 use crate::pages::PAGE;
 use crate::plan::{Operation, Plan};
+use penstock_datatype::Pattern;
 use penstock_device::{Nanos, Op};
 use penstock_layout::{ObjectOffset, ServerIndex};
 use penstock_mpiio::Method;
@@ -30,7 +31,8 @@ impl Cluster<'_> {
     pub(crate) fn step(&mut self, rank: u32) {
         loop {
             let program = self.program_of(rank);
-            let exchanges = program.collective && program.method == Method::TwoPhase;
+            let exchanges =
+                program.collective && program.method == Method::TwoPhase && !program.atomic;
             let barrier = program.barrier;
             let r = &self.ranks[rank as usize];
             match r.stage {
@@ -89,9 +91,14 @@ impl Cluster<'_> {
 
     /// What a barrier of a program costs: two messages up and down a tree.
     pub(crate) fn barrier_time(&self, program: u32) -> Nanos {
+        2 * self.network.latency() * self.levels(program)
+    }
+
+    /// Levels of a tree over a program's ranks.
+    pub(crate) fn levels(&self, program: u32) -> u64 {
         let p = &self.programs[program as usize];
         let ranks = u64::from(p.ranks) * u64::from(p.cohort);
-        2 * self.network.latency() * u64::from(ranks.next_power_of_two().ilog2())
+        ranks.next_power_of_two().ilog2().into()
     }
 
     /// Makes the plan of a rank's next call.
@@ -101,8 +108,14 @@ impl Cluster<'_> {
         let call = self.ok(call)?;
         let program = self.program_of(rank);
         let buffer = self.scenario.client.sieve_buffer.0;
+        let atomic = program.atomic && call.pattern.len > 0;
+        let method = match program.method {
+            // As the library: it locks the whole access instead.
+            Method::Sieve | Method::TwoPhase if atomic => Method::Datatype,
+            method => method,
+        };
         let plan = Plan::new(
-            program.method,
+            method,
             program.op,
             call.pattern.clone(),
             call.memory.as_ref(),
@@ -114,6 +127,7 @@ impl Cluster<'_> {
         r.plan = Some(plan);
         r.file = file;
         r.aggregates = false;
+        r.guard = atomic.then(|| call.pattern.bounds());
         Some(())
     }
 
@@ -177,6 +191,9 @@ impl Cluster<'_> {
         }
         r.io_time += now - r.began;
         r.stage = Stage::Barrier;
+        if r.guard.take().is_some() {
+            self.unlock(rank);
+        }
         self.step(rank);
     }
 
@@ -252,12 +269,15 @@ impl Cluster<'_> {
         let Some(operation) = r.prepared.as_ref().filter(|_| !r.locked) else {
             return true;
         };
-        let Some(span) = operation.lock else {
+        let Some(span) = r.guard.or(operation.lock) else {
             return true;
         };
-        let servers = self.layout.touched(&operation.pattern).len() as u64;
         let file = r.file;
-        if self.locks.lock(file, rank, span) {
+        // A sieved write reads first, but holds the range alone.
+        let shared = r.guard.is_some() && operation.op == Op::Read;
+        if self.locks.lock(file, rank, span, shared) {
+            let range = Pattern::contiguous(span.0, (span.1 - span.0) as u64);
+            let servers = self.layout.touched(&range).len() as u64;
             self.locked(rank, servers);
         }
         false
@@ -270,7 +290,7 @@ impl Cluster<'_> {
             .push(self.now + servers * each, Event::Issue(rank));
     }
 
-    /// A write is done: what its rank had locked is free, and others may go on.
+    /// A write, or an atomic call, is done: what its rank had locked is free, and others may go on.
     fn unlock(&mut self, rank: u32) {
         if !std::mem::take(&mut self.rank(rank).locked) {
             return;
@@ -445,7 +465,9 @@ impl Cluster<'_> {
         self.latencies.add(self.now - began);
         if op == Op::Write {
             self.timeline.add(self.now, bytes);
-            self.unlock(rank);
+            if self.ranks[rank as usize].guard.is_none() {
+                self.unlock(rank);
+            }
         }
         self.rank(rank).flying -= 1;
         self.prepare(rank);

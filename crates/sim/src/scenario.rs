@@ -170,6 +170,8 @@ pub struct Server {
     pub read_ahead: Bytes,
     /// Dirty bytes from which writers wait.
     pub dirty: Bytes,
+    /// Dirty bytes from which they are written back in the background; without it only by `dirty` and `flush`.
+    pub background: Option<Bytes>,
     /// How often dirty pages are written back.
     pub flush: Time,
     /// Who a request belongs to for the block queue.
@@ -216,6 +218,7 @@ impl Default for Server {
             cache: Bytes(0),
             read_ahead: Bytes(128 << 10),
             dirty: Bytes(64 << 20),
+            background: None,
             flush: Time(1_000_000_000),
             processes: Processes::Server,
             quantum: None,
@@ -243,6 +246,9 @@ pub struct Program {
     /// I/O calls are collective: two-phase may exchange.
     #[serde(default)]
     pub collective: bool,
+    /// Atomic mode: each call holds its whole range, shared to read and alone to write. Nothing is exchanged or sieved then.
+    #[serde(default)]
+    pub atomic: bool,
     /// Two-phase only where ranks' ranges interleave, as ROMIO does by itself; other calls go out alone.
     #[serde(default)]
     pub only_interleaved: bool,
@@ -399,11 +405,19 @@ impl Scenario {
                 let says = "node-exchange is two-phase through shared memory; simulate two-phase with ranks_per_node";
                 return Err(Error::key(at("method"), says));
             }
+            if program.atomic && (program.cohort > 1 || program.in_flight > 1) {
+                let says = "an atomic call is one rank's, and holds its range until it is done; leave cohort and in_flight at 1";
+                return Err(Error::key(at("atomic"), says));
+            }
             if program.method == Method::TwoPhase && !program.collective {
                 let says = "two-phase needs collective calls; add `collective = true`";
                 return Err(Error::key(at("method"), says));
             }
-            self.benchmark(i)?;
+            let benchmark = self.benchmark(i)?;
+            if program.method == Method::TwoPhase && benchmark.files().count > 1 {
+                let says = "each rank has a file of its own here, and two-phase exchanges within one; take another method";
+                return Err(Error::key(at("method"), says));
+            }
         }
         within("program: ranks and cohorts of all programs", ranks, 1, MOST)?;
         self.layout().map(drop)

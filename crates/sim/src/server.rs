@@ -1,4 +1,11 @@
 //! Data servers: a processor, the scheduler that a real server runs, a page cache, a device.
+//!
+//! *Problem*: what a policy is worth depends on what stands around it: when a request comes to it, what its decision costs, and
+//! what the device makes of the order. *Idea*: a request goes the way that it goes in our server (and, with other
+//! settings, in the sources' servers): the processor looks at its next part (`part_begins`), the part's runs go to the very
+//! scheduler of crates/sched (`queue_run`), which is asked while fewer than `server.depth` are being served (`pump`); what it
+//! gives out meets the page cache or goes to the block queue and the device (`serve`, `access`), and comes back as a reply
+//! (`part_done`). Dirty pages are written back by a timer, by their amount, or because a program syncs (`write_back`, `drain`).
 use crate::cluster::{Cluster, Event, Fetch, Service};
 use crate::connection::Ends;
 use crate::error::{Error, Result};
@@ -6,7 +13,6 @@ use crate::network::Node;
 use crate::pages::{Pages, Range};
 use crate::scenario::{Processes, Runs, Scenario};
 use penstock_device::{Completion, Device, Nanos, Op, Request as Access};
-use penstock_layout::{Layout, ServerIndex};
 use penstock_sched as sched;
 use std::collections::VecDeque;
 
@@ -23,70 +29,6 @@ const FLUSHER: u32 = u32::MAX;
 /// Write-backs under way at a time, and the bytes of each.
 const WRITE_BACKS: u32 = 32;
 const WRITE_BACK_BYTES: u64 = 512 << 10;
-
-/// Where files lie on the devices: each object in one piece, one file after the other, at the same place on all servers.
-pub(crate) struct Files {
-    /// First byte on each device, and length of the file.
-    places: Vec<(u64, u64)>,
-    end: u64,
-}
-
-/// Files begin at multiples of this.
-const ALIGN: u64 = 1 << 20;
-
-impl Files {
-    pub(crate) fn new() -> Files {
-        Files {
-            places: Vec::new(),
-            end: 0,
-        }
-    }
-
-    /// Places files after `gap` free bytes; returns the first one's number.
-    pub(crate) fn add(&mut self, count: u32, bytes: u64, gap: u64, layout: &Layout) -> u32 {
-        let first = self.places.len() as u32;
-        self.end = self.end.saturating_add(gap);
-        let object = layout.object_len(bytes, ServerIndex(0));
-        for _ in 0..count {
-            self.places.push((self.end, bytes));
-            self.end = self.end.saturating_add(object.next_multiple_of(ALIGN));
-        }
-        first
-    }
-
-    /// The server that holds part `index` of a file: files begin on different servers.
-    pub(crate) fn server(&self, file: u32, index: ServerIndex, servers: u32) -> u32 {
-        (index.0 + file % servers) % servers
-    }
-
-    fn address(&self, range: &Range) -> u64 {
-        self.places[range.object as usize].0 + range.offset
-    }
-
-    fn object_bytes(&self, object: u32, layout: &Layout) -> u64 {
-        // The longest object; read-ahead past a shorter one's end reads what is allocated next.
-        layout.object_len(self.places[object as usize].1, ServerIndex(0))
-    }
-
-    /// Refuses files that the devices cannot hold.
-    pub(crate) fn check(&self, servers: &[Server]) -> Result<()> {
-        let smallest = servers
-            .iter()
-            .map(|s| s.device.capacity())
-            .min()
-            .unwrap_or(0);
-        if self.end > smallest {
-            return Err(Error::key(
-                "device",
-                format!(
-                    "the programs' files need {} B on each device, which has {smallest} B; make files or distances smaller, or add servers",
-                    self.end
-                ),
-            ));
-        }
-        Ok(())
-    }
-}
 
 pub(crate) struct Server {
     pub node: Node,
@@ -159,6 +101,11 @@ impl Server {
             moved: 0,
             completions: Vec::new(),
         })
+    }
+
+    /// Bytes of its device.
+    pub(crate) fn capacity(&self) -> u64 {
+        self.device.capacity()
     }
 
     /// Takes processor time; returns when it is over.
@@ -355,15 +302,9 @@ impl Cluster<'_> {
         let cached = self.servers[server as usize].pages.is_some();
         match (op, cached) {
             (_, false) => {
-                self.services[service].pending = 1;
                 let process = self.process(service);
-                self.access(
-                    server,
-                    op,
-                    range,
-                    u64::from(service) * KINDS + DIRECT,
-                    process,
-                );
+                let id = u64::from(service) * KINDS + DIRECT;
+                self.services[service].pending = self.access(server, op, range, id, process);
             }
             (Op::Read, true) => self.read_pages(service),
             (Op::Write, true) => self.write_pages(service),
@@ -407,19 +348,15 @@ impl Cluster<'_> {
             let fetch = self.fetches.insert(Fetch {
                 server,
                 range: *range,
+                pieces: 0,
                 waiting: if wanted { vec![service] } else { Vec::new() },
             });
             pending += u32::from(wanted);
             if let Some(pages) = &mut self.servers[server as usize].pages {
                 pages.comes(*range, fetch);
             }
-            self.access(
-                server,
-                Op::Read,
-                *range,
-                u64::from(fetch) * KINDS + FETCH,
-                process,
-            );
+            let id = u64::from(fetch) * KINDS + FETCH;
+            self.fetches[fetch].pieces = self.access(server, Op::Read, *range, id, process);
         }
         self.needs = needs;
         self.services[service].pending = pending;
@@ -432,6 +369,7 @@ impl Cluster<'_> {
         let Service { server, range, .. } = self.services[service];
         let limit = self.scenario.server.dirty.0;
         let flush = self.scenario.server.flush.0;
+        let background = self.scenario.server.background.map(|bytes| bytes.0);
         let now = self.now;
         let s = &mut self.servers[server as usize];
         let Some(pages) = &mut s.pages else {
@@ -447,6 +385,11 @@ impl Cluster<'_> {
         if !s.timer {
             s.timer = true;
             self.events.push(now + flush, Event::Flush(server));
+        }
+        let over = background.map_or(0, |from| pages.dirty().saturating_sub(from));
+        if over > 0 {
+            s.goal = s.goal.max(over);
+            self.write_back(server);
         }
         self.served(service);
     }
@@ -475,8 +418,8 @@ impl Cluster<'_> {
                 return;
             };
             s.goal = s.goal.saturating_sub(range.bytes);
-            s.writing_back += 1;
-            self.access(server, Op::Write, range, WRITE_BACK, FLUSHER);
+            let pieces = self.access(server, Op::Write, range, WRITE_BACK, FLUSHER);
+            self.servers[server as usize].writing_back += pieces;
         }
     }
 
@@ -514,29 +457,33 @@ impl Cluster<'_> {
         }
     }
 
-    /// A request to a server's device.
-    fn access(&mut self, server: u32, op: Op, range: Range, id: u64, process: u32) {
-        let address = self.files.address(&range);
+    /// A range to a server's device, as many requests as it has pieces there.
+    fn access(&mut self, server: u32, op: Op, range: Range, id: u64, process: u32) -> u32 {
         let now = self.now;
         let s = &mut self.servers[server as usize];
-        s.device_requests += 1;
-        s.device_bytes += range.bytes;
-        s.seeks += u128::from(address.abs_diff(s.last));
-        s.last = address + range.bytes;
-        s.device.submit(
-            now,
-            Access {
-                id,
-                op,
-                address,
-                bytes: range.bytes,
-                process,
-            },
-        );
-        if server == 0 {
-            self.head.add(now, address);
-        }
+        let mut pieces = 0;
+        self.files.pieces(&range, |address, bytes| {
+            pieces += 1;
+            s.device_requests += 1;
+            s.device_bytes += bytes;
+            s.seeks += u128::from(address.abs_diff(s.last));
+            s.last = address + bytes;
+            s.device.submit(
+                now,
+                Access {
+                    id,
+                    op,
+                    address,
+                    bytes,
+                    process,
+                },
+            );
+            if server == 0 {
+                self.head.add(now, address);
+            }
+        });
         self.look_at(server);
+        pieces
     }
 
     /// Makes sure that the device is looked at when something happens in it.
@@ -564,7 +511,12 @@ impl Cluster<'_> {
         for completion in &done {
             let place = (completion.id / KINDS) as u32;
             match completion.id % KINDS {
-                DIRECT => self.wake_service(place),
+                DIRECT => {
+                    self.services[place].pending -= 1;
+                    if self.services[place].pending == 0 {
+                        self.wake_service(place);
+                    }
+                }
                 FETCH => self.fetched(place),
                 EMPTY => {
                     self.at(server).emptying = false;
@@ -579,7 +531,16 @@ impl Cluster<'_> {
     }
 
     fn fetched(&mut self, fetch: u32) {
-        let Fetch { server, range, .. } = self.fetches[fetch];
+        self.fetches[fetch].pieces -= 1;
+        let Fetch {
+            server,
+            range,
+            pieces,
+            ..
+        } = self.fetches[fetch];
+        if pieces > 0 {
+            return;
+        }
         let waiting = std::mem::take(&mut self.fetches[fetch].waiting);
         if let Some(pages) = &mut self.servers[server as usize].pages {
             pages.came(range, fetch);

@@ -75,6 +75,68 @@ fn all_methods_move_all_bytes() {
     }
 }
 
+/// Each program, small, from its ranks to the devices and back, with each method that it may have.
+#[test]
+fn every_program_moves_all_bytes() {
+    let programs = [
+        ("demo", "file_size = '1MiB'", 1 << 20),
+        ("mpi-io-test", "file_size = '1MiB'", 1 << 20),
+        ("ior-mpi-io", "file_size = '1MiB'", 1 << 20),
+        (
+            "noncontig",
+            "file_size = '1MiB', per_call = '512KiB'",
+            1 << 20,
+        ),
+        ("hpio", "region_count = 16", 4 * 16 << 15),
+        (
+            "mpi-tile-io",
+            "columns = 2, rows = 2, width = 64, height = 64, overlap_x = 0, overlap_y = 0, frames = 2",
+            4 * 2 * 64 * 64 * 3,
+        ),
+        ("coll_perf", "size = 24", 24 * 24 * 24 * 4),
+        ("btio", "grid = 12, dumps = 2", 12 * 12 * 12 * 40 * 2),
+        ("s3asim", "queries = 2, results = 3", 0),
+        (
+            "flash",
+            "blocks = 2, variables = 3, cells = 4",
+            4 * 2 * 3 * 64 * 8,
+        ),
+        ("iozone", "total = '1MiB', record = '16KiB'", 1 << 20),
+    ];
+    assert_eq!(programs.map(|p| p.0), crate::BENCHMARKS);
+    for (name, parameters, bytes) in programs {
+        for method in ["posix", "sieve", "list", "datatype", "two-phase"] {
+            if name == "iozone" && method == "two-phase" {
+                continue; // A file for each rank: refused below.
+            }
+            for op in ["read", "write"] {
+                let text = edited(
+                    "benchmark = \"demo\"\nranks = 4\nop = \"read\"",
+                    &format!(
+                        "benchmark = \"{name}\"\nranks = 4\nop = \"{op}\"\nmethod = \"{method}\"\ncollective = true\ncompute = \"1ms\""
+                    ),
+                )
+                .replace("segment = \"64KiB\", file_size = \"16MiB\"", parameters);
+                let report = go(&text).unwrap_or_else(|e| panic!("{name} {method} {op}: {e}"));
+                let what = format!("{name} {method} {op}");
+                assert!(
+                    report.bytes > 0 && (bytes == 0 || report.bytes == bytes),
+                    "{what}: {}",
+                    report.bytes
+                );
+                assert!(
+                    report.timeline.bytes.iter().sum::<u64>() >= report.bytes,
+                    "{what}"
+                );
+                assert!(
+                    report.device_bytes > 0 && report.makespan > 1_000_000,
+                    "{what}"
+                );
+            }
+        }
+    }
+}
+
 #[test]
 fn runs_in_turn_wait_for_each_other() {
     // 32 columns of 2 KiB: every run of 2 KiB is an access of its own to the disk.
@@ -173,6 +235,86 @@ fn sieved_writes_wait_for_each_others_ranges() {
     assert!(makespan > 7 * operation, "{makespan} {operation}");
 }
 
+/// In atomic mode calls whose ranges meet take turns if one writes; readers share, and who has a range of his own does not wait.
+#[test]
+fn atomic_calls_take_turns_where_their_ranges_meet() {
+    let makespan = |benchmark: &str, op: &str, atomic: bool, method: &str| {
+        let text = edited(
+            "benchmark = \"demo\"\nranks = 4\nop = \"read\"",
+            &format!(
+                "benchmark = \"{benchmark}\"\nranks = 4\nop = \"{op}\"\natomic = {atomic}\nmethod = \"{method}\"\ncollective = true"
+            ),
+        );
+        let parameters = match benchmark {
+            "hpio" => "region_count = 512, region_size = \"4KiB\", region_spacing = \"1KiB\"",
+            _ => "transfer = \"1MiB\", file_size = \"16MiB\"",
+        };
+        let text = text.replace("segment = \"64KiB\", file_size = \"16MiB\"", parameters);
+        let report = go(&text.replace("hdd,queue=noop", "ssd")).unwrap();
+        assert_eq!(report.resent, 0, "{method} does not exchange here");
+        report.makespan
+    };
+    // Interleaved: one after the other, with whatever method.
+    for method in ["datatype", "sieve", "list", "two-phase"] {
+        let atomic = makespan("hpio", "write", true, method);
+        let plain = makespan(
+            "hpio",
+            "write",
+            false,
+            if method == "list" { "list" } else { "datatype" },
+        );
+        assert!(atomic > 2 * plain, "{method}: {atomic} {plain}");
+    }
+    let near = |a: u64, b: u64| a > b && a < b + b / 4;
+    for (benchmark, op) in [
+        ("hpio", "read"),
+        ("ior-mpi-io", "write"),
+        ("ior-mpi-io", "read"),
+    ] {
+        let (atomic, plain) = (
+            makespan(benchmark, op, true, "datatype"),
+            makespan(benchmark, op, false, "datatype"),
+        );
+        assert!(near(atomic, plain), "{benchmark} {op}: {atomic} {plain}");
+    }
+}
+
+/// A share of the files' extents lies elsewhere: a reader in order has to seek.
+#[test]
+fn fragmented_files_cost_seeks() {
+    let with = |device: &str, server: &str| {
+        let text = edited("hdd,queue=noop", device)
+            .replace("op = \"read\"", "op = \"write\"\nsync = true");
+        let text = text.replace("[client]", &format!("[server]\n{server}\n[client]"));
+        let report = go(&text).unwrap();
+        assert_eq!(
+            (report.bytes, report.device_bytes),
+            (16 << 20, 16 << 20),
+            "{device}"
+        );
+        report
+    };
+    for server in ["cache = '64MiB'", "cache = 0"] {
+        let whole = with("hdd,queue=noop", server);
+        let pieces = with("hdd,queue=noop,fragmentation=0.5,extent=64k", server);
+        assert!(
+            pieces.seek_distance > 1e9 && whole.seek_distance < 1e7,
+            "{server}"
+        );
+        assert!(pieces.makespan > whole.makespan, "{server}");
+        // The array counts its requests itself, whatever they are called.
+        with("raid,queue=none,fragmentation=0.5,extent=48k", server);
+    }
+    let full = edited("hdd,queue=noop", "hdd,fragmentation=0.5,extent=400g");
+    let full = full.replace("op = \"read\"", "op = \"read\"\ninstances = 8");
+    assert!(
+        go(&full)
+            .unwrap_err()
+            .to_string()
+            .contains("on each device")
+    );
+}
+
 #[test]
 fn two_phase_resends_what_is_not_the_aggregators_own() {
     let to = "collective = true\nmethod = \"two-phase\"\nop = \"read\"";
@@ -201,6 +343,22 @@ fn synced_writes_end_on_the_device() {
     // 16 MiB over four disks of 130 MB/s.
     assert!(own(true) > own(false));
     assert!(own(true) > (16 << 20) * 1_000 / (4 * 140), "{}", own(true));
+}
+
+/// Writers wait for memory later if dirty pages are written back while there is room.
+#[test]
+fn dirty_pages_are_written_back_from_an_amount_on() {
+    let makespan = |background: &str| {
+        let server = format!(
+            "[server]\ncache = '64MiB'\ndirty = '2MiB'\nflush = '100s'\n{background}\n[client]"
+        );
+        let text = edited("op = \"read\"", "op = \"write\"\ncompute = \"2ms\"");
+        let report = go(&text.replace("[client]", &server)).unwrap();
+        assert_eq!(report.device_bytes, 16 << 20);
+        report.makespan
+    };
+    let (late, early) = (makespan(""), makespan("background = '256KiB'"));
+    assert!(early < late * 95 / 100, "{early} {late}");
 }
 
 #[test]
@@ -276,6 +434,16 @@ fn bad_scenarios_name_file_key_and_what_is_allowed() {
             "to-agg",
         ),
         ("[client]", "[network]\nrate = 0\n[client]", "network.rate"),
+        (
+            "\"demo\"\nranks = 4\nop = \"read\"\nparameters = { segment = \"64KiB\", file_size = \"16MiB\" }",
+            "\"iozone\"\nranks = 4\ncollective = true\nmethod = \"two-phase\"",
+            "file of its own",
+        ),
+        (
+            "op = \"read\"",
+            "op = \"read\"\natomic = true\nin_flight = 4",
+            "program.0.atomic",
+        ),
     ] {
         let error = go(&edited(from, to)).map(|_| ()).unwrap_err().to_string();
         assert!(error.contains(says), "{to}: {error}");

@@ -1,0 +1,80 @@
+//! What the faults of a run did.
+//!
+//! Problem: a fault may be planned and never bite, as when a disk is full that nobody writes to; a run that finds nothing then
+//! shows nothing. Idea: each kind is counted where it takes effect, on the wire, on the disk, at the kill. The counts
+//! are part of a run's report, so that two runs of a seed have to agree in them, and a test asks that each kind happens.
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// One kind of effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Effect {
+    /// A connection broke, and bytes on their way were lost.
+    Drop,
+    /// Bytes took longer than on a good day.
+    Delay,
+    /// Bytes reached a machine after others that had been sent to it later, over another connection.
+    Reordering,
+    /// What a client had repeated elsewhere, its connection being gone, reached the server all the same.
+    Duplicate,
+    /// Bytes did not arrive while their machines were cut off from each other.
+    Partition,
+    /// A server or a client was killed.
+    Crash,
+    /// The power of a machine failed.
+    PowerLoss,
+    /// A write that was not synced survived a loss of power in part.
+    TornWrite,
+    /// Nothing of a write that was not synced survived.
+    LostWrite,
+    /// A name that was not synced, or its removal, did not survive.
+    LostName,
+    /// An access failed for want of space.
+    FullDisk,
+    /// An access took many times as long as usual.
+    SlowDisk,
+    /// A sync failed.
+    FailedSync,
+    /// A bit of what is stored flipped.
+    BitFlip,
+}
+
+impl std::fmt::Display for Effect {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Effect::Drop => "drops",
+            Effect::Delay => "delays",
+            Effect::Reordering => "reorderings",
+            Effect::Duplicate => "duplicates",
+            Effect::Partition => "arrivals held up by partitions",
+            Effect::Crash => "crashes",
+            Effect::PowerLoss => "losses of power",
+            Effect::TornWrite => "torn writes",
+            Effect::LostWrite => "lost writes",
+            Effect::LostName => "lost names",
+            Effect::FullDisk => "accesses to full disks",
+            Effect::SlowDisk => "accesses to slow disks",
+            Effect::FailedSync => "failed syncs",
+            Effect::BitFlip => "bit flips",
+        })
+    }
+}
+
+/// How often each happened; none is kept that did not.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Effects(pub BTreeMap<Effect, u64>);
+
+impl Effects {
+    pub(crate) fn count(&mut self, effect: Effect) {
+        *self.0.entry(effect).or_default() += 1;
+    }
+
+    /// Adds those of another.
+    pub fn add(&mut self, other: &Effects) {
+        for (effect, times) in &other.0 {
+            *self.0.entry(*effect).or_default() += times;
+        }
+    }
+}

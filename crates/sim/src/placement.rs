@@ -1,0 +1,93 @@
+//! Placement: where files lie on the servers' devices.
+//!
+//! Distances on the medium decide what an alternation between two files costs (RS 5.3.4), so they are a matter of the
+//! scenario: each object in one piece, one file after the other at the same place of every server, `program.distance` free
+//! bytes before the files of a further instance. With `fragmentation` in the device's description that share of an
+//! object's extents lies elsewhere, as the local file system of crates/device allocates them.
+use crate::error::{Error, Result};
+use crate::pages::Range;
+use crate::server::Server;
+use penstock_device::{Allocation, AllocationOptions};
+use penstock_layout::{Layout, ServerIndex};
+
+/// Where files lie on the devices.
+pub(crate) struct Files {
+    /// First byte on each device, and length of the file.
+    places: Vec<(u64, u64)>,
+    end: u64,
+    /// The extents of objects that are not in one piece.
+    extents: Option<Allocation>,
+    /// They did not find room.
+    full: bool,
+}
+
+/// Files begin at multiples of this.
+const ALIGN: u64 = 1 << 20;
+
+impl Files {
+    /// No files yet; `capacity` of the smallest device.
+    pub(crate) fn new(allocation: AllocationOptions, capacity: u64) -> Files {
+        let fragmented = allocation.fragmentation > 0.0;
+        Files {
+            places: Vec::new(),
+            end: 0,
+            extents: fragmented.then(|| Allocation::new(allocation, capacity)),
+            full: false,
+        }
+    }
+
+    /// Places files after `gap` free bytes; returns the first one's number.
+    pub(crate) fn add(&mut self, count: u32, bytes: u64, gap: u64, layout: &Layout) -> u32 {
+        let first = self.places.len() as u32;
+        self.end = self.end.saturating_add(gap);
+        let object = layout.object_len(bytes, ServerIndex(0));
+        for _ in 0..count {
+            if let Some(extents) = &mut self.extents {
+                extents.begin_at(self.end);
+                let bytes = object.next_multiple_of(ALIGN);
+                self.full |= !extents.map(self.places.len() as u64, 0, bytes, |_, _| {});
+            }
+            self.places.push((self.end, bytes));
+            self.end = self.end.saturating_add(object.next_multiple_of(ALIGN));
+        }
+        first
+    }
+
+    /// The server that holds part `index` of a file: files begin on different servers.
+    pub(crate) fn server(&self, file: u32, index: ServerIndex, servers: u32) -> u32 {
+        (index.0 + file % servers) % servers
+    }
+
+    /// The pieces of a range on its device, in order: `piece(address, bytes)`.
+    pub(crate) fn pieces(&mut self, range: &Range, mut piece: impl FnMut(u64, u64)) {
+        match &mut self.extents {
+            Some(extents) => {
+                extents.map(range.object.into(), range.offset, range.bytes, piece);
+            }
+            None => piece(
+                self.places[range.object as usize].0 + range.offset,
+                range.bytes,
+            ),
+        }
+    }
+
+    pub(crate) fn object_bytes(&self, object: u32, layout: &Layout) -> u64 {
+        // The longest object; read-ahead past a shorter one's end reads what is allocated next.
+        layout.object_len(self.places[object as usize].1, ServerIndex(0))
+    }
+
+    /// Refuses files that the devices cannot hold.
+    pub(crate) fn check(&self, servers: &[Server]) -> Result<()> {
+        let smallest = servers.iter().map(Server::capacity).min().unwrap_or(0);
+        if self.full || self.end > smallest {
+            return Err(Error::key(
+                "device",
+                format!(
+                    "the programs' files need {} B on each device, which has {smallest} B; make files or distances smaller, or add servers",
+                    self.end
+                ),
+            ));
+        }
+        Ok(())
+    }
+}
