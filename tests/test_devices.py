@@ -55,7 +55,9 @@ def test_requests_of_several_ranks_meet_in_the_device(tmp_path):
 def test_a_fragmented_file_costs_seeks(tmp_path):
     # 48 extents of 64 KiB in order; nearly all of them lie elsewhere: a seek and half a turn each, 8 ms and more.
     script = tmp_path / "inorder.py"
-    program = PROGRAM.replace("random.Random(1).sample(range(262144), 48)[rank::size]", "range(0, 48 * 16, 16)[rank::size]")
+    program = PROGRAM.replace(
+        "random.Random(1).sample(range(262144), 48)[rank::size]", "range(0, 48 * 16, 16)[rank::size]"
+    )
     script.write_text(program)
     done = penstock(
         "run", "-n", 1, "--servers", 1, "--device", "hdd,queue=none,fragmentation=1,extent=64k", "--quiet", "--",
