@@ -87,7 +87,7 @@ fn every_program_moves_all_bytes() {
             "file_size = '1MiB', per_call = '512KiB'",
             1 << 20,
         ),
-        ("hpio", "region_count = 16", 4 * 16 << 15),
+        ("hpio", "region_count = 16", (4 * 16) << 15),
         (
             "mpi-tile-io",
             "columns = 2, rows = 2, width = 64, height = 64, overlap_x = 0, overlap_y = 0, frames = 2",
