@@ -2,6 +2,8 @@
 
 import itertools
 import json
+import os
+import pty
 import signal
 import subprocess
 import time
@@ -81,6 +83,14 @@ def test_full_measurement_tells_the_error(tmp_path):
     assert "error of the ratio" in penstock("profile", "model:hdd", "--full", *options).out
 
 
+def test_an_estimate_takes_the_part_of_the_time_that_it_may():
+    """The default of 1/100 at the least, more passes where more is allowed; the aim of the page on a model, 5%."""
+    options = ["profile", "model:hdd", "--full", "--json", "--repetitions", 1, "-q"]
+    little, much = (penstock(*options, "--part", part).json()[0]["deviation"] for part in (50, 10))
+    assert little["fraction"] <= 1 / 50 and little["median_ratio"] <= 0.05, little
+    assert little["fraction"] < much["fraction"] <= 1 / 10, much
+
+
 def test_a_directory_is_profiled_and_left_as_it_was(tmp_path):
     done = penstock("profile", tmp_path, "--json", "--low-priority", "--buffered", *SMALL).json()[0]
     assert set(done["times"]) == {"sequential_read", "random_read", "sequential_write", "random_write"}
@@ -97,9 +107,33 @@ def test_an_existing_file_is_only_read(tmp_path):
     assert path.read_bytes() == b"x" * (16 << 20)
 
 
+def endless(directory):
+    """A profile that goes on until it is told to stop."""
+    options = ["--buffered", "--file-size", "16MiB", "--full", "--repetitions", "1000"]
+    return [PENSTOCK, "profile", str(directory), *options]
+
+
+def test_progress_is_shown_others_go_first_and_a_killed_profile_leaves_nothing(tmp_path):
+    terminal, end = pty.openpty()
+    running = subprocess.Popen([*endless(tmp_path), "--low-priority"], stdout=subprocess.DEVNULL, stderr=end)
+    os.close(end)
+    try:
+        said = b""
+        while b"all sizes" not in said and running.poll() is None:
+            said += os.read(terminal, 4096)
+        assert b"measuring" in said and b"%" in said, said
+        assert int(Path(f"/proc/{running.pid}/stat").read_text().rsplit(")", 1)[1].split()[16]) == 19
+        priority = subprocess.run(["ionice", "-p", str(running.pid)], capture_output=True, text=True, check=True)
+        assert "idle" in priority.stdout
+    finally:
+        running.kill()
+        running.wait()
+        os.close(terminal)
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_interrupted_profile_leaves_nothing(tmp_path):
-    command = [PENSTOCK, "profile", tmp_path, "--buffered", "--file-size", "16MiB", "--repetitions", "1000", "-q"]
-    running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    running = subprocess.Popen([*endless(tmp_path), "-q"], stderr=subprocess.PIPE, text=True)
     wait_until_caught(running.pid, signal.SIGINT)
     running.send_signal(signal.SIGINT)
     _, said = running.communicate(timeout=60)
@@ -128,6 +162,7 @@ def test_what_cannot_be_profiled_is_refused(tmp_path):
         ([tmp_path, "--interval", "64KiB-8KiB/8KiB"], "FROM below TO"),
         ([tmp_path, "--interval", "1000-2000/500"], "multiples of 4096"),
         ([tmp_path, "--repetitions", 0], "0 repetitions"),
+        ([tmp_path, "--part", 0], "--part 0"),
     ]:
         done = penstock("profile", "-q", *options, check=False)
         assert done.code == 1 and why in done.err, (options, done.err)

@@ -166,6 +166,30 @@ f.Close()
 """
 
 
+def test_queues_are_seen_while_programs_wait(short_dir):
+    """Two programs on a slow disk that takes one request at a time: their requests wait, and status says so."""
+    directory, stop = short_dir / "fs", short_dir / "stop"
+    (short_dir / "mixed.py").write_text(MIXED)
+    penstock("up", directory, "--servers", 1, "--device", "hdd", "--tune", "sched=to", "--tune", "depth=1")
+    run = [PENSTOCK, "run", "-n", "2", "-q", "-d", directory, "--", sys.executable, "-m", "mpi4py"]
+    words = [str(word) for word in [*run, short_dir / "mixed.py", stop]]
+    running = [subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    try:
+        until = time.monotonic() + 60
+        while True:
+            (s,) = schedulers(directory)
+            if s["queued"] > 0 and s["serving"] > 0 and len(s["programs"]) == 2:
+                break
+            assert time.monotonic() < until and all(r.poll() is None for r in running), s
+        assert s["serving"] == 1 and s["peak_queued"] >= s["queued"] and s["waiting_p99_ns"] >= s["waiting_p50_ns"]
+        assert s["arrived"] >= s["completed"] + s["queued"] + s["serving"]
+    finally:
+        stop.touch()
+        for one in running:
+            finish(one)
+        penstock("down", directory)
+
+
 @pytest.mark.parametrize("mode", ["tree", "online"])
 def test_files_of_different_patterns_run_under_different_algorithms(short_dir, mode):
     directory, traces, stop = short_dir / "fs", short_dir / "t", short_dir / "stop"
@@ -252,7 +276,7 @@ def test_a_deployment_file_with_a_bad_setting_is_refused_and_a_good_one_goes_on(
         file.write_text(good.replace("sched=to", bad))
         assert file.read_text() != good
         refused = penstock("up", directory, check=False)
-        assert refused.code == 1 and word in refused.err, refused.err
+        assert refused.code == 1 and word in refused.err and str(file) in refused.err, refused.err
     file.write_text(good)
     penstock("up", directory)
     try:

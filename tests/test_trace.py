@@ -270,6 +270,20 @@ def test_a_trace_is_switched_on_and_off_and_predicts_the_next_run(examples, depl
         assert all(s["prediction"] is None for s in schedulers())
     refused = penstock("tune", f"trace={traces}", "-d", deployment, check=False)
     assert refused.code == 1 and "is there already" in refused.err
+    # The same directory is read again: what has become of its traces is noticed, and nothing changes where they are bad.
+    penstock("tune", f"predict={traces}", "-d", deployment)
+    first = traces / "data-0.trace"
+    whole = first.read_bytes()
+    for bad, why in ((whole[:60], "ends"), (whole[:8] + b"\x09" + whole[9:], "format 9")):
+        first.write_bytes(bad)
+        refused = penstock("tune", f"predict={traces}", "-d", deployment, check=False)
+        assert refused.code == 1 and why in refused.err and str(first) in refused.err, refused.err
+        assert schedulers()[0]["prediction"]["predicted"] > 0
+    refused = penstock("tune", "predict=", "-d", deployment, check=False)
+    assert refused.code == 1 and "or off" in refused.err
+    penstock("tune", "predict=off", "-d", deployment)
+    first.write_bytes(whole)
+    copy("after")
     refused = penstock("tune", f"predict={deployment}", "-d", deployment, check=False)
     assert refused.code == 1 and "data-0.trace" in refused.err
     refused = penstock("tune", "trace=on", "--save", "-d", deployment, check=False)

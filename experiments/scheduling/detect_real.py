@@ -2,17 +2,20 @@
 
     .venv/bin/python experiments/scheduling/detect_real.py --windows real.csv       two stores, 128 runs: 4 minutes
     .venv/bin/python experiments/scheduling/detect_real.py --read real.csv          the report again
+    .venv/bin/python experiments/scheduling/detect_real.py --sched tree             servers that look at files themselves, too
 
 Runs `pattern.c` under MPI over the source's cross-product {read, write} x {one file, a file per process} x {contiguous,
 strided} x {small, large} x processes x {1, 4 programs}, each case once on a store in memory and once on a modelled disk, with
 sizes and barriers drawn at random. The running servers are traced (`penstock tune trace=on`), a case labels all windows of its
 traces. Two reports: the delivered tree, which has seen simulated traces only, and a tree that is learnt from the real
-ones, cross-validated with all windows of a run in one fold.
+ones, cross-validated with all windows of a run in one fold. With `--sched`, a third: what servers that choose their algorithm
+say of each file when its programs have just ended (`penstock status`), from its last 256 requests.
 """
 
 import argparse
 import csv
 import itertools
+import json
 import random
 import shutil
 import subprocess
@@ -101,21 +104,32 @@ def windows(case, number, directory, draw):
         yield {**row, **case, "run": number}
 
 
+def online(case, directory):
+    """What is so, and what each server says of each file it has just served; nothing of those with too few requests."""
+    status = json.loads(penstock("status", "--json", directory=directory))
+    for server in status["servers"]:
+        for file in server["sched"]["choice"]["busiest"]:
+            if file["op"] == case["op"] and file["pattern"]:
+                yield case["pattern"], file["pattern"]
+
+
 def gather(args, path):
-    """Runs all cases on all stores; writes the labelled windows."""
+    """Runs all cases on all stores; writes the labelled windows. What was said online."""
     draw = random.Random(args.seed)
-    writer, number = None, 0
+    writer, number, said = None, 0, []
     with tempfile.TemporaryDirectory(prefix="pst-") as place, open(path, "w", newline="") as file:
         binary = Path(place) / "pattern"
         source = Path(__file__).with_name("pattern.c")
         subprocess.run([ROOT / ".venv" / "bin" / "mpicc", "-O2", "-o", binary, source], check=True)
         for store, options in STORES.items():
             directory = Path(place) / store
-            penstock("up", directory, *options)
+            penstock("up", directory, *options, *(["--tune", f"sched={args.sched}"] if args.sched else []))
             try:
                 for case in cases(args.processes, args.programs):
                     penstock("tune", "trace=on", directory=directory)
                     run(case, binary, directory, draw)
+                    if args.sched:
+                        said.extend(online(case, directory))
                     penstock("tune", "trace=off", directory=directory)
                     names = files(directory)
                     penstock("rm", *names, directory=directory)
@@ -130,6 +144,7 @@ def gather(args, path):
                         print(f"\r{number} runs", end="", file=sys.stderr, flush=True)
             finally:
                 penstock("down", directory)
+    return said
 
 
 def delivered(y, rows):
@@ -146,23 +161,44 @@ def delivered(y, rows):
     return float((guessed == y).mean())
 
 
+def held_out(simulated, features, x, y, rows):
+    """Real windows with a number of processes by a tree that is learnt from simulated ones with all other numbers."""
+    names, simulated_x, simulated_y, simulated_rows = patterns.load(simulated)
+    if names != features:
+        sys.exit(f"{simulated}: other figures than the traces': make both with the same penstock")
+    known = np.array([int(row["processes"]) for row in simulated_rows])
+    here = np.array([int(row["processes"]) for row in rows])
+    for count in sorted(set(here)):
+        tree = patterns.learner(leaf=20).fit(simulated_x[known != count], simulated_y[known != count])
+        right = (tree.predict(x[here == count]) == y[here == count]).mean()
+        print(f"{right:.3f} of windows with {count} processes, learnt from simulated ones with other numbers")
+
+
 def main():
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--windows", metavar="FILE", help="keep the labelled windows, as CSV")
     parser.add_argument("--read", metavar="FILE", help="run nothing: report on windows that were kept")
+    parser.add_argument("--simulated", metavar="FILE", help="training data that penstock made: held-out process counts")
     parser.add_argument("--processes", type=int, nargs="+", default=[8, 16], help="(default: 8 16)")
     parser.add_argument("--programs", type=int, nargs="+", default=[1, 4], help="(default: 1 4)")
+    parser.add_argument("--sched", choices=["tree", "online"], help="servers choose, and what they say of files is judged")
     parser.add_argument("--seed", type=int, default=1, help="of sizes, barriers and samples (default: 1)")
     args = parser.parse_args()
     with tempfile.NamedTemporaryFile(suffix=".csv") as temporary:
         path = args.read or args.windows or temporary.name
-        if not args.read:
-            gather(args, path)
+        said = [] if args.read else gather(args, path)
         features, x, y, rows = patterns.load(path)
     right = delivered(y, rows)
+    if args.simulated:
+        held_out(args.simulated, features, x, y, rows)
     print("\nlearnt from these traces:")
     patterns.show(patterns.report(features, x, y, rows, leaf=5))
+    if said:
+        truth, guessed = (np.array([patterns.CLASSES.index(name) for name in names]) for names in zip(*said, strict=True))
+        precision, recall, _, _ = precision_recall_fscore_support(truth, guessed, labels=range(4), zero_division=0)
+        print(f"\nonline: {(guessed == truth).mean():.3f} of {len(said)} answers of servers about a file")
+        patterns.table(confusion_matrix(truth, guessed, labels=range(4)), precision, recall)
     if right < GOAL:
         sys.exit(f"less than {GOAL} of the windows are right")
 

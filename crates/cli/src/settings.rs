@@ -39,6 +39,12 @@ pub fn kept(words: &[String], dir: &Path, stripe_unit: u64) -> Result<Vec<String
 }
 
 fn whole(path: &str) -> Result<PathBuf> {
+    if path.is_empty() {
+        return Err(
+            CliError::new("`trace` and `predict` take the directory of traces, or off")
+                .next("`penstock tune --help` lists settings"),
+        );
+    }
     std::path::absolute(path).map_err(|e| CliError::io("find", Path::new(path), e))
 }
 
@@ -96,6 +102,7 @@ mod tests {
         std::fs::create_dir_all(dir.path().join("traces/1")).unwrap();
         assert!(meant("trace=on")[0].ends_with("traces/2"));
         assert!(meant("predict=here")[0].starts_with("predict=/"));
+        assert!(super::meant(&words("predict="), dir.path(), 65536).is_err());
         assert!(kept(&words("trace=on"), dir.path(), 65536).is_err());
         assert!(kept(&words("trace=off depth=1"), dir.path(), 65536).is_ok());
     }

@@ -95,6 +95,10 @@ fn refuse_running(located: &Located) -> Result<()> {
 fn existing(args: &UpArgs) -> Result<Located> {
     let located = deployment::load(&args.dir)?;
     let d = &located.deployment;
+    penstock_server::check_settings(&d.tune).map_err(|e| {
+        CliError::new(format!("`tune` in {}: {e}", located.file.display()))
+            .next("mend it there; `penstock tune --help` lists settings")
+    })?;
     let tune = settings::kept(&args.shape.tune, located.dir(), d.stripe_unit)?;
     let differs = |option: &str, has: String| {
         Err(CliError::new(format!(

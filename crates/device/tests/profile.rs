@@ -138,6 +138,80 @@ fn lines_are_found_and_only_reads_where_nothing_may_be_written() {
     );
 }
 
+/// A disk that others use too: for a while all accesses take up to twice as long. Random ones take three times as long as
+/// sequential ones always.
+struct Busy {
+    end: u64,
+    random: u64,
+    left: u64,
+    others: u64,
+}
+
+impl Target for Busy {
+    fn describe(&self) -> String {
+        "busy".into()
+    }
+    fn writable(&self) -> bool {
+        true
+    }
+    fn alignment(&self) -> u64 {
+        512
+    }
+    fn prepare(&mut self, _: u64, _: &mut dyn FnMut(u64) -> bool) -> Result<(), ProfileError> {
+        Ok(())
+    }
+    fn access(&mut self, _: Op, offset: u64, bytes: u64) -> Result<Nanos, ProfileError> {
+        if self.left == 0 {
+            self.random ^= self.random << 13;
+            self.random ^= self.random >> 7;
+            self.random ^= self.random << 17;
+            (self.left, self.others) = (100 + self.random % 900, self.random >> 20 & 1023);
+        }
+        self.left -= 1;
+        let sequential = offset == self.end || offset == 0;
+        self.end = offset + bytes;
+        let alone = (100_000 + bytes) * if sequential { 1 } else { 3 };
+        Ok(alone + alone * self.others / 1023)
+    }
+}
+
+#[test]
+fn what_others_do_meanwhile_is_not_in_the_ratio() {
+    let run = |part| {
+        let mut busy = Busy {
+            end: 0,
+            random: 88_172_645_463_325_252,
+            left: 0,
+            others: 0,
+        };
+        let options = Options {
+            repetitions: 3,
+            part,
+            ..coarse()
+        };
+        profile(&mut busy, &options, &mut |_| true).unwrap()
+    };
+    let (little, much) = (run(1000), run(4));
+    let fraction = |p: &Profile| p.deviation.unwrap().fraction;
+    assert!(fraction(&much) <= 0.25, "{:?}", much.deviation);
+    assert!(
+        fraction(&little) < fraction(&much) / 1.5,
+        "{:?}",
+        little.deviation
+    );
+    for summary in &much.ratios {
+        let near = summary
+            .ratios
+            .iter()
+            .filter(|r| (r.estimated / 3.0 - 1.0).abs() < 0.1);
+        assert!(
+            near.count() * 10 >= summary.ratios.len() * 9,
+            "{:?}",
+            summary.ratios
+        );
+    }
+}
+
 #[test]
 fn what_cannot_be_measured_is_refused() {
     let bad = [
@@ -168,6 +242,13 @@ fn what_cannot_be_measured_is_refused() {
                 ..coarse()
             },
             "0 repetitions",
+        ),
+        (
+            Options {
+                part: 0,
+                ..coarse()
+            },
+            "--part 0",
         ),
         (
             Options {

@@ -93,7 +93,7 @@ impl Queue {
                 programs: Numbered::default(),
             }),
         };
-        queue.apply(settings)?;
+        queue.apply(settings, true)?;
         Ok(queue)
     }
 
@@ -115,14 +115,14 @@ impl Queue {
     pub(crate) fn tune(&self, changes: &[String]) -> Result<(), WireError> {
         let _tuning = self.tuning.lock().unwrap_or_else(PoisonError::into_inner);
         let settings = self.state().settings.with(changes)?;
-        self.apply(settings)
+        // Also of the same directory: another run may have been traced there since.
+        let anew = changes.iter().any(|word| word.starts_with("predict="));
+        self.apply(settings, anew)
     }
 
-    fn apply(&self, settings: Settings) -> Result<(), WireError> {
-        let (trace, predict) = {
-            let old = &self.state().settings;
-            (old.trace.clone(), old.predict.clone())
-        };
+    /// `predict`: the trace that predicts is read, or forgotten.
+    fn apply(&self, settings: Settings, predict: bool) -> Result<(), WireError> {
+        let trace = self.state().settings.trace.clone();
         let mut tracing = match &settings.trace {
             Some(dir) if settings.trace != trace => {
                 Some(Tracing::start(self.member, dir, self.time())?)
@@ -130,7 +130,7 @@ impl Queue {
             _ => None,
         };
         let mut prediction = match &settings.predict {
-            Some(dir) if settings.predict != predict => Some(Prediction::load(self.member, dir)?),
+            Some(dir) if predict => Some(Prediction::load(self.member, dir)?),
             _ => None,
         };
         let mut state = self.state();
@@ -156,7 +156,7 @@ impl Queue {
         if settings.trace != trace {
             tracing = self.watch.trace(tracing);
         }
-        if settings.predict != predict {
+        if predict {
             std::mem::swap(&mut state.prediction, &mut prediction);
         }
         state.settings = settings;

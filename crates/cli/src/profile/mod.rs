@@ -63,9 +63,13 @@ pub struct ProfileArgs {
     /// Sizes measured in each interval, its ends included.
     #[arg(long, value_name = "N", default_value_t = Options::default().points)]
     points: usize,
-    /// Passes over each measured size at most; their median counts. The estimate needs two where they agree to 3%.
+    /// Passes over each size of a full measurement; their median counts.
     #[arg(long, value_name = "N", default_value_t = Options::default().repetitions)]
     repetitions: usize,
+    /// The estimate takes at most one N-th of the time of a full measurement. Its sizes are passed over once, then again, up to 8
+    /// times, while there is time and their ratios are not known to 3%.
+    #[arg(long, value_name = "N", default_value_t = Options::default().part)]
+    part: u64,
     /// Accesses of a pass at most.
     #[arg(long, value_name = "N", default_value_t = Options::default().accesses)]
     accesses: u64,
@@ -129,6 +133,7 @@ pub fn profile(args: &ProfileArgs, named: Option<&Path>) -> Result<ExitCode> {
         file: args.file_size.0,
         points: args.points,
         repetitions: args.repetitions,
+        part: args.part,
         accesses: args.accesses,
         warm_up: args.warm_up.0,
         full: args.full,
@@ -336,7 +341,7 @@ fn to_json(p: &Profile, options: &Options) -> serde_json::Value {
         .collect();
     json!({
         "target": p.target, "file_bytes": p.file, "seed": options.seed, "points": options.points,
-        "repetitions": options.repetitions, "elapsed_ns": p.elapsed,
+        "repetitions": options.repetitions, "part": options.part, "elapsed_ns": p.elapsed,
         "ratio": ratios, "times": times(|c| Some(&c.estimated)), "lines": lines,
         "measured": times(|c| Some(&c.measured)), "full": times(|c| c.full.as_ref()),
         "deviation": p.deviation.map(|d| json!({

@@ -1,5 +1,5 @@
 //! Passes over a target: which sizes, which offsets, and how the times of a pass count.
-use super::report::{self, Measured, Profile, Test};
+use super::report::{self, Profile, Test};
 use super::{Interval, Options, ProfileError, Target};
 use crate::load::random_addresses;
 use crate::{Nanos, Op};
@@ -31,6 +31,12 @@ pub struct Progress {
 const LEAST: u64 = 8;
 /// A mean is known well enough when its standard error is this part of it.
 const PRECISION: f64 = 0.03;
+/// Ratios that tell how much they scatter.
+const LEAST_ROUNDS: usize = 3;
+/// Passes of a size in an estimate.
+const MOST_ROUNDS: usize = 8;
+/// Of the time that is allowed, what is used: how long all sizes would take is forecast from few.
+const SPARE: f64 = 0.9;
 /// Accesses between two looks at whether to stop.
 const LOOK: u64 = 64;
 
@@ -76,6 +82,62 @@ pub fn profile(
     ))
 }
 
+/// What passes have shown.
+#[derive(Debug, Default)]
+pub(crate) struct Measured {
+    /// Of each operation and size the mean times of an access, nanoseconds, pass by pass: sequential, random.
+    passes: BTreeMap<(Op, u64), Vec<[f64; 2]>>,
+    /// Spent on it.
+    pub(crate) elapsed: Nanos,
+}
+
+impl Measured {
+    fn add(&mut self, op: Op, size: u64, means: [f64; 2]) {
+        self.passes.entry((op, size)).or_default().push(means);
+    }
+
+    fn ratios(of: &[[f64; 2]]) -> Vec<f64> {
+        of.iter().map(|[s, r]| r / s.max(1.0)).collect()
+    }
+
+    /// The ratio of this size is known to [`PRECISION`].
+    fn is_known(&self, op: Op, size: u64) -> bool {
+        let ratios = self.passes.get(&(op, size)).map(|of| Self::ratios(of));
+        ratios.is_some_and(|r| r.len() >= LEAST_ROUNDS && Spread::of(&r).is_narrow())
+    }
+
+    /// There are writes.
+    pub(crate) fn writes(&self) -> bool {
+        self.passes.keys().any(|(op, _)| *op == Op::Write)
+    }
+
+    /// By size, nanoseconds of one access: the median of sequential passes, and of random ones that times the median of the
+    /// ratios. What disturbs a sequential pass mostly disturbs the random one after it too, and is not in their ratio.
+    pub(crate) fn of(&self, test: Test) -> Vec<(u64, f64)> {
+        let of_op = self.passes.iter().filter(|((op, _), _)| *op == test.op);
+        let time = |of: &[[f64; 2]]| {
+            let sequential = median(&mut of.iter().map(|m| m[0]).collect::<Vec<_>>());
+            match test.random {
+                true => sequential.max(1.0) * median(&mut Self::ratios(of)),
+                false => sequential,
+            }
+        };
+        of_op.map(|((_, size), of)| (*size, time(of))).collect()
+    }
+
+    /// Median difference of the ratios of the first and the last pass. `None`: there was one.
+    pub(crate) fn repeat(&self) -> Option<f64> {
+        let apart = self.passes.values().filter_map(|of| {
+            let ratios = Self::ratios(of);
+            let (first, rest) = ratios.split_first()?;
+            Some((first / rest.last()? - 1.0).abs())
+        });
+        let mut apart: Vec<f64> = apart.collect();
+        apart.sort_by(f64::total_cmp);
+        apart.get(apart.len() / 2).copied()
+    }
+}
+
 /// Every size of all intervals once.
 pub(crate) fn all_sizes(intervals: &[Interval]) -> Vec<u64> {
     let mut sizes: Vec<u64> = intervals.iter().flat_map(Interval::sizes).collect();
@@ -110,13 +172,16 @@ fn chosen(options: &Options) -> Vec<u64> {
 struct Passes<'a> {
     options: &'a Options,
     step: Step,
-    /// A pass goes through the whole file.
+    /// A pass goes through the whole file, and there are as many as asked for. If not: samples, for as long as is allowed.
     whole: bool,
 }
 
 type Tell<'a> = dyn FnMut(Step, u64, u64) -> Result<(), ProfileError> + 'a;
 
 impl Passes<'_> {
+    /// Reads first: they must not pay for what the device still does for writes. Then rounds over all sizes: a disturbance of
+    /// some seconds hits one of them, and the median drops it. The sequential and the random pass of a size follow each
+    /// other, so that what lasts longer hits both.
     fn run(
         &self,
         target: &mut dyn Target,
@@ -124,47 +189,76 @@ impl Passes<'_> {
         tell: &mut Tell,
     ) -> Result<Measured, ProfileError> {
         let tests = Test::all(target.writable());
-        let total = (sizes.len() * tests.len() * self.options.repetitions) as u64;
-        let mut passes = 0;
-        let mut means: BTreeMap<(Test, u64), Vec<f64>> = BTreeMap::new();
-        let mut elapsed: Nanos = 0;
-        // Reads first: they must not pay for what the device still does for writes. Then repetitions: a disturbance of
-        // some seconds hits one of them, and the median drops it. Sizes whose passes agree need no more of them.
+        let rounds = match self.whole {
+            true => self.options.repetitions,
+            false => MOST_ROUNDS,
+        };
+        let total = (sizes.len() * tests.len() * rounds) as u64;
+        let mut done = 0;
+        let mut measured = Measured::default();
+        let mut allowed: Nanos = 0;
         for op in [Op::Read, Op::Write] {
-            elapsed = elapsed.saturating_add(self.settle(target, op)?);
-            let rounds = (0..self.options.repetitions)
-                .flat_map(|repetition| sizes.iter().map(move |size| (repetition, *size)));
-            for (repetition, size) in rounds {
-                for &test in tests.iter().filter(|t| t.op == op) {
-                    let known = means.get(&(test, size)).map_or(&[][..], |of| of);
-                    if !self.whole && Spread::of(known).is_narrow() {
-                        passes += 1;
+            let of_op: Vec<Test> = tests.iter().copied().filter(|t| t.op == op).collect();
+            if of_op.is_empty() {
+                continue;
+            }
+            measured.elapsed = measured.elapsed.saturating_add(self.settle(target, op)?);
+            let mut costs: BTreeMap<u64, Nanos> = BTreeMap::new();
+            for round in 0..rounds {
+                for i in 0..sizes.len() {
+                    // Each round begins elsewhere: the last one may end early.
+                    let size = sizes[(i + round * 2) % sizes.len()];
+                    tell(self.step, done, total)?;
+                    done += of_op.len() as u64;
+                    let enough = match costs.get(&size) {
+                        Some(cost) if !self.whole => {
+                            measured.elapsed.saturating_add(*cost) > allowed
+                                || measured.is_known(op, size)
+                        }
+                        _ => false,
+                    };
+                    if enough {
                         continue;
                     }
-                    tell(self.step, passes, total)?;
-                    let seed = self.options.seed ^ size << 8 ^ repetition as u64;
-                    let (mean, took) = self.pass(target, test, size, seed, &mut || {
-                        tell(self.step, passes, total)
-                    })?;
-                    means.entry((test, size)).or_default().push(mean);
-                    elapsed = elapsed.saturating_add(took);
-                    passes += 1;
+                    let seed = self.options.seed ^ size << 8 ^ round as u64;
+                    let (mut means, mut cost) = ([0.0; 2], 0);
+                    // Sequential first, then random first: devices are not the same before and after a pass.
+                    let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
+                    for test in order.map(|i| of_op[i]) {
+                        let (mean, took) = self.pass(target, test, size, seed, &mut || {
+                            tell(self.step, done, total)
+                        })?;
+                        means[usize::from(test.random)] = mean;
+                        cost += took;
+                    }
+                    measured.add(op, size, means);
+                    measured.elapsed = measured.elapsed.saturating_add(cost);
+                    costs.insert(size, cost);
+                }
+                if round == 0 && !self.whole {
+                    let all = self.forecast(&measured, &of_op) / self.options.part as f64;
+                    allowed = allowed.saturating_add((all * SPARE) as Nanos);
                 }
             }
         }
         tell(self.step, total, total)?;
-        let repeated = means.iter().filter_map(|(key, of)| {
-            let (first, rest) = of.split_first()?;
-            Some((*key, (*first, *rest.last()?)))
-        });
-        Ok(Measured {
-            repeated: repeated.collect(),
-            times: means
-                .into_iter()
-                .map(|(key, mut of)| (key, median(&mut of)))
-                .collect(),
-            elapsed,
-        })
+        Ok(measured)
+    }
+
+    /// Nanoseconds that passes over the whole file, of all sizes and as many as asked for, would take.
+    fn forecast(&self, measured: &Measured, tests: &[Test]) -> f64 {
+        let of_test = |test: &Test| -> f64 {
+            let curve = report::curve(*test, self.options, measured, None);
+            let pass = |(size, time): &(u64, f64)| {
+                let warm = match test.op {
+                    Op::Write => self.options.warm_up / size,
+                    Op::Read => 0,
+                };
+                (self.options.file / size + warm) as f64 * time
+            };
+            curve.estimated.iter().map(pass).sum()
+        };
+        tests.iter().map(of_test).sum::<f64>() * self.options.repetitions as f64
     }
 
     /// Before reads: as many bytes are read as fill the device's cache, so that what was written has left it.

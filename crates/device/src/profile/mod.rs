@@ -143,8 +143,11 @@ pub struct Options {
     pub intervals: Vec<Interval>,
     /// Sizes measured in each interval, the ends included.
     pub points: usize,
-    /// Passes over each measured size; their median counts. Of the estimate at most so many: sizes whose passes agree need two.
+    /// Passes over each size where all are measured; their median counts.
     pub repetitions: usize,
+    /// One part in so many of the time that all sizes would take is what the estimate may take. All its sizes are passed over once,
+    /// then again while there is time and their ratios are not known to 3%, at most 8 times.
+    pub part: u64,
     /// A pass ends after so many accesses, or when the mean of random ones is known to 3% …
     pub accesses: u64,
     /// … or earlier, after so many bytes, but not before 8 accesses.
@@ -158,7 +161,7 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// The source's intervals: 8 to 64 KiB by 8 KiB, 64 KiB to 4 MiB by 32 KiB. 256 MiB, 3 points, 3 passes.
+    /// The source's intervals: 8 to 64 KiB by 8 KiB, 64 KiB to 4 MiB by 32 KiB. 256 MiB, 3 points, 3 passes, 1/100 of the time.
     fn default() -> Options {
         Options {
             file: 256 << 20,
@@ -176,6 +179,7 @@ impl Default for Options {
             ],
             points: 3,
             repetitions: 3,
+            part: 100,
             accesses: 256,
             sample: 32 << 20,
             warm_up: 8 << 20,
@@ -241,6 +245,9 @@ impl Options {
         }
         if self.accesses == 0 {
             return wrong("a pass needs at least one access".into());
+        }
+        if self.part == 0 {
+            return wrong("--part 0: write 100 for one hundredth of the time of all sizes".into());
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! What a profile says: curves, ratios, and how far the estimate is from full measurement.
 use super::fit::{fit, monotonic};
-use super::measure::all_sizes;
+use super::measure::{Measured, all_sizes};
 use super::{Interval, Options};
 use crate::{Nanos, Op};
 use std::collections::BTreeMap;
@@ -35,24 +35,6 @@ impl Test {
             (true, Op::Read) => "random_read",
             (true, Op::Write) => "random_write",
         }
-    }
-}
-
-/// Times that were measured.
-#[derive(Debug, Clone)]
-pub(crate) struct Measured {
-    /// Nanoseconds of one access.
-    pub(crate) times: BTreeMap<(Test, u64), f64>,
-    /// Those of the first and the last pass, where there were several.
-    pub(crate) repeated: BTreeMap<(Test, u64), (f64, f64)>,
-    /// Spent on it.
-    pub(crate) elapsed: Nanos,
-}
-
-impl Measured {
-    fn of(&self, test: Test) -> Vec<(u64, f64)> {
-        let of_test = self.times.iter().filter(|((t, _), _)| *t == test);
-        of_test.map(|((_, size), time)| (*size, *time)).collect()
     }
 }
 
@@ -161,8 +143,7 @@ pub(crate) fn report(
     measured: &Measured,
     full: Option<&Measured>,
 ) -> Profile {
-    let writes = measured.times.keys().any(|(t, _)| t.op == Op::Write);
-    let curves: Vec<Curve> = Test::all(writes)
+    let curves: Vec<Curve> = Test::all(measured.writes())
         .into_iter()
         .map(|test| curve(test, options, measured, full))
         .collect();
@@ -180,7 +161,13 @@ pub(crate) fn report(
     }
 }
 
-fn curve(test: Test, options: &Options, measured: &Measured, full: Option<&Measured>) -> Curve {
+/// A line per interval through what was measured, and all sizes by them.
+pub(crate) fn curve(
+    test: Test,
+    options: &Options,
+    measured: &Measured,
+    full: Option<&Measured>,
+) -> Curve {
     let points = measured.of(test);
     let mut lines = Vec::new();
     let mut estimated: BTreeMap<u64, f64> = BTreeMap::new();
@@ -274,25 +261,8 @@ fn deviation(
         median_ratio: *of_ratios.get(of_ratios.len() / 2)?,
         max_ratio: *of_ratios.last()?,
         median_time: *of_times.get(of_times.len() / 2)?,
-        repeat: repeat(full),
+        repeat: full.repeat(),
         elapsed: full.elapsed,
         fraction: measured.elapsed as f64 / full.elapsed.max(1) as f64,
     })
-}
-
-/// See [`Deviation::repeat`].
-fn repeat(full: &Measured) -> Option<f64> {
-    let of_op = |((test, size), sequential): (&(Test, u64), &(f64, f64))| {
-        let random = Test {
-            random: true,
-            ..*test
-        };
-        let random = full.repeated.get(&(random, *size))?;
-        let ratios = (random.0 / sequential.0, random.1 / sequential.1);
-        Some((ratios.0 / ratios.1 - 1.0).abs())
-    };
-    let sequential = full.repeated.iter().filter(|((test, _), _)| !test.random);
-    let mut apart: Vec<f64> = sequential.filter_map(of_op).collect();
-    apart.sort_by(f64::total_cmp);
-    apart.get(apart.len() / 2).copied()
 }
