@@ -182,7 +182,9 @@ def main():
     parser.add_argument("--simulated", metavar="FILE", help="training data that penstock made: held-out process counts")
     parser.add_argument("--processes", type=int, nargs="+", default=[8, 16], help="(default: 8 16)")
     parser.add_argument("--programs", type=int, nargs="+", default=[1, 4], help="(default: 1 4)")
-    parser.add_argument("--sched", choices=["tree", "online"], help="servers choose, and what they say of files is judged")
+    parser.add_argument(
+        "--sched", choices=["tree", "online"], help="servers choose, and what they say of files is judged"
+    )
     parser.add_argument("--seed", type=int, default=1, help="of sizes, barriers and samples (default: 1)")
     args = parser.parse_args()
     with tempfile.NamedTemporaryFile(suffix=".csv") as temporary:
@@ -195,7 +197,9 @@ def main():
     print("\nlearnt from these traces:")
     patterns.show(patterns.report(features, x, y, rows, leaf=5))
     if said:
-        truth, guessed = (np.array([patterns.CLASSES.index(name) for name in names]) for names in zip(*said, strict=True))
+        truth, guessed = (
+            np.array([patterns.CLASSES.index(name) for name in names]) for names in zip(*said, strict=True)
+        )
         precision, recall, _, _ = precision_recall_fscore_support(truth, guessed, labels=range(4), zero_division=0)
         print(f"\nonline: {(guessed == truth).mean():.3f} of {len(said)} answers of servers about a file")
         patterns.table(confusion_matrix(truth, guessed, labels=range(4)), precision, recall)
