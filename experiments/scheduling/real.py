@@ -313,6 +313,7 @@ def choices():
         "selection",
         "--",
         "--choices",
+        "--alone",
     ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -185,6 +185,7 @@ impl Lookout {
                         ratio: self.ratio[usize::from(write)],
                         memory: self.memory,
                         processes: processes.len() as u32,
+                        request_bytes: 0,
                     },
                     files: 1,
                     requests,
@@ -195,6 +196,7 @@ impl Lookout {
         }
         for class in &mut view.classes {
             class.situation.bytes_per_file /= u64::from(class.files);
+            class.situation.request_bytes = class.bytes / u64::from(class.requests);
             class.choice = tree.choose(&class.situation);
         }
         view

@@ -36,7 +36,7 @@ pub const DEVICES: [(&str, f64, f64, u64); 4] = [
 ];
 
 /// Servers, and how requests reach them and their devices.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Setup {
     servers: u64,
     /// Bytes of a file on one server before the next one.
@@ -87,6 +87,7 @@ impl Setup {
 /// One situation of the source's cross-product.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Case {
+    pub setup: Setup,
     /// Index into [`DEVICES`].
     pub device: usize,
     pub op: Op,
@@ -100,7 +101,7 @@ pub struct Case {
 
 impl Case {
     /// All 192.
-    pub fn all() -> Vec<Case> {
+    pub fn all(setup: Setup) -> Vec<Case> {
         let mut all = Vec::new();
         for device in 0..DEVICES.len() {
             for op in [Op::Write, Op::Read] {
@@ -109,6 +110,7 @@ impl Case {
                         for large in [false, true] {
                             for processes in [8, 16] {
                                 all.push(Case {
+                                    setup,
                                     device,
                                     op,
                                     programs,
@@ -143,6 +145,7 @@ impl Case {
             ratio: if self.op == Op::Write { write } else { read },
             memory: memory << 30,
             processes: (self.programs * self.processes) as u32,
+            request_bytes: self.setup.chunk.min(self.size()),
         }
     }
 
@@ -206,7 +209,6 @@ struct Process {
 
 struct Run<'a> {
     case: &'a Case,
-    setup: Setup,
     scheduler: Scheduler,
     selector: Option<Selector>,
     device: Box<dyn Device>,
@@ -259,7 +261,7 @@ impl Run<'_> {
 
     /// The process's next request goes out; what falls on other servers takes its time there.
     fn issue(&mut self, now: Nanos, p: usize) {
-        let (case, size, setup) = (*self.case, self.case.size(), self.setup);
+        let (case, size, setup) = (*self.case, self.case.size(), self.case.setup);
         let process = &mut self.processes[p];
         let (file, offset) = case.place(process.program, process.rank, process.next);
         process.next += 1;
@@ -318,7 +320,7 @@ impl Run<'_> {
             // The thread of the first part serves all of them.
             let first = self.scheduler.parts(v.id).next();
             let process = match first {
-                Some(part) if self.setup.threads => part.program << 16 | u32::from(part.process),
+                Some(part) if self.case.setup.threads => part.program << 16 | u32::from(part.process),
                 _ => 0,
             };
             self.serving.insert(v.id, ranges.len());
@@ -375,7 +377,7 @@ impl Run<'_> {
                 }
                 self.times.push_back(now - began);
                 let others = match self.case.large {
-                    true => self.setup.servers - 1,
+                    true => self.case.setup.servers - 1,
                     false => 0,
                 };
                 let slowest = (0..others).map(|_| self.elsewhere()).max();
@@ -387,25 +389,23 @@ impl Run<'_> {
     }
 }
 
-/// How to play cases.
-#[derive(Debug, Clone, Copy)]
-pub struct Play {
-    pub setup: Setup,
-    /// Requests at the device at once.
-    pub workers: usize,
-    /// Rates count from the first second on.
-    pub seconds: u64,
-}
-
-/// Plays a case. The seed is that of the clients' times.
-pub fn play(case: &Case, policy: &Policy, how: Play, seed: u64) -> Outcome {
-    run(case, policy, how, seed, |_| {})
+/// Plays `seconds` of a case with `workers` requests at the device at once; rates count from the first second on.
+/// The seed is that of the clients' times.
+pub fn play(case: &Case, policy: &Policy, workers: usize, seconds: u64, seed: u64) -> Outcome {
+    run(case, policy, workers, seconds, seed, |_| {})
 }
 
 /// What the online selector decides in such a run, and why.
-pub fn decisions(case: &Case, options: SelectorOptions, how: Play, seed: u64) -> Vec<String> {
+pub fn decisions(
+    case: &Case,
+    options: SelectorOptions,
+    workers: usize,
+    seconds: u64,
+    seed: u64,
+) -> Vec<String> {
     let mut all = Vec::new();
-    run(case, &Policy::Online(options), how, seed, |d| {
+    let policy = Policy::Online(options);
+    run(case, &policy, workers, seconds, seed, |d| {
         let mut line = format!("{:>6} ms {:<7}", d.at / 1_000_000, d.algorithm.name());
         for (algorithm, score) in &d.scores {
             line += &format!(" {algorithm} {:.2}", score / 1e6);
@@ -418,15 +418,12 @@ pub fn decisions(case: &Case, options: SelectorOptions, how: Play, seed: u64) ->
 fn run(
     case: &Case,
     policy: &Policy,
-    how: Play,
+    workers: usize,
+    seconds: u64,
     seed: u64,
     mut seen: impl FnMut(&Decision),
 ) -> Outcome {
-    let Play {
-        setup,
-        workers,
-        seconds,
-    } = how;
+    let setup = case.setup;
     let (name, flash) = (DEVICES[case.device].0, DEVICES[case.device].0 == "edel");
     let text = match flash {
         true => name.to_owned(),
@@ -468,7 +465,6 @@ fn run(
     let mut random = Random::new(seed);
     let mut run = Run {
         case,
-        setup,
         scheduler: Scheduler::new(options).expect("default options"),
         selector,
         device,

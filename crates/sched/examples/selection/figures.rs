@@ -1,10 +1,23 @@
 //! What runs gave: rates by seed, their means, and the file of measurements that `own` is made of.
-use crate::cluster::Case;
+use crate::cluster::{Case, Setup};
 use penstock_sched::{Algorithm, MEASURED, Row};
 use std::collections::HashMap;
 
-/// What was measured with seeds of its own, to learn from; see the head of the file.
-const FILE: &str = include_str!("../../../../experiments/scheduling/measured.csv");
+/// What was measured in each set-up with seeds of its own, to learn from; see the heads of the files.
+const FILES: [(Setup, &str); 3] = [
+    (
+        Setup::SOURCE,
+        include_str!("../../../../experiments/scheduling/measured.csv"),
+    ),
+    (
+        Setup::ALONE,
+        include_str!("../../../../experiments/scheduling/measured-alone.csv"),
+    ),
+    (
+        Setup::FOUR,
+        include_str!("../../../../experiments/scheduling/measured-four.csv"),
+    ),
+];
 
 /// Bytes per second of the same run with several seeds.
 #[derive(Debug, Clone, Default)]
@@ -52,9 +65,11 @@ pub fn line(case: &Case, fixed: &[Figures]) -> String {
     format!("{}{}", case.name(), each.collect::<String>())
 }
 
-/// The measurements of each situation, as far as there are some.
+/// The measurements of each situation in its set-up, as far as there are some.
 pub fn known(cases: &[Case]) -> Vec<(Case, Rates)> {
-    let lines = FILE.lines().filter(|l| !l.starts_with('#')).skip(1);
+    let setup = cases.first().map(|c| c.setup);
+    let file = FILES.into_iter().find(|f| Some(f.0) == setup);
+    let lines = file.map_or("", |f| f.1).lines().filter(|l| !l.starts_with('#')).skip(1);
     let by_name: HashMap<&str, Rates> = lines
         .filter_map(|line| {
             let (name, figures) = line.split_once(',')?;

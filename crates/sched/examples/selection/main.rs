@@ -18,7 +18,7 @@
 mod cluster;
 mod figures;
 
-use cluster::{Case, Play, Policy, Setup, decisions, play};
+use cluster::{Case, Policy, Setup, decisions, play};
 use figures::{Figures, Rates, rate};
 use penstock_sched::{Algorithm, MEASURED, Row, SelectorOptions, Tree, expect};
 use std::fmt::Write;
@@ -123,7 +123,7 @@ fn starts(known: &[(Case, Rates)], case: &Case) -> Vec<(String, SelectorOptions)
 }
 
 struct Plan<'a> {
-    how: Play,
+    seconds: u64,
     seeds: &'a [u64],
     known: &'a [(Case, Rates)],
     /// Algorithms alone, to learn from.
@@ -137,7 +137,7 @@ impl Plan<'_> {
             let mut run = |policy: &Policy| {
                 let mut rates = Vec::new();
                 for seed in self.seeds {
-                    let outcome = play(case, policy, self.how, *seed);
+                    let outcome = play(case, policy, WORKERS, self.seconds, *seed);
                     rates.push(outcome.rate);
                     switches = outcome.switches;
                 }
@@ -322,7 +322,17 @@ fn seeds(text: &str) -> Option<Vec<u64>> {
 fn main() {
     let has = |name: &str| std::env::args().any(|a| a == name);
     let value = |name: &str| std::env::args().skip_while(|a| a != name).nth(1);
-    let mut cases = Case::all();
+    let setup = match (has("--alone"), has("--four")) {
+        (true, _) => Setup::ALONE,
+        (_, true) => Setup::FOUR,
+        _ => Setup::SOURCE,
+    };
+    let setup = match value("--queue").as_deref() {
+        Some("cfq") => setup.with("cfq"),
+        Some("deadline") => setup.with("deadline"),
+        _ => setup,
+    };
+    let mut cases = Case::all(setup);
     if has("--quick") {
         cases = cases.into_iter().step_by(13).collect();
     }
@@ -335,31 +345,17 @@ fn main() {
         eprintln!("selection: --seeds N or N-M");
         std::process::exit(2);
     };
-    let known = figures::known(&Case::all());
+    let known = figures::known(&Case::all(setup));
     if has("--choices") {
         print!("{}", choices_text(&cases));
         return;
     }
-    let setup = match (has("--alone"), has("--four")) {
-        (true, _) => Setup::ALONE,
-        (_, true) => Setup::FOUR,
-        _ => Setup::SOURCE,
-    };
-    let how = Play {
-        setup: match value("--queue").as_deref() {
-            Some("cfq") => setup.with("cfq"),
-            Some("deadline") => setup.with("deadline"),
-            _ => setup,
-        },
-        workers: WORKERS,
-        seconds,
-    };
     if let Some(name) = value("--case") {
         for case in cases.iter().filter(|c| c.name() == name) {
             let start = value("--start").unwrap_or_else(|| "online".to_owned());
             let all = starts(&known, case).into_iter();
             for (_, options) in all.filter(|s| s.0 == start) {
-                for decision in decisions(case, options, how, seeds[0]) {
+                for decision in decisions(case, options, WORKERS, seconds, seeds[0]) {
                     println!("{decision}");
                 }
             }
@@ -367,7 +363,7 @@ fn main() {
         return;
     }
     let plan = Plan {
-        how,
+        seconds,
         seeds: &seeds,
         known: &known,
         learn: has("--learn"),

@@ -3,8 +3,9 @@
 //! *Problem*: the source's trees were learnt on other servers, and a selector that knows nothing has to try everything, which
 //! sets programs out of step. *Idea*: the rates of all algorithms in situations that were measured
 //! (`experiments/scheduling`, on modelled devices) are kept as they are; those of the same operation, order and size
-//! count by how near they are in files, processes and the device's ratio. The inputs are T3's and the number of
-//! processes, which decides in a tenth of the situations. *When it pays*: most on devices like
+//! count by how near they are in files, processes, bytes of a request and the device's ratio. The inputs are T3's, the number
+//! of processes, which decides in a tenth of the situations, and the requests' size, which tells the set-ups apart: the source's
+//! servers get 8 KiB whatever programs ask for, ours up to 256 KiB. *When it pays*: most on devices like
 //! those measured; the further the nearest one is, the more what is expected is to be doubted. *Source*: ours; nearest
 //! neighbours.
 use super::{Situation, measured};
@@ -19,7 +20,7 @@ pub const ALGORITHMS: [Algorithm; 5] = [
     Algorithm::Aioli,
 ];
 /// Standard deviation of the logarithm of what is expected: for situations that were measured, and for each doubling
-/// that the nearest one is away in ratio, or in files and processes (`experiments/scheduling/features.py` measures them).
+/// that the nearest one is away in ratio, or in files, processes and bytes of a request (`experiments/scheduling/features.py` measures them).
 const DOUBT: f64 = 0.06;
 const BY_RATIO: f64 = 0.30;
 const BY_COUNTS: f64 = 0.10;
@@ -37,6 +38,7 @@ pub struct Row {
     large: bool,
     files: u32,
     processes: u32,
+    request_bytes: u64,
     ratio: f64,
     /// Of the best rate, by [`ALGORITHMS`].
     parts: [f64; 5],
@@ -47,13 +49,18 @@ pub struct Row {
 struct Distance {
     files: f64,
     processes: f64,
+    size: f64,
     ratio: f64,
 }
 
 impl Distance {
     /// A device is less alike than a number of files or processes.
     fn total(self) -> f64 {
-        self.files + self.processes + 2.0 * self.ratio
+        self.counts() + 2.0 * self.ratio
+    }
+
+    fn counts(self) -> f64 {
+        self.files + self.processes + self.size
     }
 }
 
@@ -65,6 +72,7 @@ impl Row {
         large: bool,
         files: u32,
         processes: u32,
+        request_bytes: u64,
         ratio: f64,
         parts: [f64; 5],
     ) -> Row {
@@ -74,6 +82,7 @@ impl Row {
             large,
             files,
             processes,
+            request_bytes,
             ratio,
             parts,
         }
@@ -89,6 +98,7 @@ impl Row {
             large: s.large,
             files: s.files,
             processes: s.processes,
+            request_bytes: s.request_bytes,
             ratio: s.ratio,
             parts: rates.map(|rate| rate / best),
         }
@@ -100,13 +110,15 @@ impl Row {
             (self.write, self.contiguous, self.large) == (s.op == Op::Write, s.contiguous, s.large);
         let doublings = |a: f64, b: f64| (a / b).log2().abs();
         let counts = |a: u32, b: u32| doublings(f64::from(a.max(1)), f64::from(b.max(1)));
-        let known = s.processes > 0 && self.processes > 0;
+        // What is not known tells nothing apart.
+        let known = |a: f64, b: f64| match a > 0.0 && b > 0.0 {
+            true => doublings(a, b),
+            false => 0.0,
+        };
         alike.then(|| Distance {
             files: counts(self.files, s.files),
-            processes: match known {
-                true => counts(self.processes, s.processes),
-                false => 0.0,
-            },
+            processes: known(self.processes.into(), s.processes.into()),
+            size: known(self.request_bytes as f64, s.request_bytes as f64),
             ratio: doublings(self.ratio, s.ratio),
         })
     }
@@ -161,7 +173,7 @@ pub fn expect<'a>(
             *sum += weight * part;
         }
     }
-    let further = BY_RATIO * nearest.ratio + BY_COUNTS * (nearest.files + nearest.processes);
+    let further = BY_RATIO * nearest.ratio + BY_COUNTS * nearest.counts();
     Some(Expectation {
         parts: parts.map(|sum| sum / weights),
         doubt: (DOUBT + further).min(MOST),
@@ -189,6 +201,7 @@ mod tests {
             ratio: 21.29,
             memory: 0,
             processes: 0,
+            request_bytes: 0,
         };
         let known = expected(&s).unwrap();
         assert!(known.parts.iter().all(|p| (0.0..=1.0).contains(p)));
@@ -205,5 +218,17 @@ mod tests {
         assert_eq!(of(40).best(), Algorithm::Aioli);
         let read = Situation { op: Op::Read, ..s };
         assert_eq!(expect(rows.iter(), &read), None);
+        // The size of requests tells set-ups apart, where it is known.
+        let sized = |request_bytes| Situation { request_bytes, ..s };
+        let rows = [
+            Row::measured(&sized(8 << 10), [10.0, 20.0, 5.0, 5.0, 5.0]),
+            Row::measured(&sized(256 << 10), [10.0, 5.0, 5.0, 5.0, 30.0]),
+        ];
+        let of = |bytes| expect(rows.iter(), &sized(bytes)).unwrap();
+        assert_eq!(of(4 << 10).best(), Algorithm::ToAgg);
+        assert_eq!(of(200 << 10).best(), Algorithm::Aioli);
+        assert!(of(64 << 10).doubt > of(256 << 10).doubt);
+        let to = of(0).of(Algorithm::To).unwrap();
+        assert!((to - (0.5 + 1.0 / 3.0) / 2.0).abs() < 1e-9, "all count alike");
     }
 }

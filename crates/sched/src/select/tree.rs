@@ -5,8 +5,8 @@
 //! memory, T3 neither memory nor bytes per file (so that it needs no trace; the source's default), T4 not the number of files
 //! either. When it pays: at once, without trying; as long as the measurements fit the deployment.
 //! Source: TS section 6.1. T3 is printed there; T1, T2 and T4 are learnt from the source's table of best choices
-//! (`learnt`), with as many leaves as the source's. `own`, the default, has T3's inputs and the number of processes, learnt from
-//! measurements of our own (`own`): what the source measured on its servers is not what is best on ours.
+//! (`learnt`), with as many leaves as the source's. `own`, the default, has T3's inputs, the number of processes and the requests' size, learnt
+//! from measurements of our own (`own`): what the source measured on its servers is not what is best on ours.
 
 use super::own::Expectation;
 use super::{learnt, own};
@@ -25,7 +25,7 @@ pub enum Tree {
     T3,
     /// Without memory, bytes per file and number of files.
     T4,
-    /// From measurements on modelled devices; it sees what T3 does, and the number of processes.
+    /// From measurements on modelled devices; it sees what T3 does, the number of processes and the requests' size.
     #[default]
     Own,
 }
@@ -49,6 +49,8 @@ pub struct Situation {
     pub memory: u64,
     /// Processes that ask, of all programs; 0: unknown. `own` looks at it.
     pub processes: u32,
+    /// Mean bytes of a request as it reaches the server; 0: unknown. `own` looks at it.
+    pub request_bytes: u64,
 }
 
 /// An attribute of a [`Situation`] as a number.
@@ -233,6 +235,7 @@ mod tests {
                                 ratio: if op == Op::Write { write } else { read },
                                 memory: memory << 30,
                                 processes: apps * processes,
+                                request_bytes: 0,
                             });
                         }
                     }
@@ -266,6 +269,7 @@ mod tests {
             ratio: 21.29,
             memory: 0,
             processes: 0,
+            request_bytes: 0,
         };
         assert_eq!(Tree::T3.choose(&base), Algorithm::Aioli);
         let read = Situation {

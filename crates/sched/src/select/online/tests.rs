@@ -39,6 +39,7 @@ fn situation() -> Situation {
         ratio: 21.0,
         memory: 0,
         processes: 0,
+        request_bytes: 0,
     }
 }
 
