@@ -1,7 +1,7 @@
 """Makes the tree `own` out of the experiment's figures: what each algorithm gave of the best one, situation by situation.
 
 cargo run --release -p penstock-sched --example selection -- --learn --seeds 1-3 > experiments/scheduling/measured.csv
-... the same with --alone and --four into measured-alone.csv and measured-four.csv
+... the same with --alone and --four into measured-alone.csv and measured-four.csv; measured-real.csv is a run of real.py
 .venv/bin/python experiments/scheduling/learn_own.py > crates/sched/src/select/measured.rs
 """
 
@@ -13,7 +13,12 @@ RATIOS = {"pastel": (38.91, 21.29), "graphene": (40.68, 15.12), "suno": (25.46, 
 
 
 # KiB of a small and a large request as they reach a server, by set-up (`cluster.rs`).
-SETUPS = {"measured.csv": (8, 8), "measured-alone.csv": (16, 256), "measured-four.csv": (16, 64)}
+SETUPS = {
+    "measured.csv": (8, 8),
+    "measured-alone.csv": (16, 256),
+    "measured-four.csv": (16, 64),
+    "measured-real.csv": (16, 256),
+}
 
 
 def rows(lines, sizes):

@@ -320,7 +320,9 @@ impl Run<'_> {
             // The thread of the first part serves all of them.
             let first = self.scheduler.parts(v.id).next();
             let process = match first {
-                Some(part) if self.case.setup.threads => part.program << 16 | u32::from(part.process),
+                Some(part) if self.case.setup.threads => {
+                    part.program << 16 | u32::from(part.process)
+                }
                 _ => 0,
             };
             self.serving.insert(v.id, ranges.len());

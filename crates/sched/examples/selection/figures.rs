@@ -69,7 +69,11 @@ pub fn line(case: &Case, fixed: &[Figures]) -> String {
 pub fn known(cases: &[Case]) -> Vec<(Case, Rates)> {
     let setup = cases.first().map(|c| c.setup);
     let file = FILES.into_iter().find(|f| Some(f.0) == setup);
-    let lines = file.map_or("", |f| f.1).lines().filter(|l| !l.starts_with('#')).skip(1);
+    let lines = file
+        .map_or("", |f| f.1)
+        .lines()
+        .filter(|l| !l.starts_with('#'))
+        .skip(1);
     let by_name: HashMap<&str, Rates> = lines
         .filter_map(|line| {
             let (name, figures) = line.split_once(',')?;

@@ -229,6 +229,9 @@ mod tests {
         assert_eq!(of(200 << 10).best(), Algorithm::Aioli);
         assert!(of(64 << 10).doubt > of(256 << 10).doubt);
         let to = of(0).of(Algorithm::To).unwrap();
-        assert!((to - (0.5 + 1.0 / 3.0) / 2.0).abs() < 1e-9, "all count alike");
+        assert!(
+            (to - (0.5 + 1.0 / 3.0) / 2.0).abs() < 1e-9,
+            "all count alike"
+        );
     }
 }
