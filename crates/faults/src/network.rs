@@ -53,12 +53,22 @@ struct End {
     closed: bool,
 }
 
+/// How a connection is to break once bytes are on their way.
+#[derive(Debug, Clone, Copy)]
+enum Fate {
+    /// They are lost.
+    Drop,
+    /// Those of the client arrive, long after it has seen the connection gone.
+    Late,
+}
+
 struct Connection {
     address: String,
     /// Client, server.
     ends: [End; 2],
     /// Nothing that the client sends arrives before.
     stalled: Nanos,
+    fate: Option<Fate>,
     /// `None`: still calling.
     accepted: Option<bool>,
 }
@@ -248,6 +258,7 @@ pub(crate) fn dial(
         address: address.to_owned(),
         ends: [a, b],
         stalled: 0,
+        fate: None,
         accepted: None,
     };
     net.connections.insert(id, connection);
@@ -348,8 +359,14 @@ fn take(state: &mut State, id: u64, end: usize) {
     let mut due = Vec::new();
     let mut taken = 0;
     let to_meta = c.ends[1].machine == 0;
-    let stalled = if end == 0 { c.stalled } else { 0 };
-    let e = &mut c.ends[end];
+    let Connection {
+        ends,
+        stalled,
+        fate,
+        ..
+    } = &mut c;
+    let mut breaks = None;
+    let e = &mut ends[end];
     while let Some(ours) = e.ours.as_ref().filter(|_| !e.closed && e.held < HELD) {
         let mut bytes = vec![0; 64 << 10];
         let n = match rustix::net::recv(ours, &mut bytes[..], RecvFlags::DONTWAIT) {
@@ -361,7 +378,22 @@ fn take(state: &mut State, id: u64, end: usize) {
         taken += n;
         e.held += n;
         e.closed = n == 0;
-        e.last_due = e.last_due.max(now + net.latency()).max(stalled);
+        let latency = net.latency();
+        if n > 0 && (end == 0 || matches!(fate, Some(Fate::Drop))) {
+            breaks = breaks.or(fate.take().map(|fate| match fate {
+                Fate::Drop => (
+                    now + net.random.below(latency),
+                    Due::Break { connection: id },
+                ),
+                Fate::Late => {
+                    let soon = now + net.random.below(SECOND / 4);
+                    *stalled = soon + net.random.below(2 * SECOND);
+                    (soon, Due::Sever { connection: id })
+                }
+            }));
+        }
+        let stuck = if end == 0 { *stalled } else { 0 };
+        e.last_due = e.last_due.max(now + latency).max(stuck);
         let copies = if twice && to_meta && n > 0 && net.random.one_in(300) {
             2
         } else {
@@ -379,6 +411,9 @@ fn take(state: &mut State, id: u64, end: usize) {
     }
     let app = e.app;
     net.connections.insert(id, c);
+    if let Some((at, due)) = breaks {
+        state.at(at, due);
+    }
     if taken > 0 {
         state.log.note(now, 4, id << 1 | end as u64, taken as u64);
         state.wake_io(app);
@@ -543,17 +578,18 @@ fn close(state: &mut State, id: u64, end: usize, extra: Nanos) {
     state.wake_io(app);
 }
 
-/// What the client sends from now on is stuck on its way for up to two seconds. Soon the client sees the connection gone
+/// The connection breaks with the next bytes on their way, which are lost.
+pub(crate) fn drop_next(state: &mut State, id: u64) {
+    if let Some(c) = state.net.connections.get_mut(&id) {
+        c.fate = Some(Fate::Drop);
+    }
+}
+
+/// What the client sends next is stuck on its way for up to two seconds. Soon the client sees the connection gone
 /// and repeats elsewhere what was not answered; to the server it is open, and delivers all of it in the end.
 pub(crate) fn break_late(state: &mut State, id: u64) {
-    let (soon, extra) = (
-        state.net.random.below(SECOND / 4),
-        state.net.random.below(2 * SECOND),
-    );
-    let at = state.now + soon;
     if let Some(c) = state.net.connections.get_mut(&id) {
-        c.stalled = at + extra;
-        state.at(at, Due::Sever { connection: id });
+        c.fate = Some(Fate::Late);
     }
 }
 

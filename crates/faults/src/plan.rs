@@ -7,7 +7,8 @@ use crate::world::{MS, MachineId, Nanos, SECOND};
 /// One fault.
 #[derive(Debug, Clone)]
 pub(crate) enum Fault {
-    /// This share (of 8) of all connections break; `late`: what clients sent arrives all the same.
+    /// This share (of 8) of all connections break, at once or with the next bytes on their way; `late`: what clients sent
+    /// arrives all the same.
     Break { share: u64, late: bool },
     /// Two machines cannot reach each other.
     Partition {

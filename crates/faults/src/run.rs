@@ -412,6 +412,8 @@ impl Driver {
                     if self.random.below(8) < share {
                         if late {
                             network::break_late(&mut state, id);
+                        } else if self.random.one_in(2) {
+                            network::drop_next(&mut state, id);
                         } else {
                             network::break_now(&mut state, id);
                         }
