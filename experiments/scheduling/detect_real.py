@@ -21,6 +21,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,7 @@ STORES = {"memory": ["--memory"], "disk": ["--device", "graphene,scale=50"]}
 SMALL = [4, 8, 12, 16, 24, 32, 40, 48]  # KiB; the stripe unit is 64
 LARGE = [256, 320, 512, 1024, 2048, 4096]  # KiB; a stripe is 256, a slice on one server too
 CALLS = {"small": (64, 128), "large": (20, 32)}  # large: of up to 1 MiB; of more as many bytes
+REMEMBERED = 5.5  # seconds; then servers have forgotten the requests of the case before
 WINDOWS_PER_RUN = 12  # as in simulated training data
 GOAL = 0.93
 
@@ -104,12 +106,15 @@ def windows(case, number, directory, draw):
         yield {**row, **case, "run": number}
 
 
-def online(case, directory):
-    """What is so, and what each server says of each file it has just served; nothing of those with too few requests."""
+def online(case, directory, known):
+    """What is so, and what each server says of each file it has just served; nothing of those with too few requests, nor of
+    files of earlier cases (`known`): a program may end before a server has looked at what it does."""
     status = json.loads(penstock("status", "--json", directory=directory))
+    new = {file["file"] for server in status["servers"] for file in server["sched"]["choice"]["busiest"]} - known
+    known |= new
     for server in status["servers"]:
         for file in server["sched"]["choice"]["busiest"]:
-            if file["op"] == case["op"] and file["pattern"]:
+            if file["file"] in new and file["op"] == case["op"] and file["pattern"]:
                 yield case["pattern"], file["pattern"]
 
 
@@ -122,14 +127,16 @@ def gather(args, path):
         source = Path(__file__).with_name("pattern.c")
         subprocess.run([ROOT / ".venv" / "bin" / "mpicc", "-O2", "-o", binary, source], check=True)
         for store, options in STORES.items():
-            directory = Path(place) / store
+            directory, known = Path(place) / store, set()
             penstock("up", directory, *options, *(["--tune", f"sched={args.sched}"] if args.sched else []))
             try:
                 for case in cases(args.processes, args.programs):
+                    if args.sched:
+                        time.sleep(REMEMBERED)
                     penstock("tune", "trace=on", directory=directory)
                     run(case, binary, directory, draw)
                     if args.sched:
-                        said.extend(online(case, directory))
+                        said.extend(online(case, directory, known))
                     penstock("tune", "trace=off", directory=directory)
                     names = files(directory)
                     penstock("rm", *names, directory=directory)

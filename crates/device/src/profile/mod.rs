@@ -180,7 +180,7 @@ impl Default for Options {
             points: 3,
             repetitions: 3,
             part: 100,
-            accesses: 256,
+            accesses: 96,
             sample: 32 << 20,
             warm_up: 8 << 20,
             full: false,
