@@ -11,7 +11,7 @@ use crate::plant::Plant;
 use crate::random::Random;
 use crate::world::{MS, MachineId, Nanos};
 use penstock_host::Access;
-use rustix::fs::{FileType, XattrFlags};
+use rustix::fs::{FileType, Mode, XattrFlags};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -24,6 +24,7 @@ type Inode = u64;
 struct Content {
     data: Vec<u8>,
     attributes: BTreeMap<String, Vec<u8>>,
+    mode: Option<Mode>,
 }
 
 #[derive(Debug)]
@@ -31,6 +32,7 @@ enum Change {
     Write { at: u64, bytes: Vec<u8> },
     SetLen(u64),
     Attribute(String, Vec<u8>),
+    Mode(Mode),
 }
 
 impl Content {
@@ -49,6 +51,7 @@ impl Content {
             Change::Attribute(name, value) => {
                 self.attributes.insert(name.clone(), value.clone());
             }
+            Change::Mode(mode) => self.mode = Some(*mode),
         }
     }
 }
@@ -166,6 +169,7 @@ impl Disk {
             Access::Make { .. } => (15, 0),
             Access::Rename { .. } => (16, 0),
             Access::Remove { .. } => (17, 0),
+            Access::Mode { mode, .. } => (18, u64::from(mode.bits())),
         }
     }
 
@@ -190,9 +194,10 @@ impl Disk {
         let takes = self.slow
             * match access {
                 Access::Read { .. } => self.random.between(2_000, 10_000),
-                Access::Write { .. } | Access::Attribute { .. } | Access::SetLen { .. } => {
-                    self.random.between(3_000, 15_000)
-                }
+                Access::Write { .. }
+                | Access::Attribute { .. }
+                | Access::Mode { .. }
+                | Access::SetLen { .. } => self.random.between(3_000, 15_000),
                 Access::Sync { .. } => self.random.between(MS / 5, 6 * MS),
                 Access::Make { .. } | Access::Rename { .. } | Access::Remove { .. } => {
                     self.random.between(10_000, 60_000)
@@ -200,6 +205,13 @@ impl Disk {
             };
         let allowed = match access {
             Access::Attribute { .. } if self.plain => Err(Errno::OPNOTSUPP),
+            // One that is there is written over.
+            Access::Attribute { file, name, .. } if self.full => {
+                match rustix::fs::fgetxattr(file, *name, &mut [0; 64][..]) {
+                    Err(Errno::NODATA) => Err(Errno::NOSPC),
+                    _ => Ok(usize::MAX),
+                }
+            }
             Access::Write { file, at, bytes } if self.full => {
                 let len = rustix::fs::fstat(file).map_or(0, |s| s.st_size as u64);
                 let room = len.saturating_sub(*at).min(bytes.len() as u64) as usize;
@@ -259,6 +271,7 @@ impl Disk {
                 let change = Change::Attribute((*name).to_owned(), value.to_vec());
                 self.changed(*file, change);
             }
+            Access::Mode { file, mode } => self.changed(*file, Change::Mode(*mode)),
             Access::Sync { file } if is_directory(*file) => {
                 if self.plant == Some(Plant::LostName) {
                     return;
@@ -352,7 +365,7 @@ impl Disk {
         let file = self.files.entry(path.metadata()?.ino()).or_default();
         file.durable.data = data;
         file.since
-            .retain(|change| matches!(change, Change::Attribute(..)));
+            .retain(|change| matches!(change, Change::Attribute(..) | Change::Mode(_)));
         Ok(())
     }
 
@@ -428,7 +441,8 @@ impl Disk {
                     let content = contents.get(&old).cloned().unwrap_or_default();
                     std::fs::write(&path, &content.data)?;
                     let file = std::fs::OpenOptions::new().write(true).open(&path)?;
-                    file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
+                    let mode = content.mode.map_or(0o600, |mode| mode.bits());
+                    file.set_permissions(std::fs::Permissions::from_mode(mode))?;
                     for (name, value) in &content.attributes {
                         rustix::fs::fsetxattr(file.as_fd(), &**name, value, XattrFlags::empty())?;
                     }

@@ -144,6 +144,17 @@ pub fn fsetxattr(file: BorrowedFd<'_>, name: &str, value: &[u8]) -> Result<(), E
     }
 }
 
+/// fchmod(2)
+pub fn fchmod(file: impl AsFd, mode: Mode) -> Result<(), Errno> {
+    let file = file.as_fd();
+    match current() {
+        None => rustix::fs::fchmod(file, mode),
+        Some(world) => through(world, &Access::Mode { file, mode }, || {
+            rustix::fs::fchmod(file, mode)
+        }),
+    }
+}
+
 /// openat(2)
 pub fn openat(
     directory: impl AsFd,

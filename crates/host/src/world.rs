@@ -1,5 +1,6 @@
 //! The place where threads run instead of the machine.
 use rustix::event::PollFd;
+use rustix::fs::Mode;
 use rustix::io::Errno;
 use std::cell::Cell;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -90,6 +91,13 @@ pub enum Access<'a> {
         name: &'a str,
         /// Its new value.
         value: &'a [u8],
+    },
+    /// A file's mode is set.
+    Mode {
+        /// The file.
+        file: BorrowedFd<'a>,
+        /// Permissions and the bits above them.
+        mode: Mode,
     },
     /// What was done to a file, or to the entries of a directory, becomes durable.
     Sync {

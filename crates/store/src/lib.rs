@@ -11,6 +11,8 @@ mod descriptor;
 mod dir;
 mod error;
 mod execute;
+#[cfg(test)]
+mod full_disk;
 mod mapped;
 mod mapping;
 mod memory;
@@ -21,6 +23,7 @@ mod spread;
 mod superblock;
 #[cfg(test)]
 mod tests;
+mod unsynced;
 mod window;
 
 pub use descriptor::Descriptor;

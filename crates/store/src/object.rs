@@ -1,7 +1,7 @@
 //! One object of a directory store: an open file, its record, and what is known to be wrong with it.
 use crate::dir::{OBJECTS, Place};
 use crate::record::Bad;
-use crate::{Object, Problem, StoreError, descriptor};
+use crate::{Object, Problem, StoreError, descriptor, unsynced};
 use penstock_host::sync::{Mutex, MutexGuard};
 use penstock_layout::{FileId, ObjectOffset};
 use rustix::fs::{FileType, Mode, OFlags, SeekFrom};
@@ -11,8 +11,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
-/// Stands in the record of an object whose sync has failed; no object is as long.
-const UNSYNCED: u64 = u64::MAX;
 const SYNC_FAILED: &str = "a sync of it failed: what was written since the one before may be lost";
 
 /// One open file.
@@ -79,7 +77,7 @@ impl DirObject {
             });
         }
         let recorded = match place.records.load(&shard, id, file.as_fd()) {
-            Ok(UNSYNCED) => Err(SYNC_FAILED.to_owned()),
+            _ if unsynced::marked(&stat) => Err(SYNC_FAILED.to_owned()),
             Ok(len) => Ok(len),
             Err(Bad::Content(what)) => Err(what.to_owned()),
             Err(Bad::Errno(e)) => return Err(error("read record of")(e)),
@@ -157,16 +155,11 @@ impl DirObject {
     /// A sync of the file has failed with `e`. The system reports that once; it may have dropped what it could not write,
     /// and the next sync would succeed without it. So the object counts as damaged, also after a restart, until somebody has
     /// accepted it.
-    fn unsynced(&self, e: Errno) -> StoreError {
-        let mut state = self.state();
+    fn unsynced(&self, state: &mut State, e: Errno) -> StoreError {
         state.recorded = Err(SYNC_FAILED.to_owned());
         self.recorded.store(u64::MAX, Ordering::Release);
         self.damaged.store(true, Ordering::Release);
-        let shard = self.place.shard(self.id);
-        let marked = self
-            .place
-            .records
-            .mark(&shard, self.id, self.file.as_fd(), UNSYNCED);
+        let marked = unsynced::mark(self.file.as_fd());
         let error = self.error("sync")(e);
         log::error!("{error}; the object counts as damaged from now on");
         if let Err(e) = marked {
@@ -226,11 +219,12 @@ impl DirObject {
             self.write_again().map_err(self.error("write again"))?;
         }
         // Not claimed before it is true: what is there may never have been synced.
-        penstock_host::fs::fdatasync(&self.file).map_err(self.error("sync"))?;
+        penstock_host::fs::fdatasync(&self.file).map_err(|e| self.unsynced(&mut state, e))?;
         self.place
             .records
             .raise(&self.place.shard(self.id), self.id, self.file.as_fd(), len)
             .map_err(self.error("record length of"))?;
+        unsynced::clear(self.file.as_fd()).map_err(self.error("set mode of"))?;
         penstock_host::fs::fsync(&self.file).map_err(self.error("sync"))?;
         self.record(&mut state, len);
         self.damaged.store(false, Ordering::Release);
@@ -316,7 +310,8 @@ impl Object for DirObject {
         self.place.sound()?;
         let cuts = self.state().cuts;
         let len = descriptor::len(self.file.as_fd()).map_err(self.error("stat"))?;
-        penstock_host::fs::fdatasync(&self.file).map_err(|e| self.unsynced(e))?;
+        penstock_host::fs::fdatasync(&self.file)
+            .map_err(|e| self.unsynced(&mut self.state(), e))?;
         let shard = self.place.shard(self.id);
         self.place.sync_shard(shard.number)?;
         let mut state = self.state();
@@ -350,7 +345,9 @@ mod tests {
     use super::*;
     use crate::Store;
     use crate::dir::DirStore;
+    use crate::full_disk::Disk;
     use crate::record::Records;
+    use std::sync::atomic::Ordering::SeqCst;
 
     #[test]
     fn after_a_failed_sync_nothing_pretends() {
@@ -372,7 +369,7 @@ mod tests {
             object.write_at(ObjectOffset(0), b"safe").unwrap();
             object.sync().unwrap();
             object.write_at(ObjectOffset(1 << 20), b"lost?").unwrap();
-            let told = object.unsynced(Errno::IO).to_string();
+            let told = object.unsynced(&mut object.state(), Errno::IO).to_string();
             assert!(
                 told.contains("sync") && told.contains("0000000000000005"),
                 "{told}"
@@ -409,6 +406,71 @@ mod tests {
             object.sync().unwrap();
             assert_eq!(object.len().unwrap(), (1 << 20) + 5);
         }
+    }
+
+    #[test]
+    fn a_sync_that_fails_on_a_full_disk_is_known_after_a_restart() {
+        for attributes in [false, true] {
+            let disk = Disk {
+                attributes,
+                ..Disk::default()
+            };
+            let dir = tempfile::tempdir().unwrap();
+            disk.run(|disk| {
+                let open = || DirStore::open(dir.path(), "d", 0).unwrap();
+                let (id, other) = (FileId(5), FileId(21));
+                let store = open();
+                let object = store.object(id, true).unwrap();
+                let fine = store.object(other, true).unwrap();
+                object.write_at(ObjectOffset(0), b"lost?").unwrap();
+                // Never synced: there is nothing of the object but its file, and nothing can be made.
+                disk.full.store(true, SeqCst);
+                disk.fails_to_sync.store(true, SeqCst);
+                let told = object.sync().unwrap_err().to_string();
+                assert!(told.contains("sync"), "{told}");
+                disk.fails_to_sync.store(false, SeqCst);
+                object.sync().unwrap_err();
+                // The server is started again, in order or not; the disk is as before, and then it has room.
+                drop((object, fine, store));
+                let store = open();
+                let object = store.object(id, false).unwrap();
+                for full in [true, false] {
+                    disk.full.store(full, SeqCst);
+                    let e = object.sync().unwrap_err().to_string();
+                    assert!(e.contains("a sync of it failed"), "{e}");
+                }
+                store.object(other, false).unwrap().sync().unwrap();
+                // A sync that fails while it is accepted leaves it as it is.
+                disk.fails_to_sync.store(true, SeqCst);
+                store.accept(id).unwrap_err();
+                disk.fails_to_sync.store(false, SeqCst);
+                object.sync().unwrap_err();
+                store.accept(id).unwrap();
+                object.sync().unwrap();
+                drop((object, store));
+                let object = open().object(id, false).unwrap();
+                assert!(object.examine().is_none());
+                object.sync().unwrap();
+            });
+        }
+    }
+
+    #[test]
+    fn where_not_even_the_mark_can_be_set_no_sync_succeeds() {
+        let dir = tempfile::tempdir().unwrap();
+        Disk::default().run(|disk| {
+            let store = DirStore::open(dir.path(), "d", 0).unwrap();
+            let object = store.object(FileId(5), true).unwrap();
+            let other = store.object(FileId(21), true).unwrap();
+            disk.read_only.store(true, SeqCst);
+            disk.fails_to_sync.store(true, SeqCst);
+            object.sync().unwrap_err();
+            disk.read_only.store(false, SeqCst);
+            disk.fails_to_sync.store(false, SeqCst);
+            for object in [object, other] {
+                object.sync().unwrap_err();
+            }
+        });
     }
 
     #[test]

@@ -54,7 +54,8 @@ impl Records {
     /// What the file system of `file` can do. Leaves a trial attribute on it.
     pub(crate) fn supported(file: BorrowedFd<'_>) -> Result<Records, Errno> {
         match penstock_host::fs::fsetxattr(file, ATTRIBUTE, b"trial") {
-            Ok(()) => Ok(Records::Attribute),
+            // Who has no room for one has attributes.
+            Ok(()) | Err(Errno::NOSPC | Errno::DQUOT) => Ok(Records::Attribute),
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM) => Ok(Records::Beside),
             Err(e) => Err(e),
         }
@@ -99,24 +100,6 @@ impl Records {
             Records::Attribute => penstock_host::fs::fsetxattr(file, ATTRIBUTE, &bytes),
             Records::Beside => replace(shard.objects, &shard.beside(id), &bytes),
         }
-    }
-
-    /// Puts `len` in the record without making it durable: it has to outlive the process, no more.
-    pub(crate) fn mark(
-        self,
-        shard: &Shard<'_>,
-        id: FileId,
-        file: BorrowedFd<'_>,
-        len: u64,
-    ) -> Result<(), Errno> {
-        if self == Records::Attribute {
-            return self.raise(shard, id, file, len);
-        }
-        let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::CLOEXEC;
-        let name = shard.beside(id);
-        let record =
-            penstock_host::fs::openat(shard.objects, name, flags, Mode::RUSR | Mode::WUSR)?;
-        crate::descriptor::write_at(record.as_fd(), 0, &encode(id, len))
     }
 
     /// Prepares for a cut to `len` bytes, less than recorded; returns what is recorded then. Takes no
