@@ -160,7 +160,7 @@ at, ended = 0, False
 while not ended:
     for _ in range(16):
         (f.Write_at if rank == 0 else f.Read_at)(at, piece)
-        at = (at + len(piece)) % (4 << 20)
+        at = (at + len(piece)) % ((64 if rank == 0 else 4) << 20)
     ended = MPI.COMM_WORLD.allreduce(stop.exists(), op=MPI.LOR)
 f.Close()
 """
@@ -194,7 +194,7 @@ def test_queues_are_seen_while_programs_wait(short_dir):
 def test_files_of_different_patterns_run_under_different_algorithms(short_dir, mode):
     directory, traces, stop = short_dir / "fs", short_dir / "t", short_dir / "stop"
     (short_dir / "mixed.py").write_text(MIXED)
-    tune = ["--tune", f"sched={mode}", "--tune", "ratio=40.68:21.29"]
+    tune = ["--tune", f"sched={mode}", "--tune", "tree=t3", "--tune", "ratio=40.68:21.29"]
     penstock("up", directory, "--servers", 1, "--memory", *tune, "--trace", traces)
     run = [PENSTOCK, "run", "-n", "2", "-q", "--shortcut", "disable", "-d", directory, "--"]
     run += [sys.executable, "-m", "mpi4py", short_dir / "mixed.py", stop]
@@ -210,6 +210,15 @@ def test_files_of_different_patterns_run_under_different_algorithms(short_dir, m
             time.sleep(0.05)
         text = penstock("status", directory).out
         assert "runs under" in text
+        # Each rank has opened its file alone; a choice made anew has seen requests of both.
+        while mode == "tree":
+            penstock("tune", "sched=to", "-d", directory)
+            penstock("tune", "sched=tree", "-d", directory)
+            (s,) = schedulers(directory)
+            if s["choice"] and ", 2 processes" in s["choice"]["reason"]:
+                break
+            assert time.monotonic() < until + 30, s["choice"] and s["choice"]["reason"]
+            time.sleep(0.5)
     finally:
         stop.touch()
         finish(running)

@@ -35,6 +35,7 @@ const LENGTH: usize = 8;
 pub(crate) struct MpiComm {
     raw: RawComm,
     rank: usize,
+    world_rank: usize,
     size: usize,
 }
 
@@ -91,9 +92,10 @@ fn room(length: u64) -> Result<Vec<u8>> {
 }
 
 impl MpiComm {
-    pub(crate) fn new(raw: RawComm) -> MpiComm {
+    pub(crate) fn new(raw: RawComm, world_rank: c_int) -> MpiComm {
         MpiComm {
             rank: usize::try_from(raw.rank).unwrap_or(0),
+            world_rank: usize::try_from(world_rank).unwrap_or(0),
             size: usize::try_from(raw.size).unwrap_or(1).max(1),
             raw,
         }
@@ -103,6 +105,10 @@ impl MpiComm {
 impl Comm for MpiComm {
     fn rank(&self) -> usize {
         self.rank
+    }
+
+    fn world_rank(&self) -> usize {
+        self.world_rank
     }
 
     fn size(&self) -> usize {
@@ -344,7 +350,7 @@ mod tests {
         std::thread::scope(|scope| {
             for comm in ThreadComm::group(size) {
                 let rank = comm.rank() as c_int;
-                let comm = MpiComm::new(RawComm {
+                let raw = RawComm {
                     this: Box::into_raw(Box::new(comm)).cast(),
                     rank,
                     size: size as c_int,
@@ -355,7 +361,8 @@ mod tests {
                     alltoall,
                     alltoallv,
                     release,
-                });
+                };
+                let comm = MpiComm::new(raw, rank);
                 scope.spawn(|| body(comm));
             }
         });

@@ -115,7 +115,7 @@ fn memory_of<'a>(access: &Access, datatype: &'a Datatype) -> (Pattern, Cow<'a, D
 pub unsafe extern "C" fn pst_file_open(how: *const Open, out: *mut *mut File) -> c_int {
     // SAFETY: valid; the communicator becomes ours, C does not use it afterwards.
     let (how, comm) = unsafe { (&*how, std::ptr::read(&(*how).comm)) };
-    let comm = Box::new(MpiComm::new(comm));
+    let comm = Box::new(MpiComm::new(comm, how.world_rank));
     start_log();
     call(|| {
         // SAFETY: a terminated string and a valid object.

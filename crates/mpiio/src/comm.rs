@@ -7,11 +7,15 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// What a file needs of its communicator. All operations are collective over its ranks except
-/// `rank` and `size`; every rank calls them in the same order. A file never calls two at once, but may call
+/// the ranks and `size`; every rank calls them in the same order. A file never calls two at once, but may call
 /// from different threads one after another (nonblocking collectives run on a thread of the file's own).
 pub trait Comm: Send + Sync {
     /// This process's rank, `0..size`.
     fn rank(&self) -> usize;
+    /// This process's rank in the program, by which servers tell its processes apart.
+    fn world_rank(&self) -> usize {
+        self.rank()
+    }
     /// Number of ranks.
     fn size(&self) -> usize;
     /// Returns when every rank has called it. Memory written before is visible to all after.

@@ -164,7 +164,7 @@ impl File {
         hints.take(info, rank == 0);
         let ready = amode
             .check(path)
-            .and_then(|()| process.find(path, rank).map_err(place));
+            .and_then(|()| process.find(path, comm.world_rank()).map_err(place));
         let greeting = ready.as_ref().map_err(Error::clone).map(|_| Greeting {
             amode: amode.bits(),
             node: mark(),
