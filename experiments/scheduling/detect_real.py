@@ -37,7 +37,7 @@ SMALL = [4, 8, 12, 16, 24, 32, 40, 48]  # KiB; the stripe unit is 64
 LARGE = [256, 320, 512, 1024, 2048, 4096]  # KiB; a stripe is 256, a slice on one server too
 CALLS = {"small": (64, 128), "large": (20, 32)}  # large: of up to 1 MiB; of more as many bytes
 REMEMBERED = 5.5  # seconds; then servers have forgotten the requests of the case before
-WINDOWS_PER_RUN = 12  # as in simulated training data
+WINDOWS_PER_RUN = 24  # as in simulated training data
 GOAL = 0.93
 
 

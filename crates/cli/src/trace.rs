@@ -529,6 +529,8 @@ fn generate(args: &GenerateArgs) -> Result<()> {
     let Some(dir) = &args.output else {
         return Err(CliError::new("neither -o nor --training is given"));
     };
+    /// As an embedded file system has.
+    const SERVERS: u64 = 4;
     let pattern = Pattern::ALL.into_iter().find(|p| p.name() == args.pattern);
     let scenario = Scenario {
         op: if args.op == "read" {
@@ -541,7 +543,7 @@ fn generate(args: &GenerateArgs) -> Result<()> {
         processes: args.processes,
         programs: args.programs,
     };
-    let run = penstock_trace::generate(&scenario, args.seed);
+    let run = penstock_trace::generate(&scenario, args.seed, Some(SERVERS));
     std::fs::create_dir_all(dir).map_err(|e| CliError::io("make", dir, e))?;
     for (server, events) in run.servers.iter().enumerate() {
         let path = dir.join(format!("data-{server}.trace"));
@@ -573,7 +575,7 @@ fn figures(look: &Look) -> String {
 }
 
 /// Windows taken from one run, so that runs with many files don't outweigh others.
-const WINDOWS_PER_RUN: usize = 12;
+const WINDOWS_PER_RUN: usize = 24;
 
 fn training(args: &GenerateArgs, path: &Path) -> Result<()> {
     let write = |e| CliError::io("write", path, e);
@@ -585,7 +587,7 @@ fn training(args: &GenerateArgs, path: &Path) -> Result<()> {
     for repetition in 0..u64::from(args.runs) {
         for scenario in Scenario::all() {
             let seed = args.seed.wrapping_mul(1_000_003).wrapping_add(runs);
-            let run = penstock_trace::generate(&scenario, seed);
+            let run = penstock_trace::generate(&scenario, seed, None);
             for e in run.examples(seed ^ repetition, WINDOWS_PER_RUN) {
                 writeln!(
                     file,

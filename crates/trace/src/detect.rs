@@ -237,7 +237,7 @@ mod tests {
     fn patterns_are_told_from_traces_and_online() {
         let mut right = (0, 0, 0);
         for scenario in Scenario::all().filter(|s| s.processes == 16) {
-            let run = generate(&scenario, 4711);
+            let run = generate(&scenario, 4711, None);
             let trace = run.servers.iter().max_by_key(|s| s.len()).unwrap();
             let (_, whole) = detect(trace, &tree(), run.unit);
             let mut online = Detector::new(tree(), run.unit, DetectorLimits::default());
@@ -253,9 +253,26 @@ mod tests {
     }
 
     #[test]
+    fn what_one_process_writes_from_end_to_end_is_contiguous() {
+        for size in [4096, 16384, 60000, 1 << 18] {
+            for gap in [1, 4] {
+                let mut online = Detector::new(tree(), 65536, DetectorLimits::default());
+                for i in 0..2000 {
+                    online.arrived(i * 1_000_000, 1, Op::Write, i * gap * size, size);
+                    let told = online.pattern(1, Op::Write);
+                    assert!(
+                        told.is_none_or(|p| p.is_contiguous() == (gap == 1)),
+                        "{size} {gap} after {i}: {told:?}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
     fn every_request_of_a_trace_is_in_one_window() {
         let scenario = Scenario::all().nth(40).unwrap();
-        let run = generate(&scenario, 3);
+        let run = generate(&scenario, 3, None);
         for trace in &run.servers {
             let looks = looks(trace, run.unit);
             let (verdicts, _) = detect(trace, &tree(), run.unit);

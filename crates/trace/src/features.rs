@@ -37,11 +37,11 @@ pub const FEATURES: [&str; 11] = [
 /// | size | log2(mean bytes / stripe unit) |
 /// | contiguous | share of requests that begin where the one before ended |
 /// | backward | share of requests before the one before |
-/// | continued | share of requests that begin where any earlier one of the window ended |
+/// | continued | share of requests but the first that begin where any earlier one of the window ended |
 /// | preceded | share of requests that end where an earlier one begins: parts come in the wrong order |
 /// | lag | log2(1 + mean number of requests since the one that is continued) |
 /// | density | bytes of the window / bytes between its lowest and highest |
-/// | runs | contiguous runs of the window / requests |
+/// | runs | contiguous runs of the window, of one to one for each request: 0 to 1 |
 /// | stride | share of the commonest difference of consecutive offsets, contiguous ones left out |
 pub type Features = [f64; FEATURES.len()];
 
@@ -138,11 +138,11 @@ fn features(requests: &[Seen], unit: u64) -> Features {
         (bytes.max(1.0) / n / unit as f64).log2(),
         contiguous / pairs,
         backward / pairs,
-        continued / n,
-        preceded / n,
+        continued / pairs,
+        preceded / pairs,
         (1.0 + lag).log2(),
         density,
-        runs / n,
+        (runs - 1.0) / pairs,
         f64::from(commonest) / pairs,
     ]
 }
@@ -224,14 +224,8 @@ mod tests {
             (f["distance"], f["contiguous"], f["backward"]),
             (0.0, 1.0, 0.0)
         );
-        assert_eq!(
-            (f["size"], f["density"], f["runs"]),
-            (-1.0, 1.0, 1.0 / 20.0)
-        );
-        assert_eq!(
-            (f["continued"], f["preceded"], f["lag"]),
-            (19.0 / 20.0, 0.0, 1.0)
-        );
+        assert_eq!((f["size"], f["density"], f["runs"]), (-1.0, 1.0, 0.0));
+        assert_eq!((f["continued"], f["preceded"], f["lag"]), (1.0, 0.0, 1.0));
         // Two requests to each unit, one request time apart.
         assert_eq!(f["spread"], 1.0);
     }
@@ -241,8 +235,8 @@ mod tests {
         let f = of(&(0..20)
             .map(|i| (i * 10, i % 2 * 10_000 + i / 2 * 50, 50))
             .collect::<Vec<_>>());
-        assert_eq!((f["contiguous"], f["runs"]), (0.0, 0.1));
-        assert_eq!((f["continued"], f["lag"]), (18.0 / 20.0, 3f64.log2()));
+        assert_eq!((f["contiguous"], f["runs"]), (0.0, 1.0 / 19.0));
+        assert_eq!((f["continued"], f["lag"]), (18.0 / 19.0, 3f64.log2()));
         assert!(f["distance"] > 7.0 && f["density"] < 0.15);
     }
 

@@ -4,19 +4,20 @@
 //! A run is one case of the source's cross-product {read, write} x {one file, a file per process} x {contiguous,
 //! strided} x {small, large} x {8, 16, 32 processes} x {1, 4 programs}. Each process makes its accesses one after the
 //! other; an access goes to the servers that hold its bytes, one request each, which is served slice by slice; a server
-//! serves one slice at a time. What is random is what differs between real runs: request sizes (small: below the stripe
-//! unit; large: reaching all four servers), strides, starts, network, time between accesses, slow and fast processes and
-//! devices, processors that are taken away for a while, and whether the processes of a program wait for each other
-//! before each access. The same seed gives the same run.
+//! serves one slice at a time. What is random is what differs between real runs: the number of servers, request sizes (small:
+//! below the stripe unit; large: reaching all servers), how long programs go on, strides, starts, network, time between
+//! accesses, slow and fast processes and devices, processors that are taken away for a while, and whether the processes of
+//! a program wait for each other before each access. The same seed gives the same run.
 use crate::detect::{Look, looks};
 use crate::event::{Event, Kind, Nanos, Op};
+use crate::features::{MIN_WINDOW, WINDOW};
 use crate::pattern::Pattern;
 use crate::random::Random;
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashSet};
 
-/// Data servers of a generated run.
-pub(crate) const SERVERS: u64 = 4;
+/// Data servers of a generated run, unless told: one of these.
+const SERVERS: [u64; 4] = [1, 2, 4, 8];
 /// Stripe unit of a generated run, bytes.
 pub(crate) const UNIT: u64 = 64 << 10;
 
@@ -161,7 +162,7 @@ struct Barrier {
     skew: f64,
 }
 
-fn program(scenario: &Scenario, number: u64, random: &mut Random) -> Vec<Process> {
+fn program(scenario: &Scenario, number: u64, servers: u64, random: &mut Random) -> Vec<Process> {
     let processes = u64::from(scenario.processes);
     let small = scenario.pattern.is_small();
     let kib = 1024;
@@ -169,12 +170,18 @@ fn program(scenario: &Scenario, number: u64, random: &mut Random) -> Vec<Process
         // One in four programs does not care for powers of two.
         (true, 0) => random.between(2048.0, UNIT as f64 - 1.0) as u64,
         (true, _) => random.pick(&[4, 8, 12, 16, 24, 32, 40, 48]) * kib,
-        (false, 0) => random.between((SERVERS * UNIT) as f64, 4e6) as u64,
-        (false, _) => random.pick(&[256, 320, 512, 1024, 2048, 4096]) * kib,
+        (false, 0) => random.between((servers * UNIT) as f64, 4e6) as u64,
+        (false, _) => {
+            random
+                .pick(&[256, 320, 512, 1024, 2048, 4096])
+                .max(servers * UNIT / kib)
+                * kib
+        }
     };
+    // A file of one process fills windows in long runs only.
     let total = match small {
-        true => random.between(192.0, 512.0),
-        false => random.between(48.0, 128.0),
+        true => random.magnitude(128.0, 2048.0),
+        false => random.magnitude(24.0, 384.0),
     } as u64;
     let gap = random.pick(&[2, 3, 4, 8, 16, 32]);
     let uneven = random.between(1.0, 4.0);
@@ -203,10 +210,12 @@ fn program(scenario: &Scenario, number: u64, random: &mut Random) -> Vec<Process
         .collect()
 }
 
-/// Runs a case.
-pub fn generate(scenario: &Scenario, seed: u64) -> Labelled {
+/// Runs a case on so many data servers, or on a number drawn from the seed.
+pub fn generate(scenario: &Scenario, seed: u64, servers: Option<u64>) -> Labelled {
     let mut random = Random::new(seed);
     let hardware = Hardware::random(&mut random);
+    let drawn = random.pick(&SERVERS);
+    let striped_over = servers.map_or(drawn, |n| n.max(1));
     let mut processes: Vec<Process> = Vec::new();
     let mut starts = Vec::new();
     let mut barriers: Vec<Option<Barrier>> = Vec::new();
@@ -218,13 +227,13 @@ pub fn generate(scenario: &Scenario, seed: u64) -> Labelled {
             last: 0.0,
             skew: random.pick(&[0.0, 5e3, 50e3]),
         }));
-        for process in program(scenario, number, &mut random) {
+        for process in program(scenario, number, striped_over, &mut random) {
             processes.push(process);
             starts.push(begin + random.exponential(300e3));
         }
     }
-    let mut servers = vec![Server::default(); SERVERS as usize];
-    let mut seen: Vec<Vec<Event>> = vec![Vec::new(); SERVERS as usize];
+    let mut servers = vec![Server::default(); striped_over as usize];
+    let mut seen: Vec<Vec<Event>> = vec![Vec::new(); striped_over as usize];
     let mut agenda = Agenda::default();
     for (i, start) in starts.into_iter().enumerate() {
         agenda.plan(start, Step::Access(i));
@@ -236,7 +245,7 @@ pub fn generate(scenario: &Scenario, seed: u64) -> Labelled {
                 let process = &mut processes[i];
                 let offset = process.base + process.done * process.stride;
                 process.answered = 0.0;
-                for (server, (low, high)) in parts(offset, process.size).into_iter().enumerate() {
+                for (server, (low, high)) in parts(offset, process.size, striped_over).enumerate() {
                     if low < high {
                         let way = hardware.network + random.exponential(hardware.network / 4.0);
                         process.waits_for += 1;
@@ -335,13 +344,22 @@ pub struct Example {
 }
 
 impl Labelled {
-    /// Windows of this run for training, chosen at random, `most` at most.
+    /// Windows of this run for training, `most` at most, chosen at random: of the whole run, and of its beginning, where
+    /// they are not full yet.
     pub fn examples(&self, seed: u64, most: usize) -> Vec<Example> {
         let mut random = Random::new(seed);
         let mut examples = Vec::new();
         for (server, events) in self.servers.iter().enumerate() {
-            let looks = looks(events, self.unit).into_iter();
-            examples.extend(looks.map(|look| Example { server, look }));
+            let files: HashSet<u64> = events.iter().map(|e| e.file).collect();
+            let each = random.between(MIN_WINDOW as f64, WINDOW as f64);
+            let begun = events.len().min((files.len() as f64 * each) as usize);
+            let looks = [looks(events, self.unit), looks(&events[..begun], self.unit)];
+            examples.extend(
+                looks
+                    .into_iter()
+                    .flatten()
+                    .map(|look| Example { server, look }),
+            );
         }
         for i in 0..examples.len().min(most) {
             let other = i + (random.next() % (examples.len() - i) as u64) as usize;
@@ -353,17 +371,19 @@ impl Labelled {
 }
 
 /// The bytes of a file range on each server, as a range of its object. Contiguous ranges stay contiguous.
-fn parts(offset: u64, size: u64) -> [(u64, u64); SERVERS as usize] {
-    let mut out = [(0, 0); SERVERS as usize];
-    for (s, part) in out.iter_mut().enumerate() {
-        *part = (object(offset, s as u64), object(offset + size, s as u64));
-    }
-    out
+fn parts(offset: u64, size: u64, servers: u64) -> impl Iterator<Item = (u64, u64)> {
+    let end = offset + size;
+    (0..servers).map(move |server| {
+        (
+            object(offset, server, servers),
+            object(end, server, servers),
+        )
+    })
 }
 
 /// Bytes of the first `end` ones of a file that lie on a server.
-fn object(end: u64, server: u64) -> u64 {
-    let stripe = SERVERS * UNIT;
+fn object(end: u64, server: u64, servers: u64) -> u64 {
+    let stripe = servers * UNIT;
     let within = (end % stripe).saturating_sub(server * UNIT).min(UNIT);
     end / stripe * UNIT + within
 }
@@ -375,9 +395,9 @@ mod tests {
     #[test]
     fn a_seed_gives_the_same_run_again() {
         let scenario = Scenario::all().nth(17).unwrap();
-        let (a, b) = (generate(&scenario, 1), generate(&scenario, 1));
+        let (a, b) = (generate(&scenario, 1, None), generate(&scenario, 1, None));
         assert_eq!(a.servers, b.servers);
-        assert_ne!(a.servers, generate(&scenario, 2).servers);
+        assert_ne!(a.servers, generate(&scenario, 2, None).servers);
     }
 
     #[test]
@@ -387,7 +407,7 @@ mod tests {
             if scenario.processes > 8 {
                 continue;
             }
-            let run = generate(&scenario, i as u64);
+            let run = generate(&scenario, i as u64, None);
             for events in &run.servers {
                 assert!(events.is_sorted_by_key(|e| e.at));
                 let mut ranges: Vec<_> =
@@ -401,9 +421,8 @@ mod tests {
             }
             // A stride of whole stripes may meet one server only.
             let total: usize = run.servers.iter().map(Vec::len).sum();
-            assert!(total > 800, "{scenario:?} {total}");
-            let files: std::collections::HashSet<_> =
-                run.servers.iter().flatten().map(|e| e.file).collect();
+            assert!(total >= 8 * 24, "{scenario:?} {total}");
+            let files: HashSet<_> = run.servers.iter().flatten().map(|e| e.file).collect();
             let per_program = if scenario.many_files { 8 } else { 1 };
             assert_eq!(files.len(), per_program * scenario.programs as usize);
         }
@@ -411,6 +430,7 @@ mod tests {
 
     #[test]
     fn striping_is_that_of_the_file_system() {
+        let parts = |offset, size| parts(offset, size, 4).collect::<Vec<_>>();
         assert_eq!(parts(0, 64 << 10)[0], (0, 64 << 10));
         assert_eq!(parts(100 << 10, 256 << 10)[0], (64 << 10, 128 << 10));
         assert_eq!(parts(100 << 10, 256 << 10)[1], (36 << 10, 100 << 10));
