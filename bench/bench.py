@@ -482,7 +482,8 @@ class Bench:
         """What a setting costs a server: its throughput with it against that without it, and its processor seconds per
         request likewise, under one program that goes on by requests. The setting is switched on and off between short
         windows, so what else happens on the machine meets both alike, and a window ends when the setting is off, so all
-        that it leaves to be done is counted. The server has a processor of its own and is what bounds the rate."""
+        that it leaves to be done is counted. The server has a processor of its own; how busy it was is told, since
+        below 1 the program bounds the rate too."""
         home = self.dir / "deployment"
         cpus = sorted(os.sched_getaffinity(0))
         own, rest = (["taskset", "-c", ",".join(map(str, some))] for some in (cpus[-1:], cpus[:-1] or cpus))

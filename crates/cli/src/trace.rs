@@ -522,6 +522,9 @@ impl<'a> Windows<'a> {
     }
 }
 
+/// Data servers of a generated run, as an embedded file system has.
+const SERVERS: u64 = 4;
+
 fn generate(args: &GenerateArgs) -> Result<()> {
     if let Some(path) = &args.training {
         return training(args, path);
@@ -529,8 +532,6 @@ fn generate(args: &GenerateArgs) -> Result<()> {
     let Some(dir) = &args.output else {
         return Err(CliError::new("neither -o nor --training is given"));
     };
-    /// As an embedded file system has.
-    const SERVERS: u64 = 4;
     let pattern = Pattern::ALL.into_iter().find(|p| p.name() == args.pattern);
     let scenario = Scenario {
         op: if args.op == "read" {

@@ -224,7 +224,8 @@ unsafe fn pack_row<const N: usize, const FAR: bool>(
 
 /// One long row of short blocks that lie back to back and end up close together: a page of the
 /// destination at a time, and the next one's first lines are fetched meanwhile. The hardware sees
-/// such a stride, but not beyond the page (measured, Zen 5: 8-byte blocks 7 to 15% sooner).
+/// such a stride, but not beyond the page (measured, Zen 5, 8-byte blocks: 3
+/// to 12% sooner than the plain loop beside it, 0 to 3% in processes of their own).
 ///
 /// # Safety
 /// As [`row`].

@@ -1,4 +1,9 @@
-//! Factors of MLF and aIOLi: computed from how often a queue has been visited, so that no visit touches requests.
+//! Factors of MLF and aIOLi.
+//!
+//! *Problem*: each visit of a queue doubles the factor of all its requests, and visits are many more than requests served.
+//! *Idea*: a virtual request keeps its factor and the number of visits at which that was right, and is brought up to date when it is
+//! looked at; the visit that will let it through is computed. So no visit touches requests. *Parameter*: the quantum, given by
+//! the algorithm. *Source*: TS sections 3.1.1 and 3.1.2.
 use super::Table;
 use crate::slab::NONE;
 

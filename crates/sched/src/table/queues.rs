@@ -1,5 +1,9 @@
 //! Queues, one per file and operation: their virtual requests by offset, what is remembered of those served, and which
 //! queues are empty.
+//!
+//! *Problem*: what a queue has learnt (quantum, history, prediction) is worth keeping while it is empty, and files come without
+//! end. *Idea*: empty queues are in a list by age; where twice as many queues as the limit are held, the oldest empty one
+//! makes room. *Parameter*: the limit of files. *Source*: TS section 3.1 (a queue per file and operation).
 use super::Table;
 use crate::fetch::fetch;
 use crate::places::Places;
