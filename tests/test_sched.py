@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from conftest import PENSTOCK, penstock
+from conftest import PENSTOCK, ROOT, penstock
 
 ALGORITHMS = ("noop", "to", "to-agg", "sjf", "mlf", "aioli", "sw", "twins", "wfq", "srtf")
 
@@ -73,6 +73,17 @@ def test_programs_run_under_every_algorithm_and_while_it_changes(deployment, pro
     penstock("check", "-d", deployment)
 
 
+def test_programs_are_told_apart_whoever_starts_them(deployment, program):
+    penstock("tune", "sched=to", "-d", deployment)
+    preload = ["env", f"LD_PRELOAD={PENSTOCK.parent / 'libpenstock.so'}", f"PENSTOCK_DEPLOYMENT={deployment}"]
+    for name, ranks in (("a", 2), ("b", 3)):
+        command = [ROOT / ".venv" / "bin" / "mpiexec", "-n", ranks, *preload, sys.executable, program, name, 3]
+        finish(subprocess.Popen([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+    seen = [{p["program"] for p in s["programs"]} for s in schedulers(deployment)]
+    assert all(len(programs) == 2 and 0 not in programs for programs in seen), seen
+    assert len(set.union(*seen)) == 2, seen
+
+
 @pytest.mark.parametrize("algorithm", [a for a in ALGORITHMS if a != "noop"])
 def test_an_algorithm_for_an_embedded_deployment(program, algorithm):
     done = penstock("run", "-n", 2, "--tune", f"sched={algorithm}", "-q", "--", sys.executable, program, "f", 5)
@@ -98,6 +109,14 @@ def test_status_shows_who_uses_the_servers(deployment, program):
     text = penstock("status", deployment).out
     for word in ("aioli", "decisions", "joined", "waits", "share", "p99"):
         assert word in text
+    # One line for each program, over all servers.
+    totals = {}
+    for p in (p for s in servers for p in s["programs"]):
+        totals[str(p["program"])] = totals.get(str(p["program"]), 0) + p["requests"]
+    (header,) = [at for at, line in enumerate(text.splitlines()) if line.split()[:2] == ["program", "servers"]]
+    shown = {line.split()[0]: line.split()[1:3] for line in text.splitlines()[header + 1 :] if line.strip()}
+    assert {k: int(v[1].replace(",", "")) for k, v in shown.items() if k in totals} == totals, text
+    assert {v[0] for k, v in shown.items() if k in totals} == {"4"}
     penstock("tune", "sched=noop", "-d", deployment)
     assert {s["algorithm"] for s in schedulers(deployment)} == {"noop"}
 

@@ -10,6 +10,7 @@ use penstock_wire::message::{
     ChoiceStatus, DataStatus, MetaStatus, PatternStatus, ProgramStatus, SchedulerStatus,
 };
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -248,7 +249,8 @@ fn to_text(deployment: &Deployment, answers: &Answers) -> String {
 
 /// What schedulers do: of servers where there is one, or was.
 fn scheduling(deployment: &Deployment, answers: &Answers) -> String {
-    let (mut rows, mut programs) = (Vec::new(), Vec::new());
+    let mut rows = Vec::new();
+    let mut programs: BTreeMap<u64, Vec<&ProgramStatus>> = BTreeMap::new();
     let (mut choices, mut patterns, mut files) = (Vec::new(), Vec::new(), Vec::new());
     let mut notes = String::new();
     let time = |ns: u64| size::duration(ns as f64 / 1e9);
@@ -307,17 +309,9 @@ fn scheduling(deployment: &Deployment, answers: &Answers) -> String {
                 ]
             }));
         }
-        programs.extend(s.programs.iter().map(|p| {
-            vec![
-                name.clone(),
-                p.program.to_string(),
-                size::count(p.requests),
-                size::bytes(p.bytes),
-                format!("{:.1} %", f64::from(p.share_ppm) / 1e4),
-                time(p.p50_ns),
-                time(p.p99_ns),
-            ]
-        }));
+        for p in &s.programs {
+            programs.entry(p.program).or_default().push(p);
+        }
     }
     if rows.is_empty() {
         return String::new();
@@ -365,12 +359,41 @@ fn scheduling(deployment: &Deployment, answers: &Answers) -> String {
         text += &format!("\n{notes}");
     }
     if !programs.is_empty() {
-        let header = [
-            "server", "program", "requests", "bytes", "share", "p50", "p99",
-        ];
-        text += &format!("\n{}", out::table(&header, &[2, 3, 4, 5, 6], programs));
+        text += &format!("\n{}", programs_text(&programs));
     }
     text
+}
+
+/// Who uses the servers, the one with the most bytes first: over all servers, and times as at the slowest of them.
+fn programs_text(programs: &BTreeMap<u64, Vec<&ProgramStatus>>) -> String {
+    let sum = |at: &[&ProgramStatus], of: fn(&ProgramStatus) -> u64| -> u64 {
+        at.iter().map(|p| of(p)).sum()
+    };
+    let largest = |at: &[&ProgramStatus], of: fn(&ProgramStatus) -> u64| {
+        let most = at.iter().map(|p| of(p)).max().unwrap_or(0);
+        size::duration(most as f64 / 1e9)
+    };
+    let mut all: Vec<(u64, &u64, &[&ProgramStatus])> = programs
+        .iter()
+        .map(|(program, at)| (sum(at, |p| p.bytes), program, at.as_slice()))
+        .collect();
+    all.sort_by_key(|(bytes, ..)| std::cmp::Reverse(*bytes));
+    let total: u64 = all.iter().map(|(bytes, ..)| bytes).sum();
+    let rows = all.iter().map(|(bytes, program, at)| {
+        vec![
+            program.to_string(),
+            size::count(at.len() as u64),
+            size::count(sum(at, |p| p.requests)),
+            size::bytes(*bytes),
+            format!("{:.1} %", 100.0 * *bytes as f64 / total.max(1) as f64),
+            largest(at, |p| p.p50_ns),
+            largest(at, |p| p.p99_ns),
+        ]
+    });
+    let header = [
+        "program", "servers", "requests", "bytes", "share", "p50", "p99",
+    ];
+    out::table(&header, &[1, 2, 3, 4, 5, 6], rows.collect())
 }
 
 /// Files of each server that the tables for people show.

@@ -35,6 +35,7 @@ mod end_of_file;
 mod error;
 mod exchange;
 mod file;
+pub mod job;
 mod keeper;
 mod lane;
 mod lean;

@@ -46,7 +46,7 @@ pub struct Environment {
     pub shortcut: Option<String>,
     /// `PENSTOCK_MOUNT`: plain paths under this one are names of the deployment.
     pub mount: Option<PathBuf>,
-    /// `PENSTOCK_PROGRAM`: the parallel job's number.
+    /// `PENSTOCK_PROGRAM`, or what the launcher says: the parallel job's number.
     pub program: u64,
     /// `PENSTOCK_SUMMARY_DIR`: where summaries go.
     pub summary_dir: Option<PathBuf>,
@@ -80,9 +80,7 @@ impl Environment {
             method,
             shortcut: text("PENSTOCK_SHORTCUT"),
             mount,
-            program: text("PENSTOCK_PROGRAM")
-                .and_then(|v| v.parse().ok())
-                .unwrap_or(0),
+            program: penstock_client::job::program(),
             summary_dir: get("PENSTOCK_SUMMARY_DIR").map(PathBuf::from),
             patience: text("PENSTOCK_PATIENCE")
                 .and_then(|v| v.parse().ok())

@@ -267,7 +267,7 @@ fn connect(
         ..ClientOptions::default()
     };
     let who = Identity {
-        program: 0,
+        program: penstock_client::job::program(),
         rank: std::process::id(),
     };
     penstock_client::Client::connect_with(&deployment, who, Role::Client, options).map_err(|e| {
