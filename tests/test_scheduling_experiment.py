@@ -27,13 +27,13 @@ def rows(path):
 def test_a_situation_is_measured_and_never_twice(tmp_path):
     out = tmp_path / "real.csv"
     words = ["measure", "--situations", f"^{SITUATION}$", "--seconds", 0.4, "--dropped", 0.1, "--rounds", 2]
-    words += ["--online", 1.5, "--out", out]
+    words += ["--warm-up", 0.2, "--online", 1.5, "--out", out]
     done = real(*words)
     assert done.returncode == 0, done.stderr
     found = rows(out)
     assert {row["situation"] for row in found} == {SITUATION}
     ran = sorted((row["choice"], row["round"]) for row in found)
-    assert ran == sorted([(c, r) for c in [*FIXED, "tree"] for r in "01"] + [("online", "0")])
+    assert ran == sorted((c, r) for c in [*FIXED, "tree", "online"] for r in "01")
     assert all(row["ran"] == row["choice"] for row in found if row["choice"] in FIXED)
     assert sum(float(row["mb_per_s"]) for row in found) > 0
     # What is in the file is not measured again.
@@ -66,10 +66,25 @@ def test_the_table_counts_right_choices_gains_and_losses(results):
     done = real("table", "--no-trees", results)
     assert done.returncode == 0, done.stderr
     lines = {line.split()[0]: line.split() for line in done.stdout.splitlines()[2:]}
-    # Within 5%, share, median gain, share of the oracle's gain, situations that are worse by more than 10%.
-    assert lines["to"][1:] == ["1", "(", "50%)", "0.0%", "0%", "0"]
-    assert lines["mlf"][1:] == ["1", "(", "50%)", "40.0%", "80%", "1"]
-    assert lines["sched=tree"][1:] == ["2", "(100%)", "50.0%", "100%", "0"]
-    assert lines["online"][1:] == ["0", "(", "0%)", "34.5%", "69%", "1"]
-    assert lines["oracle"][1:] == ["2", "(100%)", "50.0%", "100%", "0"]
+    # Within 5%, share, surely not, median gain, share of the oracle's gain, situations that are worse by more than 10%.
+    assert lines["to"][1:] == ["1", "(", "50%)", "1", "0.0%", "0%", "0"]
+    assert lines["mlf"][1:] == ["1", "(", "50%)", "1", "40.0%", "80%", "1"]
+    assert lines["sched=tree"][1:] == ["2", "(100%)", "0", "50.0%", "100%", "0"]
+    assert lines["online"][1:] == ["0", "(", "0%)", "2", "34.5%", "69%", "1"]
+    assert lines["oracle"][1:] == ["2", "(100%)", "0", "50.0%", "100%", "0"]
+    for row in ("inputs", "inputs/half"):
+        assert lines[row][1:] == ["2", "(100%)", "0", "50.0%", "100%", "0"]
     assert "standard error of a mean: median" in done.stdout
+
+
+def test_only_the_algorithms_are_measured_to_learn_from_and_their_means_are_shown(results, tmp_path):
+    out = tmp_path / "learn.csv"
+    words = ["measure", "--learn", "--situations", f"^{SITUATION}$", "--seconds", 0.2, "--dropped", 0.1, "--rounds", 1]
+    done = real(*words, "--warm-up", 0, "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert sorted(row["choice"] for row in rows(out)) == sorted(FIXED)
+    done = real("means", results)
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stdout.splitlines() if not line.startswith("#")]
+    (row,) = [r for r in csv.DictReader(lines) if r["case"] == SITUATION]
+    assert abs(float(row["mlf"]) - 20.1) < 1e-3 and abs(float(row["to error"]) - 0.05) < 1e-3

@@ -3,22 +3,26 @@
     .venv/bin/python experiments/scheduling/real.py measure --device graphene --out real.csv      48 situations, half an hour
     .venv/bin/python experiments/scheduling/real.py table experiments/scheduling/real.csv         what the choices would give
     .venv/bin/python experiments/scheduling/real.py table --cases real.csv                        each situation as well
+    .venv/bin/python experiments/scheduling/real.py measure --learn --device graphene --out learn.csv   only what `own` learns from
+    .venv/bin/python experiments/scheduling/real.py means learn.csv > measured-real.csv           for learn_own.py
 
 The source's cross-product {write, read} x {1, 4 programs} x {one file contiguous, one file strided, a file per process} x
 {16, 256 KiB} x {8, 16 processes} on one device. For each situation a deployment with one data server is started, whose modelled
 device answers in real time, and MPI programs (pattern.c) that go on until they are told to stop. Meanwhile the server's algorithm is changed
 again and again (`penstock tune sched=`): a round is a window under each algorithm in an order drawn at random, so that what drifts
-hits all alike. What follows a change at once does not count. Then `sched=online` runs for longer, all but its first
-second counts. Rates are the server's own (`penstock status`): bytes by its clock.
+hits all alike. Neither the first seconds of the programs count nor what follows a change at once. `sched=tree` and `sched=online` are of each round, too; `online` begins anew each
+time and runs for longer, all but its first second counts. Rates are the server's own (`penstock status`): bytes by its clock.
 
 Results are appended to a file situation by situation; what is in it already is not measured again. Several situations run side by
-side (--jobs), since disks mostly make programs wait: the machine has to have processor time left.
+side (--jobs), since disks mostly make programs wait: the machine has to have processor time left. Which ones is drawn, so that those that need most of it
+do not meet.
 """
 
 import argparse
 import csv
 import itertools
 import json
+import math
 import random
 import re
 import shutil
@@ -38,8 +42,14 @@ ALGORITHMS = ["to", "to-agg", "sjf", "mlf", "aioli"]
 TREES = ["t1", "t2", "t3", "t4", "own"]
 # Sequential / random throughput for reads and writes, as the trees' source gives it (TS table 3.4).
 RATIOS = {"pastel": "38.91:21.29", "graphene": "40.68:15.12", "suno": "25.46:8.17", "edel": "2.37:0.66"}
-# Under CFQ each thread of the server has a queue of its own, which hinders any scheduler: see the README.
-MODELS = {device: device if device == "edel" else f"{device},queue=deadline" for device in RATIOS}
+# Under CFQ each thread of the server has a queue of its own, which hinders any scheduler: see the README. The two fastest answer
+# a quarter as fast as they would: programs and servers of one machine would be slower than they are.
+MODELS = {
+    "pastel": "pastel,queue=deadline",
+    "graphene": "graphene,queue=deadline",
+    "suno": "suno,queue=deadline,scale=0.25",
+    "edel": "edel,scale=0.25",
+}
 # How far apart parts of a shared file and files lie, and how much of all of it is used: memory keeps what is written.
 SHARED_PART = 64 << 20
 OWN_FILE = 512 << 20
@@ -104,11 +114,21 @@ class Plan:
     window: float
     dropped: float
     online: float
+    warm_up: float
+    learn: bool
     online_dropped: float = 1.0
+
+    def choices(self):
+        """What a round is made of: each with the seconds that do not count and those that do."""
+        fixed = {choice: (self.dropped, self.window) for choice in ALGORITHMS}
+        if self.learn:
+            return fixed
+        live = {"tree": (self.dropped, self.window), "online": (self.online_dropped, self.online - self.online_dropped)}
+        return fixed | live
 
     def seconds(self):
         """Of a situation, without starting its programs."""
-        return self.rounds * (len(ALGORITHMS) + 1) * (self.dropped + self.window) + self.online
+        return self.warm_up + self.rounds * sum(map(sum, self.choices().values()))
 
 
 def penstock(*words):
@@ -212,12 +232,11 @@ def measure(situation, plan, binary, model, seed):
             # Under the first algorithm programs begin; it is none of those that count.
             penstock("tune", "sched=to", "-d", directory)
             programs = Programs(situation, binary, place)
+            time.sleep(plan.warm_up)
+            choices = plan.choices()
             for number in range(plan.rounds):
-                for choice in draw.sample([*ALGORITHMS, "tree"], len(ALGORITHMS) + 1):
-                    found = window(directory, choice, plan.dropped, plan.window)
-                    rows.append([choice, number, *found])
-            seconds = plan.online - plan.online_dropped
-            rows.append(["online", 0, *window(directory, "online", plan.online_dropped, seconds)])
+                for choice in draw.sample(list(choices), len(choices)):
+                    rows.append([choice, number, *window(directory, choice, *choices[choice])])
             programs.check()
             programs.stop()
         finally:
@@ -240,7 +259,8 @@ def measure_all(args):
     if out.exists():
         done = {row["situation"] for row in read(out)}
     left = [s for s in wanted if s.name not in done]
-    plan = Plan(args.rounds, args.seconds, args.dropped, args.online)
+    random.Random(args.seed).shuffle(left)
+    plan = Plan(args.rounds, args.seconds, args.dropped, args.online, args.warm_up, args.learn)
     print(
         f"{len(left)} of {len(wanted)} situations, {plan.seconds():.0f} s each, {args.jobs} at a time", file=sys.stderr
     )
@@ -331,28 +351,50 @@ def best(rates, of=slice(None)):
     return max(ALGORITHMS, key=lambda a: statistics.mean(rates[a][of]))
 
 
+def inputs(situation):
+    """What T3 sees of a situation: without the number of processes, but for that of their files."""
+    words = situation.split()
+    return tuple(words if words[3] == "N-N" else words[:-1])
+
+
+def alike(found, of=slice(None)):
+    """The algorithm that gave the largest part of the best rate over all situations with the same inputs of T3."""
+    sums = {}
+    for situation, rates in found.items():
+        given = {a: statistics.mean(rates[a][of]) for a in ALGORITHMS}
+        parts = sums.setdefault(inputs(situation), dict.fromkeys(ALGORITHMS, 0.0))
+        for algorithm, rate in given.items():
+            parts[algorithm] += rate / max(given.values())
+    return {key: max(parts, key=parts.get) for key, parts in sums.items()}
+
+
 def judge(name, found, chosen, rounds=slice(None)):
     """A line of the table: what `chosen` gives in each situation, beside the oracle, over these rounds."""
-    right = worse = 0
+    right = wrong = worse = 0
     gains, possible = [], []
     for situation, rates in found.items():
         given = {a: statistics.mean(rates[a][rounds]) for a in ALGORITHMS}
-        oracle = max(given.values())
+        top = max(ALGORITHMS, key=given.get)
+        oracle = given[top]
         what = chosen(situation, rates)
-        rate = given[what] if what in given else statistics.mean(rates[what])
+        judged = rounds if what in given else slice(None)
+        rate = statistics.mean(rates[what][judged])
         right += rate >= NEAR * oracle
+        doubt = math.hypot(error(rates[what][judged]) / rate, error(rates[top][rounds]) / oracle)
+        wrong += what != top and rate / oracle * (1 + 2 * doubt) < NEAR
         worse += rate < WORSE * given["to"]
         gains.append(rate / given["to"] - 1)
         possible.append(oracle / given["to"] - 1)
     share = sum(gains) / max(sum(possible), 1e-9)
     n = len(found)
-    return f"{name:<10} {right:>5} ({right / n:>4.0%}) {statistics.median(gains):>12.1%} {share:>10.0%} {worse:>13}"
+    text = f"{name:<11} {right:>5} ({right / n:>4.0%}) {wrong:>11}"
+    return f"{text} {statistics.median(gains):>12.1%} {share:>10.0%} {worse:>13}"
 
 
 def table(found, trees):
     """The lines of the table."""
     yield f"{len(found)} situations, {min(len(r['to']) for r in found.values())} rounds"
-    yield f"{'choice':<10} {'within 5%':>12} {'median gain':>12} {'of oracle':>10} {'worse > 10%':>13}"
+    yield f"{'choice':<11} {'within 5%':>12} {'surely not':>11} {'median gain':>12} {'of oracle':>10} {'worse > 10%':>13}"
     for algorithm in ALGORITHMS:
         yield judge(algorithm, found, lambda s, r, a=algorithm: a)
     for tree in TREES if trees else []:
@@ -364,6 +406,10 @@ def table(found, trees):
     if all(len(rates["to"]) > 1 for rates in found.values()):
         even, odd = slice(0, None, 2), slice(1, None, 2)
         yield judge("known", found, lambda s, r: best(r, even), odd)
+        halves = alike(found, even)
+        yield judge("inputs/half", found, lambda s, r: halves[inputs(s)], odd)
+    whole = alike(found)
+    yield judge("inputs", found, lambda s, r: whole[inputs(s)])
     yield judge("oracle", found, lambda s, r: best(r))
     errors = [error(rates[a]) / statistics.mean(rates[a]) for rates in found.values() for a in ALGORITHMS]
     many = sum(e > 0.025 for e in errors)
@@ -414,19 +460,33 @@ def show(args):
         print("\n".join(agreement(found, args.virtual)))
 
 
+def mean_rates(args):
+    """The `means` command: what `learn_own.py` reads."""
+    print("# MB/s of a real server (real.py means), means over all rounds and their standard errors")
+    print("case," + ",".join(f"{a},{a} error" for a in ALGORITHMS))
+    for situation, rates in sorted(load(args.results).items()):
+        figures = (f"{statistics.mean(rates[a]):.3f},{error(rates[a]):.3f}" for a in ALGORITHMS)
+        print(f"{situation},{','.join(figures)}")
+
+
 def main():
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(required=True, metavar="measure | table")
+    commands = parser.add_subparsers(required=True, metavar="measure | table | means")
     m = commands.add_parser("measure", help="run the situations, append to a file of results")
     m.add_argument("--device", default="graphene", choices=RATIOS, help="(default: graphene)")
-    m.add_argument("--model", help="with options: `graphene,queue=cfq` (default: disks have queue=deadline)")
+    m.add_argument(
+        "--model",
+        help="with options: `graphene,queue=cfq` (default: disks have queue=deadline, suno and edel scale=0.25)",
+    )
     m.add_argument("--situations", default="", metavar="REGEX", help="those whose name matches (default: all 48)")
-    m.add_argument("--seconds", type=float, default=2.0, help="of a window that count (default: 2)")
+    m.add_argument("--seconds", type=float, default=3.0, help="of a window that count (default: 3)")
     m.add_argument("--dropped", type=float, default=1.0, help="seconds after a change that don't (default: 1)")
     m.add_argument("--rounds", type=int, default=4, help="windows under each algorithm (default: 4)")
-    m.add_argument("--online", type=float, default=16.0, help="seconds under sched=online (default: 16)")
-    m.add_argument("--jobs", type=int, default=2, help="situations at a time (default: 2)")
+    m.add_argument("--online", type=float, default=9.0, help="seconds under sched=online in a round (default: 9)")
+    m.add_argument("--warm-up", type=float, default=5.0, help="seconds before the first round, under TO (default: 5)")
+    m.add_argument("--learn", action="store_true", help="only the algorithms, for `means`: no `tree` and `online`")
+    m.add_argument("--jobs", type=int, default=4, help="situations at a time (default: 4)")
     m.add_argument("--seed", type=int, default=1, help="of the orders in which algorithms run (default: 1)")
     m.add_argument(
         "--out", required=True, metavar="FILE", help="results, CSV; what it has already is not measured again"
@@ -438,6 +498,9 @@ def main():
     t.add_argument("--no-trees", action="store_true", help="leave the trees out (they are asked with cargo)")
     t.add_argument("--virtual", metavar="FILE", help="compare with measurements on virtual time (measured.csv)")
     t.set_defaults(run=show)
+    n = commands.add_parser("means", help="mean rates by situation, for learn_own.py")
+    n.add_argument("results", nargs="+", metavar="FILE")
+    n.set_defaults(run=mean_rates)
     args = parser.parse_args()
     if shutil.which("cargo") is None and not getattr(args, "no_trees", True):
         sys.exit("cargo is needed to ask the trees: install Rust, or use --no-trees")

@@ -1,13 +1,12 @@
 //! What algorithms can be expected to give, from measurements of our own.
 //!
 //! *Problem*: the source's trees were learnt on other servers, and a selector that knows nothing has to try everything, which
-//! sets programs out of step. *Idea*: the rates of all algorithms in situations that were measured
-//! (`experiments/scheduling`, on modelled devices) are kept as they are; those of the same operation, order and size
-//! count by how near they are in files, processes, bytes of a request and the device's ratio. The inputs are T3's, the number
-//! of processes, which decides in a tenth of the situations, and the requests' size, which tells the set-ups apart: the source's
-//! servers get 8 KiB whatever programs ask for, ours up to 256 KiB. *When it pays*: most on devices like
-//! those measured; the further the nearest one is, the more what is expected is to be doubted. *Source*: ours; nearest
-//! neighbours.
+//! sets programs out of step. *Idea*: the rates of all algorithms in situations that were measured (`experiments/scheduling`, on
+//! modelled devices: by a real server where there is such a run, otherwise on virtual time) are kept as they are; those of the same
+//! operation, order and size count by how near they are in files, processes, bytes of a request and the device's ratio. The inputs
+//! are T3's, the number of processes, which decides in a tenth of the situations, and the requests' size, which tells the set-ups
+//! apart: the source's servers get 8 KiB whatever programs ask for, ours up to 256 KiB. *When it pays*: most on devices like those
+//! measured; the further the nearest one is, the more what is expected is to be doubted. *Source*: ours; nearest neighbours.
 use super::{Situation, measured};
 use crate::{Algorithm, Op};
 
@@ -29,6 +28,9 @@ const MOST: f64 = 0.6;
 const FADES: f64 = 0.4;
 /// How much less a row counts by each doubling that it is further away than the nearest one, as an exponent.
 const SHARP: f64 = 30.0;
+
+/// What is not expected to give so much more than TO is not worth leaving the baseline for.
+const WORTH: f64 = 0.01;
 
 /// A situation that was measured.
 #[derive(Debug, Clone, PartialEq)]
@@ -136,11 +138,12 @@ pub struct Expectation {
 }
 
 impl Expectation {
-    /// The best of them.
+    /// The best of them; TO as long as nothing is expected to be worth leaving it.
     pub fn best(&self) -> Algorithm {
         let all = ALGORITHMS.iter().zip(self.parts).rev();
-        all.max_by(|a, b| a.1.total_cmp(&b.1))
-            .map_or(Algorithm::To, |e| *e.0)
+        let best = all.max_by(|a, b| a.1.total_cmp(&b.1));
+        let worth = self.of(Algorithm::To).unwrap_or(0.0) * (1.0 + WORTH);
+        best.filter(|b| b.1 > worth).map_or(Algorithm::To, |b| *b.0)
     }
 
     /// What an algorithm gives of the best rate; NOOP gives what TO gives.
@@ -216,6 +219,10 @@ mod tests {
         let of = |files| expect(rows.iter(), &Situation { files, ..s }).unwrap();
         assert_eq!(of(2).best(), Algorithm::ToAgg);
         assert_eq!(of(40).best(), Algorithm::Aioli);
+        // Chance is no reason to leave the baseline.
+        let tie = [Row::measured(&s, [10.0, 10.05, 5.0, 5.0, 10.0])];
+        let tie = expect(tie.iter(), &s).unwrap();
+        assert_eq!(tie.best(), Algorithm::To);
         let read = Situation { op: Op::Read, ..s };
         assert_eq!(expect(rows.iter(), &read), None);
         // The size of requests tells set-ups apart, where it is known.
