@@ -153,7 +153,7 @@ def test_servers_choose_while_programs_run_and_say_why(deployment, program):
             assert choice["busiest"] and len(choice["busiest"]) <= 16
             assert all(f["runs"] in ALGORITHMS and f["requests"] > 0 for f in choice["busiest"])
             if mode == "tree":
-                assert says in choice["reason"]
+                assert says in choice["reason"] and ", 4 servers (" in choice["reason"]
                 assert s["algorithm"] in {p["wants"] for p in choice["patterns"]}
         text = penstock("status", deployment).out
         for word in (f"({mode} ", "reason", "wants", "pattern"):

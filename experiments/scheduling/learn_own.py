@@ -2,27 +2,32 @@
 
 cargo run --release -p penstock-sched --example selection -- --learn --seeds 1-3 > experiments/scheduling/measured.csv
 ... the same with --alone and --four into measured-alone.csv and measured-four.csv
-.venv/bin/python experiments/scheduling/real.py means RESULTS > experiments/scheduling/measured-real.csv
+.venv/bin/python experiments/scheduling/real.py means RESULTS > experiments/scheduling/measured-real.csv     (-2, -3, -4: other runs)
 .venv/bin/python experiments/scheduling/learn_own.py > crates/sched/src/select/measured.rs
+.venv/bin/python experiments/scheduling/learn_own.py --without measured-real-4.csv > ...     what is to be judged by that run
 """
 
+import argparse
 import csv
+import itertools
 from pathlib import Path
 
 # Sequential / random throughput at 8 KiB, read and write: see `cluster.rs`.
 RATIOS = {"pastel": (38.91, 21.29), "graphene": (40.68, 15.12), "suno": (25.46, 8.17), "edel": (2.37, 0.66)}
 
 
-# KiB of a small and a large request as they reach a server, by set-up (`cluster.rs`).
+# Servers, and KiB of a small and a large request as they reach one of them, by set-up (`cluster.rs`).
 SETUPS = {
-    "measured.csv": (8, 8),
-    "measured-alone.csv": (16, 256),
-    "measured-four.csv": (16, 64),
+    "measured.csv": (4, 8, 8),
+    "measured-alone.csv": (1, 16, 256),
+    "measured-four.csv": (4, 16, 64),
 }
-# What a real server gave in the same set-up stands in place of what virtual time says. Its windows are short: what the same
-# situation gave with the other number of processes counts too, by this much.
-REAL = {"measured-alone.csv": "measured-real.csv"}
-OTHERS = 0.5
+# What a real server gave in the same set-up, in several runs, stands in place of what virtual time says. Its windows are short:
+# what the same situation gave with the other number of processes counts too, by this much.
+REAL = {
+    "measured-alone.csv": ["measured-real.csv", "measured-real-2.csv", "measured-real-3.csv", "measured-real-4.csv"]
+}
+OTHERS = 0.25
 
 
 def read(name):
@@ -38,6 +43,14 @@ def parts(rates):
     return [rate / max(rates) for rate in rates]
 
 
+def together(runs):
+    """Of several runs: all count alike, whatever the machine's speed was."""
+    sums = {}
+    for case, rates in itertools.chain.from_iterable(run.items() for run in runs):
+        sums[case] = [a + b for a, b in zip(rates, sums.get(case, [0.0] * len(rates)), strict=True)]
+    return {case: parts(rates) for case, rates in sums.items()}
+
+
 def smoothed(found):
     """The same with what each situation gave with the other number of processes."""
     other = {case: f"{case.rpartition(' ')[0]} {24 - int(case.split()[-1])}" for case in found}
@@ -48,34 +61,42 @@ def smoothed(found):
     return {case: parts(rates) for case, rates in mixed.items()}
 
 
-def key(case, sizes):
-    """(write, contiguous, large, files, processes, bytes of a request, ratio) of a situation."""
+def key(case, setup):
+    """(write, contiguous, large, files, processes, servers, bytes of a request, ratio) of a situation."""
     device, op, programs, files, order, size, each = case.split()
+    servers, *sizes = setup
     write = op == "write"
     processes = int(programs[1:]) * int(each)
     count = processes if files == "N-N" else int(programs[1:])
     request = sizes[size == "large"] << 10
-    return write, order == "contig", size == "large", count, processes, request, RATIOS[device][write]
+    return write, order == "contig", size == "large", count, processes, servers, request, RATIOS[device][write]
 
+
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("--without", default=[], nargs="+", metavar="FILE", help="runs that are to judge what is learnt")
+left_out = parser.parse_args().without
+unknown = set(left_out) - set(itertools.chain.from_iterable(REAL.values()))
+if unknown:
+    parser.error(f"{', '.join(sorted(unknown))}: not among {REAL}")
 
 print("//! Made by `experiments/scheduling/learn_own.py`; do not edit.")
 print("use super::own::Row;")
 print()
 print(
-    "/// What to, to-agg, sjf, mlf and aioli gave of the best, by operation, order, size, files, processes, request and ratio."
+    "/// What to, to-agg, sjf, mlf and aioli gave of the best, by operation, order, size, files, processes, servers, request and ratio."
 )
 table = []
-for name, sizes in SETUPS.items():
+for name, setup in SETUPS.items():
     found = read(name)
     if name in REAL:
-        found |= smoothed(read(REAL[name]))
-    table += [(key(case, sizes), rates) for case, rates in found.items()]
+        found |= smoothed(together(read(run) for run in REAL[name] if run not in left_out))
+    table += [(key(case, setup), rates) for case, rates in found.items()]
 table.sort()
 print("#[rustfmt::skip]")
 print(f"pub(super) static ROWS: [Row; {len(table)}] = [")
-for (write, contiguous, large, files, processes, request, ratio), rates in table:
+for (write, contiguous, large, files, processes, servers, request, ratio), rates in table:
     flags = ", ".join(str(f).lower() for f in (write, contiguous, large))
     print(
-        f"    Row::new({flags}, {files}, {processes}, {request}, {ratio:.2f}, [{', '.join(f'{p:.3f}' for p in rates)}]),"
+        f"    Row::new({flags}, {files}, {processes}, {servers}, {request}, {ratio:.2f}, [{', '.join(f'{p:.3f}' for p in rates)}]),"
     )
 print("];")

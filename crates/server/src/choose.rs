@@ -10,7 +10,7 @@
 //!
 //! A plain state machine under the queue's mutex: a few hundred nanoseconds per request, a look every 100 ms.
 use crate::error::Error;
-use crate::look::{Class, Kind, Lookout, View};
+use crate::look::{Class, Kind, Lookout, Site, View};
 use crate::settings::Settings;
 use penstock_sched::{
     Algorithm, Groups, Nanos, Objective, Op, Request, Selector, SelectorOptions, Situation, Tree,
@@ -111,12 +111,11 @@ struct Trial {
 
 impl Chooser {
     /// The chooser of a data server with these settings (`sched=online`, …), which begins at `now` with `held` requests;
-    /// none if they name an algorithm. `unit`: requests of at least so many bytes are large; `memory`: of the machine.
+    /// none if they name an algorithm.
     pub fn of(
         settings: &[String],
         now: Nanos,
-        unit: u64,
-        memory: u64,
+        site: Site,
         held: usize,
     ) -> Result<Option<Chooser>, Error> {
         let all = Settings::default().with(settings);
@@ -124,7 +123,7 @@ impl Chooser {
         if choosing.mode == Mode::Fixed {
             return Ok(None);
         }
-        let chooser = Chooser::new(now, choosing, unit, memory, held);
+        let chooser = Chooser::new(now, choosing, site, held);
         chooser.map(Some).map_err(|e| Error::Setting(e.to_string()))
     }
 
@@ -149,12 +148,11 @@ impl Chooser {
     pub(crate) fn new(
         now: Nanos,
         choosing: Choosing,
-        unit: u64,
-        memory: u64,
+        site: Site,
         held: usize,
     ) -> trace::Result<Chooser> {
         let mut chooser = Chooser {
-            lookout: Lookout::new(unit, memory, choosing.ratio)?,
+            lookout: Lookout::new(site, choosing.ratio)?,
             choosing,
             look_at: now,
             view: View::default(),
@@ -494,9 +492,14 @@ mod tests {
     use crate::look::{HORIZON, RECENT};
 
     const MILLI: Nanos = 1_000_000;
+    const SITE: Site = Site {
+        unit: 64 << 10,
+        memory: 8 << 30,
+        servers: 1,
+    };
 
     fn chooser(choosing: Choosing) -> Chooser {
-        Chooser::new(0, choosing, 64 << 10, 8 << 30, 0).unwrap()
+        Chooser::new(0, choosing, SITE, 0).unwrap()
     }
 
     fn disk(mode: Mode) -> Choosing {
@@ -708,15 +711,15 @@ mod tests {
         }
         for mode in [Mode::Tree, Mode::Online] {
             let c = chooser(disk(mode));
-            let again = Chooser::of(&c.settings(), 0, 1, 1, 0).unwrap().unwrap();
+            let again = Chooser::of(&c.settings(), 0, SITE, 0).unwrap().unwrap();
             assert_eq!(again.choosing(), c.choosing());
         }
         assert!(
-            Chooser::of(&["sched=mlf".into()], 0, 1, 1, 0)
+            Chooser::of(&["sched=mlf".into()], 0, SITE, 0)
                 .unwrap()
                 .is_none()
         );
-        assert!(Chooser::of(&["sched=oak".into()], 0, 1, 1, 0).is_err());
+        assert!(Chooser::of(&["sched=oak".into()], 0, SITE, 0).is_err());
         let mut c = chooser(disk(Mode::Tree));
         assert_eq!(drive(&mut c, &mut 0, 15, |i| (1, Op::Read, i, 1)), []);
         assert!(c.status(0).reason.contains("16 requests"));

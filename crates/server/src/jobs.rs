@@ -4,6 +4,7 @@ use crate::choose::{Chooser, Choosing};
 use crate::error::refuse;
 use crate::events::{Event, EventKind};
 use crate::loan::Loan;
+use crate::look::Site;
 use crate::queue::Origin;
 use crate::settings::Settings;
 use crate::tracing::Prediction;
@@ -21,9 +22,7 @@ pub(crate) struct State {
     pub(crate) settings: Settings,
     /// Unless the user has chosen the algorithm.
     pub(crate) chooser: Option<Chooser>,
-    /// Stripe unit, as far as one slice can show it, and memory: what the chooser has to know.
-    pub(crate) unit: u64,
-    pub(crate) memory: u64,
+    pub(crate) site: Site,
     pub(crate) watch: Arc<Watch>,
     /// Somebody listens there.
     pub(crate) hears: bool,
@@ -89,7 +88,7 @@ impl State {
         choosing: Choosing,
     ) -> Result<Chooser, WireError> {
         let held = self.scheduler.len();
-        Chooser::new(time, choosing, self.unit, self.memory, held)
+        Chooser::new(time, choosing, self.site, held)
             .map_err(|e| refuse(ErrorKind::Io, format!("cannot choose an algorithm: {e}")))
     }
 
@@ -97,8 +96,12 @@ impl State {
     pub(crate) fn note_tuned(&self, time: Nanos, chooser: Option<&Chooser>) {
         if self.journaled {
             let from = chooser.map_or_else(|| "fixed".to_owned(), |c| c.settings().join(" "));
-            let (unit, memory) = (self.unit, self.memory);
-            let note = format!("tuned {time} {unit} {memory} {from}");
+            let Site {
+                unit,
+                memory,
+                servers,
+            } = self.site;
+            let note = format!("tuned {time} {unit} {memory} {servers} {from}");
             self.scheduler.note(&note);
         }
     }

@@ -29,5 +29,6 @@ mod watch;
 pub use choose::Chooser;
 pub use error::Error;
 pub use events::{Event, EventKind, Observer, Op};
+pub use look::Site;
 pub use penstock_sched::journal::{Call, Journal};
 pub use server::{Options, check_settings, start, start_on};

@@ -14,15 +14,23 @@ pub(crate) const HORIZON: Nanos = 5_000_000_000;
 /// Files followed; each takes up to 6 KiB.
 const FILES: usize = 256;
 
+/// What a server knows of itself from its start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Site {
+    /// Requests of at least so many bytes are large.
+    pub unit: u64,
+    /// Bytes of the machine.
+    pub memory: u64,
+    /// Data servers of the deployment.
+    pub servers: u32,
+}
+
 /// Follows the requests of a server.
 #[derive(Debug)]
 pub(crate) struct Lookout {
     detector: Detector,
     recent: VecDeque<Seen>,
-    /// Requests of at least so many bytes are large.
-    unit: u64,
-    /// Bytes of the machine.
-    memory: u64,
+    site: Site,
     /// Sequential / random throughput of the device, for reads and writes.
     ratio: [f64; 2],
 }
@@ -82,16 +90,15 @@ impl Class {
 }
 
 impl Lookout {
-    pub(crate) fn new(unit: u64, memory: u64, ratio: [f64; 2]) -> trace::Result<Lookout> {
+    pub(crate) fn new(site: Site, ratio: [f64; 2]) -> trace::Result<Lookout> {
         let limits = DetectorLimits {
             files: FILES,
             ..DetectorLimits::default()
         };
         Ok(Lookout {
-            detector: Detector::new(trace::Tree::builtin()?, unit, limits),
+            detector: Detector::new(trace::Tree::builtin()?, site.unit, limits),
             recent: VecDeque::with_capacity(RECENT),
-            unit,
-            memory,
+            site,
             ratio,
         })
     }
@@ -156,7 +163,7 @@ impl Lookout {
             let (contiguous, large) = match pattern {
                 Some(pattern) => (pattern.is_contiguous(), !pattern.is_small()),
                 // Too few of them to see an order.
-                None => (true, bytes / u64::from(requests) >= self.unit),
+                None => (true, bytes / u64::from(requests) >= self.site.unit),
             };
             let kind = (op, contiguous, large);
             let known = view.classes.iter().position(|c| c.kind() == kind);
@@ -183,9 +190,10 @@ impl Lookout {
                         contiguous,
                         large,
                         ratio: self.ratio[usize::from(write)],
-                        memory: self.memory,
+                        memory: self.site.memory,
                         processes: processes.len() as u32,
                         request_bytes: 0,
+                        servers: self.site.servers,
                     },
                     files: 1,
                     requests,

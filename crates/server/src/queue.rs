@@ -16,6 +16,7 @@ use crate::error::refuse;
 use crate::events::{Event, EventKind, Observer};
 use crate::jobs::{Job, Numbered, Place, State, event};
 use crate::loan::{Loan, serve};
+use crate::look::Site;
 use crate::settings::Settings;
 use crate::tracing::{Member, Prediction, Tracing};
 use crate::transfer::CHUNK;
@@ -82,8 +83,12 @@ impl Queue {
                 scheduler,
                 settings: Settings::default(),
                 chooser: None,
-                unit: member.unit.clamp(1, CHUNK as u64),
-                memory: memory(),
+                site: Site {
+                    // As far as one slice can show it.
+                    unit: member.unit.clamp(1, CHUNK as u64),
+                    memory: memory(),
+                    servers: member.servers,
+                },
                 watch,
                 hears: false,
                 journaled,

@@ -7,7 +7,7 @@
 //! how long to wait, which algorithm. The first one that isn't ends the replay.
 use penstock_sched::journal::{Call, digest};
 use penstock_sched::{Groups, Nanos, Next, Request, Scheduler};
-use penstock_server::Chooser;
+use penstock_server::{Chooser, Site};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// What was replayed.
@@ -144,10 +144,16 @@ impl Replay {
     fn tune(&mut self, call: &Call, text: &str) -> Result<(), Departure> {
         let words: Vec<String> = text.split(' ').map(str::to_owned).collect();
         let numbers: Vec<u64> = words.iter().map_while(|w| w.parse().ok()).collect();
-        let [now, unit, memory] = numbers[..] else {
-            return Err(self.impossible(call, "no time, stripe unit and memory".into()));
+        let [now, unit, memory, servers] = numbers[..] else {
+            let wanted = "no time, stripe unit, memory and number of servers";
+            return Err(self.impossible(call, wanted.into()));
         };
-        let settings = &words[3..];
+        let site = Site {
+            unit,
+            memory,
+            servers: u32::try_from(servers).unwrap_or(u32::MAX),
+        };
+        let settings = &words[4..];
         self.tuned = true;
         if settings == ["fixed"] {
             self.chooser = None;
@@ -161,7 +167,7 @@ impl Replay {
             return Ok(());
         }
         let held = self.scheduler(call)?.len();
-        let chooser = Chooser::of(settings, now, unit, memory, held);
+        let chooser = Chooser::of(settings, now, site, held);
         self.chooser = chooser.map_err(|e| self.impossible(call, e.to_string()))?;
         Ok(())
     }
@@ -408,7 +414,11 @@ mod tests {
         });
         replay(&more).unwrap_err();
         replay(&calls[1..]).unwrap_err();
-        for note in ["tuned 1 2", "tuned 1 2 3 sched=oak", "tuned x 2 3 fixed"] {
+        for note in [
+            "tuned 1 2 3",
+            "tuned 1 2 3 4 sched=oak",
+            "tuned x 2 3 4 fixed",
+        ] {
             replay(&[calls[0].clone(), Call::Note(note.into())]).unwrap_err();
         }
     }

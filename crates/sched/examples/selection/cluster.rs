@@ -146,6 +146,7 @@ impl Case {
             memory: memory << 30,
             processes: (self.programs * self.processes) as u32,
             request_bytes: self.setup.chunk.min(self.size()),
+            servers: self.setup.servers as u32,
         }
     }
 

@@ -3,9 +3,10 @@
 //! *Problem*: the source's trees were learnt on other servers, and a selector that knows nothing has to try everything, which
 //! sets programs out of step. *Idea*: the rates of all algorithms in situations that were measured (`experiments/scheduling`, on
 //! modelled devices: by a real server where there is such a run, otherwise on virtual time) are kept as they are; those of the same
-//! operation, order and size count by how near they are in files, processes, bytes of a request and the device's ratio. The inputs
-//! are T3's, the number of processes, which decides in a tenth of the situations, and the requests' size, which tells the set-ups
-//! apart: the source's servers get 8 KiB whatever programs ask for, ours up to 256 KiB. *When it pays*: most on devices like those
+//! operation, order and size count by how near they are in files, processes, servers, bytes of a request and the device's ratio. The inputs
+//! are T3's, the number of processes, which decides in a tenth of the situations, and what tells the set-ups apart: the number of
+//! servers, since processes also wait for the others, and the requests' size, 8 KiB in the source's servers whatever programs
+//! ask for, up to 256 KiB in ours. *When it pays*: most on devices like those
 //! measured; the further the nearest one is, the more what is expected is to be doubted. *Source*: ours; nearest neighbours.
 use super::{Situation, measured};
 use crate::{Algorithm, Op};
@@ -19,7 +20,7 @@ pub const ALGORITHMS: [Algorithm; 5] = [
     Algorithm::Aioli,
 ];
 /// Standard deviation of the logarithm of what is expected: for situations that were measured, and for each doubling
-/// that the nearest one is away in ratio, or in files, processes and bytes of a request (`experiments/scheduling/features.py` measures them).
+/// that the nearest one is away in ratio, or in files, processes, servers and bytes of a request (`experiments/scheduling/features.py` measures them).
 const DOUBT: f64 = 0.06;
 const BY_RATIO: f64 = 0.30;
 const BY_COUNTS: f64 = 0.10;
@@ -40,6 +41,7 @@ pub struct Row {
     large: bool,
     files: u32,
     processes: u32,
+    servers: u32,
     request_bytes: u64,
     ratio: f64,
     /// Of the best rate, by [`ALGORITHMS`].
@@ -51,6 +53,7 @@ pub struct Row {
 struct Distance {
     files: f64,
     processes: f64,
+    servers: f64,
     size: f64,
     ratio: f64,
 }
@@ -62,7 +65,7 @@ impl Distance {
     }
 
     fn counts(self) -> f64 {
-        self.files + self.processes + self.size
+        self.files + self.processes + self.servers + self.size
     }
 }
 
@@ -74,6 +77,7 @@ impl Row {
         large: bool,
         files: u32,
         processes: u32,
+        servers: u32,
         request_bytes: u64,
         ratio: f64,
         parts: [f64; 5],
@@ -84,6 +88,7 @@ impl Row {
             large,
             files,
             processes,
+            servers,
             request_bytes,
             ratio,
             parts,
@@ -100,6 +105,7 @@ impl Row {
             large: s.large,
             files: s.files,
             processes: s.processes,
+            servers: s.servers,
             request_bytes: s.request_bytes,
             ratio: s.ratio,
             parts: rates.map(|rate| rate / best),
@@ -120,6 +126,7 @@ impl Row {
         alike.then(|| Distance {
             files: counts(self.files, s.files),
             processes: known(self.processes.into(), s.processes.into()),
+            servers: known(self.servers.into(), s.servers.into()),
             size: known(self.request_bytes as f64, s.request_bytes as f64),
             ratio: doublings(self.ratio, s.ratio),
         })
@@ -205,6 +212,7 @@ mod tests {
             memory: 0,
             processes: 0,
             request_bytes: 0,
+            servers: 0,
         };
         let known = expected(&s).unwrap();
         assert!(known.parts.iter().all(|p| (0.0..=1.0).contains(p)));
@@ -240,5 +248,14 @@ mod tests {
             (to - (0.5 + 1.0 / 3.0) / 2.0).abs() < 1e-9,
             "all count alike"
         );
+        // So does the number of servers.
+        let of_many = |servers| Situation { servers, ..s };
+        let many = [
+            Row::measured(&of_many(1), [10.0, 20.0, 5.0, 5.0, 5.0]),
+            Row::measured(&of_many(4), [10.0, 5.0, 5.0, 5.0, 30.0]),
+        ];
+        let of = |servers| expect(many.iter(), &of_many(servers)).unwrap();
+        assert_eq!(of(1).best(), Algorithm::ToAgg);
+        assert_eq!(of(8).best(), Algorithm::Aioli);
     }
 }

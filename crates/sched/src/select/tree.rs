@@ -5,8 +5,8 @@
 //! memory, T3 neither memory nor bytes per file (so that it needs no trace; the source's default), T4 not the number of files
 //! either. When it pays: at once, without trying; as long as the measurements fit the deployment.
 //! Source: TS section 6.1. T3 is printed there; T1, T2 and T4 are learnt from the source's table of best choices
-//! (`learnt`), with as many leaves as the source's. `own`, the default, has T3's inputs, the number of processes and the requests' size, learnt
-//! from measurements of our own (`own`): what the source measured on its servers is not what is best on ours.
+//! (`learnt`), with as many leaves as the source's. `own`, the default, has T3's inputs, the numbers of processes and servers and the
+//! requests' size, learnt from measurements of our own (`own`): what the source measured on its servers is not what is best on ours.
 
 use super::own::Expectation;
 use super::{learnt, own};
@@ -25,7 +25,7 @@ pub enum Tree {
     T3,
     /// Without memory, bytes per file and number of files.
     T4,
-    /// From measurements on modelled devices; it sees what T3 does, the number of processes and the requests' size.
+    /// From measurements on modelled devices; it sees what T3 does, the numbers of processes and servers and the requests' size.
     #[default]
     Own,
 }
@@ -51,6 +51,8 @@ pub struct Situation {
     pub processes: u32,
     /// Mean bytes of a request as it reaches the server; 0: unknown. `own` looks at it.
     pub request_bytes: u64,
+    /// Data servers of the deployment; 0: unknown. `own` looks at it.
+    pub servers: u32,
 }
 
 /// An attribute of a [`Situation`] as a number.
@@ -87,20 +89,21 @@ impl Situation {
 impl fmt::Display for Situation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let word = |yes, a: &'static str, b: &'static str| if yes { a } else { b };
+        let some = |n: u32, one: &str, more: &str| match n {
+            0 => String::new(),
+            n => format!(", {n} {}", if n == 1 { one } else { more }),
+        };
         write!(
             f,
-            "{}, {} file{}, {} {}, ratio {:.2}{}",
+            "{}, {} file{}, {} {}, ratio {:.2}{}{}",
             word(self.op == Op::Write, "write", "read"),
             self.files,
             word(self.files == 1, "", "s"),
             word(self.contiguous, "contiguous", "strided"),
             word(self.large, "large", "small"),
             self.ratio,
-            match self.processes {
-                0 => String::new(),
-                1 => ", 1 process".to_owned(),
-                n => format!(", {n} processes"),
-            },
+            some(self.processes, "process", "processes"),
+            some(self.servers, "server", "servers"),
         )
     }
 }
@@ -236,6 +239,7 @@ mod tests {
                                 memory: memory << 30,
                                 processes: apps * processes,
                                 request_bytes: 0,
+                                servers: 0,
                             });
                         }
                     }
@@ -270,6 +274,7 @@ mod tests {
             memory: 0,
             processes: 0,
             request_bytes: 0,
+            servers: 0,
         };
         assert_eq!(Tree::T3.choose(&base), Algorithm::Aioli);
         let read = Situation {

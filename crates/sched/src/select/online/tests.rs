@@ -40,6 +40,7 @@ fn situation() -> Situation {
         memory: 0,
         processes: 0,
         request_bytes: 0,
+        servers: 0,
     }
 }
 
