@@ -121,14 +121,14 @@ clean:
 	cargo clean
 
 # Scheduling algorithms, trees and the online selector over the source's situations, on virtual time.
-# The same on a real server in real time, half an hour per device: make reproduce-scheduling-real DEVICE=graphene JOBS=4
+# The same on a real server in real time, 15 minutes per device: make reproduce-scheduling-real DEVICE=graphene JOBS=4
 .PHONY: reproduce-scheduling reproduce-scheduling-real
 reproduce-scheduling:
 	cargo run --release -p penstock-sched --example selection -- --cases
-	@echo "in real time, half an hour: make reproduce-scheduling-real DEVICE=graphene"
+	@echo "in real time, 15 minutes: make reproduce-scheduling-real DEVICE=graphene"
 DEVICE := graphene
 JOBS := 4
 reproduce-scheduling-real: build
 	@mkdir -p target/scheduling
-	$(PYTHON) experiments/scheduling/real.py measure --device $(DEVICE) --jobs $(JOBS) --out target/scheduling/$(DEVICE).csv
+	$(PYTHON) experiments/scheduling/real.py measure --device $(DEVICE) --jobs $(JOBS) --small $(JOBS) --out target/scheduling/$(DEVICE).csv
 	$(PYTHON) experiments/scheduling/real.py table --cases target/scheduling/$(DEVICE).csv

@@ -1,6 +1,7 @@
 """The experiment that compares scheduling algorithms on a real data server (experiments/scheduling/real.py)."""
 
 import csv
+import importlib.util
 import os
 import subprocess
 import sys
@@ -77,6 +78,22 @@ def test_the_table_counts_right_choices_gains_and_losses(results):
     assert "standard error of a mean: median" in done.stdout
 
 
+def test_runs_of_machines_of_different_speed_are_judged_together(results, tmp_path):
+    alone = real("table", "--no-trees", results).stdout.splitlines()
+    # The same run on a machine that is ten times slower, where mlf has had more rounds.
+    slow = tmp_path / "slow.csv"
+    with open(slow, "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(rows(results)[0])
+        for row in rows(results):
+            row["mb_per_s"] = float(row["mb_per_s"]) / 10
+            writer.writerows([row.values()] * (3 if row["choice"] == "mlf" else 1))
+    done = real("table", "--no-trees", results, slow)
+    assert done.returncode == 0, done.stderr
+    both = done.stdout.splitlines()
+    assert [line.split() for line in both[2:7]] == [line.split() for line in alone[2:7]]
+
+
 def test_only_the_algorithms_are_measured_to_learn_from_and_their_means_are_shown(results, tmp_path):
     out = tmp_path / "learn.csv"
     words = ["measure", "--learn", "--situations", f"^{SITUATION}$", "--seconds", 0.2, "--dropped", 0.1, "--rounds", 1]
@@ -88,3 +105,45 @@ def test_only_the_algorithms_are_measured_to_learn_from_and_their_means_are_show
     lines = [line for line in done.stdout.splitlines() if not line.startswith("#")]
     (row,) = [r for r in csv.DictReader(lines) if r["case"] == SITUATION]
     assert abs(float(row["mlf"]) - 20.1) < 1e-3 and abs(float(row["to error"]) - 0.05) < 1e-3
+
+
+def test_rounds_go_on_only_where_it_is_not_sure_which_are_right(tmp_path):
+    spec = importlib.util.spec_from_file_location("real", REAL)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+
+    def unsure(**rates):
+        names = {name: name.replace("_", "-") for name in rates}
+        rows = [[names[n], i, rate] for n, given in rates.items() for i, rate in enumerate(given)]
+        return module.unsure(rows)
+
+    clear = {"to": [10, 10.1, 9.9], "to_agg": [10, 10, 10], "sjf": [20, 20.1, 19.9], "mlf": [12, 12, 12]}
+    assert unsure(**clear, aioli=[5, 5, 5]) == []
+    # Near the edge, and far from it but seen to be anything.
+    assert unsure(**clear, aioli=[19, 19.1, 19]) == ["sjf", "aioli", "tree"]
+    assert unsure(**clear, aioli=[5, 25, 8]) == ["sjf", "aioli", "tree"]
+    # All alike, and surely so: any is right.
+    assert unsure(**{name: [10, 10, 10.01] for name in clear}, aioli=[10, 10, 10]) == []
+
+    out = tmp_path / "real.csv"
+    words = [
+        "measure",
+        "--situations",
+        f"^{SITUATION}$",
+        "--seconds",
+        0.2,
+        "--dropped",
+        0.1,
+        "--rounds",
+        2,
+        "--online",
+        0,
+    ]
+    done = real(*words, "--warm-up", 0.2, "--at-most", 8, "--out", out)
+    assert done.returncode == 0, done.stderr
+    found = rows(out)
+    assert {row["choice"] for row in found} == {*FIXED, "tree"}
+    for later in {row["round"] for row in found} - {"0", "1"}:
+        ran = {row["choice"] for row in found if row["round"] == later}
+        assert "tree" in ran and 3 <= len(ran) <= 6

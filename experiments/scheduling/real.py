@@ -3,7 +3,8 @@
     .venv/bin/python experiments/scheduling/real.py measure --device graphene --out real.csv      48 situations, half an hour
     .venv/bin/python experiments/scheduling/real.py table experiments/scheduling/real.csv         what the choices would give
     .venv/bin/python experiments/scheduling/real.py table --cases real.csv                        each situation as well
-    .venv/bin/python experiments/scheduling/real.py measure --learn --device graphene --out learn.csv   only what `own` learns from
+    .venv/bin/python experiments/scheduling/real.py measure --learn --at-most 200 --device graphene --out learn.csv   only the
+                                                                             algorithms, until it is sure which are right
     .venv/bin/python experiments/scheduling/real.py means learn.csv > measured-real.csv           for learn_own.py
 
 The source's cross-product {write, read} x {1, 4 programs} x {one file contiguous, one file strided, a file per process} x
@@ -11,11 +12,12 @@ The source's cross-product {write, read} x {1, 4 programs} x {one file contiguou
 device answers in real time, and MPI programs (pattern.c) that go on until they are told to stop. Meanwhile the server's algorithm is changed
 again and again (`penstock tune sched=`): a round is a window under each algorithm in an order drawn at random, so that what drifts
 hits all alike. Neither the first seconds of the programs count nor what follows a change at once. `sched=tree` and `sched=online` are of each round, too; `online` begins anew each
-time and runs for longer, all but its first second counts. Rates are the server's own (`penstock status`): bytes by its clock.
+time and runs for longer, all but its first second counts. With --at-most, rounds of those algorithms follow of which it is not sure
+yet on which side of 95% of the best they are (three standard errors), as long as there are any and time is left. Rates are the server's own (`penstock status`): bytes by its clock.
 
 Results are appended to a file situation by situation; what is in it already is not measured again. Several situations run side by
-side (--jobs), since disks mostly make programs wait: the machine has to have processor time left. Which ones is drawn, so that those that need most of it
-do not meet.
+side (--jobs and --small), since disks mostly make programs wait: the machine has to have processor time left. Which ones is drawn, so that those
+that need most of it do not meet.
 """
 
 import argparse
@@ -42,11 +44,11 @@ ALGORITHMS = ["to", "to-agg", "sjf", "mlf", "aioli"]
 TREES = ["t1", "t2", "t3", "t4", "own"]
 # Sequential / random throughput for reads and writes, as the trees' source gives it (TS table 3.4).
 RATIOS = {"pastel": "38.91:21.29", "graphene": "40.68:15.12", "suno": "25.46:8.17", "edel": "2.37:0.66"}
-# Under CFQ each thread of the server has a queue of its own, which hinders any scheduler: see the README. The two fastest answer
-# a quarter as fast as they would: programs and servers of one machine would be slower than they are.
+# Under CFQ each thread of the server has a queue of its own, which hinders any scheduler: see the README. Disks answer half as fast
+# as they would, the two fastest devices a quarter as fast: programs and servers of one machine would be slower than they are.
 MODELS = {
-    "pastel": "pastel,queue=deadline",
-    "graphene": "graphene,queue=deadline",
+    "pastel": "pastel,queue=deadline,scale=0.5",
+    "graphene": "graphene,queue=deadline,scale=0.5",
     "suno": "suno,queue=deadline,scale=0.25",
     "edel": "edel,scale=0.25",
 }
@@ -57,6 +59,8 @@ USED = 1 << 30
 FIELDS = ["situation", "choice", "round", "mb_per_s", "seconds", "queued", "ran"]
 STARTED = 120  # seconds that programs may take to begin
 NEAR, WORSE = 0.95, 0.9
+SURE = 3.0  # standard errors
+LEAST = 0.005  # a standard error of a few rounds may be small by chance
 
 
 @dataclass(frozen=True)
@@ -116,6 +120,7 @@ class Plan:
     online: float
     warm_up: float
     learn: bool
+    at_most: float
     online_dropped: float = 1.0
 
     def choices(self):
@@ -123,12 +128,18 @@ class Plan:
         fixed = {choice: (self.dropped, self.window) for choice in ALGORITHMS}
         if self.learn:
             return fixed
-        live = {"tree": (self.dropped, self.window), "online": (self.online_dropped, self.online - self.online_dropped)}
+        live = {"tree": (self.dropped, self.window)}
+        if self.online > self.online_dropped:
+            live["online"] = (self.online_dropped, self.online - self.online_dropped)
         return fixed | live
 
     def seconds(self):
-        """Of a situation, without starting its programs."""
-        return self.warm_up + self.rounds * sum(map(sum, self.choices().values()))
+        """Of a situation at most, without starting its programs."""
+        return max(self.at_most, self.warm_up + self.rounds * sum(map(sum, self.choices().values())))
+
+    def goes_on(self, algorithms, spent):
+        """There is time for a round of these."""
+        return spent + len(algorithms) * (self.dropped + self.window) <= self.at_most
 
 
 def penstock(*words):
@@ -232,10 +243,16 @@ def measure(situation, plan, binary, model, seed):
             # Under the first algorithm programs begin; it is none of those that count.
             penstock("tune", "sched=to", "-d", directory)
             programs = Programs(situation, binary, place)
+            began = time.monotonic()
             time.sleep(plan.warm_up)
             choices = plan.choices()
-            for number in range(plan.rounds):
-                for choice in draw.sample(list(choices), len(choices)):
+            for number in itertools.count():
+                round_of = list(choices)
+                if number >= plan.rounds:
+                    round_of = [c for c in choices if c in unsure(rows)]
+                    if not round_of or not plan.goes_on(round_of, time.monotonic() - began):
+                        break
+                for choice in draw.sample(round_of, len(round_of)):
                     rows.append([choice, number, *window(directory, choice, *choices[choice])])
             programs.check()
             programs.stop()
@@ -249,6 +266,23 @@ def measure(situation, plan, binary, model, seed):
     ]
 
 
+def unsure(rows):
+    """The algorithms that may be right, and `tree`; nothing if it is sure of each algorithm whether it is."""
+    rates = {}
+    for choice, _, rate, *_ in rows:
+        rates.setdefault(choice, []).append(rate)
+    means = {a: statistics.mean(rates[a]) for a in ALGORITHMS}
+    top = max(means, key=means.get)
+    doubts = {a: max(LEAST, error(rates[a]) / means[a]) for a in ALGORITHMS}
+    possible, open_ = [], False
+    for algorithm, mean in means.items():
+        part, doubt = mean / means[top], SURE * math.hypot(doubts[algorithm], doubts[top])
+        if part * (1 + doubt) >= NEAR:
+            possible.append(algorithm)
+            open_ |= algorithm != top and part * (1 - doubt) < NEAR
+    return [*possible, "tree"] if open_ else []
+
+
 def measure_all(args):
     """The `measure` command."""
     wanted = [s for s in situations(args.device) if re.search(args.situations, s.name)]
@@ -260,12 +294,14 @@ def measure_all(args):
         done = {row["situation"] for row in read(out)}
     left = [s for s in wanted if s.name not in done]
     random.Random(args.seed).shuffle(left)
-    plan = Plan(args.rounds, args.seconds, args.dropped, args.online, args.warm_up, args.learn)
+    plan = Plan(args.rounds, args.seconds, args.dropped, args.online, args.warm_up, args.learn, args.at_most)
     print(
-        f"{len(left)} of {len(wanted)} situations, {plan.seconds():.0f} s each, {args.jobs} at a time", file=sys.stderr
+        f"{len(left)} of {len(wanted)} situations, up to {plan.seconds():.0f} s each, {args.jobs} + {args.small} at a time",
+        file=sys.stderr,
     )
     writing, began, number = threading.Lock(), time.monotonic(), 0
-    with tempfile.TemporaryDirectory(prefix="pst-") as place, ThreadPoolExecutor(args.jobs) as pool:
+    pools = {large: ThreadPoolExecutor(jobs) for large, jobs in ((False, args.small), (True, args.jobs))}
+    with tempfile.TemporaryDirectory(prefix="pst-") as place, pools[False], pools[True]:
         binary = Path(place) / "pattern"
         source = Path(__file__).with_name("pattern.c")
         subprocess.run([ROOT / ".venv" / "bin" / "mpicc", "-O2", "-o", binary, source], check=True)
@@ -287,7 +323,7 @@ def measure_all(args):
                 )
 
         failed = []
-        for situation, future in [(s, pool.submit(one, s)) for s in left]:
+        for situation, future in [(s, pools[s.large].submit(one, s)) for s in left]:
             try:
                 future.result()
             except (RuntimeError, subprocess.SubprocessError, OSError) as error:
@@ -312,11 +348,24 @@ def read(path):
 
 
 def load(paths):
-    """Rates by situation and choice, by round."""
+    """Rates by situation and choice, by round. Runs are of machines or models of different speed: in each situation all runs' rates are
+    scaled to the mean of the runs, so that an algorithm does not seem slow for having had more rounds in a slow one."""
+    runs = []
+    for path in paths:
+        run = {}
+        for row in read(path):
+            rates = run.setdefault(row["situation"], {})
+            rates.setdefault(row["choice"], []).append(float(row["mb_per_s"]))
+        runs.append(run)
     found = {}
-    for row in itertools.chain.from_iterable(map(read, paths)):
-        rates = found.setdefault(row["situation"], {})
-        rates.setdefault(row["choice"], []).append(float(row["mb_per_s"]))
+    for situation in dict.fromkeys(itertools.chain.from_iterable(runs)):
+        of_it = [run[situation] for run in runs if situation in run]
+        speeds = [statistics.mean(statistics.mean(rates[a]) for a in ALGORITHMS) for rates in of_it]
+        together = found[situation] = {}
+        for rates, speed in zip(of_it, speeds, strict=True):
+            for choice, values in rates.items():
+                scaled = [rate * statistics.mean(speeds) / speed for rate in values]
+                together.setdefault(choice, []).extend(scaled)
     return found
 
 
@@ -483,10 +532,22 @@ def main():
     m.add_argument("--seconds", type=float, default=3.0, help="of a window that count (default: 3)")
     m.add_argument("--dropped", type=float, default=1.0, help="seconds after a change that don't (default: 1)")
     m.add_argument("--rounds", type=int, default=4, help="windows under each algorithm (default: 4)")
-    m.add_argument("--online", type=float, default=9.0, help="seconds under sched=online in a round (default: 9)")
+    m.add_argument(
+        "--online", type=float, default=9.0, help="seconds under sched=online in a round; 0: none (default: 9)"
+    )
     m.add_argument("--warm-up", type=float, default=5.0, help="seconds before the first round, under TO (default: 5)")
     m.add_argument("--learn", action="store_true", help="only the algorithms, for `means`: no `tree` and `online`")
-    m.add_argument("--jobs", type=int, default=4, help="situations at a time (default: 4)")
+    m.add_argument(
+        "--at-most",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="go on for so long, if need be, with algorithms of which it is not sure whether they are right (default: 0)",
+    )
+    m.add_argument("--jobs", type=int, default=4, help="situations with large requests at a time (default: 4)")
+    m.add_argument(
+        "--small", type=int, default=4, help="those with small ones, which need more of the cores (default: 4)"
+    )
     m.add_argument("--seed", type=int, default=1, help="of the orders in which algorithms run (default: 1)")
     m.add_argument(
         "--out", required=True, metavar="FILE", help="results, CSV; what it has already is not measured again"
