@@ -1,6 +1,6 @@
 """Which scheduling algorithm for which situation, on a real data server in real time (experiments/scheduling/README.md).
 
-    .venv/bin/python experiments/scheduling/real.py measure --device graphene --out real.csv      48 situations, half an hour
+    .venv/bin/python experiments/scheduling/real.py measure --device graphene --out real.csv      48 situations, 15 minutes
     .venv/bin/python experiments/scheduling/real.py table experiments/scheduling/real.csv         what the choices would give
     .venv/bin/python experiments/scheduling/real.py table --cases real.csv                        each situation as well
     .venv/bin/python experiments/scheduling/real.py measure --learn --at-most 200 --device graphene --out learn.csv   only the
@@ -249,7 +249,8 @@ def measure(situation, plan, binary, model, seed):
             for number in itertools.count():
                 round_of = list(choices)
                 if number >= plan.rounds:
-                    round_of = [c for c in choices if c in unsure(rows)]
+                    going = unsure(rows)
+                    round_of = [c for c in choices if c in going]
                     if not round_of or not plan.goes_on(round_of, time.monotonic() - began):
                         break
                 for choice in draw.sample(round_of, len(round_of)):
