@@ -91,7 +91,12 @@ def test_runs_of_machines_of_different_speed_are_judged_together(results, tmp_pa
     done = real("table", "--no-trees", results, slow)
     assert done.returncode == 0, done.stderr
     both = done.stdout.splitlines()
-    assert [line.split() for line in both[2:7]] == [line.split() for line in alone[2:7]]
+
+    def figures(lines):
+        # The sign of a zero is rounding.
+        return [[word.replace("-0.0%", "0.0%").replace("-0%", "0%") for word in line.split()] for line in lines[2:7]]
+
+    assert figures(both) == figures(alone)
 
 
 def test_only_the_algorithms_are_measured_to_learn_from_and_their_means_are_shown(results, tmp_path):
@@ -123,23 +128,15 @@ def test_rounds_go_on_only_where_it_is_not_sure_which_are_right(tmp_path):
     # Near the edge, and far from it but seen to be anything.
     assert unsure(**clear, aioli=[19, 19.1, 19]) == ["sjf", "aioli", "tree"]
     assert unsure(**clear, aioli=[5, 25, 8]) == ["sjf", "aioli", "tree"]
+    # What moves nothing is wrong; where nothing moves there is nothing to tell.
+    assert unsure(**clear, aioli=[0, 0, 0]) == []
+    assert unsure(**{name: [0, 0, 0] for name in clear}, aioli=[0, 0, 0]) == []
     # All alike, and surely so: any is right.
     assert unsure(**{name: [10, 10, 10.01] for name in clear}, aioli=[10, 10, 10]) == []
 
     out = tmp_path / "real.csv"
-    words = [
-        "measure",
-        "--situations",
-        f"^{SITUATION}$",
-        "--seconds",
-        0.2,
-        "--dropped",
-        0.1,
-        "--rounds",
-        2,
-        "--online",
-        0,
-    ]
+    words = ["measure", "--situations", f"^{SITUATION}$", "--seconds", 0.2, "--dropped", 0.1, "--rounds", 2]
+    words += ["--online", 0]
     done = real(*words, "--warm-up", 0.2, "--at-most", 8, "--out", out)
     assert done.returncode == 0, done.stderr
     found = rows(out)

@@ -274,7 +274,10 @@ def unsure(rows):
         rates.setdefault(choice, []).append(rate)
     means = {a: statistics.mean(rates[a]) for a in ALGORITHMS}
     top = max(means, key=means.get)
-    doubts = {a: max(LEAST, error(rates[a]) / means[a]) for a in ALGORITHMS}
+    if not means[top]:
+        return []
+    # What moved nothing in any round is surely not right.
+    doubts = {a: max(LEAST, error(rates[a]) / means[a]) if means[a] else LEAST for a in ALGORITHMS}
     possible, open_ = [], False
     for algorithm, mean in means.items():
         part, doubt = mean / means[top], SURE * math.hypot(doubts[algorithm], doubts[top])
@@ -364,9 +367,9 @@ def load(paths):
         speeds = [statistics.mean(statistics.mean(rates[a]) for a in ALGORITHMS) for rates in of_it]
         together = found[situation] = {}
         for rates, speed in zip(of_it, speeds, strict=True):
+            factor = statistics.mean(speeds) / speed if speed else 1.0
             for choice, values in rates.items():
-                scaled = [rate * statistics.mean(speeds) / speed for rate in values]
-                together.setdefault(choice, []).extend(scaled)
+                together.setdefault(choice, []).extend(rate * factor for rate in values)
     return found
 
 
