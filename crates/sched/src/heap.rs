@@ -3,6 +3,7 @@
 //! A heap of four children per node that knows where each number stands, so that a rank can change: O(log n), and all of
 //! it lies in two arrays that stay in the processor's cache where a search tree of the same size does not. Equal ranks
 //! are served by number: the order depends on nothing else.
+use crate::set::Key;
 use crate::slab::NONE;
 
 const CHILDREN: usize = 4;
@@ -10,21 +11,20 @@ const CHILDREN: usize = 4;
 /// See the module's text.
 #[derive(Debug, Default)]
 pub(crate) struct Heap {
-    items: Vec<(u64, u32)>,
+    items: Vec<Key>,
     /// By number: its index in `items`.
     places: Vec<u32>,
 }
 
 impl Heap {
-    /// Rank and number of the first.
-    pub(crate) fn first(&self) -> Option<(u64, u32)> {
+    /// The first: a rank and a number.
+    pub(crate) fn first(&self) -> Option<Key> {
         self.items.first().copied()
     }
 
     /// Number of the one that will be first when the first has gone.
     pub(crate) fn second(&self) -> Option<u32> {
-        let behind = self.items.iter().skip(1).take(CHILDREN);
-        behind.min().map(|item| item.1)
+        Some(self.items[self.least_child(0)?].number())
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -37,7 +37,7 @@ impl Heap {
 
     /// Adds a number, or changes its rank.
     pub(crate) fn set(&mut self, number: u32, rank: u64) {
-        let item = (rank, number);
+        let item = Key::new(rank, number);
         match self.place(number) {
             Some(at) if self.items[at] == item => {}
             Some(at) => self.settle(at, item),
@@ -65,12 +65,14 @@ impl Heap {
     }
 
     fn place(&self, number: u32) -> Option<usize> {
+        // An empty one needs not look into memory.
+        self.items.first()?;
         let at = *self.places.get(number as usize)?;
         (at != NONE).then_some(at as usize)
     }
 
     /// Finds the place of an item that belongs at `at`, above or below it.
-    fn settle(&mut self, mut at: usize, item: (u64, u32)) {
+    fn settle(&mut self, mut at: usize, item: Key) {
         while at > 0 {
             let parent = (at - 1) / CHILDREN;
             if self.items[parent] <= item {
@@ -79,24 +81,32 @@ impl Heap {
             self.put(at, self.items[parent]);
             at = parent;
         }
-        loop {
-            let first = at * CHILDREN + 1;
-            let children = first..self.items.len().min(first + CHILDREN);
-            let Some(least) = children.min_by_key(|child| self.items[*child]) else {
-                break;
-            };
-            if item <= self.items[least] {
-                break;
-            }
+        while let Some(least) = self.least_child(at)
+            && self.items[least] < item
+        {
             self.put(at, self.items[least]);
             at = least;
         }
         self.put(at, item);
     }
 
-    fn put(&mut self, at: usize, item: (u64, u32)) {
+    /// Which child of a node is first. Found without a branch where there are all four: nobody could predict it.
+    fn least_child(&self, at: usize) -> Option<usize> {
+        let first = at * CHILDREN + 1;
+        let children = self.items.get(first..)?;
+        let Some(children) = children.first_chunk::<CHILDREN>() else {
+            let few = (0..children.len()).min_by_key(|child| children[*child]);
+            return few.map(|child| first + child);
+        };
+        let less =
+            |one: usize, other: usize| usize::from(children[one].words() < children[other].words());
+        let (low, high) = (less(1, 0), 2 + less(3, 2));
+        Some(first + low + (high - low) * less(high, low))
+    }
+
+    fn put(&mut self, at: usize, item: Key) {
         self.items[at] = item;
-        self.places[item.1 as usize] = at as u32;
+        self.places[item.number() as usize] = at as u32;
     }
 }
 
@@ -120,10 +130,10 @@ mod tests {
                     heap.set(number, rank);
                     model.insert(number, rank);
                 }
-                let least = model.iter().map(|(number, rank)| (*rank, *number)).min();
+                let least = model.iter().map(|(number, rank)| Key::new(*rank, *number)).min();
                 prop_assert_eq!(heap.first(), least);
-                let behind = model.iter().map(|(number, rank)| (*rank, *number)).filter(|item| Some(*item) != least);
-                prop_assert_eq!(heap.second(), behind.min().map(|item| item.1));
+                let behind = model.iter().map(|(number, rank)| Key::new(*rank, *number)).filter(|item| Some(*item) != least);
+                prop_assert_eq!(heap.second(), behind.min().map(Key::number));
                 prop_assert_eq!(heap.is_empty(), model.is_empty());
             }
         }

@@ -26,10 +26,10 @@
 //! `statistics`; `groups` (files under different algorithms at once). `journal`: each call with its answer, to be checked elsewhere.
 mod algorithms;
 mod error;
-mod fetch;
 mod groups;
 mod heap;
 pub mod journal;
+mod memory;
 mod options;
 mod order;
 mod places;

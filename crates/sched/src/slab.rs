@@ -1,4 +1,5 @@
 //! Records under small numbers that are used again: no allocation once it has grown to what is needed.
+use crate::memory::grown;
 
 /// No record.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -25,6 +26,9 @@ impl<T> Slab<T> {
             self.records[at as usize] = record;
             return at;
         }
+        if self.records.len() == self.records.capacity() {
+            self.records = grown(std::mem::take(&mut self.records));
+        }
         self.records.push(record);
         (self.records.len() - 1) as u32
     }
@@ -36,6 +40,10 @@ impl<T> Slab<T> {
 
     pub(crate) fn get(&self, at: u32) -> Option<&T> {
         self.records.get(at as usize)
+    }
+
+    pub(crate) fn get_mut(&mut self, at: u32) -> Option<&mut T> {
+        self.records.get_mut(at as usize)
     }
 
     /// Records in use and such that were.

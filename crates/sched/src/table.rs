@@ -7,15 +7,16 @@
 //! is in a second set of its queue, and in a third by the visit that lets it through.
 //!
 //! Most of the time goes into waiting for memory: records are small and aligned to lines of the processor's cache, the
-//! links of the list by age lie apart, and what the next choices will look at is fetched ahead of them (`fetch`).
+//! links of the list by age lie apart, and what the next choices will look at is fetched ahead of them (`memory`).
 mod aging;
 mod queues;
 
-use crate::fetch::fetch;
+use crate::memory::fetch;
 use crate::request::{Nanos, Op, Request, VirtualRequest};
-use crate::set::Forest;
+use crate::set::{Forest, Spot};
 use crate::slab::{NONE, Slab};
 use crate::waiting::Waited;
+use hashbrown::HashTable;
 pub(crate) use queues::{Queue, UNKNOWN};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -143,11 +144,13 @@ pub(crate) struct Table {
     pub(crate) entries: Slab<Entry>,
     pub(crate) virtuals: Slab<Virtual>,
     pub(crate) queues: Slab<Queue>,
-    /// By file; reads and writes apart.
-    by_file: [Map<u32>; 2],
+    /// By file and operation. Only numbers are in it, so that it stays in the processor's cache.
+    by_file: HashTable<u32>,
     sets: Forest,
     /// Neighbours by age of each virtual request that is queued: the older, the newer.
     ages: Vec<[u32; 2]>,
+    /// The virtual request that is likely to be chosen next.
+    expected: u32,
     lanes: Vec<Lane>,
     /// Of the algorithm that is being asked.
     current: u8,
@@ -196,9 +199,10 @@ impl Table {
             entries: Slab::default(),
             virtuals: Slab::default(),
             queues: Slab::default(),
-            by_file: Default::default(),
+            by_file: HashTable::new(),
             sets: Forest::default(),
             ages: Vec::new(),
+            expected: NONE,
             lanes: vec![Lane::new(parts_limit)],
             current: 0,
             lane_of: Default::default(),
@@ -299,8 +303,9 @@ impl Table {
     pub(crate) fn aggregate(&mut self, entry: u32) -> u32 {
         let e = self.entries[entry];
         let (bytes, offset) = (e.bytes(), e.offset);
+        // An arrival lies between two choices, and waits for memory itself.
+        self.prepare();
         let queue = self.queue(e.file, e.op);
-        fetch(&self.queues[queue]);
         if self.queues[queue].queued == 0 {
             self.unlist_empty(queue);
             self.queues[queue].reach = 0;
@@ -308,8 +313,8 @@ impl Table {
         let q = &mut self.queues[queue];
         q.bytes += bytes;
         q.seen = q.seen.saturating_add(bytes);
-        let (left, right) = match self.lane().parts_limit {
-            1 => (None, None),
+        let (left, right, spot) = match self.lane().parts_limit {
+            1 => (None, None, Spot::default()),
             _ => self.neighbours(queue, offset, e.end),
         };
         if let Some(left) = left.filter(|at| self.has_room(*at, 1, bytes)) {
@@ -337,7 +342,7 @@ impl Table {
             None => {
                 let at = self.make(entry, queue);
                 self.queues[queue].queued += 1;
-                self.file(at);
+                self.file_near(at, spot);
                 at
             }
         };
@@ -537,14 +542,12 @@ impl Table {
         }
         let mut predicted = Vec::new();
         let known = |q: &Queue| Some(q.predicted).filter(|bytes| *bytes != UNKNOWN);
-        for map in &self.by_file {
-            let queues = map.values().map(|q| &self.queues[*q]);
-            predicted.extend(queues.filter_map(|q| Some((q.file, q.op, known(q)?, q.seen))));
-        }
-        // The order of a hash map must not leak into decisions.
+        let queues = self.by_file.iter().map(|q| &self.queues[*q]);
+        predicted.extend(queues.filter_map(|q| Some((q.file, q.op, known(q)?, q.seen))));
+        // The order of a hash table must not leak into decisions.
         predicted.sort_unstable_by_key(|p| (p.0, p.1 as u8));
         self.queues = Slab::default();
-        self.by_file = Default::default();
+        self.by_file.clear();
         self.sets = Forest::default();
         (self.empty_oldest, self.empty_newest) = (NONE, NONE);
         self.bytes_limit = bytes_limit;
@@ -556,8 +559,8 @@ impl Table {
         }
         for part in &all {
             let e = &self.entries[*part];
-            if let Some(queue) = self.by_file[e.op as usize].get(&e.file) {
-                let q = &mut self.queues[*queue];
+            if let Some(queue) = self.find(e.file, e.op) {
+                let q = &mut self.queues[queue];
                 q.seen = q.seen.saturating_sub(e.bytes());
             }
         }

@@ -65,12 +65,12 @@ impl Waiting {
 
     /// A queue that has waited long enough; it waits no more.
     pub(crate) fn over(&mut self, now: Nanos) -> Option<u32> {
-        let (until, queue) = self.until.first()?;
-        if until > now {
+        let next = self.until.first()?;
+        if next.rank > now {
             return None;
         }
-        self.until.remove(queue);
-        Some(queue)
+        self.until.remove(next.number());
+        Some(next.number())
     }
 
     /// Should the queue of this virtual request, the next one to be served, wait instead? Then it does.
@@ -109,7 +109,7 @@ impl Waiting {
 
     /// When the first of them has waited long enough.
     pub(crate) fn first(&self) -> Option<Nanos> {
-        Some(self.until.first()?.0)
+        Some(self.until.first()?.rank)
     }
 }
 

@@ -11,6 +11,7 @@
 //! heap by the scan that lets them through, so a decision is O(log queues).
 use super::{Choice, Company, Policy};
 use crate::heap::Heap;
+use crate::set::Key;
 use crate::table::Table;
 use crate::waiting::Waiting;
 use crate::{Nanos, Options};
@@ -85,7 +86,7 @@ impl Aioli {
         table.queues[queue].history.serve(v);
         table.take(at);
         self.refresh(table, queue);
-        table.expect(self.ripe.first().map(|f| f.1), self.ripe.second());
+        table.expect(self.ripe.first().map(Key::number), self.ripe.second());
         Choice::Serve(at)
     }
 
@@ -172,17 +173,17 @@ impl Policy for Aioli {
         }
         loop {
             if self.ripe.is_empty()
-                && let Some((scan, _)) = self.unripe.first()
+                && let Some(next) = self.unripe.first()
             {
                 // Scans that let nothing through are left out.
-                table.lane_mut().scans = table.lane().scans.max(scan);
+                table.lane_mut().scans = table.lane().scans.max(next.rank);
             }
-            while let Some((scan, queue)) = self.unripe.first()
-                && scan <= table.lane().scans
+            while let Some(next) = self.unripe.first()
+                && next.rank <= table.lane().scans
             {
-                self.refresh(table, queue);
+                self.refresh(table, next.number());
             }
-            let Some((_, queue)) = self.ripe.first() else {
+            let Some(queue) = self.ripe.first().map(Key::number) else {
                 return Choice::none_but(&self.waiting);
             };
             let Some(at) = table.head(queue) else {

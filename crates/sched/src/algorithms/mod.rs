@@ -64,15 +64,6 @@ fn serve_oldest(table: &mut Table) -> Choice {
         return Choice::Nothing;
     };
     table.take(at);
+    table.expect_oldest();
     Choice::Serve(at)
-}
-
-/// A key by which a queue (or whatever has this number) is found again: ordered by `rank` first.
-fn ranked(rank: u64, number: u32) -> u128 {
-    (u128::from(rank) << 32) | u128::from(number)
-}
-
-/// The rank in such a key.
-fn rank(key: u128) -> u64 {
-    (key >> 32) as u64
 }

@@ -1,6 +1,7 @@
 //! The queue with the least of something first, and of it the lowest offset: what SJF and SRTF share.
 use super::{Choice, Company, Policy};
 use crate::heap::Heap;
+use crate::set::Key;
 use crate::table::{Queue, Table};
 use crate::{Nanos, Options};
 
@@ -36,14 +37,14 @@ impl Policy for Shortest {
     }
 
     fn next(&mut self, table: &mut Table, now: Nanos, _: &mut Company<'_>) -> Choice {
-        let shortest = || table.head(self.queues.first()?.1);
+        let shortest = || table.head(self.queues.first()?.number());
         let Some(at) = table.overdue(now, self.bound).or_else(shortest) else {
             return Choice::Nothing;
         };
         let queue = table.virtuals[at].queue;
         table.take(at);
         self.refresh(table, queue);
-        table.expect(self.queues.first().map(|f| f.1), self.queues.second());
+        table.expect(self.queues.first().map(Key::number), self.queues.second());
         Choice::Serve(at)
     }
 }

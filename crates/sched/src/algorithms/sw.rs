@@ -5,7 +5,7 @@
 //! *When it pays*: several programs with a locality of their own; nobody waits for longer than its window and what came
 //! before. *Parameters*: `sw_window` (1 s; 250 ms for flash). *Source*: beyond TS; AGIOS, second generation.
 use super::{Choice, Company, Policy};
-use crate::set::OrderedSet;
+use crate::set::{Key, OrderedSet};
 use crate::table::Table;
 use crate::{Nanos, Options};
 
@@ -45,11 +45,11 @@ impl Policy for Sw {
         self.arrivals += 1;
         let at = table.append(entry);
         let program = table.entries[entry].program;
-        let words = [self.windows, program, self.arrivals, at];
-        let key = words
-            .iter()
-            .fold(0, |key, word| (key << 32) | u128::from(*word));
-        self.by_window.insert(key);
+        let both = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
+        self.by_window.insert(Key {
+            rank: both(self.windows, program),
+            then: both(self.arrivals, at),
+        });
     }
 
     fn next(&mut self, table: &mut Table, _: Nanos, _: &mut Company<'_>) -> Choice {
@@ -57,7 +57,7 @@ impl Policy for Sw {
             return Choice::Nothing;
         };
         self.by_window.remove(key);
-        table.take(key as u32);
-        Choice::Serve(key as u32)
+        table.take(key.number());
+        Choice::Serve(key.number())
     }
 }

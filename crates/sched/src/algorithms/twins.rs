@@ -7,8 +7,8 @@
 //! the data server's number; in a data server programs take turns. *Parameters*: `twins_window` (1 ms; 1 to 250 ms).
 //! *Source*: beyond TS; AGIOS, second generation.
 use super::programs::Programs;
-use super::{Choice, Company, Policy, ranked};
-use crate::set::OrderedSet;
+use super::{Choice, Company, Policy};
+use crate::set::{Key, OrderedSet};
 use crate::table::Table;
 use crate::{Nanos, Options};
 
@@ -34,9 +34,9 @@ impl Twins {
         }
     }
 
-    fn record(&self, program: u32) -> Option<u128> {
-        let key = self.waiting.first_from(ranked(program.into(), 0))?;
-        (super::rank(key) == u64::from(program)).then_some(key)
+    fn record(&self, program: u32) -> Option<Key> {
+        let key = self.waiting.first_from(Key::new(program.into(), 0))?;
+        (key.rank == u64::from(program)).then_some(key)
     }
 }
 
@@ -46,7 +46,7 @@ impl Policy for Twins {
         let (number, new) = self.programs.push(table, at, |_| 0);
         if new {
             let program = self.programs.slab[number].program;
-            self.waiting.insert(ranked(program.into(), number));
+            self.waiting.insert(Key::new(program.into(), number));
         }
     }
 
@@ -55,15 +55,15 @@ impl Policy for Twins {
             return Choice::Nothing;
         };
         if now >= self.until {
-            let after = ranked(u64::from(self.active) + 1, 0);
+            let after = Key::new(u64::from(self.active) + 1, 0);
             let next = self.waiting.first_from(after).unwrap_or(first);
-            self.active = super::rank(next) as u32;
+            self.active = next.rank as u32;
             self.until = now.saturating_add(self.window);
         }
         let Some(key) = self.record(self.active) else {
             return Choice::Wait(self.until);
         };
-        let (at, last) = self.programs.pop(table, key as u32);
+        let (at, last) = self.programs.pop(table, key.number());
         if last {
             self.waiting.remove(key);
         }
