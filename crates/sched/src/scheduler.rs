@@ -5,7 +5,7 @@ use crate::journal::{self, Call, Journal};
 use crate::order::Order;
 use crate::slab::NONE;
 use crate::statistics::Recorder;
-use crate::table::{Entry, Map, Table, UNKNOWN};
+use crate::table::{Entry, Map, Table, UNKNOWN, Virtual};
 use crate::waiting::Company;
 use crate::{Algorithm, Error, Nanos, Next, Op, Options, Request, Statistics};
 use std::sync::Arc;
@@ -23,6 +23,10 @@ pub struct Scheduler {
     policies: Vec<Box<dyn Policy>>,
     groups: Groups,
     turns: Turns,
+    /// The only algorithm goes by arrival, and this request is all that is queued: it is next, and not in the table's
+    /// lists unless another one comes.
+    by_arrival: bool,
+    front: Option<u32>,
     order: Option<Order>,
     recorder: Recorder,
     now: Nanos,
@@ -47,13 +51,16 @@ impl Scheduler {
     /// An empty one.
     pub fn new(options: Options) -> Result<Scheduler, Error> {
         options.check()?;
+        let policy = algorithms::policy(&options);
         Ok(Scheduler {
             table: Table::new(
                 options.file_limit,
                 options.parts_limit(),
                 options.aggregation_bytes,
             ),
-            policies: vec![algorithms::policy(&options)],
+            by_arrival: policy.goes_by_arrival(),
+            front: None,
+            policies: vec![policy],
             groups: Groups::all(options.algorithm),
             turns: Turns::new(1),
             order: options.order_conflicts.then(Order::default),
@@ -82,6 +89,7 @@ impl Scheduler {
         self.tell(|_| Call::Note(text.replace('\n', " ").into()));
     }
 
+    #[inline]
     fn tell(&self, call: impl FnOnce(&Scheduler) -> Call) {
         if let Some(journal) = &self.journal {
             journal.call(call(self));
@@ -142,12 +150,27 @@ impl Scheduler {
             counts.conflicts += 1;
             return Ok(());
         }
-        self.queue(entry);
+        if self.by_arrival && queued == 1 {
+            self.front = Some(entry);
+        } else {
+            self.queue(entry);
+        }
         Ok(())
     }
 
     /// A request may be chosen from now on.
     fn queue(&mut self, entry: u32) {
+        self.place_front();
+        self.place(entry);
+    }
+
+    fn place_front(&mut self) {
+        if let Some(front) = self.front.take() {
+            self.place(front);
+        }
+    }
+
+    fn place(&mut self, entry: u32) {
         let e = &self.table.entries[entry];
         let lane = self.table.lane_of(e.file, e.op);
         self.table.enter(lane);
@@ -199,6 +222,7 @@ impl Scheduler {
         answer
     }
 
+    #[inline]
     fn tell_answer(&self, now: Nanos, answer: Next) {
         self.tell(|s| Call::Ask {
             now,
@@ -210,12 +234,24 @@ impl Scheduler {
         });
     }
 
+    // Most answers of a server with little to do are that there is nothing: they are given without a call.
+    #[inline(always)]
     fn decide(&mut self, now: Nanos, company: &mut Company<'_>) -> Next {
         self.step(now);
-        let at = match self.choose(company) {
-            Choice::Serve(at) => at,
-            Choice::Wait(until) => return Next::WaitUntil(until),
-            Choice::Nothing => return Next::Idle,
+        if self.held == self.serving && !self.policies.iter().any(|p| p.is_under_way()) {
+            return Next::Idle;
+        }
+        self.dispatch(company)
+    }
+
+    fn dispatch(&mut self, company: &mut Company<'_>) -> Next {
+        let at = match self.front.take() {
+            Some(front) => self.table.serve(front),
+            None => match self.choose(company) {
+                Choice::Serve(at) => at,
+                Choice::Wait(until) => return Next::WaitUntil(until),
+                Choice::Nothing => return Next::Idle,
+            },
         };
         let v = &self.table.virtuals[at];
         self.serving += v.parts as usize;
@@ -281,24 +317,26 @@ impl Scheduler {
     fn forget(&mut self, now: Nanos, id: u64) -> Result<(), Error> {
         self.step(now);
         let at = self.table.serving(id).ok_or(Error::NotServed(id))?;
-        let v = self.table.virtuals[at];
-        let mut part = v.first;
-        for _ in 0..v.parts {
-            let e = self.table.entries[part];
+        let Virtual {
+            file, first, parts, ..
+        } = self.table.virtuals[at];
+        let mut part = first;
+        for _ in 0..parts {
+            let e = &self.table.entries[part];
             let response = self.now - e.arrived;
             self.recorder.completed(e.program, e.bytes(), response);
             if let Some(order) = &mut self.order {
-                order.ended(&e);
+                order.ended(e);
             }
             part = e.next;
         }
         self.table.forget(at);
-        self.held -= v.parts as usize;
-        self.serving -= v.parts as usize;
+        self.held -= parts as usize;
+        self.serving -= parts as usize;
         while let Some(entry) = self
             .order
             .as_mut()
-            .and_then(|order| order.release(&mut self.table.entries, v.file))
+            .and_then(|order| order.release(&mut self.table.entries, file))
         {
             self.queue(entry);
         }
@@ -382,11 +420,13 @@ impl Scheduler {
             let lane = all.iter().position(|o| o.algorithm == *algorithm);
             lane_of[*op as usize].insert(*file, lane.unwrap_or(0) as u8);
         }
+        self.place_front();
         let limits = all.iter().map(Options::parts_limit);
         let mut queued = self
             .table
             .dissolve(limits, self.options.aggregation_bytes, lane_of);
         self.policies = all.iter().map(algorithms::policy).collect();
+        self.by_arrival = matches!(&self.policies[..], [one] if one.goes_by_arrival());
         self.turns = Turns::new(self.policies.len());
         self.groups = groups;
         if let Some(order) = &mut self.order {
@@ -414,8 +454,9 @@ impl Scheduler {
         let mut all = self.recorder.counts.clone();
         all.algorithm = self.options.algorithm;
         all.queued = (self.held - self.serving) as u64;
-        all.queued_virtual =
-            (self.table.queued() + self.order.as_ref().map_or(0, |order| order.held)) as u64;
+        let held_back = self.order.as_ref().map_or(0, |order| order.held);
+        let front = usize::from(self.front.is_some());
+        all.queued_virtual = (self.table.queued() + held_back + front) as u64;
         all.serving = self.serving as u64;
         [all.shift_waits, all.aggregation_waits, all.predicted_waits] = self.table.waited;
         let total: u64 = all.programs.iter().map(|p| p.bytes).sum();

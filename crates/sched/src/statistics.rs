@@ -151,6 +151,8 @@ impl Statistics {
 pub(crate) struct Recorder {
     pub(crate) counts: Statistics,
     by_program: Map<usize>,
+    /// The program of the last completion, and its index: the next one is likely to be of the same.
+    last: Option<(u32, usize)>,
 }
 
 impl Recorder {
@@ -165,6 +167,19 @@ impl Recorder {
 
     pub(crate) fn completed(&mut self, program: u32, bytes: u64, response: Nanos) {
         self.counts.completed += 1;
+        let at = match self.last {
+            Some((last, at)) if last == program => at,
+            _ => self.find(program),
+        };
+        self.last = Some((program, at));
+        let program = &mut self.counts.programs[at];
+        program.requests += 1;
+        program.bytes += bytes;
+        program.response.record(response);
+    }
+
+    /// Where a program is counted.
+    fn find(&mut self, program: u32) -> usize {
         let programs = &mut self.counts.programs;
         let next = programs.len();
         let at = *self.by_program.entry(program.into()).or_insert_with(|| {
@@ -185,16 +200,14 @@ impl Recorder {
             // Those counted together are looked up anew.
             self.by_program.retain(|_, at| *at < MAX_PROGRAMS);
         }
-        let program = &mut self.counts.programs[at];
-        program.requests += 1;
-        program.bytes += bytes;
-        program.response.record(response);
+        at
     }
 
     pub(crate) fn reset(&mut self) {
         let mut waiting = std::mem::take(&mut self.counts.waiting);
         waiting.clear();
         self.by_program.clear();
+        self.last = None;
         self.counts = Statistics {
             waiting,
             ..Statistics::default()

@@ -362,9 +362,20 @@ impl Table {
             && v.bytes.saturating_add(bytes) <= self.bytes_limit
     }
 
-    fn make(&mut self, entry: u32, queue: u32) -> u32 {
-        let e = self.entries[entry];
-        let at = self.virtuals.insert(Virtual {
+    /// One that is served at once, without having been queued.
+    pub(crate) fn serve(&mut self, entry: u32) -> u32 {
+        let v = Virtual {
+            served: true,
+            ..self.alone(entry, NONE)
+        };
+        self.lane_mut().serving += 1;
+        self.virtuals.insert(v)
+    }
+
+    /// A request by itself.
+    fn alone(&self, entry: u32, queue: u32) -> Virtual {
+        let e = &self.entries[entry];
+        Virtual {
             file: e.file,
             op: e.op,
             program: e.program,
@@ -384,7 +395,11 @@ impl Table {
             visits: self.visits(queue),
             later: 0,
             chain: NONE,
-        });
+        }
+    }
+
+    fn make(&mut self, entry: u32, queue: u32) -> u32 {
+        let at = self.virtuals.insert(self.alone(entry, queue));
         if self.ages.len() <= at as usize {
             self.ages.resize(at as usize + 1, [NONE; 2]);
         }

@@ -61,7 +61,7 @@ struct Run {
     now: Nanos,
     known: Known,
     serving: Vec<(u64, Vec<u64>)>,
-    dispatched: HashSet<u64>,
+    dispatched: Vec<u64>,
     completed: HashSet<u64>,
     log: Vec<Next>,
     order: bool,
@@ -82,7 +82,7 @@ impl Run {
             now: 0,
             known: HashMap::new(),
             serving: Vec::new(),
-            dispatched: HashSet::new(),
+            dispatched: Vec::new(),
             completed: HashSet::new(),
             log: Vec::new(),
         }
@@ -142,6 +142,8 @@ impl Run {
         let serving: usize = self.serving.iter().map(|(_, parts)| parts.len()).sum();
         assert_eq!(statistics.serving, serving as u64);
         assert_eq!(statistics.queued + statistics.serving + completed, known);
+        assert!(statistics.queued_virtual <= statistics.queued);
+        assert_eq!(statistics.queued_virtual == 0, statistics.queued == 0);
     }
 
     fn next(&mut self) -> Next {
@@ -160,7 +162,8 @@ impl Run {
                     assert_eq!((part.file, part.op), (v.file, v.op));
                     assert!(part.offset <= covered, "a hole in a virtual request");
                     covered = covered.max(known.1);
-                    assert!(self.dispatched.insert(part.id), "twice");
+                    assert!(!self.dispatched.contains(&part.id), "twice");
+                    self.dispatched.push(part.id);
                     if self.order {
                         for (id, earlier) in &self.known {
                             if *id < part.id && conflict(earlier, &known) {
@@ -248,6 +251,19 @@ proptest! {
     }
 
     /// With a bound, a request goes no later than the first decision after it, and those that waited longer.
+    #[test]
+    fn who_goes_by_arrival_goes_in_its_order(
+        by in prop::sample::select(vec![Algorithm::To, Algorithm::Noop]),
+        steps in proptest::collection::vec(step(), 1..80),
+    ) {
+        let mut run = Run::new(options(by, false, 4096));
+        for step in &steps {
+            run.step(step, false);
+        }
+        run.drain();
+        prop_assert!(run.dispatched.into_iter().eq(0..run.known.len() as u64));
+    }
+
     #[test]
     fn waiting_is_bounded(
         algorithm in prop::sample::select(vec![
@@ -400,6 +416,18 @@ fn a_turn_of_aioli_is_filled_with_contiguous_bytes() {
     }
     let order: Vec<u64> = (0..8).flat_map(|_| serve(&mut s, 10)).collect();
     assert_eq!(order, [0, 1, 2, 3, 100, 101, 102, 103]);
+}
+
+#[test]
+fn a_turn_of_aioli_ends_when_nothing_goes_on_with_it() {
+    let mut s = scheduler(Algorithm::Aioli);
+    add(&mut s, 0, 0, 1, 0, 16_384);
+    assert_eq!(serve(&mut s, 1), [0]);
+    assert_eq!(s.next(2), Next::Idle);
+    add(&mut s, 3, 1, 2, 0, 16_384);
+    add(&mut s, 4, 2, 1, 16_384, 16_384);
+    assert_eq!(serve(&mut s, 5), [1]);
+    assert_eq!(serve(&mut s, 6), [2]);
 }
 
 #[test]
@@ -695,4 +723,33 @@ fn more_files_than_are_remembered() {
             assert!(!serve(&mut s, file).is_empty());
         }
     }
+}
+
+#[test]
+fn a_request_that_is_all_that_is_queued_is_carried_over_too() {
+    let mut s = Scheduler::new(options(Algorithm::To, true, 4096)).unwrap();
+    add(&mut s, 0, 0, 1, 0, 10);
+    s.switch(1, Algorithm::ToAgg).unwrap();
+    add(&mut s, 2, 1, 1, 5, 10);
+    assert_eq!(serve(&mut s, 3), [0, 1]);
+    // It keeps its place before what conflicts with it.
+    let mut s = Scheduler::new(options(Algorithm::To, true, 4096)).unwrap();
+    let write = Request {
+        id: 0,
+        file: 1,
+        op: Op::Write,
+        offset: 0,
+        bytes: 10,
+        program: 0,
+        process: 0,
+    };
+    s.add(0, write).unwrap();
+    s.switch(1, Algorithm::To).unwrap();
+    s.add(2, Request { id: 1, ..write }).unwrap();
+    let Next::Dispatch(v) = s.next(3) else {
+        panic!("nothing goes");
+    };
+    assert_eq!(s.next(3), Next::Idle);
+    s.completed(4, v.id).unwrap();
+    assert_eq!(serve(&mut s, 5), [1]);
 }

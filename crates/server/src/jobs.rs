@@ -9,7 +9,7 @@ use crate::queue::Origin;
 use crate::settings::Settings;
 use crate::tracing::Prediction;
 use crate::watch::Watch;
-use penstock_host::thread::Thread;
+use penstock_host::thread::{self, Thread};
 use penstock_sched::{Algorithm, Groups, Nanos, Next, Request, Scheduler, VirtualRequest};
 use penstock_wire::message::{ErrorKind, TraceContext, WireError};
 use std::collections::HashMap;
@@ -61,12 +61,18 @@ impl Hasher for Product {
     }
 }
 
-/// A slice that is queued or being served.
-pub(crate) struct Job {
-    pub(crate) thread: Thread,
+/// What is known of a slice beside its request.
+#[derive(Clone, Copy)]
+pub(crate) struct Slice {
     pub(crate) trace: TraceContext,
     pub(crate) arrived: Nanos,
     pub(crate) end: u64,
+}
+
+/// A slice that waits, or is served with others. One that may go on at once is none: its thread keeps what is known of it.
+pub(crate) struct Job {
+    pub(crate) thread: Thread,
+    pub(crate) slice: Slice,
     pub(crate) place: Place,
     /// Lent by the thread when it does not go on at once.
     pub(crate) loan: Option<Box<Loan>>,
@@ -122,55 +128,96 @@ impl State {
 
     /// Takes decisions while there is something to serve with. Until when there is none, if that is known.
     pub(crate) fn decide(&mut self, time: Nanos) -> Option<Nanos> {
+        loop {
+            match self.next(time) {
+                Next::Dispatch(v) => self.dispatch(time, &v, None),
+                Next::WaitUntil(until) => return Some(until.max(time)),
+                Next::Idle => return None,
+            }
+        }
+    }
+
+    /// The same, when this slice of the calling thread has been added: the virtual request that it is all of, if it may go
+    /// on at once.
+    pub(crate) fn begin(&mut self, time: Nanos, id: u64, slice: Slice) -> Option<u64> {
+        let mut alone = None;
+        let job = || Job {
+            thread: thread::current(),
+            slice,
+            place: Place::Queued,
+            loan: None,
+        };
+        while let Next::Dispatch(v) = self.next(time) {
+            let own = self.scheduler.parts(v.id).any(|part| part.id == id);
+            if own && v.parts == 1 {
+                self.dispatch(time, &v, Some(&slice));
+                alone = Some(v.id);
+                continue;
+            }
+            if own {
+                self.jobs.insert(id, job());
+            }
+            self.dispatch(time, &v, None);
+        }
+        if alone.is_none() {
+            self.jobs.entry(id).or_insert_with(job);
+        }
+        alone
+    }
+
+    /// What goes next, if there is something to serve it with.
+    fn next(&mut self, time: Nanos) -> Next {
         let groups = self.scheduler.groups();
         let depth = match groups.algorithm {
             Algorithm::Noop if groups.files.is_empty() => u32::MAX,
             _ => self.settings.depth,
         };
-        let hears = self.hears;
-        while self.serving < depth {
-            let next = match &mut self.prediction {
-                None => self.scheduler.next(time),
-                Some(prediction) => self.scheduler.next_expecting(time, &mut |first, parts| {
-                    prediction.wait(time, first, parts)
-                }),
-            };
-            let v = match next {
-                Next::Dispatch(v) => v,
-                Next::WaitUntil(until) => return Some(until.max(time)),
-                Next::Idle => return None,
-            };
+        if self.serving >= depth {
+            return Next::Idle;
+        }
+        let next = match &mut self.prediction {
+            None => self.scheduler.next(time),
+            Some(prediction) => self.scheduler.next_expecting(time, &mut |first, parts| {
+                prediction.wait(time, first, parts)
+            }),
+        };
+        if let Next::Dispatch(_) = next {
             self.serving += 1;
-            let mut leads = true;
-            for part in self.scheduler.parts(v.id) {
-                let Some(job) = self.jobs.get_mut(&part.id) else {
-                    continue;
-                };
+        }
+        next
+    }
+
+    /// Tells the threads of the parts, unless the only part is this slice, whose thread knows.
+    fn dispatch(&mut self, time: Nanos, v: &VirtualRequest, alone: Option<&Slice>) {
+        if alone.is_some() && !self.hears && self.prediction.is_none() {
+            return;
+        }
+        let mut leads = true;
+        for part in self.scheduler.parts(v.id) {
+            let job = match alone {
+                Some(_) => None,
+                None => self.jobs.get_mut(&part.id),
+            };
+            let Some(slice) = alone.copied().or(job.as_ref().map(|job| job.slice)) else {
+                continue;
+            };
+            if let Some(job) = job {
                 job.place = match leads {
-                    true => Place::Leads(v),
+                    true => Place::Leads(*v),
                     false => Place::Follows,
                 };
                 if leads {
                     job.thread.unpark();
                 }
-                leads = false;
-                if let Some(prediction) = &mut self.prediction {
-                    prediction.dispatched(part.id);
-                }
-                if hears {
-                    let event = event(EventKind::Dispatch, time, &part, job, v.id);
-                    self.watch.hear(&event);
-                }
             }
-        }
-        None
-    }
-
-    /// The slice may go on at once, alone: its thread keeps what it has.
-    pub(crate) fn alone(&self, id: u64) -> Option<VirtualRequest> {
-        match self.jobs.get(&id)?.place {
-            Place::Leads(v) if v.parts == 1 => Some(v),
-            _ => None,
+            leads = false;
+            if let Some(prediction) = &mut self.prediction {
+                prediction.dispatched(part.id);
+            }
+            if self.hears {
+                let event = event(EventKind::Dispatch, time, &part, &slice, v.id);
+                self.watch.hear(&event);
+            }
         }
     }
 
@@ -201,29 +248,38 @@ impl State {
             .collect()
     }
 
-    /// A virtual request has been served.
+    /// A virtual request has been served: this slice by its own thread, or those of which each job is told.
     pub(crate) fn complete(
         &mut self,
         time: Nanos,
-        v: &VirtualRequest,
+        v: u64,
+        alone: Option<&Slice>,
         mut each: impl FnMut(&mut Job),
     ) -> Option<Nanos> {
-        for part in self.scheduler.parts(v.id) {
-            let Some(job) = self.jobs.get_mut(&part.id) else {
-                continue;
-            };
-            if self.hears {
-                let event = event(EventKind::Completion, time, &part, job, v.id);
-                self.watch.hear(&event);
+        if alone.is_none() || self.hears || self.chooser.is_some() {
+            for part in self.scheduler.parts(v) {
+                let job = match alone {
+                    Some(_) => None,
+                    None => self.jobs.get_mut(&part.id),
+                };
+                let Some(slice) = alone.copied().or(job.as_ref().map(|job| job.slice)) else {
+                    continue;
+                };
+                if self.hears {
+                    let event = event(EventKind::Completion, time, &part, &slice, v);
+                    self.watch.hear(&event);
+                }
+                if let Some(chooser) = &mut self.chooser {
+                    chooser.completed(time, &part, time.saturating_sub(slice.arrived));
+                }
+                if let Some(job) = job {
+                    each(job);
+                    job.thread.unpark();
+                }
             }
-            if let Some(chooser) = &mut self.chooser {
-                chooser.completed(time, &part, time.saturating_sub(job.arrived));
-            }
-            each(job);
-            job.thread.unpark();
         }
         self.serving -= 1;
-        if let Err(e) = self.scheduler.completed(time, v.id) {
+        if let Err(e) = self.scheduler.completed(time, v) {
             log::error!("{e}");
         }
         self.choose(time);
@@ -242,7 +298,7 @@ pub(crate) fn event(
     kind: EventKind,
     time: Nanos,
     request: &Request,
-    job: &Job,
+    slice: &Slice,
     served_in: u64,
 ) -> Event {
     Event {
@@ -253,8 +309,8 @@ pub(crate) fn event(
         file: request.file,
         op: request.op,
         offset: request.offset,
-        end: job.end,
+        end: slice.end,
         bytes: request.bytes,
-        trace: job.trace,
+        trace: slice.trace,
     }
 }

@@ -14,7 +14,7 @@ use crate::access::Access;
 use crate::choose::Mode;
 use crate::error::refuse;
 use crate::events::{Event, EventKind, Observer};
-use crate::jobs::{Job, Numbered, Place, State, event};
+use crate::jobs::{Job, Numbered, Place, Slice, State, event};
 use crate::loan::{Loan, serve};
 use crate::look::Site;
 use crate::settings::Settings;
@@ -25,7 +25,7 @@ use penstock_host::sync::{Mutex, MutexGuard};
 use penstock_host::thread;
 use penstock_host::time::now;
 use penstock_sched::journal::Journal;
-use penstock_sched::{Algorithm, Error, Nanos, Op, Request, Scheduler, VirtualRequest};
+use penstock_sched::{Algorithm, Error, Nanos, Op, Request, Scheduler};
 use penstock_store::{Object, Scratch};
 use penstock_wire::message::{ErrorKind, ProgramStatus, SchedulerStatus, TraceContext, WireError};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -216,21 +216,23 @@ impl Queue {
         len: usize,
         scratch: &mut Scratch,
     ) -> Result<usize, WireError> {
+        let at_once = |access: &mut Access, buffer: &mut [u8], scratch: &mut Scratch| {
+            access.read(Some(&**origin.object), &mut buffer[..len], scratch)
+        };
         if let Some(pass) = self.pass(origin, Op::Read, access, len) {
-            let result = access.read(Some(&**origin.object), &mut buffer[..len], scratch);
+            let result = at_once(access, buffer, scratch);
             pass.done();
             return result;
         }
-        let Some((id, mut state)) = self.arrive(origin, Op::Read, access, len)? else {
-            return access.read(Some(&**origin.object), &mut buffer[..len], scratch);
+        let (id, mut state) = match self.arrive(origin, Op::Read, access, len)? {
+            Arrived::Nothing => return at_once(access, buffer, scratch),
+            Arrived::Goes(ends) => {
+                let result = at_once(access, buffer, scratch);
+                ends.finish();
+                return result;
+            }
+            Arrived::Waits(id, state) => (id, state),
         };
-        if let Some(v) = state.alone(id) {
-            drop(state);
-            let ends = Ends::new(self, v, id);
-            let result = access.read(Some(&**origin.object), &mut buffer[..len], scratch);
-            ends.finish();
-            return result;
-        }
         state.lend(id, origin, access, std::mem::take(buffer), len);
         let (result, loan) = self.wait(state, id, scratch);
         if let Some(loan) = loan {
@@ -258,16 +260,15 @@ impl Queue {
             pass.done();
             return result;
         }
-        let Some((id, mut state)) = self.arrive(origin, Op::Write, access, len)? else {
-            return at_once(access, buffer, scratch);
+        let (id, mut state) = match self.arrive(origin, Op::Write, access, len)? {
+            Arrived::Nothing => return at_once(access, buffer, scratch),
+            Arrived::Goes(ends) => {
+                let result = at_once(access, buffer, scratch);
+                ends.finish();
+                return result;
+            }
+            Arrived::Waits(id, state) => (id, state),
         };
-        if let Some(v) = state.alone(id) {
-            drop(state);
-            let ends = Ends::new(self, v, id);
-            let result = at_once(access, buffer, scratch);
-            ends.finish();
-            return result;
-        }
         if let Some(bytes) = bytes {
             if buffer.len() < len {
                 buffer.resize(len, 0);
@@ -314,17 +315,17 @@ impl Queue {
         Some(Pass { queue: self, event })
     }
 
-    /// A slice arrives. `None` if there is nothing to schedule.
+    /// A slice arrives.
     fn arrive(
         &self,
         origin: &Origin<'_>,
         op: Op,
         access: &mut Access,
         len: usize,
-    ) -> Result<Option<(u64, MutexGuard<'_, State>)>, WireError> {
+    ) -> Result<Arrived<'_>, WireError> {
         let span = access.span(len as u64);
         if len == 0 || span.is_empty() {
-            return Ok(None);
+            return Ok(Arrived::Nothing);
         }
         let mut state = self.state();
         let time = self.time();
@@ -357,25 +358,23 @@ impl Queue {
             Error::Full { .. } => refuse(ErrorKind::Busy, format!("{e}; try again later")),
             e => refuse(ErrorKind::InvalidArgument, e.to_string()),
         })?;
-        let job = Job {
-            thread: thread::current(),
+        let slice = Slice {
             trace: origin.trace,
             arrived: time,
             end: span.end,
-            place: Place::Queued,
-            loan: None,
         };
         if state.hears {
             self.watch
-                .hear(&event(EventKind::Arrival, time, &request, &job, 0));
+                .hear(&event(EventKind::Arrival, time, &request, &slice, 0));
         }
-        state.jobs.insert(id, job);
         if let Some(chooser) = &mut state.chooser {
             chooser.arrived(time, &request);
             state.choose(time);
         }
-        state.decide(time);
-        Ok(Some((id, state)))
+        Ok(match state.begin(time, id, slice) {
+            Some(v) => Arrived::Goes(Ends::new(self, v, id, Some(slice))),
+            None => Arrived::Waits(id, state),
+        })
     }
 
     /// Sleeps until the slice has been served, and serves what falls to this thread meanwhile.
@@ -392,7 +391,7 @@ impl Queue {
                     let v = *v;
                     let mut loans = state.borrow(v.id);
                     drop(state);
-                    let ends = Ends::new(self, v, id);
+                    let ends = Ends::new(self, v.id, id, None);
                     let results = serve(v.op, &mut loans, scratch);
                     state = ends.give_back(loans, results);
                 }
@@ -512,20 +511,32 @@ impl Pass<'_> {
     }
 }
 
+/// What becomes of a slice that arrives.
+enum Arrived<'a> {
+    /// There is nothing to schedule.
+    Nothing,
+    /// It goes on at once, alone.
+    Goes(Ends<'a>),
+    Waits(u64, MutexGuard<'a, State>),
+}
+
 /// A virtual request that this thread serves. However serving ends, its parts are answered and the next one begins.
 struct Ends<'a> {
     queue: &'a Queue,
-    v: VirtualRequest,
+    v: u64,
     id: u64,
+    /// All of it, if this went on at once.
+    alone: Option<Slice>,
     done: bool,
 }
 
 impl<'a> Ends<'a> {
-    fn new(queue: &'a Queue, v: VirtualRequest, id: u64) -> Ends<'a> {
+    fn new(queue: &'a Queue, v: u64, id: u64, alone: Option<Slice>) -> Ends<'a> {
         Ends {
             queue,
             v,
             id,
+            alone,
             done: false,
         }
     }
@@ -534,8 +545,7 @@ impl<'a> Ends<'a> {
     fn finish(mut self) {
         self.done = true;
         let mut state = self.queue.state();
-        let until = state.complete(self.queue.time(), &self.v, |_| {});
-        state.jobs.remove(&self.id);
+        let until = state.complete(self.queue.time(), self.v, self.alone.as_ref(), |_| {});
         if until.is_some() {
             state.wake_one();
         }
@@ -549,7 +559,7 @@ impl<'a> Ends<'a> {
         self.done = true;
         let mut state = self.queue.state();
         let mut served = loans.into_iter().zip(results);
-        state.complete(self.queue.time(), &self.v, |job| {
+        state.complete(self.queue.time(), self.v, None, |job| {
             let (loan, result) = match served.next() {
                 Some((loan, result)) => (Some(loan), result),
                 None => (None, Err(lost())),
@@ -568,7 +578,7 @@ impl Drop for Ends<'_> {
         }
         // The store has panicked; what was lent is gone with the stack.
         let mut state = self.queue.state();
-        state.complete(self.queue.time(), &self.v, |job| {
+        state.complete(self.queue.time(), self.v, self.alone.as_ref(), |job| {
             job.place = Place::Done(Err(lost()));
         });
         state.jobs.remove(&self.id);

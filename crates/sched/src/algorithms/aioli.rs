@@ -196,6 +196,11 @@ impl Policy for Aioli {
             self.ripe.remove(queue);
         }
     }
+
+    /// A turn ends when its queue has no more to go on with.
+    fn is_under_way(&self) -> bool {
+        self.turn.is_some()
+    }
 }
 
 #[cfg(test)]

@@ -33,6 +33,16 @@ pub(crate) trait Policy: Send {
 
     /// Chooses. Who waits for company asks whether more is to be expected.
     fn next(&mut self, table: &mut Table, now: Nanos, company: &mut Company<'_>) -> Choice;
+
+    /// Goes by arrival alone: what is all that is queued is next, and need not be placed.
+    fn goes_by_arrival(&self) -> bool {
+        false
+    }
+
+    /// Wants to be asked although nothing is queued.
+    fn is_under_way(&self) -> bool {
+        false
+    }
 }
 
 /// The one that the options name.

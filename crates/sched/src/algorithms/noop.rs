@@ -18,4 +18,8 @@ impl Policy for Noop {
     fn next(&mut self, table: &mut Table, _: Nanos, _: &mut Company<'_>) -> Choice {
         serve_oldest(table)
     }
+
+    fn goes_by_arrival(&self) -> bool {
+        true
+    }
 }

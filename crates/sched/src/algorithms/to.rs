@@ -17,4 +17,8 @@ impl Policy for To {
     fn next(&mut self, table: &mut Table, _: Nanos, _: &mut Company<'_>) -> Choice {
         serve_oldest(table)
     }
+
+    fn goes_by_arrival(&self) -> bool {
+        true
+    }
 }
