@@ -25,7 +25,6 @@ pub struct Scheduler {
     turns: Turns,
     /// The only algorithm goes by arrival, and this request is all that is queued: it is next, and not in the table's
     /// lists unless another one comes.
-    by_arrival: bool,
     front: Option<u32>,
     order: Option<Order>,
     recorder: Recorder,
@@ -51,16 +50,14 @@ impl Scheduler {
     /// An empty one.
     pub fn new(options: Options) -> Result<Scheduler, Error> {
         options.check()?;
-        let policy = algorithms::policy(&options);
         Ok(Scheduler {
             table: Table::new(
                 options.file_limit,
                 options.parts_limit(),
                 options.aggregation_bytes,
             ),
-            by_arrival: policy.goes_by_arrival(),
+            policies: vec![algorithms::policy(&options)],
             front: None,
-            policies: vec![policy],
             groups: Groups::all(options.algorithm),
             turns: Turns::new(1),
             order: options.order_conflicts.then(Order::default),
@@ -150,10 +147,9 @@ impl Scheduler {
             counts.conflicts += 1;
             return Ok(());
         }
-        if self.by_arrival && queued == 1 {
-            self.front = Some(entry);
-        } else {
-            self.queue(entry);
+        match &self.policies[..] {
+            [only] if queued == 1 && only.goes_by_arrival() => self.front = Some(entry),
+            _ => self.queue(entry),
         }
         Ok(())
     }
@@ -426,7 +422,6 @@ impl Scheduler {
             .table
             .dissolve(limits, self.options.aggregation_bytes, lane_of);
         self.policies = all.iter().map(algorithms::policy).collect();
-        self.by_arrival = matches!(&self.policies[..], [one] if one.goes_by_arrival());
         self.turns = Turns::new(self.policies.len());
         self.groups = groups;
         if let Some(order) = &mut self.order {

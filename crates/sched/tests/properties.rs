@@ -250,7 +250,6 @@ proptest! {
         prop_assert_eq!(log(), log());
     }
 
-    /// With a bound, a request goes no later than the first decision after it, and those that waited longer.
     #[test]
     fn who_goes_by_arrival_goes_in_its_order(
         by in prop::sample::select(vec![Algorithm::To, Algorithm::Noop]),
@@ -264,6 +263,7 @@ proptest! {
         prop_assert!(run.dispatched.into_iter().eq(0..run.known.len() as u64));
     }
 
+    /// With a bound, a request goes no later than the first decision after it, and those that waited longer.
     #[test]
     fn waiting_is_bounded(
         algorithm in prop::sample::select(vec![
@@ -316,6 +316,16 @@ proptest! {
         run.drain();
     }
 }
+
+const WRITE: Request = Request {
+    id: 1,
+    file: 1,
+    op: Op::Write,
+    offset: 0,
+    bytes: 10,
+    program: 0,
+    process: 0,
+};
 
 fn add(s: &mut Scheduler, now: Nanos, id: u64, file: u64, offset: u64, bytes: u64) {
     let request = Request {
@@ -618,15 +628,7 @@ fn what_cannot_be_is_refused_and_nothing_is_lost() {
         ..Options::default()
     })
     .unwrap();
-    let good = Request {
-        id: 1,
-        file: 1,
-        op: Op::Write,
-        offset: 0,
-        bytes: 10,
-        program: 0,
-        process: 0,
-    };
+    let good = WRITE;
     for bad in [
         Request { bytes: 0, ..good },
         Request {
@@ -734,22 +736,13 @@ fn a_request_that_is_all_that_is_queued_is_carried_over_too() {
     assert_eq!(serve(&mut s, 3), [0, 1]);
     // It keeps its place before what conflicts with it.
     let mut s = Scheduler::new(options(Algorithm::To, true, 4096)).unwrap();
-    let write = Request {
-        id: 0,
-        file: 1,
-        op: Op::Write,
-        offset: 0,
-        bytes: 10,
-        program: 0,
-        process: 0,
-    };
-    s.add(0, write).unwrap();
+    s.add(0, WRITE).unwrap();
     s.switch(1, Algorithm::To).unwrap();
-    s.add(2, Request { id: 1, ..write }).unwrap();
+    s.add(2, Request { id: 2, ..WRITE }).unwrap();
     let Next::Dispatch(v) = s.next(3) else {
         panic!("nothing goes");
     };
     assert_eq!(s.next(3), Next::Idle);
     s.completed(4, v.id).unwrap();
-    assert_eq!(serve(&mut s, 5), [1]);
+    assert_eq!(serve(&mut s, 5), [2]);
 }

@@ -194,11 +194,7 @@ impl State {
         }
         let mut leads = true;
         for part in self.scheduler.parts(v.id) {
-            let job = match alone {
-                Some(_) => None,
-                None => self.jobs.get_mut(&part.id),
-            };
-            let Some(slice) = alone.copied().or(job.as_ref().map(|job| job.slice)) else {
+            let Some((slice, job)) = known(&mut self.jobs, part.id, alone) else {
                 continue;
             };
             if let Some(job) = job {
@@ -258,11 +254,7 @@ impl State {
     ) -> Option<Nanos> {
         if alone.is_none() || self.hears || self.chooser.is_some() {
             for part in self.scheduler.parts(v) {
-                let job = match alone {
-                    Some(_) => None,
-                    None => self.jobs.get_mut(&part.id),
-                };
-                let Some(slice) = alone.copied().or(job.as_ref().map(|job| job.slice)) else {
+                let Some((slice, job)) = known(&mut self.jobs, part.id, alone) else {
                     continue;
                 };
                 if self.hears {
@@ -291,6 +283,18 @@ impl State {
         if let Some(job) = self.jobs.values().find(queued) {
             job.thread.unpark();
         }
+    }
+}
+
+/// What is known of a part: by its job, unless it is this slice that went on alone.
+fn known<'a>(
+    jobs: &'a mut Numbered<u64, Job>,
+    id: u64,
+    alone: Option<&Slice>,
+) -> Option<(Slice, Option<&'a mut Job>)> {
+    match alone {
+        Some(slice) => Some((*slice, None)),
+        None => jobs.get_mut(&id).map(|job| (job.slice, Some(job))),
     }
 }
 

@@ -28,6 +28,7 @@ use penstock_sched::journal::Journal;
 use penstock_sched::{Algorithm, Error, Nanos, Op, Request, Scheduler};
 use penstock_store::{Object, Scratch};
 use penstock_wire::message::{ErrorKind, ProgramStatus, SchedulerStatus, TraceContext, WireError};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -216,19 +217,10 @@ impl Queue {
         len: usize,
         scratch: &mut Scratch,
     ) -> Result<usize, WireError> {
-        let at_once = |access: &mut Access, buffer: &mut [u8], scratch: &mut Scratch| {
-            access.read(Some(&**origin.object), &mut buffer[..len], scratch)
-        };
-        if let Some(pass) = self.pass(origin, Op::Read, access, len) {
-            let result = at_once(access, buffer, scratch);
-            pass.done();
-            return result;
-        }
         let (id, mut state) = match self.arrive(origin, Op::Read, access, len)? {
-            Arrived::Nothing => return at_once(access, buffer, scratch),
-            Arrived::Goes(ends) => {
-                let result = at_once(access, buffer, scratch);
-                ends.finish();
+            Arrived::Goes(turn) => {
+                let result = access.read(Some(&**origin.object), &mut buffer[..len], scratch);
+                turn.finish();
                 return result;
             }
             Arrived::Waits(id, state) => (id, state),
@@ -251,20 +243,11 @@ impl Queue {
         len: usize,
         scratch: &mut Scratch,
     ) -> Result<usize, WireError> {
-        let at_once = |access: &mut Access, buffer: &[u8], scratch: &mut Scratch| {
-            let bytes = bytes.unwrap_or_else(|| &buffer[..len]);
-            access.write(&**origin.object, bytes, scratch)
-        };
-        if let Some(pass) = self.pass(origin, Op::Write, access, len) {
-            let result = at_once(access, buffer, scratch);
-            pass.done();
-            return result;
-        }
         let (id, mut state) = match self.arrive(origin, Op::Write, access, len)? {
-            Arrived::Nothing => return at_once(access, buffer, scratch),
-            Arrived::Goes(ends) => {
-                let result = at_once(access, buffer, scratch);
-                ends.finish();
+            Arrived::Goes(turn) => {
+                let bytes = bytes.unwrap_or_else(|| &buffer[..len]);
+                let result = access.write(&**origin.object, bytes, scratch);
+                turn.finish();
                 return result;
             }
             Arrived::Waits(id, state) => (id, state),
@@ -284,20 +267,7 @@ impl Queue {
     }
 
     /// A slice that goes past the scheduler while a trace is written.
-    fn pass(
-        &self,
-        origin: &Origin<'_>,
-        op: Op,
-        access: &mut Access,
-        len: usize,
-    ) -> Option<Pass<'_>> {
-        if self.way.load(Ordering::Relaxed) != WATCHED || len == 0 {
-            return None;
-        }
-        let span = access.span(len as u64);
-        if span.is_empty() {
-            return None;
-        }
+    fn pass(&self, origin: &Origin<'_>, op: Op, span: Range<u64>, len: usize) -> Pass<'_> {
         let id = self.watch.number();
         let event = Event {
             time: self.time(),
@@ -312,7 +282,7 @@ impl Queue {
             trace: origin.trace,
         };
         self.watch.passes(&event);
-        Some(Pass { queue: self, event })
+        Pass { queue: self, event }
     }
 
     /// A slice arrives.
@@ -325,7 +295,12 @@ impl Queue {
     ) -> Result<Arrived<'_>, WireError> {
         let span = access.span(len as u64);
         if len == 0 || span.is_empty() {
-            return Ok(Arrived::Nothing);
+            return Ok(Arrived::Goes(Turn::Nothing));
+        }
+        if self.way.load(Ordering::Relaxed) == WATCHED {
+            return Ok(Arrived::Goes(Turn::Passes(
+                self.pass(origin, op, span, len),
+            )));
         }
         let mut state = self.state();
         let time = self.time();
@@ -372,7 +347,7 @@ impl Queue {
             state.choose(time);
         }
         Ok(match state.begin(time, id, slice) {
-            Some(v) => Arrived::Goes(Ends::new(self, v, id, Some(slice))),
+            Some(v) => Arrived::Goes(Turn::Serves(Ends::new(self, v, id, Some(slice)))),
             None => Arrived::Waits(id, state),
         })
     }
@@ -513,11 +488,27 @@ impl Pass<'_> {
 
 /// What becomes of a slice that arrives.
 enum Arrived<'a> {
-    /// There is nothing to schedule.
-    Nothing,
     /// It goes on at once, alone.
-    Goes(Ends<'a>),
+    Goes(Turn<'a>),
     Waits(u64, MutexGuard<'a, State>),
+}
+
+/// Who hears that a slice which went on at once is done.
+enum Turn<'a> {
+    /// Nobody: there was nothing to schedule.
+    Nothing,
+    Passes(Pass<'a>),
+    Serves(Ends<'a>),
+}
+
+impl Turn<'_> {
+    fn finish(self) {
+        match self {
+            Turn::Nothing => {}
+            Turn::Passes(pass) => pass.done(),
+            Turn::Serves(ends) => ends.finish(),
+        }
+    }
 }
 
 /// A virtual request that this thread serves. However serving ends, its parts are answered and the next one begins.
