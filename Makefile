@@ -1,7 +1,8 @@
 # make demo     set up, build, run the four examples under every method, print the table     (5 minutes)
 # make build    release build: target/release/penstock, target/release/libpenstock.so
 # make h5py     parallel h5py for Debian's MPICH, in .venv/h5py
-# make test     all tests: the crates', seeds of the fault simulator, programs, the Python package
+# make test     the tests of each change: the crates', seeds of the fault simulator, programs, the Python package
+# make test-all all tests: also those marked `long`, which cross every method with every MPI library
 # make python   the Python package `penstock`, as a wheel installed in .venv; part of `make test`
 # make bench    measure against peers; `make bench ONLY=regex` for a part
 # make lint     formatting and lints of everything
@@ -24,7 +25,7 @@ LIBS = /usr/lib/$(shell cc -print-multiarch)
 
 EXPERIMENTS := noncontiguous-tile noncontiguous-block noncontiguous-flash resonance lost-locality queue-depth schedulers
 
-.PHONY: reproduce demo setup build shim examples h5py python test test-crates test-faults test-programs test-package bench soak fuzz lint clean
+.PHONY: reproduce demo setup build shim examples h5py python test test-all test-crates test-faults test-programs test-package bench soak fuzz lint clean
 
 demo: build
 	$(PYTHON) scripts/demo.py $(DEMO)
@@ -75,9 +76,16 @@ test-crates: setup
 test-faults: build
 	$(RELEASE)/penstock faults --seeds 200
 
-test-programs: build h5py python
+# Most tests wait for processes, so three workers keep two cores busy. A file's tests share its mounts and deployments.
+WORKERS := -n 3 --dist loadfile
+MARKED := -m "not long"
+
+test-programs: build python
 	cargo build --release -p penstock-client --example hostile
-	$(PYTHON) -m pytest -q -rs $(PYTEST) tests
+	$(PYTHON) -m pytest -q -rs $(MARKED) $(WORKERS) $(PYTEST) tests
+
+test-all: h5py
+	$(MAKE) test MARKED=
 
 test-package: build python
 	$(PYTHON) -m pytest -q -rs $(PYTEST) python/tests

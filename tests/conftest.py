@@ -130,6 +130,22 @@ def d(place, request):
     return path
 
 
+def crossed(first, second):
+    """All pairs of two axes, for `parametrize`. One pair for each value of the longer axis runs with every change; the
+    rest are marked `long` and run in `make test-all`."""
+    first, second = list(first), list(second)
+    quick = {(k % len(first), k % len(second)) for k in range(max(len(first), len(second)))}
+    return [
+        pytest.param(a, b, marks=() if (i, j) in quick else pytest.mark.long)
+        for i, a in enumerate(first)
+        for j, b in enumerate(second)
+    ]
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "long: too long to run with every change; `make test-all` runs it")
+
+
 def pytest_addoption(parser):
     parser.addoption("--soak", type=float, default=0.0, help="seconds that the crash tests go on for")
     parser.addoption("--seed", type=int, default=1, help="of the crash tests' random choices")

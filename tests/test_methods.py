@@ -7,7 +7,7 @@ nothing, memory types with holes, overlap and negative bounds, and what lies at 
 import sys
 
 import pytest
-from conftest import penstock
+from conftest import crossed, penstock
 
 METHODS = ("posix", "sieve", "two-phase", "list", "datatype", "node-exchange", "auto")
 RANKS = 4
@@ -258,8 +258,7 @@ print("done", flush=True)
 """
 
 
-@pytest.mark.parametrize("mode", ["servers", "shortcut", "direct"])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("mode", "method"), crossed(["servers", "shortcut", "direct"], METHODS))
 def test_one_program(short_dir, tmp_path, method, mode):
     script = tmp_path / "program.py"
     script.write_text(PROGRAM)

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import COMPILERS, EXAMPLES, PENSTOCK, ROOT, penstock
+from conftest import COMPILERS, EXAMPLES, PENSTOCK, ROOT, crossed, penstock
 
 METHODS = ("posix", "sieve", "two-phase", "list", "datatype", "auto")
 RANKS = {"tile": 6, "block": 8, "flash": 4, "hard": 4}
@@ -38,8 +38,7 @@ def run_example(program, case, *options, path=None, ranks=None, scale=None):
     return ran, summary
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("case", EXAMPLES)
+@pytest.mark.parametrize(("case", "method"), crossed(EXAMPLES, METHODS))
 def test_every_example_under_every_method(examples, case, method):
     ran, summary = run_example(examples(case), case, "--method", method)
     (file,) = summary["files"]
@@ -53,14 +52,12 @@ def test_every_example_under_every_method(examples, case, method):
     assert len(summary["servers"]) == 4
 
 
-@pytest.mark.parametrize("case", EXAMPLES)
-@pytest.mark.parametrize("abi", COMPILERS)
+@pytest.mark.parametrize(("case", "abi"), crossed(EXAMPLES, COMPILERS))
 def test_every_abi(examples, case, abi):
     run_example(examples(case, abi), case)
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("case", EXAMPLES)
+@pytest.mark.parametrize(("case", "method"), crossed(EXAMPLES, METHODS))
 def test_direct(examples, tmp_path, case, method):
     path = tmp_path / case
     _, summary = run_example(examples(case), case, "--direct", "--method", method, path=path)

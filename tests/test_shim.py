@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from conftest import penstock
+from conftest import crossed, penstock
 
 ROOT = Path(__file__).resolve().parent.parent
 PROFILE = os.environ.get("PENSTOCK_PROFILE", "release")
@@ -146,8 +146,7 @@ def test_suite(mpi, tmp_path):
     good(done, *SUITE)
 
 
-@pytest.mark.parametrize("method", ["posix", "sieve", "two-phase", "list", "datatype", "auto"])
-@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize(("mpi", "method"), crossed(MPIS, ["posix", "sieve", "two-phase", "list", "datatype", "auto"]))
 def test_deployment(mpi, method, deployment):
     """Each ABI, each method, each kind of access."""
     where = {"PENSTOCK_EXPECTED": "1", "PENSTOCK_DEPLOYMENT": str(deployment), "PENSTOCK_METHOD": method}
@@ -158,8 +157,7 @@ def test_deployment(mpi, method, deployment):
 RANDOM = {"posix": (1, 2), "sieve": (2, 4), "two-phase": (3, 3), "list": (4, 2), "datatype": (5, 4), "auto": (6, 1)}
 
 
-@pytest.mark.parametrize("method", RANDOM)
-@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize(("mpi", "method"), crossed(MPIS, RANDOM))
 def test_random_accesses(mpi, method, deployment, tmp_path):
     """Random types, views, pointers, modes and sizes, held to a model byte by byte: through the servers or without."""
     program = built(mpi, "random_accesses.c")

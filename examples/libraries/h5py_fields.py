@@ -2,7 +2,8 @@
 
     mpiexec -n RANKS python h5py_fields.py FILE
 
-h5py and mpi4py must be built for one MPI and its HDF5; scripts/h5py.sh does so for Debian's MPICH.
+h5py and mpi4py must be built for one MPI and its HDF5; Debian's python3-h5py-mpi is, for Open MPI;
+scripts/h5py.sh builds them for Debian's MPICH.
 """
 
 import json
