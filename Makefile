@@ -70,8 +70,10 @@ python: setup
 # In this order; `make -k test` goes on after a part that failed, and PYTEST=--lf takes those that failed last time.
 test: test-crates test-faults test-programs test-package
 
+# All crates, or those that CRATES names by options of cargo.
+CRATES := --workspace
 test-crates: setup
-	cargo test --workspace
+	cargo test --no-fail-fast $(CRATES)
 
 test-faults: build
 	$(RELEASE)/penstock faults --seeds 200
@@ -82,13 +84,13 @@ MARKED := -m "not long"
 
 test-programs: build python
 	cargo build --release -p penstock-client --example hostile
-	$(PYTHON) -m pytest -q -rs $(MARKED) $(WORKERS) $(PYTEST) tests
+	$(PYTHON) -m pytest -q -rfEs $(MARKED) $(WORKERS) $(PYTEST) tests
 
 test-all: h5py
 	$(MAKE) test MARKED=
 
 test-package: build python
-	$(PYTHON) -m pytest -q -rs $(PYTEST) python/tests
+	$(PYTHON) -m pytest -q -rfEs $(MARKED) $(PYTEST) python/tests
 
 bench: build
 	cargo build --release -p penstock-meta --example rates
