@@ -8,7 +8,7 @@
 # make lint     formatting and lints of everything
 # make reproduce  simulate the sources' experiments, write docs/reproduction.md  (5 minutes)
 # make makespan  simulated makespans beside those of real servers on the same modelled devices  (2 minutes)
-# make soak     fault and crash tests for a long time; `make soak TIME=3600`
+# make soak     fault tests for a long time and mixed crashes; `make soak TIME=3600 CYCLES=500`
 # make fuzz     fuzz what parses bytes from outside; `make fuzz TIME=600`, `make fuzz SEED=1`
 # make clean    remove what was built
 
@@ -115,7 +115,7 @@ soak: build
 	for bug in lost-sync lost-name stale-read stopped-clock twice-delivered lost-wakeup no-fence same-bytes; do \
 		$(RELEASE)/penstock faults --plant $$bug --seeds 1000 || exit 1; done
 	$(RELEASE)/penstock faults --time $(or $(TIME),600) --seed $$((RANDOM * 1000000))
-	$(PYTHON) -m pytest -q tests/test_crash.py --soak $(or $(TIME),600) --seed $$RANDOM
+	$(PYTHON) -m pytest -q -s tests/test_crash_cycles.py --cycles $(or $(CYCLES),200) --seed $$RANDOM
 
 fuzz:
 	fuzz/run $(or $(TIME),60)

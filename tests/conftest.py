@@ -148,4 +148,5 @@ def pytest_configure(config):
 
 def pytest_addoption(parser):
     parser.addoption("--soak", type=float, default=0.0, help="seconds that the crash tests go on for")
+    parser.addoption("--cycles", type=int, default=0, help="crashes that the crash tests mix")
     parser.addoption("--seed", type=int, default=1, help="of the crash tests' random choices")

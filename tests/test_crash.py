@@ -1,6 +1,6 @@
 """Processes of a running deployment are killed at random moments; no synced byte is lost and nobody has to be told.
 
-`--soak SECONDS` goes on for that long (`make soak`); without it there are a few rounds. Each case prints its seed, and
+test_crash_cycles.py mixes these crashes with others for a long time (`make soak`). Each case prints its seed, and
 `--seed` repeats its choices: what is killed, when, which contents. The machine's own timing differs.
 """
 
@@ -180,16 +180,6 @@ def test_a_program_goes_on_and_synced_data_stays(durable, seed, victim):
     crash(durable, seed, victim)
 
 
-def test_soak(durable, seed, request):
-    seconds = request.config.getoption("--soak")
-    if not seconds:
-        pytest.skip("a long run: pytest tests/test_crash.py --soak SECONDS")
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        seed += 1
-        crash(durable, seed, VICTIMS[seed % len(VICTIMS)])
-
-
 # ---- the same of `penstock cp`, whose client is one process ----
 
 
@@ -206,22 +196,30 @@ def copy_in(deployment, directory, names, choice, done):
             done[name] = digest(source)
 
 
-@pytest.mark.parametrize("server", SERVERS[:2])
-def test_copies_that_were_acknowledged_are_whole(durable, tmp_path, seed, server):
+def copy_cycle(deployment, seed, server):
+    """Four copies, one kill at a random moment, one restart."""
     choice = random.Random(seed)
-    done, names = {}, [f"copy-{k}" for k in range(4)]
-    worker = threading.Thread(target=copy_in, args=(durable, tmp_path, names, random.Random(seed), done))
+    print(f"crash: --seed {seed}: {server} killed beside copies", flush=True)
+    directory = Path(tempfile.mkdtemp(prefix="pst-notes-"))
+    done, names = {}, [f"copy-{seed}-{k}" for k in range(4)]
+    worker = threading.Thread(target=copy_in, args=(deployment, directory, names, random.Random(seed), done))
     worker.start()
     time.sleep(choice.random() * 0.3)
-    kill([server_pid(durable, server)])
-    penstock("up", durable)
+    kill([server_pid(deployment, server)])
+    penstock("up", deployment)
     worker.join()
     assert sorted(done) == names
     for name in names:
-        penstock("cp", "--force", f"penstock:/{name}", tmp_path / "back", "-d", durable)
-        assert digest(tmp_path / "back") == done[name]
-        penstock("rm", f"/{name}", "-d", durable)
-    check(durable)
+        penstock("cp", "--force", f"penstock:/{name}", directory / "back", "-d", deployment)
+        assert digest(directory / "back") == done[name]
+        penstock("rm", f"/{name}", "-d", deployment)
+    check(deployment)
+    shutil.rmtree(directory)
+
+
+@pytest.mark.parametrize("server", SERVERS[:2])
+def test_copies_that_were_acknowledged_are_whole(durable, seed, server):
+    copy_cycle(durable, seed, server)
 
 
 def test_a_copy_that_is_killed_leaves_nothing_half(durable, tmp_path, seed):
