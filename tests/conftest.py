@@ -143,6 +143,7 @@ def crossed(first, second):
 
 
 def pytest_configure(config):
+    config.addinivalue_line("markers", "alone: compares with a clock; no other test runs beside it")
     config.addinivalue_line("markers", "long: too long to run with every change; `make test-all` runs it")
 
 

@@ -2,6 +2,7 @@
 
 import sys
 
+import pytest
 from conftest import penstock
 
 PROGRAM = """
@@ -38,6 +39,7 @@ def seconds(tmp_path, device, ranks, *options):
     return float(done.out.split("seconds")[1].split()[0])
 
 
+@pytest.mark.alone
 def test_random_reads_take_the_time_of_the_model(tmp_path):
     # Overhead 0.2, half a turn 4.2 and a short seek of 0.5 to 1.5 ms: about 5.5 ms each, one after the other.
     disk = seconds(tmp_path, "hdd,queue=none,read-ahead=0", 1)
@@ -46,12 +48,14 @@ def test_random_reads_take_the_time_of_the_model(tmp_path):
     assert fast < disk / 3, (fast, disk)
 
 
+@pytest.mark.alone
 def test_requests_of_several_ranks_meet_in_the_device(tmp_path):
     # No order of service makes 48 separate places on a disk cheaper than 1 ms each: requests are not served apart.
     together = seconds(tmp_path, "hdd,read-ahead=0", 4)
     assert together > 48 * 0.001, together
 
 
+@pytest.mark.alone
 def test_a_fragmented_file_costs_seeks(tmp_path):
     # 48 extents of 64 KiB in order; nearly all of them lie elsewhere: a seek and half a turn each, 8 ms and more.
     script = tmp_path / "inorder.py"

@@ -50,6 +50,7 @@ def test_the_ratio_of_a_model_is_found(device):
         assert abs(found["ratio"] / configured - 1) < 0.15, (way, found, configured)
 
 
+@pytest.mark.alone
 def test_the_ratio_of_a_running_server_is_the_models(short_dir):
     """By requests to a server whose modelled disk runs on the real clock, ten times as slow as a real one.
 

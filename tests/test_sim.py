@@ -235,6 +235,7 @@ def test_a_million_clients_run_as_cohorts(tmp_path):
     assert most < 2_000_000, "KiB"
 
 
+@pytest.mark.alone
 def test_a_program_runs_in_real_time_as_it_is_simulated():
     # The machine may add any time; the device's own is the least that a run takes, and bytes are the same.
     script = PENSTOCK.parent.parent.parent / "bench" / "makespan.py"
