@@ -133,6 +133,26 @@ def test_direct(case, own, tmp_path):
     assert (tmp_path / "file").read_bytes() == own(case)
 
 
+@pytest.mark.parametrize("ranks", [1, 2, RANKS])
+@pytest.mark.parametrize("case", ["hdf5-mpich", "hdf5-openmpi"])
+def test_hdf5_closes_what_is_open_in_finalize(case, ranks, deployment, tmp_path):
+    """HDF5 does it in a delete callback on MPI_COMM_SELF, with collective writes."""
+    where = ("-d", deployment)
+    closed, left = "penstock:/closed", "penstock:/left"
+    penstock("run", "-n", ranks, *where, "--", *command(case, closed, "--write-only"))
+    penstock("cp", *where, closed, tmp_path / "closed")
+    # Which bytes nobody has written does HDF5 choose differently; what it holds is the same.
+    penstock("run", "-n", ranks, *where, "--", *command(case, left, "--leave-open"), timeout=60)
+    penstock("cp", *where, left, tmp_path / "copy")
+    penstock("run", "-n", ranks, "--direct", "--", *command(case, tmp_path / "left", "--leave-open"), timeout=60)
+    assert (tmp_path / "copy").read_bytes() == (tmp_path / "left").read_bytes()
+    assert (tmp_path / "copy").stat().st_size == (tmp_path / "closed").stat().st_size
+    for options, path in ((where, left), (["--direct"], tmp_path / "left")):
+        done = penstock("run", "-n", ranks, *options, "--", *command(case, path, "--read-only"))
+        (said,) = [line for line in done.json() if "case" in line]
+        assert said["values_wrong"] == 0 and said["values_checked"] > 1000, said
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_makes_the_same_file(method, deployment, own, tmp_path):
     where = ("--deployment", deployment)

@@ -224,8 +224,12 @@ def test_counts_above_31_bits(mpi, mode, tmp_path):
 
 @pytest.mark.parametrize("mpi", [m for m in MPIS if m != "openmpi"])
 def test_sessions(mpi, tmp_path):
-    """MPI without MPI_Init: nonblocking accesses complete before they return."""
-    good(run(mpi, [built(mpi, "sessions.c"), tmp_path]), "ok sessions")
+    """MPI without MPI_Init: nonblocking accesses complete before they return, and the last session closes files."""
+    # Only MPICH 5 can be started a second time; others crash in MPI_Session_init.
+    sessions = 2 if mpi in ("mpich-venv", "standard") else 1
+    good(run(mpi, [built(mpi, "sessions.c"), tmp_path, sessions]), "ok sessions")
+    # Those left open were to be deleted when closed.
+    assert [p.name for p in tmp_path.iterdir()] == ["sessions"]
 
 
 @pytest.mark.parametrize("mpi", MPIS)
@@ -234,6 +238,20 @@ def test_files_left_open_are_closed_at_the_end(mpi, tmp_path):
     # The third was to be deleted when closed.
     assert sorted(p.name for p in tmp_path.iterdir()) == ["leftover-0", "leftover-1"]
     assert (tmp_path / "leftover-0").read_text() == "x" * RANKS
+
+
+@pytest.mark.parametrize("ranks", [1, RANKS])
+@pytest.mark.parametrize("mpi", MPIS)
+def test_a_library_closes_its_files_when_mpi_ends(mpi, ranks, tmp_path, deployment):
+    """A delete callback on MPI_COMM_SELF: MPI_Finalize calls it before Penstock leaves."""
+    program = built(mpi, "at_finalize.c")
+    good(run(mpi, [program, tmp_path], ranks=ranks), "ok at_finalize")
+    content = "".join(chr(ord("a") + r) * 100 for r in range(ranks))
+    assert (tmp_path / "at_finalize").read_text() == content
+    where = {"PENSTOCK_EXPECTED": "1", "PENSTOCK_DEPLOYMENT": str(deployment)}
+    good(run(mpi, [program, "penstock:"], direct=False, ranks=ranks, **where), "ok at_finalize")
+    penstock("cp", "-d", deployment, "penstock:/at_finalize", tmp_path / "copy")
+    assert (tmp_path / "copy").read_text() == content
 
 
 @pytest.mark.parametrize("mpi", MPIS)

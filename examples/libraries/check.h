@@ -44,14 +44,16 @@ struct run {
     const char *path;
     const char *format; /* netcdf only */
     int write, read;
+    int leave_open; /* hdf5 only */
 };
 
 static struct run parse(int argc, char **argv)
 {
-    struct run run = {NULL, "netcdf4", 1, 1};
+    struct run run = {NULL, "netcdf4", 1, 1, 0};
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--write-only")) run.read = 0;
         else if (!strcmp(argv[i], "--read-only")) run.write = 0;
+        else if (!strcmp(argv[i], "--leave-open")) run.leave_open = 1, run.read = 0;
         else if (!strcmp(argv[i], "--format") && i + 1 < argc) run.format = argv[++i];
         else if (argv[i][0] != '-' && !run.path) run.path = argv[i];
         else run.path = NULL, i = argc;

@@ -8,6 +8,7 @@
  *
  * with attributes on the file, a group and a dataset. What was written is read back with another distribution of the
  * elements over the ranks. Times are not tracked, so that the same program writes the same bytes each time.
+ * With --leave-open the program closes neither the file nor the dataset written last: HDF5 does so in MPI_Finalize.
  *
  *   mpicc.mpich -I/usr/include/hdf5/mpich hdf5.c -L/usr/lib/x86_64-linux-gnu/hdf5/mpich -lhdf5
  */
@@ -95,7 +96,7 @@ static hid_t access_list(void)
     return list;
 }
 
-static void write_file(const char *path)
+static void write_file(const char *path, int leave_open)
 {
     hsize_t rank = (hsize_t)world_rank, ranks = (hsize_t)world_size;
     hid_t list = access_list(), together = transfer(H5FD_MPIO_COLLECTIVE), alone = transfer(H5FD_MPIO_INDEPENDENT);
@@ -159,6 +160,7 @@ static void write_file(const char *path)
         H(H5Dwrite(set, H5T_NATIVE_LLONG, memory, space, alone, data));
         H(H5Sclose(memory));
         H(H5Sclose(space));
+        if (leave_open) return;
         H(H5Dclose(set));
     }
     H(H5Gclose(group));
@@ -240,7 +242,7 @@ int main(int argc, char **argv)
     MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
     MPI_Comm_size(MPI_COMM_WORLD, &world_size);
     struct run run = parse(argc, argv);
-    if (run.write) write_file(run.path);
+    if (run.write) write_file(run.path, run.leave_open);
     if (run.read) read_file(run.path);
     unsigned v[3];
     char version[40];

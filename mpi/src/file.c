@@ -65,6 +65,7 @@ static int open_file(MPI_Comm comm, const char *filename, int amode, MPI_Info in
         REAL(Comm_rank)(MPI_COMM_WORLD, &how.world_rank);
     else
         REAL(Comm_rank)(comm, &how.world_rank);
+    process_is(how.world_rank);
     pst_info *hints = info_from_mpi(info);
     how.info = hints;
     error = pst_file_open(&how, &file->file);

@@ -3,13 +3,29 @@
  * Nonblocking accesses are completed by a thread of the library, which needs MPI_THREAD_MULTIPLE: the program gets
  * that level even if it asks for less (MPI lets the library give more than was asked for). Where the MPI library
  * gives less, nonblocking accesses complete before they return.
+ *
+ * Libraries such as HDF5 close their files in a delete callback of an attribute on MPI_COMM_SELF, which MPI_Finalize
+ * calls first, in reverse order of setting (MPI 4.1, section 11.2.4). Our own attribute is set before MPI_Init returns,
+ * so it is deleted last: files that are still open then are closed, while MPI can still communicate.
+ * The sessions model has no MPI_COMM_SELF. There the end of the last session closes what is open; which session a file
+ * belongs to cannot be asked.
  */
 #include "shim.h"
 
-static bool finalized;
+/* Whether our attribute on MPI_COMM_SELF announces the end. */
+static bool announced;
+/* Sessions that are open. */
+static unsigned sessions;
+/* What was counted is written under this rank: that in MPI_COMM_WORLD, or in the last file's communicator. */
+static int process_rank;
+static bool ended;
 
 bool mpi_usable(void) {
-    return !__atomic_load_n(&finalized, __ATOMIC_ACQUIRE);
+    return !__atomic_load_n(&ended, __ATOMIC_ACQUIRE);
+}
+
+void process_is(int rank) {
+    __atomic_store_n(&process_rank, rank, __ATOMIC_RELAXED);
 }
 
 bool threads_allowed(void) {
@@ -24,21 +40,85 @@ bool threads_allowed(void) {
     return known == 2;
 }
 
+/* Closes what is open and writes what was counted, while MPI can still communicate. `last`: this process may not call
+ * MPI afterwards. */
+static void shut_down(bool last) {
+    files_close_all();
+    pst_finish(__atomic_load_n(&process_rank, __ATOMIC_RELAXED));
+    if (last) {
+        types_release();
+        __atomic_store_n(&ended, true, __ATOMIC_RELEASE);
+    }
+}
+
+/* ---- The world model ------------------------------------------------------------------------------------------ */
+
+static int copy_end(MPI_Comm comm, int key, void *extra, void *value, void *copy, int *flag) {
+    (void)comm, (void)key, (void)extra, (void)value, (void)copy;
+    *flag = 0;
+    return MPI_SUCCESS;
+}
+
+static int delete_end(MPI_Comm comm, int key, void *value, void *extra) {
+    (void)comm, (void)key, (void)value, (void)extra;
+    announced = false;
+    shut_down(!__atomic_load_n(&sessions, __ATOMIC_ACQUIRE));
+    return MPI_SUCCESS;
+}
+
+static int begin(int code) {
+    if (code != MPI_SUCCESS)
+        return code;
+    int key, rank = 0;
+    REAL(Comm_rank)(MPI_COMM_WORLD, &rank);
+    process_is(rank);
+    if (REAL(Comm_create_keyval)(copy_end, delete_end, &key, NULL) == MPI_SUCCESS) {
+        announced = REAL(Comm_set_attr)(MPI_COMM_SELF, key, NULL) == MPI_SUCCESS;
+        /* The attribute keeps the key alive. */
+        REAL(Comm_free_keyval)(&key);
+    }
+    return MPI_SUCCESS;
+}
+
 int shim_Init(int *argc, char ***argv) {
     int provided;
-    return REAL(Init_thread)(argc, argv, MPI_THREAD_MULTIPLE, &provided);
+    return begin(REAL(Init_thread)(argc, argv, MPI_THREAD_MULTIPLE, &provided));
 }
 
 int shim_Init_thread(int *argc, char ***argv, int required, int *provided) {
-    return REAL(Init_thread)(argc, argv, required > MPI_THREAD_MULTIPLE ? required : MPI_THREAD_MULTIPLE, provided);
+    return begin(REAL(Init_thread)(argc, argv, required > MPI_THREAD_MULTIPLE ? required : MPI_THREAD_MULTIPLE,
+                                   provided));
 }
 
 int shim_Finalize(void) {
-    int rank = 0;
-    files_close_all();
-    REAL(Comm_rank)(MPI_COMM_WORLD, &rank);
-    pst_finish(rank);
-    types_release();
-    __atomic_store_n(&finalized, true, __ATOMIC_RELEASE);
+    /* Without our attribute, as when MPI was initialized past us, this is the last moment. */
+    if (!announced)
+        shut_down(!__atomic_load_n(&sessions, __ATOMIC_ACQUIRE));
     return REAL(Finalize)();
+}
+
+/* ---- The sessions model --------------------------------------------------------------------------------------- */
+
+int shim_Session_init(MPI_Info info, MPI_Errhandler errhandler, MPI_Session *session) {
+    int code = REAL(Session_init)(info, errhandler, session);
+    if (code == MPI_SUCCESS) {
+        __atomic_add_fetch(&sessions, 1, __ATOMIC_ACQ_REL);
+        /* MPI may be started again after the last session has ended. */
+        __atomic_store_n(&ended, false, __ATOMIC_RELEASE);
+    }
+    return code;
+}
+
+/* Between MPI_Init and MPI_Finalize. */
+static bool world_is_up(void) {
+    int initialized = 0, finalized = 0;
+    REAL(Initialized)(&initialized);
+    REAL(Finalized)(&finalized);
+    return initialized && !finalized;
+}
+
+int shim_Session_finalize(MPI_Session *session) {
+    if (__atomic_sub_fetch(&sessions, 1, __ATOMIC_ACQ_REL) == 0 && !world_is_up())
+        shut_down(true);
+    return REAL(Session_finalize)(session);
 }

@@ -79,7 +79,7 @@ enum pst_kind { PST_BYTES = 0, PST_SIGNED = 1, PST_UNSIGNED = 2, PST_FLOAT = 3, 
 int pst_configured(void);
 /* Whether the file of this name is Penstock's: prefix, mount path, or any in direct mode. */
 int pst_owns(const char *name);
-/* Writes what is counted and stops the threads; `rank` is the rank in MPI_COMM_WORLD. Later calls do nothing. */
+/* Writes what is counted; `rank` is the rank in MPI_COMM_WORLD. A later call replaces what was written. */
 void pst_finish(int rank);
 /* The last message of an error class into `out` (always terminated); its length, 0 if there is none. */
 size_t pst_message(int error_class, char *out, size_t capacity);

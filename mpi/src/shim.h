@@ -31,6 +31,10 @@
 /* Large count conversion functions came with MPI 4.0. */
 typedef int conversion_function_c(void *userbuf, MPI_Datatype type, MPI_Count count, void *filebuf,
                                   MPI_Offset position, void *extra);
+/* Open MPI has sessions since version 5; older programs call no function on them. */
+#if defined OMPI_MAJOR_VERSION && OMPI_MAJOR_VERSION < 5
+typedef struct ompi_instance_t *MPI_Session;
+#endif
 /* The standard ABI has no Fortran integer in C. */
 #ifdef PENSTOCK_STANDARD_ABI
 typedef int MPI_Fint;
@@ -192,5 +196,7 @@ void status_set(MPI_Status *status, uint64_t bytes);
 bool threads_allowed(void);
 /* Not after MPI_Finalize. */
 bool mpi_usable(void);
+/* The rank under which this process is counted. */
+void process_is(int rank);
 
 #endif

@@ -3,7 +3,6 @@ use crate::error::{call, text};
 use std::ffi::{c_char, c_int};
 use std::io::Write;
 use std::sync::Once;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Warnings go to standard error; `PENSTOCK_LOG` (error, warn, info, debug, trace, off) says how many.
 pub(crate) fn start_log() {
@@ -42,10 +41,6 @@ pub unsafe extern "C" fn pst_owns(name: *const c_char) -> c_int {
 /// `pst_finish`.
 #[unsafe(no_mangle)]
 pub extern "C" fn pst_finish(rank: c_int) {
-    static FINISHED: AtomicBool = AtomicBool::new(false);
-    if FINISHED.swap(true, Ordering::AcqRel) {
-        return;
-    }
     call(|| {
         if let Err(error) = penstock_mpiio::write_summary(usize::try_from(rank).unwrap_or(0)) {
             eprintln!("penstock: {error}");

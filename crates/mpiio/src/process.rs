@@ -335,8 +335,8 @@ pub fn belongs(path: &str) -> Option<Claim> {
     Process::global().environment.claim(path)
 }
 
-/// Writes this process's summary to `$PENSTOCK_SUMMARY_DIR/rank-<rank>-<pid>.json`, if that is set. Called once, at
-/// `MPI_Finalize`.
+/// Writes this process's summary to `$PENSTOCK_SUMMARY_DIR/rank-<rank>-<pid>.json`, if that is set. Called when MPI
+/// ends, which in the sessions model may be more than once.
 pub fn write_summary(rank: usize) -> Result<()> {
     let process = Process::global();
     match &process.environment.summary_dir {
