@@ -355,6 +355,71 @@ for shortcut in ("enable", "disable"):
     penstock("check", "-d", directory)
 
 
+def test_a_failed_preallocate_takes_nothing(tmpfs, tmp_path):
+    """Neither on the server that is full nor on the other, and what is written meanwhile stays."""
+    directory, _ = tmpfs
+    body = """
+def used():
+    return [sum(p.stat().st_blocks * 512 for p in (deployment / s).rglob("*")) for s in ("data-0", "data-1")]
+f = opened("big")
+f.Write_at_all(0, b"kept")
+writer = opened("big", comm=MPI.COMM_SELF)
+before = used()
+comm.Barrier()
+for round in range(3):
+    if rank == 1:
+        # Another open of the file writes behind its end, where the reservation would be.
+        writer.Write_at((round + 1) * 100_000, b"meanwhile")
+    refused(MPI.ERR_NO_SPACE, ["data server 0", "full"], f.Preallocate, 64 << 20)
+comm.Barrier()
+seen = bytearray(9)
+for round in range(3):
+    f.Read_at_all((round + 1) * 100_000, seen)
+    assert seen == b"meanwhile", seen
+f.Read_at_all(0, seen)
+assert seen[:4] == b"kept"
+assert f.Get_size() == 300_009, f.Get_size()
+extra = [a - b for a, b in zip(used(), before)]
+assert max(extra) < 1 << 20, extra
+# What fits is reserved on both, and what is reserved already is no new demand.
+for size in (3 << 20, 3 << 20, 2 << 20):
+    f.Preallocate(size)
+assert f.Get_size() == 3 << 20 and min(used()) >= 1 << 20
+writer.Close()
+f.Close()
+"""
+    program(tmp_path, directory, body, ranks=2)
+    penstock("check", "-d", directory)
+
+
+def test_a_failed_preallocate_in_direct_mode_takes_nothing(short_dir, tmp_path):
+    """On ext4, whose fallocate leaves what it has got when the file system is full, and a longer file."""
+    image, store = short_dir / "image", short_dir / "ext4"
+    store.mkdir()
+    with image.open("wb") as file:
+        file.truncate(32 << 20)
+    made = subprocess.run(["mkfs.ext4", "-q", image], capture_output=True, text=True, check=False)
+    mounted = made.returncode == 0 and subprocess.run(["mount", "-o", "loop", image, store], check=False)
+    if not mounted or mounted.returncode != 0:
+        pytest.skip("no file system can be mounted here")
+    body = f"""
+f = MPI.File.Open(comm, "{store}/big", CREATE | RDWR)
+f.Write_at_all(0, b"kept")
+f.Sync()
+free = os.statvfs("{store}").f_bfree
+refused(MPI.ERR_NO_SPACE, ["{store}/big"], f.Preallocate, 64 << 20)
+comm.Barrier()
+assert f.Get_size() == 4 and os.statvfs("{store}").f_bfree == free
+f.Preallocate(1 << 20)
+assert f.Get_size() == 1 << 20 and os.stat("{store}/big").st_blocks * 512 >= 1 << 20
+f.Close()
+"""
+    try:
+        program(tmp_path, short_dir, body, ranks=2, direct=True)
+    finally:
+        subprocess.run(["umount", "-l", store], check=True)
+
+
 def test_store_read_only(tmpfs, tmp_path):
     """A data server that starts on such a store says so and does not serve; in direct mode the open is refused."""
     directory, store = tmpfs

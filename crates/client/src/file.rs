@@ -82,7 +82,7 @@ pub(crate) struct FileInner {
     attributes: Attributes,
     created: bool,
     read: bool,
-    write: bool,
+    pub write: bool,
     capability: Mutex<Capability>,
     /// Per server: the connection epoch in which writes were acknowledged that no sync has covered
     /// yet, plus one; 0 = none.
@@ -351,26 +351,6 @@ impl File {
         file.all_done("extend", replies)
     }
 
-    /// Reserves space for the first `len` bytes; the file is at least that long afterwards.
-    pub fn allocate(&self, len: u64) -> Result<()> {
-        let file = &*self.0;
-        file.may("allocate", file.write)?;
-        if len == 0 {
-            return Ok(());
-        }
-        {
-            let _permit = file.client.permit()?;
-            let replies = file.call_each("allocate", file.client.trace(), |i, handle| {
-                DataRequest::Allocate {
-                    handle,
-                    len: file.layout.object_len(len, i),
-                }
-            })?;
-            file.all_done("allocate", replies)?;
-        }
-        self.extend(len)
-    }
-
     /// A fresh look at the attributes of the file's path.
     pub fn refresh(&self) -> Result<Attributes> {
         self.0.client.attributes(&self.0.path)
@@ -386,7 +366,7 @@ impl FileInner {
         [&self.counters, self.client.counters()]
     }
 
-    fn may(&self, what: &str, allowed: bool) -> Result<()> {
+    pub fn may(&self, what: &str, allowed: bool) -> Result<()> {
         if allowed {
             return Ok(());
         }

@@ -48,6 +48,7 @@ mod nodes;
 mod operations;
 mod permits;
 mod plan;
+mod reserve;
 mod retry;
 mod shortcut;
 mod site;

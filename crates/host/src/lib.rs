@@ -21,6 +21,7 @@
 pub mod fs;
 pub mod lock;
 pub mod net;
+pub mod reservation;
 pub mod sync;
 pub mod thread;
 pub mod time;

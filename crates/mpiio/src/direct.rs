@@ -12,11 +12,14 @@ use crate::filesystem::{
     Counter, FileHandle, FileSystem, Form, Guard, LockMode, OpenHow, Operations,
 };
 use penstock_datatype::{Pattern, Source, Target};
+use penstock_host::reservation::{self, Reservation};
 use penstock_layout::Layout;
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -112,6 +115,18 @@ struct DirectFile {
 impl DirectFile {
     fn failed(&self, what: &str, e: &io::Error) -> Error {
         Error::os(format_args!("{what} {}", self.path), e)
+    }
+
+    /// Holds the space that the first `len` bytes lack, in the directory that the file was opened in.
+    fn hold(&self, len: u64) -> std::result::Result<Option<Reservation>, Errno> {
+        let link = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let directory = std::fs::read_link(link)
+            .ok()
+            .and_then(|path| File::open(path.parent()?).ok());
+        match directory {
+            Some(directory) => reservation::hold(directory, self.file.as_fd(), len),
+            None => Ok(None),
+        }
     }
 
     /// Takes a record lock on a descriptor that nobody else uses at the same time.
@@ -431,24 +446,22 @@ impl FileHandle for DirectFile {
         if len == 0 {
             return Ok(());
         }
-        // SAFETY: fallocate takes plain numbers and a descriptor we own.
-        let failed =
-            unsafe { libc::fallocate(self.file.as_raw_fd(), 0, 0, len as libc::off_t) != 0 };
-        if !failed {
-            return Ok(());
-        }
-        let e = io::Error::last_os_error();
-        match e.raw_os_error() {
+        let failed = |e: Errno| self.failed("preallocate", &e.into());
+        // A reservation that fails leaves what it has got, so the space is held aside first.
+        drop(self.hold(len).map_err(failed)?);
+        match rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, len) {
+            // Longer, in one step: nobody's bytes behind the new end are cut off.
+            Ok(()) => penstock_host::fs::reserve(&self.file, len - 1, 1).map_err(failed),
             // A file system that cannot reserve still gets the length. Nobody may write behind the end between looking and
             // extending: extending would cut it off.
-            Some(libc::EOPNOTSUPP) => {
+            Err(Errno::OPNOTSUPP) => {
                 let _alone = self.record_lock(0..u64::MAX, true)?;
                 match self.len()? < len {
                     true => self.set_len(len),
                     false => Ok(()),
                 }
             }
-            _ => Err(self.failed("preallocate", &e)),
+            Err(e) => Err(failed(e)),
         }
     }
 

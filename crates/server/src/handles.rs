@@ -5,9 +5,11 @@
 //! never takes rights from an open for writing.
 use crate::error::refuse;
 use crate::objects::OpenObject;
+use penstock_host::reservation::Reservation;
 use penstock_layout::{FileId, Layout, ServerIndex};
 use penstock_wire::Rights;
 use penstock_wire::message::{Capability, ErrorKind, Handle, WireError};
+use std::cell::Cell;
 use std::sync::Arc;
 
 /// Handles of one connection.
@@ -23,6 +25,8 @@ pub(crate) struct OpenFile {
     /// This server in the file's layout.
     pub(crate) index: ServerIndex,
     pub(crate) object: Arc<OpenObject>,
+    /// Space held aside until the file takes it.
+    pub(crate) reservation: Cell<Option<Reservation>>,
 }
 
 /// What a request wants to do with a file.
@@ -88,6 +92,7 @@ impl Handles {
             layout: capability.layout,
             index,
             object: open(capability.file),
+            reservation: Cell::default(),
         });
         Ok(Handle(at as u32))
     }

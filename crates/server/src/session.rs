@@ -211,8 +211,18 @@ impl<'a> Session<'a> {
                 Ok(DataReply::Done)
             }
             DataRequest::Extend { handle, len } => self.extend(self.writable(handle)?, len),
+            DataRequest::Hold { handle, len } => {
+                let file = self.writable(handle)?;
+                file.reservation.take();
+                if len > 0 {
+                    let object = objects.created(&file.object)?;
+                    file.reservation.set(object.hold(len).map_err(store_error)?);
+                }
+                Ok(DataReply::Done)
+            }
             DataRequest::Allocate { handle, len } => {
                 let file = self.writable(handle)?;
+                file.reservation.take();
                 objects
                     .created(&file.object)?
                     .allocate(ObjectOffset(0), len)

@@ -31,6 +31,7 @@ pub use error::{Finding, Problem, StoreError};
 pub use execute::{End, Execution, Scratch};
 pub use mapped::{Mapped, Maps, View};
 
+use penstock_host::reservation::Reservation;
 use penstock_layout::{FileId, ObjectOffset};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::BorrowedFd;
@@ -185,6 +186,13 @@ pub trait Object: Send + Sync {
 
     /// Reserves space (fallocate) without changing contents or length, where the backend can.
     fn allocate(&self, at: ObjectOffset, len: u64) -> Result<(), StoreError>;
+
+    /// Holds the space that the object lacks for its first `len` bytes, without touching it, so that a failed
+    /// reservation leaves nothing behind. `None` where nothing is missing or the backend cannot hold space.
+    fn hold(&self, len: u64) -> Result<Option<Reservation>, StoreError> {
+        let _ = len;
+        Ok(None)
+    }
 
     /// Data, length and existence on stable storage.
     fn sync(&self) -> Result<(), StoreError>;

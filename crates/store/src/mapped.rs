@@ -25,6 +25,7 @@
 use crate::mapping::Mapping;
 use crate::{Descriptor, Object, StoreError};
 use penstock_datatype::far;
+use penstock_host::reservation::Reservation;
 use penstock_host::sync::{Mutex, MutexGuard};
 use penstock_layout::ObjectOffset;
 use rustix::fs::SeekFrom;
@@ -379,6 +380,9 @@ impl Object for Mapped<'_> {
     }
     fn allocate(&self, at: ObjectOffset, len: u64) -> Result<(), StoreError> {
         self.object.allocate(at, len)
+    }
+    fn hold(&self, len: u64) -> Result<Option<Reservation>, StoreError> {
+        self.object.hold(len)
     }
     fn sync(&self) -> Result<(), StoreError> {
         self.object.sync()

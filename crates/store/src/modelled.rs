@@ -12,6 +12,7 @@
 
 use crate::{Finding, Object, Store, StoreError};
 use penstock_device::{Allocation, Completion, Device, Model, Nanos, Op, Request};
+use penstock_host::reservation::Reservation;
 use penstock_host::sync::{Condvar, Mutex, MutexGuard};
 use penstock_host::time;
 use penstock_layout::{FileId, ObjectOffset};
@@ -332,6 +333,10 @@ impl Object for ModelObject {
         }
         drop(state);
         self.inner.allocate(at, len)
+    }
+
+    fn hold(&self, len: u64) -> Result<Option<Reservation>, StoreError> {
+        self.inner.hold(len)
     }
 
     fn sync(&self) -> Result<(), StoreError> {

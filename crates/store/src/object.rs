@@ -2,6 +2,7 @@
 use crate::dir::{OBJECTS, Place};
 use crate::record::Bad;
 use crate::{Object, Problem, StoreError, descriptor, unsynced};
+use penstock_host::reservation::{self, Reservation};
 use penstock_host::sync::{Mutex, MutexGuard};
 use penstock_layout::{FileId, ObjectOffset};
 use rustix::fs::{FileType, Mode, OFlags, SeekFrom};
@@ -303,6 +304,12 @@ impl Object for DirObject {
     fn allocate(&self, at: ObjectOffset, len: u64) -> Result<(), StoreError> {
         self.sound()?;
         descriptor::allocate(self.file.as_fd(), at.0, len).map_err(self.error("allocate"))
+    }
+
+    fn hold(&self, len: u64) -> Result<Option<Reservation>, StoreError> {
+        self.sound()?;
+        let directory = self.place.shard(self.id).objects;
+        reservation::hold(directory, self.file.as_fd(), len).map_err(self.error("hold space for"))
     }
 
     fn sync(&self) -> Result<(), StoreError> {

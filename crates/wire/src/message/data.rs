@@ -192,6 +192,14 @@ pub enum DataRequest {
         /// For writing too: until it is closed, range locks on the object have to wait.
         write: bool,
     },
+    /// Holds the space aside that the object lacks for its first `len` bytes, without touching the object. The handle's
+    /// next `Allocate` or `Hold` gives it back first, and so does the end of the connection.
+    Hold {
+        /// The open file.
+        handle: Handle,
+        /// Bytes; none to give back what is held.
+        len: u64,
+    },
 }
 
 /// What a data server answers.
