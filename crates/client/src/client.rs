@@ -4,6 +4,7 @@ use crate::file::{File, OpenOptions};
 use crate::permits::{Permit, Permits};
 use crate::retry::{Backoff, Next, Retry};
 use crate::site::{Fault, Site};
+use crate::slots::{Call, Slots};
 use crate::stats::{Counters, Stats};
 use penstock_host::thread::sleep;
 use penstock_host::time::now;
@@ -68,6 +69,7 @@ struct Inner {
     data: BTreeMap<ServerId, Arc<Site>>,
     permits: Permits,
     meta_permits: Permits,
+    slots: Slots,
     counters: Counters,
     mpi_call: AtomicU64,
     client_call: AtomicU64,
@@ -120,6 +122,7 @@ impl Client {
             who,
             permits: Permits::new(options.connections),
             meta_permits: Permits::new(options.connections),
+            slots: Slots::new(),
             options,
             counters: Counters::default(),
             mpi_call: AtomicU64::new(0),
@@ -220,6 +223,10 @@ impl Client {
         self.0.data.iter().map(|(id, site)| (*id, site))
     }
 
+    pub(crate) fn slots(&self) -> &Slots {
+        &self.0.slots
+    }
+
     pub(crate) fn meta_site(&self) -> &Arc<Site> {
         &self.0.meta
     }
@@ -268,51 +275,9 @@ impl Client {
         }
     }
 
-    /// One request to the metadata server. After a lost connection it is sent again, although the
-    /// first one may have been carried out; see [`Client::meta_uncertain`].
+    /// One request to the metadata server. After a lost connection it is sent again; a change takes effect once
+    /// all the same ([`crate::slots`]).
     pub(crate) fn meta(&self, operation: &'static str, request: &MetaRequest) -> Result<MetaReply> {
-        self.meta_uncertain(operation, request)?.0
-    }
-
-    /// The same for a request that must not be carried out twice: an answer that is lost is an error.
-    pub(crate) fn meta_once(
-        &self,
-        operation: &'static str,
-        request: &MetaRequest,
-    ) -> Result<MetaReply> {
-        let meta = &self.0.meta;
-        let mut retry = Retry::new(self.backoff());
-        let trace = self.trace();
-        loop {
-            let mut sent = false;
-            let mut once = || {
-                let mut link = meta.connect(operation)?;
-                let reply = link.converse(operation, trace, request, &mut sent)?;
-                meta.put(link);
-                Ok(reply)
-            };
-            match once() {
-                Ok(reply) => return Ok(reply),
-                Err(Fault::Away(detail)) if sent => {
-                    return Err(Error::Unreachable {
-                        peer: meta.peer.clone(),
-                        operation,
-                        detail: format!("{detail}; it may have been carried out"),
-                        tried: Duration::ZERO,
-                    });
-                }
-                Err(fault) => self.pause(meta, operation, fault, &mut retry)?,
-            }
-        }
-    }
-
-    /// Like [`Client::meta`]; also tells whether an earlier try may have been carried out, which makes "exists"
-    /// and "not found" ambiguous.
-    pub(crate) fn meta_uncertain(
-        &self,
-        operation: &'static str,
-        request: &MetaRequest,
-    ) -> Result<(Result<MetaReply>, bool)> {
         let meta = &self.0.meta;
         let limit = self.0.options.answer_timeout + self.0.options.retry_limit;
         let Some(_permit) = self.0.meta_permits.take(limit) else {
@@ -323,28 +288,21 @@ impl Client {
             });
         };
         let mut retry = Retry::new(self.backoff());
-        let mut uncertain = false;
-        let trace = self.trace();
+        let mut call = Call::new(self, operation, request.clone());
         loop {
-            let mut sent = false;
             let mut once = || {
                 let mut link = meta.connect(operation)?;
-                let reply: MetaReply = link.converse(operation, trace, request, &mut sent)?;
+                let reply = call.send(&mut link)?;
                 meta.put(link);
-                Ok(reply)
-            };
-            let fault = match once() {
-                Ok(MetaReply::Error(e)) => match meta.unexpected(operation, DataReply::Error(e)) {
-                    Fault::Final(e) => return Ok((Err(e), uncertain)),
-                    away => away,
-                },
-                Ok(reply) => return Ok((Ok(reply), uncertain)),
-                Err(fault) => {
-                    uncertain |= sent;
-                    fault
+                match reply {
+                    MetaReply::Error(e) => Err(meta.unexpected(operation, DataReply::Error(e))),
+                    reply => Ok(reply),
                 }
             };
-            self.pause(meta, operation, fault, &mut retry)?;
+            match once() {
+                Ok(reply) => return Ok(reply),
+                Err(fault) => self.pause(meta, operation, fault, &mut retry)?,
+            }
         }
     }
 

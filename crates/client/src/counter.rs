@@ -2,7 +2,8 @@
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::link::Link;
-use crate::site::{Fault, guard};
+use crate::retry::Retry;
+use crate::site::guard;
 use penstock_host::sync::Mutex;
 use penstock_wire::message::{MetaReply, MetaRequest};
 
@@ -30,33 +31,39 @@ impl Client {
 impl Counter {
     /// Makes the counter. It ends with [`Counter::free`] or when this value is dropped.
     pub fn create(&self, value: i64) -> Result<()> {
+        const CREATE: &str = "create a counter";
         let request = MetaRequest::CounterCreate {
             token: self.token,
             value,
         };
         let site = self.client.meta_site();
-        // Once only: a second try would find the first one's counter.
-        let once = || {
-            let mut link = site.dial("create a counter")?;
-            let id = link.ask("create a counter", self.client.trace(), &request)?;
-            let reply: MetaReply = link.answer("create a counter", id)?;
-            Ok((link, reply))
+        let mut retry = Retry::new(self.client.backoff());
+        // A counter ends with its connection, and another connection is only made when that has ended: a second try
+        // never finds the first one's counter.
+        let (link, reply) = loop {
+            let once = || {
+                let mut link = site.dial(CREATE)?;
+                let id = link.ask(CREATE, self.client.trace(), &request)?;
+                let reply: MetaReply = link.answer(CREATE, id)?;
+                Ok((link, reply))
+            };
+            match once() {
+                Ok(made) => break made,
+                Err(fault) => self.client.pause(site, CREATE, fault, &mut retry)?,
+            }
         };
-        let (link, reply) =
-            once().map_err(|fault: Fault| fault.into_final(site, "create a counter"))?;
-        self.take(reply, "create a counter")?;
+        self.take(reply, CREATE)?;
         *guard(&self.owner) = Some(link);
         Ok(())
     }
 
-    /// Adds at once; returns what it was before. Not repeated when the connection is lost on the way:
-    /// adding twice would be worse than an error.
+    /// Adds at once, and once; returns what it was before.
     pub fn add(&self, n: i64) -> Result<i64> {
         let request = MetaRequest::CounterAdd {
             token: self.token,
             add: n,
         };
-        let reply = self.client.meta_once("add to a counter", &request)?;
+        let reply = self.client.meta("add to a counter", &request)?;
         self.take(reply, "add to a counter")
     }
 

@@ -155,7 +155,7 @@ impl Error {
                 ErrorKind::LockLost => Errno::NOLCK,
                 ErrorKind::Busy => Errno::BUSY,
                 ErrorKind::Unsupported => Errno::OPNOTSUPP,
-                ErrorKind::Io => Errno::IO,
+                ErrorKind::Io | ErrorKind::NoSession => Errno::IO,
                 ErrorKind::ShuttingDown => Errno::SHUTDOWN,
                 ErrorKind::NotOwner => Errno::PERM,
                 ErrorKind::NameTooLong => Errno::NAMETOOLONG,

@@ -11,9 +11,10 @@
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::link::Link;
-use crate::nodes::{after_doubt, name_of};
+use crate::nodes::name_of;
 use crate::retry::Retry;
 use crate::site::{Fault, guard};
+use crate::slots::Call;
 use penstock_host::sync::Mutex;
 use penstock_layout::FileId;
 use penstock_wire::advisory::replace;
@@ -177,14 +178,13 @@ impl Keeper {
         request: NodeRequest,
     ) -> Result<NodeReply> {
         let operation = name_of(&request);
-        let again = after_doubt(&request);
         let site = self.client.meta_site();
         let request = MetaRequest::Node {
             user: user.clone(),
             request,
         };
         let mut retry = Retry::new(self.client.backoff());
-        let mut sent = false;
+        let mut call = Call::new(&self.client, operation, request);
         loop {
             let mut once = || -> std::result::Result<MetaReply, Fault> {
                 let link = match slot {
@@ -196,26 +196,14 @@ impl Keeper {
                         slot.insert(link)
                     }
                 };
-                let id = link.ask(operation, self.client.trace(), &request)?;
-                let before = std::mem::replace(&mut sent, true);
-                let reply = link.answer(operation, id)?;
-                sent = before;
-                Ok(reply)
+                call.send(link)
             };
             match once() {
                 Ok(MetaReply::Node(reply)) => return Ok(reply),
-                Ok(MetaReply::Error(e)) => match again {
-                    Some((kind, None)) if sent && e.kind == kind => {
-                        return Ok(NodeReply::Unlinked {
-                            file: None,
-                            capability: None,
-                        });
-                    }
-                    _ => {
-                        let fault = site.unexpected(operation, DataReply::Error(e));
-                        return Err(fault.into_final(site, operation));
-                    }
-                },
+                Ok(MetaReply::Error(e)) => {
+                    let fault = site.unexpected(operation, DataReply::Error(e));
+                    return Err(fault.into_final(site, operation));
+                }
                 Ok(other) => return Err(self.client.meta_protocol(operation, &other)),
                 Err(fault) => {
                     *slot = None;

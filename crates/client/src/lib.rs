@@ -22,6 +22,7 @@
 //! | `shortcut` | same-host descriptors under revocable grants |
 //! | `lend` | a whole file for the kernel of a mount |
 //! | `site`, `link`, `permits` | a server, connections to it and those that break, how many there are at once |
+//! | `slots` | changes of names that take effect once |
 //! | `retry` | when to try again |
 //! | `check` | consistency of names, layouts and objects |
 //! | `stats`, `error` | counters; what, where, and what to do |
@@ -52,6 +53,7 @@ mod reserve;
 mod retry;
 mod shortcut;
 mod site;
+mod slots;
 mod socket;
 mod stats;
 mod sync;

@@ -94,14 +94,9 @@ impl Client {
     /// is down) are left without a name; `penstock check` frees them.
     pub fn unlink(&self, path: &str) -> Result<()> {
         let path = normalise(path)?;
-        let request = MetaRequest::Unlink { path };
-        let (reply, uncertain) = self.meta_uncertain("unlink", &request)?;
-        let capability = match reply {
-            Ok(MetaReply::Unlinked { capability }) => capability,
-            // An earlier try whose answer was lost did it.
-            Err(e) if uncertain && e.kind() == ErrorKind::NotFound => None,
-            Err(e) => return Err(e),
-            Ok(other) => return Err(self.meta_protocol("unlink", &other)),
+        let capability = match self.meta("unlink", &MetaRequest::Unlink { path })? {
+            MetaReply::Unlinked { capability } => capability,
+            other => return Err(self.meta_protocol("unlink", &other)),
         };
         if let Some(capability) = capability {
             self.remove_objects(&capability);
@@ -180,27 +175,13 @@ impl Client {
     pub fn symlink(&self, path: &str, target: &str) -> Result<()> {
         let path = normalise(path)?;
         let target = target.to_owned();
-        let request = MetaRequest::Symlink { path, target };
-        let (reply, uncertain) = self.meta_uncertain("symlink", &request)?;
-        match reply {
-            Ok(MetaReply::Done) => Ok(()),
-            // An earlier try whose answer was lost did it.
-            Err(e) if uncertain && e.kind() == ErrorKind::Exists => Ok(()),
-            Err(e) => Err(e),
-            Ok(other) => Err(self.meta_protocol("symlink", &other)),
-        }
+        self.done("symlink", &MetaRequest::Symlink { path, target })
     }
 
     /// Removes an empty directory.
     pub fn rmdir(&self, path: &str) -> Result<()> {
         let path = normalise(path)?;
-        let (reply, uncertain) = self.meta_uncertain("rmdir", &MetaRequest::Rmdir { path })?;
-        match reply {
-            Ok(MetaReply::Done) => Ok(()),
-            Err(e) if uncertain && e.kind() == ErrorKind::NotFound => Ok(()),
-            Err(e) => Err(e),
-            Ok(other) => Err(self.meta_protocol("rmdir", &other)),
-        }
+        self.done("rmdir", &MetaRequest::Rmdir { path })
     }
 
     /// Calls `f` for each entry of a directory, in name order, page by page.
@@ -261,20 +242,6 @@ impl Client {
     /// All names acknowledged so far are on stable storage when this returns.
     pub fn sync_metadata(&self) -> Result<()> {
         self.done("sync metadata", &MetaRequest::Sync)
-    }
-
-    /// Several metadata requests in one message, answered in order. Paths must be normalised.
-    pub fn batch(&self, requests: Vec<MetaRequest>) -> Result<Vec<MetaReply>> {
-        let n = requests.len();
-        let replies = self.expect(
-            "batch",
-            &MetaRequest::Batch(requests),
-            |reply| match reply {
-                MetaReply::Batch(replies) if replies.len() == n => Ok(replies),
-                other => Err(other.into()),
-            },
-        )?;
-        Ok(replies)
     }
 
     /// What the metadata server says of itself.

@@ -11,8 +11,8 @@ use crate::retry::Retry;
 use crate::site::{Fault, Site};
 use penstock_layout::{FileId, ServerId, ServerIndex};
 use penstock_wire::message::{
-    Attributes, Capability, CreateOptions, DataReply, DataRequest, ErrorKind, MetaReply,
-    MetaRequest, NodeReply, NodeRequest, User,
+    Attributes, Capability, CreateOptions, DataReply, DataRequest, MetaReply, MetaRequest,
+    NodeReply, NodeRequest, User,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -54,24 +54,13 @@ impl Client {
     /// A request about nodes, made for `user`. Needs root or the owner of the deployment.
     pub fn node(&self, user: &User, request: NodeRequest) -> Result<NodeReply> {
         let operation = name_of(&request);
-        let again = after_doubt(&request);
         let request = MetaRequest::Node {
             user: user.clone(),
             request,
         };
-        let (reply, uncertain) = self.meta_uncertain(operation, &request)?;
-        match (reply, again) {
-            (Ok(MetaReply::Node(reply)), _) => Ok(reply),
-            (Ok(other), _) => Err(self.meta_protocol(operation, &other)),
-            // An earlier try whose answer was lost did it.
-            (Err(e), Some((kind, instead))) if uncertain && e.kind() == kind => match instead {
-                Some(instead) => self.node(user, instead),
-                None => Ok(NodeReply::Unlinked {
-                    file: None,
-                    capability: None,
-                }),
-            },
-            (Err(e), _) => Err(e),
+        match self.meta(operation, &request)? {
+            MetaReply::Node(reply) => Ok(reply),
+            other => Err(self.meta_protocol(operation, &other)),
         }
     }
 
@@ -267,46 +256,6 @@ impl Client {
     /// Removes the objects of a file that has no name any more.
     pub fn remove_bytes(&self, capability: &Capability) {
         self.remove_objects(capability);
-    }
-}
-
-/// What an error means when an earlier try may have been carried out: it was; what to ask for instead.
-pub(crate) fn after_doubt(request: &NodeRequest) -> Option<(ErrorKind, Option<NodeRequest>)> {
-    let lookup = |parent: &FileId, name: &String| {
-        Some((
-            ErrorKind::Exists,
-            Some(NodeRequest::Lookup {
-                parent: *parent,
-                name: name.clone(),
-            }),
-        ))
-    };
-    match request {
-        NodeRequest::Unlink { .. } | NodeRequest::Rmdir { .. } | NodeRequest::Rename { .. } => {
-            Some((ErrorKind::NotFound, None))
-        }
-        NodeRequest::Mkdir { parent, name, .. }
-        | NodeRequest::Symlink { parent, name, .. }
-        | NodeRequest::Link { parent, name, .. } => lookup(parent, name),
-        NodeRequest::Create {
-            parent,
-            name,
-            options,
-            read,
-            write,
-            exclusive: true,
-        } => Some((
-            ErrorKind::Exists,
-            Some(NodeRequest::Create {
-                parent: *parent,
-                name: name.clone(),
-                options: options.clone(),
-                read: *read,
-                write: *write,
-                exclusive: false,
-            }),
-        )),
-        _ => None,
     }
 }
 

@@ -232,11 +232,6 @@ pub(crate) enum NameOp {
 }
 
 impl NameOp {
-    /// It removes a name that is not there.
-    fn is_missing(&self, state: &Listing) -> bool {
-        matches!(self, NameOp::Unlink(name) | NameOp::Rmdir(name) if !state.contains_key(name))
-    }
-
     /// The state afterwards; `None` if it is refused.
     fn apply(&self, before: &Listing) -> Option<Listing> {
         let mut after = before.clone();
@@ -278,8 +273,6 @@ impl NameOp {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Done,
-    /// Done after a try whose answer was lost: what is to be removed may have been missing from the start.
-    DoneAgain,
     /// For a reason that its state gives.
     Refused,
     Unknown,
@@ -327,12 +320,11 @@ impl Names {
         let mut after: Vec<Listing> = Vec::new();
         for state in &before {
             match (op.apply(state), outcome) {
-                (Some(next), Outcome::Done | Outcome::DoneAgain) => after.push(next),
-                (None, Outcome::DoneAgain) if op.is_missing(state) => after.push(state.clone()),
+                (Some(next), Outcome::Done) => after.push(next),
                 (None, Outcome::Refused) => after.push(state.clone()),
                 (Some(next), Outcome::Unknown) => after.extend([state.clone(), next]),
                 (None, Outcome::Unknown) => after.push(state.clone()),
-                (Some(_), Outcome::Refused) | (None, Outcome::Done | Outcome::DoneAgain) => {}
+                (Some(_), Outcome::Refused) | (None, Outcome::Done) => {}
             }
         }
         after.sort();

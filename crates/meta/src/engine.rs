@@ -10,9 +10,11 @@ use crate::error::{Result, damaged, error};
 use crate::journal::{self, Journal};
 use crate::kept::Kept;
 use crate::layers::Layers;
-use crate::namespace::{Namespace, Removed};
+use crate::namespace::Namespace;
+use crate::nodes::Outcome;
 use crate::pending::Totals;
 use crate::placement::Placement;
+use crate::slots::{Once, Owner, Sessions};
 use crate::store::{Snapshot, Store};
 use penstock_host::sync::{Condvar, Mutex, MutexGuard};
 use penstock_host::thread::{self, JoinHandle};
@@ -61,6 +63,7 @@ struct State {
     group: GroupCommit,
     journal: Journal,
     counters: Counters,
+    sessions: Sessions,
     locks: AdvisoryLocks,
     /// Who has removed files open.
     kept: Kept,
@@ -99,10 +102,17 @@ impl Engine {
         mut kept: Kept,
     ) -> Result<Engine> {
         let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
+        let mut sessions = Sessions::default();
+        for note in snapshot.sessions()? {
+            sessions.restore(note, now());
+        }
         let mut layers = Layers::new(snapshot, wall_clock_ns());
         let found = journal::replay(store.path(), store.commits());
         if !found.is_empty() {
             log::info!("{} changes are taken over from the journal", found.len());
+        }
+        for note in found.iter().flat_map(|changes| &changes.notes) {
+            sessions.restore(note.clone(), now());
         }
         layers.replay(found)?;
         let mut space = Namespace::new(layers, placement);
@@ -139,6 +149,7 @@ impl Engine {
                 group: GroupCommit::new(interval_ns),
                 journal: Journal::begin(store.path(), store.commits() + 1),
                 counters: Counters::default(),
+                sessions,
                 locks: match noted_locks {
                     true => AdvisoryLocks::recovering(now()),
                     false => AdvisoryLocks::default(),
@@ -180,12 +191,21 @@ impl Engine {
         state.guarded(|state| f(&state.space))
     }
 
-    /// Runs a request that may change names; `f` gets the time.
-    pub fn change<T>(&self, f: impl FnOnce(&mut Namespace<Layers>, i64) -> Result<T>) -> Result<T> {
-        self.change_with(|state, now_ns| f(&mut state.space, now_ns))
+    /// Runs a request that may change names; `f` gets the time. If it may come again, and has been carried out before,
+    /// `f` is not run: what it came to then is the outcome.
+    pub fn change(
+        &self,
+        once: Option<&Once>,
+        f: impl FnOnce(&mut Namespace<Layers>, i64) -> Result<Outcome>,
+    ) -> Result<Outcome> {
+        self.change_with(once, |state, now_ns| f(&mut state.space, now_ns))
     }
 
-    fn change_with<T>(&self, f: impl FnOnce(&mut State, i64) -> Result<T>) -> Result<T> {
+    fn change_with(
+        &self,
+        once: Option<&Once>,
+        f: impl FnOnce(&mut State, i64) -> Result<Outcome>,
+    ) -> Result<Outcome> {
         let mut state = self.shared.open_state()?;
         state.requests += 1;
         if state.space.names().collected() >= MAX_COLLECTED {
@@ -194,6 +214,13 @@ impl Engine {
                 return Err(why.clone());
             }
         }
+        if let Some(known) = state.known(once)? {
+            if !state.journal.is_written() {
+                // The first copy waits, or waited, for the commit as well.
+                drop(self.shared.wait_commit(state)?);
+            }
+            return known;
+        }
         if let Some(refusal) = state.group.refusal() {
             return Err(refusal.clone());
         }
@@ -201,6 +228,7 @@ impl Engine {
         let mut safe = true;
         let result = state.guarded(|state| {
             let result = f(state, now_ns);
+            state.keep(once, &result);
             let changes = state.space.names_mut().take_changes()?;
             safe = changes.is_empty() || state.journal.append(changes);
             result
@@ -209,22 +237,29 @@ impl Engine {
             self.shared.work.notify_one();
         }
         if !safe {
-            let waiter = state.group.want();
-            self.shared.work.notify_one();
-            let settled = |state: &State| state.group.settled(waiter);
-            drop(self.shared.wait(state, settled)?);
+            drop(self.shared.wait_commit(state)?);
         }
         result
+    }
+
+    /// Opens a session of changes, which is on stable storage when [`Engine::sync`] returns.
+    pub fn open_session(
+        &self,
+        connection: ConnectionId,
+        owner: Owner,
+        session: u128,
+    ) -> Result<Outcome> {
+        self.change_with(None, |state, _| {
+            for note in state.sessions.open(connection, owner, session, now())? {
+                state.space.names_mut().note(note);
+            }
+            Ok(Outcome::Done)
+        })
     }
 
     /// Whether one more removed file can be kept.
     pub fn may_keep(&self) -> bool {
         self.shared.state().kept.has_room()
-    }
-
-    /// The connection has a removed file open.
-    pub fn hold(&self, connection: ConnectionId, file: FileId) {
-        self.shared.state().kept.hold(connection, file);
     }
 
     /// The connection has these files open: those that have no name are held by it from now on. Returns them.
@@ -244,28 +279,55 @@ impl Engine {
     }
 
     /// The connection has closed a removed file: it goes, unless others hold it.
-    pub fn reap(&self, connection: ConnectionId, file: FileId) -> Result<Option<Removed>> {
-        self.change_with(|state, _| {
+    pub fn reap(
+        &self,
+        once: Option<&Once>,
+        connection: ConnectionId,
+        file: FileId,
+    ) -> Result<Outcome> {
+        self.change_with(once, |state, _| {
             if !state.kept.closed(connection, file) {
-                return Ok(None);
+                return Ok(None.into());
             }
             let reaped = state.space.reap(file);
             if reaped.is_err() {
                 state.kept.leave(file, now());
             }
-            reaped
+            reaped.map(Outcome::from)
         })
     }
 
-    /// The removed files of a connection that has ended wait for whoever has them open to connect again.
+    /// The removed files of a connection that has ended, and its sessions, wait for whoever has them to connect again.
     pub fn leave(&self, connection: ConnectionId) {
-        if self
-            .shared
-            .state()
-            .kept
-            .connection_closed(connection, now())
-        {
+        let mut state = self.shared.state();
+        state.sessions.connection_closed(connection, now());
+        if state.kept.connection_closed(connection, now()) {
             self.shared.work.notify_one();
+        }
+    }
+
+    /// Changes a counter, whose value before is the outcome.
+    pub fn count(
+        &self,
+        once: Option<&Once>,
+        f: impl FnOnce(&mut Counters) -> Result<i64>,
+    ) -> Result<i64> {
+        let mut state = self.shared.open_state()?;
+        state.requests += 1;
+        let outcome = match state.known(once)? {
+            Some(known) => known,
+            None => {
+                let result = f(&mut state.counters).map(Outcome::Counter);
+                // Counters end with this process, and so may what is known of them.
+                if let Some(once) = once {
+                    state.sessions.keep(once, &result);
+                }
+                result
+            }
+        };
+        match outcome? {
+            Outcome::Counter(before) => Ok(before),
+            other => Err(other.unexpected()),
         }
     }
 
@@ -344,11 +406,7 @@ impl Engine {
     pub fn sync(&self) -> Result<()> {
         let mut state = self.shared.open_state()?;
         state.requests += 1;
-        let waiter = state.group.want();
-        self.shared.work.notify_one();
-        self.shared
-            .wait(state, |state| state.group.settled(waiter))
-            .map(drop)
+        self.shared.wait_commit(state).map(drop)
     }
 
     pub fn figures(&self) -> Result<Figures> {
@@ -422,6 +480,27 @@ impl State {
         self.closed.get_or_insert(why);
     }
 
+    /// What became of this request before; `None`: it is to be carried out.
+    fn known(&mut self, once: Option<&Once>) -> Result<Option<Result<Outcome>>> {
+        match once {
+            Some(once) => {
+                let kept = self.sessions.known(once, now())?;
+                Ok(kept.map(|kept| kept.outcome(&self.space)))
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// Keeps what became of this request; stored with what it has changed, if anything.
+    fn keep(&mut self, once: Option<&Once>, result: &Result<Outcome>) {
+        let note = once.and_then(|once| self.sessions.keep(once, result));
+        if let Some(note) = note
+            && self.space.names().changed()
+        {
+            self.space.names_mut().note(note);
+        }
+    }
+
     /// Runs `f`; a panic in it closes the server for good instead of serving half a change.
     fn guarded<T>(&mut self, f: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
         catch_unwind(AssertUnwindSafe(|| f(self))).unwrap_or_else(|_| {
@@ -493,6 +572,16 @@ impl Shared {
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
         }
+    }
+
+    /// Waits until all changes so far are on stable storage.
+    fn wait_commit<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+    ) -> Result<MutexGuard<'a, State>> {
+        let waiter = state.group.want();
+        self.work.notify_one();
+        self.wait(state, |state| state.group.settled(waiter))
     }
 
     /// Sleeps until there is work for the committing thread, at most `pause`.

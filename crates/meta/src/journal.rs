@@ -12,6 +12,7 @@
 //! payload (little endian, 4 bytes each), payload.
 use crate::node::Node;
 use crate::pending::Pending;
+use crate::slots::Note;
 use penstock_host::fs;
 use penstock_layout::FileId;
 use serde::{Deserialize, Serialize};
@@ -29,13 +30,15 @@ pub struct Changes {
     /// Nodes in their stored form.
     pub nodes: Vec<(u64, Option<Vec<u8>>)>,
     pub entries: Vec<(Box<[u8]>, Option<u64>)>,
+    /// What became of the request, if it may come again.
+    pub notes: Vec<Note>,
     pub files: u64,
     pub directories: u64,
 }
 
 impl Changes {
     pub fn is_empty(&self) -> bool {
-        self.nodes.is_empty() && self.entries.is_empty()
+        self.nodes.is_empty() && self.entries.is_empty() && self.notes.is_empty()
     }
 
     /// Puts the changes over those that came before them.
@@ -48,6 +51,7 @@ impl Changes {
             pending.nodes.insert(id, node);
         }
         pending.entries.extend(self.entries);
+        self.notes.into_iter().for_each(|note| pending.note(note));
         pending.totals.files = self.files;
         pending.totals.directories = self.directories;
         Ok(())
@@ -102,6 +106,11 @@ impl Journal {
     /// True when the changes outlive this process. If not they have to be committed before they are acknowledged.
     pub fn append(&mut self, changes: Changes) -> bool {
         self.write(&Record::Changes(changes))
+    }
+
+    /// Whether what was appended last outlives this process.
+    pub fn is_written(&self) -> bool {
+        self.file.is_some()
     }
 
     fn write(&mut self, record: &Record) -> bool {
@@ -274,6 +283,7 @@ mod tests {
         Changes {
             nodes: vec![(n, None)],
             entries: vec![(vec![7; 9].into(), Some(n))],
+            notes: Vec::new(),
             files: n,
             directories: 1,
         }

@@ -6,6 +6,7 @@ use crate::namespace::Names;
 use crate::node::{Node, ROOT};
 use crate::pending::{EntryKey, Pending, Totals, entries_of, over};
 use crate::recent::Recent;
+use crate::slots::Note;
 use crate::store::Snapshot;
 use penstock_layout::FileId;
 use penstock_wire::message::{ErrorKind, NodeKind};
@@ -24,6 +25,7 @@ pub struct Layers {
     /// Keys that were changed since [`Layers::take_changes`].
     changed_nodes: Vec<u64>,
     changed_entries: Vec<Box<[u8]>>,
+    notes: Vec<Note>,
     /// Some while a commit is under way, or has failed and is to be tried again.
     committing: Option<Arc<Pending>>,
     /// `None` only while the store is being opened again after an error.
@@ -59,6 +61,7 @@ impl Layers {
             collecting: Pending::after(totals),
             changed_nodes: Vec::new(),
             changed_entries: Vec::new(),
+            notes: Vec::new(),
             committing: None,
             stored: Some(stored),
             cache: RefCell::new(Cache {
@@ -86,12 +89,24 @@ impl Layers {
             .try_for_each(|c| c.apply(&mut self.collecting))
     }
 
+    /// Whether anything was changed since [`Layers::take_changes`].
+    pub fn changed(&self) -> bool {
+        !self.changed_nodes.is_empty() || !self.changed_entries.is_empty()
+    }
+
+    /// Adds a change of sessions, to be stored with the changes of names that come with it.
+    pub fn note(&mut self, note: Note) {
+        self.collecting.note(note.clone());
+        self.notes.push(note);
+    }
+
     /// What was changed since the last call.
     pub fn take_changes(&mut self) -> Result<Changes> {
         let totals = self.collecting.totals;
         let mut changes = Changes {
             files: totals.files,
             directories: totals.directories,
+            notes: std::mem::take(&mut self.notes),
             ..Changes::default()
         };
         for id in self.changed_nodes.drain(..) {

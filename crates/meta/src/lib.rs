@@ -5,6 +5,7 @@
 //! lock (`engine`). A committing thread makes changes durable in groups (`commit`). Reads and changes never
 //! wait for a disk flush; `Sync` does, and so does whoever gets the right to free the objects of a removed
 //! file. Files without a name that somebody has open outlive connections and restarts (`kept`).
+//! Changes that clients repeat take effect once (`slots`).
 //! What waits for its commit is in a journal (`journal`) that outlives the process. After a failed sync nothing is
 //! built on what may be in the page cache alone (`settled`).
 mod access;
@@ -27,6 +28,7 @@ mod resolve;
 mod server;
 mod session;
 mod settled;
+mod slots;
 mod store;
 
 pub use server::{Error, Options, start};

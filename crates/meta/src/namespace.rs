@@ -14,6 +14,7 @@ use crate::placement::Placement;
 use crate::resolve::Place;
 use penstock_layout::{FileId, Layout};
 use penstock_wire::message::{Attributes, CreateOptions, ErrorKind, NodeKind, WireError};
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 pub use penstock_wire::message::{Change, When};
@@ -60,7 +61,7 @@ pub struct How<'a> {
 
 /// A file taken out of the name space: its objects can go once that is durable, never before, for a
 /// crash could otherwise bring back a name whose bytes are gone.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Removed {
     pub file: FileId,
     pub layout: Layout,

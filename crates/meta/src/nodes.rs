@@ -15,9 +15,10 @@ use penstock_wire::message::{
     Attributes, ErrorKind, LAYOUT_XATTR, MAX_LINKS, MAX_TARGET, MAX_XATTR_VALUE, MAX_XATTRS,
     NodeKind, NodeRequest, WireError, XattrMode,
 };
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// What a request about nodes leads to; the session adds capabilities.
+/// What a request leads to; the connection's session adds capabilities.
 #[derive(Debug)]
 pub enum Outcome {
     Node(Attributes),
@@ -28,11 +29,44 @@ pub enum Outcome {
     Entries(Page<(String, Attributes)>),
     Xattr(Vec<u8>),
     Xattrs(Vec<String>),
+    /// A counter's value before.
+    Counter(i64),
     Done,
 }
 
+impl Outcome {
+    /// Of a request that leads to a node.
+    pub fn attributes(self) -> Result<Attributes> {
+        match self {
+            Outcome::Node(a) | Outcome::Look(a) | Outcome::Opened(a, _) => Ok(a),
+            other => Err(other.unexpected()),
+        }
+    }
+
+    /// Of a request that may remove a file.
+    pub fn removed(self) -> Result<Option<Removed>> {
+        match self {
+            Outcome::Unlinked(gone) => Ok(gone.removed()),
+            other => Err(other.unexpected()),
+        }
+    }
+
+    /// The request has another kind of outcome: a kept one was changed.
+    pub fn unexpected(&self) -> WireError {
+        crate::error::damaged(format!(
+            "{self:?} is kept for a request that has no such outcome"
+        ))
+    }
+}
+
+impl From<Option<Removed>> for Outcome {
+    fn from(removed: Option<Removed>) -> Outcome {
+        Outcome::Unlinked(removed.map_or(Gone::Nothing, Gone::Removed))
+    }
+}
+
 /// What became of a file that lost a name.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Gone {
     /// It has others, or was no file.
     Nothing,

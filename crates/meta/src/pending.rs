@@ -1,5 +1,6 @@
 //! Changes that are visible but not yet on stable storage, and how they lie over what is stored.
 use crate::node::Node;
+use crate::slots::{Answered, Note, Owner};
 use penstock_layout::FileId;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
@@ -64,6 +65,9 @@ pub struct Totals {
 pub struct Pending {
     pub nodes: BTreeMap<u64, Option<Arc<Node>>>,
     pub entries: BTreeMap<Box<[u8]>, Option<u64>>,
+    pub sessions: BTreeMap<u128, Option<Owner>>,
+    /// Of sessions that are there.
+    pub slots: BTreeMap<(u128, u16), Answered>,
     /// After these changes.
     pub totals: Totals,
 }
@@ -78,7 +82,30 @@ impl Pending {
     }
 
     pub fn len(&self) -> usize {
-        self.nodes.len() + self.entries.len()
+        self.nodes.len() + self.entries.len() + self.sessions.len() + self.slots.len()
+    }
+
+    /// Puts a change of sessions over those that came before it.
+    pub fn note(&mut self, note: Note) {
+        match note {
+            Note::Opened(id, owner) => {
+                self.sessions.insert(id, Some(owner));
+            }
+            Note::Answered(id, slot, answered) => {
+                self.slots.insert((id, slot), answered);
+            }
+            Note::Dropped(id) => {
+                let slots: Vec<_> = self
+                    .slots
+                    .range((id, 0)..=(id, u16::MAX))
+                    .map(|(key, _)| *key)
+                    .collect();
+                for key in slots {
+                    self.slots.remove(&key);
+                }
+                self.sessions.insert(id, None);
+            }
+        }
     }
 
     pub fn nodes(&self, start: Bound<u64>) -> impl Layer<u64, Arc<Node>> {

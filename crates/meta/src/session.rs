@@ -6,6 +6,7 @@ use crate::error::{Result, error};
 use crate::namespace::{Change, How, Removed, When, attributes_size};
 use crate::nodes::{Gone, Outcome};
 use crate::recent::Recent;
+use crate::slots::{Once, Owner};
 use penstock_layout::{FileId, Layout};
 use penstock_wire::message::{
     Attributes, Capability, ErrorKind, MAX_BATCH, MAX_BODY, MAX_TARGET, MAX_UNLOCK_WAIT_MS,
@@ -143,6 +144,38 @@ impl Session {
     }
 
     fn run(&mut self, request: MetaRequest, room: usize) -> Result<Answer> {
+        let MetaRequest::Once { at, request } = request else {
+            return self.carry_out(None, request, room);
+        };
+        let once = Once {
+            connection: self.id,
+            owner: self.owner(),
+            at,
+            digest: request.digest(),
+        };
+        if !request.changes() {
+            return Err(error(
+                ErrorKind::InvalidArgument,
+                format!("{request:?} changes nothing; send it without a slot"),
+            ));
+        }
+        self.carry_out(Some(&once), *request, room)
+    }
+
+    fn owner(&self) -> Owner {
+        Owner {
+            uid: self.caller.uid,
+            admin: self.caller.admin,
+        }
+    }
+
+    /// Carries out a request, or says what it came to when it was `once` carried out.
+    fn carry_out(
+        &mut self,
+        once: Option<&Once>,
+        request: MetaRequest,
+        room: usize,
+    ) -> Result<Answer> {
         let shared = self.shared.clone();
         let engine = &shared.engine;
         let caller = &self.caller;
@@ -160,8 +193,13 @@ impl Session {
                     create: create.as_ref(),
                     exclusive,
                 };
-                let (attributes, created) =
-                    engine.change(|space, now| space.open(now, caller, &path, &how))?;
+                let outcome = engine.change(once, |space, now| {
+                    let (attributes, created) = space.open(now, caller, &path, &how)?;
+                    Ok(Outcome::Opened(attributes, created))
+                })?;
+                let Outcome::Opened(attributes, created) = outcome else {
+                    return Err(outcome.unexpected());
+                };
                 let layout = layout_of(&attributes)?;
                 let file = attributes.id;
                 let rights = self.open.get(&file).unwrap_or((false, false));
@@ -202,19 +240,29 @@ impl Session {
                 MetaReply::Attributes(engine.read(|space| space.stat(caller, &path, false))?)
             }
             MetaRequest::Unlink { path } => {
-                let removed = engine.change(|space, now| space.unlink(now, caller, &path))?;
-                return shared.unlinked(removed);
+                let outcome = engine.change(once, |space, now| {
+                    Ok(space.unlink(now, caller, &path)?.into())
+                })?;
+                return shared.unlinked(outcome.removed()?);
             }
             MetaRequest::Rename { from, to } => {
-                let removed = engine.change(|space, now| space.rename(now, caller, &from, &to))?;
-                return shared.unlinked(removed);
+                let outcome = engine.change(once, |space, now| {
+                    Ok(space.rename(now, caller, &from, &to)?.into())
+                })?;
+                return shared.unlinked(outcome.removed()?);
             }
             MetaRequest::Mkdir { path, mode } => {
-                engine.change(|space, now| space.mkdir(now, caller, &path, mode))?;
+                engine.change(once, |space, now| {
+                    space.mkdir(now, caller, &path, mode)?;
+                    Ok(Outcome::Done)
+                })?;
                 MetaReply::Done
             }
             MetaRequest::Rmdir { path } => {
-                engine.change(|space, now| space.rmdir(now, caller, &path))?;
+                engine.change(once, |space, now| {
+                    space.rmdir(now, caller, &path)?;
+                    Ok(Outcome::Done)
+                })?;
                 MetaReply::Done
             }
             MetaRequest::Readdir { path, after, limit } => {
@@ -240,10 +288,11 @@ impl Session {
                     mtime: mtime_ns.map(When::At),
                     atime: atime_ns.map(When::At),
                 };
-                MetaReply::Attributes(
-                    engine
-                        .change(|space, now| space.set_attributes(now, caller, &path, &change))?,
-                )
+                let outcome = engine.change(once, |space, now| {
+                    let attributes = space.set_attributes(now, caller, &path, &change)?;
+                    Ok(Outcome::Node(attributes))
+                })?;
+                MetaReply::Attributes(outcome.attributes()?)
             }
             MetaRequest::Sync => {
                 return Ok(Answer {
@@ -270,10 +319,10 @@ impl Session {
                 MetaReply::Done
             }
             MetaRequest::CounterAdd { token, add } => MetaReply::Counter {
-                before: engine.counters(|c| c.add(token, add))?,
+                before: engine.count(once, |c| c.add(token, add))?,
             },
             MetaRequest::CounterSet { token, value } => MetaReply::Counter {
-                before: engine.counters(|c| c.set(token, value))?,
+                before: engine.count(once, |c| c.set(token, value))?,
             },
             MetaRequest::CounterGet { token } => MetaReply::Counter {
                 before: engine.counters(|c| c.get(token))?,
@@ -313,10 +362,24 @@ impl Session {
                 let attributes = engine.read(|space| space.stat(caller, &path, follow))?;
                 MetaReply::Node(shared.look(attributes)?)
             }
-            MetaRequest::Node { user, request } => return self.node(user, request, room),
+            MetaRequest::Node { user, request } => return self.node(once, user, request, room),
             MetaRequest::Symlink { path, target } => {
-                engine.change(|space, now| space.symlink(now, caller, &path, &target))?;
+                engine.change(once, |space, now| {
+                    space.symlink(now, caller, &path, &target)?;
+                    Ok(Outcome::Done)
+                })?;
                 MetaReply::Done
+            }
+            MetaRequest::OpenSession { session } => {
+                engine.open_session(self.id, self.owner(), session)?;
+                // Else a loss of power could make it unknown, and with it whether its first changes took effect.
+                return Ok(Answer {
+                    reply: MetaReply::Done,
+                    durable: true,
+                });
+            }
+            MetaRequest::Once { .. } => {
+                return Err(error(ErrorKind::InvalidArgument, "a slot within a slot"));
             }
             MetaRequest::Shutdown => {
                 self.require_admin("stop the metadata server")?;
@@ -327,7 +390,13 @@ impl Session {
     }
 
     /// A request by id, for a user.
-    fn node(&mut self, user: User, mut request: NodeRequest, room: usize) -> Result<Answer> {
+    fn node(
+        &mut self,
+        once: Option<&Once>,
+        user: User,
+        mut request: NodeRequest,
+        room: usize,
+    ) -> Result<Answer> {
         if !self.caller.delegate {
             return Err(error(
                 ErrorKind::Permission,
@@ -350,7 +419,9 @@ impl Session {
                 let given_up = engine.await_unlock(*seen, wait)?;
                 return Ok(MetaReply::Node(NodeReply::GivenUp(given_up)).into());
             }
-            NodeRequest::Reap { id } => return shared.gone(engine.reap(self.id, *id)?),
+            NodeRequest::Reap { id } => {
+                return shared.gone(engine.reap(once, self.id, *id)?.removed()?);
+            }
             NodeRequest::Keep { ids } => {
                 let kept = engine.keep(self.id, ids)?;
                 return Ok(MetaReply::Node(NodeReply::Kept(kept)).into());
@@ -370,7 +441,9 @@ impl Session {
             | NodeRequest::ListXattr { .. } => {
                 engine.read(|space| space.node_read(&caller, &request, room))?
             }
-            _ => engine.change(|space, now| space.node_request(now, &caller, &request, room))?,
+            _ => engine.change(once, |space, now| {
+                space.node_request(now, &caller, &request, room)
+            })?,
         };
         let reply = match outcome {
             Outcome::Node(attributes) => NodeReply::Node(attributes),
@@ -379,7 +452,7 @@ impl Session {
                 let (NodeRequest::Open { read, write, .. }
                 | NodeRequest::Create { read, write, .. }) = request
                 else {
-                    return Err(crate::error::damaged("an open that was not asked for"));
+                    return Err(Outcome::Opened(attributes, created).unexpected());
                 };
                 let file = attributes.id;
                 let before = self.open.get(&file).unwrap_or((false, false));
@@ -398,7 +471,8 @@ impl Session {
             Outcome::Unlinked(gone) => {
                 return match gone {
                     Gone::Kept(file) => {
-                        engine.hold(self.id, file);
+                        // Of a repetition: unless it is gone by now.
+                        engine.keep(self.id, &[file])?;
                         Ok(MetaReply::Node(NodeReply::Unlinked {
                             file: Some(file),
                             capability: None,
@@ -415,6 +489,7 @@ impl Session {
             Outcome::Xattr(value) => NodeReply::Xattr(value),
             Outcome::Xattrs(names) => NodeReply::Xattrs(names),
             Outcome::Done => NodeReply::Done,
+            other @ Outcome::Counter(_) => return Err(other.unexpected()),
         };
         Ok(MetaReply::Node(reply).into())
     }

@@ -1,6 +1,6 @@
 //! Stable storage of the names: one redb database in the metadata server's directory.
 //!
-//! Tables: nodes by id, entries by (directory, name), and a few facts about the store. Each commit is one
+//! Tables: nodes by id, entries by (directory, name), sessions and their slots, and a few facts about the store. Each commit is one
 //! transaction that ends in a disk flush; redb keeps the state before it until the flush is over, so that
 //! a crash at any moment leaves the last or the one before, whole.
 //!
@@ -11,13 +11,14 @@ use crate::error::{Result, damaged, error};
 use crate::node::{Node, REMOVED, ROOT};
 use crate::pending::{EntryKey, EntryRange, Pending, Totals};
 use crate::settled;
+use crate::slots::Note;
 use penstock_host::fs::{self, Held};
 use penstock_host::lock::{DirectoryLock, Refused};
 use penstock_layout::FileId;
 use penstock_wire::message::{ErrorKind, NodeKind, WireError};
 use redb::{
-    Builder, Database, DatabaseError, ReadOnlyTable, ReadableDatabase, ReadableTableMetadata,
-    StorageError, TableDefinition,
+    Builder, Database, DatabaseError, ReadOnlyTable, ReadTransaction, ReadableDatabase,
+    ReadableTable, ReadableTableMetadata, StorageError, TableDefinition, TableError,
 };
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
@@ -31,6 +32,10 @@ use std::rc::Rc;
 
 const NODES: TableDefinition<u64, &[u8]> = TableDefinition::new("nodes");
 const ENTRIES: TableDefinition<&[u8], u64> = TableDefinition::new("entries");
+/// Owner of each session.
+const SESSIONS: TableDefinition<u128, &[u8]> = TableDefinition::new("sessions");
+/// The newest change of each slot of each session.
+const SLOTS: TableDefinition<(u128, u16), &[u8]> = TableDefinition::new("slots");
 const ABOUT: TableDefinition<&str, &[u8]> = TableDefinition::new("about");
 /// Key in `ABOUT`.
 const FACTS: &str = "facts";
@@ -138,6 +143,7 @@ pub struct Snapshot {
     nodes: ReadOnlyTable<u64, &'static [u8]>,
     entries: ReadOnlyTable<&'static [u8], u64>,
     facts: Facts,
+    transaction: ReadTransaction,
 }
 
 impl Snapshot {
@@ -152,11 +158,33 @@ impl Snapshot {
             nodes: transaction.open_table(NODES)?,
             entries: transaction.open_table(ENTRIES)?,
             facts,
+            transaction,
         })
     }
 
     pub fn totals(&self) -> Totals {
         self.facts.totals
+    }
+
+    /// Sessions and their slots, as they were noted.
+    pub fn sessions(&self) -> Result<Vec<Note>> {
+        let mut notes = Vec::new();
+        if let Some(sessions) = there(self.transaction.open_table(SESSIONS))? {
+            for item in sessions.iter().map_err(read_error)? {
+                let (id, owner) = item.map_err(read_error)?;
+                let owner = postcard::from_bytes(owner.value()).map_err(damaged)?;
+                notes.push(Note::Opened(id.value(), owner));
+            }
+        }
+        if let Some(slots) = there(self.transaction.open_table(SLOTS))? {
+            for item in slots.iter().map_err(read_error)? {
+                let (key, answered) = item.map_err(read_error)?;
+                let (id, slot) = key.value();
+                let answered = postcard::from_bytes(answered.value()).map_err(damaged)?;
+                notes.push(Note::Answered(id, slot, answered));
+            }
+        }
+        Ok(notes)
     }
 
     pub fn past_ids(&self) -> &[(u64, u64)] {
@@ -415,6 +443,24 @@ fn write(
                 None => entries.remove(&**key)?,
             };
         }
+        let mut slots = transaction.open_table(SLOTS)?;
+        for (key, answered) in &pending.slots {
+            stored.clear();
+            stored = postcard::to_extend(answered, stored)?;
+            slots.insert(key, stored.as_slice())?;
+        }
+        let mut sessions = transaction.open_table(SESSIONS)?;
+        for (id, owner) in &pending.sessions {
+            match owner {
+                Some(owner) => {
+                    sessions.insert(id, postcard::to_stdvec(owner)?.as_slice())?;
+                }
+                None => {
+                    sessions.remove(id)?;
+                    slots.retain_in((*id, 0)..=(*id, u16::MAX), |_, _| false)?;
+                }
+            }
+        }
         let mut about = transaction.open_table(ABOUT)?;
         about.insert(FACTS, postcard::to_stdvec(facts)?.as_slice())?;
     }
@@ -640,6 +686,16 @@ fn looks_damaged(e: &std::io::Error) -> bool {
         e.kind(),
         std::io::ErrorKind::InvalidData | std::io::ErrorKind::UnexpectedEof
     )
+}
+
+/// A table, if a store of an older release has it.
+fn there<T>(table: std::result::Result<T, TableError>) -> Result<Option<T>> {
+    match table {
+        Ok(table) => Ok(Some(table)),
+        Err(TableError::TableDoesNotExist(_)) => Ok(None),
+        Err(TableError::Storage(e)) => Err(read_error(e)),
+        Err(e) => Err(damaged(e)),
+    }
 }
 
 fn read_error(e: StorageError) -> WireError {

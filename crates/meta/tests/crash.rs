@@ -1,5 +1,6 @@
 //! The server is killed with SIGKILL at random moments of a workload and started again: everything
-//! acknowledged is there, by Sync or not, each client finds what it did, and ids are never used twice.
+//! acknowledged is there, by Sync or not, each client finds what it did, what was not answered and is repeated has taken
+//! effect once, and ids are never used twice.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -8,7 +9,7 @@ use common::{Client, create, deployment, mkdir, rename, stat, unlink};
 use penstock_layout::FileId;
 use penstock_wire::Role;
 use penstock_wire::deployment::Deployment;
-use penstock_wire::message::{ErrorKind, MetaReply, MetaRequest};
+use penstock_wire::message::{ErrorKind, MetaReply, MetaRequest, SlotAt};
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -99,6 +100,8 @@ struct History {
     /// The newest state that was acknowledged.
     durable: usize,
     ids: Vec<FileId>,
+    /// The request whose answer the death of the server took.
+    unanswered: Option<MetaRequest>,
 }
 
 /// Creates, renames (over files too), unlinks and syncs in `directory` until the connection breaks.
@@ -109,8 +112,13 @@ fn work(d: &Deployment, directory: String, before: Listing, seed: u64) -> Histor
         states: vec![before],
         durable: 0,
         ids: Vec::new(),
+        unanswered: None,
     };
     let Ok(mut c) = Client::connect(d, Role::Client) else {
+        return history;
+    };
+    let session = u128::from(seed);
+    let Ok(MetaReply::Done) = c.call(&MetaRequest::OpenSession { session }) else {
         return history;
     };
     for step in 0u64.. {
@@ -144,6 +152,17 @@ fn work(d: &Deployment, directory: String, before: Listing, seed: u64) -> Histor
                 create(format!("{directory}/{name}"))
             }
         };
+        let request = match request.changes() {
+            true => MetaRequest::Once {
+                at: SlotAt {
+                    session,
+                    slot: 0,
+                    sequence: step + 1,
+                },
+                request: Box::new(request),
+            },
+            false => request,
+        };
         let reply = c.call(&request);
         let known = history.states.len() - 1;
         match reply {
@@ -164,6 +183,7 @@ fn work(d: &Deployment, directory: String, before: Listing, seed: u64) -> Histor
             Ok(reply) => panic!("{request:?}: {reply:?}"),
             Err(_) => {
                 history.states.push(next);
+                history.unanswered = Some(request);
                 return history;
             }
         }
@@ -232,7 +252,13 @@ fn killed_at_random_moments() {
         });
         let server = Server::start(&d, &file, None);
         let mut c = Client::new(&d);
-        for (i, history) in histories.iter().enumerate() {
+        for (i, mut history) in histories.into_iter().enumerate() {
+            if let Some(request) = history.unanswered.take() {
+                // Carried out before the server died, or now, and once: names of this test are unique.
+                c.ok(request);
+                history.durable = history.states.len() - 1;
+            }
+            let history = &history;
             listings[i] = check(&mut c, history);
             steps += history.states.len();
             for id in &history.ids {

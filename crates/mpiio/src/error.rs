@@ -146,6 +146,7 @@ impl Error {
             | ErrorKind::LockTimeout
             | ErrorKind::LockLost
             | ErrorKind::Io
+            | ErrorKind::NoSession
             | ErrorKind::TooManyLinks
             | ErrorKind::NoAttribute
             | ErrorKind::ShuttingDown

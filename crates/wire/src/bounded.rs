@@ -68,6 +68,8 @@ pub(crate) fn list<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
 thread_local! {
     /// Whether this thread is inside a batch. A derived decoder has no argument to carry it.
     static IN_BATCH: Cell<bool> = const { Cell::new(false) };
+    /// Whether it is inside a request that has a slot.
+    static IN_ONCE: Cell<bool> = const { Cell::new(false) };
 }
 
 /// At most [`MAX_BATCH`] items, and no batch within a batch.
@@ -80,6 +82,20 @@ pub(crate) fn batch<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     let items = at_most(MAX_BATCH, from);
     IN_BATCH.set(false);
     items
+}
+
+/// What a change is wrapped in: nothing that is wrapped itself, and no batch.
+pub(crate) fn once<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Box<T>, D::Error> {
+    if IN_ONCE.replace(true) {
+        return Err(D::Error::custom("a slot within a slot"));
+    }
+    let in_batch = IN_BATCH.replace(true);
+    let item = T::deserialize(from);
+    IN_BATCH.set(in_batch);
+    IN_ONCE.set(false);
+    item.map(Box::new)
 }
 
 /// An encoded loop: raw bytes, at most [`crate::message::MAX_LOOP`] of them.

@@ -27,6 +27,8 @@ pub const MAX_LIST: usize = 64;
 pub const MAX_LOOP: usize = 1 << 19;
 /// Findings of one verification that are told.
 pub const MAX_FINDINGS: usize = 1024;
+/// Slots of one session: so many changes of names can be under way at once.
+pub const SLOTS: u16 = 64;
 /// Requests in one batch to the metadata server.
 pub const MAX_BATCH: usize = 4096;
 /// Objects in one page of a listing.
@@ -123,6 +125,8 @@ pub enum ErrorKind {
     NoAttribute,
     /// A name is no text (UTF-8).
     NotText,
+    /// The server does not know the session, or no longer: nothing was carried out now.
+    NoSession,
 }
 
 /// A server's no.

@@ -313,6 +313,34 @@ fn a_batch_is_flat_and_bounded() {
 }
 
 #[test]
+fn a_slot_holds_one_request() {
+    let once = |request| MetaRequest::Once {
+        at: SlotAt {
+            session: 0,
+            slot: 0,
+            sequence: 0,
+        },
+        request: Box::new(request),
+    };
+    let batch = MetaRequest::Batch(vec![once(MetaRequest::Sync), once(MetaRequest::Status)]);
+    for good in [once(MetaRequest::Sync), batch.clone()] {
+        assert_eq!(decode_body::<MetaRequest>(&encoded(&good)).unwrap(), good);
+    }
+    for bad in [
+        once(once(MetaRequest::Sync)),
+        once(MetaRequest::Batch(vec![])),
+        once(batch.clone()),
+    ] {
+        assert!(decode_body::<MetaRequest>(&encoded(&bad)).is_err());
+        // The next one on this thread is not affected.
+        assert_eq!(decode_body::<MetaRequest>(&encoded(&batch)).unwrap(), batch);
+    }
+    // A megabyte that nests as deep as it can.
+    let head = &encoded(&once(MetaRequest::Sync))[..4];
+    everything(&head.repeat(MAX_BODY / 4));
+}
+
+#[test]
 fn lists_and_loops_are_bounded() {
     let read = |region| DataRequest::Read {
         handle: Handle(0),

@@ -18,7 +18,6 @@ impl Worker {
         };
         let path = |name: &str| format!("/c{}/{name}", self.index);
         let begun = self.begin();
-        let broken = self.world.state().net.broken;
         let losses = self.losses(0).len();
         lock(&self.history).names[self.index].begin(op.clone());
         let result = match &op {
@@ -45,15 +44,13 @@ impl Worker {
                     | ErrorKind::InvalidArgument
             ) && matches!(e, Error::Refused { .. })
         };
-        let undisturbed = self.world.state().net.broken == broken;
         let lost_power = self.losses(0).len() > losses;
         let (outcome, result) = match result {
             // The answer may be from before the loss: about a state that is no more.
             Ok(()) if lost_power => (Outcome::Unknown, Ok(())),
-            Ok(()) if undisturbed => (Outcome::Done, Ok(())),
-            Ok(()) => (Outcome::DoneAgain, Ok(())),
-            // An earlier try whose answer was lost may have done it.
-            Err(e) if refused(&e) && undisturbed && !lost_power => (Outcome::Refused, Ok(())),
+            // Whatever became of earlier copies: it was carried out once, and this is its answer.
+            Ok(()) => (Outcome::Done, Ok(())),
+            Err(e) if refused(&e) && !lost_power => (Outcome::Refused, Ok(())),
             Err(e) if refused(&e) => (Outcome::Unknown, Ok(())),
             Err(e) => (Outcome::Unknown, Err(e)),
         };

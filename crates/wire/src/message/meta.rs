@@ -57,6 +57,17 @@ pub struct CreateOptions {
     pub start_server: Option<ServerId>,
 }
 
+/// Which change of a session a request is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlotAt {
+    /// As opened by [`MetaRequest::OpenSession`].
+    pub session: u128,
+    /// Below [`SLOTS`](super::SLOTS). One request of a slot is under way at a time.
+    pub slot: u16,
+    /// Rises with each request of the slot; a repetition has its first copy's.
+    pub sequence: u64,
+}
+
 /// What a client asks of the metadata server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MetaRequest {
@@ -212,6 +223,68 @@ pub enum MetaRequest {
         /// The path in it, at most [`MAX_TARGET`](super::MAX_TARGET) bytes.
         target: String,
     },
+    /// Opens a session, in which changes are numbered. It belongs to the user and role that the connection has, and is
+    /// dropped ten minutes after its last connection. Answered by `Done` once it is on stable storage; opening it
+    /// again changes nothing.
+    OpenSession {
+        /// Random: nobody else knows it.
+        session: u128,
+    },
+    /// A change that takes effect once, however often it is sent: the server keeps the newest outcome of each slot with
+    /// the change itself, and answers a repetition with it. `NoSession` if the session is not known: then nothing was
+    /// carried out by this copy, and of an earlier copy it is not known. Refused if the number is an older one, or was used
+    /// for another request.
+    Once {
+        /// The session, the slot and the number.
+        at: SlotAt,
+        /// A request that [changes](MetaRequest::changes) something.
+        #[serde(deserialize_with = "bounded::once")]
+        request: Box<MetaRequest>,
+    },
+}
+
+impl MetaRequest {
+    /// Whether a second copy of it could do harm, so that it needs a slot. Counters are made and freed, and advisory
+    /// locks are taken, over a connection with which they end; a copy on another connection finds nothing of the first.
+    pub fn changes(&self) -> bool {
+        match self {
+            MetaRequest::Open { create, .. } => create.is_some(),
+            MetaRequest::Unlink { .. }
+            | MetaRequest::Rename { .. }
+            | MetaRequest::Mkdir { .. }
+            | MetaRequest::Rmdir { .. }
+            | MetaRequest::SetAttr { .. }
+            | MetaRequest::Symlink { .. }
+            | MetaRequest::CounterAdd { .. }
+            | MetaRequest::CounterSet { .. }
+            | MetaRequest::Once { .. } => true,
+            MetaRequest::Node { request, .. } => request.changes(),
+            MetaRequest::Batch(requests) => requests.iter().any(MetaRequest::changes),
+            MetaRequest::Renew { .. }
+            | MetaRequest::Stat { .. }
+            | MetaRequest::Readdir { .. }
+            | MetaRequest::Sync
+            | MetaRequest::SyncFile { .. }
+            | MetaRequest::CounterCreate { .. }
+            | MetaRequest::CounterGet { .. }
+            | MetaRequest::CounterFree { .. }
+            | MetaRequest::ListFiles { .. }
+            | MetaRequest::GivenIds
+            | MetaRequest::Status
+            | MetaRequest::Shutdown
+            | MetaRequest::Look { .. }
+            | MetaRequest::OpenSession { .. } => false,
+        }
+    }
+
+    /// Tells requests apart: 128 bits of BLAKE3 over the encoded request.
+    pub fn digest(&self) -> [u8; 16] {
+        let mut digest = [0; 16];
+        // A request that came over the wire can be encoded.
+        let encoded = postcard::to_stdvec(self).unwrap_or_default();
+        digest.copy_from_slice(&blake3::hash(&encoded).as_bytes()[..16]);
+        digest
+    }
 }
 
 /// What the metadata server answers.

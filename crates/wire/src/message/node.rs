@@ -321,6 +321,35 @@ pub enum NodeRequest {
     },
 }
 
+impl NodeRequest {
+    /// Whether a second copy of it could do harm; see [`MetaRequest::changes`](super::MetaRequest::changes).
+    pub fn changes(&self) -> bool {
+        match self {
+            NodeRequest::Create { .. }
+            | NodeRequest::Mkdir { .. }
+            | NodeRequest::Symlink { .. }
+            | NodeRequest::Link { .. }
+            | NodeRequest::Unlink { .. }
+            | NodeRequest::Rmdir { .. }
+            | NodeRequest::Rename { .. }
+            | NodeRequest::Reap { .. }
+            | NodeRequest::SetAttr { .. }
+            | NodeRequest::SetXattr { .. }
+            | NodeRequest::RemoveXattr { .. } => true,
+            NodeRequest::Lookup { .. }
+            | NodeRequest::Stat { .. }
+            | NodeRequest::Look { .. }
+            | NodeRequest::Open { .. }
+            | NodeRequest::Keep { .. }
+            | NodeRequest::Readdir { .. }
+            | NodeRequest::GetXattr { .. }
+            | NodeRequest::ListXattr { .. }
+            | NodeRequest::Lock { .. }
+            | NodeRequest::AwaitUnlock { .. } => false,
+        }
+    }
+}
+
 /// What is answered to a [`NodeRequest`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NodeReply {
