@@ -239,6 +239,14 @@ fn to_text(deployment: &Deployment, answers: &Answers) -> String {
         });
     }
     text += &out::table(&header, &[2, 3, 4, 5, 6, 7, 8], rows);
+    if let Ok(s) = &answers.meta
+        && s.journal_lost > 0
+    {
+        text += &format!(
+            "A crash of its system has left {} of the metadata journal unreadable: names changed last and not synced may be lost.\n",
+            size::bytes(s.journal_lost)
+        );
+    }
     text += &scheduling(deployment, answers);
     if !reasons.is_empty() {
         text += "\n";
@@ -517,7 +525,7 @@ fn to_json(deployment: &Deployment, answers: &Answers) -> Value {
             Ok(s) => json!({
                 "files": s.files, "directories": s.directories, "requests": s.requests,
                 "commits": s.commits, "connections": s.connections, "uptime_ms": s.uptime_ms,
-                "store": s.store,
+                "journal_lost": s.journal_lost, "store": s.store,
             }),
             Err(_) => json!({}),
         },

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 pub(crate) enum Target {
     /// The metadata server's database: called damage, or harmless.
     Database,
-    /// Its journal: ends there, so that names may be lost as with the power.
+    /// Its journal: called damage, or harmless; after a loss of power the journal may end there.
     Journal,
     /// A data server's superblock: called damage.
     Superblock,

@@ -556,8 +556,11 @@ impl Driver {
         self.cluster.gone(machine, SECOND / 20);
         let now = self.now();
         let mut soon = SECOND;
-        let flipped = match self.cluster.sync_failed(machine) && !why.contains("damaged") {
-            // It failed for another reason, before it could find the flipped bit; the disk may be good again by now.
+        // It may have failed for another reason, before it could find the flipped bit; the disk may be good again by now.
+        // A bit of a part of the journal that a commit holds is never looked at.
+        let other = self.cluster.sync_failed(machine)
+            || matches!(self.flipped.get(&machine), Some((flip, _)) if flip.target == Target::Journal);
+        let flipped = match other && !why.contains("damaged") {
             true => None,
             false => self.flipped.remove(&machine),
         };
@@ -616,11 +619,9 @@ impl Driver {
         let losses = self.losses(machine);
         let mut history = lock(&self.history);
         match (target, flip.object) {
-            (Target::Database | Target::Superblock, _) => {
+            (Target::Database | Target::Superblock | Target::Journal, _) => {
                 self.flipped.insert(machine, (flip, losses));
             }
-            // As if the power had taken what was not synced.
-            (Target::Journal, _) => history.names_lost(),
             (Target::Object, Some(object)) => {
                 history.flipped(machine, object, at, flip.mask, self.shape.block);
             }

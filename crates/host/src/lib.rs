@@ -29,6 +29,16 @@ mod world;
 
 pub use world::{Access, Pace, World, enter, simulated};
 
+/// Names this boot of the machine's system; `None` where it does not say. After another boot nothing is left of what
+/// was in the page cache.
+pub fn boot() -> Option<u128> {
+    if let Some(world) = world::current() {
+        return Some(world.boot());
+    }
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    u128::from_str_radix(&text.trim().replace('-', ""), 16).ok()
+}
+
 /// Fills `into` with unpredictable bytes.
 pub fn random(into: &mut [u8]) -> std::io::Result<()> {
     match world::current() {

@@ -16,6 +16,8 @@ pub trait World: Sync {
     fn now(&self) -> Instant;
     /// Virtual time of day.
     fn wall_clock(&self) -> SystemTime;
+    /// Names the time since the machine's power came on.
+    fn boot(&self) -> u128;
     /// Bytes from the world's generator.
     fn random(&self, into: &mut [u8]);
 

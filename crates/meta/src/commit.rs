@@ -8,9 +8,13 @@
 //! A plain state machine: times are nanoseconds of any steady clock.
 use crate::error::Result;
 use penstock_wire::message::WireError;
+use std::collections::VecDeque;
 
 /// Time between attempts while the store refuses commits.
 const RETRY_NS: u64 = 1_000_000_000;
+
+/// Failed attempts whose reason is kept; whoever has slept through more is told the oldest of these.
+const REASONS: usize = 16;
 
 /// A generation of changes; durable together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,6 +52,8 @@ pub struct GroupCommit {
     commits: u64,
     failures: u64,
     failed: Option<Failure>,
+    /// Why the newest attempts failed, in order.
+    reasons: VecDeque<WireError>,
     stopping: bool,
 }
 
@@ -70,6 +76,7 @@ impl GroupCommit {
             commits: 0,
             failures: 0,
             failed: None,
+            reasons: VecDeque::new(),
             stopping: false,
         }
     }
@@ -103,13 +110,14 @@ impl GroupCommit {
         }
     }
 
-    /// `None`: wait on.
+    /// What became of the first attempt that ended since the waiter came: later ones are not its own. `None`: wait on.
     pub fn settled(&self, waiter: Waiter) -> Option<Result<()>> {
         if self.committed >= waiter.generation {
             return Some(Ok(()));
         }
-        let failed = self.failed.as_ref()?;
-        (self.failures > waiter.failures).then(|| Err(failed.error.clone()))
+        let since = usize::try_from(self.failures - waiter.failures).unwrap_or(usize::MAX);
+        let first = self.reasons.len().saturating_sub(since);
+        self.reasons.get(first).map(|e| Err(e.clone()))
     }
 
     pub fn next(&self, now: u64) -> Next {
@@ -165,6 +173,10 @@ impl GroupCommit {
     pub fn failed(&mut self, now: u64, error: WireError) {
         self.in_flight = false;
         self.failures += 1;
+        if self.reasons.len() == REASONS {
+            self.reasons.pop_front();
+        }
+        self.reasons.push_back(error.clone());
         self.failed = Some(Failure {
             error,
             retry_at: now.saturating_add(RETRY_NS),
@@ -264,6 +276,33 @@ mod tests {
         assert!(matches!(g.settled(a), Some(Ok(()))));
         assert!(matches!(g.settled(b), Some(Ok(()))));
         assert!(g.refusal().is_none());
+    }
+
+    #[test]
+    fn each_waiter_is_told_of_its_own_attempt() {
+        let mut g = GroupCommit::new(INTERVAL);
+        g.changed(0);
+        let a = g.want();
+        g.started();
+        g.failed(5, error(ErrorKind::NoSpace, "full"));
+        g.changed(6);
+        let b = g.want();
+        g.started();
+        g.failed(7, error(ErrorKind::Io, "gone"));
+        // Only now do they wake.
+        assert!(matches!(g.settled(a), Some(Err(e)) if e.kind == ErrorKind::NoSpace));
+        assert!(matches!(g.settled(b), Some(Err(e)) if e.kind == ErrorKind::Io));
+        g.started();
+        g.finished();
+        assert!(matches!(g.settled(a), Some(Ok(()))), "durable by now");
+        assert!(matches!(g.settled(b), Some(Err(e)) if e.kind == ErrorKind::Io));
+        let c = g.want();
+        assert!(g.settled(c).is_none());
+        for _ in 0..2 * REASONS {
+            g.started();
+            g.failed(9, error(ErrorKind::Io, "again"));
+        }
+        assert!(matches!(g.settled(c), Some(Err(_))));
     }
 
     #[test]

@@ -54,6 +54,8 @@ struct Shared {
     unlocked: Condvar,
     start: Instant,
     store_name: String,
+    /// Bytes of the journal that a crash of the system had left unreadable.
+    unreadable: u64,
     /// Where [`LOCKED`] is.
     locked: PathBuf,
 }
@@ -85,6 +87,8 @@ pub struct Figures {
     pub requests: u64,
     pub commits: u64,
     pub uptime: Duration,
+    /// Bytes of the journal that could not be read at the start.
+    pub unreadable: u64,
 }
 
 /// Nanoseconds since the epoch.
@@ -100,14 +104,16 @@ impl Engine {
         placement: Placement,
         interval: Duration,
         mut kept: Kept,
-    ) -> Result<Engine> {
+    ) -> std::result::Result<Engine, crate::server::Error> {
         let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
         let mut sessions = Sessions::default();
         for note in snapshot.sessions()? {
             sessions.restore(note, now());
         }
+        let same_boot = snapshot.is_of_this_boot();
         let mut layers = Layers::new(snapshot, wall_clock_ns());
-        let found = journal::replay(store.path(), store.commits());
+        let replayed = journal::replay(store.path(), store.commits(), same_boot)?;
+        let found = replayed.changes;
         if !found.is_empty() {
             log::info!("{} changes are taken over from the journal", found.len());
         }
@@ -147,7 +153,7 @@ impl Engine {
             state: Mutex::new(State {
                 space,
                 group: GroupCommit::new(interval_ns),
-                journal: Journal::begin(store.path(), store.commits() + 1),
+                journal: Journal::begin(store.path(), store.commits() + 1)?,
                 counters: Counters::default(),
                 sessions,
                 locks: match noted_locks {
@@ -166,6 +172,7 @@ impl Engine {
             unlocked: Condvar::new(),
             start: now(),
             store_name: store.path().display().to_string(),
+            unreadable: replayed.unreadable,
             locked,
         });
         let committer = thread::spawn("commit", None, {
@@ -416,6 +423,7 @@ impl Engine {
             requests: state.requests,
             commits: state.group.commits(),
             uptime: since(self.shared.start),
+            unreadable: self.shared.unreadable,
         })
     }
 
@@ -678,7 +686,8 @@ fn commit_loop(shared: &Shared, mut store: Store) {
                     Ok(snapshot) => {
                         state.space.names_mut().committed(snapshot);
                         state.group.finished();
-                        state.journal.committed(store.commits());
+                        let State { journal, space, .. } = &mut *state;
+                        journal.committed(store.commits(), || space.names().all_collected().ok());
                     }
                     Err(e) => {
                         log::error!("{e}");

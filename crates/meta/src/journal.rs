@@ -7,12 +7,21 @@
 //! about a microsecond. A crash of the whole machine may take the journal, as it may all that was not synced.
 //!
 //! One file per commit, `journal-N` for commit N. When the commit begins its file is sealed and the next one begun;
-//! when it has ended the file is removed. Replay goes on to the next file only over a seal, and ends at the first
-//! record that is torn, so that what it finds is all changes up to some moment. Record: length and CRC-32 of the
-//! payload (little endian, 4 bytes each), payload.
+//! when it has ended the file is removed. Replay goes on to the next file only over a seal, so that what it finds is all
+//! changes up to some moment. While the file before is there without a seal nothing is appended: changes wait for their
+//! commit. After that commit the file begins with all changes collected by then.
+//! Record: length and CRC-32 of the payload, CRC-32 of these two (little endian, 4 bytes each), payload.
+//!
+//! *What cannot be read.* A server that is killed leaves at most one record that was not written to its end, which nobody was
+//! told of. Anything else that is no record is damage on the same boot of the system (the database has the boot of its last
+//! commit, and the files that follow it are of the same process): the server does not start. After another boot pages
+//! of the files may have reached the disk in any order: replay ends at the first bad record, as it may for names that
+//! were not synced. Errors of listing and reading always keep the server from starting. Files are removed only when
+//! a commit holds all that they tell.
 use crate::node::Node;
 use crate::pending::Pending;
 use crate::slots::Note;
+use crate::store::StoreError;
 use penstock_host::fs;
 use penstock_layout::FileId;
 use serde::{Deserialize, Serialize};
@@ -22,7 +31,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const PREFIX: &str = "journal-";
-const HEADER: usize = 8;
+const HEADER: usize = 12;
 
 /// What one request changed: the newest value per key, `None` = removed.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,8 +88,8 @@ pub struct Journal {
 
 impl Journal {
     /// Begins the file for commit number `commit`; all older files must be held by commits.
-    pub fn begin(directory: &Path, commit: u64) -> Journal {
-        for (_, path) in files(directory) {
+    pub fn begin(directory: &Path, commit: u64) -> Result<Journal, StoreError> {
+        for (_, path) in files(directory)? {
             remove(&path);
         }
         let mut journal = Journal {
@@ -90,7 +99,7 @@ impl Journal {
             commit,
         };
         journal.open();
-        journal
+        Ok(journal)
     }
 
     fn open(&mut self) {
@@ -125,7 +134,9 @@ impl Journal {
                 let length = u32::try_from(payload.len()).map_err(std::io::Error::other)?;
                 let crc = crc32fast::hash(payload);
                 bytes[..4].copy_from_slice(&length.to_le_bytes());
-                bytes[4..HEADER].copy_from_slice(&crc.to_le_bytes());
+                bytes[4..8].copy_from_slice(&crc.to_le_bytes());
+                let crc = crc32fast::hash(&bytes[..8]);
+                bytes[8..HEADER].copy_from_slice(&crc.to_le_bytes());
                 fs::write_all(file, bytes)
             });
         if let Err(e) = written {
@@ -139,7 +150,7 @@ impl Journal {
 
     /// The commit of what is in the file begins; what comes now is the next one's.
     pub fn turn(&mut self) {
-        self.write(&Record::Sealed);
+        let sealed = self.write(&Record::Sealed);
         if !self.there {
             // An empty one, where replay ends: a file without the one before it would tell of a commit that is missing.
             self.open();
@@ -150,11 +161,16 @@ impl Journal {
         if before {
             self.open();
         }
+        if !sealed {
+            // Replay would not come as far as this file.
+            self.file = None;
+        }
     }
 
     /// The commit that began with [`Journal::turn`] is on stable storage, as number `commits`. That is further on than
-    /// planned when an attempt that was reported as failed had succeeded.
-    pub fn committed(&mut self, commits: u64) {
+    /// planned when an attempt that was reported as failed had succeeded. `collected` gives all changes since, for a file
+    /// that does not have them.
+    pub fn committed(&mut self, commits: u64, collected: impl FnOnce() -> Option<Changes>) {
         remove(&path(&self.directory, self.commit - 1));
         if commits + 1 != self.commit {
             let (old, new) = (self.commit, commits + 1);
@@ -167,6 +183,15 @@ impl Journal {
             }
             self.commit = new;
         }
+        if self.file.is_none() {
+            self.open();
+            match collected() {
+                Some(changes) if self.file.is_some() => {
+                    let _ = changes.is_empty() || self.append(changes);
+                }
+                _ => self.file = None,
+            }
+        }
     }
 
     /// Everything is on stable storage and nothing more will come. The file stays, empty: its number tells the next
@@ -176,61 +201,119 @@ impl Journal {
     }
 }
 
-/// What was acknowledged after commit number `commits` and is in no commit, in order.
-pub fn replay(directory: &Path, commits: u64) -> Vec<Changes> {
-    let mut found = Vec::new();
+/// What a start found.
+#[derive(Debug, Default)]
+pub struct Replayed {
+    /// In order.
+    pub changes: Vec<Changes>,
+    /// Bytes that a crash of the system has left unreadable.
+    pub unreadable: u64,
+}
+
+/// What was acknowledged after commit number `commits` and is in no commit. `same_boot`: the system has not been
+/// started again since that commit.
+pub fn replay(directory: &Path, commits: u64, same_boot: bool) -> Result<Replayed, StoreError> {
+    let mut found = Replayed::default();
     let mut next = commits + 1;
-    for (number, path) in files(directory) {
+    let mut ended: Option<PathBuf> = None;
+    for (number, path) in files(directory)? {
         if number < next {
             continue;
         }
-        let bytes = std::fs::read(&path).unwrap_or_default();
-        if number > next {
-            break;
-        }
-        let (used, sealed) = records(&bytes, &mut found);
-        if !sealed {
-            if used < bytes.len() {
-                log::warn!(
-                    "journal {} is torn or damaged after {used} of {} bytes: names changed later and not synced are lost",
-                    path.display(),
-                    bytes.len()
+        let bytes = std::fs::read(&path).map_err(|source| StoreError::Io {
+            what: "read journal",
+            path: path.display().to_string(),
+            source,
+        })?;
+        if let Some(before) = ended.as_ref().filter(|_| !bytes.is_empty()) {
+            if same_boot {
+                let detail = format!(
+                    "{} follows it, but it does not say that it is whole",
+                    path.display()
                 );
+                return Err(damage(before, detail));
             }
-            break;
+            found.unreadable += bytes.len() as u64;
+            continue;
         }
-        next += 1;
+        let (used, end) = records(&bytes, &mut found.changes);
+        match end {
+            End::Sealed if number == next => {
+                next += 1;
+                continue;
+            }
+            End::Bad if same_boot => {
+                let detail = format!("byte {used} of {} begins no record", bytes.len());
+                return Err(damage(&path, detail));
+            }
+            _ => {}
+        }
+        let rest = (bytes.len() - used) as u64;
+        if rest > 0 && !same_boot {
+            log::warn!(
+                "journal {} cannot be read after {used} of {} bytes, as a crash of the system leaves it: names changed later and not synced are lost",
+                path.display(),
+                bytes.len()
+            );
+            found.unreadable += rest;
+        }
+        ended = Some(path);
     }
-    found
+    Ok(found)
+}
+
+fn damage(path: &Path, detail: String) -> StoreError {
+    StoreError::Damaged {
+        path: path.display().to_string(),
+        detail,
+        advice: "restore the directory from a backup; or, to go on without the last names that were changed and not synced, move the files journal-* out of it, start the server and run `penstock check`".into(),
+    }
 }
 
 /// The last commit that the journal tells of, if the database, which ends at commit number `commits`, does not have it:
 /// file N is only begun when commit N - 1 begins, and file N - 1 only removed when that has ended.
-pub fn missing(directory: &Path, commits: u64) -> Option<u64> {
-    let files = files(directory);
-    let (first, _) = files.iter().find(|(number, _)| *number > commits)?;
-    (*first > commits + 1).then(|| first - 1)
+pub fn missing(directory: &Path, commits: u64) -> Result<Option<u64>, StoreError> {
+    let files = files(directory)?;
+    let first = files.iter().find(|(number, _)| *number > commits);
+    Ok(first
+        .filter(|(first, _)| *first > commits + 1)
+        .map(|(first, _)| first - 1))
 }
 
-/// Adds the changes of one file; how many of its bytes are whole records, and whether it was sealed.
-fn records(all: &[u8], found: &mut Vec<Changes>) -> (usize, bool) {
+/// How a file ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// The next file goes on.
+    Sealed,
+    /// With its last record, or in the middle of one that was not written to its end.
+    Open,
+    /// With bytes that are no record.
+    Bad,
+}
+
+/// Adds the changes of one file; how many of its bytes are whole records, and what follows.
+fn records(all: &[u8], found: &mut Vec<Changes>) -> (usize, End) {
     let mut bytes = all;
     loop {
         let used = all.len() - bytes.len();
         let number = |b: &[u8]| b.try_into().map_or(0, u32::from_le_bytes);
-        let record = bytes.split_at_checked(HEADER).and_then(|(header, rest)| {
-            let (length, crc) = header.split_at(4);
-            let (payload, rest) = rest.split_at_checked(number(length) as usize)?;
-            let good = crc32fast::hash(payload) == number(crc);
-            Some((postcard::from_bytes(payload).ok().filter(|_| good)?, rest))
-        });
-        match record {
-            Some((Record::Changes(changes), rest)) => {
+        let Some((header, rest)) = bytes.split_at_checked(HEADER) else {
+            return (used, End::Open);
+        };
+        if crc32fast::hash(&header[..8]) != number(&header[8..]) {
+            return (used, End::Bad);
+        }
+        let Some((payload, rest)) = rest.split_at_checked(number(&header[..4]) as usize) else {
+            return (used, End::Open);
+        };
+        let good = crc32fast::hash(payload) == number(&header[4..8]);
+        match postcard::from_bytes(payload).ok().filter(|_| good) {
+            Some(Record::Changes(changes)) => {
                 found.push(changes);
                 bytes = rest;
             }
-            Some((Record::Sealed, rest)) => return (all.len() - rest.len(), true),
-            None => return (used, false),
+            Some(Record::Sealed) if rest.is_empty() => return (all.len(), End::Sealed),
+            Some(Record::Sealed) | None => return (used, End::Bad),
         }
     }
 }
@@ -241,20 +324,25 @@ fn path(directory: &Path, commit: u64) -> PathBuf {
 }
 
 /// The journal files, in order.
-fn files(directory: &Path) -> Vec<(u64, PathBuf)> {
-    let Ok(entries) = std::fs::read_dir(directory) else {
-        return Vec::new();
+fn files(directory: &Path) -> Result<Vec<(u64, PathBuf)>, StoreError> {
+    let list = |source| StoreError::Io {
+        what: "list the journal in",
+        path: directory.display().to_string(),
+        source,
     };
-    let mut files: Vec<_> = entries
-        .flatten()
-        .filter_map(|entry| {
-            let name = entry.file_name();
-            let number = name.to_str()?.strip_prefix(PREFIX)?.parse().ok()?;
-            Some((number, entry.path()))
-        })
-        .collect();
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(list)? {
+        let entry = entry.map_err(list)?;
+        let name = entry.file_name();
+        if let Some(number) = name.to_str().and_then(|name| name.strip_prefix(PREFIX)) {
+            let number = number
+                .parse()
+                .map_err(|_| damage(&entry.path(), "its name has no number".into()))?;
+            files.push((number, entry.path()));
+        }
+    }
     files.sort();
-    files
+    Ok(files)
 }
 
 fn remove(path: &Path) {
@@ -289,96 +377,190 @@ mod tests {
         }
     }
 
+    fn begin(directory: &Path, commit: u64) -> Journal {
+        Journal::begin(directory, commit).unwrap()
+    }
+
+    /// Which changes are found after a kill on the same boot.
+    fn found(directory: &Path, commits: u64) -> Vec<u64> {
+        let found = replay(directory, commits, true).unwrap();
+        assert_eq!(found.unreadable, 0);
+        found.changes.iter().map(|changes| changes.files).collect()
+    }
+
+    fn nothing() -> Option<Changes> {
+        Some(Changes::default())
+    }
+
+    fn unneeded() -> Option<Changes> {
+        panic!("the file has them")
+    }
+
     #[test]
     fn a_file_that_could_not_be_made_is_no_missing_commit() {
         let dir = tempfile::tempdir().unwrap();
         // Something is in the way, as a full disk would be.
         let obstacle = path(dir.path(), 29);
         std::fs::create_dir(&obstacle).unwrap();
-        let mut journal = Journal::begin(dir.path(), 29);
+        let mut journal = begin(dir.path(), 29);
         assert!(!journal.append(changes(1)), "it has to wait for its commit");
         std::fs::remove_dir(&obstacle).unwrap();
         journal.turn();
-        assert!(journal.append(changes(2)));
-        // The power fails before commit 29 has ended.
-        assert_eq!(missing(dir.path(), 28), None);
+        assert!(!journal.append(changes(2)), "replay would not find it");
+        // The power fails, or the server is killed, before commit 29 has ended.
+        assert_eq!(missing(dir.path(), 28).unwrap(), None);
         assert!(found(dir.path(), 28).is_empty());
         // And after that.
-        journal.committed(29);
+        journal.committed(29, || Some(changes(2)));
         assert_eq!(found(dir.path(), 29), [2]);
-        assert_eq!(missing(dir.path(), 28), Some(29));
-        // Still in the way when the commit begins: the next has no file either.
-        journal.committed(29);
+        assert_eq!(missing(dir.path(), 28).unwrap(), Some(29));
+        assert!(journal.append(changes(3)));
+        assert_eq!(found(dir.path(), 29), [2, 3]);
+        // Still in the way when the commit begins.
         std::fs::create_dir(path(dir.path(), 31)).unwrap();
         journal.turn();
-        std::fs::create_dir(path(dir.path(), 32)).unwrap();
-        assert!(!journal.append(changes(3)));
-        journal.turn();
         assert!(!journal.append(changes(4)));
-    }
-
-    fn found(directory: &Path, commits: u64) -> Vec<u64> {
-        let found = replay(directory, commits);
-        found.iter().map(|changes| changes.files).collect()
+        std::fs::create_dir(path(dir.path(), 32)).unwrap();
+        journal.committed(30, || Some(changes(4)));
+        assert!(!journal.append(changes(5)));
+        journal.turn();
+        assert!(!journal.append(changes(6)));
     }
 
     #[test]
     fn what_no_commit_holds_is_found_in_order() {
         let dir = tempfile::tempdir().unwrap();
-        let mut journal = Journal::begin(dir.path(), 5);
+        let mut journal = begin(dir.path(), 5);
         assert!(journal.append(changes(1)) && journal.append(changes(2)));
         assert_eq!(found(dir.path(), 4), [1, 2]);
         journal.turn();
         assert!(journal.append(changes(3)));
         assert_eq!(found(dir.path(), 4), [1, 2, 3]);
         assert_eq!(found(dir.path(), 5), [3], "the commit is there");
-        journal.committed(5);
+        journal.committed(5, unneeded);
         assert_eq!(found(dir.path(), 5), [3]);
-        assert_eq!(missing(dir.path(), 4), Some(5));
-        assert_eq!(missing(dir.path(), 5), None);
+        assert_eq!(missing(dir.path(), 4).unwrap(), Some(5));
+        assert_eq!(missing(dir.path(), 5).unwrap(), None);
         journal.turn();
         assert!(journal.append(changes(4)));
-        journal.committed(7);
+        journal.committed(7, unneeded);
         assert_eq!(found(dir.path(), 7), [4], "another number than planned");
         journal.turn();
-        journal.committed(8);
+        journal.committed(8, unneeded);
         journal.end();
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
         assert_eq!(found(dir.path(), 8), [0; 0]);
-        assert_eq!(missing(dir.path(), 7), Some(8));
+        assert_eq!(missing(dir.path(), 7).unwrap(), Some(8));
     }
 
     #[test]
-    fn a_torn_or_changed_record_ends_it() {
+    fn after_a_torn_append_changes_wait_until_the_file_is_whole_again() {
         let dir = tempfile::tempdir().unwrap();
-        let mut journal = Journal::begin(dir.path(), 1);
+        let mut journal = begin(dir.path(), 5);
+        assert!(journal.append(changes(1)));
+        // The disk takes half a record.
+        let file = path(dir.path(), 5);
+        let whole = std::fs::read(&file).unwrap();
+        std::fs::write(&file, [&whole[..], &whole[..9]].concat()).unwrap();
+        journal.file = None;
+        assert!(!journal.append(changes(2)));
+        journal.turn();
+        assert!(
+            !journal.append(changes(3)),
+            "replay ends at the torn record"
+        );
+        assert_eq!(found(dir.path(), 4), [1]);
+        journal.committed(5, || Some(changes(3)));
+        assert!(journal.append(changes(4)));
+        assert_eq!(found(dir.path(), 5), [3, 4]);
+        journal.turn();
+        journal.committed(6, unneeded);
+        journal.file = None;
+        journal.turn();
+        journal.committed(7, nothing);
+        assert!(journal.append(changes(5)));
+        assert_eq!(found(dir.path(), 7), [5]);
+    }
+
+    /// Two files, and the first one as it was written.
+    fn two_files(dir: &Path) -> (PathBuf, Vec<u8>) {
+        let mut journal = begin(dir, 1);
         for n in 1..=3 {
             assert!(journal.append(changes(n)));
         }
         journal.turn();
         assert!(journal.append(changes(4)));
-        let file = path(dir.path(), 1);
-        let whole = std::fs::read(&file).unwrap();
-        for len in 0..whole.len() {
-            std::fs::write(&file, &whole[..len]).unwrap();
-            let found = found(dir.path(), 0);
-            assert!(found.len() <= 3, "the next file is out of reach: {found:?}");
-            assert!(found.iter().copied().eq(1..=found.len() as u64));
-        }
+        let first = path(dir, 1);
+        let whole = std::fs::read(&first).unwrap();
+        (first, whole)
+    }
+
+    #[test]
+    fn on_the_same_boot_a_changed_record_is_damage() {
+        let dir = tempfile::tempdir().unwrap();
+        let (first, whole) = two_files(dir.path());
         for at in 0..whole.len() {
             let mut bytes = whole.clone();
             bytes[at] ^= 0x55;
-            std::fs::write(&file, bytes).unwrap();
-            let found = found(dir.path(), 0);
-            assert!(found.iter().copied().eq(1..=found.len() as u64), "{at}");
-            assert!(found.len() <= 3);
+            std::fs::write(&first, bytes).unwrap();
+            let e = replay(dir.path(), 0, true).unwrap_err().to_string();
+            assert!(
+                e.contains("damaged") && e.contains(first.to_str().unwrap()),
+                "{e}"
+            );
+        }
+        // Cut, and the next one tells that there was more.
+        for len in 0..whole.len() {
+            std::fs::write(&first, &whole[..len]).unwrap();
+            assert!(replay(dir.path(), 0, true).is_err(), "{len}");
+        }
+        // The last one may end in the middle of a record: nobody was told of that one.
+        std::fs::write(&first, &whole).unwrap();
+        let last = path(dir.path(), 2);
+        let bytes = std::fs::read(&last).unwrap();
+        for len in 0..bytes.len() {
+            std::fs::write(&last, &bytes[..len]).unwrap();
+            assert_eq!(found(dir.path(), 0), [1, 2, 3]);
         }
     }
 
     #[test]
-    fn where_it_cannot_be_written_it_says_so() {
+    fn after_another_boot_it_ends_at_the_first_bad_record() {
         let dir = tempfile::tempdir().unwrap();
-        let mut journal = Journal::begin(&dir.path().join("none"), 1);
-        assert!(!journal.append(changes(1)));
+        let (first, whole) = two_files(dir.path());
+        let check = |bytes: &[u8]| {
+            std::fs::write(&first, bytes).unwrap();
+            let found = replay(dir.path(), 0, false).unwrap();
+            let files: Vec<u64> = found.changes.iter().map(|c| c.files).collect();
+            assert!(files.len() <= 3, "the next file is out of reach: {files:?}");
+            assert!(files.iter().copied().eq(1..=files.len() as u64));
+            assert!(found.unreadable > 0);
+        };
+        for at in 0..whole.len() {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 0x55;
+            check(&bytes);
+            check(&whole[..at]);
+        }
+        check(&vec![0; whole.len()]);
+    }
+
+    #[test]
+    fn what_cannot_be_listed_or_read_is_not_taken_for_empty() {
+        let dir = tempfile::tempdir().unwrap();
+        for same_boot in [true, false] {
+            let none = dir.path().join("none");
+            assert!(replay(&none, 0, same_boot).is_err());
+            assert!(missing(&none, 0).is_err() && Journal::begin(&none, 1).is_err());
+            let obstacle = path(dir.path(), 1);
+            std::fs::create_dir(&obstacle).unwrap();
+            let e = replay(dir.path(), 0, same_boot).unwrap_err().to_string();
+            assert!(e.contains(obstacle.to_str().unwrap()), "{e}");
+            std::fs::remove_dir(&obstacle).unwrap();
+            let strange = dir.path().join("journal-old");
+            std::fs::write(&strange, b"").unwrap();
+            assert!(replay(dir.path(), 0, same_boot).is_err());
+            std::fs::remove_file(&strange).unwrap();
+        }
     }
 }

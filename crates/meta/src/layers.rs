@@ -127,6 +127,41 @@ impl Layers {
         Ok(changes)
     }
 
+    /// All changes collected since the last [`Layers::freeze`], as one.
+    pub fn all_collected(&self) -> Result<Changes> {
+        let Pending {
+            nodes,
+            entries,
+            sessions,
+            slots,
+            totals,
+        } = &self.collecting;
+        let mut changes = Changes {
+            entries: entries.iter().map(|(key, id)| (key.clone(), *id)).collect(),
+            files: totals.files,
+            directories: totals.directories,
+            ..Changes::default()
+        };
+        for (id, node) in nodes {
+            let mut stored = None;
+            if let Some(node) = node {
+                node.encode(FileId(*id), stored.insert(Vec::new()))?;
+            }
+            changes.nodes.push((*id, stored));
+        }
+        changes
+            .notes
+            .extend(sessions.iter().map(|(id, owner)| match owner {
+                Some(owner) => Note::Opened(*id, *owner),
+                None => Note::Dropped(*id),
+            }));
+        let answered = slots.iter();
+        changes.notes.extend(
+            answered.map(|(&(id, slot), answered)| Note::Answered(id, slot, answered.clone())),
+        );
+        Ok(changes)
+    }
+
     /// What to commit next; the same again until [`Layers::committed`].
     pub fn freeze(&mut self) -> Arc<Pending> {
         if let Some(committing) = &self.committing {

@@ -355,6 +355,7 @@ impl Session {
                     commits: figures.commits,
                     connections: shared.connections.load(Ordering::Relaxed),
                     uptime_ms: u64::try_from(figures.uptime.as_millis()).unwrap_or(u64::MAX),
+                    journal_lost: figures.unreadable,
                     store: engine.store_name().to_owned(),
                 })
             }

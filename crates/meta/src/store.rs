@@ -39,6 +39,8 @@ const SLOTS: TableDefinition<(u128, u16), &[u8]> = TableDefinition::new("slots")
 const ABOUT: TableDefinition<&str, &[u8]> = TableDefinition::new("about");
 /// Key in `ABOUT`.
 const FACTS: &str = "facts";
+/// Key in `ABOUT`: the boot of the system that made the last commit.
+const BOOT: &str = "boot";
 
 const FORMAT: u32 = 1;
 const DATABASE: &str = "namespace.redb";
@@ -143,6 +145,7 @@ pub struct Snapshot {
     nodes: ReadOnlyTable<u64, &'static [u8]>,
     entries: ReadOnlyTable<&'static [u8], u64>,
     facts: Facts,
+    boot: Option<u128>,
     transaction: ReadTransaction,
 }
 
@@ -154,7 +157,12 @@ impl Snapshot {
             .get(FACTS)?
             .and_then(|stored| postcard::from_bytes(stored.value()).ok())
             .ok_or_else(|| redb::Error::Corrupted("the store's own description is lost".into()))?;
+        let boot = about
+            .get(BOOT)?
+            .and_then(|stored| stored.value().try_into().ok())
+            .map(u128::from_le_bytes);
         Ok(Snapshot {
+            boot,
             nodes: transaction.open_table(NODES)?,
             entries: transaction.open_table(ENTRIES)?,
             facts,
@@ -164,6 +172,11 @@ impl Snapshot {
 
     pub fn totals(&self) -> Totals {
         self.facts.totals
+    }
+
+    /// Whether the system has not been started again since this commit.
+    pub fn is_of_this_boot(&self) -> bool {
+        self.boot.is_some() && self.boot == penstock_host::boot()
     }
 
     /// Sessions and their slots, as they were noted.
@@ -314,7 +327,7 @@ impl Store {
         let watched = File::open(&file).map_err(at("open the database in"))?;
         let (database, snapshot) = open_database(directory, deployment, exists)?;
         let commits = snapshot.facts.commits;
-        if let Some(last) = crate::journal::missing(directory, commits) {
+        if let Some(last) = crate::journal::missing(directory, commits)? {
             let detail = format!("it ends at commit {commits}, but the journal tells of {last}");
             return Err(damage(directory, &detail));
         }
@@ -463,6 +476,10 @@ fn write(
         }
         let mut about = transaction.open_table(ABOUT)?;
         about.insert(FACTS, postcard::to_stdvec(facts)?.as_slice())?;
+        match penstock_host::boot() {
+            Some(boot) => about.insert(BOOT, boot.to_le_bytes().as_slice())?,
+            None => about.remove(BOOT)?,
+        };
     }
     transaction.commit()?;
     Ok(Snapshot::of(database)?)

@@ -232,3 +232,98 @@ fn a_store_in_use_or_of_another_deployment_is_refused() {
     );
     assert!(e.to_string().contains(&d.id), "{e}");
 }
+
+/// The store of a server as a kill would leave it now, for a deployment of its own.
+fn killed(d: &Deployment, dir: &Path) -> Deployment {
+    let mut copy = d.clone();
+    copy.meta.store = dir.to_owned();
+    copy.meta.address.unix = Some(dir.with_extension("sock"));
+    let _ = std::fs::remove_dir_all(dir);
+    std::fs::create_dir(dir).unwrap();
+    for entry in std::fs::read_dir(&d.meta.store).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, dir.join(path.file_name().unwrap())).unwrap();
+    }
+    copy
+}
+
+fn journals(dir: &Path) -> Vec<std::path::PathBuf> {
+    let paths = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path());
+    paths
+        .filter(|p| {
+            p.file_name()
+                .unwrap()
+                .to_string_lossy()
+                .starts_with("journal-")
+        })
+        .collect()
+}
+
+#[test]
+fn a_journal_that_cannot_be_read_is_neither_empty_nor_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let d = deployment(dir.path());
+    // Nothing is committed by itself.
+    let options = Options {
+        commit_interval: std::time::Duration::from_secs(3600),
+        ..Options::default()
+    };
+    let _server = start(&d, options).unwrap();
+    let mut c = Client::new(&d);
+    for name in ["/a", "/b", "/c"] {
+        c.open(create(name));
+    }
+    let store = dir.path().join("copy");
+    let lost = |copy: &Deployment| {
+        let _server = start(copy, Options::default()).unwrap();
+        let mut c = Client::new(copy);
+        let MetaReply::Status(status) = c.ok(MetaRequest::Status) else {
+            panic!("no status")
+        };
+        (c.list("/", 10).len(), status.journal_lost > 0)
+    };
+    assert_eq!(lost(&killed(&d, &store)), (3, false));
+    let refused = |copy: &Deployment, journal: &Path| {
+        let e = start(copy, Options::default()).map(drop).unwrap_err();
+        let text = e.to_string();
+        assert!(text.contains(journal.to_str().unwrap()), "{text}");
+        assert!(journal.exists());
+        text
+    };
+    // A changed byte.
+    let copy = killed(&d, &store);
+    let journal = journals(&store).pop().unwrap();
+    let mut bytes = std::fs::read(&journal).unwrap();
+    let at = bytes.len() / 2;
+    bytes[at] ^= 1;
+    std::fs::write(&journal, &bytes).unwrap();
+    let text = refused(&copy, &journal);
+    assert!(
+        text.contains("is damaged") && text.contains("restore"),
+        "{text}"
+    );
+    assert_eq!(std::fs::read(&journal).unwrap(), bytes);
+    // The same after another boot of the system: as far as it can be read.
+    let database = redb::Database::open(store.join("namespace.redb")).unwrap();
+    let transaction = database.begin_write().unwrap();
+    let about = redb::TableDefinition::<&str, &[u8]>::new("about");
+    let other: &[u8] = &[7; 16];
+    let boot = transaction
+        .open_table(about)
+        .unwrap()
+        .insert("boot", other)
+        .is_ok();
+    assert!(boot);
+    transaction.commit().unwrap();
+    drop(database);
+    let (names, told) = lost(&copy);
+    assert!(names < 3 && told);
+    // Something that cannot be read.
+    let copy = killed(&d, &store);
+    std::fs::remove_file(&journal).unwrap();
+    std::fs::create_dir(&journal).unwrap();
+    refused(&copy, &journal);
+    // What advice says.
+    std::fs::remove_dir(&journal).unwrap();
+    assert_eq!(lost(&copy), (0, false));
+}

@@ -51,6 +51,9 @@ impl World for Disk {
     }
 
     fn disk_done(&self, _: &Access<'_>, _: Pace) {}
+    fn boot(&self) -> u128 {
+        1
+    }
     fn pass(&self) {}
     fn wake(&self, _: usize, _: bool) {}
     fn settle(&self) {}

@@ -17,6 +17,13 @@ impl World for Simulation {
         UNIX_EPOCH + Duration::from_secs(BEGINNING) + Duration::from_nanos(now)
     }
 
+    fn boot(&self) -> u128 {
+        let state = self.state();
+        let machine = state.machine_of(self.me());
+        let losses = state.disks.get(machine).map_or(0, |disk| disk.losses.len());
+        (machine as u128 + 1) << 64 | losses as u128
+    }
+
     fn random(&self, into: &mut [u8]) {
         let mut state = self.state();
         for byte in into {

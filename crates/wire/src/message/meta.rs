@@ -362,6 +362,8 @@ pub struct MetaStatus {
     pub connections: u64,
     /// Since the start.
     pub uptime_ms: u64,
+    /// Bytes of the journal that a crash of the system had left unreadable at the start: names may be lost.
+    pub journal_lost: u64,
     /// What and where.
     pub store: String,
 }
