@@ -2,6 +2,9 @@
 
 import json
 import subprocess
+import tempfile
+import time
+from pathlib import Path
 
 import pytest
 from conftest import PENSTOCK
@@ -68,3 +71,23 @@ def test_a_planted_bug_is_found(bug):
 def test_an_unknown_bug_is_named():
     done = subprocess.run([PENSTOCK, "faults", "--plant", "none"], capture_output=True, text=True, check=False)
     assert done.returncode == 1 and "none" in done.stderr
+
+
+def test_directories_of_killed_runs_are_removed_by_the_next():
+    base = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())
+
+    def left(pid):
+        return list(base.glob(f"penstock-faults-{pid:08}-*"))
+
+    command = [PENSTOCK, "faults", "--here", "--seeds", "1000"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as killed:
+        while not left(killed.pid):
+            assert killed.poll() is None
+            time.sleep(0.01)
+        # A run beside it leaves it alone.
+        faults("--seeds", "1")
+        assert left(killed.pid) and killed.poll() is None
+        killed.kill()
+    assert left(killed.pid)
+    faults("--seeds", "1")
+    assert left(killed.pid) == []

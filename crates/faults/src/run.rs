@@ -11,8 +11,10 @@ use crate::random::Random;
 use crate::workload::{History, Phase, Worker};
 use crate::world::{MachineId, Nanos, ProcessId, SECOND, Setup, Simulation, lock};
 use penstock_layout::FileId;
+use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -85,8 +87,15 @@ pub fn run(options: &Options) -> Report {
     }
 }
 
-/// The directory of a run; removed with this value.
-struct Root(PathBuf);
+/// The directory of a run; removed with this value. It is locked (flock(2)) as long as its process lives, so that the
+/// next run finds what killed ones have left.
+struct Root {
+    path: PathBuf,
+    _lock: File,
+}
+
+/// Beginning of the names of runs' directories.
+const ROOT: &str = "penstock-faults-";
 
 impl Root {
     fn new() -> std::io::Result<Root> {
@@ -96,22 +105,54 @@ impl Root {
         } else {
             std::env::temp_dir()
         };
+        Root::remove_dead(&base);
         // Of one length, so that messages with paths in them are.
         for attempt in 0..1000 {
-            let name = format!("penstock-faults-{:08}-{attempt:03}", std::process::id());
-            match std::fs::create_dir(base.join(&name)) {
-                Ok(()) => return Ok(Root(base.join(name))),
-                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+            let name = format!("{ROOT}{:08}-{attempt:03}", std::process::id());
+            let path = base.join(name);
+            match std::fs::create_dir(&path) {
+                Ok(()) => {}
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => continue,
                 Err(e) => return Err(e),
+            }
+            // Between the two calls another run may have taken it for a dead one's.
+            if let Some(_lock) = Root::lock(&path).filter(|_| path.is_dir()) {
+                return Ok(Root { path, _lock });
             }
         }
         Err(std::io::ErrorKind::AlreadyExists.into())
+    }
+
+    fn lock(path: &Path) -> Option<File> {
+        let directory = File::open(path).ok()?;
+        flock(&directory, FlockOperation::NonBlockingLockExclusive).ok()?;
+        Some(directory)
+    }
+
+    /// Removes what runs that were killed left in `base`.
+    fn remove_dead(base: &Path) {
+        for entry in std::fs::read_dir(base).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let process = name.to_str().and_then(|n| n.strip_prefix(ROOT));
+            let Some(process) =
+                process.and_then(|rest| rest.split('-').next()?.parse::<u32>().ok())
+            else {
+                continue;
+            };
+            // A process makes its directory before it has the lock on it.
+            if Path::new(&format!("/proc/{process}")).exists() {
+                continue;
+            }
+            if let Some(_lock) = Root::lock(&entry.path()) {
+                let _ = std::fs::remove_dir_all(entry.path());
+            }
+        }
     }
 }
 
 impl Drop for Root {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        let _ = std::fs::remove_dir_all(&self.path);
     }
 }
 
@@ -159,10 +200,10 @@ impl Driver {
         let io = |e: std::io::Error| e.to_string();
         let root = Root::new().map_err(io)?;
         let shape = plan::shape(options.seed);
-        let deployment = deployment(&root.0, &shape)?;
+        let deployment = deployment(&root.path, &shape)?;
         let mut roots = Vec::new();
         for machine in 0..=shape.servers {
-            let path = root.0.join(format!("machine-{machine}"));
+            let path = root.path.join(format!("machine-{machine}"));
             std::fs::create_dir(&path).map_err(io)?;
             roots.push(path);
         }
@@ -178,7 +219,7 @@ impl Driver {
         let mut driver = Driver {
             world,
             seed: options.seed,
-            root: root.0.clone(),
+            root: root.path.clone(),
             shape,
             cluster,
             history: Arc::new(Mutex::new(history)),
