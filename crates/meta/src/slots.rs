@@ -79,8 +79,9 @@ impl Kept {
             }
             Err(e) => {
                 let mut e = e.clone();
-                e.message
-                    .truncate(e.message.floor_char_boundary(MAX_MESSAGE));
+                while e.message.len() > MAX_MESSAGE {
+                    e.message.pop();
+                }
                 Kept::Failed(e)
             }
         }
