@@ -175,6 +175,18 @@ pub fn create(dir: &Path, shape: &Shape, plan: &Plan) -> Result<Located> {
     Ok(Located { file, deployment })
 }
 
+/// Makes what a deployment needs for running and what may have been removed: its directories for sockets and logs.
+pub fn make_directories(located: &Located) -> Result<()> {
+    make_dir(&located.run_dir())?;
+    make_dir(&located.log_dir())?;
+    let deployment = &located.deployment;
+    let sockets = deployment.servers.iter().map(|s| &s.address);
+    sockets
+        .chain([&deployment.meta.address])
+        .filter_map(|address| address.unix.as_deref()?.parent())
+        .try_for_each(make_dir)
+}
+
 /// Lets a group use a deployment: its members can read the deployment file and the client key, and reach the sockets
 /// that are made from now on. Everything else stays the owner's.
 pub fn share(located: &Located, group: &str) -> Result<()> {

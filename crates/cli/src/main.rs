@@ -12,6 +12,8 @@
 //! sim.rs        clusters on virtual time
 //! args.rs       the command line                        connect.rs, out.rs, size.rs, error.rs, process.rs
 //! ```
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod args;
 mod check;
 mod connect;
@@ -58,7 +60,7 @@ fn main() -> ExitCode {
     match dispatch(&cli) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("penstock: {error}");
+            out::note(error);
             ExitCode::from(FAILED)
         }
     }

@@ -6,6 +6,7 @@
 use crate::args::{MountArgs, UmountArgs};
 use crate::deployment::{self, Located};
 use crate::error::{CliError, Result};
+use crate::out;
 use crate::run::Watcher;
 use penstock_client::{Client, ClientOptions, Identity};
 use penstock_wire::Role;
@@ -40,13 +41,15 @@ pub fn mount(args: &MountArgs, named: Option<&Path>) -> Result<()> {
         return serve(args, &located);
     }
     prepare(&args.dir, &located)?;
-    let mut child = start(&args.dir, &located, &extra(args), None)?;
-    await_mount(&args.dir, &located, &mut child)?;
-    println!(
+    let log = log_file(&located);
+    let mut child = start(&args.dir, &located, &extra(args), &log)?;
+    await_mount(&args.dir, &log, &mut child)
+        .map_err(|e| e.next(format!("mend the cause; its log is {}", log.display())))?;
+    out::line(format_args!(
         "{} is mounted on {}; `penstock umount {1}` ends that",
         located.dir().display(),
         args.dir.display()
-    );
+    ));
     Ok(())
 }
 
@@ -73,8 +76,9 @@ impl Temporary {
         prepare(directory, located)?;
         watcher.mount(directory)?;
         let log = located.log_dir().join("mount.log");
-        let mut child = start(directory, located, &[], Some(&log))?;
-        await_mount(directory, located, &mut child)?;
+        let mut child = start(directory, located, &[], &log)?;
+        // No word of the log: it may go with the run.
+        await_mount(directory, &log, &mut child)?;
         Ok(Temporary {
             directory: directory.to_owned(),
             child,
@@ -133,16 +137,15 @@ fn prepare(dir: &Path, located: &Located) -> Result<()> {
 }
 
 /// Starts the daemon.
-fn start(dir: &Path, located: &Located, extra: &[String], log: Option<&Path>) -> Result<Child> {
+fn start(dir: &Path, located: &Located, extra: &[String], log: &Path) -> Result<Child> {
     let me = std::env::current_exe()
         .map_err(|e| CliError::new(format!("cannot find this program's own path: {e}")))?;
-    let log = log.map_or_else(|| log_file(located), Path::to_path_buf);
     let open = || {
         std::fs::OpenOptions::new()
             .create(true)
             .append(true)
-            .open(&log)
-            .map_err(|e| CliError::io("write", &log, e))
+            .open(log)
+            .map_err(|e| CliError::io("write", log, e))
     };
     let dir = dir
         .canonicalize()
@@ -172,21 +175,19 @@ fn log_file(located: &Located) -> PathBuf {
     std::env::temp_dir().join(format!("penstock-mount-{uid}.log"))
 }
 
-fn await_mount(dir: &Path, located: &Located, child: &mut Child) -> Result<()> {
+fn await_mount(dir: &Path, log: &Path, child: &mut Child) -> Result<()> {
     let end = Instant::now() + START;
     let mut pause = Duration::from_millis(2);
     while !penstock_fuse::is_mounted(dir) {
         let ended = child.try_wait().ok().flatten();
         if ended.is_some() || Instant::now() >= end {
-            let log = log_file(located);
             let _ = child.kill();
             let _ = child.wait();
             return Err(CliError::new(format!(
                 "{} could not be mounted. The daemon said:\n{}",
                 dir.display(),
-                crate::updown::last_lines(&log)
-            ))
-            .next(format!("mend the cause; its log is {}", log.display())));
+                crate::updown::last_lines(log)
+            )));
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(100));
@@ -299,6 +300,6 @@ pub fn umount(args: &UmountArgs) -> Result<()> {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    println!("{} is unmounted", args.dir.display());
+    out::line(format_args!("{} is unmounted", args.dir.display()));
     Ok(())
 }

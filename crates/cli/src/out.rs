@@ -1,6 +1,10 @@
 //! Output: tables for people, JSON for programs.
+//!
+//! All output of the command goes through here: `println!` and `eprintln!` panic when the reader of a pipe has gone away
+//! (`penstock up D | head -1`).
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::Serialize;
+use std::fmt::Display;
 use std::io::Write;
 
 /// Writes to standard output. A reader that has gone away (`penstock ls | head`) is no error.
@@ -9,11 +13,27 @@ pub fn print(text: &str) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
+/// One line of a command's answer.
+pub fn line(text: impl Display) {
+    print(&format!("{text}\n"));
+}
+
+/// Writes to standard error. A reader that has gone away is no error here either.
+pub fn tell(text: &str) {
+    let mut out = std::io::stderr().lock();
+    let _ = out.write_all(text.as_bytes());
+}
+
+/// One line on standard error that says who speaks.
+pub fn note(text: impl Display) {
+    tell(&format!("penstock: {text}\n"));
+}
+
 /// One line of JSON.
 pub fn print_json(value: &impl Serialize) {
     match serde_json::to_string(value) {
         Ok(line) => print(&format!("{line}\n")),
-        Err(e) => eprintln!("penstock: cannot write JSON: {e}"),
+        Err(e) => note(format_args!("cannot write JSON: {e}")),
     }
 }
 

@@ -1,5 +1,7 @@
 //! Processes of this host, named so that a reused number is never taken for the old process.
 use rustix::process::{Pid, Signal, kill_process};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// A process: its number and when it started.
@@ -29,6 +31,24 @@ impl Process {
         let pid = words.next()?.parse().ok()?;
         let started: u64 = words.next()?.parse().ok()?;
         Process::find(pid).filter(|p| p.started == started)
+    }
+
+    /// The process that holds the file `lock` open and has written its number there, as servers do with the lock of
+    /// their store. A number that another host wrote, or that belongs to another process by now, is not believed.
+    pub fn holding(lock: &Path) -> Option<Process> {
+        let process = Process::find(std::fs::read_to_string(lock).ok()?.trim().parse().ok()?)?;
+        let file = lock.metadata().ok()?;
+        let open = std::fs::read_dir(format!("/proc/{}/fd", process.number())).ok()?;
+        open.flatten()
+            .map(|entry| entry.path())
+            // By name first: to stat whatever a process has open may take as long as a dead mount lasts.
+            .filter(|fd| {
+                fd.read_link()
+                    .is_ok_and(|to| to.file_name() == lock.file_name())
+            })
+            .filter_map(|fd| fd.metadata().ok())
+            .any(|m| (m.dev(), m.ino()) == (file.dev(), file.ino()))
+            .then_some(process)
     }
 
     /// The process's number.
@@ -98,5 +118,20 @@ mod tests {
         assert!(!process.runs());
         child.wait().unwrap();
         assert_eq!(Process::from_line("nonsense"), None);
+    }
+
+    #[test]
+    fn the_holder_of_a_lock_has_it_open() {
+        let dir = tempfile::tempdir().unwrap();
+        let lock = dir.path().join("lock");
+        assert_eq!(Process::holding(&lock), None);
+        std::fs::write(&lock, format!("{}\n", std::process::id())).unwrap();
+        // The number alone may be anybody's by now.
+        assert_eq!(Process::holding(&lock), None);
+        let _open = std::fs::File::open(&lock).unwrap();
+        let me = Process::find(std::process::id().try_into().unwrap());
+        assert_eq!(Process::holding(&lock), me);
+        std::fs::write(&lock, "nonsense").unwrap();
+        assert_eq!(Process::holding(&lock), None);
     }
 }

@@ -2,6 +2,7 @@
 use crate::args::ServeArgs;
 use crate::deployment;
 use crate::error::{CliError, Result};
+use crate::process::Process;
 use crate::tracing::Decisions;
 use penstock_layout::ServerId;
 use penstock_wire::RunningServer;
@@ -10,6 +11,9 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::path::Path;
 use std::sync::Arc;
+
+/// The file of every store that its server locks and writes its process number to.
+const LOCK: &str = "lock";
 
 /// One server of a deployment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +38,23 @@ impl Which {
             Which::Meta => "meta".into(),
             Which::Data(id) => format!("data-{}", id.0),
         }
+    }
+
+    /// Its name in sentences.
+    pub fn title(self) -> String {
+        match self {
+            Which::Meta => "the metadata server".into(),
+            Which::Data(id) => format!("data server {}", id.0),
+        }
+    }
+
+    /// The process of this host that holds the lock on its store. Stores in memory have none.
+    pub fn holder(self, deployment: &Deployment) -> Option<Process> {
+        let target = match self {
+            Which::Meta => return Process::holding(&deployment.meta.store.join(LOCK)),
+            Which::Data(id) => deployment.server(id)?.target().ok()?,
+        };
+        Process::holding(&target.dir()?.join(LOCK))
     }
 
     /// Arguments of `penstock serve` that mean it.

@@ -105,16 +105,16 @@ fn replay(args: &SimArgs) -> Result<()> {
             if replayed.identical { "all" } else { "no" }.into(),
         ]);
         if !replayed.whole {
-            eprintln!(
-                "penstock: {} was not ended by its server; what is there was replayed",
+            out::note(format_args!(
+                "{} was not ended by its server; what is there was replayed",
                 path.display()
-            );
+            ));
         } else if replayed.lost > 0 {
-            eprintln!(
-                "penstock: {} ends before its server did: {} calls are missing behind it",
+            out::note(format_args!(
+                "{} ends before its server did: {} calls are missing behind it",
                 path.display(),
                 count(replayed.lost)
-            );
+            ));
         }
         let told = |d: String| format!("{}: {d}", path.display());
         departures.extend(replayed.departure.map(told));

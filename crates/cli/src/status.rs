@@ -4,6 +4,7 @@ use crate::connect;
 use crate::deployment::{self, Located};
 use crate::error::{CliError, Result};
 use crate::out;
+use crate::serve::Which;
 use crate::size;
 use penstock_wire::deployment::{Address, Deployment};
 use penstock_wire::message::{
@@ -30,6 +31,18 @@ impl Why {
         Why {
             text: e.to_string(),
             refuses: matches!(e.kind(), BadKey | InvalidArgument | Permission | Version),
+        }
+    }
+
+    /// Says so where the server runs on this host and only its socket was removed.
+    fn explain(&mut self, deployment: &Deployment, which: Which, at: &Address) {
+        let missing = at.unix.as_deref().filter(|path| !path.exists());
+        if let Some((path, process)) = missing.zip(which.holder(deployment)) {
+            self.text = format!(
+                "it runs as process {}, but its socket {} was removed; it makes a new one within seconds where the directory is there",
+                process.number(),
+                path.display()
+            );
         }
     }
 
@@ -62,6 +75,20 @@ struct Answers {
 }
 
 fn ask(deployment: &Deployment) -> Answers {
+    let mut answers = questions(deployment);
+    let at = &deployment.meta.address;
+    if let Err(why) = &mut answers.meta {
+        why.explain(deployment, Which::Meta, at);
+    }
+    for (server, answer) in deployment.servers.iter().zip(&mut answers.data) {
+        if let Err(why) = answer {
+            why.explain(deployment, Which::Data(server.id), &server.address);
+        }
+    }
+    answers
+}
+
+fn questions(deployment: &Deployment) -> Answers {
     match connect::inspector(deployment) {
         Ok(client) => Answers {
             meta: client.meta_status().map_err(|e| Why::of(&e)),
@@ -90,15 +117,15 @@ fn ask(deployment: &Deployment) -> Answers {
 }
 
 /// Servers that don't answer, with the reason.
-pub fn silent(deployment: &Deployment) -> Vec<(String, Why)> {
+pub fn silent(deployment: &Deployment) -> Vec<(Which, Why)> {
     let answers = ask(deployment);
     let mut silent = Vec::new();
     if let Err(why) = answers.meta {
-        silent.push(("the metadata server".into(), why));
+        silent.push((Which::Meta, why));
     }
     for (server, answer) in deployment.servers.iter().zip(answers.data) {
         if let Err(why) = answer {
-            silent.push((format!("data server {}", server.id.0), why));
+            silent.push((Which::Data(server.id), why));
         }
     }
     silent
@@ -110,6 +137,7 @@ pub fn require_all(located: &Located) -> Result<()> {
     let Some((first, why)) = silent.first() else {
         return Ok(());
     };
+    let first = first.title();
     let does = match why.refuses {
         true => "refuses this client",
         false => "does not answer",

@@ -256,7 +256,7 @@ fn show(args: &ShowArgs) -> Result<ExitCode> {
     match error {
         None => Ok(ExitCode::SUCCESS),
         Some(e) => {
-            eprintln!("penstock: {e}");
+            out::note(e);
             Ok(ExitCode::FAILURE)
         }
     }
@@ -318,7 +318,7 @@ fn merge(args: &MergeArgs) -> Result<()> {
     for path in &args.traces {
         let (header, events) = match penstock_trace::read_all(path) {
             Ok((header, events, Some(e))) if args.partial => {
-                eprintln!("penstock: {e}");
+                out::note(e);
                 (header, events)
             }
             Ok((header, events, None)) => (header, events),

@@ -2,6 +2,7 @@
 use crate::args::{DownArgs, UpArgs};
 use crate::deployment::{self, Located, Plan};
 use crate::error::{CliError, Result};
+use crate::out;
 use crate::process::Process;
 use crate::serve::Which;
 use crate::settings;
@@ -44,14 +45,9 @@ pub fn up(args: &UpArgs) -> Result<()> {
     };
     let mut started = Vec::new();
     for which in Which::all(&located.deployment) {
-        let pid_file = pid_file(&located, which);
-        if running(&pid_file).is_some() {
-            continue;
+        if running(&located, which).is_none() {
+            started.push((which, start(&located, which, trace.as_deref())?));
         }
-        started.push((
-            which.name(),
-            start(&located, which, &pid_file, trace.as_deref())?,
-        ));
     }
     if let Err(error) = wait_for_answers(&located, &mut started) {
         // All or nothing: what was started now is ended again.
@@ -64,22 +60,21 @@ pub fn up(args: &UpArgs) -> Result<()> {
     }
     let dir = located.dir().display();
     match started.len() {
-        0 => println!("{dir}: all servers run already"),
-        n => println!(
+        0 => out::line(format_args!("{dir}: all servers run already")),
+        n => out::line(format_args!(
             "{dir}: {n} servers started, stripe unit {}",
             crate::size::bytes(located.deployment.stripe_unit)
-        ),
+        )),
     }
-    println!("  export {}={dir}", deployment::VARIABLE);
-    println!("  penstock run -n 4 -- ./app penstock:/file");
+    out::line(format_args!("  export {}={dir}", deployment::VARIABLE));
+    out::line("  penstock run -n 4 -- ./app penstock:/file");
     Ok(())
 }
 
 /// Data servers trace from their start: one that runs would be missing.
 fn refuse_running(located: &Located) -> Result<()> {
-    let runs = |which: &Which| {
-        matches!(which, Which::Data(_)) && running(&pid_file(located, *which)).is_some()
-    };
+    let runs =
+        |which: &Which| matches!(which, Which::Data(_)) && running(located, *which).is_some();
     let Some(which) = Which::all(&located.deployment).into_iter().find(runs) else {
         return Ok(());
     };
@@ -95,6 +90,7 @@ fn refuse_running(located: &Located) -> Result<()> {
 fn existing(args: &UpArgs) -> Result<Located> {
     let located = deployment::load(&args.dir)?;
     let d = &located.deployment;
+    deployment::make_directories(&located)?;
     penstock_server::check_settings(&d.tune).map_err(|e| {
         CliError::new(format!("`tune` in {}: {e}", located.file.display()))
             .next("mend it there; `penstock tune --help` lists settings")
@@ -146,14 +142,18 @@ fn pid_file(located: &Located, which: Which) -> PathBuf {
     located.run_dir().join(format!("{}.pid", which.name()))
 }
 
-fn running(pid_file: &Path) -> Option<Process> {
-    Process::from_line(&std::fs::read_to_string(pid_file).ok()?)
+/// The process of a server on this host. Its pid file may be gone with its socket; the lock on its store stays.
+fn running(located: &Located, which: Which) -> Option<Process> {
+    let noted = std::fs::read_to_string(pid_file(located, which)).ok();
+    noted
+        .and_then(|line| Process::from_line(&line))
+        .or_else(|| which.holder(&located.deployment))
 }
 
-fn start(located: &Located, which: Which, pid_file: &Path, trace: Option<&Path>) -> Result<Child> {
+fn start(located: &Located, which: Which, trace: Option<&Path>) -> Result<Child> {
     let me = std::env::current_exe()
         .map_err(|e| CliError::new(format!("cannot find this program's own path: {e}")))?;
-    let log = log_file(located, &which.name());
+    let log = log_file(located, which);
     let open = || closed(&log, std::fs::OpenOptions::new().append(true));
     let child = Command::new(&me)
         .args(["serve", "--detach", "--deployment"])
@@ -171,6 +171,7 @@ fn start(located: &Located, which: Which, pid_file: &Path, trace: Option<&Path>)
         .spawn()
         .map_err(|e| CliError::io("start", &me, e))?;
     if let Some(process) = find(&child) {
+        let pid_file = &pid_file(located, which);
         closed(
             pid_file,
             std::fs::OpenOptions::new().write(true).truncate(true),
@@ -193,12 +194,13 @@ fn find(child: &Child) -> Option<Process> {
     i32::try_from(child.id()).ok().and_then(Process::find)
 }
 
-fn log_file(located: &Located, name: &str) -> PathBuf {
-    located.log_dir().join(format!("{name}.log"))
+/// Where a server writes what happens to it.
+fn log_file(located: &Located, which: Which) -> PathBuf {
+    located.log_dir().join(format!("{}.log", which.name()))
 }
 
 /// Waits until every server answers, or one that was started has ended.
-fn wait_for_answers(located: &Located, started: &mut [(String, Child)]) -> Result<()> {
+fn wait_for_answers(located: &Located, started: &mut [(Which, Child)]) -> Result<()> {
     let end = Instant::now() + START;
     let mut pause = Duration::from_millis(5);
     loop {
@@ -206,16 +208,16 @@ fn wait_for_answers(located: &Located, started: &mut [(String, Child)]) -> Resul
         if missing.is_empty() {
             return Ok(());
         }
-        if let Some((name, why)) = missing.iter().find(|(_, why)| why.refuses) {
-            return Err(
-                CliError::new(format!("{name} refuses this client: {why}")).next(why.next(located))
-            );
+        if let Some((which, why)) = missing.iter().find(|(_, why)| why.refuses) {
+            let what = format!("{} refuses this client: {why}", which.title());
+            return Err(CliError::new(what).next(why.next(located)));
         }
-        for (name, child) in started.iter_mut() {
+        for (which, child) in started.iter_mut() {
             if matches!(child.try_wait(), Ok(Some(_))) {
-                let log = log_file(located, name);
+                let log = log_file(located, *which);
                 return Err(CliError::new(format!(
-                    "{name} ended at once. It said:\n{}",
+                    "{} ended at once. It said:\n{}",
+                    which.title(),
                     last_lines(&log)
                 ))
                 .next(format!(
@@ -225,12 +227,13 @@ fn wait_for_answers(located: &Located, started: &mut [(String, Child)]) -> Resul
             }
         }
         if Instant::now() >= end {
-            let (name, why) = &missing[0];
+            let (which, why) = &missing[0];
             return Err(CliError::new(format!(
-                "{name} does not answer after {} s: {why}",
+                "{} does not answer after {} s: {why}",
+                which.title(),
                 START.as_secs()
             ))
-            .next(format!("see {}", log_file(located, name).display())));
+            .next(format!("see {}", log_file(located, *which).display())));
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(200));
@@ -252,12 +255,11 @@ pub fn down(args: &DownArgs, named: Option<&Path>) -> Result<()> {
     let located = deployment::find(args.dir.as_deref().or(named))?;
     let mut ending = Vec::new();
     for which in Which::all(&located.deployment) {
-        let file = pid_file(&located, which);
-        if let Some(process) = running(&file) {
+        if let Some(process) = running(&located, which) {
             process.signal(rustix::process::Signal::TERM);
             ending.push((which.name(), process));
         }
-        let _ = std::fs::remove_file(&file);
+        let _ = std::fs::remove_file(pid_file(&located, which));
     }
     let count = ending.len();
     let mut killed = Vec::new();
@@ -278,9 +280,10 @@ pub fn down(args: &DownArgs, named: Option<&Path>) -> Result<()> {
             located.dir().display()
         )));
     }
+    let dir = located.dir().display();
     match count {
-        0 => println!("{}: no servers ran", located.dir().display()),
-        n => println!("{}: {n} servers ended", located.dir().display()),
+        0 => out::line(format_args!("{dir}: no servers ran")),
+        n => out::line(format_args!("{dir}: {n} servers ended")),
     }
     Ok(())
 }

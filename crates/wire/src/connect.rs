@@ -69,6 +69,14 @@ fn reach_unix(path: &Path, timeouts: Timeouts) -> Result<Connection> {
             what: "accept a connection",
             after: CONNECT,
         },
+        Errno::NOENT => {
+            let why = "no such socket: the server does not run, or its socket was removed";
+            Error::Io {
+                what: "connect to",
+                peer: name.clone(),
+                source: std::io::Error::new(std::io::ErrorKind::NotFound, why),
+            }
+        }
         e => io_error("connect to", &name, e),
     })?;
     Connection::unix(stream, name, timeouts)

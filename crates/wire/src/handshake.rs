@@ -270,13 +270,12 @@ pub fn answer(
     let verdict = if blake3::Hash::from_bytes(given.proof) == expected {
         admit(&hello)
     } else {
+        // Whoever holds no key learns nothing of this host's files.
         Err(WireError::new(
             ErrorKind::BadKey,
             format!(
-                "wrong key for deployment {}: {} expects the one in {}",
-                identity.deployment_name,
-                identity.server,
-                identity.key(hello.role).source().display()
+                "wrong key for deployment {}: {} holds another one",
+                identity.deployment_name, identity.server
             ),
         ))
     };

@@ -56,6 +56,26 @@ fn share(path: &Path) -> std::io::Result<()> {
 }
 
 impl Listener {
+    /// Whether its file can be removed behind its back.
+    pub(crate) fn is_file(&self) -> bool {
+        matches!(self, Listener::Unix(..))
+    }
+
+    /// Makes a new socket where somebody has removed the file of this one. Not where its directory is gone too: a
+    /// deployment that was removed as a whole stays removed.
+    pub(crate) fn renew(&mut self) -> Result<()> {
+        let Listener::Unix(_, Some(file)) = self else {
+            return Ok(());
+        };
+        let gone = std::fs::symlink_metadata(&file.path)
+            .is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound);
+        if gone && file.path.parent().is_some_and(Path::is_dir) {
+            log::warn!("{} was removed; making it anew", file.path.display());
+            *self = Listener::unix(&file.path.clone())?;
+        }
+        Ok(())
+    }
+
     pub(crate) fn unix(path: &Path) -> Result<Listener> {
         let fail = |what: String| Error::Listen {
             address: path.display().to_string(),

@@ -29,6 +29,8 @@ use std::time::{Duration, Instant};
 const ADMIN_PLACES: usize = 8;
 /// Stack of a connection's thread.
 const STACK: usize = 512 << 10;
+/// How often a server looks whether its socket's file is still there.
+const RENEW: Duration = Duration::from_secs(2);
 /// How long a stop waits for sessions to end after their connections were closed.
 const STOP: Duration = Duration::from_secs(30);
 
@@ -280,7 +282,7 @@ pub fn serve(
 
 // ---- accepting ----
 
-fn accept_loop(shared: &Arc<Shared>, listeners: Vec<Listener>) {
+fn accept_loop(shared: &Arc<Shared>, mut listeners: Vec<Listener>) {
     loop {
         let (pause, ended) = {
             let mut state = shared.state();
@@ -295,6 +297,11 @@ fn accept_loop(shared: &Arc<Shared>, listeners: Vec<Listener>) {
         if !wait_for_event(shared, &listeners, pause) {
             // Poll itself failed: nothing to do but not to spin.
             sleep(Duration::from_millis(50));
+        }
+        for listener in &mut listeners {
+            if let Err(e) = listener.renew() {
+                shared.complain(format_args!("{e}"));
+            }
         }
         if pause.is_some() {
             continue;
@@ -338,13 +345,14 @@ fn make_place(state: &mut State, limits: &ServeLimits, now: Instant) -> Option<D
     Some(limits.grace - age)
 }
 
-/// Waits for a connection (unless paused), a wake-up, or the end of the pause.
+/// Waits for a connection (unless paused), a wake-up, or the end of the pause; for sockets with files at most [`RENEW`].
 fn wait_for_event(shared: &Shared, listeners: &[Listener], pause: Option<Duration>) -> bool {
     let mut fds = vec![PollFd::new(&shared.wake, PollFlags::IN)];
     if pause.is_none() {
         fds.extend(listeners.iter().map(|l| PollFd::new(l, PollFlags::IN)));
     }
-    match net::poll(&mut fds, pause) {
+    let look = listeners.iter().any(Listener::is_file).then_some(RENEW);
+    match net::poll(&mut fds, pause.into_iter().chain(look).min()) {
         Ok(_) | Err(Errno::INTR) => {}
         Err(e) => {
             log::error!("{}: poll: {e}", shared.identity.server);

@@ -12,6 +12,7 @@ use super::hash::{self, PIECE, Value};
 use super::place::{Kind, Place, set_marks};
 use crate::error::{CliError, Result};
 use crate::names::failed;
+use crate::out;
 use penstock_client::{
     Client, CreateOptions, ErrorKind, File, Form, LockMode, OpenOptions, RangeLock,
 };
@@ -265,7 +266,7 @@ impl Part {
             Place::Outside(path) => std::fs::remove_file(path).map_err(|e| e.to_string()),
         };
         if let Err(e) = removed {
-            eprintln!("penstock: {} is left over: {e}", self.name);
+            out::note(format_args!("{} is left over: {e}", self.name));
         }
     }
 }

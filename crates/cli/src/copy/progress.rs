@@ -1,4 +1,5 @@
 //! What people see while bytes move: a bar on standard error, from the third second on.
+use crate::out;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -52,7 +53,7 @@ impl Progress {
 
     /// Prints a line for people above the bar.
     pub fn say(&self, line: &str) {
-        self.bar.suspend(|| eprintln!("{line}"));
+        self.bar.suspend(|| out::tell(&format!("{line}\n")));
     }
 }
 

@@ -161,7 +161,7 @@ pub fn profile(args: &ProfileArgs, named: Option<&Path>) -> Result<ExitCode> {
     let done = match result {
         Ok(done) => done,
         Err(e @ ProfileError::Stopped) => {
-            eprintln!("penstock: {e}");
+            out::note(e);
             return Ok(ExitCode::from(INTERRUPTED));
         }
         Err(e) => return Err(CliError::new(e)),
@@ -180,11 +180,11 @@ pub fn profile(args: &ProfileArgs, named: Option<&Path>) -> Result<ExitCode> {
         let setting = settings::ratio_of(&value, unit).map_err(CliError::new)?;
         let told = tune::save(named, setting.clone())?;
         if !args.json {
-            println!(
+            out::line(format_args!(
                 "{setting} at {}, saved in {}; {told} data servers that run have it too",
                 size::bytes(unit),
                 located.file.display()
-            );
+            ));
         }
     }
     Ok(ExitCode::SUCCESS)

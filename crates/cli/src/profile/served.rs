@@ -6,6 +6,7 @@ use super::{Op, ProfileError, Target};
 use crate::connect;
 use crate::deployment::Located;
 use crate::error::{CliError, Result};
+use crate::out;
 use penstock_client::{Client, CreateOptions, File, Form, OpenOptions};
 use penstock_datatype::{Pattern, Source, Target as Memory};
 use std::time::Instant;
@@ -47,7 +48,7 @@ impl ServedTarget {
 impl Drop for ServedTarget {
     fn drop(&mut self) {
         if let Err(e) = self.client.unlink(&self.path) {
-            eprintln!("penstock: {} could not be removed: {e}", self.path);
+            out::note(format_args!("{} could not be removed: {e}", self.path));
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::args::RunArgs;
 use crate::deployment::{self, Located, Plan};
 use crate::error::{CliError, Result};
 use crate::mount::Temporary;
+use crate::out;
 use crate::process::Process;
 use crate::serve::{Servers, Which};
 use launcher::{Family, Launcher};
@@ -71,7 +72,7 @@ pub fn run(args: &RunArgs, named: Option<&Path>) -> Result<ExitCode> {
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
     let settings = crowding::Settings::for_ranks(args.ranks, cores, family, launcher.family);
     if let (Some(line), false) = (settings.describe(args.ranks, cores), args.quiet) {
-        eprintln!("penstock: {line}");
+        out::note(line);
     }
     environment.extend(
         settings
@@ -120,19 +121,19 @@ pub fn run(args: &RunArgs, named: Option<&Path>) -> Result<ExitCode> {
             before.as_deref().zip(place.status().as_deref()),
         );
         if args.json {
-            println!("{}", report.to_json());
+            out::line(report.to_json());
         } else {
-            eprint!("{}", report.to_text());
+            out::tell(&report.to_text());
         }
     }
     drop(mount);
     if let Place::Embedded { located, servers } = place {
         servers.stop();
         if args.keep && !args.quiet {
-            eprintln!(
-                "penstock: files kept in {0}; `penstock run --store {0} …` or `penstock up {0}` uses them again",
+            out::note(format_args!(
+                "files kept in {0}; `penstock run --store {0} …` or `penstock up {0}` uses them again",
                 located.dir().display()
-            );
+            ));
         }
     }
     drop(temporary);
@@ -344,10 +345,10 @@ fn mount_for(args: &RunArgs, place: &Place, watcher: &mut Watcher) -> Result<Mou
     match Temporary::start(&directory, located, watcher) {
         Ok(own) => Ok(Mount::Own(own)),
         Err(e) => {
-            eprintln!(
-                "penstock: {} is a prefix for MPI-IO only: {e}",
+            out::note(format_args!(
+                "{} is a prefix for MPI-IO only: {e}",
                 directory.display()
-            );
+            ));
             Ok(Mount::There(directory))
         }
     }
@@ -426,7 +427,7 @@ fn wait(child: &mut Child, signals: &mut SignalsInfo<WithOrigin>) -> Result<Exit
                 asked += 1;
             }
             if asked > 2 {
-                eprintln!("penstock: ending the launcher");
+                out::note("ending the launcher");
                 if let Some(process) = child.id().try_into().ok().and_then(Process::find) {
                     process.end(GRACE);
                 }

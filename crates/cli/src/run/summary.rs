@@ -81,7 +81,7 @@ impl Report {
         for entry in entries {
             match read(&entry.path()) {
                 Ok(summary) => report.add(summary),
-                Err(why) => eprintln!("penstock: {}: {why}", entry.path().display()),
+                Err(why) => crate::out::note(format_args!("{}: {why}", entry.path().display())),
             }
         }
         report.io_seconds /= report.summaries.max(1) as f64;
