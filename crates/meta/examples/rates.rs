@@ -2,7 +2,7 @@
 //! {"name": …, "per_s": …}. Usage: rates [seconds per figure] [directory of the store] [part of a name]
 use penstock_layout::ServerId;
 use penstock_wire::deployment::{Address, DataServer, Deployment, MetaServer};
-use penstock_wire::message::{CreateOptions, MetaReply, MetaRequest};
+use penstock_wire::message::{CreateOptions, MetaReply, MetaRequest, SlotAt};
 use penstock_wire::{Connection, Envelope, Key, Role, Timeouts};
 use std::error::Error;
 use std::path::Path;
@@ -44,6 +44,19 @@ fn main() -> Result<()> {
     c.call(mkdir("/one"))?;
     single(&mut c, "create/depth 1", &period, |i| {
         create(format!("/one/{i}"))
+    })?;
+    let session = 1;
+    c.call(MetaRequest::OpenSession { session })?;
+    c.call(mkdir("/once"))?;
+    single(&mut c, "create in a slot/depth 1", &period, |i| {
+        MetaRequest::Once {
+            at: SlotAt {
+                session,
+                slot: 0,
+                sequence: i + 1,
+            },
+            request: Box::new(create(format!("/once/{i}"))),
+        }
     })?;
     batches(&mut c, "stat/batch 1000", &period, |i| MetaRequest::Stat {
         path: format!("/stat/{}", i % FILES),
