@@ -8,7 +8,7 @@ use crate::serve::Which;
 use crate::settings;
 use crate::status;
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -16,8 +16,14 @@ use std::time::{Duration, Instant};
 
 /// How long a server has to answer.
 const START: Duration = Duration::from_secs(30);
+/// How long a server that says that it recovers may say nothing more.
+const RECOVERY: Duration = Duration::from_secs(600);
+/// People are told what a server recovers from then on.
+const QUIET: Duration = Duration::from_secs(2);
 /// How long a server has to end by itself; it makes its data durable first.
 const STOP: Duration = Duration::from_secs(60);
+/// Bytes of a log's last line that are looked at.
+const LINE: u64 = 4096;
 /// Lines of a log that an error quotes.
 const QUOTED: usize = 5;
 
@@ -201,7 +207,9 @@ fn log_file(located: &Located, which: Which) -> PathBuf {
 
 /// Waits until every server answers, or one that was started has ended.
 fn wait_for_answers(located: &Located, started: &mut [(Which, Child)]) -> Result<()> {
-    let end = Instant::now() + START;
+    let began = Instant::now();
+    let mut end = began + START;
+    let mut told = String::new();
     let mut pause = Duration::from_millis(5);
     loop {
         let missing = status::silent(&located.deployment);
@@ -226,18 +234,45 @@ fn wait_for_answers(located: &Located, started: &mut [(Which, Child)]) -> Result
                 )));
             }
         }
+        let recovering = missing.iter().find_map(|(which, _)| {
+            running(located, *which)?;
+            Some((*which, recovery(&log_file(located, *which))?))
+        });
+        if let Some((which, line)) = recovering
+            && line != told
+        {
+            end = Instant::now() + RECOVERY;
+            if began.elapsed() >= QUIET {
+                out::note(format_args!("{} recovers: {line}", which.title()));
+                told = line;
+            }
+        }
         if Instant::now() >= end {
             let (which, why) = &missing[0];
             return Err(CliError::new(format!(
                 "{} does not answer after {} s: {why}",
                 which.title(),
-                START.as_secs()
+                began.elapsed().as_secs()
             ))
             .next(format!("see {}", log_file(located, *which).display())));
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(200));
     }
+}
+
+/// What a server that recovers does now: the newest line of its log, if it is about that.
+fn recovery(log: &Path) -> Option<String> {
+    let mut file = File::open(log).ok()?;
+    let length = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(LINE)))
+        .ok()?;
+    let mut text = Vec::new();
+    file.take(LINE).read_to_end(&mut text).ok()?;
+    let text = String::from_utf8_lossy(&text);
+    let line = text.lines().next_back()?;
+    let (_, doing) = line.split_once(penstock_meta::RECOVERS)?;
+    Some(doing.trim_start_matches([':', ' ']).to_owned())
 }
 
 pub fn last_lines(log: &Path) -> String {
@@ -300,6 +335,19 @@ mod tests {
             let error = host_and_port(bad).unwrap_err().to_string();
             assert!(error.contains("HOST:PORT"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_server_recovers_as_long_as_its_last_line_says_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log");
+        assert_eq!(recovery(&log), None);
+        let says = penstock_meta::RECOVERS;
+        let old = "[x INFO  y] serving meta\n".repeat(1000);
+        std::fs::write(&log, format!("{old}[x INFO  y] f: {says}: 5 of 9 MiB\n")).unwrap();
+        assert_eq!(recovery(&log).as_deref(), Some("5 of 9 MiB"));
+        std::fs::write(&log, format!("f: {says}: 5 of 9 MiB\n{old}")).unwrap();
+        assert_eq!(recovery(&log), None);
     }
 
     #[test]

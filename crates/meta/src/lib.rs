@@ -31,5 +31,8 @@ mod settled;
 mod slots;
 mod store;
 
+/// In the log: what follows is what the server does before it can serve. `penstock up` waits for it.
+pub const RECOVERS: &str = "recovers";
+
 pub use server::{Error, Options, start};
 pub use store::StoreError;

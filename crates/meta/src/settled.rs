@@ -10,6 +10,7 @@
 //! When it pays: after a failed commit, and at a start after anything but an orderly stop. The mark that tells of an orderly
 //! stop is never synced: it lives as long as the page cache that it speaks of, and where a loss of power brings it back
 //! there is no page cache left to doubt.
+use crate::RECOVERS;
 use penstock_host::fs;
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
@@ -60,7 +61,7 @@ fn rewrite(path: &Path) -> Result<()> {
     let length = file.metadata()?.len();
     if length >= TOLD {
         log::info!(
-            "{}: not closed in order: writing its {} MiB over themselves before it is opened",
+            "{}: not closed in order: {RECOVERS}: writing its {} MiB over themselves before it is opened",
             path.display(),
             length >> 20
         );
@@ -70,7 +71,14 @@ fn rewrite(path: &Path) -> Result<()> {
     let mut told = TOLD;
     loop {
         if at >= told {
-            log::info!("{}: {} of {} MiB", path.display(), at >> 20, length >> 20);
+            // Synced as it goes, so that no single sync takes long without a word.
+            fs::fdatasync(&file)?;
+            log::info!(
+                "{}: {RECOVERS}: {} of {} MiB are on the disk",
+                path.display(),
+                at >> 20,
+                length >> 20
+            );
             told += TOLD;
         }
         let read = retried(|| fs::pread(file.as_fd(), &mut chunk, at))?;
@@ -89,7 +97,7 @@ fn rewrite(path: &Path) -> Result<()> {
     }
     fs::fdatasync(&file)?;
     if length >= TOLD {
-        log::info!("{}: all of it is on the disk", path.display());
+        log::info!("{}: {RECOVERS}: all of it is on the disk", path.display());
     }
     Ok(())
 }

@@ -7,6 +7,7 @@
 //! Files in the directory: `namespace.redb`, `lock` (held while a server runs), the journal's, the mark of an orderly
 //! stop (`settled`), and `namespace.checked`, a copy made at the last start that found everything in order (small stores
 //! only).
+use crate::RECOVERS;
 use crate::error::{Result, damaged, error};
 use crate::node::{Node, REMOVED, ROOT};
 use crate::pending::{EntryKey, EntryRange, Pending, Totals};
@@ -568,7 +569,7 @@ fn open_database(directory: &Path, deployment: &str, check: bool) -> Opened<(Dat
         move |session| {
             repaired.set(true);
             log::info!(
-                "{path} was not closed in order; repair {:.0} % done",
+                "{path} was not closed in order: {RECOVERS}: repair {:.0} % done",
                 session.progress() * 100.0
             );
         }
