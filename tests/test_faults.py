@@ -37,11 +37,19 @@ EFFECTS = [
     "slow-disk",
     "failed-sync",
     "bit-flip",
+    "failed-read",
+    "failed-write",
+    "no-descriptor",
+    "no-memory",
+    "wrong-clock",
+    "name-race",
+    "locked-write",
+    "queued",
 ]
 
 
 def test_every_fault_happens_and_a_seed_repeats_it():
-    code, summary = faults("--seed", "41", "--seeds", "24")
+    code, summary = faults("--seed", "200", "--seeds", "32")
     assert code == 0, summary["failing"]
     assert sorted(summary["effects"]) == sorted(EFFECTS)
     # Seed 1 alone, once more and in detail, as one command repeats it.

@@ -21,6 +21,8 @@ pub(crate) struct Shape {
     pub time: Nanos,
     /// Longest pause between operations of a client.
     pub pause: Nanos,
+    /// What the data servers' schedulers run.
+    pub scheduler: &'static str,
 }
 
 /// How far a server has come.
@@ -72,7 +74,7 @@ pub(crate) fn deployment(root: &Path, shape: &Shape) -> Result<Deployment, Strin
         name: "faults".into(),
         stripe_unit: 4096,
         mount: None,
-        tune: Vec::new(),
+        tune: vec![format!("sched={}", shape.scheduler), "depth=1".to_owned()],
         client_key,
         server_key,
         meta: MetaServer {

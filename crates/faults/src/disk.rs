@@ -20,6 +20,9 @@ use std::path::{Path, PathBuf};
 
 type Inode = u64;
 
+/// One access in so many fails where accesses fail.
+const ERRORS: u64 = 12;
+
 #[derive(Debug, Clone, Default)]
 struct Content {
     data: Vec<u8>,
@@ -107,7 +110,13 @@ pub(crate) struct Disk {
     pub full: bool,
     /// One sync in two fails.
     pub failing: bool,
-    /// Syncs that have failed.
+    /// One read or write in [`ERRORS`] fails.
+    pub erring: bool,
+    /// One access in [`ERRORS`], and one new thread in four, finds no memory.
+    pub starved: bool,
+    /// One descriptor in two is refused.
+    pub without_descriptors: bool,
+    /// Syncs and other accesses that have failed.
     pub failed: u64,
     /// Accesses until the power fails.
     pub power: Option<u64>,
@@ -148,6 +157,9 @@ impl Disk {
             slow: 1,
             full: false,
             failing: false,
+            erring: false,
+            starved: false,
+            without_descriptors: false,
             failed: 0,
             power: None,
             effects: Effects::default(),
@@ -170,6 +182,7 @@ impl Disk {
             Access::Rename { .. } => (16, 0),
             Access::Remove { .. } => (17, 0),
             Access::Mode { mode, .. } => (18, u64::from(mode.bits())),
+            Access::Open => (19, 0),
         }
     }
 
@@ -193,7 +206,7 @@ impl Disk {
         }
         let takes = self.slow
             * match access {
-                Access::Read { .. } => self.random.between(2_000, 10_000),
+                Access::Open | Access::Read { .. } => self.random.between(2_000, 10_000),
                 Access::Write { .. }
                 | Access::Attribute { .. }
                 | Access::Mode { .. }
@@ -204,6 +217,25 @@ impl Disk {
                 }
             };
         let allowed = match access {
+            Access::Read { .. } | Access::Write { .. }
+                if self.erring && self.random.one_in(ERRORS) =>
+            {
+                self.failed += 1;
+                let (effect, error) = match access {
+                    Access::Read { .. } => (Effect::FailedRead, Errno::IO),
+                    _ => (Effect::FailedWrite, Errno::IO),
+                };
+                self.effects.count(effect);
+                Err(error)
+            }
+            Access::Read { .. } | Access::Write { .. } | Access::Open | Access::Make { .. }
+                if self.starved && self.random.one_in(ERRORS) =>
+            {
+                self.failed += 1;
+                self.effects.count(Effect::NoMemory);
+                Err(Errno::NOMEM)
+            }
+            Access::Open | Access::Make { .. } if self.has_no_descriptor() => Err(Errno::MFILE),
             Access::Attribute { .. } if self.plain => Err(Errno::OPNOTSUPP),
             // One that is there is written over.
             Access::Attribute { file, name, .. } if self.full => {
@@ -254,10 +286,38 @@ impl Disk {
         (takes, allowed)
     }
 
+    /// No access fails any more.
+    pub fn heal(&mut self) {
+        self.failing = false;
+        self.erring = false;
+        self.starved = false;
+        self.without_descriptors = false;
+    }
+
+    /// Whether a descriptor is refused now.
+    pub fn has_no_descriptor(&mut self) -> bool {
+        let refused = self.without_descriptors && self.random.one_in(2);
+        if refused {
+            self.failed += 1;
+            self.effects.count(Effect::NoDescriptor);
+        }
+        refused
+    }
+
+    /// Whether a thread is refused now.
+    pub fn has_no_thread(&mut self) -> bool {
+        let refused = self.starved && self.random.one_in(4);
+        if refused {
+            self.failed += 1;
+            self.effects.count(Effect::NoMemory);
+        }
+        refused
+    }
+
     /// Notes what has been done.
     pub fn done(&mut self, access: &Access<'_>) {
         match access {
-            Access::Read { .. } => {}
+            Access::Read { .. } | Access::Open => {}
             Access::Write { .. } if std::mem::take(&mut self.same) => {}
             Access::Write { file, at, bytes } => {
                 let change = Change::Write {

@@ -38,6 +38,22 @@ pub enum Effect {
     FailedSync,
     /// A bit of what is stored flipped.
     BitFlip,
+    /// A read of a disk failed.
+    FailedRead,
+    /// A write to a disk failed.
+    FailedWrite,
+    /// A descriptor was refused.
+    NoDescriptor,
+    /// The system had no memory for an access or a thread.
+    NoMemory,
+    /// A time of day was read from a clock that was wrong.
+    WrongClock,
+    /// Names of one directory were changed by several clients at once.
+    NameRace,
+    /// A plain write waited for the holder of a lock.
+    LockedWrite,
+    /// A request waited in a data server's scheduler.
+    Queued,
 }
 
 impl std::fmt::Display for Effect {
@@ -57,6 +73,14 @@ impl std::fmt::Display for Effect {
             Effect::SlowDisk => "accesses to slow disks",
             Effect::FailedSync => "failed syncs",
             Effect::BitFlip => "bit flips",
+            Effect::FailedRead => "failed reads",
+            Effect::FailedWrite => "failed writes",
+            Effect::NoDescriptor => "refused descriptors",
+            Effect::NoMemory => "refusals for want of memory",
+            Effect::WrongClock => "looks at wrong clocks",
+            Effect::NameRace => "races for names",
+            Effect::LockedWrite => "writes kept out by locks",
+            Effect::Queued => "requests that waited in schedulers",
         })
     }
 }
@@ -68,7 +92,14 @@ pub struct Effects(pub BTreeMap<Effect, u64>);
 
 impl Effects {
     pub(crate) fn count(&mut self, effect: Effect) {
-        *self.0.entry(effect).or_default() += 1;
+        self.add_to(effect, 1);
+    }
+
+    /// It happened so often.
+    pub(crate) fn add_to(&mut self, effect: Effect, times: u64) {
+        if times > 0 {
+            *self.0.entry(effect).or_default() += times;
+        }
     }
 
     /// Adds those of another.

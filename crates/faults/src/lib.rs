@@ -13,14 +13,15 @@
 //! | `disk` | a page cache, and what outlives a loss of power |
 //! | `flip` | a bit that flips |
 //! | `plan`, `effects` | the faults of a seed; what they did |
-//! | `workload`, `workload/misuse` | what clients do, and what they must not be able to do |
-//! | `model` | what they may see |
+//! | `workload` and its parts | what clients do, and what they must not be able to do |
+//! | `model`, `directory` | what they may see of bytes, and of names |
 //! | `pointer` | what a shared counter may answer |
 //! | `run`, `run/calm` | a run from start to end; what follows its faults |
 //! | `plant` | bugs planted to show that the checks find them |
 
 mod charge;
 mod cluster;
+mod directory;
 mod disk;
 mod effects;
 mod flip;

@@ -42,9 +42,30 @@ pub(crate) enum Fault {
     },
     /// One sync in two of a machine's disk fails, and what it was to write is lost half.
     FailingSyncs { machine: MachineId, time: Nanos },
+    /// One read or write in some of a machine's disk fails.
+    FailingAccesses { machine: MachineId, time: Nanos },
+    /// The server of a machine has no descriptor left, half of the time.
+    NoDescriptors { machine: MachineId, time: Nanos },
+    /// A machine has too little memory for some of what its server asks the system for.
+    NoMemory { machine: MachineId, time: Nanos },
+    /// A machine's time of day is wrong by so much, and steps back.
+    Clock {
+        machine: MachineId,
+        by: i64,
+        time: Nanos,
+    },
     /// kill -9 of a client; another takes over.
     KillClient { client: usize },
 }
+
+/// Clocks are wrong by as much at most.
+const CLOCK: Nanos = 100 * SECOND;
+
+/// What the data servers' schedulers run, half of the time nothing. One request is served at once: else nobody waits.
+const SCHEDULERS: [&str; 24] = [
+    "noop", "noop", "noop", "noop", "noop", "noop", "noop", "noop", "noop", "noop", "noop", "noop",
+    "to", "to-agg", "sjf", "mlf", "aioli", "sw", "twins", "wfq", "srtf", "tree", "online", "aioli",
+];
 
 /// The size of a run.
 pub(crate) fn shape(seed: u64) -> Shape {
@@ -57,6 +78,7 @@ pub(crate) fn shape(seed: u64) -> Shape {
         block: [512, 1000, 1000, 4096, 5000, 5000, 20_000, 70_000][r.index(8)],
         time: r.between(3, 9) * SECOND,
         pause: r.between(10, 100) * MS,
+        scheduler: SCHEDULERS[r.index(SCHEDULERS.len())],
     }
 }
 
@@ -69,13 +91,17 @@ pub(crate) fn plan(seed: u64, shape: &Shape) -> Vec<(Nanos, Fault)> {
         1..=3 => r.next() & r.next(),
         _ => r.next() | r.next(),
     };
-    let faults = r.between(2, 14);
+    let faults = r.between(2, 16);
     let mut plan = Vec::new();
     for _ in 0..faults {
         let at = r.below(shape.time);
         let machine = r.index(shape.servers + 1);
         let time = r.between(SECOND / 5, 6 * SECOND);
-        let kind = r.below(11);
+        // Failed syncs need a loss of power beside them to show.
+        let kind = match r.below(16) {
+            15 => 9,
+            kind => kind,
+        };
         let fault = match kind {
             0 => Fault::Break {
                 share: r.between(1, 8),
@@ -137,6 +163,20 @@ pub(crate) fn plan(seed: u64, shape: &Shape) -> Vec<(Nanos, Fault)> {
                 }
                 Fault::FailingSyncs { machine, time }
             }
+            10 => Fault::FailingAccesses {
+                machine: 1 + r.index(shape.servers),
+                time,
+            },
+            11 => Fault::NoDescriptors { machine, time },
+            12 => Fault::NoMemory {
+                machine: 1 + r.index(shape.servers),
+                time,
+            },
+            13 => Fault::Clock {
+                machine: shape.servers + 1 + r.index(shape.clients),
+                by: r.below(2 * CLOCK) as i64 - CLOCK as i64,
+                time,
+            },
             _ => Fault::KillClient {
                 client: r.index(shape.clients),
             },

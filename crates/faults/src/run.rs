@@ -165,6 +165,7 @@ enum Later {
     Roomy(MachineId),
     FastDisk(MachineId),
     GoodDisk(MachineId),
+    RightClock(MachineId),
     Client(usize),
 }
 
@@ -241,10 +242,12 @@ impl Driver {
         }
         let mut effects = std::mem::take(&mut driver.effects);
         effects.add(&state.net.effects);
+        effects.add(&state.effects);
         for disk in &state.disks {
             effects.add(&disk.effects);
         }
         let history = lock(&driver.history);
+        effects.add(&history.effects);
         let servers = |p: &&crate::world::Process| p.machine <= shape.servers;
         Ok(Report {
             seed: options.seed,
@@ -317,6 +320,7 @@ impl Driver {
             history: self.history.clone(),
             shape: self.shape,
             index,
+            locked_in: None,
             random: Random::new(self.seed, 1000 + self.lives),
         }
     }
@@ -513,6 +517,24 @@ impl Driver {
                 lock(&self.history).hurt |= machine > 0;
                 later(time, Later::GoodDisk(machine));
             }
+            Fault::FailingAccesses { machine, time } => {
+                self.world.state().disks[machine].erring = true;
+                lock(&self.history).hurt |= machine > 0;
+                later(time, Later::GoodDisk(machine));
+            }
+            Fault::NoDescriptors { machine, time } => {
+                self.world.state().disks[machine].without_descriptors = true;
+                later(time, Later::GoodDisk(machine));
+            }
+            Fault::NoMemory { machine, time } => {
+                self.world.state().disks[machine].starved = true;
+                lock(&self.history).hurt |= machine > 0;
+                later(time, Later::GoodDisk(machine));
+            }
+            Fault::Clock { machine, by, time } => {
+                self.world.state().clocks.insert(machine, by);
+                later(time, Later::RightClock(machine));
+            }
             Fault::KillClient { client } => {
                 // One that is down already comes back by itself.
                 let running = |c: &&Joining| lock(&c.said).is_none();
@@ -587,7 +609,10 @@ impl Driver {
             Later::Network => self.world.state().net.slow = 1,
             Later::Roomy(machine) => self.world.state().disks[machine].full = false,
             Later::FastDisk(machine) => self.world.state().disks[machine].slow = 1,
-            Later::GoodDisk(machine) => self.world.state().disks[machine].failing = false,
+            Later::GoodDisk(machine) => self.world.state().disks[machine].heal(),
+            Later::RightClock(machine) => {
+                self.world.state().clocks.remove(&machine);
+            }
             Later::Client(client) => self.start_client(client)?,
         }
         Ok(())

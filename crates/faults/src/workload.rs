@@ -1,24 +1,25 @@
 //! What the clients of a run do, and what they hold the answers against.
 mod history;
+mod locks;
 mod misuse;
 mod names;
 
 pub(crate) use history::{History, Phase, Shared};
 
 use crate::cluster::Shape;
+use crate::effects::Effect;
 use crate::model::{Block, CUT, fill, origin};
 use crate::pointer::Pointer;
 use crate::random::Random;
 use crate::world::{Nanos, SECOND, Simulation, lock};
 use penstock_client::{
     Client, ClientOptions, Counter, CreateOptions, Error, ErrorKind, File, Form, Identity,
-    LockMode, OpenOptions,
+    OpenOptions,
 };
 use penstock_datatype::{Pattern, Source, Target};
 use penstock_layout::FileOffset;
 use penstock_wire::Role;
 use penstock_wire::deployment::Deployment;
-use penstock_wire::message::Capability;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -52,6 +53,8 @@ pub(crate) struct Worker {
     pub shape: Shape,
     /// Its number.
     pub index: usize,
+    /// When the lock was asked for that it holds: what happened since may still show.
+    pub locked_in: Option<Phase>,
     pub random: Random,
 }
 
@@ -130,7 +133,7 @@ impl Worker {
     }
 
     fn begin(&self) -> (Nanos, Phase) {
-        (self.now(), self.phase())
+        (self.now(), self.locked_in.unwrap_or_else(|| self.phase()))
     }
 
     /// Makes the files that all clients share. Nothing fails meanwhile.
@@ -179,12 +182,13 @@ impl Worker {
         for c in 0..self.shape.clients {
             client.mkdir(&format!("/c{c}"), 0o755).map_err(text)?;
         }
+        client.mkdir(names::SHARED, 0o777).map_err(text)?;
         client.sync_metadata().map_err(text)
     }
 
     /// Works until the calm, then shows that everything is right and works.
     pub fn run(mut self) -> Result<(), Fault> {
-        lock(&self.history).names[self.index].interrupted();
+        lock(&self.history).interrupted(self.index, self.now());
         let client = loop {
             let begun = self.begin();
             let result = self.connect(Role::Client);
@@ -193,7 +197,7 @@ impl Worker {
             }
         };
         let mut files: Vec<Option<File>> = (0..=self.shape.files).map(|_| None).collect();
-        let mut lent: Option<Capability> = None;
+        let mut lent = misuse::Lent::default();
         let mut made: Option<Counter> = None;
         while self.phase() < Phase::Calm {
             self.step(&client, &mut files, &mut lent, &mut made)?;
@@ -211,8 +215,12 @@ impl Worker {
         for _ in 0..3 {
             self.write_some(&client, &mut files)?;
             self.change_names(&client)?;
+            self.race_for_names(&client)?;
             self.count(&client, &mut files)?;
+            self.hold(&client, &mut files)?;
         }
+        self.abandon_lock()?;
+        self.note_queues(&client);
         self.cut_some(&client, &mut files)?;
         self.point_alone(&client)?;
         for f in 0..self.shape.files {
@@ -242,13 +250,21 @@ impl Worker {
         &mut self,
         client: &Client,
         files: &mut [Option<File>],
-        lent: &mut Option<Capability>,
+        lent: &mut misuse::Lent,
         made: &mut Option<Counter>,
     ) -> Result<(), Fault> {
-        match self.random.below(108) {
+        match self.random.below(132) {
             100..103 => self.cut_some(client, files),
             103..108 => self.point(client, made),
-            0..34 => self.write_some(client, files),
+            108..116 => self.race_for_names(client),
+            116..122 => self.hold(client, files),
+            122..125 => self.keep_some(client),
+            125..132 => {
+                // Others do the same: their syncs meet.
+                let f = self.write_some(client, files)?;
+                self.sync(client, files, f)
+            }
+            0..34 => self.write_some(client, files).map(|_| ()),
             34..58 => self.read_some(client, files),
             58..66 => {
                 let f = self.random.index(self.shape.files);
@@ -264,6 +280,14 @@ impl Worker {
                 files[f] = None;
                 Ok(())
             }
+        }
+    }
+
+    /// Counts the requests that waited in the servers' schedulers.
+    fn note_queues(&self, client: &Client) {
+        for (_, status) in client.data_status() {
+            let waited = status.map_or(0, |s| s.sched.peak_queued);
+            lock(&self.history).effects.add_to(Effect::Queued, waited);
         }
     }
 
@@ -319,11 +343,29 @@ impl Worker {
         Pattern::list(&regions).map_err(|e| e.to_string())
     }
 
-    fn write_some(&mut self, client: &Client, files: &mut [Option<File>]) -> Result<(), Fault> {
+    /// Writes some blocks of a file; which one.
+    fn write_some(&mut self, client: &Client, files: &mut [Option<File>]) -> Result<usize, Fault> {
         let (f, blocks, form) = self.choose();
-        let Some(file) = self.open(client, files, f)? else {
-            return Ok(());
-        };
+        if let Some(file) = self.open(client, files, f)? {
+            let holders = lock(&self.history).holders(f, &blocks);
+            let written = self.write_blocks(&file, f, &blocks, form)?;
+            let mut history = lock(&self.history);
+            let gone = |id: &u64| !history.holds.iter().any(|h| h.id == *id);
+            if written.is_some() && holders.iter().any(gone) {
+                history.effects.count(Effect::LockedWrite);
+            }
+        }
+        Ok(f)
+    }
+
+    /// Writes blocks of a file; the bytes, if that succeeded.
+    fn write_blocks(
+        &mut self,
+        file: &File,
+        f: usize,
+        blocks: &[usize],
+        form: Form,
+    ) -> Result<Option<Vec<u8>>, Fault> {
         let size = self.shape.block as usize;
         let mut bytes = vec![0; size * blocks.len()];
         let begun = self.begin();
@@ -337,7 +379,7 @@ impl Worker {
             }
             id
         };
-        let access = self.pattern(&blocks)?;
+        let access = self.pattern(blocks)?;
         self.say(&format!(
             "write {id} of file {f}, blocks {blocks:?} ({form:?})"
         ));
@@ -346,7 +388,7 @@ impl Worker {
         let now = self.now();
         {
             let mut history = lock(&self.history);
-            for b in &blocks {
+            for b in blocks {
                 history.files[f].blocks[*b].end(id, now, result.is_ok());
             }
         }
@@ -355,8 +397,8 @@ impl Worker {
         {
             return Err(format!("write of {} bytes wrote {n}", bytes.len()));
         }
-        self.settle(&format!("write {id} of file {f}"), begun, result)?;
-        Ok(())
+        let written = self.settle(&format!("write {id} of file {f}"), begun, result)?;
+        Ok(written.map(|_| bytes))
     }
 
     /// Cuts a file near its end, or makes it longer if it is shorter than that.
@@ -395,7 +437,7 @@ impl Worker {
         f: usize,
         blocks: &[usize],
         form: Form,
-    ) -> Result<(), Fault> {
+    ) -> Result<Option<Vec<u8>>, Fault> {
         let size = self.shape.block as usize;
         let mut bytes = vec![0; size * blocks.len()];
         let begun = self.begin();
@@ -405,7 +447,7 @@ impl Worker {
         self.say("has read");
         let now = self.now();
         let Some(_) = self.settle(&format!("read of file {f}"), begun, result)? else {
-            return Ok(());
+            return Ok(None);
         };
         let mut history = lock(&self.history);
         let history = &mut *history;
@@ -419,13 +461,13 @@ impl Worker {
                     format!("visibility: file {f} block {b} of {blocks:?} ({form:?}): {e}; from {from:?}")
                 })?;
         }
-        Ok(())
+        Ok(Some(bytes))
     }
 
     fn read_some(&mut self, client: &Client, files: &mut [Option<File>]) -> Result<(), Fault> {
         let (f, blocks, form) = self.choose();
         match self.open(client, files, f)? {
-            Some(file) => self.read_blocks(&file, f, &blocks, form),
+            Some(file) => self.read_blocks(&file, f, &blocks, form).map(|_| ()),
             None => Ok(()),
         }
     }
@@ -466,48 +508,6 @@ impl Worker {
                 block.forget(horizon, &history.losses[block.machine]);
             }
         }
-        Ok(())
-    }
-
-    // ---- locks ----
-
-    /// One more, under a lock.
-    fn count(&mut self, client: &Client, files: &mut [Option<File>]) -> Result<(), Fault> {
-        let Some(file) = self.open(client, files, self.shape.files)? else {
-            return Ok(());
-        };
-        let at = Pattern::contiguous(0, 8);
-        let begun = self.begin();
-        let result = file.lock(0..8, LockMode::Exclusive);
-        let Some(held) = self.settle("lock", begun, result)? else {
-            return Ok(());
-        };
-        let least = lock(&self.history).counted;
-        let mut bytes = [0u8; 8];
-        let begun = self.begin();
-        let result = file.read(&at, Form::Contiguous, &mut Target::from_slice(&mut bytes));
-        if self.settle("read under a lock", begun, result)?.is_none() {
-            return Ok(());
-        }
-        let value = u64::from_le_bytes(bytes);
-        {
-            let mut history = lock(&self.history);
-            let lost = history.losses.iter().skip(1).any(|l| !l.is_empty());
-            if (value < least && !lost) || value > history.tried {
-                return Err(format!(
-                    "locks: the count is {value}; {least} increments were acknowledged, {} tried",
-                    history.tried
-                ));
-            }
-            history.tried += 1;
-        }
-        let bytes = (value + 1).to_le_bytes();
-        let begun = self.begin();
-        let result = file.write(&at, Form::Contiguous, &mut Source::from_slice(&bytes));
-        if self.settle("write under a lock", begun, result)?.is_some() {
-            lock(&self.history).counted += 1;
-        }
-        drop(held);
         Ok(())
     }
 

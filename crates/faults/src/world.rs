@@ -11,6 +11,7 @@ mod host;
 
 use crate::charge::{self, Aside};
 use crate::disk::Disk;
+use crate::effects::{Effect, Effects};
 use crate::network::Network;
 use crate::plant::Plant;
 use crate::random::Random;
@@ -19,7 +20,7 @@ use rustix::event::PollFd;
 use rustix::io::Errno;
 use std::cell::Cell;
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -183,6 +184,9 @@ pub(crate) struct State {
     /// By machine.
     pub disks: Vec<Disk>,
     pub plant: Option<Plant>,
+    /// By how much a machine's time of day is wrong.
+    pub clocks: BTreeMap<MachineId, i64>,
+    pub effects: Effects,
     /// What went wrong, first things first.
     pub failures: Vec<String>,
     tasks: Vec<Task>,
@@ -378,6 +382,8 @@ impl Simulation {
                 .map(|(i, root)| Disk::new(setup.seed, i, root, setup.plant))
                 .collect(),
             plant: setup.plant,
+            clocks: BTreeMap::new(),
+            effects: Effects::default(),
             failures: Vec::new(),
             tasks: vec![Task {
                 name: "driver".into(),
@@ -454,6 +460,11 @@ impl Simulation {
         // A killed thread waits here for ever.
         mine.take();
         self.state().tasks[me].timed_out
+    }
+
+    /// The right time of day.
+    pub fn time_of_day(&self) -> Duration {
+        Duration::from_secs(BEGINNING) + Duration::from_nanos(self.state().now)
     }
 
     fn nanos(time: Duration) -> Nanos {

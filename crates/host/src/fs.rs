@@ -164,9 +164,12 @@ pub fn openat(
 ) -> Result<OwnedFd, Errno> {
     let (directory, name) = (directory.as_fd(), name.as_ref());
     let open = || rustix::fs::openat(directory, name, flags, mode);
-    let Some(world) = current().filter(|_| flags.contains(OFlags::CREATE)) else {
+    let Some(world) = current() else {
         return open();
     };
+    if !flags.contains(OFlags::CREATE) {
+        return through(world, &Access::Open, open);
+    }
     if rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
         let file = open()?;
         if flags.contains(OFlags::TRUNC) {

@@ -106,6 +106,8 @@ pub enum Access<'a> {
         /// File or directory.
         file: BorrowedFd<'a>,
     },
+    /// A descriptor of a file or directory that is there is wanted.
+    Open,
     /// A file or directory gets its first name.
     Make {
         /// Above it.

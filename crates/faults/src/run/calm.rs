@@ -19,7 +19,7 @@ impl Driver {
             for disk in &mut state.disks {
                 disk.slow = 1;
                 disk.full = false;
-                disk.failing = false;
+                disk.heal();
                 disk.power = None;
             }
         }

@@ -1,8 +1,11 @@
 //! What the clients of one run have done and been told: the files, names and counters that answers are held against.
-use crate::model::{Block, Names};
+use crate::directory::Directory;
+use crate::effects::Effects;
+use crate::model::Block;
 use crate::pointer::Pointer;
 use crate::world::Nanos;
 use penstock_layout::{FileId, Layout, ObjectOffset, ServerIndex};
+use std::ops::Range;
 
 /// Where the clients stand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,6 +26,14 @@ pub(crate) struct Shared {
     pub(super) blocks: Vec<Block>,
 }
 
+/// A lock on blocks of a file.
+pub(crate) struct Hold {
+    pub(super) id: u64,
+    client: usize,
+    file: usize,
+    blocks: Range<usize>,
+}
+
 /// All that the clients of one run share: the history.
 pub(crate) struct History {
     pub phase: Phase,
@@ -31,7 +42,13 @@ pub(crate) struct History {
     /// Objects that a check has called damaged.
     pub damaged: Vec<FileId>,
     pub files: Vec<Shared>,
-    pub names: Vec<Names>,
+    /// Each client's directory, and the one that all share.
+    pub names: Vec<Directory>,
+    /// Locks that clients hold now.
+    pub(super) holds: Vec<Hold>,
+    next_hold: u64,
+    /// What clients saw of each other.
+    pub effects: Effects,
     /// Losses of power by machine.
     pub losses: Vec<Vec<Nanos>>,
     /// Increments acknowledged, and those tried.
@@ -52,7 +69,10 @@ impl History {
             hurt: false,
             damaged: Vec::new(),
             files: Vec::new(),
-            names: (0..clients).map(|_| Names::new()).collect(),
+            names: (0..=clients).map(|_| Directory::new()).collect(),
+            holds: Vec::new(),
+            next_hold: 0,
+            effects: Effects::default(),
             losses: vec![Vec::new(); machines],
             counted: 0,
             tried: 0,
@@ -64,10 +84,36 @@ impl History {
     }
 
     /// Changes of names that were not synced may be lost.
-    pub fn names_lost(&mut self) {
+    fn names_lost(&mut self) {
         for names in &mut self.names {
             names.power_lost();
         }
+    }
+
+    /// A client was killed, and another begins in its place.
+    pub fn interrupted(&mut self, client: usize, now: Nanos) {
+        for names in &mut self.names {
+            names.interrupted(client, now);
+        }
+        self.holds.retain(|hold| hold.client != client);
+    }
+
+    /// A client has locked blocks of a file.
+    pub(super) fn hold(&mut self, client: usize, file: usize, blocks: Range<usize>) -> u64 {
+        self.next_hold += 1;
+        self.holds.push(Hold {
+            id: self.next_hold,
+            client,
+            file,
+            blocks,
+        });
+        self.next_hold
+    }
+
+    /// Locks that keep writers of these blocks out.
+    pub(super) fn holders(&self, file: usize, blocks: &[usize]) -> Vec<u64> {
+        let covers = |h: &&Hold| h.file == file && blocks.iter().any(|b| h.blocks.contains(b));
+        self.holds.iter().filter(covers).map(|h| h.id).collect()
     }
 
     /// A bit has flipped in an object of a data server.
@@ -89,9 +135,15 @@ impl History {
     pub fn server_ended(&mut self, machine: usize, now: Nanos, power: bool) {
         if power {
             self.losses[machine].push(now);
-            if machine == 0 {
-                self.names_lost();
+        }
+        match (machine, power) {
+            (0, true) => self.names_lost(),
+            (0, false) => {
+                for names in &mut self.names {
+                    names.server_ended();
+                }
             }
+            _ => {}
         }
         for block in self.files.iter_mut().flat_map(|f| &mut f.blocks) {
             if block.machine == machine {

@@ -9,9 +9,19 @@ use penstock_wire::{Connection, Envelope, Role, Timeouts};
 use serde::{Serialize, de::DeserializeOwned};
 use std::time::Duration;
 
+/// A capability for reading that was lent for a while, and a handle that it was shown for.
+#[derive(Default)]
+pub(super) struct Lent {
+    capability: Option<Capability>,
+    attached: Option<(Connection, Handle, u64)>,
+}
+
+/// Servers that tell the time by their clocks alone may be late by so much.
+const LATE_MS: u64 = 5_000;
+
 impl Worker {
     /// Tries what its capabilities do not allow, past the client library.
-    pub(super) fn capabilities(&mut self, lent: &mut Option<Capability>) -> Result<(), Fault> {
+    pub(super) fn capabilities(&mut self, lent: &mut Lent) -> Result<(), Fault> {
         match self.misuse(lent) {
             Ok(()) => Ok(()),
             Err(Misuse::Away(e)) => {
@@ -22,14 +32,15 @@ impl Worker {
         }
     }
 
-    fn misuse(&mut self, lent: &mut Option<Capability>) -> Result<(), Misuse> {
+    fn misuse(&mut self, lent: &mut Lent) -> Result<(), Misuse> {
+        self.use_late(lent)?;
         let caller = self.deployment.caller(Role::Client, 2, self.index as u32)?;
         let limit = Some(Duration::from_secs(5));
         let timeouts = Timeouts {
             read: limit,
             write: limit,
         };
-        if lent.is_none() {
+        if lent.capability.is_none() {
             let mut meta =
                 penstock_wire::connect(&self.deployment.meta.address, &caller, timeouts)?;
             let path = lock(&self.history).files[0].path.clone();
@@ -41,10 +52,10 @@ impl Worker {
                 exclusive: false,
             };
             if let MetaReply::Opened { capability, .. } = ask(&mut meta, &request)? {
-                *lent = Some(capability);
+                lent.capability = Some(capability);
             }
         }
-        let Some(capability) = lent.clone() else {
+        let Some(capability) = lent.capability.clone() else {
             return Ok(());
         };
         let servers = &capability.layout.servers;
@@ -76,9 +87,9 @@ impl Worker {
                 }
             }
         }
-        let before = penstock_host::time::since_epoch().as_millis() as u64;
+        let before = self.world.time_of_day().as_millis() as u64;
         let reply = attach(&capability)?;
-        let after = penstock_host::time::since_epoch().as_millis() as u64;
+        let after = self.world.time_of_day().as_millis() as u64;
         match reply {
             DataReply::Attached { .. } if before > capability.expires_ms => {
                 Err(Misuse::Allowed(format!(
@@ -86,15 +97,39 @@ impl Worker {
                     capability.expires_ms
                 )))
             }
-            DataReply::Attached { handle } => self.overstep(&mut data, handle, &capability),
+            DataReply::Attached { handle } => {
+                self.overstep(&mut data, handle, &capability)?;
+                lent.attached = Some((data, handle, capability.expires_ms));
+                Ok(())
+            }
             DataReply::Error(e)
                 if e.kind == ErrorKind::ExpiredCapability && after >= capability.expires_ms =>
             {
-                *lent = None;
+                lent.capability = None;
                 Ok(())
             }
             other => Err(Misuse::Allowed(format!(
                 "a good one was answered {other:?}"
+            ))),
+        }
+    }
+
+    /// Reads by a handle long after its capability has ended.
+    fn use_late(&mut self, lent: &mut Lent) -> Result<(), Misuse> {
+        let now_ms = self.world.time_of_day().as_millis() as u64;
+        let late = |(_, _, ends): &mut (Connection, Handle, u64)| now_ms > *ends + LATE_MS;
+        let Some((mut data, handle, ends)) = lent.attached.take_if(late) else {
+            return Ok(());
+        };
+        let request = DataRequest::Read {
+            handle,
+            region: Region::Contiguous { offset: 0, len: 8 },
+            lock: None,
+        };
+        match ask(&mut data, &request)? {
+            DataReply::Error(e) if e.kind == ErrorKind::ExpiredCapability => Ok(()),
+            other => Err(Misuse::Allowed(format!(
+                "a read at {now_ms} with one that ended at {ends} was answered {other:?}"
             ))),
         }
     }
@@ -131,7 +166,7 @@ impl Worker {
     }
 }
 
-enum Misuse {
+pub(super) enum Misuse {
     /// A server could not be asked.
     Away(String),
     Allowed(String),
@@ -143,7 +178,7 @@ impl From<penstock_wire::Error> for Misuse {
     }
 }
 
-fn ask<Q: Serialize, R: DeserializeOwned>(
+pub(super) fn ask<Q: Serialize, R: DeserializeOwned>(
     connection: &mut Connection,
     request: &Q,
 ) -> Result<R, Misuse> {

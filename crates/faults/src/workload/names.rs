@@ -1,38 +1,76 @@
-//! What a client does with names in a directory of its own, and what the directory may hold after that.
+//! What clients do with names, each in a directory of its own and all in one that they share, and what these may hold after that.
 use super::{Fault, Worker};
-use crate::model::{Kind, Listing, NameOp, Outcome};
+use crate::directory::{Entry, Kind, Listing, Moment, NameOp, Outcome};
+use crate::effects::Effect;
 use crate::random::Random;
 use crate::world::lock;
-use penstock_client::{Client, Error, ErrorKind, OpenOptions};
+use penstock_client::{Client, CreateOptions, Error, ErrorKind, Form, OpenOptions, SetAttributes};
+use penstock_datatype::{Pattern, Source};
+use penstock_wire::message::{NodeKind, NodeReply, NodeRequest, User};
+
+/// The directory that all clients share.
+pub(crate) const SHARED: &str = "/shared";
+/// Names in a directory.
+const OWN_NAMES: usize = 5;
+const SHARED_NAMES: usize = 3;
+/// Permission bits.
+const MODES: [u32; 3] = [0o600, 0o640, 0o755];
+/// Operations in a row on the shared directory at most.
+const ROW: usize = 4;
 
 impl Worker {
+    /// Of a directory by its number: that of a client, or the shared one.
+    fn directory(&self, number: usize) -> String {
+        match number == self.shape.clients {
+            true => SHARED.to_owned(),
+            false => format!("/c{number}"),
+        }
+    }
+
+    /// One change in the directory of this client.
     pub(super) fn change_names(&mut self, client: &Client) -> Result<(), Fault> {
-        let name = |r: &mut Random| char::from(b'a' + r.index(5) as u8).to_string();
+        let op = self.choose_name_op(OWN_NAMES);
+        self.change_name(client, self.index, op)
+    }
+
+    /// Some changes in a row in the shared directory, and a look.
+    pub(super) fn race_for_names(&mut self, client: &Client) -> Result<(), Fault> {
+        for _ in 0..1 + self.random.index(ROW) {
+            let op = self.choose_name_op(SHARED_NAMES);
+            self.change_name(client, self.shape.clients, op)?;
+        }
+        match self.random.one_in(2) {
+            true => self.look_at(client, self.shape.clients),
+            false => Ok(()),
+        }
+    }
+
+    fn choose_name_op(&mut self, names: usize) -> NameOp {
+        let name = |r: &mut Random| char::from(b'a' + r.index(names) as u8);
         let (a, b) = (name(&mut self.random), name(&mut self.random));
-        let op = match self.random.below(10) {
-            0..4 => NameOp::Create(a),
+        let mode = MODES[self.random.index(MODES.len())];
+        match self.random.below(14) {
+            0..4 => NameOp::Create(a, mode),
             4..6 => NameOp::Unlink(a),
-            6 => NameOp::Mkdir(a),
+            6 => NameOp::Mkdir(a, mode),
             7 => NameOp::Rmdir(a),
-            _ => NameOp::Rename(a, b),
-        };
-        let path = |name: &str| format!("/c{}/{name}", self.index);
+            8..10 => NameOp::Rename(a, b),
+            10 => NameOp::Symlink(a),
+            // Found by name and linked by number: not one step where others change names.
+            11 if names == OWN_NAMES => NameOp::Link(a, b),
+            _ => NameOp::Chmod(a, mode),
+        }
+    }
+
+    fn change_name(&mut self, client: &Client, number: usize, op: NameOp) -> Result<(), Fault> {
+        let quiet = lock(&self.history).names[number].is_quiet();
+        if matches!(op, NameOp::Link(..)) && !quiet {
+            return Ok(());
+        }
         let begun = self.begin();
         let losses = self.losses(0).len();
-        lock(&self.history).names[self.index].begin(op.clone());
-        let result = match &op {
-            NameOp::Create(name) => {
-                let how = OpenOptions {
-                    exclusive: true,
-                    ..OpenOptions::read_write_create()
-                };
-                client.open(&path(name), &how).map(|_| ())
-            }
-            NameOp::Unlink(name) => client.unlink(&path(name)),
-            NameOp::Mkdir(name) => client.mkdir(&path(name), 0o755),
-            NameOp::Rmdir(name) => client.rmdir(&path(name)),
-            NameOp::Rename(from, to) => client.rename(&path(from), &path(to)),
-        };
+        let token = lock(&self.history).names[number].begin(self.index, op.clone());
+        let result = self.carry_out(client, &self.directory(number), &op);
         let refused = |e: &Error| {
             matches!(
                 e.kind(),
@@ -42,6 +80,7 @@ impl Worker {
                     | ErrorKind::IsDirectory
                     | ErrorKind::NotDirectory
                     | ErrorKind::InvalidArgument
+                    | ErrorKind::NotOwner
             ) && matches!(e, Error::Refused { .. })
         };
         let lost_power = self.losses(0).len() > losses;
@@ -54,47 +93,179 @@ impl Worker {
             Err(e) if refused(&e) => (Outcome::Unknown, Ok(())),
             Err(e) => (Outcome::Unknown, Err(e)),
         };
-        self.say(&format!("{op:?}: {outcome:?}"));
-        let ended = lock(&self.history).names[self.index].end(outcome);
-        ended.map_err(|e| format!("names: {e}"))?;
-        self.settle(&format!("{op:?}"), begun, result)?;
+        let directory = self.directory(number);
+        self.say(&format!("{op:?} in {directory}: {outcome:?}"));
+        let now = self.now();
+        {
+            let mut history = lock(&self.history);
+            if outcome != Outcome::Unknown && history.names[number].is_shared(self.index) {
+                history.effects.count(Effect::NameRace);
+            }
+            let ended = history.names[number].end(token, outcome, now);
+            ended.map_err(|e| format!("names of {directory}: {e}"))?;
+        }
+        self.settle(&format!("{op:?} in {directory}"), begun, result)?;
         Ok(())
     }
 
-    pub(super) fn look_at_names(&mut self, client: &Client) -> Result<(), Fault> {
+    fn carry_out(&self, client: &Client, directory: &str, op: &NameOp) -> Result<(), Error> {
+        let path = |name: char| format!("{directory}/{name}");
+        match *op {
+            NameOp::Create(name, mode) => client.open(&path(name), &creating(mode)).map(|_| ()),
+            NameOp::Unlink(name) => client.unlink(&path(name)),
+            NameOp::Mkdir(name, mode) => client.mkdir(&path(name), mode),
+            NameOp::Rmdir(name) => client.rmdir(&path(name)),
+            NameOp::Rename(from, to) => client.rename(&path(from), &path(to)),
+            NameOp::Symlink(name) => client.symlink(&path(name), "nowhere/at/all"),
+            NameOp::Chmod(name, mode) => client.set_attributes(
+                &path(name),
+                &SetAttributes {
+                    mode: Some(mode),
+                    ..SetAttributes::default()
+                },
+            ),
+            NameOp::Link(from, to) => {
+                let user = User {
+                    uid: rustix::process::geteuid().as_raw(),
+                    gid: rustix::process::getegid().as_raw(),
+                    groups: Vec::new(),
+                };
+                let parent = client.stat(directory)?.attributes.id;
+                let name = from.to_string();
+                let found = client.node(&user, NodeRequest::Lookup { parent, name })?;
+                let (NodeReply::Node(attributes) | NodeReply::Look { attributes, .. }) = found
+                else {
+                    return Err(Error::Invalid(format!("a look-up gave {found:?}")));
+                };
+                let (id, name) = (attributes.id, to.to_string());
+                let request = NodeRequest::Link { id, parent, name };
+                client.node(&user, request).map(|_| ())
+            }
+        }
+    }
+
+    /// Makes a file in the directory of this client, writes it and syncs it: its name is durable then.
+    pub(super) fn keep_some(&mut self, client: &Client) -> Result<(), Fault> {
+        let name = char::from(b'a' + self.random.index(OWN_NAMES) as u8);
+        let mode = MODES[self.random.index(MODES.len())];
+        let (op, path) = (
+            NameOp::Create(name, mode),
+            format!("/c{}/{name}", self.index),
+        );
         let begun = self.begin();
         let losses = self.losses(0).len();
-        let result = client.readdir(&format!("/c{}", self.index));
+        let token = lock(&self.history).names[self.index].begin(self.index, op);
+        let result = client.open(&path, &creating(mode));
+        let lost_power = self.losses(0).len() > losses;
+        let outcome = match &result {
+            Ok(_) if !lost_power => Outcome::Done,
+            Err(e) if e.kind() == ErrorKind::Exists && !lost_power => Outcome::Refused,
+            _ => Outcome::Unknown,
+        };
+        let now = self.now();
+        let ended = lock(&self.history).names[self.index].end(token, outcome, now);
+        ended.map_err(|e| format!("names of {path}: {e}"))?;
+        let result = match result {
+            Err(e) if e.kind() == ErrorKind::Exists => return Ok(()),
+            result => result,
+        };
+        let Some(file) = self.settle(&format!("create {path}"), begun, result)? else {
+            return Ok(());
+        };
+        let begun = self.begin();
+        let since = lock(&self.history).names[self.index].moment();
+        let at = Pattern::contiguous(0, 8);
+        let result = file
+            .write(&at, Form::Contiguous, &mut Source::from_slice(&[7; 8]))
+            .and_then(|_| file.sync());
+        let result = match result {
+            // The power has taken it before the sync.
+            Err(e) if e.kind() == ErrorKind::NotFound && self.losses(0).len() > losses => {
+                return Ok(());
+            }
+            result => result,
+        };
+        let kept = self.settle(&format!("write and sync {path}"), begun, result)?;
+        if kept.is_some() && outcome == Outcome::Done && self.losses(0).len() == losses {
+            self.say(&format!("{path} is kept"));
+            lock(&self.history).names[self.index].kept(name, since);
+        }
+        Ok(())
+    }
+
+    /// Lists the directory of this client and the shared one.
+    pub(super) fn look_at_names(&mut self, client: &Client) -> Result<(), Fault> {
+        self.look_at(client, self.index)?;
+        self.look_at(client, self.shape.clients)
+    }
+
+    fn look_at(&mut self, client: &Client, number: usize) -> Result<(), Fault> {
+        let directory = self.directory(number);
+        let begun = self.begin();
+        let losses = self.losses(0).len();
+        let since = lock(&self.history).names[number].moment();
+        let result = client.readdir(&directory);
         let Some(entries) = self.settle("readdir", begun, result)? else {
             return Ok(());
         };
-        let mut found = Listing::new();
-        for (name, attributes) in entries {
-            let kind = match attributes.layout {
-                Some(_) => Kind::File,
-                None => Kind::Directory,
+        let mut found = Vec::new();
+        for (name, attributes) in &entries {
+            let kind = match attributes.kind {
+                NodeKind::File => Kind::File,
+                NodeKind::Directory => Kind::Directory,
+                NodeKind::Symlink => Kind::Symlink,
             };
-            found.insert(name, kind);
+            let same = entries.iter().filter(|(_, a)| a.id == attributes.id);
+            if kind == Kind::File && same.count() != attributes.nlink as usize {
+                return Err(format!("names of {directory}: wrong links in {entries:?}"));
+            }
+            let mode = match kind {
+                Kind::Symlink => 0,
+                _ => attributes.mode & 0o777,
+            };
+            let node = attributes.id.0;
+            let name = name.chars().next().unwrap_or(' ');
+            found.push((name, Entry { kind, mode, node }));
         }
+        let found = Listing::new(found);
         let mut history = lock(&self.history);
         if history.losses[0].len() > losses {
             // It may be from before or after the loss.
             return Ok(());
         }
-        let verdict = history.names[self.index].saw(&found);
-        verdict.map_err(|e| format!("names of client {}: {e}", self.index))
+        let verdict = history.names[number].saw(self.index, &found, since);
+        verdict.map_err(|e| format!("names of {directory}: {e}"))
     }
 
     pub(super) fn sync_names(&mut self, client: &Client) -> Result<(), Fault> {
         let begun = self.begin();
         let losses = self.losses(0).len();
+        let since: Vec<Moment> = {
+            let history = lock(&self.history);
+            history.names.iter().map(|n| n.moment()).collect()
+        };
         let result = client.sync_metadata();
         if self.settle("sync metadata", begun, result)?.is_some() {
             let mut history = lock(&self.history);
             if history.losses[0].len() == losses {
-                history.names[self.index].synced();
+                for (names, since) in history.names.iter_mut().zip(since) {
+                    names.synced(since);
+                }
             }
         }
         Ok(())
+    }
+}
+
+/// For a file that must be new.
+fn creating(mode: u32) -> OpenOptions {
+    OpenOptions {
+        read: true,
+        write: true,
+        create: Some(CreateOptions {
+            mode,
+            ..CreateOptions::default()
+        }),
+        exclusive: true,
     }
 }

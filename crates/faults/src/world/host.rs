@@ -7,14 +7,21 @@ impl World for Simulation {
     }
 
     fn wall_clock(&self) -> SystemTime {
-        let state = self.state();
+        let mut state = self.state();
+        let machine = state.machine_of(self.me());
         let mut now = state.now;
         let servers = 1..state.disks.len();
         let stopped = state.plant == Some(Plant::StoppedClock);
-        if stopped && servers.contains(&state.machine_of(self.me())) {
+        if stopped && servers.contains(&machine) {
             now = 0;
         }
-        UNIX_EPOCH + Duration::from_secs(BEGINNING) + Duration::from_nanos(now)
+        let right = Duration::from_secs(BEGINNING) + Duration::from_nanos(now);
+        let wrong = state.clocks.get(&machine).copied().unwrap_or(0);
+        if wrong != 0 {
+            state.effects.count(Effect::WrongClock);
+        }
+        let by = Duration::from_nanos(wrong.unsigned_abs());
+        UNIX_EPOCH + if wrong < 0 { right - by } else { right + by }
     }
 
     fn boot(&self) -> u128 {
@@ -32,7 +39,19 @@ impl World for Simulation {
     }
 
     fn spawn(&'static self, name: &str, body: Box<dyn FnOnce() + Send>) -> std::io::Result<u64> {
-        let process = self.state().tasks[self.me()].process;
+        let process = {
+            let mut state = self.state();
+            let me = self.me();
+            let machine = state.machine_of(me);
+            if state
+                .disks
+                .get_mut(machine)
+                .is_some_and(Disk::has_no_thread)
+            {
+                return Err(Errno::AGAIN.into());
+            }
+            state.tasks[me].process
+        };
         self.thread(process, name, body).map(|id| id as u64)
     }
 
@@ -116,7 +135,13 @@ impl World for Simulation {
     }
 
     fn accept(&self, listener: BorrowedFd<'_>) -> std::io::Result<(OwnedFd, String)> {
-        crate::network::accept(&mut self.state(), listener)
+        let mut state = self.state();
+        let machine = state.machine_of(self.me());
+        let disk = state.disks.get_mut(machine);
+        if disk.is_some_and(Disk::has_no_descriptor) {
+            return Err(Errno::MFILE.into());
+        }
+        crate::network::accept(&mut state, listener)
     }
 
     fn connect(&self, address: &str, within: Duration) -> std::io::Result<OwnedFd> {
