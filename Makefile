@@ -8,6 +8,7 @@
 # make lint     formatting and lints of everything
 # make reproduce  simulate the sources' experiments, write docs/reproduction.md  (5 minutes)
 # make makespan  simulated makespans beside those of real servers on the same modelled devices  (2 minutes)
+# make mutants  does anything notice when the code breaks a promise? `make mutants ONLY=regex SEEDS=200`; hours
 # make soak     fault tests for a long time and mixed crashes; `make soak TIME=3600 CYCLES=500`
 # make fuzz     fuzz what parses bytes from outside; `make fuzz TIME=600`, `make fuzz SEED=1`
 # make clean    remove what was built
@@ -120,6 +121,11 @@ soak: build
 		$(RELEASE)/penstock faults --plant $$bug --seeds 1000 || exit 1; done
 	$(RELEASE)/penstock faults --time $(or $(TIME),600) --seed $$((RANDOM * 1000000))
 	$(PYTHON) -m pytest -q -s tests/test_crash_cycles.py --cycles $(or $(CYCLES),200) --seed $$RANDOM
+
+# Each mutant of scripts/mutants.toml against the fault simulator and the tests of its crate.
+.PHONY: mutants
+mutants: setup
+	$(PYTHON) scripts/mutants.py --seeds $(or $(SEEDS),1000) $(if $(ONLY),--only '$(ONLY)')
 
 fuzz:
 	fuzz/run $(or $(TIME),60)
