@@ -83,6 +83,47 @@ def test_200_hostile_connections(deployment):
     assert "nothing is wrong" in penstock("check", "-d", deployment).out
 
 
+def attacked(deployment, way, connections, seconds):
+    """An attack in one way, a client beside it that must notice nothing, and the servers' memory meanwhile."""
+    command = ["nice", "-n", "19", HOSTILE, "attack", deployment, str(connections), str(seconds), "1", way]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as attack:
+        time.sleep(seconds / 4)
+        during = good(deployment, seconds / 2)
+        memory = {pid: resident_mib(pid) for pid in servers(deployment)}
+        out, err = attack.communicate(timeout=60)
+    assert attack.returncode == 0, err
+    told = json.loads(out)
+    assert told["requests"] >= connections and during["rounds"] >= 1, (told, during)
+    return memory
+
+
+def threads(pid):
+    return len(list(Path(f"/proc/{pid}/task").iterdir()))
+
+
+def test_accesses_of_2_to_the_60_pieces_keep_no_thread(deployment):
+    good(deployment, 0.2)
+    before = {pid: threads(pid) for pid in servers(deployment)}
+    attacked(deployment, "Endless", 20, 3)
+    # Whoever asked has gone, and so has the thread that worked for it.
+    deadline = time.monotonic() + 30
+    while any(threads(pid) > before[pid] + 2 for pid in before):
+        assert time.monotonic() < deadline, ({pid: threads(pid) for pid in before}, before)
+        time.sleep(0.1)
+    good(deployment, 0.2)
+
+
+def test_what_is_announced_takes_no_memory(deployment):
+    connections = 400
+    good(deployment, 0.2)
+    before = {pid: resident_mib(pid) for pid in servers(deployment)}
+    during = attacked(deployment, "Announcer", connections, 3)
+    # A server has 80 of the connections, each with its thread and a buffer of 32 KiB.
+    assert set(during) == set(before)
+    grown = {pid: during[pid] - before[pid] for pid in before}
+    assert max(grown.values()) < 16, grown
+
+
 def everything_visible():
     """What any user may read of the processes: their command lines and, of one's own, the environment."""
     for proc in Path("/proc").glob("[0-9]*"):

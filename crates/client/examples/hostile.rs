@@ -8,7 +8,7 @@
 //! `hostile good DEPLOYMENT SECONDS` writes, reads back and compares through the servers' request path, asks for a
 //! name each time, and prints its rate, its slowest round and its errors.
 use penstock_client::{Client, ClientOptions, Form, Identity, OpenOptions};
-use penstock_datatype::{Pattern, Source, Target};
+use penstock_datatype::{Loop, Pattern, Source, Target};
 use penstock_layout::{FileId, Layout};
 use penstock_wire::deployment::{Address, Deployment};
 use penstock_wire::frame::{self, HANDSHAKE_VERSION, Header, Limits, VERSION};
@@ -52,9 +52,13 @@ enum Way {
     Hoarder,
     /// Capabilities that are forged, widened or expired.
     Forger,
+    /// Accesses of 2^60 pieces in a hundred bytes.
+    Endless,
+    /// Announces a message and a payload of a mebibyte each, and sends nothing of them.
+    Announcer,
 }
 
-const WAYS: [Way; 10] = [
+const WAYS: [Way; 12] = [
     Way::Stranger,
     Way::HalfHandshake,
     Way::Rubbish,
@@ -65,6 +69,8 @@ const WAYS: [Way; 10] = [
     Way::Deaf,
     Way::Hoarder,
     Way::Forger,
+    Way::Endless,
+    Way::Announcer,
 ];
 
 const MIB: u64 = 1 << 20;
@@ -252,6 +258,8 @@ impl Attack<'_> {
             Way::Deaf => self.deaf(server, random),
             Way::Hoarder => self.hoard(server, random),
             Way::Forger => self.forge(server, random),
+            Way::Endless => self.endless(server, random),
+            Way::Announcer => self.announce(server, random),
         }
     }
 
@@ -459,6 +467,89 @@ impl Attack<'_> {
         Ok(())
     }
 
+    /// Asks, and leaves the answer to whoever comes after.
+    fn endless(&self, server: usize, random: &mut Random) -> Result<()> {
+        let mut connection = self.connected(server.max(1))?;
+        let Some(handle) = self.own_file(&mut connection, server.max(1), random)? else {
+            return Ok(());
+        };
+        let len = DataRequest::SetLen { handle, len: MIB };
+        let _: DataReply = ask(&mut connection, &len)?;
+        let region = endless_region(random)?;
+        let (request, payload) = match random.below(3) {
+            0 => (
+                DataRequest::Write {
+                    handle,
+                    region,
+                    lock: None,
+                },
+                vec![1; 2],
+            ),
+            _ => (
+                DataRequest::Read {
+                    handle,
+                    region,
+                    lock: None,
+                },
+                Vec::new(),
+            ),
+        };
+        let envelope = Envelope::request(1, TraceContext::default());
+        connection.queue_payload(&envelope, &request, &payload)?;
+        connection.flush()?;
+        self.counts.requests.fetch_add(1, Relaxed);
+        // Some wait for a while, some go at once.
+        if random.below(2) == 0 {
+            std::thread::sleep(TICK * 5);
+        }
+        Ok(())
+    }
+
+    fn announce(&self, server: usize, random: &mut Random) -> Result<()> {
+        let mut connection = self.connected(server)?;
+        let handle = self.own_file(&mut connection, server, random)?;
+        let mut bytes = Vec::new();
+        let envelope = Envelope::request(1, TraceContext::default());
+        match handle {
+            // A good request; its payload does not come.
+            Some(handle) if random.below(2) == 0 => {
+                let region = Region::Contiguous {
+                    offset: 0,
+                    len: 64 * MIB,
+                };
+                let request = DataRequest::Write {
+                    handle,
+                    region,
+                    lock: None,
+                };
+                frame::append(
+                    &mut bytes,
+                    VERSION,
+                    &envelope.more(true),
+                    Some(&request),
+                    MIB as usize,
+                    0,
+                    &Limits::FULL,
+                )?;
+            }
+            _ => {
+                let header = Header {
+                    version: VERSION,
+                    envelope,
+                    body_len: MIB as usize,
+                    payload_len: MIB as usize,
+                    descriptors: 0,
+                };
+                bytes.extend(header.encode());
+                bytes.push(1);
+            }
+        }
+        let mut stream = stream(&connection)?;
+        stream.write_all(&bytes)?;
+        self.counts.requests.fetch_add(1, Relaxed);
+        self.until_dropped(stream)
+    }
+
     fn deaf(&self, server: usize, random: &mut Random) -> Result<()> {
         let mut connection = self.connected(server)?;
         let handle = self.own_file(&mut connection, server, random)?;
@@ -618,6 +709,24 @@ fn ask<Q: Serialize, A: serde::de::DeserializeOwned>(
     let got = connection.receive::<A>()?;
     connection.skip_payload()?;
     got.body.ok_or_else(|| "an answer without a body".into())
+}
+
+/// 2^40 copies or more: of single bytes, all at one place, or of pairs far apart that are all on the first server.
+fn endless_region(random: &mut Random) -> Result<Region> {
+    let byte = Loop::bytes(1);
+    let pair = Loop::vector(2, 1, 1 << 30, &byte)?;
+    let tile = match random.below(4) {
+        0 => Loop::vector(1 << 60, 1, 2, &byte)?,
+        1 => Loop::vector(1 << 60, 1, 0, &byte)?,
+        2 => Loop::vector(1 << 61, 1, 3, &byte)?,
+        _ => Loop::vector(1 << 40, 1, 0, &pair)?,
+    };
+    Ok(Region::LoopInline {
+        encoded: tile.encode().to_vec(),
+        disp: 0,
+        start: 0,
+        len: tile.size(),
+    })
 }
 
 /// Takes what has come, without waiting.

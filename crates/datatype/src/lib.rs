@@ -49,4 +49,4 @@ pub use error::{Error, Result};
 pub use loops::{Loop, MAX_DEPTH};
 pub use pattern::{Pattern, Run};
 pub use signature::{Elem, ElemKind, Signature};
-pub use stripes::Stripes;
+pub use stripes::{MIN_STEPS, Meeting, Stripes};

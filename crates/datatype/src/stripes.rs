@@ -7,7 +7,8 @@
 //! copies are passed over in O(log period), however many. In monotone irregular levels the next stripe's
 //! start is looked up among the displacements. A subtree whose span meets no stripe costs O(1).
 //! Costs: O(depth · log) when the next run met is one of the innermost regular level's; every copy of
-//! an outer level whose span meets a stripe but whose runs do not costs one more search inside it.
+//! an outer level whose span meets a stripe but whose runs do not costs one more search inside it. There
+//! can be 2^61 of these, so a search takes a number of steps, and says how far it came when they are used up.
 
 use crate::loops::{Body, Kind};
 use crate::pattern::Pattern;
@@ -64,42 +65,176 @@ impl Stripes {
     }
 }
 
+/// What a search for the next byte on a stripe came to. Positions count from the pattern's start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Meeting {
+    /// The byte at this stream position is the next one.
+    At(u64),
+    /// There is none.
+    Never,
+    /// The steps are used up; there is none before this stream position.
+    NotBefore(u64),
+}
+
+/// Fewest steps of a search: more than one descent through the deepest tree takes, so that each search gets on.
+pub const MIN_STEPS: u64 = 4 * crate::loops::MAX_DEPTH as u64;
+
 impl Pattern {
     /// The smallest stream position of this pattern, `from` or later, whose byte lies on a stripe.
-    /// Regular levels are passed in closed form.
+    /// Regular levels are passed in closed form. May take a step per copy of an outer level.
     pub fn first_on(&self, stripes: &Stripes, from: u64) -> Option<u64> {
+        let mut from = from;
+        loop {
+            match self.search_on(stripes, from, &mut { u64::MAX }) {
+                Meeting::At(position) => return Some(position),
+                Meeting::Never => return None,
+                Meeting::NotBefore(position) => from = position,
+            }
+        }
+    }
+
+    /// The same in at most `steps` steps, of which those taken are subtracted; each is O(log period + log blocks).
+    /// At least [`MIN_STEPS`] are needed to be sure that the search gets on.
+    pub fn search_on(&self, stripes: &Stripes, from: u64, steps: &mut u64) -> Meeting {
         if from >= self.len || self.tile.size() == 0 || stripes.len == 0 {
-            return None;
+            return Meeting::Never;
         }
         let (unit, stride) = self.unit();
         let at = self.disp.wrapping_add(self.tile.at());
         let (lo, hi) = (self.start + from, self.start.saturating_add(self.len));
-        Some(in_copies(unit, stride, at, lo, hi, stripes)? - self.start)
+        let mut search = Search {
+            on: stripes,
+            left: *steps,
+        };
+        let found = search.in_copies(unit, stride, at, lo, hi);
+        *steps = search.left;
+        match found {
+            Ok(Some(position)) => Meeting::At(position - self.start),
+            Ok(None) => Meeting::Never,
+            Err(Stopped(position)) => Meeting::NotBefore(position - self.start),
+        }
     }
 }
 
-/// First position in stream range `[lo, hi)`, not empty, of copies of `unit` from `at` on.
-fn in_copies(unit: &Body, stride: i64, at: i64, lo: u64, hi: u64, on: &Stripes) -> Option<u64> {
-    if unit.dense(stride) {
-        return in_run(at, lo, hi, on);
+/// A search ran out of steps: nothing was found before this position.
+struct Stopped(u64);
+
+/// The first position in a stream range, if there is one.
+type Found = Result<Option<u64>, Stopped>;
+
+/// Adds what lies before the part that was searched.
+fn behind(before: u64, found: Found) -> Found {
+    match found {
+        Ok(found) => Ok(found.map(|position| before + position)),
+        Err(Stopped(position)) => Err(Stopped(before + position)),
     }
-    let (mut copy, last) = (lo / unit.size, (hi - 1) / unit.size);
-    loop {
-        let place = at.wrapping_add((copy as i64).wrapping_mul(stride));
-        let span = (unit.hi - unit.lo) as u64;
-        let skipped = on.first_meeting(place.wrapping_add(unit.lo), stride, span)?;
-        copy = copy.checked_add(skipped).filter(|copy| *copy <= last)?;
-        let place = place.wrapping_add((skipped as i64).wrapping_mul(stride));
-        let before = copy * unit.size;
-        let from = lo.saturating_sub(before);
-        let to = (hi - before).min(unit.size);
-        if let Some(found) = in_body(unit, place, from, to, on) {
-            return Some(before + found);
+}
+
+/// A search under way.
+struct Search<'a> {
+    on: &'a Stripes,
+    /// Steps that may still be taken.
+    left: u64,
+}
+
+impl Search<'_> {
+    /// One more step, to be taken at stream position `at`.
+    fn step(&mut self, at: u64) -> Result<(), Stopped> {
+        self.left = self.left.checked_sub(1).ok_or(Stopped(at))?;
+        Ok(())
+    }
+
+    /// First position in stream range `[lo, hi)`, not empty, of copies of `unit` from `at` on.
+    fn in_copies(&mut self, unit: &Body, stride: i64, at: i64, lo: u64, hi: u64) -> Found {
+        if unit.dense(stride) {
+            return Ok(in_run(at, lo, hi, self.on));
         }
-        if copy == last {
-            return None;
+        let (mut copy, last) = (lo / unit.size, (hi - 1) / unit.size);
+        loop {
+            self.step(lo.max(copy * unit.size))?;
+            let place = at.wrapping_add((copy as i64).wrapping_mul(stride));
+            let span = (unit.hi - unit.lo) as u64;
+            let meets = self
+                .on
+                .first_meeting(place.wrapping_add(unit.lo), stride, span);
+            let next = meets.and_then(|skipped| copy.checked_add(skipped));
+            let (Some(skipped), Some(next)) = (meets, next.filter(|copy| *copy <= last)) else {
+                return Ok(None);
+            };
+            copy = next;
+            let place = place.wrapping_add((skipped as i64).wrapping_mul(stride));
+            let before = copy * unit.size;
+            let from = lo.saturating_sub(before);
+            let to = (hi - before).min(unit.size);
+            let found = behind(before, self.in_body(unit, place, from, to))?;
+            if found.is_some() || copy == last {
+                return Ok(found);
+            }
+            copy += 1;
         }
-        copy += 1;
+    }
+
+    /// First position in stream range `[lo, hi)`, not empty, of a body placed at `at`.
+    fn in_body(&mut self, body: &Body, at: i64, lo: u64, hi: u64) -> Found {
+        self.step(lo)?;
+        match &body.kind {
+            Kind::Contig => Ok(in_run(at, lo, hi, self.on)),
+            Kind::Vector { stride, child, .. } => self.in_copies(child, *stride, at, lo, hi),
+            Kind::BlockIndexed { displs, child, .. } => {
+                let n = child.size;
+                let blocks = Blocks {
+                    displs,
+                    monotone: body.monotone,
+                    at,
+                };
+                let (first, last) = ((lo / n) as usize, ((hi - 1) / n) as usize);
+                blocks.search(self, first, last, |search, i| {
+                    let before = i as u64 * n;
+                    let place = at.wrapping_add(displs[i]);
+                    let (from, to) = (lo.saturating_sub(before), (hi - before).min(n));
+                    behind(before, search.in_body(child, place, from, to))
+                })
+            }
+            Kind::Indexed {
+                displs,
+                starts,
+                stride,
+                child,
+                ..
+            } => {
+                let n = child.size;
+                let blocks = Blocks {
+                    displs,
+                    monotone: body.monotone,
+                    at,
+                };
+                let (first, last) = (block_of(starts, lo / n), block_of(starts, (hi - 1) / n));
+                blocks.search(self, first, last, |search, i| {
+                    let (before, end) = (starts[i] * n, starts[i + 1] * n);
+                    search.step(lo.max(before))?;
+                    let place = at.wrapping_add(displs[i]);
+                    let (from, to) = (lo.saturating_sub(before), hi.min(end) - before);
+                    behind(before, search.in_copies(child, *stride, place, from, to))
+                })
+            }
+            Kind::Struct { fields } => {
+                let first = fields.partition_point(|f| f.start <= lo) - 1;
+                for f in fields[first..].iter().take_while(|f| f.start < hi) {
+                    self.step(lo.max(f.start))?;
+                    let (from, to) = (lo.saturating_sub(f.start), (hi - f.start).min(f.body.size));
+                    let place = at.wrapping_add(f.displ);
+                    let (low, span) = (place.wrapping_add(f.body.lo), f.body.hi - f.body.lo);
+                    if self.on.first_meeting(low, 0, span as u64).is_none() {
+                        continue;
+                    }
+                    let found = behind(f.start, self.in_body(&f.body, place, from, to))?;
+                    if found.is_some() {
+                        return Ok(found);
+                    }
+                }
+                Ok(None)
+            }
+        }
     }
 }
 
@@ -108,99 +243,41 @@ fn in_run(at: i64, lo: u64, hi: u64, on: &Stripes) -> Option<u64> {
     (gap < hi - lo).then_some(lo + gap)
 }
 
-/// First position in stream range `[lo, hi)`, not empty, of a body placed at `at`.
-fn in_body(body: &Body, at: i64, lo: u64, hi: u64, on: &Stripes) -> Option<u64> {
-    match &body.kind {
-        Kind::Contig => in_run(at, lo, hi, on),
-        Kind::Vector { stride, child, .. } => in_copies(child, *stride, at, lo, hi, on),
-        Kind::BlockIndexed { displs, child, .. } => {
-            let n = child.size;
-            let blocks = Blocks {
-                displs,
-                monotone: body.monotone,
-                at,
-                on,
-            };
-            let (first, last) = ((lo / n) as usize, ((hi - 1) / n) as usize);
-            blocks.search(first, last, |i| {
-                let before = i as u64 * n;
-                let place = at.wrapping_add(displs[i]);
-                let (from, to) = (lo.saturating_sub(before), (hi - before).min(n));
-                Some(before + in_body(child, place, from, to, on)?)
-            })
-        }
-        Kind::Indexed {
-            displs,
-            starts,
-            stride,
-            child,
-            ..
-        } => {
-            let n = child.size;
-            let blocks = Blocks {
-                displs,
-                monotone: body.monotone,
-                at,
-                on,
-            };
-            let (first, last) = (block_of(starts, lo / n), block_of(starts, (hi - 1) / n));
-            blocks.search(first, last, |i| {
-                let (before, end) = (starts[i] * n, starts[i + 1] * n);
-                let place = at.wrapping_add(displs[i]);
-                let (from, to) = (lo.saturating_sub(before), hi.min(end) - before);
-                Some(before + in_copies(child, *stride, place, from, to, on)?)
-            })
-        }
-        Kind::Struct { fields } => {
-            let first = fields.partition_point(|f| f.start <= lo) - 1;
-            fields[first..]
-                .iter()
-                .take_while(|f| f.start < hi)
-                .find_map(|f| {
-                    let (from, to) = (lo.saturating_sub(f.start), (hi - f.start).min(f.body.size));
-                    let place = at.wrapping_add(f.displ);
-                    let (low, span) = (place.wrapping_add(f.body.lo), f.body.hi - f.body.lo);
-                    on.first_meeting(low, 0, span as u64)?;
-                    Some(f.start + in_body(&f.body, place, from, to, on)?)
-                })
-        }
-    }
-}
-
 /// Irregular blocks of one level.
 struct Blocks<'a> {
     displs: &'a [i64],
     monotone: bool,
     at: i64,
-    on: &'a Stripes,
 }
 
 impl Blocks<'_> {
     /// The first find among blocks first..=last. When they ascend, those that end before the next
     /// stripe are passed over.
-    fn search(
+    fn search<'s>(
         &self,
+        search: &mut Search<'s>,
         first: usize,
         last: usize,
-        find: impl Fn(usize) -> Option<u64>,
-    ) -> Option<u64> {
+        find: impl Fn(&mut Search<'s>, usize) -> Found,
+    ) -> Found {
         let mut block = first;
         while block <= last {
-            if let Some(found) = find(block) {
-                return Some(found);
+            let found = find(search, block)?;
+            if found.is_some() {
+                return Ok(found);
             }
             block += 1;
             if self.monotone && block <= last {
                 // All bytes of the next blocks lie at or after the start of the next one. The last
                 // block that begins before the next stripe may reach into it; those before cannot.
                 let start = self.displs[block];
-                let gap = self.on.gap(self.at.wrapping_add(start));
+                let gap = search.on.gap(self.at.wrapping_add(start));
                 let stripe = start.saturating_add_unsigned(gap);
                 let ahead = &self.displs[block..=last];
                 block += ahead.partition_point(|d| *d <= stripe).max(1) - 1;
             }
         }
-        None
+        Ok(None)
     }
 }
 
@@ -273,7 +350,46 @@ mod tests {
                 let expected = hits.iter().copied().find(|s| *s >= from);
                 prop_assert_eq!(pattern.first_on(&on, from), expected, "from {}", from);
             }
+            // With few steps at a time the same is found, and nothing is passed over.
+            let (mut from, mut slices) = (0, 0);
+            let found = loop {
+                let mut steps = MIN_STEPS;
+                match pattern.search_on(&on, from, &mut steps) {
+                    Meeting::At(position) => break Some(position),
+                    Meeting::Never => break None,
+                    Meeting::NotBefore(position) => {
+                        prop_assert!(position > from && steps == 0);
+                        from = position;
+                    }
+                }
+                slices += 1;
+                prop_assert!(slices < 1000);
+            };
+            prop_assert_eq!(found, hits.first().copied());
         }
+    }
+
+    /// 2^40 copies, each of which spans all stripes and has no byte on ours: no closed form is known.
+    #[test]
+    fn a_search_ends_when_its_steps_are_used_up() {
+        let pair = Loop::vector(2, 1, 1 << 18, &Loop::bytes(2)).unwrap();
+        let tile = Loop::vector(1 << 40, 1, 1 << 20, &pair).unwrap();
+        let len = tile.size();
+        let pattern = Pattern::new(0, tile, 0, len).unwrap();
+        let on = Stripes {
+            period: 1 << 18,
+            first: 1 << 16,
+            len: 1 << 16,
+        };
+        let mut steps = 1000;
+        let Meeting::NotBefore(reached) = pattern.search_on(&on, 0, &mut steps) else {
+            panic!("2^40 copies in 1000 steps");
+        };
+        assert!(steps == 0 && reached >= 4 * 200);
+        let Meeting::NotBefore(further) = pattern.search_on(&on, reached, &mut { 1000 }) else {
+            panic!("2^40 copies in 2000 steps");
+        };
+        assert!(further >= 2 * reached - 8);
     }
 
     #[test]

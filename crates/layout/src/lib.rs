@@ -5,10 +5,12 @@
 //! `turn * unit + f % unit`. Offsets are typed: a file offset never compiles as an object offset.
 //!
 //! `layout` holds the arithmetic of single bytes and lengths, `pieces` meets a structured access with
-//! the stripes of one server.
+//! the stripes of one server, `search_limit` bounds what that may cost.
 
 mod layout;
 mod pieces;
+mod search_limit;
 
 pub use layout::{FileId, FileOffset, Layout, LayoutError, ObjectOffset, ServerId, ServerIndex};
 pub use pieces::{Piece, Pieces};
+pub use search_limit::{GivenUp, SearchLimit};

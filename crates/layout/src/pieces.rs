@@ -5,9 +5,12 @@
 //! Idea: leapfrog. Runs are taken one by one while they fall into our stripes and cut at their borders
 //! by arithmetic. After a few runs that do not, `Pattern::first_on` finds the next one that does in
 //! closed form, so that a vector whose runs all land on another server costs O(log), not O(runs).
-//! Costs: one step per piece, one search per gap between our stripes.
+//! Costs: one step per piece, one search per gap between our stripes. A search may take a step for each copy of an outer
+//! level: [`Pieces::limited`] bounds that.
+use crate::search_limit::{Effort, GivenUp, SLICE, SearchLimit};
 use crate::{FileOffset, Layout, LayoutError, ObjectOffset, ServerIndex};
-use penstock_datatype::{Cursor, Pattern, Stripes};
+use penstock_datatype::{Cursor, Meeting, Pattern, Stripes};
+use std::sync::Arc;
 
 /// A contiguous piece of an access on one server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +40,7 @@ pub struct Pieces {
     window_object: u64,
     /// A piece found while joining, not yet given out.
     ahead: Option<Piece>,
+    effort: Effort,
 }
 
 /// The part of a run that has not been looked at. Offsets below zero have been cut off.
@@ -71,6 +75,7 @@ impl Pieces {
             window: (0, 0),
             window_object: 0,
             ahead: None,
+            effort: Effort::default(),
         };
         if layout.servers.len() == 1 {
             // The whole file is one stripe of ours.
@@ -79,8 +84,20 @@ impl Pieces {
         pieces
     }
 
+    /// The same, with a limit on searches that find nothing.
+    #[must_use]
+    pub fn limited(mut self, limit: SearchLimit) -> Pieces {
+        self.effort = Effort::limited(limit);
+        self
+    }
+
+    /// Why there are no more pieces, unless the access has no more here.
+    pub fn given_up(&self) -> Option<GivenUp> {
+        self.effort.given_up()
+    }
+
     /// The next piece, at most `max` bytes of it. Pieces adjacent in the object and in the stream are
-    /// joined. `None` at the end (or when `max` is 0).
+    /// joined. `None` at the end (or when `max` is 0), or when the search was given up.
     pub fn next_piece(&mut self, max: u64) -> Option<Piece> {
         if max == 0 {
             return None;
@@ -114,6 +131,9 @@ impl Pieces {
     /// The next piece within one stripe.
     fn find(&mut self) -> Option<Piece> {
         let mut misses = 0;
+        if self.given_up().is_some() {
+            return None;
+        }
         loop {
             if self.run.len == 0 {
                 self.fetch()?;
@@ -128,9 +148,7 @@ impl Pieces {
                         self.run.len = 0;
                         misses += 1;
                         if misses >= WALK {
-                            let from = self.cursor.position();
-                            let next = self.access.first_on(&self.stripes, from);
-                            self.cursor.seek(next.unwrap_or(self.access.len));
+                            self.search()?;
                             misses = 0;
                         }
                     }
@@ -139,11 +157,36 @@ impl Pieces {
             }
             let len = run.len.min(self.window.1 - run.offset);
             self.run.advance(len);
+            self.effort.found();
             return Some(Piece {
                 object: ObjectOffset(self.window_object + (run.offset - self.window.0)),
                 stream: run.stream,
                 len,
             });
+        }
+    }
+
+    /// Moves the cursor to the next byte on our stripes. `None`: given up.
+    fn search(&mut self) -> Option<()> {
+        let mut from = self.cursor.position();
+        loop {
+            let mut steps = SLICE;
+            let met = self.access.search_on(&self.stripes, from, &mut steps);
+            let goes_on = self.effort.took(SLICE - steps);
+            match met {
+                Meeting::At(position) => from = position,
+                Meeting::Never => from = self.access.len,
+                Meeting::NotBefore(position) if goes_on => {
+                    from = position;
+                    continue;
+                }
+                Meeting::NotBefore(_) => {}
+            }
+            if !goes_on {
+                return None;
+            }
+            self.cursor.seek(from);
+            return Some(());
         }
     }
 
@@ -238,34 +281,53 @@ impl Layout {
     /// Bytes of `access` on `server`. Closed form for contiguous accesses; for monotone ones the
     /// cheaper of one step per stripe of this server and one step per piece.
     pub fn share(&self, access: &Pattern, server: ServerIndex) -> u64 {
+        // There are fewer steps than stream bytes and stripes.
+        self.share_within(access, server, u64::MAX)
+            .unwrap_or(access.len)
+    }
+
+    /// The same if it takes at most about so many steps.
+    pub fn share_within(&self, access: &Pattern, server: ServerIndex, steps: u64) -> Option<u64> {
         if server.0 as usize >= self.servers.len() || access.len == 0 {
-            return 0;
+            return Some(0);
         }
         let (low, high) = access.bounds();
+        if self.servers.len() == 1 && low >= 0 {
+            return Some(access.len);
+        }
         let (low, high) = (low.max(0).unsigned_abs(), high.max(0).unsigned_abs());
         if access.is_contiguous() {
-            return self.object_len(high, server) - self.object_len(low, server);
-        }
-        if self.servers.len() == 1 && low > 0 {
-            return access.len;
+            return Some(self.object_len(high, server) - self.object_len(low, server));
         }
         let turns = (high - low) / self.width() + 2;
         if access.is_monotone() && turns < access.regions() / 2 {
+            if turns > steps {
+                return None;
+            }
             let below = |at: u64| access.stream_at(i64::try_from(at).unwrap_or(i64::MAX));
             let first = u64::from(server.0) * self.stripe_unit;
-            return (0..turns)
-                .map(|turn| {
-                    let start = (low / self.width() + turn) * self.width() + first;
-                    below(start.saturating_add(self.stripe_unit)) - below(start)
-                })
-                .sum();
+            let share = (0..turns).map(|turn| {
+                let start = (low / self.width() + turn) * self.width() + first;
+                below(start.saturating_add(self.stripe_unit)) - below(start)
+            });
+            return Some(share.sum());
         }
-        let mut bytes = 0;
-        self.pieces(access, server, |piece| {
+        let limit = SearchLimit {
+            steps,
+            per_piece: 0,
+            wanted: Arc::new(|| true),
+        };
+        let mut pieces = self.walk(access, server).limited(limit);
+        let (mut bytes, mut taken) = (0, 0);
+        // Not joined: joining is as many steps as there are parts.
+        while let Some(piece) = pieces.find() {
             bytes += piece.len;
-            true
-        });
-        bytes
+            taken += 1;
+            if taken > steps {
+                return None;
+            }
+        }
+        pieces.given_up().is_none().then_some(bytes)
     }
 
     /// Servers with at least one byte of `access`, in ascending order. Arithmetic for a contiguous
@@ -359,6 +421,50 @@ mod tests {
         ];
         (tile, -30i64..500, 0u64..80, 0u64..600)
             .prop_filter_map("invalid", |(t, d, s, l)| Pattern::new(d, t, s, l).ok())
+    }
+
+    /// What a client may describe in 97 bytes ends after as many steps as it is given.
+    #[test]
+    fn shares_and_searches_end_when_their_steps_are_used_up() {
+        let layout = Layout::new(1 << 16, (0..4).map(ServerId).collect()).unwrap();
+        let whole = |tile: Loop| {
+            let len = tile.size();
+            Pattern::new(0, tile, 0, len).unwrap()
+        };
+        let many = whole(Loop::vector(1 << 60, 1, 2, &Loop::bytes(1)).unwrap());
+        let pair = Loop::vector(2, 1, 1 << 18, &Loop::bytes(2)).unwrap();
+        let apart = whole(Loop::vector(1 << 40, 1, 1 << 20, &pair).unwrap());
+        let long = Pattern::list(&[(0, 1 << 60), (1 << 61, 1)]).unwrap();
+        let over = whole(Loop::vector(1 << 61, 1, 0, &Loop::bytes(1)).unwrap());
+        for access in [&many, &apart, &long] {
+            assert_eq!(layout.share_within(access, ServerIndex(1), 1 << 14), None);
+        }
+        assert_eq!(layout.share_within(&over, ServerIndex(1), 1 << 14), Some(0));
+        let asked = Arc::new(std::sync::atomic::AtomicU64::new(0));
+        let counts = asked.clone();
+        let mut limit = SearchLimit {
+            steps: 1 << 20,
+            per_piece: 10,
+            wanted: Arc::new(move || {
+                counts.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                true
+            }),
+        };
+        let mut pieces = layout.walk(&apart, ServerIndex(1)).limited(limit.clone());
+        assert_eq!(pieces.next_piece(9), None);
+        assert!(matches!(pieces.given_up(), Some(GivenUp::TooSparse { .. })));
+        assert!((32..70).contains(&asked.load(std::sync::atomic::Ordering::Relaxed)));
+        assert_eq!(pieces.next_piece(9), None);
+        // Nobody waits any more: found out at the first question.
+        limit.wanted = Arc::new(|| false);
+        let mut pieces = layout.walk(&apart, ServerIndex(1)).limited(limit.clone());
+        assert_eq!(pieces.next_piece(9), None);
+        assert_eq!(pieces.given_up(), Some(GivenUp::Unwanted));
+        // What is there is not refused, however much of it there is.
+        let mut pieces = layout.walk(&many, ServerIndex(1)).limited(limit);
+        for _ in 0..1 << 20 {
+            assert!(pieces.next_piece(9).is_some());
+        }
     }
 
     proptest! {

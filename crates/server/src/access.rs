@@ -5,11 +5,14 @@
 //! that.
 use crate::error::{refuse, store_error};
 use penstock_datatype::{Loop, Pattern};
-use penstock_layout::{Layout, ObjectOffset, ServerIndex};
+use penstock_layout::{GivenUp, Layout, ObjectOffset, SearchLimit, ServerIndex};
 use penstock_store::{Execution, Object, Scratch};
 use penstock_wire::message::{ErrorKind, MAX_LIST, WireError};
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
+
+/// Most steps to find out how many bytes of an access are on this server: a few milliseconds.
+const SHARE_STEPS: u64 = 1 << 14;
 
 enum Work {
     /// One run: what is left of it.
@@ -24,8 +27,10 @@ pub(crate) struct Access {
     bounds: Range<u64>,
     /// Object offsets ascend.
     monotone: bool,
-    /// Bytes of the whole access: this server's share is at most that.
+    /// This server's share of the access is at most that.
     most: u64,
+    /// It is just that.
+    exact: bool,
 }
 
 impl Default for Access {
@@ -35,6 +40,7 @@ impl Default for Access {
             bounds: 0..0,
             monotone: true,
             most: 0,
+            exact: true,
         }
     }
 }
@@ -58,6 +64,7 @@ impl Access {
             most: run.end - run.start,
             work: Work::Run(run),
             monotone: true,
+            exact: true,
         })
     }
 
@@ -104,29 +111,51 @@ impl Access {
         let (low, high) = pattern.bounds();
         let object = |at: i64| layout.object_len(at.unsigned_abs(), server);
         let monotone = pattern.is_monotone();
-        // Exact where that takes at most a step per stripe: schedulers and traces count these bytes.
-        let most = if monotone {
-            layout.share(pattern, server)
-        } else {
-            pattern.len
+        // Schedulers and traces count these bytes. Exact where offsets ascend and that takes few steps.
+        let share = match monotone {
+            true => layout.share_within(pattern, server, SHARE_STEPS),
+            false => None,
+        };
+        let most = match share {
+            Some(share) => share,
+            None if monotone => pattern.len.min(object(high) - object(low)),
+            None => pattern.len,
         };
         Ok(Access {
             bounds: object(low)..object(high),
             most,
+            exact: share.is_some(),
             monotone,
             work: Work::Pattern(Box::new(Execution::new(layout, server, pattern))),
         })
     }
 
+    /// The same, with a limit on searches for bytes that are not there.
+    pub(crate) fn limited(self, limit: &SearchLimit) -> Access {
+        let work = match self.work {
+            Work::Pattern(execution) => Work::Pattern(Box::new(execution.limited(limit.clone()))),
+            run => run,
+        };
+        Access { work, ..self }
+    }
+
     /// No byte is left.
-    pub(crate) fn done(&mut self) -> bool {
+    pub(crate) fn done(&mut self) -> Result<bool, WireError> {
         match &mut self.work {
-            Work::Run(left) => left.is_empty(),
-            Work::Pattern(execution) => execution.peek().is_none(),
+            Work::Run(left) => Ok(left.is_empty()),
+            Work::Pattern(execution) => {
+                let done = execution.peek().is_none();
+                searched(execution).map(|()| done)
+            }
         }
     }
 
-    /// At most so many bytes are left: exactly so many where offsets ascend.
+    /// Bytes of the access on this server, if they are known.
+    pub(crate) fn share(&self) -> Option<u64> {
+        self.exact.then_some(self.most)
+    }
+
+    /// At most so many bytes are left.
     pub(crate) fn most(&self) -> u64 {
         match &self.work {
             Work::Run(left) => left.end - left.start,
@@ -170,6 +199,7 @@ impl Access {
             Work::Pattern(execution) => {
                 let before = execution.position();
                 let filled = execution.read(object, out, scratch).map_err(store_error)?;
+                searched(execution)?;
                 match execution.end() {
                     // Later runs may lie before the end again: what is missing reads as a hole.
                     Some(_) if self.monotone => {
@@ -265,9 +295,24 @@ impl Access {
                 Ok(now.len())
             }
             Work::Pattern(execution) => {
-                execution.write(object, bytes, scratch).map_err(store_error)
+                let n = execution
+                    .write(object, bytes, scratch)
+                    .map_err(store_error)?;
+                searched(execution).map(|()| n)
             }
         }
+    }
+}
+
+/// Refuses to go on with an access whose bytes here were not found in time.
+fn searched(execution: &Execution) -> Result<(), WireError> {
+    match execution.given_up() {
+        None => Ok(()),
+        Some(GivenUp::TooSparse { steps }) => Err(invalid(format!(
+            "the access has too few bytes on this server: {steps} steps to find {} of them; access fewer blocks at a time",
+            execution.position()
+        ))),
+        Some(GivenUp::Unwanted) => Err(invalid("the client has gone")),
     }
 }
 
@@ -305,9 +350,9 @@ mod tests {
 
     fn drain(mut access: Access, chunk: usize) -> Vec<u8> {
         let (object, mut scratch) = (object(), Scratch::new());
-        let (exact, whole) = (access.monotone, access.most());
+        let (exact, whole) = (access.exact, access.most());
         let mut bytes = Vec::new();
-        while !access.done() {
+        while !access.done().unwrap() {
             let mut out = vec![0; chunk];
             let most = access.most();
             let n = access.read(Some(&*object), &mut out, &mut scratch).unwrap();

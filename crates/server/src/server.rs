@@ -46,6 +46,8 @@ pub struct Options {
     pub plain_write_wait: Duration,
     /// A client has so long to end an operation under a revoked shortcut; then the lock is refused.
     pub revoke_wait: Duration,
+    /// Steps of searches for an access's bytes on this server; then it is refused (decisions/0017).
+    pub search_steps: u64,
     /// Changes to the scheduler's settings, each `name=value`, after those of the deployment.
     pub tune: Vec<String>,
     /// Hears of every arrival, dispatch and completion.
@@ -65,6 +67,7 @@ impl Default for Options {
             lock_waiters: 4096,
             plain_write_wait: Duration::from_secs(45),
             revoke_wait: Duration::from_secs(10),
+            search_steps: 1 << 24,
             tune: Vec::new(),
             observer: None,
             journal: None,

@@ -13,7 +13,7 @@ use crate::shortcut;
 use crate::transfer::{Buffers, Transfer, skip_request};
 use penstock_host::thread::sleep;
 use penstock_host::time::{now, since, since_epoch};
-use penstock_layout::ObjectOffset;
+use penstock_layout::{ObjectOffset, SearchLimit};
 use penstock_wire::grant::GrantPage;
 use penstock_wire::message::{
     Capability, DataReply, DataRequest, ErrorKind, Handle, LockId, LockMode, Region, WireError,
@@ -25,6 +25,8 @@ use std::time::Duration;
 
 /// Longest wait for a lock that a client may ask for.
 const MAX_LOCK_WAIT: Duration = Duration::from_secs(600);
+/// More steps of searches for each piece that is found.
+const SEARCH_STEPS_PER_PIECE: u64 = 256;
 
 /// See the module's text.
 pub(crate) struct Session<'a> {
@@ -38,6 +40,7 @@ pub(crate) struct Session<'a> {
     handles: Handles,
     buffers: Buffers,
     refusals: Refusals,
+    searching: SearchLimit,
 }
 
 /// What came of a request, besides its answer.
@@ -50,6 +53,12 @@ enum Outcome {
 
 impl<'a> Session<'a> {
     pub(crate) fn new(server: &'a Server, peer: &Peer, owner: Owner, line: Closer) -> Session<'a> {
+        let client = line.clone();
+        let searching = SearchLimit {
+            steps: server.options.search_steps,
+            per_piece: SEARCH_STEPS_PER_PIECE,
+            wanted: Arc::new(move || !client.is_deserted()),
+        };
         Session {
             server,
             role: peer.role,
@@ -59,6 +68,7 @@ impl<'a> Session<'a> {
             handles: Handles::default(),
             buffers: Buffers::default(),
             refusals: Refusals::default(),
+            searching,
         }
     }
 
@@ -404,14 +414,15 @@ impl<'a> Session<'a> {
     /// `None`: the client has to send the loop.
     fn access(&self, file: &OpenFile, region: Region) -> Result<Option<Access>, WireError> {
         let (layout, index) = (&file.layout, file.index);
+        let limited = |access: Access| Some(access.limited(&self.searching));
         let structured = |tile, disp, start, len| {
-            Access::structured(layout, index, tile, disp, start, len).map(Some)
+            Access::structured(layout, index, tile, disp, start, len).map(limited)
         };
         match region {
             Region::Contiguous { offset, len } => {
                 Access::contiguous(layout, index, offset, len).map(Some)
             }
-            Region::List(regions) => Access::list(layout, index, &regions).map(Some),
+            Region::List(regions) => Access::list(layout, index, &regions).map(limited),
             Region::LoopHash {
                 hash,
                 disp,

@@ -61,7 +61,7 @@ impl Transfer<'_> {
             let filled = self.fill(request, &mut access, buffers, want)?;
             let chunk = &buffers.chunk;
             sent += filled as u64;
-            if filled < want || access.done() {
+            if filled < want || access.done()? {
                 let status = DataReply::Read { bytes: sent };
                 connection.queue_payload(&answer, &status, &chunk[..filled])?;
                 return Ok(sent);
@@ -78,13 +78,16 @@ impl Transfer<'_> {
         buffers: &mut Buffers,
         want: usize,
     ) -> Result<usize, WireError> {
-        buffers.get(want);
-        let Buffers { chunk, scratch } = buffers;
         let _turn = match self.lock {
             Some(lock) => Some(self.object.begin_read(self.owner, lock)?),
             None => None,
         };
         let object = self.objects.existing(self.object)?;
+        if object.is_none() {
+            return Ok(0);
+        }
+        buffers.get(want);
+        let Buffers { chunk, scratch } = buffers;
         match object {
             Some(object) if self.queue.is_on() => {
                 let origin = self.origin(request, object);
@@ -113,6 +116,10 @@ impl Transfer<'_> {
     ) -> Result<u64, Fail> {
         let mut written = 0u64;
         let mut more = request.more;
+        if let Err(e) = agree(&access, connection.payload_left() as u64, more) {
+            skip_request(connection, request, more)?;
+            return Err(e.into());
+        }
         let result = loop {
             match self.take_frame(connection, buffers, request, &mut access, &mut written) {
                 Ok(()) => {}
@@ -146,7 +153,7 @@ impl Transfer<'_> {
             let whole = connection.payload_left() == len && connection.payload_is_buffered();
             if !whole {
                 // Never hold a range while waiting for the client.
-                connection.read_payload(buffers.get(len).0)?;
+                connection.read_payload_into(&mut buffers.chunk, len)?;
             }
             let span = access.span(len as u64);
             let _turn = match self.object.try_begin_write(self.owner, &span, self.lock)? {
@@ -189,8 +196,22 @@ impl Transfer<'_> {
     }
 }
 
+/// What is announced is what is described, as far as both are known before a byte is written.
+fn agree(access: &Access, announced: u64, more: bool) -> Result<(), WireError> {
+    let described = access.share().unwrap_or(u64::MAX);
+    if announced <= described && (more || announced == described || access.share().is_none()) {
+        return Ok(());
+    }
+    Err(refuse(
+        ErrorKind::InvalidArgument,
+        format!(
+            "a payload of {announced} bytes for an access of {described} bytes on this server; nothing was written"
+        ),
+    ))
+}
+
 fn complete(access: &mut Access, written: u64) -> Result<(), WireError> {
-    if access.done() {
+    if access.done()? {
         return Ok(());
     }
     Err(refuse(

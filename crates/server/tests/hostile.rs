@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 mod common;
 use common::*;
+use penstock_datatype::{Loop, Pattern};
 use penstock_server::Options;
 use penstock_wire::frame::{HEADER_LEN, Header, VERSION};
 use penstock_wire::message::{DataReply, DataRequest, ErrorKind, TraceContext};
@@ -235,4 +236,87 @@ fn handles_are_bounded() {
         c.attach(site.capability(1 << 40, READ)).unwrap(),
         handles[7]
     );
+}
+
+/// Requests of about 100 bytes that describe 2^60 pieces, or search 2^40 times for one.
+#[test]
+fn endless_patterns_end() {
+    let options = Options {
+        search_steps: 1 << 16,
+        ..Options::default()
+    };
+    let site = Site::start(2, "memory", options);
+    let (mut c, h) = site.open(1, 1);
+    c.write(h, contiguous(64, 8), &[7; 8]);
+    let whole = |tile: Loop| {
+        let len = tile.size();
+        Pattern::new(64, tile, 0, len).unwrap()
+    };
+    let vector = |count, stride, child: &Loop| Loop::vector(count, 1, stride, child).unwrap();
+    let pair = vector(2, 1 << 10, &Loop::bytes(2));
+    let many = whole(vector(1 << 60, 2, &Loop::bytes(1)));
+    let elsewhere = Pattern {
+        disp: 0,
+        ..whole(vector(1 << 40, 1 << 12, &pair))
+    };
+    // The object ends: nothing of 2^60 pieces is looked for behind it.
+    assert_eq!(c.read(h, inline(&many)), [7; 4]);
+    for refused in [
+        c.refused(DataRequest::Read {
+            handle: h,
+            region: inline(&elsewhere),
+            lock: None,
+        }),
+        match c.write_with(h, inline(&elsewhere), None, &[1; 2], 8) {
+            DataReply::Error(e) => e,
+            other => panic!("{other:?}"),
+        },
+    ] {
+        assert_eq!(refused.kind, ErrorKind::InvalidArgument);
+        assert!(
+            refused.message.contains("too few bytes on this server"),
+            "{refused:?}"
+        );
+    }
+    // What a frame announces is what its region describes, or nothing is written.
+    let one = |bytes: &[u8]| (contiguous(64, 8), bytes.to_vec());
+    for (region, bytes) in [
+        one(&[1; 7]),
+        one(&[1; 9]),
+        (inline(&elsewhere), vec![1; 1 << 20]),
+    ] {
+        let reply = c.write_with(h, region, None, &bytes, 1 << 20);
+        assert_eq!(kind(&reply), ErrorKind::InvalidArgument);
+    }
+    assert_eq!(c.read(h, contiguous(64, 8)), [7; 8]);
+}
+
+#[test]
+fn nobody_searches_for_a_client_that_has_gone() {
+    let options = Options {
+        search_steps: u64::MAX,
+        ..Options::default()
+    };
+    let site = Site::start(2, "memory", options);
+    let (mut c, h) = site.open(1, 1);
+    c.write(h, contiguous(64, 8), &[7; 8]);
+    let pair = Loop::vector(2, 1, 1 << 10, &Loop::bytes(2)).unwrap();
+    let tile = Loop::vector(1 << 40, 1, 1 << 12, &pair).unwrap();
+    let len = tile.size();
+    let elsewhere = Pattern::new(0, tile, 0, len).unwrap();
+    c.queue(&DataRequest::Read {
+        handle: h,
+        region: inline(&elsewhere),
+        lock: None,
+    });
+    c.connection.flush().unwrap();
+    drop(c);
+    let patience = std::time::Instant::now();
+    while site.servers[1].connections() > 0 {
+        assert!(
+            patience.elapsed() < Duration::from_secs(20),
+            "still searching"
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }

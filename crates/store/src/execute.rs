@@ -25,7 +25,7 @@ use crate::spread::{self, FEWEST, Region, Staging};
 use crate::window::{BUFFER, Group, Pick, Through, Window};
 use crate::{Object, StoreError, View};
 use penstock_datatype::{Pattern, Source, Target, far};
-use penstock_layout::{Layout, ObjectOffset, Piece, Pieces, ServerIndex};
+use penstock_layout::{GivenUp, Layout, ObjectOffset, Piece, Pieces, SearchLimit, ServerIndex};
 use std::io::{IoSlice, IoSliceMut};
 
 /// Memory pieces shorter than this on average go through the buffer: a vector costs as much as copying
@@ -105,6 +105,20 @@ impl Execution {
             object_len: 0,
             region: None,
         }
+    }
+
+    /// The same, with a limit on searches that find nothing.
+    #[must_use]
+    pub fn limited(self, limit: SearchLimit) -> Execution {
+        Execution {
+            pieces: self.pieces.limited(limit),
+            ..self
+        }
+    }
+
+    /// Why this seems to be the end of the access although it need not be.
+    pub fn given_up(&self) -> Option<GivenUp> {
+        self.pieces.given_up()
     }
 
     /// Bytes of this server executed so far: the position in its packed bytes.

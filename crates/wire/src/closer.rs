@@ -1,9 +1,11 @@
 //! A socket that another thread may end.
 use penstock_host::net;
+use rustix::event::{PollFd, PollFlags};
 use rustix::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// A socket, and whether it has been ended from here.
 #[derive(Debug)]
@@ -52,5 +54,14 @@ impl Closer {
     /// Whether it has been ended from here.
     pub fn is_closed(&self) -> bool {
         self.0.is_closed()
+    }
+
+    /// Whether nobody is there any more: it has been ended from here, or the peer sends nothing more. A system call.
+    pub fn is_deserted(&self) -> bool {
+        let ends = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+        let mut fds = [PollFd::from_borrowed_fd(self.0.as_fd(), ends)];
+        self.is_closed()
+            || (net::poll(&mut fds, Some(Duration::ZERO)).is_ok()
+                && fds[0].revents().intersects(ends))
     }
 }

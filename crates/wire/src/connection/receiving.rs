@@ -104,6 +104,22 @@ impl Connection {
         Ok(())
     }
 
+    /// The same into the first `len` bytes of `into`, which grows with what arrives: what a peer announces and does not
+    /// send takes no memory.
+    pub fn read_payload_into(&mut self, into: &mut Vec<u8>, len: usize) -> Result<()> {
+        let mut done = 0;
+        while done < len {
+            if into.len() < len {
+                let room = (2 * done).max(INPUT).min(len);
+                into.resize(room.max(into.len()), 0);
+            }
+            let to = into.len().min(len);
+            self.read_payload(&mut into[done..to])?;
+            done = to;
+        }
+        Ok(())
+    }
+
     /// The rest of the current payload if it lies in the input buffer already: no copy, no system
     /// call. It is consumed by this call.
     pub fn buffered_payload(&mut self) -> Option<&[u8]> {
@@ -159,17 +175,18 @@ impl Connection {
         self.start += n;
     }
 
-    /// Reads more input, with room for `want` bytes from `start`. False: idle, and that was allowed.
+    /// Reads more input of `want` bytes from `start`, of which fewer are there. The buffer grows with what has arrived.
+    /// False: idle, and that was allowed.
     fn fill(&mut self, want: usize, idle: bool) -> Result<bool> {
         if self.start == self.end {
             self.start = 0;
             self.end = 0;
         }
-        let size = want.max(INPUT);
+        let size = want.min(2 * self.buffered()).max(INPUT);
         if self.input.len() < size {
             self.input.resize(size, 0);
         }
-        if self.start > 0 && (self.start + want > self.input.len() || self.end == self.input.len())
+        if self.start > 0 && (self.start + size > self.input.len() || self.end == self.input.len())
         {
             self.input.copy_within(self.start..self.end, 0);
             self.end -= self.start;
