@@ -205,6 +205,7 @@ fn serve(args: &MountArgs, located: &Located) -> Result<()> {
     }
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
         .map_err(|e| CliError::new(format!("cannot catch signals: {e}")))?;
+    penstock_store::descriptors::raise_limit();
     let options = ClientOptions {
         connections: penstock_fuse::THREADS,
         ..ClientOptions::default()

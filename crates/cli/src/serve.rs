@@ -5,6 +5,7 @@ use crate::error::{CliError, Result};
 use crate::process::Process;
 use crate::tracing::Decisions;
 use penstock_layout::ServerId;
+use penstock_store::descriptors;
 use penstock_wire::RunningServer;
 use penstock_wire::deployment::Deployment;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -65,13 +66,23 @@ impl Which {
         }
     }
 
-    fn start(self, deployment: &Deployment, trace: Option<&Path>) -> Result<RunningServer> {
+    /// `share`: descriptors that this server may count on.
+    fn start(
+        self,
+        deployment: &Deployment,
+        trace: Option<&Path>,
+        share: usize,
+    ) -> Result<RunningServer> {
         let failed = |e: &dyn std::fmt::Display| CliError::new(format!("{}: {e}", self.name()));
         match self {
-            Which::Meta => penstock_meta::start(deployment, penstock_meta::Options::default())
-                .map_err(|e| failed(&e)),
+            Which::Meta => {
+                let mut options = penstock_meta::Options::default();
+                options.limits = options.limits.within(share / 2);
+                penstock_meta::start(deployment, options).map_err(|e| failed(&e))
+            }
             Which::Data(id) => {
                 let mut options = penstock_server::Options::default();
+                options.limits = options.limits.within(share / 4);
                 if let Some(dir) = trace {
                     options.tune = vec![format!("trace={}", dir.display())];
                     options.journal = Some(Arc::new(Decisions::start(self, dir)?));
@@ -93,9 +104,10 @@ impl Servers {
         which: &[Which],
         trace: Option<&Path>,
     ) -> Result<Servers> {
+        let share = descriptors::limit() / which.len().max(1);
         which
             .iter()
-            .map(|w| w.start(deployment, trace))
+            .map(|w| w.start(deployment, trace, share))
             .collect::<Result<_>>()
             .map(Servers)
     }
@@ -145,6 +157,7 @@ pub fn serve(args: &ServeArgs, named: Option<&Path>) -> Result<()> {
     if which.is_empty() {
         which = Which::all(&located.deployment);
     }
+    descriptors::raise_limit();
     let servers = Servers::start(&located.deployment, &which, args.trace.as_deref())?;
     let names: Vec<String> = which.iter().map(|w| w.name()).collect();
     log::info!("{}: serving {}", located.dir().display(), names.join(", "));

@@ -7,6 +7,10 @@
 //!
 //! `hostile good DEPLOYMENT SECONDS` writes, reads back and compares through the servers' request path, asks for a
 //! name each time, and prints its rate, its slowest round and its errors.
+//!
+//! `hostile hold DEPLOYMENT FILES [shortcuts]` opens so many files, writes to each on every server and prints one line. At
+//! the end of its input it reads everything back, syncs and closes the files, and prints its errors and how many files
+//! this process had open.
 use penstock_client::{Client, ClientOptions, Form, Identity, OpenOptions};
 use penstock_datatype::{Loop, Pattern, Source, Target};
 use penstock_layout::{FileId, Layout};
@@ -108,7 +112,8 @@ fn main() -> Result<()> {
             attack(&deployment, ways, at(3)?.parse()?, period, at(5)?.parse()?)
         }
         "good" => good(&deployment, Duration::from_secs_f64(at(3)?.parse()?)),
-        other => Err(format!("`{other}` is neither attack nor good").into()),
+        "hold" => hold(&deployment, at(3)?.parse()?, at(4).is_ok()),
+        other => Err(format!("`{other}` is none of attack, good, hold").into()),
     }
 }
 
@@ -169,6 +174,54 @@ fn good(deployment: &Deployment, period: Duration) -> Result<()> {
     }
     told.mb_per_s = told.rounds as f64 * 2.0 * PIECE as f64 / start.elapsed().as_secs_f64() / 1e6;
     println!("{}", serde_json::to_string(&told)?);
+    Ok(())
+}
+
+/// Holds many files open.
+fn hold(deployment: &Deployment, files: u64, shortcuts: bool) -> Result<()> {
+    let options = ClientOptions {
+        shortcuts,
+        ..ClientOptions::default()
+    };
+    let form = match shortcuts {
+        true => Form::Shortcut,
+        false => Form::Structured,
+    };
+    let client = Client::connect_with(deployment, Identity::default(), Role::Client, options)?;
+    let servers = deployment.servers.len() as u64;
+    let tile = Loop::bytes(8).resized(0, deployment.stripe_unit as i64)?;
+    let access = Pattern::new(0, tile, 0, 8 * servers)?;
+    let bytes = |i: u64| {
+        (0..servers)
+            .flat_map(|s| (i * 8 + s).to_le_bytes())
+            .collect::<Vec<u8>>()
+    };
+    let mut held = Vec::new();
+    for i in 0..files {
+        let file = client.open(&format!("/held-{i}"), &OpenOptions::read_write_create())?;
+        file.write(&access, form, &mut Source::from_slice(&bytes(i)))?;
+        held.push(file);
+    }
+    println!("holding {files}");
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    let (mut errors, mut wrong) = (0u64, 0u64);
+    let mut back = vec![0; 8 * servers as usize];
+    for (i, file) in held.iter().enumerate() {
+        let mut round = || -> penstock_client::Result<()> {
+            file.read(&access, form, &mut Target::from_slice(&mut back))?;
+            file.sync()
+        };
+        if let Err(e) = round() {
+            eprintln!("{e}");
+            errors += 1;
+        }
+        wrong += u64::from(back != bytes(i as u64));
+    }
+    let open = std::fs::read_dir("/proc/self/fd")?.count();
+    println!(
+        "{}",
+        serde_json::json!({ "errors": errors, "wrong": wrong, "open": open })
+    );
     Ok(())
 }
 

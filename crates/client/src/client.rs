@@ -1,4 +1,5 @@
 //! A client of one deployment: its servers, connections, identity and limits.
+use crate::descriptors::{Descriptors, Place};
 use crate::error::{Error, Result};
 use crate::file::{File, OpenOptions};
 use crate::permits::{Permit, Permits};
@@ -70,6 +71,7 @@ struct Inner {
     permits: Permits,
     meta_permits: Permits,
     slots: Slots,
+    descriptors: Descriptors,
     counters: Counters,
     mpi_call: AtomicU64,
     client_call: AtomicU64,
@@ -102,9 +104,12 @@ impl Client {
                 .caller(role, who.program, who.rank)
                 .map_err(local)?,
         );
+        let mut options = options;
+        let sites = deployment.servers.len() + 1;
+        let descriptors = Descriptors::share(sites, &mut options.connections);
         let site = |id, address, volatile| {
             let answer = options.answer_timeout;
-            let limit = options.connections.max(1);
+            let limit = options.connections;
             let caller = caller.clone();
             Arc::new(Site::new(id, address, caller, answer, volatile, limit))
         };
@@ -123,6 +128,7 @@ impl Client {
             permits: Permits::new(options.connections),
             meta_permits: Permits::new(options.connections),
             slots: Slots::new(),
+            descriptors,
             options,
             counters: Counters::default(),
             mpi_call: AtomicU64::new(0),
@@ -130,6 +136,11 @@ impl Client {
         }));
         client.reach_meta()?;
         Ok(client)
+    }
+
+    /// Room for one more descriptor of an object, if this client's share leaves it.
+    pub(crate) fn descriptor(&self) -> Option<Place> {
+        self.0.descriptors.place()
     }
 
     fn reach_meta(&self) -> Result<()> {

@@ -19,6 +19,7 @@
 //! | `lean` | one contiguous range by descriptors, without all of that |
 //! | `end_of_file` | counts and zeros where objects end early |
 //! | `memory` | gathering from and scattering into the caller's memory |
+//! | `descriptors` | the share of the program's open files |
 //! | `shortcut` | same-host descriptors under revocable grants |
 //! | `lend` | a whole file for the kernel of a mount |
 //! | `site`, `link`, `permits` | a server, connections to it and those that break, how many there are at once |
@@ -32,6 +33,7 @@ pub mod capi;
 mod check;
 mod client;
 mod counter;
+mod descriptors;
 mod end_of_file;
 mod error;
 mod exchange;

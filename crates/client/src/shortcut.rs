@@ -14,6 +14,7 @@
 //! looks at that connection before an operation, at most every [`LOOK`], and cuts long operations into
 //! steps of [`STEP`]. The object's length, which nobody but the server may cut, is trusted as long.
 //! Parameters: [`FIRST_DELAY`], [`MOST_DELAY`], [`LOOK`], [`STEP`], [`PACKED_STEP`].
+use crate::descriptors::Place;
 use crate::error::{Error, Result};
 use crate::file::{Done, FileInner};
 use crate::link::Link;
@@ -83,6 +84,8 @@ pub(crate) struct Grant {
     looked: AtomicU64,
     /// What of the object is mapped, and how long it is for certain.
     maps: Maps,
+    /// Of the client's share of descriptors.
+    _place: Place,
 }
 
 impl Grant {
@@ -205,6 +208,11 @@ impl FileInner {
         site: &Arc<Site>,
         trace: TraceContext,
     ) -> std::result::Result<std::result::Result<Grant, String>, Fault> {
+        let Some(place) = self.client.descriptor() else {
+            return Ok(Err(
+                "a quarter of the limit of open files is in use".to_owned()
+            ));
+        };
         let holder = site.grant_link()?;
         let mut link = guard(&holder.link);
         let asked = (|| {
@@ -235,6 +243,7 @@ impl FileInner {
             began: now(),
             looked: AtomicU64::new(0),
             maps: Maps::default(),
+            _place: place,
         }))
     }
 

@@ -10,14 +10,14 @@ use penstock_host::sync::{Mutex, MutexGuard};
 use penstock_host::thread::{self, Thread};
 use penstock_host::time::now;
 use penstock_layout::FileId;
-use penstock_store::{Object, Store, StoreError};
+use penstock_store::{Object, Store, StoreError, descriptors};
 use penstock_wire::Closer;
 use penstock_wire::message::{ErrorKind, WireError};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// Time limits of waits for locks.
@@ -37,6 +37,8 @@ pub(crate) struct Objects {
     waits: Waits,
     stopping: Arc<AtomicBool>,
     open: Mutex<Table>,
+    /// Objects that stay open although nobody uses them.
+    pinned: Arc<AtomicUsize>,
 }
 
 #[derive(Default)]
@@ -51,12 +53,36 @@ pub(crate) struct OpenObject {
     id: FileId,
     waits: Waits,
     stopping: Arc<AtomicBool>,
-    object: OnceLock<Arc<dyn Object>>,
+    object: Mutex<Held>,
+    pinned: Arc<AtomicUsize>,
     removed: AtomicBool,
     /// The object may be lent for writing, by this server or by one before it.
     lent: AtomicBool,
     shared: Mutex<Shared>,
     pub(crate) syncs: GroupSync,
+}
+
+/// What a file's connections hold of its object between requests.
+#[derive(Default)]
+struct Held {
+    /// The store may close what nobody uses, and is asked again then.
+    known: Option<Weak<dyn Object>>,
+    /// It may not close this.
+    pin: Option<Pin>,
+}
+
+/// An object that stays open until nobody has its file open: it has no name any more, or a client has its descriptor and
+/// may write by it.
+struct Pin {
+    object: Arc<dyn Object>,
+    count: Arc<AtomicUsize>,
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        self.object.note_changes();
+        self.count.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 struct Shared {
@@ -98,6 +124,7 @@ impl Objects {
             waits,
             stopping: Arc::new(AtomicBool::new(false)),
             open: Mutex::new(Table::default()),
+            pinned: Arc::new(AtomicUsize::new(0)),
         }
     }
 
@@ -124,7 +151,8 @@ impl Objects {
             id,
             waits: self.waits,
             stopping: self.stopping.clone(),
-            object: OnceLock::new(),
+            object: Mutex::new(Held::default()),
+            pinned: self.pinned.clone(),
             removed: AtomicBool::new(false),
             lent: AtomicBool::new(true),
             shared: Mutex::new(Shared {
@@ -139,15 +167,12 @@ impl Objects {
     }
 
     /// The object if it exists.
-    pub(crate) fn existing<'a>(
-        &self,
-        open: &'a OpenObject,
-    ) -> Result<Option<&'a Arc<dyn Object>>, WireError> {
-        if let Some(object) = open.object.get() {
+    pub(crate) fn existing(&self, open: &OpenObject) -> Result<Option<Arc<dyn Object>>, WireError> {
+        if let Some(object) = open.held() {
             return Ok(Some(object));
         }
         match self.store.open(open.id, false) {
-            Ok(object) => Ok(Some(open.object.get_or_init(|| object))),
+            Ok(object) => Ok(Some(open.hold(object))),
             Err(StoreError::NotFound(..)) => Ok(None),
             Err(e) => Err(store_error(e)),
         }
@@ -157,7 +182,7 @@ impl Objects {
     pub(crate) fn look(&self, id: FileId) -> Result<Option<Arc<dyn Object>>, WireError> {
         let open = self.table().objects.get(&id).and_then(Weak::upgrade);
         if let Some(open) = open {
-            return Ok(self.existing(&open)?.cloned());
+            return self.existing(&open);
         }
         match self.store.open(id, false) {
             Ok(object) => Ok(Some(object)),
@@ -168,17 +193,14 @@ impl Objects {
 
     /// The object, made if need be. After a removal those who have the file open go on with an object
     /// that has no name.
-    pub(crate) fn created<'a>(
-        &self,
-        open: &'a OpenObject,
-    ) -> Result<&'a Arc<dyn Object>, WireError> {
-        if let Some(object) = open.object.get() {
+    pub(crate) fn created(&self, open: &OpenObject) -> Result<Arc<dyn Object>, WireError> {
+        if let Some(object) = open.held() {
             return Ok(object);
         }
-        let object = self.store.open(open.id, true).map_err(store_error)?;
-        let object = open.object.get_or_init(|| object);
+        let object = open.hold(self.store.open(open.id, true).map_err(store_error)?);
         // A removal before this look finds no object; one after it finds ours.
         if open.removed.load(Ordering::SeqCst) {
+            open.pin(&object)?;
             self.remove_if_there(open.id)?;
         }
         Ok(object)
@@ -189,6 +211,13 @@ impl Objects {
         let open = self.table().objects.get(&id).and_then(Weak::upgrade);
         if let Some(open) = open {
             open.removed.store(true, Ordering::SeqCst);
+            // Those who have it open go on with it. One that cannot be opened may go all the same.
+            if let Ok(Some(object)) = self.existing(&open)
+                && let Err(e) = open.pin(&object)
+            {
+                open.removed.store(false, Ordering::SeqCst);
+                return Err(e);
+            }
         }
         self.remove_if_there(id)
     }
@@ -229,6 +258,54 @@ impl Objects {
 }
 
 impl OpenObject {
+    fn object(&self) -> MutexGuard<'_, Held> {
+        // Each change is one assignment.
+        self.object.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The object as far as it is open.
+    fn held(&self) -> Option<Arc<dyn Object>> {
+        let held = self.object();
+        match &held.pin {
+            Some(pin) => Some(pin.object.clone()),
+            None => held.known.as_ref().and_then(Weak::upgrade),
+        }
+    }
+
+    /// Remembers what the store has opened. The one that all use from now on.
+    fn hold(&self, object: Arc<dyn Object>) -> Arc<dyn Object> {
+        let mut held = self.object();
+        if let Some(pin) = &held.pin {
+            return pin.object.clone();
+        }
+        held.known = Some(Arc::downgrade(&object));
+        object
+    }
+
+    /// Keeps the object open for as long as the file is.
+    pub(crate) fn pin(&self, object: &Arc<dyn Object>) -> Result<(), WireError> {
+        let mut held = self.object();
+        if held.pin.is_some() {
+            return Ok(());
+        }
+        let most = descriptors::quarter();
+        let taken = self.pinned.fetch_add(1, Ordering::SeqCst);
+        held.pin = Some(Pin {
+            object: object.clone(),
+            count: self.pinned.clone(),
+        });
+        if taken < most {
+            return Ok(());
+        }
+        held.pin = None;
+        Err(refuse(
+            ErrorKind::Busy,
+            format!(
+                "this server has {most} objects open that it cannot close, a quarter of its limit of open files; close files or raise the limit (ulimit -n)"
+            ),
+        ))
+    }
+
     fn shared(&self) -> MutexGuard<'_, Shared> {
         // A panic in a lock decision is a bug; the state it leaves is still consistent enough to release locks.
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
@@ -404,9 +481,9 @@ impl OpenObject {
         if !self.lent.load(Ordering::SeqCst) {
             return false;
         }
-        let out = self
-            .object
-            .get()
+        let object = self.held();
+        let out = object
+            .as_ref()
             .and_then(|o| o.fd())
             .is_some_and(passthrough::is_out);
         self.lent.store(out, Ordering::SeqCst);

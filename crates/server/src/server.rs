@@ -194,6 +194,10 @@ impl Service for Server {
         Session::new(self, peer, owner, connection.closer()).run(connection)
     }
 
+    fn relieve(&self) {
+        self.objects.store().relieve();
+    }
+
     fn stopping(&self) {
         self.objects.stop();
         self.queue.stop();

@@ -304,7 +304,7 @@ impl<'a> Session<'a> {
                 // Nobody may be writing it, not by a shortcut either.
                 let open = objects.open(file);
                 let deadline = now() + server.options.plain_write_wait;
-                objects.existing(&open)?;
+                let _object = objects.existing(&open)?;
                 let all = (0..u64::MAX, Mode::Exclusive, Lent::Awaited);
                 let ticket = open.lock(self.owner, &self.line, all, deadline)?;
                 let done = objects.store().accept(file).map_err(store_error);
@@ -524,8 +524,8 @@ impl<'a> Session<'a> {
         }
         let file = self.file(handle, need)?;
         let wait = Duration::from_millis(timeout_ms).min(MAX_LOCK_WAIT);
-        // A server before this one may have lent the object.
-        self.server.objects.existing(&file.object)?;
+        // A server before this one may have lent the object: it stays open while that is looked at.
+        let _object = self.server.objects.existing(&file.object)?;
         let want = (range, mode, Lent::Awaited);
         let ticket = file
             .object
@@ -610,9 +610,12 @@ impl<'a> Session<'a> {
             true => Some(objects.created(&file.object)?),
             false => objects.existing(&file.object)?,
         };
-        let Some(fd) = object.and_then(|o| o.fd()) else {
+        let Some((object, fd)) = object.as_ref().and_then(|o| Some((o, o.fd()?))) else {
             return no("the file has no bytes yet");
         };
+        if let Err(e) = file.object.pin(object) {
+            return no(&e.message);
+        }
         if let Err(reason) = passthrough::suits(fd) {
             return no(reason);
         }
@@ -645,9 +648,12 @@ impl<'a> Session<'a> {
             true => Some(objects.created(&file.object)?),
             false => objects.existing(&file.object)?,
         };
-        let Some(fd) = object.and_then(|o| o.fd()) else {
+        let Some((object, fd)) = object.as_ref().and_then(|o| Some((o, o.fd()?))) else {
             return Ok(Err("the object has no descriptor yet".into()));
         };
+        if let Err(e) = file.object.pin(object) {
+            return Ok(Err(e.message));
+        }
         let made = shortcut::reopen(fd, file.rights.read, write)
             .and_then(|fd| GrantPage::create().map(|(page, page_fd)| (fd, page, page_fd)));
         Ok(match made {

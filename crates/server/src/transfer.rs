@@ -88,12 +88,12 @@ impl Transfer<'_> {
         }
         buffers.get(want);
         let Buffers { chunk, scratch } = buffers;
-        match object {
+        match &object {
             Some(object) if self.queue.is_on() => {
                 let origin = self.origin(request, object);
                 self.queue.read(&origin, access, chunk, want, scratch)
             }
-            object => access.read(object.map(|o| &**o), &mut chunk[..want], scratch),
+            object => access.read(object.as_deref(), &mut chunk[..want], scratch),
         }
     }
 
@@ -172,15 +172,13 @@ impl Transfer<'_> {
             };
             let n = match self.queue.is_on() {
                 true => {
-                    let origin = self.origin(request, object);
+                    let origin = self.origin(request, &object);
                     self.queue
                         .write(&origin, access, buffered, chunk, len, scratch)?
                 }
-                false => access.write(
-                    &**object,
-                    buffered.unwrap_or_else(|| &chunk[..len]),
-                    scratch,
-                )?,
+                false => {
+                    access.write(&*object, buffered.unwrap_or_else(|| &chunk[..len]), scratch)?
+                }
             };
             *written += n as u64;
             if n < len {

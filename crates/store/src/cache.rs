@@ -4,14 +4,17 @@
 //! would disagree about its record).
 //! Idea: second chance (clock), an approximation of LRU whose hit costs one bit: the hand clears the
 //! used bit of what it passes and takes the first entry unused since its last round. Entries held by
-//! callers are passed over, so that the cache can exceed its bound by what is in use and no more.
+//! callers are passed over, so that the cache can exceed its bound by what is in use and no more. So are entries with
+//! writes that no sync has covered: the system may forget that it could not write them back once nobody has the
+//! file open. The caller syncs those that are in the way ([`Cache::unclean`]).
 use penstock_layout::FileId;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// At most `bound` idle objects.
+/// Idle objects.
 pub(crate) struct Cache<T> {
-    bound: usize,
+    /// Nothing is lost when it is closed.
+    clean: fn(&T) -> bool,
     place: HashMap<FileId, usize>,
     ring: Vec<Entry<T>>,
     hand: usize,
@@ -24,9 +27,9 @@ struct Entry<T> {
 }
 
 impl<T> Cache<T> {
-    pub(crate) fn new(bound: usize) -> Cache<T> {
+    pub(crate) fn new(clean: fn(&T) -> bool) -> Cache<T> {
         Cache {
-            bound: bound.max(1),
+            clean,
             place: HashMap::new(),
             ring: Vec::new(),
             hand: 0,
@@ -39,16 +42,13 @@ impl<T> Cache<T> {
         Some(entry.object.clone())
     }
 
-    /// Puts in an object that is not there yet. What it displaces is handed back, to be closed outside
-    /// the caller's lock.
+    /// Puts in an object that is not there yet, keeping at most `bound` idle ones. What it displaces is handed back, to be
+    /// closed outside the caller's lock.
     #[must_use]
-    pub(crate) fn insert(&mut self, id: FileId, object: Arc<T>) -> Vec<Arc<T>> {
-        let mut displaced = Vec::new();
+    pub(crate) fn insert(&mut self, id: FileId, object: Arc<T>, bound: usize) -> Vec<Arc<T>> {
         // Room for the new one; more than one leaves only when a crowd in use has shrunk again.
-        while self.ring.len() >= self.bound && displaced.len() < 2 {
-            let Some(victim) = self.victim() else { break };
-            displaced.extend(self.take(victim));
-        }
+        let excess = (self.ring.len() + 1).saturating_sub(bound.max(1));
+        let displaced = self.displace(excess.min(2));
         self.place.insert(id, self.ring.len());
         self.ring.push(Entry {
             id,
@@ -56,6 +56,32 @@ impl<T> Cache<T> {
             used: true,
         });
         displaced
+    }
+
+    /// Takes out at most `most` idle clean objects.
+    #[must_use]
+    pub(crate) fn displace(&mut self, most: usize) -> Vec<Arc<T>> {
+        let mut displaced = Vec::new();
+        while displaced.len() < most {
+            let Some(victim) = self.victim() else { break };
+            displaced.extend(self.take(victim));
+        }
+        displaced
+    }
+
+    /// At most `most` idle objects that have to be synced before they may be closed, if there are more than `bound` objects.
+    pub(crate) fn unclean(&self, bound: usize, most: usize) -> Vec<Arc<T>> {
+        if self.ring.len() <= bound.max(1) {
+            return Vec::new();
+        }
+        let idle = |e: &&Entry<T>| Arc::strong_count(&e.object) == 1 && !(self.clean)(&e.object);
+        let (before, behind) = self.ring.split_at(self.hand.min(self.ring.len()));
+        let around = behind.iter().chain(before);
+        around
+            .filter(idle)
+            .take(most)
+            .map(|e| e.object.clone())
+            .collect()
     }
 
     pub(crate) fn remove(&mut self, id: FileId) -> Option<Arc<T>> {
@@ -67,7 +93,7 @@ impl<T> Cache<T> {
         for _ in 0..2 * self.ring.len() {
             self.hand = (self.hand + 1) % self.ring.len();
             let entry = &mut self.ring[self.hand];
-            if Arc::strong_count(&entry.object) > 1 {
+            if Arc::strong_count(&entry.object) > 1 || !(self.clean)(&entry.object) {
                 continue;
             }
             if !entry.used {
@@ -100,9 +126,9 @@ mod tests {
 
     #[test]
     fn idle_objects_stay_within_the_bound_and_the_used_one_survives() {
-        let mut cache = Cache::new(4);
+        let mut cache = Cache::new(|_| true);
         for id in 0..100u64 {
-            drop(cache.insert(FileId(id), Arc::new(id)));
+            drop(cache.insert(FileId(id), Arc::new(id), 4));
             assert_eq!(cache.get(FileId(id)).as_deref(), Some(&id));
             if id > 0 {
                 assert!(cache.get(FileId(0)).is_some(), "used in every round");
@@ -114,24 +140,45 @@ mod tests {
 
     #[test]
     fn held_objects_are_never_displaced_and_the_excess_goes_later() {
-        let mut cache = Cache::new(2);
+        let mut cache = Cache::new(|_| true);
         let held: Vec<_> = (0..6u64).map(Arc::new).collect();
         for h in &held {
-            assert!(cache.insert(FileId(**h), h.clone()).is_empty());
+            assert!(cache.insert(FileId(**h), h.clone(), 2).is_empty());
         }
         assert_eq!(ids(&cache), [0, 1, 2, 3, 4, 5]);
         drop(held);
         for id in 10..20u64 {
-            drop(cache.insert(FileId(id), Arc::new(id)));
+            drop(cache.insert(FileId(id), Arc::new(id), 2));
         }
         assert_eq!(cache.ring.len(), 2);
     }
 
     #[test]
+    fn unclean_objects_stay_until_they_are_clean() {
+        use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+        let mut cache: Cache<AtomicBool> = Cache::new(|clean| clean.load(Relaxed));
+        for id in 0..10 {
+            drop(cache.insert(FileId(id), Arc::new(AtomicBool::new(id == 3)), 4));
+        }
+        // The clean one has gone, the others are in the way.
+        assert!(cache.get(FileId(3)).is_none() && cache.ring.len() == 9);
+        assert!(cache.unclean(9, 5).is_empty());
+        let unclean = cache.unclean(4, 5);
+        assert_eq!(unclean.len(), 5);
+        unclean
+            .iter()
+            .for_each(|object| object.store(true, Relaxed));
+        assert!(cache.displace(9).is_empty(), "held here");
+        drop(unclean);
+        assert_eq!(cache.displace(9).len(), 5);
+        assert_eq!(cache.ring.len(), 4);
+    }
+
+    #[test]
     fn removal_keeps_the_index_right() {
-        let mut cache = Cache::new(8);
+        let mut cache = Cache::new(|_| true);
         for id in 0..8u64 {
-            drop(cache.insert(FileId(id), Arc::new(id)));
+            drop(cache.insert(FileId(id), Arc::new(id), 8));
         }
         assert_eq!(cache.remove(FileId(2)).as_deref(), Some(&2));
         assert_eq!(cache.remove(FileId(2)), None);

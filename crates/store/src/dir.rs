@@ -13,7 +13,7 @@ use crate::cache::Cache;
 use crate::object::DirObject;
 use crate::record::{Records, Shard};
 use crate::superblock::{self, Superblock};
-use crate::{Finding, Object, Problem, Store, StoreError};
+use crate::{Finding, Object, Problem, Store, StoreError, descriptors};
 use penstock_host::lock::{DirectoryLock, Refused};
 use penstock_host::sync::{Mutex, MutexGuard};
 use penstock_layout::FileId;
@@ -25,8 +25,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError};
 
-/// Idle objects kept open, unless the limit of open files is below twice that.
+/// Idle objects kept open, unless a quarter of the limit of open files is below that.
 const OPEN_OBJECTS: usize = 4096;
+/// Objects synced together so that they may be closed.
+const SYNCED_TOGETHER: usize = 32;
+/// How often an object is tried to be opened when descriptors have run out.
+const TRIES: usize = 4;
 /// Locks that the cache is divided among, so that one slow open does not hold up all.
 const CACHE_LOCKS: usize = 16;
 /// Subdirectories of objects; part of the store's format.
@@ -193,7 +197,6 @@ impl DirStore {
         }
         let objects = rustix::fs::openat(&root, OBJECTS, flags, Mode::empty())
             .map_err(error("open objects of"))?;
-        let bound = idle_bound() / CACHE_LOCKS;
         Ok(DirStore {
             place: Arc::new(Place {
                 path: name,
@@ -204,7 +207,7 @@ impl DirStore {
                 _lock: lock,
             }),
             caches: (0..CACHE_LOCKS)
-                .map(|_| Mutex::new(Cache::new(bound)))
+                .map(|_| Mutex::new(Cache::new(DirObject::is_clean)))
                 .collect(),
         })
     }
@@ -216,17 +219,32 @@ impl DirStore {
     }
 
     pub(crate) fn object(&self, id: FileId, create: bool) -> Result<Arc<DirObject>, StoreError> {
-        let mut cache = self.cache(id);
-        if let Some(object) = cache.get(id) {
+        let bound = idle_bound() / CACHE_LOCKS;
+        for tried in 1.. {
+            let mut cache = self.cache(id);
+            if let Some(object) = cache.get(id) {
+                return Ok(object);
+            }
+            // The file is opened under the lock: an object must not be open twice, nor come back from the
+            // cache after its removal.
+            let object = match DirObject::open(&self.place, id, create) {
+                Err(e) if e.lacks_descriptors() && tried < TRIES => {
+                    drop(cache);
+                    if !self.relieve() {
+                        return Err(e);
+                    }
+                    continue;
+                }
+                opened => Arc::new(opened?),
+            };
+            let displaced = cache.insert(id, object.clone(), bound);
+            let unclean = cache.unclean(bound, SYNCED_TOGETHER);
+            drop(cache);
+            drop(displaced);
+            clean(&unclean);
             return Ok(object);
         }
-        // The file is opened under the lock: an object must not be open twice, nor come back from the
-        // cache after its removal.
-        let object = Arc::new(DirObject::open(&self.place, id, create)?);
-        let displaced = cache.insert(id, object.clone());
-        drop(cache);
-        drop(displaced);
-        Ok(object)
+        unreachable!("the last try returns")
     }
 
     /// Names in one subdirectory, or in the one above (`None`).
@@ -260,9 +278,16 @@ fn id_of(shard: usize, name: &str) -> Option<FileId> {
 }
 
 fn idle_bound() -> usize {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    let half = limit.map_or(u64::MAX, |l| l / 2);
-    usize::try_from(half).map_or(OPEN_OBJECTS, |half| half.min(OPEN_OBJECTS))
+    descriptors::quarter().min(OPEN_OBJECTS)
+}
+
+/// Syncs objects so that they may be closed. One that cannot be synced stays open, marked as damaged.
+fn clean(objects: &[Arc<DirObject>]) {
+    for object in objects {
+        if let Err(e) = object.sync() {
+            log::warn!("cannot close an object: {e}");
+        }
+    }
 }
 
 /// Takes the lock for life or says who has it.
@@ -304,6 +329,27 @@ fn format(root: BorrowedFd<'_>, path: &Path) -> Result<(), StoreError> {
 }
 
 impl Store for DirStore {
+    fn relieve(&self) -> bool {
+        let lock = |cache: &Mutex<Cache<DirObject>>| {
+            let mut cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
+            (cache.displace(2), cache.unclean(0, 2))
+        };
+        let mut closed = false;
+        let mut unclean = Vec::new();
+        for cache in &self.caches {
+            let (displaced, left) = lock(cache);
+            closed |= !displaced.is_empty();
+            unclean.extend(left);
+        }
+        if closed {
+            return true;
+        }
+        clean(&unclean);
+        drop(unclean);
+        let closing = self.caches.iter().map(|cache| lock(cache).0);
+        closing.fold(false, |closed, displaced| closed | !displaced.is_empty())
+    }
+
     fn open(&self, id: FileId, create: bool) -> Result<Arc<dyn Object>, StoreError> {
         Ok(self.object(id, create)?)
     }

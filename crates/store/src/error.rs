@@ -67,6 +67,11 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Descriptors have run out.
+    pub(crate) fn lacks_descriptors(&self) -> bool {
+        matches!(self, StoreError::Descriptors(_))
+    }
+
     /// The error of a failed system call `what` on `path`.
     pub fn from_errno(what: &'static str, path: impl Into<String>, errno: Errno) -> StoreError {
         match errno {

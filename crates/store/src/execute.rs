@@ -507,6 +507,7 @@ impl Execution {
         let region = Region::around(window.low, fd, self.region.take());
         let done = region.and_then(|region| {
             let done = staging.spread(&region, window);
+            object.note_changes();
             self.region = Some(region);
             done
         });

@@ -8,6 +8,7 @@
 
 mod cache;
 mod descriptor;
+pub mod descriptors;
 mod dir;
 mod error;
 mod execute;
@@ -92,6 +93,11 @@ pub trait Store: Send + Sync {
                 return Ok(all);
             }
         }
+    }
+
+    /// Closes some objects that nobody uses, because descriptors have run out. False: there are none.
+    fn relieve(&self) -> bool {
+        false
     }
 
     /// Makes creations and removals durable.
@@ -206,6 +212,10 @@ pub trait Object: Send + Sync {
             source: e.into(),
         })
     }
+
+    /// Bytes have been stored through a mapping or a descriptor of it, which the backend does not see: they have to be
+    /// synced before it may be closed.
+    fn note_changes(&self) {}
 
     /// A descriptor that same-host clients may use directly, where the backend has one.
     fn fd(&self) -> Option<BorrowedFd<'_>>;

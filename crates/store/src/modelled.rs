@@ -246,6 +246,10 @@ impl Store for ModelStore {
         self.inner.list_after(after, limit)
     }
 
+    fn relieve(&self) -> bool {
+        self.inner.relieve()
+    }
+
     fn sync(&self) -> Result<(), StoreError> {
         self.inner.sync()?;
         self.modelled.flush();

@@ -21,11 +21,22 @@ pub(crate) struct DirObject {
     place: Arc<Place>,
     /// Copy of `State::recorded` for short reads; `u64::MAX` while the record is bad.
     recorded: AtomicU64,
+    /// Changed since the last sync, as far as is known: others may have the descriptor.
+    dirty: AtomicBool,
     /// Found damaged when opened, not yet accepted.
     damaged: AtomicBool,
     state: Mutex<State>,
     /// Taken by whoever cuts it, shared by those who store through mappings of it.
     cutting: RwLock<()>,
+}
+
+/// A change under way. It counts once it is over: a sync meanwhile need not cover it.
+struct Changes<'a>(&'a DirObject);
+
+impl Drop for Changes<'_> {
+    fn drop(&mut self) {
+        self.0.note_changes();
+    }
 }
 
 /// Changes together with the record on disk.
@@ -91,6 +102,7 @@ impl DirObject {
             id,
             place: place.clone(),
             recorded: AtomicU64::new(*recorded.as_ref().unwrap_or(&u64::MAX)),
+            dirty: AtomicBool::new(false),
             damaged: AtomicBool::new(damaged),
             state: Mutex::new(State {
                 recorded,
@@ -114,6 +126,12 @@ impl DirObject {
     fn record(&self, state: &mut State, recorded: u64) {
         state.recorded = Ok(recorded);
         self.recorded.store(recorded, Ordering::Release);
+    }
+
+    /// Whether it can be closed without losing what a failed write-back would tell.
+    pub(crate) fn is_clean(&self) -> bool {
+        // What is damaged carries a mark or differs from its record: that is found when it is opened again.
+        !self.dirty.load(Ordering::SeqCst) || self.damaged.load(Ordering::Acquire)
     }
 
     /// Its name is going.
@@ -244,6 +262,7 @@ impl Object for DirObject {
 
     fn write_at(&self, at: ObjectOffset, buf: &[u8]) -> Result<(), StoreError> {
         self.sound()?;
+        let _changes = Changes(self);
         descriptor::write_at(self.file.as_fd(), at.0, buf).map_err(self.error("write"))
     }
 
@@ -263,6 +282,7 @@ impl Object for DirObject {
 
     fn write_vectored_at(&self, at: ObjectOffset, bufs: &[IoSlice<'_>]) -> Result<(), StoreError> {
         self.sound()?;
+        let _changes = Changes(self);
         descriptor::write_vectored_at(self.file.as_fd(), at.0, bufs).map_err(self.error("write"))
     }
 
@@ -273,6 +293,7 @@ impl Object for DirObject {
 
     fn set_len(&self, len: u64) -> Result<(), StoreError> {
         self.sound()?;
+        let _changes = Changes(self);
         let mut state = self.state();
         if !state.removed
             && state
@@ -294,6 +315,7 @@ impl Object for DirObject {
 
     fn extend(&self, len: u64) -> Result<bool, StoreError> {
         self.sound()?;
+        let _changes = Changes(self);
         descriptor::extend(self.file.as_fd(), len).map_err(self.error("extend"))
     }
 
@@ -303,6 +325,7 @@ impl Object for DirObject {
 
     fn allocate(&self, at: ObjectOffset, len: u64) -> Result<(), StoreError> {
         self.sound()?;
+        let _changes = Changes(self);
         descriptor::allocate(self.file.as_fd(), at.0, len).map_err(self.error("allocate"))
     }
 
@@ -315,6 +338,29 @@ impl Object for DirObject {
     fn sync(&self) -> Result<(), StoreError> {
         self.sound()?;
         self.place.sound()?;
+        // What changes from now on is for the next sync.
+        let dirty = self.dirty.swap(false, Ordering::SeqCst);
+        let done = self.sync_now();
+        if done.is_err() && dirty {
+            self.note_changes();
+        }
+        done
+    }
+
+    fn note_changes(&self) {
+        // Mostly set already: no line of the cache is taken from others then.
+        if !self.dirty.load(Ordering::SeqCst) {
+            self.dirty.store(true, Ordering::SeqCst);
+        }
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        (!self.damaged.load(Ordering::Acquire)).then(|| self.file.as_fd())
+    }
+}
+
+impl DirObject {
+    fn sync_now(&self) -> Result<(), StoreError> {
         let cuts = self.state().cuts;
         let len = descriptor::len(self.file.as_fd()).map_err(self.error("stat"))?;
         penstock_host::fs::fdatasync(&self.file)
@@ -340,10 +386,6 @@ impl Object for DirObject {
             .map_err(self.error("record length of"))?;
         self.record(&mut state, len);
         Ok(())
-    }
-
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        (!self.damaged.load(Ordering::Acquire)).then(|| self.file.as_fd())
     }
 }
 

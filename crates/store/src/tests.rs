@@ -236,6 +236,39 @@ fn many_objects_do_not_use_up_descriptors() {
     assert_eq!(store.list().unwrap().len(), 6000);
 }
 
+/// What was written is synced before its object is closed; who holds an object keeps it.
+#[test]
+fn written_objects_are_synced_and_closed() {
+    let at = place();
+    let store = dir(at.path(), KINDS[0]);
+    let objects = at.path().join("objects");
+    let open_objects = || {
+        let all = std::fs::read_dir("/proc/self/fd").unwrap();
+        let links = all.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
+        links.filter(|to| to.starts_with(&objects)).count() - 1
+    };
+    let held = store.open(FileId(9999), true).unwrap();
+    for id in 0..100 {
+        let object = store.open(FileId(id), true).unwrap();
+        object.write_at(ObjectOffset(0), b"byte").unwrap();
+    }
+    assert_eq!(open_objects(), 101);
+    let mut rounds = 0;
+    while store.relieve() {
+        rounds += 1;
+        assert!(rounds < 200);
+    }
+    // One is left to each lock of the cache.
+    assert!(open_objects() <= 17, "{}", open_objects());
+    held.write_at(ObjectOffset(0), b"here").unwrap();
+    let mut bytes = [0; 4];
+    for id in 0..100 {
+        let object = store.open(FileId(id), false).unwrap();
+        assert_eq!(object.read_at(ObjectOffset(0), &mut bytes).unwrap(), 4);
+        assert_eq!(&bytes, b"byte");
+    }
+}
+
 #[test]
 fn files_are_closed_to_others() {
     let at = place();

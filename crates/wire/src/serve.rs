@@ -49,6 +49,9 @@ pub trait Service: Send + Sync + 'static {
     /// connection alone.
     fn session(&self, connection: &mut Connection, peer: &Peer) -> Result<After>;
 
+    /// Descriptors have run out: close what is not needed just now.
+    fn relieve(&self) {}
+
     /// The server stops: wake every session that waits for something other than its connection.
     fn stopping(&self) {}
 }
@@ -84,6 +87,22 @@ impl Default for ServeLimits {
                 read: Some(Duration::from_secs(30)),
                 write: Some(Duration::from_secs(30)),
             },
+        }
+    }
+}
+
+impl ServeLimits {
+    /// The same with at most so many connections: there are no more descriptors for them.
+    #[must_use]
+    pub fn within(self, descriptors: usize) -> ServeLimits {
+        let half_open = self.half_open.min(descriptors / 4).max(1);
+        ServeLimits {
+            half_open,
+            connections: self
+                .connections
+                .min(descriptors - half_open.min(descriptors))
+                .max(1),
+            ..self
         }
     }
 }
@@ -314,7 +333,8 @@ fn accept_loop(shared: &Arc<Shared>, mut listeners: Vec<Listener>) {
                 Err(e) if e.kind() == std::io::ErrorKind::ConnectionAborted => {}
                 Err(e) => {
                     // Out of descriptors or memory: the connection stays queued; try again soon.
-                    log::warn!("{}: cannot accept: {e}", shared.identity.server);
+                    shared.complain(format_args!("cannot accept: {e}"));
+                    shared.service.relieve();
                     sleep(Duration::from_millis(50));
                 }
             }
