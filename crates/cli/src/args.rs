@@ -235,6 +235,40 @@ pub struct UpArgs {
     /// Keep bytes in memory: they are gone when the servers end.
     #[arg(long, conflicts_with = "device")]
     pub memory: bool,
+    #[command(flatten)]
+    pub replaced: ReplacedArgs,
+}
+
+/// What an administrator says about stores that are not those that were there.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ReplacedArgs {
+    /// The store of data server N is lost: make a new one where it was, or take what is there (an older copy, another disk)
+    /// for new. Files made before stay errors where they may have lost bytes, until they are written anew, cut to
+    /// nothing, removed, or taken as they are (`penstock check --accept-lost`). `meta`: the names are lost.
+    #[arg(long, value_name = "N|meta", value_parser = which_store)]
+    pub new_store: Vec<WhichStore>,
+    /// The store of data server N is right: the metadata are an older copy or new. Look at `penstock check` afterwards.
+    #[arg(long, value_name = "N")]
+    pub adopt_store: Vec<u32>,
+}
+
+/// The store of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhichStore {
+    /// The metadata server's.
+    Meta,
+    /// A data server's.
+    Data(u32),
+}
+
+fn which_store(text: &str) -> Result<WhichStore, String> {
+    match text {
+        "meta" => Ok(WhichStore::Meta),
+        number => number
+            .parse()
+            .map(WhichStore::Data)
+            .map_err(|_| "write the number of a data server, or `meta`".into()),
+    }
 }
 
 fn up_help() -> String {
@@ -465,6 +499,9 @@ pub struct CheckArgs {
     /// cannot be read, or that could not be synced. What is missing is lost for good: copy what can be read first.
     #[arg(long)]
     pub accept_damaged: bool,
+    /// Take this file as it is, with zeros where a data server has lost its bytes; may be repeated. Checks nothing else.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["repair", "free_unknown", "accept_damaged", "json"])]
+    pub accept_lost: Vec<String>,
     /// For programs.
     #[arg(long)]
     pub json: bool,
@@ -545,6 +582,8 @@ pub struct ServeArgs {
     /// Each data server writes a trace of the requests it serves to a file in DIR (docs/traces.md).
     #[arg(long, value_name = "DIR")]
     pub trace: Option<PathBuf>,
+    #[command(flatten)]
+    pub replaced: ReplacedArgs,
     /// Leave the terminal's session, so that closing it does not end the servers.
     #[arg(long, hide = true)]
     pub detach: bool,

@@ -17,6 +17,14 @@ const SILENT: Duration = Duration::from_secs(2);
 /// Checks the deployment. Exit code 1 if something is wrong and was not mended.
 pub fn check(args: &CheckArgs, named: Option<&Path>) -> Result<ExitCode> {
     let client = connect::administrator(&deployment::find(named)?)?;
+    if !args.accept_lost.is_empty() {
+        for path in &args.accept_lost {
+            let path = path.strip_prefix("penstock:").unwrap_or(path);
+            penstock_client::accept_lost(&client, path).map_err(CliError::new)?;
+            out::print(&format!("{path}: taken as it is\n"));
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     let options = CheckOptions {
         repair: args.repair || args.free_unknown,
         free_unknown: args.free_unknown,

@@ -21,6 +21,7 @@ mod copy;
 mod deployment;
 mod error;
 mod faults;
+mod metadata;
 mod mount;
 mod names;
 mod out;

@@ -262,6 +262,8 @@ pub fn rm(args: &RmArgs, named: Option<&Path>) -> Result<()> {
         let kind = match client.stat(&path) {
             Ok(stat) => stat.attributes.kind,
             Err(e) if args.force && e.kind() == ErrorKind::NotFound => continue,
+            // A data server has lost bytes of it, or they are damaged: so it is a file, and it can go.
+            Err(e) if e.kind() == ErrorKind::Damaged => NodeKind::File,
             Err(e) => return Err(failed(&path, e)),
         };
         remove(&client, &path, kind, args.recursive)?;

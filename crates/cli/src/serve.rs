@@ -1,10 +1,12 @@
 //! `penstock serve`: servers of a deployment in this process. Also used by `penstock run`.
-use crate::args::ServeArgs;
+use crate::args::{ReplacedArgs, ServeArgs, WhichStore};
 use crate::deployment;
 use crate::error::{CliError, Result};
+use crate::metadata;
 use crate::process::Process;
 use crate::tracing::Decisions;
 use penstock_layout::ServerId;
+use penstock_server::Registration;
 use penstock_store::descriptors;
 use penstock_wire::RunningServer;
 use penstock_wire::deployment::Deployment;
@@ -12,6 +14,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// The file of every store that its server locks and writes its process number to.
 const LOCK: &str = "lock";
@@ -67,12 +70,7 @@ impl Which {
     }
 
     /// `share`: descriptors that this server may count on.
-    fn start(
-        self,
-        deployment: &Deployment,
-        trace: Option<&Path>,
-        share: usize,
-    ) -> Result<RunningServer> {
+    fn start(self, deployment: &Deployment, how: &How<'_>, share: usize) -> Result<RunningServer> {
         let failed = |e: &dyn std::fmt::Display| CliError::new(format!("{}: {e}", self.name()));
         match self {
             Which::Meta => {
@@ -83,7 +81,12 @@ impl Which {
             Which::Data(id) => {
                 let mut options = penstock_server::Options::default();
                 options.limits = options.limits.within(share / 4);
-                if let Some(dir) = trace {
+                options.registration = how.stores.as_ref().map(|stores| Registration {
+                    renew: stores.replaced.new_store.contains(&WhichStore::Data(id.0)),
+                    adopt: stores.replaced.adopt_store.contains(&id.0),
+                    stop: stores.stop.clone(),
+                });
+                if let Some(dir) = how.trace {
                     options.tune = vec![format!("trace={}", dir.display())];
                     options.journal = Some(Arc::new(Decisions::start(self, dir)?));
                 }
@@ -93,21 +96,32 @@ impl Which {
     }
 }
 
+/// How servers are started.
+#[derive(Default)]
+pub struct How<'a> {
+    /// Data servers write what they serve to files in this directory.
+    pub trace: Option<&'a Path>,
+    /// Stores outlive the servers: they are registered and looked after.
+    pub stores: Option<Stores<'a>>,
+}
+
+/// Stores that stay.
+pub struct Stores<'a> {
+    pub replaced: &'a ReplacedArgs,
+    /// Ends the wait for the metadata server.
+    pub stop: Arc<AtomicBool>,
+}
+
 /// Servers that run in this process.
 pub struct Servers(Vec<RunningServer>);
 
 impl Servers {
     /// Starts them; if one can't start, those before it are ended.
-    /// With `trace`, data servers write what they serve to files in that directory.
-    pub fn start(
-        deployment: &Deployment,
-        which: &[Which],
-        trace: Option<&Path>,
-    ) -> Result<Servers> {
+    pub fn start(deployment: &Deployment, which: &[Which], how: &How<'_>) -> Result<Servers> {
         let share = descriptors::limit() / which.len().max(1);
         which
             .iter()
-            .map(|w| w.start(deployment, trace, share))
+            .map(|w| w.start(deployment, how, share))
             .collect::<Result<_>>()
             .map(Servers)
     }
@@ -158,7 +172,25 @@ pub fn serve(args: &ServeArgs, named: Option<&Path>) -> Result<()> {
         which = Which::all(&located.deployment);
     }
     descriptors::raise_limit();
-    let servers = Servers::start(&located.deployment, &which, args.trace.as_deref())?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT, SIGHUP] {
+        signal_hook::flag::register(signal, stop.clone())
+            .map_err(|e| CliError::new(format!("cannot catch signals: {e}")))?;
+    }
+    if which.contains(&Which::Meta) {
+        metadata::refuse_lost(&located, &args.replaced)?;
+    }
+    let how = How {
+        trace: args.trace.as_deref(),
+        stores: Some(Stores {
+            replaced: &args.replaced,
+            stop,
+        }),
+    };
+    let servers = Servers::start(&located.deployment, &which, &how)?;
+    if which.contains(&Which::Meta) {
+        metadata::note(&located);
+    }
     let names: Vec<String> = which.iter().map(|w| w.name()).collect();
     log::info!("{}: serving {}", located.dir().display(), names.join(", "));
     let signal = signals.forever().next();

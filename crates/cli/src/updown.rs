@@ -1,5 +1,5 @@
 //! `penstock up` and `penstock down`: a deployment's servers as processes of their own.
-use crate::args::{DownArgs, UpArgs};
+use crate::args::{DownArgs, ReplacedArgs, UpArgs, WhichStore};
 use crate::deployment::{self, Located, Plan};
 use crate::error::{CliError, Result};
 use crate::out;
@@ -52,7 +52,8 @@ pub fn up(args: &UpArgs) -> Result<()> {
     let mut started = Vec::new();
     for which in Which::all(&located.deployment) {
         if running(&located, which).is_none() {
-            started.push((which, start(&located, which, trace.as_deref())?));
+            let child = start(&located, which, trace.as_deref(), &args.replaced)?;
+            started.push((which, child));
         }
     }
     if let Err(error) = wait_for_answers(&located, &mut started) {
@@ -156,7 +157,12 @@ fn running(located: &Located, which: Which) -> Option<Process> {
         .or_else(|| which.holder(&located.deployment))
 }
 
-fn start(located: &Located, which: Which, trace: Option<&Path>) -> Result<Child> {
+fn start(
+    located: &Located,
+    which: Which,
+    trace: Option<&Path>,
+    replaced: &ReplacedArgs,
+) -> Result<Child> {
     let me = std::env::current_exe()
         .map_err(|e| CliError::new(format!("cannot find this program's own path: {e}")))?;
     let log = log_file(located, which);
@@ -165,6 +171,7 @@ fn start(located: &Located, which: Which, trace: Option<&Path>) -> Result<Child>
         .args(["serve", "--detach", "--deployment"])
         .arg(&located.file)
         .args(which.arguments())
+        .args(about(replaced, which))
         .args(
             trace
                 .iter()
@@ -186,6 +193,25 @@ fn start(located: &Located, which: Which, trace: Option<&Path>) -> Result<Child>
         .map_err(|e| CliError::io("write", pid_file, e))?;
     }
     Ok(child)
+}
+
+/// What is said about the store of one server.
+fn about(replaced: &ReplacedArgs, which: Which) -> Vec<String> {
+    let (new, adopted) = match which {
+        Which::Meta => (WhichStore::Meta, None),
+        Which::Data(id) => (WhichStore::Data(id.0), Some(id.0)),
+    };
+    let name = match which {
+        Which::Meta => "meta".to_owned(),
+        Which::Data(id) => id.0.to_string(),
+    };
+    let new = replaced.new_store.contains(&new).then_some("--new-store");
+    let adopted = adopted.filter(|id| replaced.adopt_store.contains(id));
+    let adopted = adopted.map(|_| "--adopt-store");
+    let options = new.into_iter().chain(adopted);
+    options
+        .flat_map(|option| [option.to_owned(), name.clone()])
+        .collect()
 }
 
 /// A file, made closed to others if it is not there.
@@ -288,20 +314,26 @@ pub fn last_lines(log: &Path) -> String {
 /// Ends the servers of this host.
 pub fn down(args: &DownArgs, named: Option<&Path>) -> Result<()> {
     let located = deployment::find(args.dir.as_deref().or(named))?;
-    let mut ending = Vec::new();
-    for which in Which::all(&located.deployment) {
-        if let Some(process) = running(&located, which) {
-            process.signal(rustix::process::Signal::TERM);
-            ending.push((which.name(), process));
+    let (mut count, mut killed) = (0, Vec::new());
+    // Data servers tell the metadata server how they end.
+    let (meta, data): (Vec<_>, Vec<_>) = Which::all(&located.deployment)
+        .into_iter()
+        .partition(|which| *which == Which::Meta);
+    for some in [data, meta] {
+        let mut ending = Vec::new();
+        for which in some {
+            if let Some(process) = running(&located, which) {
+                process.signal(rustix::process::Signal::TERM);
+                ending.push((which.name(), process));
+            }
+            let _ = std::fs::remove_file(pid_file(&located, which));
         }
-        let _ = std::fs::remove_file(pid_file(&located, which));
-    }
-    let count = ending.len();
-    let mut killed = Vec::new();
-    for (name, process) in ending {
-        if !process.wait(STOP) {
-            process.end(Duration::from_secs(1));
-            killed.push(name);
+        count += ending.len();
+        for (name, process) in ending {
+            if !process.wait(STOP) {
+                process.end(Duration::from_secs(1));
+                killed.push(name);
+            }
         }
     }
     if !killed.is_empty() {

@@ -76,6 +76,8 @@ pub enum FindingKind {
     DamagedRecord,
     /// An object that cannot be opened.
     UnreadableObject,
+    /// An object that its store held and that is gone, or that may have been in a store that was replaced.
+    LostObject,
     /// A file in a data store that no store makes.
     ForeignFile,
     /// A file whose layout names a server that the deployment lacks.
@@ -150,6 +152,23 @@ pub fn check(
     Checker::new(&Asking { client }, *options, progress).run()
 }
 
+/// Takes the objects of a file as they are where they are lost or damaged, empty where nothing is there.
+pub fn accept_lost(client: &Client, path: &str) -> Result<()> {
+    let asking = Asking { client };
+    let id = match asking.ids(vec![path.to_owned()])?.pop() {
+        Some(id) => id?,
+        None => return Err(Error::Invalid(format!("{path}: no answer"))),
+    };
+    for server in asking.servers() {
+        match asking.accept_object(server, id) {
+            // It never had any of the file.
+            Err(e) if e.kind() == ErrorKind::NotFound => {}
+            other => other?,
+        }
+    }
+    Ok(())
+}
+
 // ---- what the check asks of the servers ----
 
 type FilePage = (Vec<(FileId, String, Layout)>, bool);
@@ -166,6 +185,8 @@ trait Inventory {
         limit: u32,
     ) -> Result<(Vec<(FileId, u64)>, bool)>;
     fn verify(&self, server: ServerId) -> Result<(Vec<ObjectFinding>, bool)>;
+    /// Files with lower ids may have lost bytes on that server.
+    fn lost_below(&self, server: ServerId) -> Result<u64>;
     /// The ids at these paths.
     fn ids(&self, paths: Vec<String>) -> Result<Vec<Result<FileId>>>;
     /// Names of a directory's entries, and which are directories.
@@ -188,6 +209,8 @@ struct Objects {
     page: std::vec::IntoIter<(FileId, u64)>,
     last: Option<FileId>,
     more: bool,
+    /// Objects with lower ids that are not there may have been in a store that was replaced.
+    lost_below: u64,
 }
 
 /// A directory on the way down the tree.
@@ -215,6 +238,8 @@ struct Checker<'a, I> {
     report: CheckReport,
     given: Vec<(FileId, FileId)>,
     candidates: Vec<Candidate>,
+    /// Lost objects found so far by what their stores say.
+    named_lost: HashSet<(ServerId, FileId)>,
     /// Findings not mended.
     open: u64,
 }
@@ -235,6 +260,7 @@ impl<'a, I: Inventory> Checker<'a, I> {
             },
             given: Vec::new(),
             candidates: Vec::new(),
+            named_lost: HashSet::new(),
             open: 0,
         }
     }
@@ -327,9 +353,14 @@ impl<'a, I: Inventory> Checker<'a, I> {
                         (FindingKind::TruncatedObject, Some(actual))
                     }
                     ObjectProblem::BadRecord => (FindingKind::DamagedRecord, None),
+                    ObjectProblem::Missing => (FindingKind::LostObject, None),
                     ObjectProblem::Foreign => (FindingKind::ForeignFile, None),
                     ObjectProblem::Unreadable => (FindingKind::UnreadableObject, None),
                 };
+                if found.problem == ObjectProblem::Missing {
+                    self.missing(server, &found, path)?;
+                    continue;
+                }
                 let (mended, message) = self.accept(server, &found);
                 self.find(CheckFinding {
                     kind,
@@ -344,6 +375,46 @@ impl<'a, I: Inventory> Checker<'a, I> {
             (self.progress)(&self.report);
         }
         Ok(())
+    }
+
+    /// An object that its store should have. Without a file nobody misses it: a crash took the note of its removal.
+    fn missing(
+        &mut self,
+        server: ServerId,
+        found: &ObjectFinding,
+        path: Option<String>,
+    ) -> Result<()> {
+        let Some(id) = found.object else {
+            return Ok(());
+        };
+        if path.is_none() && self.file(id).is_ok_and(|file| file.is_none()) {
+            if self.options.repair
+                && let Err(e) = self.inventory.remove_object(server, id)
+            {
+                self.silent(server, &e);
+            }
+            return Ok(());
+        }
+        self.named_lost.insert((server, id));
+        let of = path.as_deref().unwrap_or("a file that cannot be listed");
+        let message = format!(
+            "{of} has lost bytes on data server {}: {}",
+            server.0, found.message
+        );
+        self.lost(server, id, path, message);
+        Ok(())
+    }
+
+    fn lost(&mut self, server: ServerId, file: FileId, path: Option<String>, message: String) {
+        self.find(CheckFinding {
+            kind: FindingKind::LostObject,
+            server: Some(server),
+            file: Some(file),
+            path,
+            bytes: None,
+            mended: false,
+            message,
+        });
     }
 
     /// Accepts a damaged object if that is wanted; returns whether it did, and what to say.
@@ -383,17 +454,20 @@ impl<'a, I: Inventory> Checker<'a, I> {
 
     /// True when all files could be listed.
     fn merge(&mut self) -> Result<bool> {
-        let mut servers: Vec<Objects> = self
-            .inventory
-            .servers()
-            .into_iter()
-            .map(|server| Objects {
+        let mut servers = Vec::new();
+        for server in self.inventory.servers() {
+            let lost_below = self.inventory.lost_below(server).unwrap_or_else(|e| {
+                self.silent(server, &e);
+                0
+            });
+            servers.push(Objects {
                 server,
                 page: Vec::new().into_iter(),
                 last: None,
                 more: true,
-            })
-            .collect();
+                lost_below,
+            });
+        }
         let mut after = None;
         loop {
             let (files, more) = match self.inventory.files(after, PAGE) {
@@ -492,9 +566,17 @@ impl<'a, I: Inventory> Checker<'a, I> {
         files: &[(FileId, String, Layout)],
         up_to: Option<FileId>,
     ) {
+        let mut expected = files
+            .iter()
+            .take_while(|(id, ..)| id.0 < objects.lost_below)
+            .filter(|(.., layout)| layout.servers.contains(&objects.server))
+            .peekable();
         loop {
             let Some((object, bytes)) = objects.page.as_slice().first().copied() else {
                 if !objects.more {
+                    for (id, path, _) in expected {
+                        self.replaced(objects.server, *id, path);
+                    }
                     return;
                 }
                 match self.inventory.objects(objects.server, objects.last, PAGE) {
@@ -505,11 +587,17 @@ impl<'a, I: Inventory> Checker<'a, I> {
                     }
                     Err(e) => {
                         objects.more = false;
+                        objects.lost_below = 0;
                         self.silent(objects.server, &e);
+                        return;
                     }
                 }
                 continue;
             };
+            while let Some((id, path, _)) = expected.next_if(|(id, ..)| *id < object) {
+                self.replaced(objects.server, *id, path);
+            }
+            expected.next_if(|(id, ..)| *id == object);
             if up_to.is_some_and(|end| object > end) {
                 return;
             }
@@ -534,6 +622,18 @@ impl<'a, I: Inventory> Checker<'a, I> {
                 }
             }
         }
+    }
+
+    /// A file that may have had bytes in a store that was replaced.
+    fn replaced(&mut self, server: ServerId, file: FileId, path: &str) {
+        if self.named_lost.contains(&(server, file)) || path.starts_with(REMOVED_PATH) {
+            return;
+        }
+        let message = format!(
+            "{path} may have lost bytes with the store that data server {} had before: write it anew, remove it, or take it as it is with `penstock check --accept-lost {path}`",
+            server.0
+        );
+        self.lost(server, file, Some(path.to_owned()), message);
     }
 
     fn misplaced(&mut self, server: ServerId, object: FileId, bytes: u64, path: &str) {

@@ -60,7 +60,7 @@ mod socket;
 mod stats;
 mod sync;
 
-pub use check::{CheckFinding, CheckOptions, CheckReport, FindingKind, check};
+pub use check::{CheckFinding, CheckOptions, CheckReport, FindingKind, accept_lost, check};
 pub use client::{Client, ClientOptions, Identity};
 pub use counter::Counter;
 pub use error::{Error, Peer, Result};

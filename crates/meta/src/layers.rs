@@ -199,6 +199,11 @@ impl Layers {
         })
     }
 
+    /// Above all ids given out so far.
+    pub fn next_id(&self) -> u64 {
+        self.next_id
+    }
+
     /// All ranges of ids ever given out, ascending.
     pub fn given_ids(&self) -> Result<Vec<(FileId, FileId)>> {
         let totals = self.collecting.totals;

@@ -30,9 +30,10 @@ mod session;
 mod settled;
 mod slots;
 mod store;
+mod stores;
 
 /// In the log: what follows is what the server does before it can serve. `penstock up` waits for it.
 pub const RECOVERS: &str = "recovers";
 
 pub use server::{Error, Options, start};
-pub use store::StoreError;
+pub use store::{StoreError, is_made};

@@ -8,6 +8,7 @@ use crate::namespace::Namespace;
 use crate::placement::Placement;
 use crate::session::{Granting, Session};
 use crate::store::{Store, StoreError};
+use crate::stores::Stores;
 use penstock_wire::deployment::Deployment;
 use penstock_wire::message::{MetaReply, MetaRequest, WireError};
 use penstock_wire::{
@@ -65,6 +66,7 @@ pub fn start(deployment: &Deployment, options: Options) -> Result<RunningServer,
     );
     let root = Namespace::<Layers>::root(wall_clock_ns(), owner.0, owner.1);
     let (store, snapshot) = Store::open(&deployment.meta.store, &deployment.id, &root)?;
+    let stores = Stores::load(&deployment.meta.store)?;
     let engine = Engine::start(
         store,
         snapshot,
@@ -75,6 +77,7 @@ pub fn start(deployment: &Deployment, options: Options) -> Result<RunningServer,
     let service = Metadata {
         shared: Arc::new(Granting {
             engine,
+            stores,
             key: identity.server_key.clone(),
             lifetime: options.capability_lifetime,
             connections: AtomicU64::new(0),

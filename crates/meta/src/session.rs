@@ -7,6 +7,7 @@ use crate::namespace::{Change, How, Removed, When, attributes_size};
 use crate::nodes::{Gone, Outcome};
 use crate::recent::Recent;
 use crate::slots::{Once, Owner};
+use crate::stores::Stores;
 use penstock_layout::{FileId, Layout};
 use penstock_wire::message::{
     Attributes, Capability, ErrorKind, MAX_BATCH, MAX_BODY, MAX_TARGET, MAX_UNLOCK_WAIT_MS,
@@ -30,6 +31,7 @@ const SMALL: usize = 2560;
 /// What all sessions share.
 pub struct Granting {
     pub engine: Engine,
+    pub stores: Stores,
     pub key: Key,
     /// Life of a capability.
     pub lifetime: Duration,
@@ -344,6 +346,13 @@ impl Session {
                 self.require_admin("ask for the ids of all files")?;
                 MetaReply::Ids {
                     ranges: engine.read(|space| space.names().given_ids())?,
+                }
+            }
+            MetaRequest::Store(report) => {
+                self.require_admin("tell of a store")?;
+                let next = || engine.read(|space| Ok(space.names().next_id()));
+                MetaReply::Store {
+                    new: shared.stores.report(&report, next)?,
                 }
             }
             MetaRequest::Status => {

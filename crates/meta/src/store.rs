@@ -645,6 +645,11 @@ fn open_database(directory: &Path, deployment: &str, check: bool) -> Opened<(Dat
     Ok((database, snapshot))
 }
 
+/// Whether the directory holds names, whole or damaged.
+pub fn is_made(directory: &Path) -> bool {
+    directory.join(DATABASE).exists() || directory.join(CHECKED).exists()
+}
+
 /// Copies the database, which was just found in order, beside itself. A convenience: failing is no error.
 fn keep_checked_copy(directory: &Path) {
     let (from, to) = (directory.join(DATABASE), directory.join(CHECKED));

@@ -57,11 +57,12 @@ pub(crate) fn store_error(e: StoreError) -> WireError {
         StoreError::NotFound(..) => ErrorKind::NotFound,
         StoreError::Full(_) => ErrorKind::NoSpace,
         StoreError::ReadOnly(_) => ErrorKind::ReadOnly,
-        StoreError::Damaged { .. } => ErrorKind::Damaged,
+        StoreError::Damaged { .. } | StoreError::Lost { .. } => ErrorKind::Damaged,
         StoreError::Descriptors(_) => ErrorKind::Busy,
         StoreError::Spec(_)
         | StoreError::Model(..)
         | StoreError::InUse { .. }
+        | StoreError::Refused(_)
         | StoreError::WrongDeployment { .. } => ErrorKind::InvalidArgument,
         StoreError::Io { source, .. } => match source.kind() {
             std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {

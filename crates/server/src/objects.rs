@@ -194,10 +194,23 @@ impl Objects {
     /// The object, made if need be. After a removal those who have the file open go on with an object
     /// that has no name.
     pub(crate) fn created(&self, open: &OpenObject) -> Result<Arc<dyn Object>, WireError> {
+        self.made(open, || self.store.open(open.id, true))
+    }
+
+    /// The same, also if the store has lost it: its file is cut to nothing.
+    pub(crate) fn renewed(&self, open: &OpenObject) -> Result<Arc<dyn Object>, WireError> {
+        self.made(open, || self.store.renew(open.id))
+    }
+
+    fn made(
+        &self,
+        open: &OpenObject,
+        make: impl FnOnce() -> Result<Arc<dyn Object>, StoreError>,
+    ) -> Result<Arc<dyn Object>, WireError> {
         if let Some(object) = open.held() {
             return Ok(object);
         }
-        let object = open.hold(self.store.open(open.id, true).map_err(store_error)?);
+        let object = open.hold(make().map_err(store_error)?);
         // A removal before this look finds no object; one after it finds ours.
         if open.removed.load(Ordering::SeqCst) {
             open.pin(&object)?;
@@ -446,6 +459,9 @@ impl OpenObject {
 
     /// The connection has ended, or has let go of the file.
     pub(crate) fn disconnect(&self, owner: Owner) {
+        if let Some(object) = self.held() {
+            object.observe();
+        }
         let mut shared = self.shared();
         shared.grants.retire(owner);
         shared.locks.disconnect(owner);

@@ -5,8 +5,10 @@ use crate::locks::{LockLimits, Owner};
 use crate::loops::Loops;
 use crate::objects::{Objects, Waits};
 use crate::queue::Queue;
+use crate::register::{self, Registrar, Registration};
 use crate::session::Session;
 use crate::settings::Settings;
+use crate::settle::Settling;
 use crate::tracing::Member;
 use penstock_datatype::Loop;
 use penstock_host::sync::{Mutex, MutexGuard};
@@ -54,6 +56,8 @@ pub struct Options {
     pub observer: Option<Arc<dyn Observer>>,
     /// Hears of each call of the scheduler.
     pub journal: Option<Arc<dyn Journal>>,
+    /// Tell the metadata server of the store before it is used, and sync in the background what nobody else does.
+    pub registration: Option<Registration>,
     /// Bounds of the accept loop.
     pub limits: ServeLimits,
 }
@@ -71,6 +75,7 @@ impl Default for Options {
             tune: Vec::new(),
             observer: None,
             journal: None,
+            registration: None,
             limits: ServeLimits::default(),
         }
     }
@@ -91,8 +96,16 @@ pub fn start(
     options: Options,
 ) -> Result<RunningServer, Error> {
     let spec = &description(deployment, id)?.store;
-    let store = penstock_store::open(spec, &deployment.id, id.0)?;
-    start_on(deployment, id, options, store)
+    match &options.registration {
+        Some(how) => {
+            let (store, registrar) = register::open(deployment, id, spec, how)?;
+            start_with(deployment, id, options, store, registrar)
+        }
+        None => {
+            let store = penstock_store::open(spec, &deployment.id, id.0)?;
+            start_on(deployment, id, options, store)
+        }
+    }
 }
 
 /// The same on a store that is open already.
@@ -101,6 +114,16 @@ pub fn start_on(
     id: ServerId,
     options: Options,
     store: Box<dyn Store>,
+) -> Result<RunningServer, Error> {
+    start_with(deployment, id, options, store, None)
+}
+
+fn start_with(
+    deployment: &Deployment,
+    id: ServerId,
+    options: Options,
+    store: Box<dyn Store>,
+    registrar: Option<Registrar>,
 ) -> Result<RunningServer, Error> {
     let address = &description(deployment, id)?.address;
     let identity = deployment.identity(format!("data server {}", id.0))?;
@@ -125,7 +148,7 @@ pub fn start_on(
         .and_then(|settings| Queue::new(settings, member, options.journal.clone()))
         .map_err(|e| Error::Setting(e.message))?;
     queue.observe(options.observer.clone());
-    let server = Server {
+    let server = Arc::new(Server {
         queue,
         id,
         key: identity.server_key.clone(),
@@ -135,8 +158,20 @@ pub fn start_on(
         counters: Counters::default(),
         began: penstock_host::time::now(),
         next_owner: AtomicU64::new(1),
-    };
-    Ok(serve(address, Arc::new(server), identity, limits)?)
+        registrar,
+        unheard: Mutex::new(false),
+        settling: Settling::default(),
+    });
+    if server.registrar.is_some() && !server.options.read_only {
+        server.settling.start(&server).map_err(|source| {
+            Error::Wire(penstock_wire::Error::Io {
+                what: "start",
+                peer: identity.server.clone(),
+                source,
+            })
+        })?;
+    }
+    Ok(serve(address, server, identity, limits)?)
 }
 
 fn description(
@@ -185,6 +220,20 @@ pub(crate) struct Server {
     loops: Mutex<Loops>,
     began: Instant,
     next_owner: AtomicU64,
+    registrar: Option<Registrar>,
+    /// The metadata server could not be told of the present generation.
+    unheard: Mutex<bool>,
+    settling: Settling,
+}
+
+impl Drop for Server {
+    /// No connection is left: what nobody has synced is now.
+    fn drop(&mut self) {
+        self.settling.stop();
+        if self.registrar.is_some() && !self.options.read_only {
+            self.settle(&mut |_| true);
+        }
+    }
 }
 
 impl Service for Server {
@@ -199,6 +248,7 @@ impl Service for Server {
     }
 
     fn stopping(&self) {
+        self.settling.stop();
         self.objects.stop();
         self.queue.stop();
     }
@@ -233,6 +283,28 @@ impl Server {
                 self.objects.store().describe()
             ),
         ))
+    }
+
+    /// Syncs what nobody has synced; see [`Store::settle`].
+    pub(crate) fn settle(&self, go_on: &mut dyn FnMut(Duration) -> bool) {
+        let store = self.objects.store();
+        let settled = store.settle(go_on).map_err(Error::Store).and_then(|any| {
+            let Some(registrar) = self.registrar.as_ref().filter(|_| any) else {
+                return Ok(());
+            };
+            // A generation that the metadata server has not heard of stays the newest until it has.
+            let mut unheard = self.unheard.lock().unwrap_or_else(PoisonError::into_inner);
+            if !*unheard {
+                store.next_generation()?;
+                *unheard = true;
+            }
+            registrar.tell(store.identity())?;
+            *unheard = false;
+            Ok(())
+        });
+        if let Err(e) = settled {
+            log::warn!("data server {}: {e}", self.id.0);
+        }
     }
 
     pub(crate) fn known_loop(&self, hash: &[u8; 16]) -> Option<Loop> {
@@ -278,6 +350,7 @@ impl Server {
             busy_ns: self.counters.busy_ns.load(Relaxed),
             sched: Box::new(self.queue.status()),
             uptime_ms: penstock_host::time::since(self.began).as_millis() as u64,
+            lost_below: store.lost_below(),
         })
     }
 
@@ -326,6 +399,7 @@ impl Server {
                             ObjectProblem::Truncated { recorded, actual }
                         }
                         Problem::BadRecord(_) => ObjectProblem::BadRecord,
+                        Problem::Missing(_) => ObjectProblem::Missing,
                         Problem::Foreign => ObjectProblem::Foreign,
                         Problem::Unreadable(_) => ObjectProblem::Unreadable,
                     },

@@ -208,7 +208,10 @@ impl<'a> Session<'a> {
             }
             DataRequest::SetLen { handle, len } => {
                 let file = self.writable(handle)?;
-                let object = objects.created(&file.object)?;
+                let object = match len {
+                    0 => objects.renewed(&file.object)?,
+                    _ => objects.created(&file.object)?,
+                };
                 let end = object.len().map_err(store_error)?;
                 if len >= end {
                     return self.extend(file, len);
@@ -304,7 +307,11 @@ impl<'a> Session<'a> {
                 // Nobody may be writing it, not by a shortcut either.
                 let open = objects.open(file);
                 let deadline = now() + server.options.plain_write_wait;
-                let _object = objects.existing(&open)?;
+                let _object = match objects.existing(&open) {
+                    // What is lost is not there to be held.
+                    Err(e) if e.kind == ErrorKind::Damaged => None,
+                    found => found?,
+                };
                 let all = (0..u64::MAX, Mode::Exclusive, Lent::Awaited);
                 let ticket = open.lock(self.owner, &self.line, all, deadline)?;
                 let done = objects.store().accept(file).map_err(store_error);

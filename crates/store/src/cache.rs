@@ -84,6 +84,10 @@ impl<T> Cache<T> {
             .collect()
     }
 
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<T>> {
+        self.ring.iter().map(|entry| &entry.object)
+    }
+
     pub(crate) fn remove(&mut self, id: FileId) -> Option<Arc<T>> {
         self.place.contains_key(&id).then(|| self.take(id))?
     }

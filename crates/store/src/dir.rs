@@ -1,7 +1,8 @@
 //! Objects as sparse files in a directory.
 //!
 //! ```text
-//! superblock                      for whom the store was made (checksummed text)
+//! superblock                      for whom the store was made, and who it is (checksummed text)
+//! manifest                        which objects there must be ([`crate::manifest`])
 //! lock                            held by the server (flock); names its process
 //! objects/0f/000000000000003f     one sparse file per object, under its id modulo 16
 //! ```
@@ -10,20 +11,22 @@
 //! short is noticed: when opened, when read, and by `verify`. A damaged object can still be read where
 //! it has bytes; everything else is refused until `accept`.
 use crate::cache::Cache;
-use crate::object::DirObject;
+use crate::manifest::{self, Manifest};
+use crate::object::{DirObject, Way};
 use crate::record::{Records, Shard};
-use crate::superblock::{self, Superblock};
+use crate::superblock::{self, Identity, Superblock};
 use crate::{Finding, Object, Problem, Store, StoreError, descriptors};
 use penstock_host::lock::{DirectoryLock, Refused};
 use penstock_host::sync::{Mutex, MutexGuard};
 use penstock_layout::FileId;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError};
+use std::time::Duration;
 
 /// Idle objects kept open, unless a quarter of the limit of open files is below that.
 const OPEN_OBJECTS: usize = 4096;
@@ -35,6 +38,10 @@ const TRIES: usize = 4;
 const CACHE_LOCKS: usize = 16;
 /// Subdirectories of objects; part of the store's format.
 const SHARDS: usize = 16;
+/// Objects made and not yet in the manifest; whoever makes more enters them first.
+const FRESH: usize = 1 << 16;
+/// Objects that [`Store::settle`] syncs at a time. More than that are written back by one call before.
+const SETTLED: usize = 64;
 const LOCK: &str = "lock";
 pub(crate) const OBJECTS: &str = "objects";
 
@@ -47,8 +54,18 @@ pub(crate) struct DirStore {
 /// What objects share with their store.
 pub(crate) struct Place {
     pub(crate) path: String,
+    root: OwnedFd,
     objects: OwnedFd,
     pub(crate) records: Records,
+    pub(crate) manifest: Manifest,
+    superblock: Mutex<Superblock>,
+    pub(crate) lost_below: u64,
+    /// Made since the last [`Store::settle`].
+    fresh: Mutex<Vec<FileId>>,
+    /// Objects of an earlier run have been looked for that it did not enter.
+    searched: AtomicBool,
+    /// Rounds of the manifest at the end of the last [`Store::settle`].
+    rounds: AtomicU64,
     /// Creations and removals so far in each subdirectory, and how many of them are durable.
     changes: [Changes; SHARDS],
     /// Why nothing can be made durable any more.
@@ -82,6 +99,35 @@ impl Place {
 
     pub(crate) fn object_path(&self, id: FileId) -> String {
         format!("{}/{OBJECTS}/{}", self.path, self.shard(id).file(id))
+    }
+
+    /// Why an object whose file is not there is lost, if it is; `least` is what the manifest says of it.
+    pub(crate) fn lost(&self, id: FileId, least: Option<u64>) -> Option<&'static str> {
+        match least {
+            Some(_) => Some("it was synced, and its file is gone"),
+            None if id.0 < self.lost_below => Some("what held it was replaced by this store"),
+            None => None,
+        }
+    }
+
+    /// The error of a lost object.
+    pub(crate) fn loss(&self, id: FileId, least: Option<u64>) -> StoreError {
+        StoreError::Lost {
+            path: self.object_path(id),
+            detail: self.lost(id, least).unwrap_or_default().to_owned(),
+        }
+    }
+
+    /// Enters objects, whose bytes and names are on stable storage, into the manifest.
+    pub(crate) fn enter(&self, objects: &[(FileId, u64)]) -> Result<(), StoreError> {
+        self.manifest.enter(objects).map_err(|e| {
+            let path = format!("{}/{}", self.path, manifest::NAME);
+            StoreError::from_errno("write", path, e)
+        })
+    }
+
+    fn fresh(&self) -> MutexGuard<'_, Vec<FileId>> {
+        self.fresh.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn touch(&self, shard: u8) {
@@ -136,15 +182,26 @@ impl Place {
 impl DirStore {
     /// Opens the store in `path`, making one if there is none.
     pub(crate) fn open(path: &Path, deployment: &str, server: u32) -> Result<DirStore, StoreError> {
-        DirStore::open_with(path, deployment, server, None)
+        DirStore::open_with(path, deployment, server, None, None)
     }
 
-    /// The same, with records kept as told instead of as the file system allows.
+    /// Opens the directory as a new store in place of one that held objects with ids below `lost_below`.
+    pub(crate) fn renew(
+        path: &Path,
+        deployment: &str,
+        server: u32,
+        lost_below: u64,
+    ) -> Result<DirStore, StoreError> {
+        DirStore::open_with(path, deployment, server, None, Some(lost_below))
+    }
+
+    /// The same, with records kept as told instead of as the file system allows, and as a new store with `renewed`.
     pub(crate) fn open_with(
         path: &Path,
         deployment: &str,
         server: u32,
         records: Option<Records>,
+        renewed: Option<u64>,
     ) -> Result<DirStore, StoreError> {
         let name = path.display().to_string();
         if deployment.is_empty() || deployment.contains(char::is_whitespace) {
@@ -165,43 +222,78 @@ impl DirStore {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(path, flags, Mode::empty()).map_err(error("open"))?;
         let lock = take_lock(root.as_fd(), &name)?;
-        let supported = match records {
+        let supported: Records = match records {
             Some(records) => records,
             None => Records::supported(lock.as_fd()).map_err(error("use attributes in"))?,
         };
-        let expected = Superblock {
+        let found = Superblock::load(root.as_fd(), &name)?;
+        if let Some(found) = &found
+            && (found.deployment != deployment || found.server != server)
+        {
+            let whose =
+                |deployment: &str, server| format!("server {server} of deployment {deployment}");
+            return Err(StoreError::WrongDeployment {
+                path: name.clone(),
+                found: whose(&found.deployment, found.server),
+                expected: whose(deployment, server),
+            });
+        }
+        if found.is_none() {
+            format(root.as_fd(), path)?;
+        }
+        let known = found.as_ref().and_then(|found| found.identity);
+        let superblock = Superblock {
             deployment: deployment.to_owned(),
             server,
-            records: supported,
-        };
-        let mut records = supported;
-        match Superblock::load(root.as_fd(), &name)? {
-            Some(found) if found.deployment != deployment || found.server != server => {
-                let whose =
-                    |s: &Superblock| format!("server {} of deployment {}", s.server, s.deployment);
-                return Err(StoreError::WrongDeployment {
-                    path: name.clone(),
-                    found: whose(&found),
-                    expected: whose(&expected),
-                });
-            }
             // A store keeps its kind, unless it was moved to where that kind does not work.
-            Some(found) if found.records == supported || supported == Records::Attribute => {
-                records = found.records;
-            }
-            Some(_) => expected.store(root.as_fd(), &name)?,
-            None => {
-                format(root.as_fd(), path)?;
-                expected.store(root.as_fd(), &name)?;
-            }
+            records: match &found {
+                Some(found) if supported == Records::Attribute => found.records,
+                _ => supported,
+            },
+            identity: match known.filter(|_| renewed.is_none()) {
+                Some(identity) => identity,
+                None => Identity::new().map_err(|source| StoreError::Io {
+                    what: "take random bytes for",
+                    path: name.clone(),
+                    source,
+                })?,
+            },
+            lost_below: renewed
+                .or(found.as_ref().map(|f| f.lost_below))
+                .unwrap_or(0),
+        };
+        if known != Some(superblock.identity) {
+            Manifest::make(root.as_fd()).map_err(error("make manifest of"))?;
+        }
+        let manifest = Manifest::load(root.as_fd()).map_err(|bad| match bad {
+            manifest::Bad::Errno(e) => error("read manifest of")(e),
+            manifest::Bad::Content(what) => StoreError::Damaged {
+                path: format!("{name}/{}", manifest::NAME),
+                what: "manifest".to_owned(),
+                detail: format!(
+                    "{what}; restore it from a backup, or take the store for a new one with `penstock up --new-store {server}`"
+                ),
+            },
+        })?;
+        if known != Some(superblock.identity)
+            || found.is_none_or(|found| found.records != superblock.records)
+        {
+            superblock.store(root.as_fd(), &name)?;
         }
         let objects = rustix::fs::openat(&root, OBJECTS, flags, Mode::empty())
             .map_err(error("open objects of"))?;
         Ok(DirStore {
             place: Arc::new(Place {
                 path: name,
+                root,
                 objects,
-                records,
+                records: superblock.records,
+                manifest,
+                lost_below: superblock.lost_below,
+                superblock: Mutex::new(superblock),
+                fresh: Mutex::new(Vec::new()),
+                searched: AtomicBool::new(false),
+                rounds: AtomicU64::new(0),
                 changes: std::array::from_fn(|_| Changes::unknown()),
                 failed: OnceLock::new(),
                 _lock: lock,
@@ -220,6 +312,7 @@ impl DirStore {
 
     pub(crate) fn object(&self, id: FileId, create: bool) -> Result<Arc<DirObject>, StoreError> {
         let bound = idle_bound() / CACHE_LOCKS;
+        let way = if create { Way::Create } else { Way::Find };
         for tried in 1.. {
             let mut cache = self.cache(id);
             if let Some(object) = cache.get(id) {
@@ -227,7 +320,7 @@ impl DirStore {
             }
             // The file is opened under the lock: an object must not be open twice, nor come back from the
             // cache after its removal.
-            let object = match DirObject::open(&self.place, id, create) {
+            let object = match DirObject::open(&self.place, id, way) {
                 Err(e) if e.lacks_descriptors() && tried < TRIES => {
                     drop(cache);
                     if !self.relieve() {
@@ -240,11 +333,76 @@ impl DirStore {
             let displaced = cache.insert(id, object.clone(), bound);
             let unclean = cache.unclean(bound, SYNCED_TOGETHER);
             drop(cache);
+            let fresh = {
+                let mut fresh = self.place.fresh();
+                let unnoted = std::iter::once(&object).chain(&displaced);
+                fresh.extend(unnoted.filter(|o| o.unnoted()).map(|o| o.id()));
+                fresh.len()
+            };
             drop(displaced);
             clean(&unclean);
+            if fresh >= FRESH {
+                self.settle(&mut |_| true)?;
+            }
             return Ok(object);
         }
         unreachable!("the last try returns")
+    }
+
+    /// Opens an object that is lost or damaged, as it is: empty if there is nothing.
+    fn taken(&self, id: FileId, anew: bool) -> Result<Arc<DirObject>, StoreError> {
+        let place = &self.place;
+        let mut cache = self.cache(id);
+        drop(cache.remove(id));
+        if anew {
+            let shard = place.shard(id);
+            let gone = place.records.forget(&shard, id).and_then(|()| {
+                match penstock_host::fs::unlinkat(shard.objects, shard.file(id)) {
+                    Err(e) if e != Errno::NOENT => Err(e),
+                    _ => Ok(()),
+                }
+            });
+            gone.map_err(|e| StoreError::from_errno("remove", place.object_path(id), e))?;
+        }
+        let object = Arc::new(DirObject::open(place, id, Way::Accept)?);
+        drop(cache.insert(id, object.clone(), idle_bound() / CACHE_LOCKS));
+        Ok(object)
+    }
+
+    /// Objects of an earlier run that it made and did not enter before it was killed.
+    fn search(&self) -> Result<(), StoreError> {
+        for number in 0..SHARDS {
+            let names = self.names(Some(number))?;
+            let ids = names.iter().filter_map(|name| id_of(number, name));
+            let place = &self.place;
+            let unknown =
+                ids.filter(|id| place.manifest.least(*id).is_none() && id.0 >= place.lost_below);
+            place.fresh().extend(unknown);
+        }
+        Ok(())
+    }
+
+    /// Syncs some objects and enters them. One that cannot be synced counts as damaged from then on.
+    fn settle_some(&self, ids: &[FileId]) {
+        let mut synced = Vec::with_capacity(ids.len());
+        for id in ids {
+            let object = match self.object(*id, false) {
+                Ok(object) if object.unnoted() => object,
+                _ => continue,
+            };
+            match object.sync_alone() {
+                Ok(len) => synced.push((object, len)),
+                Err(e) => log::warn!("{e}"),
+            }
+        }
+        let entries: Vec<_> = synced.iter().map(|(o, len)| (o.id(), *len)).collect();
+        match self.place.enter(&entries) {
+            Ok(()) => synced.iter().for_each(|(object, _)| object.note_entered()),
+            Err(e) => {
+                log::warn!("{e}");
+                self.place.fresh().extend(entries.iter().map(|(id, _)| *id));
+            }
+        }
     }
 
     /// Names in one subdirectory, or in the one above (`None`).
@@ -373,6 +531,9 @@ impl Store for DirStore {
             .records
             .forget(&shard, id)
             .and_then(|()| penstock_host::fs::unlinkat(shard.objects, shard.file(id)));
+        if matches!(done, Ok(()) | Err(Errno::NOENT)) {
+            place.manifest.forget(id);
+        }
         place.touch(shard.number);
         drop(cache);
         drop((held, last));
@@ -430,7 +591,7 @@ impl Store for DirStore {
 
     fn verify(&self, report: &mut dyn FnMut(Finding)) -> Result<(), StoreError> {
         let place = &self.place;
-        let mut foreign = |path| {
+        let foreign = |report: &mut dyn FnMut(Finding), path| {
             report(Finding {
                 object: None,
                 path,
@@ -438,13 +599,23 @@ impl Store for DirStore {
             });
         };
         for name in names(&place.path)? {
-            if ![superblock::NAME, LOCK, OBJECTS, "lost+found"].contains(&&*name) {
-                foreign(format!("{}/{name}", place.path));
+            // A crash may leave the beginning of a file; the next one takes its place.
+            let whole = name.strip_suffix(".new").unwrap_or(&name);
+            if ![
+                superblock::NAME,
+                manifest::NAME,
+                LOCK,
+                OBJECTS,
+                "lost+found",
+            ]
+            .contains(&whole)
+            {
+                foreign(report, format!("{}/{name}", place.path));
             }
         }
         for name in self.names(None)? {
             if !(0..SHARDS).any(|shard| format!("{shard:02x}") == name) {
-                foreign(format!("{}/{OBJECTS}/{name}", place.path));
+                foreign(report, format!("{}/{OBJECTS}/{name}", place.path));
             }
         }
         for shard in 0..SHARDS {
@@ -459,6 +630,7 @@ impl Store for DirStore {
                     continue;
                 }
             };
+            self.missing(shard, &names, report);
             for name in &names {
                 let path = format!("{}/{OBJECTS}/{shard:02x}/{name}", place.path);
                 // A crash may leave the beginning of a record; the next one takes its place.
@@ -484,7 +656,73 @@ impl Store for DirStore {
     }
 
     fn accept(&self, id: FileId) -> Result<(), StoreError> {
-        self.object(id, false)?.accept()
+        let object = match self.object(id, false) {
+            Err(StoreError::Lost { .. }) => self.taken(id, false),
+            other => other,
+        };
+        object?.accept()
+    }
+
+    fn renew(&self, id: FileId) -> Result<Arc<dyn Object>, StoreError> {
+        let object = match self.object(id, true) {
+            Err(StoreError::Lost { .. }) => {
+                let object = self.taken(id, true)?;
+                object.accept()?;
+                Ok(object)
+            }
+            other => other,
+        };
+        Ok(object?)
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        Some(self.superblock().identity)
+    }
+
+    fn next_generation(&self) -> Result<Option<Identity>, StoreError> {
+        let mut superblock = self.superblock();
+        let mut next = superblock.clone();
+        next.identity.generation += 1;
+        next.identity.registered = true;
+        next.store(self.place.root.as_fd(), &self.place.path)?;
+        *superblock = next;
+        Ok(Some(superblock.identity))
+    }
+
+    fn settle(&self, go_on: &mut dyn FnMut(Duration) -> bool) -> Result<bool, StoreError> {
+        self.place.sound()?;
+        if !self.place.searched.swap(true, Ordering::SeqCst) {
+            self.search()?;
+        }
+        let mut ids = std::mem::take(&mut *self.place.fresh());
+        for cache in &self.caches {
+            let cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
+            ids.extend(cache.iter().filter(|o| o.unnoted()).map(|o| o.id()));
+        }
+        ids.sort_unstable();
+        ids.dedup();
+        if ids.len() > SETTLED {
+            penstock_host::fs::write_back_all(&self.place.root);
+        }
+        for (n, some) in ids.chunks(SETTLED).enumerate() {
+            let began = penstock_host::time::now();
+            self.settle_some(some);
+            if !go_on(penstock_host::time::since(began)) {
+                let rest = ids.get((n + 1) * SETTLED..).unwrap_or_default();
+                self.place.fresh().extend_from_slice(rest);
+                break;
+            }
+        }
+        self.place
+            .manifest
+            .flush()
+            .map_err(|e| StoreError::from_errno("write manifest of", self.place.path.clone(), e))?;
+        let rounds = self.place.manifest.rounds();
+        Ok(self.place.rounds.swap(rounds, Ordering::SeqCst) != rounds)
+    }
+
+    fn lost_below(&self) -> u64 {
+        self.place.lost_below
     }
 
     fn describe(&self) -> String {
@@ -493,10 +731,42 @@ impl Store for DirStore {
 }
 
 impl DirStore {
+    fn superblock(&self) -> MutexGuard<'_, Superblock> {
+        // Replaced as a whole.
+        let superblock = self.place.superblock.lock();
+        superblock.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reports the objects of a subdirectory that the manifest has and `names` does not.
+    fn missing(&self, shard: usize, names: &[String], report: &mut dyn FnMut(Finding)) {
+        const PAGE: usize = 4096;
+        let there: HashSet<FileId> = names.iter().filter_map(|n| id_of(shard, n)).collect();
+        let mut after = None;
+        loop {
+            let ids = self.place.manifest.ids(after, PAGE);
+            let Some(last) = ids.last() else { return };
+            after = Some(*last);
+            for id in ids {
+                if usize::from(self.place.shard(id).number) != shard || there.contains(&id) {
+                    continue;
+                }
+                // Made since the names were listed, or removed.
+                if let Err(StoreError::Lost { path, detail }) = self.object(id, false) {
+                    report(Finding {
+                        object: Some(id),
+                        path,
+                        problem: Problem::Missing(detail),
+                    });
+                }
+            }
+        }
+    }
+
     /// What is wrong with one object.
     fn examine(&self, id: FileId) -> Option<Problem> {
         match self.object(id, false) {
             Ok(object) => object.examine(),
+            Err(StoreError::Lost { detail, .. }) => Some(Problem::Missing(detail)),
             Err(StoreError::NotFound(..)) => None, // removed meanwhile
             Err(e) => Some(Problem::Unreadable(e.to_string())),
         }

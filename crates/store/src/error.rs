@@ -44,6 +44,19 @@ pub enum StoreError {
         /// Deployment and server that opened it.
         expected: String,
     },
+    /// The metadata server does not take it for the right one.
+    #[error("{0}")]
+    Refused(String),
+    /// The store held this object, and it is gone.
+    #[error(
+        "{path} is lost: {detail}; remove its file or cut it to nothing, or run `penstock check`"
+    )]
+    Lost {
+        /// The object's file.
+        path: String,
+        /// How that is known.
+        detail: String,
+    },
     /// Stored data is not what was stored.
     #[error("{what} in {path} is damaged: {detail}; run `penstock check`")]
     Damaged {
@@ -110,6 +123,8 @@ pub enum Problem {
         /// Present length, bytes.
         actual: u64,
     },
+    /// The object was there, and now it is not, or it is an older copy.
+    Missing(String),
     /// A file that no store makes.
     Foreign,
     /// The file cannot be opened, or is no regular file.
@@ -127,6 +142,10 @@ impl fmt::Display for Finding {
             Problem::Truncated { recorded, actual } => write!(
                 f,
                 "{path}: {actual} B long, but {recorded} B were synced; restore it or accept the loss"
+            ),
+            Problem::Missing(detail) => write!(
+                f,
+                "{path}: {detail}; restore it, remove its file, or accept the loss with `penstock check --accept-lost FILE`"
             ),
             Problem::Foreign => write!(f, "{path}: not part of the store; move it away"),
             Problem::Unreadable(detail) => write!(f, "{path}: cannot be read: {detail}"),

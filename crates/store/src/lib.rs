@@ -14,6 +14,8 @@ mod error;
 mod execute;
 #[cfg(test)]
 mod full_disk;
+mod look;
+mod manifest;
 mod mapped;
 mod mapping;
 mod memory;
@@ -30,17 +32,43 @@ mod window;
 pub use descriptor::Descriptor;
 pub use error::{Finding, Problem, StoreError};
 pub use execute::{End, Execution, Scratch};
+pub use look::{Look, State, look};
 pub use mapped::{Mapped, Maps, View};
+pub use superblock::Identity;
 
 use penstock_host::reservation::Reservation;
 use penstock_layout::{FileId, ObjectOffset};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::BorrowedFd;
+use std::path::Path;
 use std::sync::{Arc, RwLockReadGuard};
+use std::time::Duration;
 
 /// Opens the store of data server `server` named by `spec`: `dir:PATH`, `memory`, or `model:DEVICE[,key=value...][,dir=PATH]`
 /// (a modelled device over a directory, or over memory). A directory without a store is made one.
 pub fn open(spec: &str, deployment_id: &str, server: u32) -> Result<Box<dyn Store>, StoreError> {
+    open_with(spec, &|path| {
+        dir::DirStore::open(path, deployment_id, server)
+    })
+}
+
+/// The same as a new store in place of another: objects with ids below `lost_below` are lost until each is made anew or
+/// accepted. What is in a directory without a store, or of another deployment, is not touched.
+pub fn open_new(
+    spec: &str,
+    deployment_id: &str,
+    server: u32,
+    lost_below: u64,
+) -> Result<Box<dyn Store>, StoreError> {
+    open_with(spec, &|path| {
+        dir::DirStore::renew(path, deployment_id, server, lost_below)
+    })
+}
+
+fn open_with(
+    spec: &str,
+    open_dir: &dyn Fn(&Path) -> Result<dir::DirStore, StoreError>,
+) -> Result<Box<dyn Store>, StoreError> {
     if spec == "memory" {
         return Ok(Box::new(memory::MemoryStore::new()));
     }
@@ -51,17 +79,22 @@ pub fn open(spec: &str, deployment_id: &str, server: u32) -> Result<Box<dyn Stor
         };
         let model = penstock_device::Model::parse(text)
             .map_err(|e| StoreError::Model(spec.to_owned(), e))?;
-        let inner = open(&inner, deployment_id, server)?;
+        let inner = open_with(&inner, open_dir)?;
         return Ok(Box::new(modelled::ModelStore::new(&model, inner)));
     }
-    match spec.strip_prefix("dir:") {
-        Some(path) if !path.is_empty() => Ok(Box::new(dir::DirStore::open(
-            path.as_ref(),
-            deployment_id,
-            server,
-        )?)),
-        _ => Err(StoreError::Spec(spec.to_owned())),
+    match directory(spec) {
+        Some(path) => Ok(Box::new(open_dir(path)?)),
+        None => Err(StoreError::Spec(spec.to_owned())),
     }
+}
+
+/// The directory of a store that has one.
+fn directory(spec: &str) -> Option<&Path> {
+    let path = match spec.strip_prefix("model:") {
+        Some(text) => text.split_once(",dir=")?.1,
+        None => spec.strip_prefix("dir:")?,
+    };
+    (!path.is_empty()).then(|| Path::new(path))
 }
 
 /// Objects of one data server.
@@ -114,6 +147,33 @@ pub trait Store: Send + Sync {
     /// Accepts a damaged object as it is: its present length becomes the recorded one, so that it can
     /// be used again. The missing bytes are lost: report them first.
     fn accept(&self, id: FileId) -> Result<(), StoreError>;
+
+    /// Makes an object that the store has lost anew and empty; opens or makes any other.
+    fn renew(&self, id: FileId) -> Result<Arc<dyn Object>, StoreError> {
+        self.open(id, true)
+    }
+
+    /// By what the metadata server knows it; `None` where nothing outlives the process.
+    fn identity(&self) -> Option<Identity> {
+        None
+    }
+
+    /// Raises the generation, on stable storage. The metadata server is going to hear of it.
+    fn next_generation(&self) -> Result<Option<Identity>, StoreError> {
+        Ok(None)
+    }
+
+    /// Syncs objects that were never synced or have grown since, so that their loss would be noticed. After each batch `go_on`
+    /// hears how long it took and says whether to go on. Returns whether objects were made or removed for good since the last time.
+    fn settle(&self, go_on: &mut dyn FnMut(Duration) -> bool) -> Result<bool, StoreError> {
+        let _ = go_on;
+        Ok(false)
+    }
+
+    /// Objects with lower ids were in a store that this one replaced.
+    fn lost_below(&self) -> u64 {
+        0
+    }
 
     /// What and where, for people.
     fn describe(&self) -> String;
@@ -216,6 +276,9 @@ pub trait Object: Send + Sync {
     /// Bytes have been stored through a mapping or a descriptor of it, which the backend does not see: they have to be
     /// synced before it may be closed.
     fn note_changes(&self) {}
+
+    /// Somebody has let go of [`Object::fd`] and may have made the object longer: notes how long it is.
+    fn observe(&self) {}
 
     /// A descriptor that same-host clients may use directly, where the backend has one.
     fn fd(&self) -> Option<BorrowedFd<'_>>;

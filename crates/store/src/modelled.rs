@@ -10,7 +10,7 @@
 //! comes late all the same is completed at the modelled time, so errors don't add up inside the device. `sync` waits for the model's caches. There are no descriptors: a
 //! shortcut would be faster than the device.
 
-use crate::{Finding, Object, Store, StoreError};
+use crate::{Finding, Identity, Object, Store, StoreError};
 use penstock_device::{Allocation, Completion, Device, Model, Nanos, Op, Request};
 use penstock_host::reservation::Reservation;
 use penstock_host::sync::{Condvar, Mutex, MutexGuard};
@@ -268,6 +268,30 @@ impl Store for ModelStore {
 
     fn accept(&self, id: FileId) -> Result<(), StoreError> {
         self.inner.accept(id)
+    }
+
+    fn renew(&self, id: FileId) -> Result<Arc<dyn Object>, StoreError> {
+        Ok(Arc::new(ModelObject {
+            id,
+            inner: self.inner.renew(id)?,
+            modelled: self.modelled.clone(),
+        }))
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        self.inner.identity()
+    }
+
+    fn next_generation(&self) -> Result<Option<Identity>, StoreError> {
+        self.inner.next_generation()
+    }
+
+    fn settle(&self, go_on: &mut dyn FnMut(Duration) -> bool) -> Result<bool, StoreError> {
+        self.inner.settle(go_on)
+    }
+
+    fn lost_below(&self) -> u64 {
+        self.inner.lost_below()
     }
 
     fn describe(&self) -> String {

@@ -1,6 +1,6 @@
 //! One object of a directory store: an open file, its record, and what is known to be wrong with it.
 use crate::dir::{OBJECTS, Place};
-use crate::record::Bad;
+use crate::record::{Bad, Records};
 use crate::{Object, Problem, StoreError, descriptor, unsynced};
 use penstock_host::reservation::{self, Reservation};
 use penstock_host::sync::{Mutex, MutexGuard};
@@ -19,8 +19,10 @@ pub(crate) struct DirObject {
     id: FileId,
     file: OwnedFd,
     place: Arc<Place>,
-    /// Copy of `State::recorded` for short reads; `u64::MAX` while the record is bad.
-    recorded: AtomicU64,
+    /// It was at least so long, by its record or by what this server wrote, for short reads; `u64::MAX` while the record is bad.
+    known: AtomicU64,
+    /// The store's manifest has it.
+    entered: AtomicBool,
     /// Changed since the last sync, as far as is known: others may have the descriptor.
     dirty: AtomicBool,
     /// Found damaged when opened, not yet accepted.
@@ -42,17 +44,33 @@ impl Drop for Changes<'_> {
 /// Changes together with the record on disk.
 struct State {
     recorded: Result<u64, String>,
+    /// Nobody but this server cuts it: since its last cut it was at least so long.
+    known: u64,
     /// Number of cuts: a sync that was overtaken by one must not record its length.
     cuts: u64,
     removed: bool,
 }
 
+/// Something that makes an object longer.
+struct Growth {
+    /// Cuts before it.
+    cuts: u64,
+    len: u64,
+}
+
+/// What a missing object's file means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// There is no such object.
+    Find,
+    /// It is made.
+    Create,
+    /// It is made, also if the store has lost one.
+    Accept,
+}
+
 impl DirObject {
-    pub(crate) fn open(
-        place: &Arc<Place>,
-        id: FileId,
-        create: bool,
-    ) -> Result<DirObject, StoreError> {
+    pub(crate) fn open(place: &Arc<Place>, id: FileId, way: Way) -> Result<DirObject, StoreError> {
         let shard = place.shard(id);
         let error = |what| move |e| StoreError::from_errno(what, place.object_path(id), e);
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -64,8 +82,12 @@ impl DirObject {
                 Mode::RUSR | Mode::WUSR,
             )
         };
+        let least = place.manifest.least(id);
         let file = match open(flags) {
-            Err(Errno::NOENT) if create => {
+            Err(Errno::NOENT) if way != Way::Accept && place.lost(id, least).is_some() => {
+                return Err(place.loss(id, least));
+            }
+            Err(Errno::NOENT) if way != Way::Find => {
                 let file = open(flags | OFlags::CREATE).map_err(|e| match e {
                     Errno::NOENT => StoreError::Damaged {
                         path: place.path.clone(),
@@ -78,6 +100,9 @@ impl DirObject {
                 file
             }
             Err(Errno::NOENT) => return Err(StoreError::NotFound(id, place.path.clone())),
+            Ok(_) if way != Way::Accept && least.is_none() && id.0 < place.lost_below => {
+                return Err(place.loss(id, least));
+            }
             other => other.map_err(error("open"))?,
         };
         let stat = rustix::fs::fstat(&file).map_err(error("stat"))?;
@@ -90,7 +115,9 @@ impl DirObject {
         }
         let recorded = match place.records.load(&shard, id, file.as_fd()) {
             _ if unsynced::marked(&stat) => Err(SYNC_FAILED.to_owned()),
-            Ok(len) => Ok(len),
+            // Without its attribute the file took the place of the one that was synced. A record beside goes with each cut.
+            Ok(None) if place.records == Records::Attribute => Ok(least.unwrap_or(0)),
+            Ok(len) => Ok(len.unwrap_or(0)),
             Err(Bad::Content(what)) => Err(what.to_owned()),
             Err(Bad::Errno(e)) => return Err(error("read record of")(e)),
         };
@@ -101,17 +128,26 @@ impl DirObject {
         Ok(DirObject {
             id,
             place: place.clone(),
-            recorded: AtomicU64::new(*recorded.as_ref().unwrap_or(&u64::MAX)),
+            known: AtomicU64::new(match &recorded {
+                Ok(recorded) => stat.st_size.unsigned_abs().max(*recorded),
+                Err(_) => u64::MAX,
+            }),
+            entered: AtomicBool::new(least.is_some()),
             dirty: AtomicBool::new(false),
             damaged: AtomicBool::new(damaged),
             state: Mutex::new(State {
                 recorded,
+                known: stat.st_size.unsigned_abs(),
                 cuts: 0,
                 removed: false,
             }),
             cutting: RwLock::new(()),
             file,
         })
+    }
+
+    pub(crate) fn id(&self) -> FileId {
+        self.id
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -123,9 +159,51 @@ impl DirObject {
         move |e| StoreError::from_errno(what, self.place.object_path(self.id), e)
     }
 
+    /// Its record says so now.
     fn record(&self, state: &mut State, recorded: u64) {
         state.recorded = Ok(recorded);
-        self.recorded.store(recorded, Ordering::Release);
+        let known = state.known.max(recorded);
+        self.known.store(known, Ordering::Release);
+    }
+
+    /// Before so many bytes are written.
+    fn written(&self, at: ObjectOffset, bytes: usize) -> Option<Growth> {
+        let end = at.0.saturating_add(bytes as u64);
+        if bytes == 0 { None } else { self.growth(end) }
+    }
+
+    /// Before something that leaves the object at least `len` bytes long, if that is more than known.
+    fn growth(&self, len: u64) -> Option<Growth> {
+        (len > self.known.load(Ordering::Acquire)).then(|| Growth {
+            cuts: self.state().cuts,
+            len,
+        })
+    }
+
+    /// It has succeeded.
+    fn grown(&self, growth: Option<Growth>) {
+        let Some(Growth { cuts, len }) = growth else {
+            return;
+        };
+        let mut state = self.state();
+        // A cut that came between may have taken it away again.
+        if state.cuts == cuts && state.recorded.is_ok() && len > state.known {
+            state.known = len;
+            self.known.fetch_max(len, Ordering::AcqRel);
+        }
+    }
+
+    /// Whether a sync would note something that is not noted yet: the object itself, or that it is longer.
+    pub(crate) fn unnoted(&self) -> bool {
+        let state = self.state();
+        let Ok(recorded) = state.recorded else {
+            return false;
+        };
+        if state.removed || self.damaged.load(Ordering::Acquire) {
+            return false;
+        }
+        !self.entered.load(Ordering::Acquire)
+            || descriptor::len(self.file.as_fd()).is_ok_and(|len| len > recorded)
     }
 
     /// Whether it can be closed without losing what a failed write-back would tell.
@@ -139,30 +217,48 @@ impl DirObject {
         self.state().removed = true;
     }
 
-    /// Compares length and record while neither can shrink.
+    /// Compares the length with what it must be, while neither can shrink.
     pub(crate) fn examine(&self) -> Option<Problem> {
-        let state = self.state();
+        self.examine_as(&self.state())
+    }
+
+    fn examine_as(&self, state: &State) -> Option<Problem> {
         let actual = match descriptor::len(self.file.as_fd()) {
             Ok(len) => len,
             Err(e) => return Some(Problem::Unreadable(e.to_string())),
         };
         match &state.recorded {
             Err(detail) => Some(Problem::BadRecord(detail.clone())),
-            Ok(recorded) if *recorded > actual && !state.removed => Some(Problem::Truncated {
-                recorded: *recorded,
-                actual,
-            }),
+            Ok(recorded) if state.known.max(*recorded) > actual && !state.removed => {
+                Some(Problem::Truncated {
+                    recorded: state.known.max(*recorded),
+                    actual,
+                })
+            }
             Ok(_) => None,
         }
     }
 
-    fn damage(&self) -> StoreError {
-        let detail = match self.examine() {
-            Some(Problem::BadRecord(detail)) => format!("record: {detail}"),
-            Some(Problem::Truncated { recorded, actual }) => {
-                format!("{actual} B long, but {recorded} B were synced")
+    /// The error of a damaged object. One that somebody else cut is refused from now on, also after a restart: the next write
+    /// behind the cut would hide it.
+    fn damage(&self, state: &mut State, problem: Problem) -> StoreError {
+        let detail = match problem {
+            Problem::BadRecord(detail) => format!("record: {detail}"),
+            Problem::Truncated { recorded, actual } => {
+                if !self.damaged.swap(true, Ordering::AcqRel) && state.recorded != Ok(recorded) {
+                    let shard = self.place.shard(self.id);
+                    let noted =
+                        self.place
+                            .records
+                            .raise(&shard, self.id, self.file.as_fd(), recorded);
+                    match noted {
+                        Ok(()) => self.record(state, recorded),
+                        Err(e) => log::warn!("{}", self.error("record length of")(e)),
+                    }
+                }
+                format!("{actual} B long, but {recorded} B were written")
             }
-            _ => "shorter than what was synced".to_owned(),
+            _ => "shorter than what was written".to_owned(),
         };
         StoreError::Damaged {
             path: self.place.object_path(self.id),
@@ -176,7 +272,7 @@ impl DirObject {
     /// accepted it.
     fn unsynced(&self, state: &mut State, e: Errno) -> StoreError {
         state.recorded = Err(SYNC_FAILED.to_owned());
-        self.recorded.store(u64::MAX, Ordering::Release);
+        self.known.store(u64::MAX, Ordering::Release);
         self.damaged.store(true, Ordering::Release);
         let marked = unsynced::mark(self.file.as_fd());
         let error = self.error("sync")(e);
@@ -215,17 +311,79 @@ impl DirObject {
     /// Refuses what would hide damage.
     fn sound(&self) -> Result<(), StoreError> {
         if self.damaged.load(Ordering::Acquire) {
-            return Err(self.damage());
+            let mut state = self.state();
+            let problem = self.examine_as(&state).unwrap_or(Problem::Foreign);
+            return Err(self.damage(&mut state, problem));
         }
         Ok(())
     }
 
     /// A read that ended `end` bytes into the object was short: rightly so?
     fn check_end(&self, end: u64) -> Result<(), StoreError> {
-        if end < self.recorded.load(Ordering::Acquire) && self.examine().is_some() {
-            return Err(self.damage());
+        if end < self.known.load(Ordering::Acquire) {
+            let mut state = self.state();
+            if let Some(problem) = self.examine_as(&state) {
+                return Err(self.damage(&mut state, problem));
+            }
         }
         Ok(())
+    }
+
+    /// [`Object::sync`] but for the manifest: what that needs. Returns the length that is on stable storage.
+    pub(crate) fn sync_alone(&self) -> Result<u64, StoreError> {
+        self.sound()?;
+        self.place.sound()?;
+        // What changes from now on is for the next sync.
+        let dirty = self.dirty.swap(false, Ordering::SeqCst);
+        let done = self.sync_now();
+        if done.is_err() && dirty {
+            self.note_changes();
+        }
+        done
+    }
+
+    fn sync_now(&self) -> Result<u64, StoreError> {
+        let cuts = self.state().cuts;
+        let stat = rustix::fs::fstat(&self.file).map_err(self.error("stat"))?;
+        let len = stat.st_size.unsigned_abs();
+        penstock_host::fs::fdatasync(&self.file)
+            .map_err(|e| self.unsynced(&mut self.state(), e))?;
+        let shard = self.place.shard(self.id);
+        self.place.sync_shard(shard.number)?;
+        let mut state = self.state();
+        if state.removed {
+            return Ok(len);
+        }
+        if stat.st_nlink == 0 {
+            return Err(self.place.loss(self.id, Some(len)));
+        }
+        if state.cuts != cuts {
+            return Ok(len);
+        }
+        // Others may have made it longer meanwhile; or somebody else has cut the file.
+        let problem = self.examine_as(&state);
+        if let Some(problem) = problem {
+            return Err(self.damage(&mut state, problem));
+        }
+        if state
+            .recorded
+            .as_ref()
+            .is_ok_and(|recorded| *recorded >= len)
+        {
+            return Ok(len);
+        }
+        self.place
+            .records
+            .raise(&shard, self.id, self.file.as_fd(), len)
+            .map_err(self.error("record length of"))?;
+        state.known = state.known.max(len);
+        self.record(&mut state, len);
+        Ok(len)
+    }
+
+    /// The manifest has it now.
+    pub(crate) fn note_entered(&self) {
+        self.entered.store(true, Ordering::Release);
     }
 
     /// Takes the object as it reads now. Nobody may write it meanwhile.
@@ -245,8 +403,13 @@ impl DirObject {
             .map_err(self.error("record length of"))?;
         unsynced::clear(self.file.as_fd()).map_err(self.error("set mode of"))?;
         penstock_host::fs::fsync(&self.file).map_err(self.error("sync"))?;
+        state.known = len;
         self.record(&mut state, len);
         self.damaged.store(false, Ordering::Release);
+        drop(state);
+        self.place.sync_shard(self.place.shard(self.id).number)?;
+        self.place.enter(&[(self.id, len)])?;
+        self.note_entered();
         Ok(())
     }
 }
@@ -263,7 +426,10 @@ impl Object for DirObject {
     fn write_at(&self, at: ObjectOffset, buf: &[u8]) -> Result<(), StoreError> {
         self.sound()?;
         let _changes = Changes(self);
-        descriptor::write_at(self.file.as_fd(), at.0, buf).map_err(self.error("write"))
+        let growth = self.written(at, buf.len());
+        descriptor::write_at(self.file.as_fd(), at.0, buf).map_err(self.error("write"))?;
+        self.grown(growth);
+        Ok(())
     }
 
     fn read_vectored_at(
@@ -283,12 +449,28 @@ impl Object for DirObject {
     fn write_vectored_at(&self, at: ObjectOffset, bufs: &[IoSlice<'_>]) -> Result<(), StoreError> {
         self.sound()?;
         let _changes = Changes(self);
-        descriptor::write_vectored_at(self.file.as_fd(), at.0, bufs).map_err(self.error("write"))
+        let growth = self.written(at, bufs.iter().map(|b| b.len()).sum());
+        descriptor::write_vectored_at(self.file.as_fd(), at.0, bufs)
+            .map_err(self.error("write"))?;
+        self.grown(growth);
+        Ok(())
     }
 
     fn len(&self) -> Result<u64, StoreError> {
         self.sound()?;
-        descriptor::len(self.file.as_fd()).map_err(self.error("stat"))
+        let len = descriptor::len(self.file.as_fd()).map_err(self.error("stat"))?;
+        self.check_end(len)?;
+        Ok(len)
+    }
+
+    fn observe(&self) {
+        let mut state = self.state();
+        if let (Ok(len), Ok(_)) = (descriptor::len(self.file.as_fd()), &state.recorded)
+            && len > state.known
+        {
+            state.known = len;
+            self.known.fetch_max(len, Ordering::AcqRel);
+        }
     }
 
     fn set_len(&self, len: u64) -> Result<(), StoreError> {
@@ -306,17 +488,28 @@ impl Object for DirObject {
                 .records
                 .lower(&self.place.shard(self.id), self.id, self.file.as_fd(), len)
                 .map_err(self.error("record length of"))?;
-            self.record(&mut state, lowered);
+            state.recorded = Ok(lowered);
         }
         state.cuts += 1;
         let _cutting = self.cutting.write().unwrap_or_else(PoisonError::into_inner);
-        penstock_host::fs::ftruncate(&self.file, len).map_err(self.error("set length of"))
+        let cut = penstock_host::fs::ftruncate(&self.file, len);
+        if let Ok(recorded) = state.recorded {
+            state.known = match cut {
+                Ok(()) => len,
+                Err(_) => recorded.min(len),
+            };
+            self.record(&mut state, recorded);
+        }
+        cut.map_err(self.error("set length of"))
     }
 
     fn extend(&self, len: u64) -> Result<bool, StoreError> {
         self.sound()?;
         let _changes = Changes(self);
-        descriptor::extend(self.file.as_fd(), len).map_err(self.error("extend"))
+        let growth = self.growth(len);
+        let extended = descriptor::extend(self.file.as_fd(), len).map_err(self.error("extend"))?;
+        self.grown(growth.filter(|_| extended));
+        Ok(extended)
     }
 
     fn steady(&self) -> Option<RwLockReadGuard<'_, ()>> {
@@ -336,15 +529,12 @@ impl Object for DirObject {
     }
 
     fn sync(&self) -> Result<(), StoreError> {
-        self.sound()?;
-        self.place.sound()?;
-        // What changes from now on is for the next sync.
-        let dirty = self.dirty.swap(false, Ordering::SeqCst);
-        let done = self.sync_now();
-        if done.is_err() && dirty {
-            self.note_changes();
+        let len = self.sync_alone()?;
+        if !self.entered.load(Ordering::Acquire) && !self.state().removed {
+            self.place.enter(&[(self.id, len)])?;
+            self.note_entered();
         }
-        done
+        Ok(())
     }
 
     fn note_changes(&self) {
@@ -359,43 +549,12 @@ impl Object for DirObject {
     }
 }
 
-impl DirObject {
-    fn sync_now(&self) -> Result<(), StoreError> {
-        let cuts = self.state().cuts;
-        let len = descriptor::len(self.file.as_fd()).map_err(self.error("stat"))?;
-        penstock_host::fs::fdatasync(&self.file)
-            .map_err(|e| self.unsynced(&mut self.state(), e))?;
-        let shard = self.place.shard(self.id);
-        self.place.sync_shard(shard.number)?;
-        let mut state = self.state();
-        if state.cuts != cuts || state.removed || state.recorded == Ok(len) {
-            return Ok(());
-        }
-        if state
-            .recorded
-            .as_ref()
-            .is_ok_and(|recorded| *recorded > len)
-        {
-            // Another sync that saw a longer object was faster, or somebody else cut the file.
-            drop(state);
-            return self.check_end(len);
-        }
-        self.place
-            .records
-            .raise(&shard, self.id, self.file.as_fd(), len)
-            .map_err(self.error("record length of"))?;
-        self.record(&mut state, len);
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Store;
     use crate::dir::DirStore;
     use crate::full_disk::Disk;
-    use crate::record::Records;
     use std::sync::atomic::Ordering::SeqCst;
 
     #[test]
@@ -406,7 +565,7 @@ mod tests {
             .enumerate()
         {
             let path = dir.path().join(n.to_string());
-            let open = || DirStore::open_with(&path, "d", 0, Some(records)).unwrap();
+            let open = || DirStore::open_with(&path, "d", 0, Some(records), None).unwrap();
             let id = FileId(5);
             let store = open();
             let object = store.object(id, true).unwrap();

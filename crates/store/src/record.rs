@@ -61,17 +61,17 @@ impl Records {
         }
     }
 
-    /// The synced length of object `id` (its file open as `file`, below `shard`), 0 if never synced.
+    /// The synced length of object `id` (its file open as `file`, below `shard`); `None` without a record.
     pub(crate) fn load(
         self,
         shard: &Shard<'_>,
         id: FileId,
         file: BorrowedFd<'_>,
-    ) -> Result<u64, Bad> {
+    ) -> Result<Option<u64>, Bad> {
         let mut bytes = [0; SIZE + 1];
         let n = match self {
             Records::Attribute => match rustix::fs::fgetxattr(file, ATTRIBUTE, &mut bytes[..]) {
-                Err(Errno::NODATA | Errno::OPNOTSUPP) => return Ok(0),
+                Err(Errno::NODATA | Errno::OPNOTSUPP) => return Ok(None),
                 Err(Errno::RANGE) => return Err(Bad::Content("too long")),
                 other => other?,
             },
@@ -79,12 +79,12 @@ impl Records {
                 let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
                 let name = shard.beside(id);
                 match rustix::fs::openat(shard.objects, name, flags, Mode::empty()) {
-                    Err(Errno::NOENT) => return Ok(0),
+                    Err(Errno::NOENT) => return Ok(None),
                     other => crate::descriptor::read_at(other?.as_fd(), 0, &mut bytes)?,
                 }
             }
         };
-        decode(id, &bytes[..n]).map_err(Bad::Content)
+        decode(id, &bytes[..n]).map(Some).map_err(Bad::Content)
     }
 
     /// Records that `len` bytes of the object are on stable storage.

@@ -1,4 +1,7 @@
-//! What a store directory is: for whom it was made, and how it keeps records.
+//! What a store directory is: for whom it was made, who it is, and how it keeps records.
+//!
+//! The store's id and generation tell the metadata server whether this is the store that it knows: another one, an empty one
+//! or an older copy is refused (docs/decisions/0015).
 //!
 //! A few lines of text closed by a checksum, so that a person can read it and a torn or edited one is
 //! noticed. Replaced as a whole: temporary file, fsync, rename, fsync of the directory.
@@ -6,35 +9,77 @@ use crate::StoreError;
 use crate::record::Records;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 pub(crate) const NAME: &str = "superblock";
 const MAGIC: &str = "penstock store";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Longest superblock read; a good one has some 150 bytes.
 const LIMIT: usize = 4096;
 
+/// What is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Superblock {
     pub(crate) deployment: String,
     pub(crate) server: u32,
     pub(crate) records: Records,
+    pub(crate) identity: Identity,
+    /// Objects with lower ids are lost unless the manifest has them: this store took the place of one that held them.
+    pub(crate) lost_below: u64,
+}
+
+/// What is read: stores of version 1 have no identity yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) deployment: String,
+    pub(crate) server: u32,
+    pub(crate) records: Records,
+    pub(crate) identity: Option<Identity>,
+    pub(crate) lost_below: u64,
+}
+
+/// By what the metadata server knows a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    /// Random, made with the store.
+    pub store: u128,
+    /// Raised at each start and whenever objects were entered into the manifest: an older copy has a lower one.
+    pub generation: u64,
+    /// A metadata server has heard of it.
+    pub registered: bool,
+}
+
+impl Identity {
+    /// Of a store that is made now.
+    pub(crate) fn new() -> std::io::Result<Identity> {
+        let mut store = [0; 16];
+        penstock_host::random(&mut store)?;
+        Ok(Identity {
+            store: u128::from_le_bytes(store),
+            generation: 0,
+            registered: false,
+        })
+    }
 }
 
 impl Superblock {
+    /// All superblocks of a store have the same length, so that one can be written over another on a full disk.
     fn encode(&self) -> String {
         let body = format!(
-            "{MAGIC}\nversion {VERSION}\ndeployment {}\nserver {}\nrecords {}\n",
+            "{MAGIC}\nversion {VERSION}\ndeployment {}\nserver {}\nrecords {}\nstore {:032x}\ngeneration {:020}\nregistered {}\nlost-below {:020}\n",
             self.deployment,
             self.server,
-            self.records.name()
+            self.records.name(),
+            self.identity.store,
+            self.identity.generation,
+            u8::from(self.identity.registered),
+            self.lost_below,
         );
-        let crc = crc32fast::hash(body.as_bytes());
-        format!("{body}crc {crc:08x}\n")
+        closed(&body)
     }
 
-    /// Accepts what `encode` produces and nothing else; says what is wrong otherwise.
-    fn decode(text: &str) -> Result<Superblock, String> {
+    /// Accepts what `encode` produces, or did in version 1, and nothing else; says what is wrong otherwise.
+    fn decode(text: &str) -> Result<Found, String> {
         let end = text.rfind("crc ").ok_or("no checksum line")?;
         let (body, crc) = text.split_at(end);
         let crc = u32::from_str_radix(crc["crc ".len()..].trim_end(), 16)
@@ -53,9 +98,9 @@ impl Superblock {
                 .ok_or_else(|| format!("line {key:?} is missing"))
         };
         let version = field("version")?;
-        if version != VERSION.to_string() {
+        if !["1", "2"].contains(&version) {
             return Err(format!(
-                "format version {version}; this release reads {VERSION}"
+                "format version {version}; this release reads 1 and {VERSION}"
             ));
         }
         let deployment = field("deployment")?.to_owned();
@@ -63,26 +108,43 @@ impl Superblock {
             .parse()
             .map_err(|_| "server is no number")?;
         let records = Records::from_name(field("records")?).ok_or("unknown kind of records")?;
-        let block = Superblock {
+        let (mut identity, mut lost_below) = (None, 0);
+        if version != "1" {
+            let number = |text: &str| text.parse().map_err(|_| format!("{text:?} is no number"));
+            identity = Some(Identity {
+                store: u128::from_str_radix(field("store")?, 16)
+                    .map_err(|_| "store is no number")?,
+                generation: number(field("generation")?)?,
+                registered: field("registered")? == "1",
+            });
+            lost_below = number(field("lost-below")?)?;
+        }
+        if lines.next().is_some() || closed(body) != text {
+            return Err("unexpected lines".to_owned());
+        }
+        Ok(Found {
             deployment,
             server,
             records,
-        };
-        if block.encode() != text {
-            return Err("unexpected lines".to_owned());
-        }
-        Ok(block)
+            identity,
+            lost_below,
+        })
     }
 
     /// Writes it into the directory `root` (at `path`), durably.
     pub(crate) fn store(&self, root: BorrowedFd<'_>, path: &str) -> Result<(), StoreError> {
-        replace(root, NAME, self.encode().as_bytes())
+        let text = self.encode();
+        replace(root, NAME, text.as_bytes())
+            .or_else(|e| match e {
+                Errno::NOSPC | Errno::DQUOT => write_over(root, text.as_bytes()),
+                e => Err(e),
+            })
             .and_then(|()| penstock_host::fs::fsync(root))
             .map_err(|e| StoreError::from_errno("write superblock of", path, e))
     }
 
     /// Reads the one in the directory `root` (at `path`); `None` if there is none.
-    pub(crate) fn load(root: BorrowedFd<'_>, path: &str) -> Result<Option<Superblock>, StoreError> {
+    pub(crate) fn load(root: BorrowedFd<'_>, path: &str) -> Result<Option<Found>, StoreError> {
         let error = |e| StoreError::from_errno("read superblock of", path, e);
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = match rustix::fs::openat(root, NAME, flags, Mode::empty()) {
@@ -105,12 +167,44 @@ impl Superblock {
 /// Puts `bytes` under `name` in `dir`, all or nothing: a crash leaves the old or the new content.
 /// The directory itself is not synced.
 pub(crate) fn replace(dir: BorrowedFd<'_>, name: &str, bytes: &[u8]) -> Result<(), Errno> {
+    let (file, temporary) = prepare(dir, name)?;
+    crate::descriptor::write_at(file.as_fd(), 0, bytes)?;
+    commit(dir, file, &temporary, name)
+}
+
+/// A new file for what [`commit`] puts under `name`, and its name meanwhile.
+pub(crate) fn prepare(dir: BorrowedFd<'_>, name: &str) -> Result<(OwnedFd, String), Errno> {
     let temporary = format!("{name}.new");
     let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::CLOEXEC;
     let file = penstock_host::fs::openat(dir, &temporary, flags, Mode::RUSR | Mode::WUSR)?;
-    crate::descriptor::write_at(file.as_fd(), 0, bytes)?;
+    Ok((file, temporary))
+}
+
+/// Makes the file durable and puts it under `name`.
+pub(crate) fn commit(
+    dir: BorrowedFd<'_>,
+    file: OwnedFd,
+    temporary: &str,
+    name: &str,
+) -> Result<(), Errno> {
     penstock_host::fs::fsync(&file)?;
-    penstock_host::fs::renameat(dir, &temporary, name)
+    penstock_host::fs::renameat(dir, temporary, name)
+}
+
+/// Writes a superblock over the one that is there, where the disk has no room for another: less than a sector changes.
+fn write_over(root: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), Errno> {
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = rustix::fs::openat(root, NAME, flags, Mode::empty()).map_err(|_| Errno::NOSPC)?;
+    if rustix::fs::fstat(&file)?.st_size.unsigned_abs() != bytes.len() as u64 {
+        return Err(Errno::NOSPC);
+    }
+    crate::descriptor::write_at(file.as_fd(), 0, bytes)?;
+    penstock_host::fs::fsync(&file)
+}
+
+/// With its checksum line.
+fn closed(body: &str) -> String {
+    format!("{body}crc {:08x}\n", crc32fast::hash(body.as_bytes()))
 }
 
 #[cfg(test)]
@@ -123,9 +217,19 @@ mod tests {
             deployment: "a1b2".to_owned(),
             server: 3,
             records: Records::Attribute,
+            identity: Identity {
+                store: 7 << 90,
+                generation: 12,
+                registered: true,
+            },
+            lost_below: 99,
         };
         let text = block.encode();
-        assert_eq!(Superblock::decode(&text), Ok(block));
+        let found = Superblock::decode(&text).unwrap();
+        assert_eq!(found.identity, Some(block.identity));
+        assert_eq!((found.server, found.lost_below), (3, 99));
+        let old = closed("penstock store\nversion 1\ndeployment d\nserver 1\nrecords beside\n");
+        assert_eq!(Superblock::decode(&old).unwrap().identity, None);
         for at in 0..text.len() {
             let mut bytes = text.clone().into_bytes();
             bytes[at] ^= 1;

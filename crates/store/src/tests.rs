@@ -22,7 +22,7 @@ fn place() -> TempDir {
 }
 
 fn dir(at: &Path, records: Records) -> DirStore {
-    DirStore::open_with(at, "d1", 0, Some(records)).unwrap()
+    DirStore::open_with(at, "d1", 0, Some(records), None).unwrap()
 }
 
 fn object_file(at: &Path, id: FileId) -> PathBuf {
@@ -744,4 +744,125 @@ fn concurrent_opens_share_one_object() {
         threads.into_iter().map(|t| t.join().unwrap()).collect()
     });
     assert!(objects.iter().all(|o| Arc::ptr_eq(o, &objects[0])));
+}
+
+fn lost<T>(result: Result<T, StoreError>) -> bool {
+    matches!(result, Err(StoreError::Lost { .. }))
+}
+
+#[test]
+fn an_object_that_is_gone_is_an_error_until_it_is_made_anew_or_accepted() {
+    for records in KINDS {
+        let at = place();
+        let other = FileId(ID.0 + 16);
+        {
+            let store = dir(at.path(), records);
+            for id in [ID, other] {
+                let object = store.open(id, true).unwrap();
+                object.write_at(ObjectOffset(0), &[7; 3000]).unwrap();
+            }
+            // Nobody syncs them.
+            assert!(store.settle(&mut |_| true).unwrap());
+            assert!(!store.settle(&mut |_| true).unwrap());
+        }
+        for id in [ID, other] {
+            std::fs::remove_file(object_file(at.path(), id)).unwrap();
+        }
+        let store = dir(at.path(), records);
+        assert!(lost(store.open(ID, false)) && lost(store.open(ID, true)));
+        let found: Vec<_> = findings(&store)
+            .into_iter()
+            .filter_map(|f| f.object)
+            .collect();
+        assert_eq!(found, [ID, other]);
+        let object = store.renew(ID).unwrap();
+        assert_eq!(object.len().unwrap(), 0);
+        store.accept(other).unwrap();
+        assert_eq!(findings(&store), vec![]);
+        drop((object, store));
+        let store = dir(at.path(), records);
+        assert_eq!(findings(&store), vec![]);
+        store.remove(ID).unwrap();
+        assert!(matches!(
+            store.open(ID, false),
+            Err(StoreError::NotFound(..))
+        ));
+    }
+}
+
+#[test]
+fn a_file_in_the_place_of_an_object_is_no_object() {
+    let at = place();
+    {
+        let store = dir(at.path(), Records::Attribute);
+        let object = store.open(ID, true).unwrap();
+        object.write_at(ObjectOffset(0), &[7; 3000]).unwrap();
+        object.sync().unwrap();
+    }
+    std::fs::remove_file(object_file(at.path(), ID)).unwrap();
+    std::fs::write(object_file(at.path(), ID), b"").unwrap();
+    let store = dir(at.path(), Records::Attribute);
+    assert_eq!(findings(&store).len(), 1);
+    let mut buf = [0; 9];
+    let read = store
+        .open(ID, false)
+        .unwrap()
+        .read_at(ObjectOffset(0), &mut buf);
+    assert!(matches!(read, Err(StoreError::Damaged { .. })));
+}
+
+#[test]
+fn a_new_store_knows_that_it_lost_what_was_before() {
+    let at = place();
+    let path = at.path();
+    let new = FileId(100);
+    {
+        let store = DirStore::open(path, "d1", 3).unwrap();
+        store.open(ID, true).unwrap().sync().unwrap();
+        // An older copy, or another disk: what is there is not to be trusted.
+        drop(store);
+        let store = DirStore::renew(path, "d1", 3, 100).unwrap();
+        assert!(lost(store.open(ID, false)));
+        assert!(lost(store.open(FileId(5), true)));
+        store.open(new, true).unwrap();
+        assert_eq!(findings(&store).len(), 1);
+    }
+    let store = DirStore::open(path, "d1", 3).unwrap();
+    assert_eq!(store.lost_below(), 100);
+    assert!(lost(store.open(FileId(5), false)));
+    store.open(new, false).unwrap();
+    store.accept(ID).unwrap();
+    store.open(ID, false).unwrap();
+    store.renew(FileId(5)).unwrap();
+    drop(store);
+    let store = DirStore::open(path, "d1", 3).unwrap();
+    store.open(ID, false).unwrap();
+    store.open(FileId(5), false).unwrap();
+}
+
+#[test]
+fn an_object_cut_behind_the_server_is_noticed_although_it_was_never_synced() {
+    for records in KINDS {
+        for by_sync in [false, true] {
+            let at = place();
+            let store = dir(at.path(), records);
+            let object = store.open(ID, true).unwrap();
+            object.write_at(ObjectOffset(0), &[7; 3000]).unwrap();
+            let file = OpenOptions::new()
+                .write(true)
+                .open(object_file(at.path(), ID))
+                .unwrap();
+            file.set_len(1000).unwrap();
+            let noticed = match by_sync {
+                true => object.sync(),
+                false => object.read_at(ObjectOffset(500), &mut [0; 2000]).map(drop),
+            };
+            assert!(matches!(noticed, Err(StoreError::Damaged { .. })));
+            // Nothing written later hides it, nor does a restart.
+            assert!(object.write_at(ObjectOffset(4000), &[1]).is_err());
+            assert_eq!(findings(&store).len(), 1);
+            drop((object, store));
+            assert_eq!(findings(&dir(at.path(), records)).len(), 1);
+        }
+    }
 }

@@ -8,13 +8,13 @@ mod launcher;
 mod summary;
 mod watcher;
 
-use crate::args::RunArgs;
+use crate::args::{ReplacedArgs, RunArgs};
 use crate::deployment::{self, Located, Plan};
 use crate::error::{CliError, Result};
 use crate::mount::Temporary;
 use crate::out;
 use crate::process::Process;
-use crate::serve::{Servers, Which};
+use crate::serve::{How, Servers, Stores, Which};
 use launcher::{Family, Launcher};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::SignalsInfo;
@@ -272,11 +272,16 @@ fn place(
             deployment::create(&dir, &args.shape, &plan)?
         }
     };
-    let servers = Servers::start(
-        &located.deployment,
-        &Which::all(&located.deployment),
-        args.trace.as_deref(),
-    )?;
+    let none = ReplacedArgs::default();
+    let how = How {
+        trace: args.trace.as_deref(),
+        // What is removed at the end needs no looking after.
+        stores: args.keep.then(|| Stores {
+            replaced: &none,
+            stop: std::sync::Arc::default(),
+        }),
+    };
+    let servers = Servers::start(&located.deployment, &Which::all(&located.deployment), &how)?;
     Ok(Place::Embedded { located, servers })
 }
 

@@ -95,6 +95,13 @@ impl Inventory for Asking<'_> {
         }
     }
 
+    fn lost_below(&self, server: ServerId) -> Result<u64> {
+        self.data(server, &DataRequest::Status, |reply| match reply {
+            DataReply::Status(status) => Ok(status.lost_below),
+            other => Err(other),
+        })
+    }
+
     fn ids(&self, paths: Vec<String>) -> Result<Vec<Result<FileId>>> {
         let requests = paths.into_iter().map(|path| MetaRequest::Stat { path });
         let replies = self.client.batch(requests.collect())?;

@@ -18,6 +18,7 @@ struct Fake {
     objects: RefCell<BTreeMap<(u32, u64), u64>>,
     damage: BTreeMap<u32, Vec<ObjectFinding>>,
     given: Vec<(FileId, FileId)>,
+    lost_below: BTreeMap<u32, u64>,
     /// Cannot be asked.
     silent: Option<u32>,
     /// Listing fails from this file on.
@@ -38,6 +39,7 @@ impl Fake {
             objects: RefCell::default(),
             damage: BTreeMap::new(),
             given: vec![(FileId(0), FileId(u64::MAX))],
+            lost_below: BTreeMap::new(),
             silent: None,
             unreadable: None,
             bad_directory: None,
@@ -142,6 +144,10 @@ impl Inventory for Fake {
         }
         let found = self.damage.get(&server.0).cloned().unwrap_or_default();
         Ok((found, false))
+    }
+
+    fn lost_below(&self, server: ServerId) -> Result<u64> {
+        Ok(self.lost_below.get(&server.0).copied().unwrap_or(0))
     }
 
     fn ids(&self, paths: Vec<String>) -> Result<Vec<Result<FileId>>> {
@@ -447,4 +453,30 @@ fn reports_are_plain_json() {
     assert_eq!(json["findings"][0]["kind"], "orphan");
     assert_eq!(json["findings"][0]["server"], 0);
     assert_eq!(json["findings"][0]["file"], 3);
+}
+
+#[test]
+fn objects_that_stores_have_lost_are_named_by_their_files() {
+    let missing = |id| ObjectFinding {
+        object: Some(FileId(id)),
+        problem: ObjectProblem::Missing,
+        message: "it was synced, and its file is gone".into(),
+    };
+    let mut fake = Fake::new(2).with_file(3).with_file(5).with_file(9);
+    // Server 1 was replaced when files 3 and 5 were there; of 5 it has been made anew. 7 has no file any more.
+    fake.lost_below.insert(1, 8);
+    fake.objects.borrow_mut().remove(&(1, 3));
+    fake.damage.insert(0, vec![missing(9), missing(7)]);
+    fake.objects.borrow_mut().remove(&(0, 9));
+    let report = Checker::new(&fake, CheckOptions::default(), &mut |_| {})
+        .run()
+        .unwrap();
+    let found: Vec<_> = report
+        .findings
+        .iter()
+        .map(|f| (f.kind, f.server, f.path.as_deref()))
+        .collect();
+    let lost = |server, path| (FindingKind::LostObject, Some(ServerId(server)), Some(path));
+    assert_eq!(found, [lost(0, "/f9"), lost(1, "/f3")]);
+    assert!(!report.clean);
 }

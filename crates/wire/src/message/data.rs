@@ -300,6 +300,8 @@ pub enum ObjectProblem {
     Foreign,
     /// The file cannot be opened.
     Unreadable,
+    /// The store held the object, and it is gone.
+    Missing,
 }
 
 /// Health and usage of a data server.
@@ -329,6 +331,8 @@ pub struct DataStatus {
     pub uptime_ms: u64,
     /// The queue between arrival and store.
     pub sched: Box<SchedulerStatus>,
+    /// Files with lower ids may have lost bytes when this store took the place of another.
+    pub lost_below: u64,
 }
 
 /// What a data server's scheduler does. Counts are since the start; requests are slices of at most 256 KiB.

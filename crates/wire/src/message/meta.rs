@@ -241,6 +241,9 @@ pub enum MetaRequest {
         #[serde(deserialize_with = "bounded::once")]
         request: Box<MetaRequest>,
     },
+    /// What a data server has in the place of its store. Answered by `Store`, or by an error if that is not the store that this
+    /// server has to have. Needs the admin right.
+    Store(StoreReport),
 }
 
 impl MetaRequest {
@@ -273,7 +276,8 @@ impl MetaRequest {
             | MetaRequest::Status
             | MetaRequest::Shutdown
             | MetaRequest::Look { .. }
-            | MetaRequest::OpenSession { .. } => false,
+            | MetaRequest::OpenSession { .. }
+            | MetaRequest::Store(_) => false,
         }
     }
 
@@ -285,6 +289,42 @@ impl MetaRequest {
         digest.copy_from_slice(&blake3::hash(&encoded).as_bytes()[..16]);
         digest
     }
+}
+
+/// A data server's store, as it tells the metadata server of it: before the store is used, when it is open, and whenever its
+/// generation has risen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreReport {
+    /// The data server.
+    pub server: u32,
+    /// Where its store is, for people.
+    pub place: String,
+    /// What is there.
+    pub state: StoreState,
+    /// The directory is the root of a file system of its own.
+    pub mounted: bool,
+    /// An administrator says that a new store takes the place of the one that was there.
+    pub renew: bool,
+    /// An administrator says that the store is right and this metadata older or new.
+    pub adopt: bool,
+}
+
+/// What is in the place of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StoreState {
+    /// No directory.
+    Missing,
+    /// A directory that holds no store.
+    Empty,
+    /// A store.
+    There {
+        /// Its id.
+        store: u128,
+        /// Rises at each start and with each group of objects that it could lose; a copy keeps the one that it was made with.
+        generation: u64,
+        /// It has been reported before.
+        registered: bool,
+    },
 }
 
 /// What the metadata server answers.
@@ -345,6 +385,12 @@ pub enum MetaReply {
     Error(WireError),
     /// To `Node` and `Look`.
     Node(NodeReply),
+    /// To `Store`.
+    Store {
+        /// A new store has to be made, or what is there to be taken for new: files with lower ids may have lost bytes with the
+        /// old one. 0: there was none.
+        new: Option<u64>,
+    },
 }
 
 /// Health and usage of the metadata server.

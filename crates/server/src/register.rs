@@ -1,0 +1,185 @@
+//! A data server tells the metadata server of its store before it uses it.
+//!
+//! Problem: an empty disk, another server's or an older copy of the own one serves as well as the right one, with zeros. Idea: the
+//! metadata server knows the store of each data server and refuses any other by name (docs/decisions/0015). So a data server that
+//! starts waits for the metadata server, as programs have to that open files.
+use crate::error::{Error, refuse};
+use penstock_host::thread;
+use penstock_host::time::{now, since};
+use penstock_layout::ServerId;
+use penstock_store::{Identity, State, Store, StoreError};
+use penstock_wire::deployment::{Address, Deployment};
+use penstock_wire::handshake::Caller;
+use penstock_wire::message::{ErrorKind, MetaReply, MetaRequest, StoreReport, StoreState};
+use penstock_wire::{Envelope, Role, Timeouts, connect};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Pause between tries to reach the metadata server.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How often a log says that it is waited for.
+const TOLD: Duration = Duration::from_secs(5);
+
+/// What an administrator says about a store, and how the wait for the metadata server is ended.
+#[derive(Debug, Clone, Default)]
+pub struct Registration {
+    /// A new store takes the place of the one that was there.
+    pub renew: bool,
+    /// The store is right, and the metadata are older or new.
+    pub adopt: bool,
+    /// Ends the wait.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// The way to the metadata server.
+pub(crate) struct Registrar {
+    meta: Address,
+    caller: Caller,
+    server: ServerId,
+    place: String,
+    mounted: bool,
+}
+
+/// Opens the store of a data server after the metadata server has agreed that it is the right one.
+pub(crate) fn open(
+    deployment: &Deployment,
+    id: ServerId,
+    spec: &str,
+    how: &Registration,
+) -> Result<(Box<dyn Store>, Option<Registrar>), Error> {
+    let look = penstock_store::look(spec)?;
+    let open = || penstock_store::open(spec, &deployment.id, id.0);
+    let mut registrar = Registrar {
+        meta: deployment.meta.address.clone(),
+        caller: deployment.caller(Role::Admin, 0, 0)?,
+        server: id,
+        place: spec
+            .rsplit_once("dir")
+            .map_or(spec, |(_, path)| &path[1..])
+            .to_owned(),
+        mounted: look.mounted,
+    };
+    // A store that is there is opened first: it may be in use, or of another deployment.
+    let (state, opened) = match look.state {
+        State::Volatile => return Ok((open()?, None)),
+        State::Missing => (StoreState::Missing, None),
+        State::Empty => (StoreState::Empty, None),
+        State::Store => match open() {
+            Err(StoreError::Damaged { .. }) if how.renew => (StoreState::Empty, None),
+            opened => {
+                let opened = opened?;
+                (there(opened.identity()), Some(opened))
+            }
+        },
+    };
+    let new = registrar.ask(&registrar.report(state, how.renew, how.adopt), how)?;
+    let store = match (new, opened) {
+        (None, Some(opened)) => opened,
+        (None, None) => open()?,
+        (Some(lost_below), opened) => {
+            drop(opened);
+            let store = penstock_store::open_new(spec, &deployment.id, id.0, lost_below)?;
+            if lost_below > 0 {
+                log::warn!(
+                    "data server {}: {} is a new store; files made before now are errors where they may have lost bytes",
+                    id.0,
+                    registrar.place
+                );
+            }
+            // The directory may have been made just now.
+            registrar.mounted = penstock_store::look(spec)?.mounted;
+            registrar.ask(&registrar.report(there(store.identity()), false, true), how)?;
+            store
+        }
+    };
+    // On the store's disk first: the metadata server never knows more than there is.
+    let next = store.next_generation()?;
+    registrar.ask(&registrar.report(there(next), false, false), how)?;
+    Ok((store, Some(registrar)))
+}
+
+fn there(identity: Option<Identity>) -> StoreState {
+    match identity {
+        None => StoreState::Empty,
+        Some(identity) => StoreState::There {
+            store: identity.store,
+            generation: identity.generation,
+            registered: identity.registered,
+        },
+    }
+}
+
+impl Registrar {
+    fn report(&self, state: StoreState, renew: bool, adopt: bool) -> StoreReport {
+        StoreReport {
+            server: self.server.0,
+            place: self.place.clone(),
+            state,
+            mounted: self.mounted,
+            renew,
+            adopt,
+        }
+    }
+
+    /// Tells of a generation that has risen.
+    pub(crate) fn tell(&self, identity: Option<Identity>) -> Result<(), Error> {
+        self.once(&self.report(there(identity), false, false))
+            .map(drop)
+    }
+
+    fn once(&self, report: &StoreReport) -> Result<Option<u64>, Error> {
+        let mut connection = connect(&self.meta, &self.caller, Timeouts::default())?;
+        let request = MetaRequest::Store(report.clone());
+        let answer = connection.call(&Envelope::default(), &request, &mut false)?;
+        match answer.body {
+            Some(MetaReply::Store { new }) => Ok(new),
+            Some(MetaReply::Error(why)) => Err(penstock_wire::Error::Refused(why).into()),
+            other => Err(penstock_wire::Error::Refused(refuse(
+                ErrorKind::Malformed,
+                format!(
+                    "the metadata server answers {other:?} to what a data server tells of its store"
+                ),
+            ))
+            .into()),
+        }
+    }
+
+    /// The same, waiting for a metadata server that is not there yet.
+    fn ask(&self, report: &StoreReport, how: &Registration) -> Result<Option<u64>, Error> {
+        let mut told = now();
+        loop {
+            let why = match self.once(report) {
+                Err(Error::Wire(e)) if is_away(&e) => e,
+                Err(Error::Wire(penstock_wire::Error::Refused(why))) => {
+                    return Err(Error::Store(StoreError::Refused(why.message)));
+                }
+                other => return other,
+            };
+            if how.stop.load(Ordering::SeqCst) {
+                return Err(why.into());
+            }
+            if since(told) > TOLD {
+                told = now();
+                log::info!(
+                    "data server {} waits for the metadata server: {why}",
+                    self.server.0
+                );
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+}
+
+/// It may answer later.
+fn is_away(e: &penstock_wire::Error) -> bool {
+    use penstock_wire::Error as Wire;
+    match e {
+        Wire::TimedOut { .. } | Wire::Closed { .. } | Wire::Io { .. } => true,
+        Wire::Refused(why) => matches!(
+            why.kind,
+            ErrorKind::Busy | ErrorKind::ShuttingDown | ErrorKind::Io
+        ),
+        _ => false,
+    }
+}

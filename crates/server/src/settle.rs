@@ -1,0 +1,77 @@
+//! What nobody syncs is synced in the background, so that its loss would be noticed.
+//!
+//! Problem: a store knows the objects that it must have from their first sync, and most programs (`cp`, `tar`) never sync. Idea: a
+//! thread syncs what is new or longer every [`PERIOD`], resting at least as long as it works; when the server stops, the rest.
+//! Then the store's generation rises and the metadata server hears of it, so that an older copy can be told from this store.
+use crate::server::Server;
+use penstock_host::sync::{Condvar, Mutex};
+use penstock_host::thread::{self, JoinHandle};
+use std::sync::{Arc, PoisonError, Weak};
+use std::time::Duration;
+
+/// Time between two rounds; a round, too, has to fit into the half minute that is promised.
+pub(crate) const PERIOD: Duration = Duration::from_secs(15);
+
+/// The thread, and how it is ended.
+#[derive(Default)]
+pub(crate) struct Settling {
+    stop: Arc<Stop>,
+    thread: Mutex<Option<JoinHandle>>,
+}
+
+#[derive(Default)]
+struct Stop {
+    stopped: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Stop {
+    /// Sleeps; false when it is time to stop.
+    fn pause(&self, time: Duration) -> bool {
+        let stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
+        if *stopped {
+            return false;
+        }
+        let waited = self.changed.wait_timeout(stopped, time);
+        !*waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+impl Settling {
+    /// Starts the thread for `server`.
+    pub(crate) fn start(&self, server: &Arc<Server>) -> std::io::Result<()> {
+        let (stop, server) = (self.stop.clone(), Arc::downgrade(server));
+        let thread = thread::spawn("settle", None, move || run(&stop, &server))?;
+        *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+        Ok(())
+    }
+
+    /// Ends the thread and waits for it, at most for a batch of syncs.
+    pub(crate) fn stop(&self) {
+        *self
+            .stop
+            .stopped
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = true;
+        self.stop.changed.notify_all();
+        let thread = self
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(thread) = thread
+            && thread.join().is_err()
+        {
+            log::error!("the thread that syncs in the background panicked");
+        }
+    }
+}
+
+fn run(stop: &Stop, server: &Weak<Server>) {
+    while stop.pause(PERIOD) {
+        let Some(server) = server.upgrade() else {
+            return;
+        };
+        server.settle(&mut |took| stop.pause(took));
+    }
+}
