@@ -54,10 +54,7 @@ pub(crate) fn open(
         meta: deployment.meta.address.clone(),
         caller: deployment.caller(Role::Admin, 0, 0)?,
         server: id,
-        place: spec
-            .rsplit_once("dir")
-            .map_or(spec, |(_, path)| &path[1..])
-            .to_owned(),
+        place: place(spec).to_owned(),
         mounted: look.mounted,
     };
     // A store that is there is opened first: it may be in use, or of another deployment.
@@ -97,6 +94,13 @@ pub(crate) fn open(
     let next = store.next_generation()?;
     registrar.ask(&registrar.report(there(next), false, false), how)?;
     Ok((store, Some(registrar)))
+}
+
+/// The directory that a store's description names, for people.
+fn place(spec: &str) -> &str {
+    let directory = spec.strip_prefix("dir:");
+    let modelled = || spec.split_once(",dir=").map(|(_, path)| path);
+    directory.or_else(modelled).unwrap_or(spec)
 }
 
 fn there(identity: Option<Identity>) -> StoreState {
@@ -181,5 +185,17 @@ fn is_away(e: &penstock_wire::Error) -> bool {
             ErrorKind::Busy | ErrorKind::ShuttingDown | ErrorKind::Io
         ),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_is_named_by_its_directory() {
+        assert_eq!(place("dir:/disks/dir"), "/disks/dir");
+        assert_eq!(place("model:hdd,dir=/x/dir,dir=y"), "/x/dir,dir=y");
+        assert_eq!(place("memory"), "memory");
     }
 }
