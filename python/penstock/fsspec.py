@@ -117,8 +117,8 @@ class PenstockFileSystem(AbstractFileSystem):
     mv_file = mv
 
     def touch(self, path: str, truncate: bool = True, **kwargs: Any) -> None:
-        with self.fs.open(path, "wb" if truncate else "ab"):
-            pass
+        """An empty file, or with ``truncate=False`` one that is there as it is; its directory is made if it is missing."""
+        self._make(_path(path), "wb" if truncate else "ab").close()
 
     def created(self, path: str) -> datetime:
         return _time(self.fs.stat(path).ctime_ns)

@@ -58,6 +58,8 @@ def test_names(files, top):
     assert files.cat(files.find(f"{top}/copy")) == {f"{top}/copy/e/two": b"22", f"{top}/copy/uno": b"1"}
     files.touch(f"{top}/D/uno", truncate=False)
     assert files.cat_file(f"{top}/D/uno") == b"1"
+    files.touch(f"{top}/D/made/on/the/way")
+    assert files.cat_file(f"{top}/D/made/on/the/way") == b""
     with pytest.raises(OSError):
         files.rm(f"{top}/D")
     files.rm(f"{top}/D", recursive=True)
