@@ -273,24 +273,4 @@ mod tests {
         assert!(b.check(0, &content(60), 700, 701, &[]).is_ok());
         assert!(b.check(0, &content(59), 700, 701, &[]).is_err());
     }
-
-    #[test]
-    fn names_follow_their_operations() {
-        let mut n = Names::new();
-        let name = || "a".to_owned();
-        n.begin(NameOp::Create(name()));
-        n.end(Outcome::Done).unwrap();
-        n.synced();
-        n.begin(NameOp::Unlink(name()));
-        n.end(Outcome::Unknown).unwrap();
-        n.begin(NameOp::Create(name()));
-        assert!(n.end(Outcome::Refused).is_ok(), "the unlink was not done");
-        assert!(n.saw(&Listing::new()).is_err());
-        n.begin(NameOp::Unlink(name()));
-        n.end(Outcome::Done).unwrap();
-        let there = Listing::from([(name(), Kind::File)]);
-        assert!(n.saw(&there).is_err());
-        n.power_lost();
-        assert!(n.saw(&there).is_ok());
-    }
 }
