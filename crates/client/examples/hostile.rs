@@ -399,7 +399,7 @@ impl Attack<'_> {
         }
         let capability = self.opened(random)?;
         match ask(connection, &DataRequest::Attach { capability })? {
-            DataReply::Attached { handle } => Ok(Some(handle)),
+            DataReply::Attached { handle, .. } => Ok(Some(handle)),
             other => Err(format!("{other:?}").into()),
         }
     }

@@ -7,6 +7,7 @@ use crate::retry::{Backoff, Next, Retry};
 use crate::site::{Fault, Site};
 use crate::slots::{Call, Slots};
 use crate::stats::{Counters, Stats};
+use crate::unsynced::Notes;
 use penstock_host::thread::sleep;
 use penstock_host::time::now;
 use penstock_layout::{Layout, ServerId};
@@ -73,6 +74,7 @@ struct Inner {
     slots: Slots,
     descriptors: Descriptors,
     counters: Counters,
+    notes: Notes,
     mpi_call: AtomicU64,
     client_call: AtomicU64,
 }
@@ -107,21 +109,18 @@ impl Client {
         let mut options = options;
         let sites = deployment.servers.len() + 1;
         let descriptors = Descriptors::share(sites, &mut options.connections);
-        let site = |id, address, volatile| {
+        let site = |id, address| {
             let answer = options.answer_timeout;
             let limit = options.connections;
             let caller = caller.clone();
-            Arc::new(Site::new(id, address, caller, answer, volatile, limit))
+            Arc::new(Site::new(id, address, caller, answer, limit))
         };
         let client = Client(Arc::new(Inner {
-            meta: site(None, &deployment.meta.address, false),
+            meta: site(None, &deployment.meta.address),
             data: deployment
                 .servers
                 .iter()
-                .map(|s| {
-                    let volatile = s.target().is_ok_and(|t| t.dir().is_none());
-                    (s.id, site(Some(s.id), &s.address, volatile))
-                })
+                .map(|s| (s.id, site(Some(s.id), &s.address)))
                 .collect(),
             deployment: deployment.clone(),
             who,
@@ -131,6 +130,7 @@ impl Client {
             descriptors,
             options,
             counters: Counters::default(),
+            notes: Notes::default(),
             mpi_call: AtomicU64::new(0),
             client_call: AtomicU64::new(0),
         }));
@@ -191,6 +191,11 @@ impl Client {
 
     pub(crate) fn counters(&self) -> &Counters {
         &self.0.counters
+    }
+
+    /// What has been written and not synced.
+    pub(crate) fn notes(&self) -> &Notes {
+        &self.0.notes
     }
 
     pub(crate) fn backoff(&self) -> Backoff {

@@ -1,4 +1,5 @@
 //! What can go wrong for a caller: always what, where, and what to do.
+use crate::unsynced::Loss;
 use penstock_layout::{LayoutError, ServerId};
 use penstock_store::StoreError;
 use penstock_wire::message::{ErrorKind, WireError};
@@ -82,18 +83,22 @@ pub enum Error {
         /// What was wrong.
         detail: String,
     },
-    /// Acknowledged writes of this file did not outlive a server's restart.
-    #[error(
-        "sync: {peer} was restarted after it acknowledged writes to {path} and its store \
-         ({store}) does not outlive the process; write the data again"
-    )]
+    /// Acknowledged writes of this file were not synced before their servers lost them.
+    #[error("sync: {}; write it to {path} again", lost.iter().map(Loss::to_string).collect::<Vec<_>>().join(" and "))]
     LostWrites {
-        /// Who was restarted.
-        peer: Peer,
         /// Which file.
         path: String,
-        /// Its store.
-        store: String,
+        /// What was lost, by server.
+        lost: Vec<Loss>,
+    },
+    /// The metadata server does not know the file any more.
+    #[error(
+        "sync: {path} is unknown to the metadata server: it was removed, or its name was lost with that server's host \
+         before a sync; write it again"
+    )]
+    LostName {
+        /// Its path when it was opened.
+        path: String,
     },
     /// The call was wrong.
     #[error("{0}")]
@@ -118,9 +123,10 @@ impl Error {
             Error::Local { kind, .. } => *kind,
             Error::Invalid(_) => ErrorKind::InvalidArgument,
             Error::Protocol { .. } => ErrorKind::Malformed,
-            Error::Unreachable { .. } | Error::Timeout { .. } | Error::LostWrites { .. } => {
-                ErrorKind::Io
-            }
+            Error::Unreachable { .. }
+            | Error::Timeout { .. }
+            | Error::LostWrites { .. }
+            | Error::LostName { .. } => ErrorKind::Io,
         }
     }
 

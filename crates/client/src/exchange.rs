@@ -21,6 +21,7 @@ use crate::shortcut::Scratch;
 use crate::site::Fault;
 use crate::socket::{receive_some, send_some};
 use crate::stats::{Form, FormCounts};
+use crate::unsynced::{Taken, merge};
 use penstock_datatype::Pattern;
 use penstock_host::net::poll;
 use penstock_host::time::now;
@@ -47,6 +48,11 @@ struct Line {
     /// Last time that something moved.
     moved_at: Instant,
     readable: bool,
+    /// The incarnation that takes what its connection writes, or took it before it broke.
+    current: Taken,
+    /// Those that have answered, and at most how many bytes there are.
+    taken: Taken,
+    bytes: u64,
 }
 
 /// One read or write call: any number of operations.
@@ -250,7 +256,8 @@ impl<'f, 'm, 'a> Exchange<'f, 'm, 'a> {
         if !refill {
             self.operations += 1;
         }
-        let weight = shape.len() / touched.len() as u64 + 1;
+        let len = shape.len();
+        let weight = len / touched.len() as u64 + 1;
         let op = self.common.ops.add(Op {
             shape,
             memory,
@@ -271,10 +278,7 @@ impl<'f, 'm, 'a> Exchange<'f, 'm, 'a> {
                 }
             }
             let line = &mut self.lines[server.0 as usize];
-            if line.is_none() && self.common.is_write() {
-                self.file.note_write(server.0 as usize);
-            }
-            line.get_or_insert_with(|| Line {
+            let line = line.get_or_insert_with(|| Line {
                 lane: Lane::new(server, self.file.sites[server.0 as usize].known.clone()),
                 link: None,
                 lock: None,
@@ -283,9 +287,12 @@ impl<'f, 'm, 'a> Exchange<'f, 'm, 'a> {
                 last_failure: String::new(),
                 moved_at: now(),
                 readable: false,
-            })
-            .lane
-            .push(op, weight);
+                current: 0,
+                taken: 0,
+                bytes: 0,
+            });
+            line.lane.push(op, weight);
+            line.bytes += len;
         }
         if direct == touched.len() && !refill {
             self.direct.operations += 1;
@@ -347,6 +354,11 @@ impl<'f, 'm, 'a> Exchange<'f, 'm, 'a> {
             let Some(line) = &mut self.lines[i] else {
                 continue;
             };
+            // An error tells the caller that nothing is certain: what was answered all the same is noted too.
+            if self.common.is_write() && line.taken != 0 {
+                self.file.notes[i].wrote(line.taken, line.bytes);
+                (line.taken, line.bytes) = (0, 0);
+            }
             let Some(mut link) = line.link.take() else {
                 continue;
             };
@@ -376,7 +388,12 @@ impl<'f, 'm, 'a> Exchange<'f, 'm, 'a> {
         let mut events = std::mem::take(&mut self.events);
         for event in events.drain(..) {
             match event {
-                Event::Answered { op, short } => self.answered(op, server, short),
+                Event::Answered { op, short } => {
+                    if let Some(line) = &mut self.lines[i] {
+                        line.taken = merge(line.taken, line.current);
+                    }
+                    self.answered(op, server, short);
+                }
                 Event::Refused(source) => {
                     let peer = self.file.sites[i].peer.clone();
                     let operation = self.operation();
@@ -448,6 +465,7 @@ impl<'f, 'm, 'a> Exchange<'f, 'm, 'a> {
         line.lane.connected(link.version(), next, buffers);
         line.lane.attached(handle, lock);
         line.lock = lock;
+        line.current = self.file.taken(&link);
         line.link = Some(link);
         line.moved_at = now();
         line.retry_at = None;

@@ -11,6 +11,7 @@ use crate::shortcut::Shortcut;
 use crate::site::{Fault, Site, guard};
 use crate::stats::{Counters, Form, Stats};
 use crate::sync::Behind;
+use crate::unsynced::{Note, Taken};
 use penstock_datatype::{Pattern, Source, Target};
 use penstock_host::sync::Mutex;
 use penstock_host::thread::sleep;
@@ -22,7 +23,7 @@ use penstock_wire::message::{
 };
 use std::iter;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::Duration;
 
 /// How long closing waits for a server.
@@ -84,12 +85,13 @@ pub(crate) struct FileInner {
     read: bool,
     pub write: bool,
     capability: Mutex<Capability>,
-    /// Per server: the connection epoch in which writes were acknowledged that no sync has covered
-    /// yet, plus one; 0 = none.
-    pub unsynced: Vec<AtomicU64>,
+    /// What of the file each server has taken that no sync has covered, shared by all handles of this client.
+    pub notes: Vec<Arc<Note>>,
+    /// Losses that this handle has been told of, or that were known before it.
+    pub told: Vec<AtomicU32>,
+    /// A kernel writes by this handle.
+    pub written_by_kernel: AtomicBool,
     pub behind: Behind,
-    /// A sync has confirmed that the file's name is on stable storage.
-    pub named: AtomicBool,
     counters: Counters,
 }
 
@@ -157,6 +159,7 @@ impl File {
         let layout = Arc::new(capability.layout.clone());
         let sites = client.sites(&layout)?;
         let n = sites.len();
+        let notes = client.notes().open(attributes.id, &layout.servers);
         Ok(File(Arc::new(FileInner {
             client: client.clone(),
             path,
@@ -172,8 +175,9 @@ impl File {
             write: how.write,
             capability: Mutex::new(capability),
             behind: Behind::default(),
-            unsynced: (0..n).map(|_| AtomicU64::new(0)).collect(),
-            named: AtomicBool::new(false),
+            told: notes.iter().map(|n| AtomicU32::new(n.losses())).collect(),
+            notes,
+            written_by_kernel: AtomicBool::new(false),
             counters: Counters::default(),
         })))
     }
@@ -327,11 +331,12 @@ impl File {
         if longer {
             return self.extend(len);
         }
-        (0..file.sites.len()).for_each(|i| file.note_write(i));
         let _permit = file.client.permit()?;
-        let replies = file.call_each("set the length", trace, |i, handle| DataRequest::SetLen {
-            handle,
-            len: file.layout.object_len(len, i),
+        let replies = file.call_each("set the length", trace, true, |i, handle| {
+            DataRequest::SetLen {
+                handle,
+                len: file.layout.object_len(len, i),
+            }
         })?;
         file.all_done("set the length", replies)
     }
@@ -340,9 +345,8 @@ impl File {
     pub fn extend(&self, len: u64) -> Result<()> {
         let file = &*self.0;
         file.may("extend", file.write)?;
-        (0..file.sites.len()).for_each(|i| file.note_write(i));
         let _permit = file.client.permit()?;
-        let replies = file.call_each("extend", file.client.trace(), |i, handle| {
+        let replies = file.call_each("extend", file.client.trace(), true, |i, handle| {
             DataRequest::Extend {
                 handle,
                 len: file.layout.object_len(len, i),
@@ -470,6 +474,11 @@ impl FileInner {
         self.present(link, trace, stale)
     }
 
+    /// The incarnation that takes this file's writes on a connection on which it is open.
+    pub fn taken(&self, link: &Link) -> Taken {
+        link.attached.get(&self.open_as()).map_or(0, |at| at.taken)
+    }
+
     fn present(
         &self,
         link: &mut Link,
@@ -480,8 +489,16 @@ impl FileInner {
             let capability = self.capability(stale)?;
             let expires_ms = capability.expires_ms;
             match link.call("attach", trace, &DataRequest::Attach { capability })? {
-                DataReply::Attached { handle } => {
-                    let at = Attachment { handle, expires_ms };
+                DataReply::Attached {
+                    handle,
+                    incarnation,
+                } => {
+                    let taken = link.server.incarnations.of(incarnation);
+                    let at = Attachment {
+                        handle,
+                        expires_ms,
+                        taken,
+                    };
                     link.attached.insert(self.open_as(), at);
                     return Ok(handle);
                 }
@@ -497,11 +514,13 @@ impl FileInner {
 
     // ---- calls to all servers ----
 
-    /// One request to each server, all at once; lost connections are made again until the retry limit.
+    /// One request to each server, all at once; lost connections are made again until the retry limit. `writes`: what is
+    /// done has to be synced.
     pub fn call_each(
         &self,
         operation: &'static str,
         trace: TraceContext,
+        writes: bool,
         make: impl Fn(ServerIndex, Handle) -> DataRequest,
     ) -> Result<Vec<DataReply>> {
         let mut replies: Vec<Option<DataReply>> = self.sites.iter().map(|_| None).collect();
@@ -513,7 +532,7 @@ impl FileInner {
             let mut asked = Vec::new();
             for i in (0..self.sites.len()).filter(|&i| replies[i].is_none()) {
                 let server = ServerIndex(i as u32);
-                let ask = || -> std::result::Result<(Link, u64), Fault> {
+                let ask = || -> std::result::Result<(Link, u64, Taken), Fault> {
                     let mut link = self.sites[i].connect(operation)?;
                     let handle = if stale {
                         self.attach_again(&mut link, trace)?
@@ -521,17 +540,18 @@ impl FileInner {
                         self.attach(&mut link, trace)?
                     };
                     let id = link.ask(operation, trace, &make(server, handle))?;
-                    Ok((link, id))
+                    let taken = self.taken(&link);
+                    Ok((link, id, taken))
                 };
                 match ask() {
-                    Ok((link, id)) => asked.push((i, link, id)),
+                    Ok((link, id, taken)) => asked.push((i, link, id, taken)),
                     Err(Fault::Away(detail)) => away = Some((i, detail)),
                     Err(Fault::Final(e)) => refused = Some(e),
                 }
             }
             let mut expired = false;
             // All answers are taken even after a refusal: the connections stay usable.
-            for (i, mut link, id) in asked {
+            for (i, mut link, id, taken) in asked {
                 match link.answer::<DataReply>(operation, id) {
                     Ok(DataReply::Error(e)) if e.kind == ErrorKind::ExpiredCapability && !stale => {
                         expired = true;
@@ -547,6 +567,9 @@ impl FileInner {
                         }
                     }
                     Ok(reply) => {
+                        if writes {
+                            self.notes[i].wrote(taken, 0);
+                        }
                         replies[i] = Some(reply);
                         self.sites[i].put(link);
                     }
@@ -593,7 +616,9 @@ impl FileInner {
 
     /// Object length at each server.
     pub fn object_lens(&self, trace: TraceContext) -> Result<Vec<u64>> {
-        let replies = self.call_each("length", trace, |_, handle| DataRequest::Len { handle })?;
+        let replies = self.call_each("length", trace, false, |_, handle| DataRequest::Len {
+            handle,
+        })?;
         self.sites
             .iter()
             .zip(replies)
@@ -621,6 +646,13 @@ impl Drop for FileInner {
     fn drop(&mut self) {
         let trace = self.client.trace();
         self.give_back_grants(trace);
+        if *self.written_by_kernel.get_mut() {
+            self.notes.iter().for_each(|note| note.lend(false));
+        }
+        let notes = std::mem::take(&mut self.notes);
+        self.client
+            .notes()
+            .close(self.id, &self.layout.servers, notes);
         let Some(_permit) = self.client.permit_soon() else {
             return;
         };

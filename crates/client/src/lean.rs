@@ -75,12 +75,12 @@ impl FileInner {
             let Some(grant) = grant.filter(|grant| grant.is_writable() || !write) else {
                 return false;
             };
-            if write {
-                self.note_write(share.server.0 as usize);
-            }
             let done = grant.operate(|object| io(object, &share));
             if !matches!(done, Some(Ok(true))) {
                 return false;
+            }
+            if write {
+                self.notes[share.server.0 as usize].wrote(grant.taken(), len as u64);
             }
             requests += 1;
         }

@@ -3,8 +3,10 @@
 //! Unlike a shortcut it is not taken back: see the data server's `passthrough`, where it says what that takes.
 use crate::file::File;
 use crate::site::Fault;
+use crate::unsynced::Taken;
 use penstock_wire::message::{DataReply, DataRequest};
 use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering::SeqCst;
 
 const LEND: &str = "borrow a file";
 
@@ -36,6 +38,9 @@ impl File {
                 }
                 other => return Err(site.unexpected(LEND, other)),
             };
+            if write && lent.is_some() {
+                self.write_by_kernel(file.taken(&link));
+            }
             site.put(link);
             Ok(lent.ok_or_else(|| "no descriptor came".to_owned()))
         };
@@ -43,6 +48,24 @@ impl File {
             Ok(answer) => answer,
             Err(Fault::Away(reason)) => Err(reason),
             Err(Fault::Final(e)) => Err(e.to_string()),
+        }
+    }
+
+    /// A kernel writes by this handle from now on, with a descriptor that was lent to another handle of the file in this
+    /// client. It tells of no write, so a sync counts on one until the handle is closed.
+    pub fn written_by_kernel(&self) {
+        self.write_by_kernel(0);
+    }
+
+    fn write_by_kernel(&self, taken: Taken) {
+        let file = &*self.0;
+        for note in &file.notes {
+            if taken != 0 {
+                note.wrote(taken, 0);
+            }
+            if !file.written_by_kernel.swap(true, SeqCst) {
+                note.lend(true);
+            }
         }
     }
 }

@@ -24,6 +24,7 @@
 //! | `lend` | a whole file for the kernel of a mount |
 //! | `site`, `link`, `permits` | a server, connections to it and those that break, how many there are at once |
 //! | `slots` | changes of names that take effect once |
+//! | `unsynced` | what was written and not synced, and whether it is still there |
 //! | `retry` | when to try again |
 //! | `check` | consistency of names, layouts and objects |
 //! | `stats`, `error` | counters; what, where, and what to do |
@@ -59,6 +60,7 @@ mod slots;
 mod socket;
 mod stats;
 mod sync;
+mod unsynced;
 
 pub use check::{CheckFinding, CheckOptions, CheckReport, FindingKind, accept_lost, check};
 pub use client::{Client, ClientOptions, Identity};
@@ -71,3 +73,4 @@ pub use names::{SetAttributes, Stat};
 pub use nodes::Looked;
 pub use penstock_wire::message::{CreateOptions, ErrorKind, LockMode};
 pub use stats::{Form, FormCounts, Stats};
+pub use unsynced::Loss;

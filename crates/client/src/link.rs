@@ -9,6 +9,7 @@
 use crate::error::{Error, Peer};
 use crate::lane::Buffers;
 use crate::site::{Fault, guard};
+use crate::unsynced::{Numbers, Taken};
 use penstock_host::sync::Mutex;
 use penstock_layout::FileId;
 use penstock_wire::deployment::Address;
@@ -29,6 +30,8 @@ pub(crate) struct Attachment {
     pub handle: Handle,
     /// When its capability ends, milliseconds since the epoch.
     pub expires_ms: u64,
+    /// The incarnation that takes its writes.
+    pub taken: Taken,
 }
 
 /// Where a server is and how to reach it.
@@ -42,6 +45,8 @@ pub(crate) struct Endpoint {
     severed: Mutex<Vec<LinkName>>,
     /// Tries to fence them that failed.
     unfenced: AtomicU64,
+    /// The incarnations that it has worked in.
+    pub incarnations: Numbers,
 }
 
 impl Endpoint {
@@ -58,6 +63,7 @@ impl Endpoint {
             timeouts,
             severed: Mutex::new(Vec::new()),
             unfenced: AtomicU64::new(0),
+            incarnations: Numbers::default(),
         })
     }
 

@@ -42,7 +42,7 @@ impl File {
             }
             if taken < file.sites.len() {
                 // Those that hold nothing, or failed: reserving what is reserved already changes nothing.
-                let replies = file.call_each(ALLOCATE, trace, take)?;
+                let replies = file.call_each(ALLOCATE, trace, true, take)?;
                 file.all_done(ALLOCATE, replies)?;
             }
         }

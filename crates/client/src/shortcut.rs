@@ -21,6 +21,7 @@ use crate::link::Link;
 use crate::memory::{Memory, Stretch};
 use crate::plan::Shape;
 use crate::site::{Fault, Site, guard};
+use crate::unsynced::Taken;
 use penstock_datatype::Pattern;
 use penstock_host::sync::Mutex;
 use penstock_host::time::{now, since};
@@ -78,6 +79,8 @@ pub(crate) struct Grant {
     object: OwnedFd,
     page: GrantPage,
     writable: bool,
+    /// The incarnation that takes its writes.
+    taken: Taken,
     link: Arc<GrantLink>,
     began: Instant,
     /// When the server was last seen alive, nanoseconds after `began`.
@@ -110,6 +113,11 @@ impl Grant {
         let outcome = io(&Mapped::new(&self.object, &self.maps));
         drop(operation);
         Some(outcome)
+    }
+
+    /// The incarnation that takes its writes.
+    pub fn taken(&self) -> Taken {
+        self.taken
     }
 
     /// Whether it is for writing, too.
@@ -229,16 +237,17 @@ impl FileInner {
             let [object, page] = <[OwnedFd; 2]>::try_from(link.descriptors())
                 .map_err(|got| Fault::Away(format!("{} descriptors instead of two", got.len())))?;
             let page = GrantPage::open(page).map_err(|e| Fault::Away(e.to_string()))?;
-            Ok(Ok((object, page, writable)))
+            Ok(Ok((object, page, writable, self.taken(&link))))
         })();
         if matches!(asked, Err(Fault::Away(_))) {
             holder.dead.store(true, Relaxed);
         }
         drop(link);
-        Ok(asked?.map(|(object, page, writable)| Grant {
+        Ok(asked?.map(|(object, page, writable, taken)| Grant {
             object,
             page,
             writable,
+            taken,
             link: holder,
             began: now(),
             looked: AtomicU64::new(0),
@@ -267,13 +276,10 @@ impl FileInner {
             }
             return Ok(None);
         };
-        if write {
-            self.note_write(server.0 as usize);
-        }
         if let Shape::Loop { pattern, .. } = shape
             && let Some(outcome) = self.execute(&grant, server, pattern, at, memory, scratch)
         {
-            return self.concluded(server, write, outcome);
+            return self.concluded(server, write.then_some(grant.taken), outcome);
         }
         let coarse = memory.is_coarse();
         let mut direct = Direct {
@@ -304,18 +310,19 @@ impl FileInner {
         } = direct;
         ranges.clear();
         scratch.ranges = ranges;
-        self.concluded(server, write, outcome.map_done(done))
+        self.concluded(server, write.then_some(grant.taken), outcome.map_done(done))
     }
 
     fn concluded(
         &self,
         server: ServerIndex,
-        write: bool,
+        written: Option<Taken>,
         outcome: Concluded,
     ) -> Result<Option<Done>> {
         match outcome {
             Concluded::Done(done) => {
-                if write {
+                if let Some(taken) = written {
+                    self.notes[server.0 as usize].wrote(taken, done.bytes);
                     self.wrote(done.bytes);
                 }
                 Ok(Some(done))
@@ -325,7 +332,7 @@ impl FileInner {
             Concluded::Failed(e) => Err(Error::Local {
                 what: format!(
                     "{} {} by shortcut at {}",
-                    if write { "write" } else { "read" },
+                    if written.is_some() { "write" } else { "read" },
                     self.path,
                     self.sites[server.0 as usize].peer
                 ),

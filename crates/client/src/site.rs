@@ -58,7 +58,6 @@ impl From<Error> for Fault {
 #[derive(Debug)]
 pub(crate) struct Site {
     server: Arc<Endpoint>,
-    volatile: bool,
     /// Idle connections kept.
     limit: usize,
     idle: Mutex<Vec<Link>>,
@@ -84,7 +83,6 @@ impl Site {
         address: &Address,
         caller: Arc<Caller>,
         answer: Duration,
-        volatile: bool,
         limit: usize,
     ) -> Site {
         let mut ways = Vec::new();
@@ -104,7 +102,6 @@ impl Site {
         };
         Site {
             server: Endpoint::new(peer, address.clone(), caller, timeouts),
-            volatile,
             limit,
             idle: Mutex::new(Vec::new()),
             epoch: AtomicU64::new(0),
@@ -162,11 +159,6 @@ impl Site {
     /// Which generation of connections this is: raised by each loss.
     pub fn epoch(&self) -> u64 {
         self.epoch.load(Relaxed)
-    }
-
-    /// Its bytes end with its process.
-    pub fn is_volatile(&self) -> bool {
-        self.volatile
     }
 
     /// A connection was lost.

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::file::{File, FileInner};
 use penstock_host::fs::start_writeback;
 use penstock_store::Object;
-use penstock_wire::message::{DataRequest, MetaReply, MetaRequest};
+use penstock_wire::message::{DataReply, DataRequest, ErrorKind, MetaReply, MetaRequest};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Bytes that one client writes before the devices begin with them.
@@ -50,53 +50,62 @@ impl File {
         self.0.start_writeback();
     }
 
+    /// Whether this client has written what no sync of its own has covered.
+    pub fn is_dirty(&self) -> bool {
+        self.0.notes.iter().any(|note| note.is_dirty())
+    }
+
     /// Everything acknowledged so far, by whichever client, is on stable storage at all servers when
-    /// this returns.
+    /// this returns, and so are all changes of names and attributes.
     ///
     /// A data server that ends (even by kill -9) loses nothing acknowledged as long as its host stays
-    /// up and its store is a directory: the bytes are in the host's page cache already. After a crash
-    /// of the host, bytes not covered by a successful sync may be gone. A memory store loses
-    /// everything with its server: if one was restarted since this file's last sync, the call fails
-    /// with [`Error::LostWrites`] instead of reporting success.
+    /// up and its store is a directory: the bytes are in the host's page cache already. When the host crashes, or a
+    /// server with a memory store ends, what was not synced is gone. If that took anything which this client wrote by any
+    /// handle of the file, the call fails with [`Error::LostWrites`], once for each handle that was open. What another
+    /// client lost, that client is told. A file that the metadata server does not know any more is [`Error::LostName`].
     pub fn sync(&self) -> Result<()> {
         let file = &*self.0;
         let _permit = file.client.permit()?;
-        let noted: Vec<u64> = file.unsynced.iter().map(|u| u.load(Relaxed)).collect();
-        let replies = file.call_each("sync", file.client.trace(), |_, handle| {
-            DataRequest::Sync { handle }
+        let before: Vec<u64> = file.notes.iter().map(|note| note.before_sync()).collect();
+        let trace = file.client.trace();
+        let replies = file.call_each("sync", trace, false, |_, handle| DataRequest::Sync {
+            handle,
         })?;
-        file.all_done("sync", replies)?;
-        for (i, noted) in noted.into_iter().enumerate() {
-            let site = &file.sites[i];
-            let lost = noted != 0 && noted - 1 != site.epoch() && site.is_volatile();
-            // Writes acknowledged meanwhile stay noted.
-            let _ = file.unsynced[i].compare_exchange(noted, 0, Relaxed, Relaxed);
-            if lost {
-                return Err(Error::LostWrites {
-                    peer: site.peer.clone(),
-                    path: file.path.clone(),
-                    store: "memory".into(),
-                });
+        let mut lost = Vec::new();
+        for (i, reply) in replies.into_iter().enumerate() {
+            let (site, note) = (&file.sites[i], &file.notes[i]);
+            let DataReply::Synced { incarnation } = reply else {
+                return Err(site.unexpected("sync", reply).into_final(site, "sync"));
+            };
+            note.synced(before[i], site.incarnations.of(incarnation), &site.peer);
+            let losses = note.losses();
+            if file.told[i].swap(losses, Relaxed) != losses {
+                lost.extend(note.last_loss());
             }
         }
-        self.sync_name()
+        let named = self.sync_name();
+        if !lost.is_empty() {
+            return Err(Error::LostWrites {
+                path: file.path.clone(),
+                lost,
+            });
+        }
+        named
     }
 
-    /// Synced bytes are worth nothing if the file's name is lost in a crash. Once it is durable it stays so.
+    /// Synced bytes are worth nothing if the file's name is lost in a crash.
     fn sync_name(&self) -> Result<()> {
         let file = &*self.0;
-        if file.named.load(Relaxed) {
-            return Ok(());
-        }
         match file
             .client
-            .meta("sync", &MetaRequest::SyncFile { file: file.id })?
+            .meta("sync", &MetaRequest::SyncFile { file: file.id })
         {
-            MetaReply::Done => {
-                file.named.store(true, Relaxed);
-                Ok(())
-            }
-            other => Err(file.client.meta_protocol("sync", &other)),
+            Ok(MetaReply::Done) => Ok(()),
+            Ok(other) => Err(file.client.meta_protocol("sync", &other)),
+            Err(e) if e.kind() == ErrorKind::NotFound => Err(Error::LostName {
+                path: file.path.clone(),
+            }),
+            Err(e) => Err(e),
         }
     }
 }
@@ -115,24 +124,12 @@ impl FileInner {
         // Clients that do this at the same time begin at different servers.
         let first = std::process::id() as usize % servers.max(1);
         for i in (first..servers).chain(0..first) {
-            let grant = match self.unsynced[i].load(Relaxed) {
-                0 => None,
-                _ => self.grant_at_hand(i),
-            };
-            if let Some(grant) = grant {
+            if self.notes[i].is_dirty()
+                && let Some(grant) = self.grant_at_hand(i)
+            {
                 grant.operate(|object| object.fd().map(start_writeback));
             }
         }
-    }
-
-    /// Writes to server `i` begin, to be acknowledged on the connections of now or later.
-    pub fn note_write(&self, i: usize) {
-        if self.unsynced[i].load(Relaxed) != 0 {
-            return;
-        }
-        let epoch = self.sites[i].epoch() + 1;
-        // An older epoch stays: its writes may be lost.
-        let _ = self.unsynced[i].compare_exchange(0, epoch, Relaxed, Relaxed);
     }
 }
 

@@ -7,7 +7,6 @@ use penstock_client::{
     Client, ClientOptions, Error, ErrorKind, File, Form, Identity, LockMode, OpenOptions,
 };
 use penstock_datatype::{Loop, Pattern, Source, Target};
-use penstock_layout::ServerId;
 use penstock_wire::Role;
 use penstock_wire::deployment::Deployment;
 use std::io::{BufRead, BufReader, Read};
@@ -40,6 +39,10 @@ fn main() {
         (
             "sync_tells_of_a_lost_memory_store",
             sync_tells_of_a_lost_memory_store,
+        ),
+        (
+            "a_sync_after_a_loss_of_power_fails_once",
+            a_sync_after_a_loss_of_power_fails_once,
         ),
         (
             "a_lock_is_lost_with_its_server",
@@ -330,9 +333,11 @@ fn sync_tells_of_a_lost_memory_store() {
         servers.kill("1");
         servers.spawn("1");
         match file.sync() {
-            Err(Error::LostWrites { peer, path, .. }) => {
-                assert_eq!(peer.data, Some(ServerId(1)));
-                assert_eq!(path, "/f");
+            Err(e @ Error::LostWrites { .. }) => {
+                let told = e.to_string();
+                assert!(told.contains("up to 100 bytes written since"), "{told}");
+                assert!(told.contains("the host of data server 1"), "{told}");
+                assert!(told.contains("write it to /f again"), "{told}");
             }
             other => panic!("{other:?}"),
         }
@@ -341,6 +346,94 @@ fn sync_tells_of_a_lost_memory_store() {
             .unwrap();
         file.sync().unwrap();
         assert_eq!(read(&file, 0, 100), [3; 100]);
+    }
+}
+
+impl Processes {
+    /// As if the host of a data server had lost its power: what was not synced is gone, here nothing, and the system has booted
+    /// again.
+    fn lose_power(&mut self, server: &str) {
+        self.kill(server);
+        let path = self
+            .file
+            .with_file_name(format!("data{server}/incarnation"));
+        let text = std::fs::read_to_string(&path).unwrap();
+        let body: String = text
+            .lines()
+            .filter(|line| !line.starts_with("crc "))
+            .map(|line| match line.strip_prefix("boot ") {
+                Some(_) => format!("boot {:032x}\n", 1),
+                None => format!("{line}\n"),
+            })
+            .collect();
+        std::fs::write(
+            path,
+            format!("{body}crc {:08x}\n", crc32fast::hash(body.as_bytes())),
+        )
+        .unwrap();
+        self.spawn(server);
+    }
+}
+
+fn a_sync_after_a_loss_of_power_fails_once() {
+    let mut servers = Processes::start(Plan {
+        servers: 2,
+        stripe_unit: 10,
+        ..Plan::default()
+    });
+    let client = servers.client(options());
+    let write = |file: &File, form| {
+        file.write(
+            &Pattern::contiguous(0, 100),
+            form,
+            &mut Source::from_slice(&[1; 100]),
+        )
+        .unwrap();
+    };
+    let fails = |file: &File| {
+        let e = file.sync().unwrap_err();
+        assert!(matches!(e, Error::LostWrites { .. }), "{e}");
+        assert_eq!(e.kind(), ErrorKind::Io);
+    };
+    for form in [Form::Structured, Form::Shortcut] {
+        let file = client.open("/f", &create(10, 2)).unwrap();
+        // A server that was killed has lost nothing.
+        write(&file, form);
+        servers.kill("1");
+        servers.spawn("1");
+        file.sync().unwrap();
+        // Nor is what was synced.
+        servers.lose_power("1");
+        file.sync().unwrap();
+        write(&file, form);
+        servers.lose_power("1");
+        // Who has the file open too is told as well, once.
+        let other = client.open("/f", &create(10, 2)).unwrap();
+        fails(&file);
+        fails(&other);
+        file.sync().unwrap();
+        other.sync().unwrap();
+        // Closing does not make up for it.
+        write(&file, form);
+        file.set_len(40).unwrap();
+        drop((file, other));
+        servers.lose_power("0");
+        let file = client.open("/f", &create(10, 2)).unwrap();
+        fails(&file);
+        file.sync().unwrap();
+        drop(file);
+        client.open("/f", &create(10, 2)).unwrap().sync().unwrap();
+        // What was written after the loss is there.
+        let file = client.open("/f", &create(10, 2)).unwrap();
+        servers.lose_power("1");
+        write(&file, form);
+        file.sync().unwrap();
+        // Another client has nothing to do with it.
+        write(&file, form);
+        servers.lose_power("1");
+        let stranger = servers.client(options());
+        stranger.open("/f", &create(10, 2)).unwrap().sync().unwrap();
+        fails(&file);
     }
 }
 

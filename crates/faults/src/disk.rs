@@ -120,6 +120,8 @@ pub(crate) struct Disk {
     pub failed: u64,
     /// Accesses until the power fails.
     pub power: Option<u64>,
+    /// The power fails when a sync of a file with unsynced writes is about to begin.
+    pub before_sync: bool,
     pub effects: Effects,
     /// Losses of power so far, by time.
     pub losses: Vec<Nanos>,
@@ -162,6 +164,7 @@ impl Disk {
             without_descriptors: false,
             failed: 0,
             power: None,
+            before_sync: false,
             effects: Effects::default(),
             losses: Vec::new(),
             last: None,
@@ -183,11 +186,15 @@ impl Disk {
             Access::Remove { .. } => (17, 0),
             Access::Mode { mode, .. } => (18, u64::from(mode.bits())),
             Access::Open => (19, 0),
+            Access::SyncAll => (20, 0),
         }
     }
 
     /// Whether the power fails now.
-    pub fn counts_down(&mut self) -> bool {
+    pub fn counts_down(&mut self, access: &Access<'_>) -> bool {
+        if self.before_sync && self.would_lose(access) {
+            return true;
+        }
         match &mut self.power {
             Some(0) => true,
             Some(left) => {
@@ -196,6 +203,17 @@ impl Disk {
             }
             None => false,
         }
+    }
+
+    /// A sync is about to begin, of a file with writes that nothing has made durable.
+    fn would_lose(&self, access: &Access<'_>) -> bool {
+        let Access::Sync { file } = access else {
+            return false;
+        };
+        let write = |change: &Change| matches!(change, Change::Write { .. });
+        self.files
+            .get(&inode(*file))
+            .is_some_and(|file| file.since.iter().any(write))
     }
 
     /// How long an access takes, and how many bytes of it are allowed.
@@ -211,7 +229,7 @@ impl Disk {
                 | Access::Attribute { .. }
                 | Access::Mode { .. }
                 | Access::SetLen { .. } => self.random.between(3_000, 15_000),
-                Access::Sync { .. } => self.random.between(MS / 5, 6 * MS),
+                Access::Sync { .. } | Access::SyncAll => self.random.between(MS / 5, 6 * MS),
                 Access::Make { .. } | Access::Rename { .. } | Access::Remove { .. } => {
                     self.random.between(10_000, 60_000)
                 }
@@ -350,6 +368,16 @@ impl Disk {
                     file.durable.apply(&change);
                 }
             }
+            Access::SyncAll => {
+                for naming in std::mem::take(&mut self.naming).into_values().flatten() {
+                    rename(&mut self.names, &naming);
+                }
+                for file in self.files.values_mut() {
+                    for change in std::mem::take(&mut file.since) {
+                        file.durable.apply(&change);
+                    }
+                }
+            }
             Access::Make { directory, name } => {
                 let path = directory.join(name);
                 if let Ok(metadata) = std::fs::symlink_metadata(&path) {
@@ -432,6 +460,7 @@ impl Disk {
     /// The power fails: what is left is what was durable, and some of the rest.
     pub fn lose_power(&mut self, now: Nanos) -> std::io::Result<()> {
         self.power = None;
+        self.before_sync = false;
         self.losses.push(now);
         self.effects.count(Effect::PowerLoss);
         let mut names = std::mem::take(&mut self.names);

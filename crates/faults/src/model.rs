@@ -2,8 +2,9 @@
 //!
 //! *Bytes*. A file is divided into blocks; each write gives every block that it covers a content of its own. A read may see,
 //! byte by byte, a write that had begun when it ended, unless a later one hides it: one that began after the first
-//! was acknowledged and was itself acknowledged before the read began. What the power took hides nothing,
-//! unless a sync that began after the acknowledgement had ended before.
+//! was acknowledged and was itself acknowledged before the read began. What the power took hides nothing, unless it is firm.
+//! A sync that has succeeded makes firm all that was acknowledged before it began: against later losses of power what any
+//! client wrote; against those between write and sync, which it should have told, what its own client wrote.
 //!
 //! *Names*: see [`crate::directory`].
 use crate::random::mix;
@@ -13,6 +14,8 @@ use crate::world::Nanos;
 #[derive(Debug, Clone)]
 struct Write {
     id: u64,
+    /// The client process.
+    writer: u64,
     begun: Nanos,
     /// Acknowledged.
     done: Option<Nanos>,
@@ -20,6 +23,10 @@ struct Write {
     failed: Option<Nanos>,
     /// End of a sync that covers it.
     synced: Option<Nanos>,
+    /// A sync of its own writer has covered it: no loss of power may have taken it, before or after.
+    promised: bool,
+    /// Its writer was told that it may be lost.
+    told: bool,
 }
 
 /// A block of a file, on one server.
@@ -68,10 +75,13 @@ impl Block {
             machine,
             writes: vec![Write {
                 id: NOTHING,
+                writer: 0,
                 begun: 0,
                 done: Some(0),
                 failed: None,
                 synced: Some(0),
+                promised: true,
+                told: false,
             }],
             flips: Vec::new(),
         }
@@ -82,13 +92,16 @@ impl Block {
         self.flips.push((at, mask));
     }
 
-    pub fn begin(&mut self, id: u64, now: Nanos) {
+    pub fn begin(&mut self, id: u64, writer: u64, now: Nanos) {
         self.writes.push(Write {
             id,
+            writer,
             begun: now,
             done: None,
             failed: None,
             synced: None,
+            promised: false,
+            told: false,
         });
     }
 
@@ -102,12 +115,21 @@ impl Block {
         }
     }
 
-    /// A sync that began at `begun` has ended.
-    pub fn synced(&mut self, begun: Nanos, now: Nanos) {
+    /// A sync by a client process that began at `begun` has succeeded.
+    pub fn synced(&mut self, by: u64, begun: Nanos, now: Nanos) {
         for w in &mut self.writes {
+            // A failed write that can come no more counts as done, and nobody promises it.
             if w.done.is_some_and(|d| d <= begun) {
                 w.synced.get_or_insert(now);
+                w.promised |= w.writer == by && w.failed.is_none() && !w.told;
             }
+        }
+    }
+
+    /// A client process has heard from a sync that its writes may be lost.
+    pub fn told_lost(&mut self, writer: u64, now: Nanos) {
+        for w in &mut self.writes {
+            w.told |= w.writer == writer && w.begun <= now && !w.promised;
         }
     }
 
@@ -122,10 +144,11 @@ impl Block {
 
     /// Survives all losses of power until `now`.
     fn firm(w: &Write, now: Nanos, losses: &[Nanos]) -> bool {
-        losses
-            .iter()
-            .filter(|l| **l > w.begun && **l <= now)
-            .all(|l| w.synced.is_some_and(|s| s <= *l))
+        w.promised
+            || losses
+                .iter()
+                .filter(|l| **l > w.begun && **l <= now)
+                .all(|l| w.synced.is_some_and(|s| s <= *l))
     }
 
     /// The writes that a read between `begun` and `ended` may see.
@@ -222,7 +245,7 @@ mod tests {
     #[test]
     fn an_acknowledged_write_hides_what_was_before() {
         let mut b = Block::new(1);
-        b.begin(1, 10);
+        b.begin(1, 1, 10);
         assert!(b.check(0, &content(0), 5, 12, &[]).is_ok());
         assert!(b.check(0, &content(1), 5, 12, &[]).is_ok(), "under way");
         b.end(1, 20, true);
@@ -234,12 +257,12 @@ mod tests {
     #[test]
     fn what_was_not_synced_may_be_lost_and_nothing_else() {
         let mut b = Block::new(1);
-        b.begin(1, 10);
+        b.begin(1, 1, 10);
         b.end(1, 20, true);
         assert!(b.check(0, &content(0), 40, 50, &[30]).is_ok());
-        b.synced(21, 25);
+        b.synced(1, 21, 25);
         assert!(b.check(0, &content(0), 40, 50, &[30]).is_err());
-        b.begin(2, 26);
+        b.begin(2, 1, 26);
         b.end(2, 27, true);
         assert!(b.check(0, &content(1), 40, 50, &[30]).is_ok());
         assert!(b.check(0, &content(2), 40, 50, &[30]).is_ok());
@@ -249,11 +272,33 @@ mod tests {
     }
 
     #[test]
+    fn a_sync_answers_for_what_its_client_wrote_before_a_loss() {
+        let written = |by| {
+            let mut b = Block::new(1);
+            b.begin(1, by, 10);
+            b.end(1, 20, true);
+            b
+        };
+        // The power failed at 30.
+        let sees_old = |b: &Block| b.check(0, &content(0), 60, 70, &[30]).is_ok();
+        let mut own = written(1);
+        own.synced(1, 40, 50);
+        assert!(!sees_old(&own), "the sync should have failed");
+        let mut anothers = written(2);
+        anothers.synced(1, 40, 50);
+        assert!(sees_old(&anothers), "its own client is told");
+        let mut told = written(1);
+        told.told_lost(1, 45);
+        told.synced(1, 46, 50);
+        assert!(sees_old(&told), "told once");
+    }
+
+    #[test]
     fn a_failed_write_may_come_until_its_server_ends() {
         let mut b = Block::new(1);
-        b.begin(1, 10);
+        b.begin(1, 1, 10);
         b.end(1, 20, false);
-        b.begin(2, 30);
+        b.begin(2, 1, 30);
         b.end(2, 40, true);
         assert!(b.check(0, &content(1), 50, 60, &[]).is_ok());
         b.server_ended(25);
@@ -264,9 +309,9 @@ mod tests {
     fn forgetting_changes_no_verdict() {
         let mut b = Block::new(1);
         for id in 1..=60 {
-            b.begin(id, id * 10);
+            b.begin(id, 1, id * 10);
             b.end(id, id * 10 + 5, true);
-            b.synced(id * 10 + 6, id * 10 + 7);
+            b.synced(1, id * 10 + 6, id * 10 + 7);
             b.forget(id * 10 + 8, &[]);
         }
         assert!(b.remembered() < 30);

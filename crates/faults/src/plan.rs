@@ -26,6 +26,8 @@ pub(crate) enum Fault {
         accesses: u64,
         down: Nanos,
     },
+    /// The power of a data server's machine fails when it is about to sync a file with unsynced writes.
+    PowerBeforeSync { machine: MachineId, down: Nanos },
     /// Nothing can grow on a machine's disk.
     Full { machine: MachineId, time: Nanos },
     /// A disk is slow.
@@ -98,8 +100,8 @@ pub(crate) fn plan(seed: u64, shape: &Shape) -> Vec<(Nanos, Fault)> {
         let machine = r.index(shape.servers + 1);
         let time = r.between(SECOND / 5, 6 * SECOND);
         // Failed syncs need a loss of power beside them to show.
-        let kind = match r.below(16) {
-            15 => 9,
+        let kind = match r.below(17) {
+            16 => 9,
             kind => kind,
         };
         let fault = match kind {
@@ -176,6 +178,10 @@ pub(crate) fn plan(seed: u64, shape: &Shape) -> Vec<(Nanos, Fault)> {
                 machine: shape.servers + 1 + r.index(shape.clients),
                 by: r.below(2 * CLOCK) as i64 - CLOCK as i64,
                 time,
+            },
+            14 => Fault::PowerBeforeSync {
+                machine: 1 + r.index(shape.servers),
+                down: time,
             },
             _ => Fault::KillClient {
                 client: r.index(shape.clients),

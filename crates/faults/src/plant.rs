@@ -21,11 +21,13 @@ pub enum Plant {
     /// The metadata server's disk leaves out writes of the bytes that are there: after a sync that failed, what it was to write
     /// never reaches the disk, although it reads as if it had.
     SameBytes,
+    /// The power of a machine comes back in the same boot: a data server keeps its incarnation although the page cache is lost.
+    KeptIncarnation,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 8] = [
+    pub const ALL: [Plant; 9] = [
         Plant::LostSync,
         Plant::LostName,
         Plant::StaleRead,
@@ -34,6 +36,7 @@ impl Plant {
         Plant::TwiceDelivered,
         Plant::NoFence,
         Plant::SameBytes,
+        Plant::KeptIncarnation,
     ];
 
     /// Its name on the command line.
@@ -47,6 +50,7 @@ impl Plant {
             Plant::TwiceDelivered => "twice-delivered",
             Plant::NoFence => "no-fence",
             Plant::SameBytes => "same-bytes",
+            Plant::KeptIncarnation => "kept-incarnation",
         }
     }
 

@@ -321,6 +321,7 @@ impl Driver {
             shape: self.shape,
             index,
             locked_in: None,
+            life: self.lives,
             random: Random::new(self.seed, 1000 + self.lives),
         }
     }
@@ -485,6 +486,10 @@ impl Driver {
             } => {
                 self.world.state().disks[machine].power = Some(accesses);
                 // If it does not use its disk so often it lives on.
+                later(down, Later::Start(machine));
+            }
+            Fault::PowerBeforeSync { machine, down } => {
+                self.world.state().disks[machine].before_sync = true;
                 later(down, Later::Start(machine));
             }
             Fault::Full { machine, time } => {

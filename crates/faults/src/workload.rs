@@ -13,7 +13,7 @@ use crate::pointer::Pointer;
 use crate::random::Random;
 use crate::world::{Nanos, SECOND, Simulation, lock};
 use penstock_client::{
-    Client, ClientOptions, Counter, CreateOptions, Error, ErrorKind, File, Form, Identity,
+    Client, ClientOptions, Counter, CreateOptions, Error, ErrorKind, File, Form, Identity, Loss,
     OpenOptions,
 };
 use penstock_datatype::{Pattern, Source, Target};
@@ -55,6 +55,8 @@ pub(crate) struct Worker {
     pub index: usize,
     /// When the lock was asked for that it holds: what happened since may still show.
     pub locked_in: Option<Phase>,
+    /// The number of this process among all clients of the run.
+    pub life: u64,
     pub random: Random,
 }
 
@@ -375,7 +377,7 @@ impl Worker {
             history.next_write += 1;
             for (b, part) in blocks.iter().zip(bytes.chunks_mut(size)) {
                 fill(id, (b * size) as u64, part);
-                history.files[f].blocks[*b].begin(id, begun.0);
+                history.files[f].blocks[*b].begin(id, self.life, begun.0);
             }
             id
         };
@@ -415,7 +417,7 @@ impl Worker {
             let id = history.next_write | CUT;
             history.next_write += 1;
             for block in &mut history.files[f].blocks[from as usize..] {
-                block.begin(id, begun.0);
+                block.begin(id, self.life, begun.0);
             }
             id
         };
@@ -492,8 +494,16 @@ impl Worker {
         let Some(file) = self.open(client, files, f)? else {
             return Ok(());
         };
-        let begun = self.begin();
-        let result = file.sync();
+        let mut begun = self.begin();
+        let mut result = file.sync();
+        if let Err(Error::LostWrites { lost, .. }) = &result {
+            let e = result.as_ref().err();
+            self.say(&format!("sync of file {f} failed: {e:?}"));
+            self.told_of_loss(f, lost)?;
+            // It is told once. A second sync answers for the rest.
+            begun = self.begin();
+            result = file.sync();
+        }
         let now = self.now();
         if self
             .settle(&format!("sync of file {f}"), begun, result)?
@@ -502,12 +512,34 @@ impl Worker {
             let mut history = lock(&self.history);
             let history = &mut *history;
             for block in &mut history.files[f].blocks {
-                block.synced(begun.0, now);
+                block.synced(self.life, begun.0, now);
                 // No operation lasts longer than all its time-outs.
                 let horizon = now.saturating_sub(120 * SECOND);
                 block.forget(horizon, &history.losses[block.machine]);
             }
         }
+        Ok(())
+    }
+
+    /// A sync says that writes of this client are lost. Only a loss of power or a failed sync takes any.
+    fn told_of_loss(&self, f: usize, lost: &[Loss]) -> Result<(), Fault> {
+        let now = self.now();
+        let mut history = lock(&self.history);
+        let history = &mut *history;
+        for loss in lost {
+            let machine = loss.peer.data.map_or(0, |id| id.0 as usize + 1);
+            if history.losses[machine].is_empty() && self.world.state().disks[machine].failed == 0 {
+                return Err(format!(
+                    "durability: a sync of file {f} reports a loss that machine {machine} never had: {loss}"
+                ));
+            }
+            for block in &mut history.files[f].blocks {
+                if block.machine == machine {
+                    block.told_lost(self.life, now);
+                }
+            }
+        }
+        history.failed += 1;
         Ok(())
     }
 

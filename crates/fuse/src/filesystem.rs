@@ -414,7 +414,7 @@ impl Filesystem for Penstock {
             };
             // O_SYNC has this bit too. The kernel leaves it to us.
             if flags.0 & libc::O_DSYNC != 0 {
-                open.sync()?;
+                self.handles.sync(&open)?;
             }
             Ok(n)
         })();
@@ -500,7 +500,9 @@ impl Filesystem for Penstock {
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
-        let done = self.open_file(handle).and_then(|open| open.sync());
+        let done = self
+            .open_file(handle)
+            .and_then(|open| self.handles.sync(&open));
         empty(done, reply);
     }
 

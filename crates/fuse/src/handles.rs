@@ -4,7 +4,7 @@
 //! handle. All tables are bounded by [`MAX_OPEN`].
 use crate::listing::Listing;
 use crate::passthrough::Way;
-use penstock_client::{Client, ErrorKind, File, OpenFiles, Result};
+use penstock_client::{Client, Error, ErrorKind, File, OpenFiles, Result};
 use penstock_layout::FileId;
 use penstock_wire::message::{LockMode, User};
 use std::collections::{HashMap, HashSet};
@@ -51,15 +51,6 @@ impl Open {
     /// Opened again, after its layout was changed.
     pub fn replace(&self, file: File) {
         *self.file.write().unwrap_or_else(PoisonError::into_inner) = file;
-    }
-
-    /// Returns when its bytes, length and name are on stable storage.
-    pub fn sync(&self) -> Result<()> {
-        match self.file().sync() {
-            // A file without a name has none to make durable.
-            Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
-            done => done,
-        }
     }
 
     /// Runs `write` with the end of the file while nobody else appends.
@@ -133,6 +124,15 @@ impl Handles {
         let tables = self.tables();
         let of_node = tables.files.values().filter(|open| open.node == node);
         of_node.cloned().collect()
+    }
+
+    /// Returns when the bytes, length and name of an open file are on stable storage.
+    pub fn sync(&self, open: &Open) -> Result<()> {
+        match open.file().sync() {
+            // A file without a name has none to make durable.
+            Err(Error::LostName { .. }) if self.tables().removed.contains(&open.node) => Ok(()),
+            done => done,
+        }
     }
 
     /// Whether a removed name could belong to an open file.

@@ -126,6 +126,7 @@ impl Passthrough {
                 ..
             } => {
                 *writers += 1;
+                file.written_by_kernel();
                 Way::Writer(backing.clone())
             }
             Node::Kernel { backing, .. } => Way::Beside(backing.clone()),

@@ -105,6 +105,15 @@ pub fn fdatasync(file: impl AsFd) -> Result<(), Errno> {
     }
 }
 
+/// syncfs(2): all that was done on the file system of `directory` becomes durable. Fails for a write-back of any of its files
+/// that failed since `directory` was opened.
+pub fn syncfs(directory: impl AsFd) -> Result<(), Errno> {
+    match current() {
+        None => rustix::fs::syncfs(directory),
+        Some(world) => through(world, &Access::SyncAll, || Ok(())),
+    }
+}
+
 /// sync_file_range(2): the disk begins to write what is dirty of `file`, which waits for nothing, promises nothing and
 /// hides no error from the sync to come. A world's disk waits for that sync.
 pub fn start_writeback(file: impl AsFd) {

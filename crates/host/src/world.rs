@@ -108,6 +108,8 @@ pub enum Access<'a> {
     },
     /// A descriptor of a file or directory that is there is wanted.
     Open,
+    /// Everything that was done on the disk becomes durable.
+    SyncAll,
     /// A file or directory gets its first name.
     Make {
         /// Above it.

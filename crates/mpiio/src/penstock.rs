@@ -80,11 +80,7 @@ impl FileSystem for Penstock {
             }
             other => other?,
         };
-        let volatile = file.layout().servers.iter().any(|id| {
-            let server = self.client.deployment().server(*id);
-            server.is_some_and(|s| s.target().is_ok_and(|t| t.dir().is_none()))
-        });
-        Ok(Arc::new(PenstockFile { file, volatile }))
+        Ok(Arc::new(PenstockFile { file }))
     }
 
     fn unlink(&self, path: &str) -> Result<()> {
@@ -125,8 +121,6 @@ fn umask() -> u32 {
 
 struct PenstockFile {
     file: penstock_client::File,
-    /// A server keeps its bytes in memory: writes can be lost with it, which only their writer can tell.
-    volatile: bool,
 }
 
 fn form(form: Form) -> penstock_client::Form {
@@ -190,7 +184,8 @@ impl FileHandle for PenstockFile {
     }
 
     fn sync(&self, leads: bool) -> Result<()> {
-        if leads || self.volatile {
+        // Who has written finds out whether its servers still have it.
+        if leads || self.file.is_dirty() {
             self.file.sync()?;
         }
         Ok(())

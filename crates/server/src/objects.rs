@@ -246,6 +246,20 @@ impl Objects {
         }
     }
 
+    /// Takes all shortcuts back and waits for the operations under way; false if one does not end. None is granted after
+    /// [`Objects::stop`].
+    pub(crate) fn end_shortcuts(&self, until: Instant) -> bool {
+        let open: Vec<_> = {
+            let table = self.table();
+            table.objects.values().filter_map(Weak::upgrade).collect()
+        };
+        let pages: Vec<_> = open
+            .iter()
+            .flat_map(|open| open.shared().grants.revoke_all())
+            .collect();
+        pages.iter().all(|page| page.wait_inactive(until))
+    }
+
     fn remove_if_there(&self, id: FileId) -> Result<(), WireError> {
         match self.store.remove(id) {
             Ok(()) | Err(StoreError::NotFound(..)) => Ok(()),
@@ -471,7 +485,7 @@ impl OpenObject {
     /// Adds a shortcut unless the object is locked.
     pub(crate) fn grant<T>(&self, add: impl FnOnce(&mut Grants) -> T) -> Option<T> {
         let mut shared = self.shared();
-        if shared.locks.locked() {
+        if shared.locks.locked() || self.stopping.load(Ordering::SeqCst) {
             return None;
         }
         Some(add(&mut shared.grants))

@@ -12,13 +12,14 @@ use crate::settle::Settling;
 use crate::tracing::Member;
 use penstock_datatype::Loop;
 use penstock_host::sync::{Mutex, MutexGuard};
+use penstock_host::time::now;
 use penstock_layout::{FileId, ServerId};
 use penstock_sched::journal::Journal;
 use penstock_store::{Problem, Store};
 use penstock_wire::deployment::Deployment;
 use penstock_wire::message::{
-    DataReply, DataStatus, ErrorKind, MAX_FINDINGS, MAX_OBJECTS, ObjectFinding, ObjectProblem,
-    WireError,
+    DataReply, DataStatus, ErrorKind, Incarnation, MAX_FINDINGS, MAX_OBJECTS, ObjectFinding,
+    ObjectProblem, WireError,
 };
 use penstock_wire::{After, Connection, Key, Peer, RunningServer, ServeLimits, Service, serve};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -32,6 +33,9 @@ const MAX_FINDING_TEXT: usize = 512 << 10;
 
 /// Locks of one connection on one object. A client's access takes one lock at a time per server.
 const LOCKS_PER_OWNER: usize = 64;
+
+/// A stopping server waits so long for operations by shortcuts.
+const SHORTCUTS_END: Duration = Duration::from_secs(1);
 
 /// How a data server runs.
 #[derive(Debug, Clone)]
@@ -251,6 +255,19 @@ impl Service for Server {
         self.settling.stop();
         self.objects.stop();
         self.queue.stop();
+        if !self.objects.end_shortcuts(now() + SHORTCUTS_END) {
+            log::warn!(
+                "data server {}: a client does not end its operation by a shortcut",
+                self.id.0
+            );
+            self.objects.store().share();
+        }
+    }
+
+    fn stopped(&self) {
+        if !self.options.read_only {
+            self.objects.store().stop();
+        }
     }
 }
 
@@ -270,6 +287,11 @@ impl Drop for Connected<'_> {
 }
 
 impl Server {
+    /// The page cache that its writes are in.
+    pub(crate) fn incarnation(&self) -> Incarnation {
+        Incarnation(self.objects.store().incarnation())
+    }
+
     /// Refuses when the server was started read-only.
     pub(crate) fn writable(&self) -> Result<(), WireError> {
         if !self.options.read_only {

@@ -251,7 +251,8 @@ impl<'a> Session<'a> {
                         .syncs
                         .run(|| object.sync().map_err(store_error))?;
                 }
-                Ok(DataReply::Done)
+                let incarnation = server.incarnation();
+                Ok(DataReply::Synced { incarnation })
             }
             DataRequest::Unlock { handle, lock } => {
                 let file = self.file(handle, Need::Any)?;
@@ -413,7 +414,11 @@ impl<'a> Session<'a> {
         let handle = self
             .handles
             .attach(capability, index, |file| objects.open(file))?;
-        Ok(DataReply::Attached { handle })
+        let incarnation = self.server.incarnation();
+        Ok(DataReply::Attached {
+            handle,
+            incarnation,
+        })
     }
 
     // ---- bytes ----
@@ -632,6 +637,7 @@ impl<'a> Session<'a> {
             Err(e) => return no(&format!("the system refused: {e}")),
         };
         if write {
+            objects.store().share();
             // Looked at with the object's mutex held: whoever locks from now on finds the loan.
             match file.object.lend(&lent, || !queue.is_on()) {
                 Ok(true) => {}

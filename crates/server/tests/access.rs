@@ -151,7 +151,7 @@ fn a_read_only_server_serves_reads() {
     site.servers.push(server);
     let (mut c, h) = site.open(0, 1);
     assert_eq!(c.read(h, contiguous(0, 9)), b"data");
-    c.done(DataRequest::Sync { handle: h });
+    c.synced(h);
     let reply = c.write_with(h, contiguous(0, 4), None, b"DATA", 1);
     assert_eq!(kind(&reply), ErrorKind::ReadOnly);
     let DataReply::Error(e) = reply else { panic!() };
@@ -176,7 +176,7 @@ fn data_survives_a_restart_and_an_administrator_stops_the_server() {
     let mut site = Site::one();
     let (mut c, h) = site.open(0, 1);
     c.write(h, contiguous(0, 4), b"data");
-    c.done(DataRequest::Sync { handle: h });
+    c.synced(h);
     let mut admin = site.client_as(0, Role::Admin, false);
     let found = admin.ask(DataRequest::Verify);
     assert_eq!(
@@ -201,7 +201,7 @@ fn a_truncated_object_is_found_refused_and_accepted() {
     let mut site = Site::one();
     let (mut c, h) = site.open(0, 1);
     c.write(h, contiguous(0, 100), &[7; 100]);
-    c.done(DataRequest::Sync { handle: h });
+    c.synced(h);
     drop(c);
     site.servers.pop().unwrap().stop();
     let object = site.dir.path().join("store0/objects/01/0000000000000001");

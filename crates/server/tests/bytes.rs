@@ -37,7 +37,7 @@ fn large_contiguous_transfers_in_both_directions() {
                 c.ask(DataRequest::Len { handle: h }),
                 DataReply::Len { len: end }
             );
-            c.done(DataRequest::Sync { handle: h });
+            c.synced(h);
         }
     }
 }
@@ -82,7 +82,7 @@ fn an_absent_object_reads_as_nothing() {
         c.ask(DataRequest::Len { handle: h }),
         DataReply::Len { len: 0 }
     );
-    c.done(DataRequest::Sync { handle: h });
+    c.synced(h);
     // Looking made nothing.
     let mut admin = site.client_as(0, Role::Admin, false);
     let page = admin.ask(DataRequest::ListObjects {

@@ -45,6 +45,9 @@ impl Store for Failing {
     fn sync(&self) -> Result<(), StoreError> {
         self.inner.sync()
     }
+    fn incarnation(&self) -> [u8; 16] {
+        self.inner.incarnation()
+    }
     fn space(&self) -> Result<(u64, u64), StoreError> {
         self.inner.space()
     }

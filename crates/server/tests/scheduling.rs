@@ -82,6 +82,9 @@ impl Store for Gated {
     fn sync(&self) -> Result<(), StoreError> {
         self.0.sync()
     }
+    fn incarnation(&self) -> [u8; 16] {
+        self.0.incarnation()
+    }
     fn space(&self) -> Result<(u64, u64), StoreError> {
         self.0.space()
     }

@@ -3,6 +3,7 @@
 //! ```text
 //! superblock                      for whom the store was made, and who it is (checksummed text)
 //! manifest                        which objects there must be ([`crate::manifest`])
+//! incarnation                     names the page cache that holds what is not synced ([`crate::incarnation`])
 //! lock                            held by the server (flock); names its process
 //! objects/0f/000000000000003f     one sparse file per object, under its id modulo 16
 //! ```
@@ -11,6 +12,7 @@
 //! short is noticed: when opened, when read, and by `verify`. A damaged object can still be read where
 //! it has bytes; everything else is refused until `accept`.
 use crate::cache::Cache;
+use crate::incarnation::{self, Incarnation};
 use crate::manifest::{self, Manifest};
 use crate::object::{DirObject, Way};
 use crate::record::{Records, Shard};
@@ -68,6 +70,7 @@ pub(crate) struct Place {
     rounds: AtomicU64,
     /// Creations and removals so far in each subdirectory, and how many of them are durable.
     changes: [Changes; SHARDS],
+    incarnation: Incarnation,
     /// Why nothing can be made durable any more.
     failed: OnceLock<String>,
     /// Held for life; the system lets go of it when the process ends, however it ends.
@@ -140,6 +143,7 @@ impl Place {
     pub(crate) fn fail(&self, why: &str) {
         log::error!("{why}; no sync succeeds until this server is started again");
         let _ = self.failed.set(why.to_owned());
+        self.incarnation.end(&self.path);
     }
 
     /// Refuses to promise what cannot be known.
@@ -282,6 +286,7 @@ impl DirStore {
         }
         let objects = rustix::fs::openat(&root, OBJECTS, flags, Mode::empty())
             .map_err(error("open objects of"))?;
+        let incarnation = Incarnation::open(root.as_fd(), &name)?;
         Ok(DirStore {
             place: Arc::new(Place {
                 path: name,
@@ -294,6 +299,7 @@ impl DirStore {
                 fresh: Mutex::new(Vec::new()),
                 searched: AtomicBool::new(false),
                 rounds: AtomicU64::new(0),
+                incarnation,
                 changes: std::array::from_fn(|_| Changes::unknown()),
                 failed: OnceLock::new(),
                 _lock: lock,
@@ -582,6 +588,20 @@ impl Store for DirStore {
         (0..SHARDS).try_for_each(|shard| self.place.sync_shard(shard as u8))
     }
 
+    fn incarnation(&self) -> [u8; 16] {
+        self.place.incarnation.id()
+    }
+
+    fn share(&self) {
+        self.place.incarnation.share();
+    }
+
+    fn stop(&self) {
+        if self.place.sound().is_ok() {
+            self.place.incarnation.stop(&self.place.path);
+        }
+    }
+
     fn space(&self) -> Result<(u64, u64), StoreError> {
         let stat = rustix::fs::fstatvfs(&self.place.objects)
             .map_err(|e| StoreError::from_errno("ask for space in", self.place.path.clone(), e))?;
@@ -604,6 +624,7 @@ impl Store for DirStore {
             if ![
                 superblock::NAME,
                 manifest::NAME,
+                incarnation::NAME,
                 LOCK,
                 OBJECTS,
                 "lost+found",

@@ -51,9 +51,6 @@ impl World for Disk {
     }
 
     fn disk_done(&self, _: &Access<'_>, _: Pace) {}
-    fn boot(&self) -> u128 {
-        1
-    }
     fn pass(&self) {}
     fn wake(&self, _: usize, _: bool) {}
     fn settle(&self) {}
@@ -64,6 +61,10 @@ impl World for Disk {
 
     fn wall_clock(&self) -> SystemTime {
         SystemTime::now()
+    }
+
+    fn boot(&self) -> u128 {
+        1
     }
 
     fn random(&self, into: &mut [u8]) {

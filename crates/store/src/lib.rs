@@ -14,6 +14,7 @@ mod error;
 mod execute;
 #[cfg(test)]
 mod full_disk;
+mod incarnation;
 mod look;
 mod manifest;
 mod mapped;
@@ -70,7 +71,7 @@ fn open_with(
     open_dir: &dyn Fn(&Path) -> Result<dir::DirStore, StoreError>,
 ) -> Result<Box<dyn Store>, StoreError> {
     if spec == "memory" {
-        return Ok(Box::new(memory::MemoryStore::new()));
+        return Ok(Box::new(memory::MemoryStore::new()?));
     }
     if let Some(text) = spec.strip_prefix("model:") {
         let (text, inner) = match text.split_once(",dir=") {
@@ -135,6 +136,17 @@ pub trait Store: Send + Sync {
 
     /// Makes creations and removals durable.
     fn sync(&self) -> Result<(), StoreError>;
+
+    /// Names the page cache that holds what is written and not synced. As long as the name is the same, nothing
+    /// acknowledged is lost; one that has ended never comes back.
+    fn incarnation(&self) -> [u8; 16];
+
+    /// Descriptors for writing leave that may outlive the server: a clean stop cannot sync what comes by them.
+    fn share(&self) {}
+
+    /// The server stops and nobody writes any more: what is there becomes durable, and the next server goes on with the
+    /// same incarnation.
+    fn stop(&self) {}
 
     /// (total bytes, free bytes).
     fn space(&self) -> Result<(u64, u64), StoreError>;

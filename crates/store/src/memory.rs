@@ -11,14 +11,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 /// The memory backend. Objects are bounded by the limit of open files.
 pub(crate) struct MemoryStore {
+    incarnation: [u8; 16],
     objects: Mutex<BTreeMap<FileId, Arc<MemoryObject>>>,
 }
 
 impl MemoryStore {
-    pub(crate) fn new() -> MemoryStore {
-        MemoryStore {
+    pub(crate) fn new() -> Result<MemoryStore, StoreError> {
+        let mut incarnation = [0; 16];
+        penstock_host::random(&mut incarnation).map_err(|source| StoreError::Io {
+            what: "draw an incarnation for",
+            path: "memory".to_owned(),
+            source,
+        })?;
+        Ok(MemoryStore {
+            incarnation,
             objects: Mutex::new(BTreeMap::new()),
-        }
+        })
     }
 
     fn objects(&self) -> MutexGuard<'_, BTreeMap<FileId, Arc<MemoryObject>>> {
@@ -77,6 +85,10 @@ impl Store for MemoryStore {
 
     fn sync(&self) -> Result<(), StoreError> {
         Ok(())
+    }
+
+    fn incarnation(&self) -> [u8; 16] {
+        self.incarnation
     }
 
     fn space(&self) -> Result<(u64, u64), StoreError> {

@@ -256,6 +256,18 @@ impl Store for ModelStore {
         Ok(())
     }
 
+    fn incarnation(&self) -> [u8; 16] {
+        self.inner.incarnation()
+    }
+
+    fn share(&self) {
+        self.inner.share();
+    }
+
+    fn stop(&self) {
+        self.inner.stop();
+    }
+
     fn space(&self) -> Result<(u64, u64), StoreError> {
         let (_, free) = self.inner.space()?;
         let room = self.modelled.lock().allocation.room();

@@ -146,7 +146,7 @@ proptest! {
             )?;
         }
         behaves_like_a_vector(
-            |old| old.unwrap_or_else(|| Box::new(MemoryStore::new())),
+            |old| old.unwrap_or_else(|| Box::new(MemoryStore::new().unwrap())),
             &steps,
         )?;
     }
@@ -158,7 +158,7 @@ fn removed_objects_are_gone_but_stay_readable_for_their_holders() {
     let stores: [Box<dyn Store>; 3] = [
         Box::new(dir(&at.path().join("a"), KINDS[0])),
         Box::new(dir(&at.path().join("b"), KINDS[1])),
-        Box::new(MemoryStore::new()),
+        Box::new(MemoryStore::new().unwrap()),
     ];
     for store in stores {
         assert!(matches!(
@@ -190,7 +190,7 @@ fn listing_pages_through_all_objects_once() {
     let stores: [Box<dyn Store>; 3] = [
         Box::new(dir(&at.path().join("a"), KINDS[0])),
         Box::new(dir(&at.path().join("b"), KINDS[1])),
-        Box::new(MemoryStore::new()),
+        Box::new(MemoryStore::new().unwrap()),
     ];
     for store in stores {
         let ids: Vec<u64> = (0..40).chain((1..20).map(|i| i << 8)).collect();

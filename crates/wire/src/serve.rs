@@ -54,6 +54,9 @@ pub trait Service: Send + Sync + 'static {
 
     /// The server stops: wake every session that waits for something other than its connection.
     fn stopping(&self) {}
+
+    /// The server has stopped, and all sessions have ended.
+    fn stopped(&self) {}
 }
 
 /// Bounds of a server.
@@ -552,6 +555,7 @@ fn finish_sessions(shared: &Shared) {
     for entry in state.connections.values() {
         entry.closer.close();
     }
+    let mut all = true;
     while !state.connections.is_empty() {
         let left = until.saturating_duration_since(now());
         if left.is_zero() {
@@ -560,6 +564,7 @@ fn finish_sessions(shared: &Shared) {
                 shared.identity.server,
                 state.connections.len()
             );
+            all = false;
             break;
         }
         state = shared
@@ -571,6 +576,9 @@ fn finish_sessions(shared: &Shared) {
     let ended = std::mem::take(&mut state.ended);
     drop(state);
     join_all(ended);
+    if all {
+        shared.service.stopped();
+    }
 }
 
 fn join_all(threads: Vec<JoinHandle>) {

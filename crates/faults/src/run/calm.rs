@@ -21,6 +21,7 @@ impl Driver {
                 disk.full = false;
                 disk.heal();
                 disk.power = None;
+                disk.before_sync = false;
             }
         }
         let end = self.now() + SETTLE;

@@ -172,7 +172,7 @@ impl Worker {
             let mut data = penstock_wire::connect(&description.address, &caller, timeouts)?;
             let capability = capability.clone();
             let handle = match ask(&mut data, &DataRequest::Attach { capability })? {
-                DataReply::Attached { handle } => handle,
+                DataReply::Attached { handle, .. } => handle,
                 other => return Err(Misuse::Away(format!("{other:?}"))),
             };
             let request = DataRequest::Lock {

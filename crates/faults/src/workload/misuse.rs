@@ -97,7 +97,7 @@ impl Worker {
                     capability.expires_ms
                 )))
             }
-            DataReply::Attached { handle } => {
+            DataReply::Attached { handle, .. } => {
                 self.overstep(&mut data, handle, &capability)?;
                 lent.attached = Some((data, handle, capability.expires_ms));
                 Ok(())

@@ -5,8 +5,8 @@ use penstock_layout::{FileId, Layout, ServerId};
 use penstock_server::{Options, start};
 use penstock_wire::deployment::{Address, DataServer, Deployment, MetaServer};
 use penstock_wire::message::{
-    Capability, DataReply, DataRequest, ErrorKind, Handle, LockId, LockMode, Region, TraceContext,
-    WireError,
+    Capability, DataReply, DataRequest, ErrorKind, Handle, Incarnation, LockId, LockMode, Region,
+    TraceContext, WireError,
 };
 use penstock_wire::{Connection, Envelope, Key, Rights, Role, RunningServer, Timeouts, connect};
 use std::path::Path;
@@ -207,6 +207,13 @@ impl Client {
         assert_eq!(self.ask(request), DataReply::Done);
     }
 
+    pub fn synced(&mut self, handle: Handle) -> Incarnation {
+        match self.ask(DataRequest::Sync { handle }) {
+            DataReply::Synced { incarnation } => incarnation,
+            other => panic!("{other:?}"),
+        }
+    }
+
     pub fn refused(&mut self, request: DataRequest) -> WireError {
         match self.ask(request) {
             DataReply::Error(e) => e,
@@ -216,7 +223,7 @@ impl Client {
 
     pub fn attach(&mut self, capability: Capability) -> Result<Handle, WireError> {
         match self.ask(DataRequest::Attach { capability }) {
-            DataReply::Attached { handle } => Ok(handle),
+            DataReply::Attached { handle, .. } => Ok(handle),
             DataReply::Error(e) => Err(e),
             other => panic!("{other:?}"),
         }

@@ -57,6 +57,11 @@ pub struct Handle(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LockId(pub u64);
 
+/// The page cache that a data server's writes are in (`Store::incarnation`). One that has ended never comes back, and what
+/// was not synced went with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Incarnation(pub [u8; 16]);
+
 /// What a client asks of a data server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DataRequest {
@@ -107,7 +112,7 @@ pub enum DataRequest {
         /// Bytes.
         len: u64,
     },
-    /// Answered when everything written to the object and acknowledged is on stable storage.
+    /// Answered by `Synced` when everything written to the object in this incarnation and acknowledged is on stable storage.
     Sync {
         /// The open file.
         handle: Handle,
@@ -209,6 +214,8 @@ pub enum DataReply {
     Attached {
         /// The open file.
         handle: Handle,
+        /// What the connection's writes are in: a server has one for all its life.
+        incarnation: Incarnation,
     },
     /// Bytes sent: short when the object ends early.
     Read {
@@ -271,6 +278,11 @@ pub enum DataReply {
     },
     /// To `Lend`: the descriptor travels beside this frame.
     Lent,
+    /// To `Sync`.
+    Synced {
+        /// The one whose writes are on stable storage.
+        incarnation: Incarnation,
+    },
 }
 
 /// What a data server found wrong in its store.
