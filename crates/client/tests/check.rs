@@ -266,6 +266,8 @@ fn a_sync_covers_the_name_of_the_file() {
     let cluster = Cluster::start();
     let client = cluster.client(Role::Client);
     let commits = || client.meta_status().unwrap().commits;
+    // The first change opens the client's session, which waits for stable storage.
+    client.mkdir("/first", 0o700).unwrap();
     let before = commits();
     client.mkdir("/not-synced", 0o700).unwrap();
     assert_eq!(commits(), before);
