@@ -744,6 +744,24 @@ impl<'a, I: Inventory> Checker<'a, I> {
         Ok(())
     }
 
+    /// An object was freed: nobody has to accept its damage any more.
+    fn damage_is_gone(&mut self, server: ServerId, object: FileId) {
+        for finding in &mut self.report.findings {
+            let damage = matches!(
+                finding.kind,
+                FindingKind::DamagedRecord | FindingKind::TruncatedObject
+            );
+            if damage
+                && !finding.mended
+                && finding.server == Some(server)
+                && finding.file == Some(object)
+            {
+                finding.mended = true;
+                self.open -= 1;
+            }
+        }
+    }
+
     fn orphan(&mut self, server: ServerId, object: FileId, bytes: u64) {
         let given = self
             .given
@@ -768,6 +786,7 @@ impl<'a, I: Inventory> Checker<'a, I> {
             Some(Ok(())) => {
                 self.report.freed += 1;
                 self.report.freed_bytes += bytes;
+                self.damage_is_gone(server, object);
                 (true, "freed: no file had it".to_owned())
             }
             Some(Err(e)) => (
