@@ -1,5 +1,6 @@
 //! Processes of this host, named so that a reused number is never taken for the old process.
 use rustix::process::{Pid, Signal, kill_process};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -49,6 +50,24 @@ impl Process {
             .filter_map(|fd| fd.metadata().ok())
             .any(|m| (m.dev(), m.ino()) == (file.dev(), file.ino()))
             .then_some(process)
+    }
+
+    /// Whether one of its arguments names this file, or the directory of the file.
+    pub fn was_given(&self, file: &Path) -> bool {
+        let proc = Path::new("/proc").join(self.number().to_string());
+        let (Ok(file), Ok(arguments)) = (file.canonicalize(), std::fs::read(proc.join("cmdline")))
+        else {
+            return false;
+        };
+        let from = proc.join("cwd").read_link().unwrap_or_default();
+        arguments
+            .split(|b| *b == 0)
+            .filter(|argument| !argument.is_empty())
+            .filter_map(|argument| {
+                let argument = std::ffi::OsStr::from_bytes(argument);
+                from.join(argument).canonicalize().ok()
+            })
+            .any(|path| path == file || Some(path.as_path()) == file.parent())
     }
 
     /// The process's number.

@@ -149,12 +149,17 @@ fn pid_file(located: &Located, which: Which) -> PathBuf {
     located.run_dir().join(format!("{}.pid", which.name()))
 }
 
-/// The process of a server on this host. Its pid file may be gone with its socket; the lock on its store stays.
+/// The process of a server on this host. Its pid file may be gone with its socket; the lock on its store stays. A holder of
+/// the lock that serves another deployment is not ours to wait for or to end.
 fn running(located: &Located, which: Which) -> Option<Process> {
     let noted = std::fs::read_to_string(pid_file(located, which)).ok();
     noted
         .and_then(|line| Process::from_line(&line))
-        .or_else(|| which.holder(&located.deployment))
+        .or_else(|| {
+            which
+                .holder(&located.deployment)
+                .filter(|holder| holder.was_given(&located.file))
+        })
 }
 
 fn start(
