@@ -521,22 +521,31 @@ impl Worker {
         Ok(())
     }
 
-    /// A sync says that writes of this client are lost. Only a loss of power or a failed sync takes any.
+    /// A sync says that writes of this client are lost.
     fn told_of_loss(&self, f: usize, lost: &[Loss]) -> Result<(), Fault> {
+        self.lost_by_a_fault(&format!("file {f}"), lost)?;
         let now = self.now();
         let mut history = lock(&self.history);
-        let history = &mut *history;
         for loss in lost {
-            let machine = loss.peer.data.map_or(0, |id| id.0 as usize + 1);
-            if history.losses[machine].is_empty() && self.world.state().disks[machine].failed == 0 {
-                return Err(format!(
-                    "durability: a sync of file {f} reports a loss that machine {machine} never had: {loss}"
-                ));
-            }
+            let machine = machine_of(loss);
             for block in &mut history.files[f].blocks {
                 if block.machine == machine {
                     block.told_lost(self.life, now);
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Only a loss of power or a failed sync takes acknowledged writes.
+    fn lost_by_a_fault(&self, file: &str, lost: &[Loss]) -> Result<(), Fault> {
+        let mut history = lock(&self.history);
+        for loss in lost {
+            let machine = machine_of(loss);
+            if history.losses[machine].is_empty() && self.world.state().disks[machine].failed == 0 {
+                return Err(format!(
+                    "durability: a sync of {file} reports a loss that machine {machine} never had: {loss}"
+                ));
             }
         }
         history.failed += 1;
@@ -602,4 +611,9 @@ impl Worker {
             Some(found) => Err(format!("counters: 7 + 3 + 1 gave {found:?}")),
         }
     }
+}
+
+/// The machine of the data server that has lost writes; machine 0 has the metadata server.
+fn machine_of(loss: &Loss) -> usize {
+    loss.peer.data.map_or(0, |id| id.0 as usize + 1)
 }

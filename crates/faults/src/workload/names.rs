@@ -179,10 +179,10 @@ impl Worker {
             .write(&at, Form::Contiguous, &mut Source::from_slice(&[7; 8]))
             .and_then(|_| file.sync());
         let result = match result {
-            // The power has taken it before the sync.
-            Err(e) if e.kind() == ErrorKind::NotFound && self.losses(0).len() > losses => {
-                return Ok(());
-            }
+            // The power has taken the name before the sync.
+            Err(Error::LostName { .. }) if self.losses(0).len() > losses => return Ok(()),
+            // The power has taken the bytes before the sync.
+            Err(Error::LostWrites { lost, .. }) => return self.lost_by_a_fault(&path, &lost),
             result => result,
         };
         let kept = self.settle(&format!("write and sync {path}"), begun, result)?;
