@@ -24,6 +24,9 @@ LIBRARY_EXAMPLES := $(addprefix target/examples/libraries/,hdf5-mpich hdf5-openm
 # Looked up when used: setup may have to install cc first.
 LIBS = /usr/lib/$(shell cc -print-multiarch)
 
+# Always built in one call, with the same features of what they share.
+PRODUCT := -p penstock-capi -p penstock-cli
+
 EXPERIMENTS := noncontiguous-tile noncontiguous-block noncontiguous-flash resonance lost-locality queue-depth schedulers
 
 .PHONY: reproduce demo setup build shim examples h5py python test test-all test-crates test-faults test-programs test-package bench soak fuzz lint clean
@@ -35,7 +38,7 @@ setup:
 	@scripts/setup.sh
 
 build: setup examples shim
-	cargo build --release --bin penstock
+	cargo build --release $(PRODUCT)
 
 # The library that programs preload, for all MPI ABIs.
 shim: setup
@@ -87,7 +90,7 @@ MARKED := not long and
 NOTHING := { code=$$?; [ "$(PYTEST)" = --lf ] && [ $$code -eq 5 ]; }
 
 test-programs: build python
-	cargo build --release -p penstock-client --example hostile
+	cargo build --release $(PRODUCT) -p penstock-client --bins --example hostile
 	$(PYTHON) -m pytest -q -rfEs -m "$(MARKED) not alone" $(WORKERS) $(PYTEST) tests || $(NOTHING)
 	$(PYTHON) -m pytest -q -rfEs -m "$(MARKED) alone" $(PYTEST) tests || $(NOTHING)
 
