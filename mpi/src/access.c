@@ -13,7 +13,7 @@ static void prepare(struct file *file, struct pst_access *access, MPI_Count coun
     if (count < 0)
         error = describe(PST_ERR_COUNT, "a count of %lld is negative", (long long)count);
     if (!error)
-        error = type_decode(type, NULL, &decoded);
+        error = type_decode_committed(type, NULL, &decoded);
     access->count = (uint64_t)count;
     access->type = decoded;
     if (!error && file->datarep)

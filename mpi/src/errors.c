@@ -141,8 +141,8 @@ static bool aborts(MPI_Errhandler handle) {
     return false;
 }
 
-/* Calls the file's handler with a code. */
-static void call_handler(struct file *file, int code) {
+/* Calls the file's handler with a code, which it may change. */
+static int call_handler(struct file *file, int code) {
     const struct handler *handler = &file->handler;
     if (handler->function && handler->fortran) {
         /* Fortran passes the file as an integer, by reference, and expects nothing after the code. */
@@ -163,14 +163,13 @@ static void call_handler(struct file *file, int code) {
         /* MPICH's launcher ends the process, but may take a while. */
         _exit(1);
     }
+    return code;
 }
 
 int finish(struct file *file, int pst_class) {
     if (pst_class == PST_OK)
         return MPI_SUCCESS;
-    int code = code_of_class(pst_class);
-    call_handler(file, code);
-    return code;
+    return call_handler(file, code_of_class(pst_class));
 }
 
 int finish_null(int pst_class) {
@@ -181,7 +180,7 @@ int finish_null(int pst_class) {
     if (REAL(File_get_errhandler)(MPI_FILE_NULL, &handle) == MPI_SUCCESS) {
         struct handler handler = look_up(handle);
         struct file none = {.handler = handler, .handle = MPI_FILE_NULL};
-        call_handler(&none, code);
+        code = call_handler(&none, code);
         handler_drop(&handler);
     }
     return code;

@@ -221,8 +221,8 @@ static int view_decode(const char *name, MPI_Datatype etype, MPI_Datatype filety
     else if (strcmp(name, "native") != 0 && !(out->datarep = datarep_find(name)))
         return describe(PST_ERR_UNSUPPORTED_DATAREP, "MPI_File_set_view: data representation `%s` is unknown; use "
                         "native, internal, external32 or one given to MPI_Register_datarep", name);
-    int error = type_decode(etype, out->datarep, &out->etype);
-    return error ? error : type_decode(filetype, out->datarep, &out->filetype);
+    int error = type_decode_committed(etype, out->datarep, &out->etype);
+    return error ? error : type_decode_committed(filetype, out->datarep, &out->filetype);
 }
 
 int shim_File_set_view(MPI_File fh, MPI_Offset disp, MPI_Datatype etype, MPI_Datatype filetype, const char *datarep,

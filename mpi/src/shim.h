@@ -87,7 +87,8 @@ int code_of_class(int pst_class);
 int describe(int pst_class, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 struct file;
-/* Ends a call on a file with an error class (or 0): calls the file's error handler, returns what the user gets. */
+/* Ends a call on a file with an error class (or 0): calls the file's error handler, returns what that makes of the code
+ * (MPI 4.1, section 9.3.3: the code is the handler's to change). */
 int finish(struct file *file, int pst_class);
 /* The same for calls without an open file, whose error handler is that of MPI_FILE_NULL. */
 int finish_null(int pst_class);
@@ -112,6 +113,8 @@ extern __thread bool called_from_fortran;
 struct datarep;
 /* A counted reference to the decoded type; `rep` null for native, internal and external32. */
 int type_decode(MPI_Datatype type, const struct datarep *rep, pst_type **out);
+/* The same for accesses and views, which take committed types only. */
+int type_decode_committed(MPI_Datatype type, const struct datarep *rep, pst_type **out);
 bool type_is_predefined(MPI_Datatype type);
 void types_release(void);
 

@@ -99,9 +99,17 @@ static int copy_attribute(MPI_Datatype type, int key, void *extra, void *value, 
     return MPI_SUCCESS;
 }
 
+/* What is known of a derived type. */
+struct known {
+    pst_type *decoded;
+    /* Found to be committed, which it stays. */
+    bool committed;
+};
+
 static int delete_attribute(MPI_Datatype type, int key, void *value, void *extra) {
     (void)type, (void)key, (void)extra;
-    pst_type_free(value);
+    pst_type_free(((struct known *)value)->decoded);
+    free(value);
     return MPI_SUCCESS;
 }
 
@@ -116,34 +124,83 @@ static bool ensure_keyval(void) {
     return have_keyval;
 }
 
+/* Under the lock: what is known of the type, or null. */
+static struct known *known_of(MPI_Datatype type) {
+    void *found;
+    int flag = 0;
+    return REAL(Type_get_attr)(type, keyval, &found, &flag) == MPI_SUCCESS && flag ? found : NULL;
+}
+
 /* A reference to what a datatype is known to decode to, or null. The lock keeps what another thread attaches from
  * being replaced between finding and counting it. */
 static pst_type *attached(MPI_Datatype type) {
-    void *found;
-    int flag = 0;
     pthread_mutex_lock(&lock);
-    pst_type *out = REAL(Type_get_attr)(type, keyval, &found, &flag) == MPI_SUCCESS && flag ? pst_type_share(found)
-                                                                                          : NULL;
+    const struct known *known = known_of(type);
+    pst_type *out = known ? pst_type_share(known->decoded) : NULL;
     pthread_mutex_unlock(&lock);
     return out;
 }
 
 static void attach(MPI_Datatype type, const pst_type *decoded) {
-    void *found;
-    int flag = 1;
     pthread_mutex_lock(&lock);
-    if (REAL(Type_get_attr)(type, keyval, &found, &flag) == MPI_SUCCESS && !flag) {
-        pst_type *kept = pst_type_share(decoded);
-        if (REAL(Type_set_attr)(type, keyval, kept) != MPI_SUCCESS)
-            pst_type_free(kept);
+    struct known *known = known_of(type) ? NULL : malloc(sizeof *known);
+    if (known) {
+        *known = (struct known){.decoded = pst_type_share(decoded)};
+        if (REAL(Type_set_attr)(type, keyval, known) != MPI_SUCCESS) {
+            pst_type_free(known->decoded);
+            free(known);
+        }
     }
     pthread_mutex_unlock(&lock);
+}
+
+/* ---- Committed types ------------------------------------------------------------------------------------------ */
+
+/* MPI has no call that tells. Whoever sends one must have committed it, so the MPI library is asked to send none of
+ * them to nobody, on a communicator of our own where that is no fatal error. A split of MPI_COMM_SELF: a duplicate would
+ * run the copy callbacks of the program's attributes. In the sessions model there is none, and all types pass. */
+static MPI_Comm nobody;
+static bool have_nobody;
+
+static bool may_be_sent(MPI_Datatype type) {
+    int initialized = 0;
+    pthread_mutex_lock(&lock);
+    if (!have_nobody && REAL(Initialized)(&initialized) == MPI_SUCCESS && initialized &&
+        REAL(Comm_split)(MPI_COMM_SELF, 0, 0, &nobody) == MPI_SUCCESS) {
+        REAL(Comm_set_errhandler)(nobody, MPI_ERRORS_RETURN);
+        have_nobody = true;
+    }
+    char none = 0;
+    bool may = !have_nobody || REAL(Send)(&none, 0, type, MPI_PROC_NULL, 0, nobody) == MPI_SUCCESS;
+    pthread_mutex_unlock(&lock);
+    return may;
+}
+
+static bool is_committed(MPI_Datatype type) {
+    bool derived = ensure_keyval();
+    pthread_mutex_lock(&lock);
+    const struct known *known = derived ? known_of(type) : NULL;
+    bool committed = known && known->committed;
+    pthread_mutex_unlock(&lock);
+    if (committed)
+        return true;
+    if (!may_be_sent(type))
+        return false;
+    pthread_mutex_lock(&lock);
+    struct known *now = derived ? known_of(type) : NULL;
+    if (now)
+        now->committed = true;
+    pthread_mutex_unlock(&lock);
+    return true;
 }
 
 void types_release(void) {
     if (have_keyval)
         REAL(Type_free_keyval)(&keyval);
     have_keyval = false;
+    if (have_nobody)
+        REAL(Comm_free)(&nobody);
+    have_nobody = false;
 }
 
 /* ---- Predefined types, decoded once ----------------------------------------------------------------------------- */
@@ -528,4 +585,13 @@ int type_decode(MPI_Datatype type, const struct datarep *rep, pst_type **out) {
     if (type == MPI_DATATYPE_NULL)
         return describe(PST_ERR_TYPE, "the datatype is MPI_DATATYPE_NULL; give a committed one");
     return decode(type, rep, 0, out);
+}
+
+int type_decode_committed(MPI_Datatype type, const struct datarep *rep, pst_type **out) {
+    int error = type_decode(type, rep, out);
+    if (error || named_find(type) || is_committed(type))
+        return error;
+    pst_type_free(*out);
+    *out = NULL;
+    return describe(PST_ERR_TYPE, "the datatype is not committed; call MPI_Type_commit first");
 }

@@ -10,6 +10,13 @@ static void handler(MPI_File *file, int *code, ...) {
     heard_file = *file;
 }
 
+/* Deals with the error by itself. */
+static void forgiving(MPI_File *file, int *code, ...) {
+    (void)file;
+    heard++;
+    *code = MPI_SUCCESS;
+}
+
 static void message_has(int code, const char *part) {
     char text[MPI_MAX_ERROR_STRING];
     int length;
@@ -38,6 +45,21 @@ static void opening(void) {
                                              MPI_INFO_NULL, &file));
     int different = MPI_File_open(MPI_COMM_WORLD, name, rank == 0 ? MPI_MODE_RDONLY : MPI_MODE_RDWR, MPI_INFO_NULL,
                                   &file);
+    if (size > 1)
+        FAILS(MPI_ERR_NOT_SAME, different);
+    else
+        OK(MPI_File_close(&file));
+    /* Names may differ if they mean one file. */
+    char other[1200];
+    const char *slash = strrchr(name, '/');
+    snprintf(other, sizeof other, "%.*s/.%s", (int)(slash - name), name, slash);
+    OK(MPI_File_open(MPI_COMM_WORLD, rank == 0 ? name : other, MPI_MODE_RDWR, MPI_INFO_NULL, &file));
+    OK(MPI_File_close(&file));
+    MPI_File first;
+    OK(MPI_File_open(MPI_COMM_WORLD, strcpy(other, new_name("other")), MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL,
+                     &first));
+    OK(MPI_File_close(&first));
+    different = MPI_File_open(MPI_COMM_WORLD, rank == 0 ? name : other, MPI_MODE_RDWR, MPI_INFO_NULL, &file);
     if (size > 1)
         FAILS(MPI_ERR_NOT_SAME, different);
     else
@@ -80,6 +102,23 @@ static void accesses(void) {
     else
         CHECK(code != MPI_SUCCESS);
     FAILS(MPI_ERR_UNSUPPORTED_DATAREP, MPI_File_set_view(file, 0, MPI_BYTE, MPI_BYTE, "unheard of", MPI_INFO_NULL));
+    /* Types that are not committed. */
+    MPI_Datatype loose;
+    MPI_Type_vector(2, 1, 2, MPI_BYTE, &loose);
+    char pair[4] = {1, 2, 3, 4};
+    code = MPI_File_write_at(file, 0, pair, 1, loose, MPI_STATUS_IGNORE);
+    FAILS(MPI_ERR_TYPE, code);
+    message_has(code, "MPI_Type_commit");
+    FAILS(MPI_ERR_TYPE, MPI_File_write_at_all(file, 0, pair, 1, loose, MPI_STATUS_IGNORE));
+    FAILS(MPI_ERR_TYPE, MPI_File_set_view(file, 0, MPI_BYTE, loose, "native", MPI_INFO_NULL));
+    FAILS(MPI_ERR_TYPE, MPI_File_set_view(file, 0, loose, loose, "native", MPI_INFO_NULL));
+    MPI_Type_commit(&loose);
+    OK(MPI_File_write_at_all(file, 0, pair, 1, loose, MPI_STATUS_IGNORE));
+    MPI_Type_free(&loose);
+    /* Beyond the last byte that a file can have. */
+    MPI_Offset end = 0x7ffffffffffffffb;
+    FAILS(MPI_ERR_ARG, MPI_File_write_at(file, end, pair, 4, MPI_BYTE, MPI_STATUS_IGNORE));
+    FAILS(MPI_ERR_ARG, MPI_File_write_at_all(file, end, pair, 4, MPI_BYTE, MPI_STATUS_IGNORE));
     /* Two split collectives at once, and an end without a begin. */
     OK(MPI_File_write_all_begin(file, &byte, 1, MPI_BYTE));
     CHECK(MPI_File_write_all_begin(file, &byte, 1, MPI_BYTE) != MPI_SUCCESS);
@@ -101,6 +140,37 @@ static void absurd(void) {
     FAILS(MPI_ERR_TYPE, MPI_File_write_at(file, 0, &byte, 1, b, MPI_STATUS_IGNORE));
     MPI_Type_free(&a);
     MPI_Type_free(&b);
+    OK(MPI_File_close(&file));
+}
+
+/* Displacements of a filetype never decrease, whether the file is written or not; for reading they may overlap. */
+static void views(void) {
+    char name[1024];
+    strcpy(name, new_name("views"));
+    MPI_File file;
+    OK(MPI_File_open(MPI_COMM_WORLD, name, MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file));
+    int places[2] = {1, 0}, same[2] = {1, 1}, values[2] = {7, 8};
+    MPI_Datatype back, twice;
+    MPI_Type_create_indexed_block(2, 1, places, MPI_INT, &back);
+    MPI_Type_create_indexed_block(2, 1, same, MPI_INT, &twice);
+    MPI_Type_commit(&back);
+    MPI_Type_commit(&twice);
+    OK(MPI_File_write_at_all(file, 0, values, 2, MPI_INT, MPI_STATUS_IGNORE));
+    FAILS(MPI_ERR_ARG, MPI_File_set_view(file, 0, MPI_INT, back, "native", MPI_INFO_NULL));
+    FAILS(MPI_ERR_ARG, MPI_File_set_view(file, 0, MPI_INT, twice, "native", MPI_INFO_NULL));
+    OK(MPI_File_close(&file));
+    OK(MPI_File_open(MPI_COMM_WORLD, name, MPI_MODE_RDONLY, MPI_INFO_NULL, &file));
+    FAILS(MPI_ERR_ARG, MPI_File_set_view(file, 0, MPI_INT, back, "native", MPI_INFO_NULL));
+    OK(MPI_File_set_view(file, 0, MPI_INT, twice, "native", MPI_INFO_NULL));
+    int read[2] = {0, 0};
+    OK(MPI_File_read_at_all(file, 0, read, 2, MPI_INT, MPI_STATUS_IGNORE));
+    CHECK(read[0] == 8 && read[1] == 8);
+    OK(MPI_File_close(&file));
+    MPI_Type_free(&back);
+    MPI_Type_free(&twice);
+    /* A sequential file has no pointer that could be set. */
+    OK(MPI_File_open(MPI_COMM_WORLD, name, MPI_MODE_WRONLY | MPI_MODE_SEQUENTIAL, MPI_INFO_NULL, &file));
+    FAILS(MPI_ERR_UNSUPPORTED_OPERATION, MPI_File_seek_shared(file, 0, MPI_SEEK_SET));
     OK(MPI_File_close(&file));
 }
 
@@ -141,6 +211,19 @@ static void handlers(void) {
         COUNTS(1, statuses[1], MPI_BYTE);
     }
     CHECK(heard == 3);
+    /* The code is the handler's to change. */
+    MPI_Errhandler calm;
+    OK(MPI_File_create_errhandler(forgiving, &calm));
+    OK(MPI_File_set_errhandler(reader, calm));
+    OK(MPI_File_read_at(reader, 0, &byte, 1, MPI_BYTE, MPI_STATUS_IGNORE));
+    CHECK(heard == 4);
+    OK(MPI_File_iread_at_all(reader, 0, &byte, 1, MPI_BYTE, &requests[0]));
+    OK(MPI_Wait(&requests[0], &statuses[0]));
+    OK(MPI_File_iread_at_all(reader, 0, &byte, 1, MPI_BYTE, &requests[0]));
+    OK(MPI_Waitall(1, requests, statuses));
+    CHECK(heard == 6);
+    heard = 3;
+    MPI_Errhandler_free(&calm);
     OK(MPI_File_close(&reader));
     OK(MPI_File_close(&file));
 
@@ -177,6 +260,7 @@ void test_errors(void) {
     opening();
     accesses();
     absurd();
+    views();
     handlers();
     closed();
 }

@@ -19,7 +19,7 @@ use crate::transfer::Plan;
 use crate::view::{Seen, View};
 use penstock_layout::ServerId;
 use serde::{Deserialize, Serialize};
-use std::hash::{BuildHasher, Hasher, RandomState};
+use std::hash::{BuildHasher, DefaultHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
@@ -111,6 +111,8 @@ impl Turn<'_> {
 #[derive(Clone, Serialize, Deserialize)]
 struct Greeting {
     amode: u32,
+    /// Of the name as the file system has it.
+    name_hash: u64,
     node: String,
     /// Rank 0's count.
     hints: Option<Hints>,
@@ -165,8 +167,9 @@ impl File {
         let ready = amode
             .check(path)
             .and_then(|()| process.find(path, comm.world_rank()).map_err(place));
-        let greeting = ready.as_ref().map_err(Error::clone).map(|_| Greeting {
+        let greeting = ready.as_ref().map_err(Error::clone).map(|(_, name)| Greeting {
             amode: amode.bits(),
+            name_hash: hash(name),
             node: mark(),
             hints: (rank == 0).then_some(hints.clone()),
         });
@@ -214,6 +217,19 @@ impl File {
             Some(handle) => Ok(handle),
             None => open(false),
         };
+        if greetings.iter().any(|g| g.name_hash != greetings[0].name_hash) {
+            // Different names may mean one file.
+            let mine = handle.as_ref().ok().map(|h| h.identity(nodes.is_one()));
+            let all = confer(&*comm, Ok(mine))?;
+            if let Some(other) = all.iter().position(|file| *file != all[0]) {
+                return Err(Error::new(
+                    ErrorClass::NotSame,
+                    format!(
+                        "open {path} on rank {rank}: rank {other} names another file than rank 0; all must name the same"
+                    ),
+                ));
+            }
+        }
         let handle = agree(&*comm, handle)?;
 
         let token = (u128::from(opened.token[0]) << 64) | u128::from(opened.token[1]);
@@ -401,7 +417,9 @@ impl File {
     pub fn seek_shared(&self, offset: i64, whence: Whence) -> Result<()> {
         let file = &*self.inner;
         let turn = file.collective_turn();
-        let arguments = Ok((offset, whence as u8));
+        let arguments = file
+            .not_sequential("seek_shared")
+            .map(|()| (offset, whence as u8));
         file.same(&turn, "seek_shared", arguments)?;
         let sought = if turn.comm().rank() == 0 {
             let base = match whence {
@@ -574,6 +592,13 @@ impl Drop for File {
         }
         file.process.add(file.summary());
     }
+}
+
+/// The same in all processes.
+fn hash(name: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(name.as_bytes());
+    hasher.finish()
 }
 
 /// 64 bits nobody can guess cheaply; tokens only have to differ between opens.

@@ -86,6 +86,8 @@ pub type Operations<'a> = dyn Iterator<Item = (u64, Pattern)> + 'a;
 
 /// An open file.
 pub trait FileHandle: Send + Sync {
+    /// The same for all opens of one file, whatever they called it; `one_node`: compared on this host only.
+    fn identity(&self, one_node: bool) -> (u64, u64);
     /// How it is striped, where it is.
     fn layout(&self) -> Option<&Layout>;
     /// Whether [`Form::Shortcut`] would use descriptors now.

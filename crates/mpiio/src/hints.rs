@@ -110,7 +110,7 @@ pub const HINTS: &[&str] = &[
 /// Hints without effect that are reported, for one file.
 const MAX_REPORTED: usize = 32;
 
-/// Bounds of buffer sizes a user may ask for.
+/// Bounds of buffer sizes; what a user asks for is made to fit.
 const BUFFER_BYTES: std::ops::RangeInclusive<u64> = 4096..=(1 << 30);
 
 /// The hints in force for a file, defaults filled in.
@@ -192,7 +192,10 @@ impl Hints {
 
     fn take_one(&mut self, key: &str, value: &str) -> Option<()> {
         let number = || value.parse::<u64>().ok();
-        let size = || number().filter(|n| BUFFER_BYTES.contains(n));
+        let size = || {
+            let asked = number().filter(|n| *n > 0)?;
+            Some(asked.clamp(*BUFFER_BYTES.start(), *BUFFER_BYTES.end()))
+        };
         let flag = || match value {
             "true" | "enable" | "1" => Some(true),
             "false" | "disable" | "0" => Some(false),

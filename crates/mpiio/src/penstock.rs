@@ -133,6 +133,10 @@ fn form(form: Form) -> penstock_client::Form {
 }
 
 impl FileHandle for PenstockFile {
+    fn identity(&self, _one_node: bool) -> (u64, u64) {
+        (0, self.file.id().0)
+    }
+
     fn layout(&self) -> Option<&Layout> {
         Some(self.file.layout())
     }

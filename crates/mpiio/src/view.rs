@@ -20,6 +20,26 @@ pub struct View {
     pub datarep: DataRep,
 }
 
+/// Whether no block of one instance begins before the block in front of it. Only a type whose blocks overlap or go back
+/// is looked at block by block.
+fn never_goes_back(tile: &Loop, disp: u64) -> bool {
+    if tile.ascends() {
+        return true;
+    }
+    let Ok(one) = Pattern::new(disp as i64, tile.clone(), 0, tile.size()) else {
+        return true; // an access says what is wrong with it
+    };
+    let mut blocks = one.cursor();
+    let mut last = i64::MIN;
+    while let Some(block) = blocks.next_run(u64::MAX) {
+        if block.offset < last {
+            return false;
+        }
+        last = block.offset;
+    }
+    true
+}
+
 /// A view, checked, with what positions need.
 #[derive(Debug, Clone)]
 pub(crate) struct Seen {
@@ -79,11 +99,17 @@ impl Seen {
             ));
         }
         let monotone = tile.is_monotone();
+        if !never_goes_back(&tile, view.disp) {
+            return Err(Error::new(
+                ErrorClass::Arg,
+                "set_view: the filetype's displacements decrease, which MPI forbids (MPI 4.1, section 14.3); order its \
+                 blocks",
+            ));
+        }
         if writes && !tile.ascends() {
             return Err(Error::new(
                 ErrorClass::Arg,
-                "set_view: the filetype's displacements decrease or overlap, which MPI allows only on files opened \
-                 MPI_MODE_RDONLY; order its blocks",
+                "set_view: blocks of the filetype overlap, which MPI allows only on files opened MPI_MODE_RDONLY",
             ));
         }
         Ok(Seen {
@@ -141,12 +167,12 @@ impl Seen {
                 ),
             ));
         }
-        Ok(Pattern::new(
-            self.view.disp as i64,
-            self.tile.clone(),
-            start,
-            bytes,
-        )?)
+        Pattern::new(self.view.disp as i64, self.tile.clone(), start, bytes).map_err(|e| {
+            Error::new(
+                ErrorClass::Arg,
+                format!("an access of {bytes} bytes at offset {position} leaves the file: {e}; use a smaller offset"),
+            )
+        })
     }
 
     /// Stream byte at which `position` etypes begin.
