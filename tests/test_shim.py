@@ -271,6 +271,29 @@ def test_foreign_files_go_to_the_mpi_library(mpi, tmp_path):
     assert "penstock:/nowhere" in done.stdout
 
 
+@pytest.mark.parametrize("mpi", MPIS)
+def test_without_a_deployment_a_name_of_penstock_says_what_is_missing(mpi, tmp_path):
+    """Only such names: the other file is the MPI library's."""
+    done = run(mpi, [built(mpi, "foreign.c"), tmp_path], direct=False)
+    good(done, "ok foreign")
+    assert "PENSTOCK_DEPLOYMENT" in done.stdout and "penstock run" in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize("variable", ["METHOD=fast", "SHORTCUT=maybe", "PATIENCE=long", "DIRECT=perhaps"])
+def test_variables_that_mean_nothing_are_named(variable, tmp_path):
+    name, value = f"PENSTOCK_{variable}".split("=")
+    where = {"PENSTOCK_DEPLOYMENT": tmp_path / "none", name: value}
+    done = run("mpich-venv", [built("mpich-venv", "foreign.c"), tmp_path], direct=False, ranks=1, **where)
+    assert f"{name}={value} means nothing; use " in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("prefix", ["ufs:", "nfs:", "lustre:"])
+def test_direct_mode_knows_the_prefixes_of_romio(prefix, tmp_path):
+    mpi = "mpich-venv"
+    good(run(mpi, [built(mpi, "leftover.c"), f"{prefix}{tmp_path}"]), "ok leftover")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["leftover-0", "leftover-1"]
+
+
 @pytest.mark.parametrize("preload", [True, False])
 @pytest.mark.parametrize("mpi", MPIS)
 def test_unconfigured_it_is_not_noticed(mpi, preload, tmp_path):

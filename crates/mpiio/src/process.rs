@@ -2,7 +2,7 @@
 use crate::direct::Direct;
 use crate::error::{Error, ErrorClass, Result};
 use crate::filesystem::{FileHandle, FileSystem};
-use crate::hints::{Hints, Info};
+use crate::hints::{Hints, Info, Toggle};
 use crate::methods::Method;
 use crate::methods::auto::{Costs, Learnt};
 use crate::penstock::Penstock;
@@ -11,7 +11,7 @@ use crate::stats::{FORMAT, FileSummary, Summary};
 use penstock_client::{ClientOptions, Identity};
 use penstock_wire::deployment::Deployment;
 use std::collections::BTreeMap;
-use std::ffi::CString;
+use std::ffi::{CString, OsString};
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -21,6 +21,15 @@ use std::time::Duration;
 
 /// Prefix of names in the deployment's name space.
 const PREFIX: &str = "penstock:";
+/// What ROMIO strips from the names of files that any program of the host can open.
+const ROMIO: [&str; 13] = [
+    "ufs:", "nfs:", "lustre:", "gpfs:", "panfs:", "xfs:", "pvfs2:", "pvfs:", "pfs:", "piofs:", "hfs:",
+    "sfs:", "testfs:",
+];
+/// What leads it to servers, which are no file system of this host.
+const ELSEWHERE: [&str; 7] = [
+    "daos:", "ime:", "quobyte:", "gridftp:", "gsiftp:", "ftp:", "zoidfs:",
+];
 /// Symbolic links followed at the end of a path to a file that does not exist yet.
 const MAX_SYMLINKS: usize = 40;
 
@@ -52,39 +61,85 @@ pub struct Environment {
     pub summary_dir: Option<PathBuf>,
     /// `PENSTOCK_PATIENCE`, seconds: how long a server that is away is tried again before a call fails.
     pub patience: Option<Duration>,
+    /// The first variable whose value means nothing: no file can be opened, so that no program runs otherwise than it was
+    /// told.
+    pub wrong: Option<String>,
 }
 
 impl Environment {
     /// Reads the process's environment.
     pub fn read() -> Environment {
-        let get = |name| std::env::var_os(name).filter(|v| !v.is_empty());
-        let text = |name| get(name).and_then(|v| v.into_string().ok());
-        let method = text("PENSTOCK_METHOD").and_then(|name| {
-            let method = Method::parse(&name);
-            if method.is_none() && name != "auto" {
-                log::warn!(
-                    "PENSTOCK_METHOD={name} is no method and has no effect; see docs/hints.md"
-                );
+        Environment::of(|name| std::env::var_os(name))
+    }
+
+    fn of(variable: impl Fn(&str) -> Option<OsString>) -> Environment {
+        let get = |name: &str| variable(name).filter(|v| !v.is_empty());
+        let mut wrong = None;
+        /// The value of a variable, if `parse` knows it.
+        fn known<T>(
+            (name, value): (&str, Option<OsString>),
+            values: &str,
+            wrong: &mut Option<String>,
+            parse: impl Fn(&str) -> Option<T>,
+        ) -> Option<T> {
+            let value = value?;
+            let parsed = value.to_str().and_then(parse);
+            if parsed.is_none() {
+                wrong.get_or_insert_with(|| {
+                    format!("{name}={} means nothing; use {values}, or unset it", value.display())
+                });
             }
-            method
+            parsed
+        }
+        let take = |name: &'static str| (name, get(name));
+        let methods = || {
+            let names: Vec<&str> = Method::ALL.iter().map(|m| m.name()).collect();
+            format!("auto, {}", names.join(", "))
+        };
+        let method = known(take("PENSTOCK_METHOD"), &methods(), &mut wrong, |name| {
+            match name {
+                "auto" => Some(None),
+                name => Method::parse(name).map(Some),
+            }
         });
+        let shortcut = known(
+            take("PENSTOCK_SHORTCUT"),
+            "enable, disable or automatic",
+            &mut wrong,
+            |value| Toggle::parse(value).map(|_| value.to_owned()),
+        );
+        let direct = known(take("PENSTOCK_DIRECT"), "1 or 0", &mut wrong, |value| {
+            match value {
+                "1" | "true" | "yes" | "on" => Some(true),
+                "0" | "false" | "no" | "off" => Some(false),
+                _ => None,
+            }
+        });
+        let patience = known(
+            take("PENSTOCK_PATIENCE"),
+            "a number of seconds",
+            &mut wrong,
+            |v| Duration::try_from_secs_f64(v.parse().ok()?).ok(),
+        );
+        known(take("PENSTOCK_PROGRAM"), "a number", &mut wrong, |v| v.parse::<u64>().ok());
         let deployment = get("PENSTOCK_DEPLOYMENT").map(PathBuf::from);
-        // A deployment file may name the mount path; one that cannot be read is reported at the first open.
-        let mount = get("PENSTOCK_MOUNT").map(PathBuf::from).or_else(|| {
-            let deployment = Deployment::load(deployment.as_deref()?).ok()?;
-            deployment.mount
+        // A deployment file may name the mount path; one that cannot be read is reported at the first open. Without a
+        // deployment a mount is an ordinary file system.
+        let mount = deployment.as_deref().and_then(|file| {
+            let named = get("PENSTOCK_MOUNT").map(PathBuf::from);
+            named.or_else(|| Deployment::load(file).ok()?.mount)
         });
         Environment {
             deployment,
-            direct: text("PENSTOCK_DIRECT").is_some_and(|v| v != "0"),
-            method,
-            shortcut: text("PENSTOCK_SHORTCUT"),
+            // A value that means nothing must not send files past us.
+            direct: direct.unwrap_or_else(|| get("PENSTOCK_DIRECT").is_some()),
+            method: method.flatten(),
+            shortcut,
             mount,
             program: penstock_client::job::program(),
             summary_dir: get("PENSTOCK_SUMMARY_DIR").map(PathBuf::from),
-            patience: text("PENSTOCK_PATIENCE")
-                .and_then(|v| v.parse().ok())
-                .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
+            patience,
+            wrong,
         }
     }
 
@@ -100,7 +155,8 @@ impl Environment {
             )));
         }
         if self.direct {
-            return Some(Claim::Direct(path.to_owned()));
+            let stripped = ROMIO.iter().find_map(|prefix| path.strip_prefix(prefix));
+            return Some(Claim::Direct(stripped.unwrap_or(path).to_owned()));
         }
         let mount = self.mount.as_deref()?;
         let inside = if is_mounted(mount) {
@@ -235,7 +291,16 @@ impl Process {
 
     /// The file system a path leads to, and the path there. `rank` tells servers who asks.
     pub(crate) fn find(&self, path: &str, rank: usize) -> Result<(Arc<dyn FileSystem>, String)> {
+        if let Some(wrong) = &self.environment.wrong {
+            return Err(Error::new(ErrorClass::Arg, wrong.clone()));
+        }
         match self.environment.claim(path) {
+            Some(Claim::Direct(path)) if ELSEWHERE.iter().any(|prefix| path.starts_with(prefix)) => {
+                Err(Error::new(
+                    ErrorClass::BadFile,
+                    format!("{path}: direct mode opens files of this host's file systems only"),
+                ))
+            }
             Some(Claim::Direct(path)) => Ok((Arc::clone(&self.direct), path)),
             Some(Claim::Penstock(path)) => Ok((self.servers(rank)?, path)),
             None => Err(Error::new(
@@ -362,8 +427,36 @@ mod tests {
         assert_eq!(environment.claim("/p/../q"), None);
         assert_eq!(environment.claim("/pq/x"), None);
         environment.direct = true;
-        assert_eq!(environment.claim("/q"), Some(Claim::Direct("/q".into())));
+        let direct = |name: &str| Some(Claim::Direct(name.into()));
+        assert_eq!(environment.claim("/q"), direct("/q"));
+        assert_eq!(environment.claim("ufs:/q"), direct("/q"));
+        assert_eq!(environment.claim("lustre:q/ufs:r"), direct("q/ufs:r"));
+        assert_eq!(environment.claim("C:/q"), direct("C:/q"));
         environment = Environment::default();
         assert_eq!(environment.claim("/p/x"), None);
+    }
+
+    #[test]
+    fn values_that_mean_nothing_are_named() {
+        let of = |name: &'static str, value: &'static str| {
+            Environment::of(move |asked| (asked == name).then(|| value.into()))
+        };
+        for (name, value) in [
+            ("PENSTOCK_METHOD", "fast"),
+            ("PENSTOCK_SHORTCUT", "maybe"),
+            ("PENSTOCK_DIRECT", "2"),
+            ("PENSTOCK_PATIENCE", "-1"),
+            ("PENSTOCK_PROGRAM", "mine"),
+        ] {
+            let wrong = of(name, value).wrong.unwrap();
+            assert!(wrong.contains(&format!("{name}={value}")), "{wrong}");
+            assert_eq!(of(name, "").wrong, None);
+        }
+        assert_eq!(of("PENSTOCK_METHOD", "auto").wrong, None);
+        let list = of("PENSTOCK_METHOD", "list");
+        assert_eq!((list.method.map(Method::name), list.wrong), (Some("list"), None));
+        assert!(!of("PENSTOCK_DIRECT", "no").direct && of("PENSTOCK_DIRECT", "1").direct);
+        // Without a deployment a mount is none of ours.
+        assert_eq!(of("PENSTOCK_MOUNT", "/p").mount, None);
     }
 }
