@@ -265,3 +265,58 @@ def test_a_long_temporary_directory_is_no_obstacle(examples, tmp_path):
     penstock("run", "-n", 1, "--", examples("hard"), "penstock:/h", "--scale", 0.01, env={"TMPDIR": str(long)})
     assert os.listdir(long) == []
     assert not list(Path(tempfile.gettempdir()).glob(f"penstock-run-*{os.getpid()}*"))
+
+
+def run_python(tmp_path, body, *options, ranks=3, check=True):
+    """The summary of a program of these lines."""
+    script = tmp_path / "program.py"
+    script.write_text(
+        f"import subprocess, sys\nfrom mpi4py import MPI\ncomm = MPI.COMM_WORLD\nrank = comm.rank\n{body}"
+    )
+    command = [sys.executable, "-m", "mpi4py", script, PENSTOCK]
+    done = penstock("run", "-n", ranks, "--json", *options, "--", *command, check=check)
+    return done.json()[-1]
+
+
+OPENED = 'f = MPI.File.Open(comm, "penstock:/f", MPI.MODE_CREATE | MPI.MODE_RDWR)\n'
+
+
+def test_the_summary_of_a_program_that_was_ended(tmp_path):
+    """What it had opened is said, and that it did not come to its end."""
+    body = OPENED + "comm.Barrier()\nif rank == 1: comm.Abort(3)\ncomm.Barrier()\n"
+    summary = run_python(tmp_path, body, check=False)
+    assert [file["path"] for file in summary["files"]] == ["penstock:/f"]
+    assert summary["summaries"] == summary["unfinished"] == 3
+    script = ["--", sys.executable, "-m", "mpi4py", tmp_path / "program.py"]
+    text = penstock("run", "-n", 3, *script, check=False).err
+    assert "3 of 3 ranks did not come to MPI_Finalize" in text and "no file of Penstock" not in text, text
+
+
+def test_the_time_of_a_file_is_what_the_program_waited(tmp_path):
+    """Ranks that write one after another: the time of each counts, not that of the slowest alone."""
+    body = OPENED + (
+        "for turn in range(comm.size):\n"
+        "    comm.Barrier()\n"
+        "    if turn == rank:\n"
+        "        for k in range(20): f.Write_at(rank << 24, bytes(1 << 20))\n"
+        "f.Close()\n"
+    )
+    summary = run_python(tmp_path, body)
+    (file,) = summary["files"]
+    write = file["write"]
+    assert write["bytes"] == 3 * 20 << 20 and summary["unfinished"] == 0
+    assert write["seconds"] < write["waited_seconds"] <= summary["wall_seconds"], write
+
+
+def test_other_programs_on_the_same_servers_are_not_counted(tmp_path, deployment):
+    other = tmp_path / "other"
+    other.write_bytes(bytes(range(256)) * 40_000)
+    body = OPENED + (
+        "f.Write_at_all(rank * 100_000, bytes(100_000))\n"
+        f'if rank == 0: subprocess.run([sys.argv[1], "cp", "-d", "{deployment}", "{other}", "penstock:/o"], check=True)\n'
+        "f.Close()\n"
+    )
+    summary = run_python(tmp_path, body, "-d", deployment, "--shortcut", "disable")
+    assert [server["server"] for server in summary["servers"]] == [0, 1, 2, 3]
+    assert sum(server["bytes_written"] for server in summary["servers"]) == 300_000
+    assert all(server["requests"] > 0 for server in summary["servers"])

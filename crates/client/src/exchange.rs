@@ -168,6 +168,11 @@ impl<'f, 'm, 'a> Exchange<'f, 'm, 'a> {
             );
             counters.add(Form::Shortcut, self.direct);
             counters.loops_sent(self.common.loops_sent);
+            for (server, line) in self.file.layout.servers.iter().zip(&self.lines) {
+                if let Some(Line { lane, .. }) = line {
+                    counters.served(*server, lane.requests, lane.moved, write);
+                }
+            }
         }
     }
 

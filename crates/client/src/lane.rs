@@ -125,6 +125,9 @@ pub(crate) struct Lane {
     parse: Parse,
     /// Bytes of the last offered stretches that belong to the current payload.
     offered: usize,
+    /// Requests sent, and bytes that were read or written by them.
+    pub requests: u64,
+    pub moved: u64,
 }
 
 impl Lane {
@@ -151,6 +154,8 @@ impl Lane {
             end: 0,
             parse: Parse::Header,
             offered: 0,
+            requests: 0,
+            moved: 0,
         }
     }
 
@@ -324,6 +329,7 @@ impl Lane {
         let is_write = common.is_write();
         let body = if first {
             common.requests += 1;
+            self.requests += 1;
             let shape = &common.ops.get(sub.op).shape;
             if let Shape::Loop { pattern, .. } = shape
                 && (sub.inline || self.known.is_new(pattern.tile.hash().0))
@@ -678,6 +684,7 @@ impl Lane {
             }
         };
         common.bytes += sub.moved;
+        self.moved += sub.moved;
         self.weight -= sub.weight;
         self.redone = 0;
         events.push(Event::Answered { op: sub.op, short });

@@ -72,5 +72,5 @@ pub use lock::RangeLock;
 pub use names::{SetAttributes, Stat};
 pub use nodes::Looked;
 pub use penstock_wire::message::{CreateOptions, ErrorKind, LockMode};
-pub use stats::{Form, FormCounts, Stats};
+pub use stats::{Form, FormCounts, ServerCounts, Stats};
 pub use unsynced::Loss;

@@ -31,6 +31,17 @@ pub struct FormCounts {
     pub bytes_written: u64,
 }
 
+/// What one server was asked for by requests.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ServerCounts {
+    /// Reads and writes sent.
+    pub requests: u64,
+    /// Bytes read.
+    pub bytes_read: u64,
+    /// Bytes written.
+    pub bytes_written: u64,
+}
+
 /// A reading of the counters.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stats {
@@ -52,6 +63,8 @@ pub struct Stats {
     pub locks: u64,
     /// Time during which a call waited for this server and nothing else could be done.
     pub waiting: BTreeMap<ServerId, Duration>,
+    /// Reads and writes by requests, for each server that had any.
+    pub servers: BTreeMap<ServerId, ServerCounts>,
 }
 
 impl Stats {
@@ -94,6 +107,7 @@ pub(crate) struct Counters {
     reconnections: AtomicU64,
     locks: AtomicU64,
     waiting: Mutex<BTreeMap<ServerId, Duration>>,
+    servers: Mutex<BTreeMap<ServerId, ServerCounts>>,
 }
 
 impl Counters {
@@ -143,8 +157,23 @@ impl Counters {
             .or_default() += time;
     }
 
+    pub fn served(&self, server: ServerId, requests: u64, bytes: u64, write: bool) {
+        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts = servers.entry(server).or_default();
+        counts.requests += requests;
+        match write {
+            true => counts.bytes_written += bytes,
+            false => counts.bytes_read += bytes,
+        }
+    }
+
     pub fn read(&self) -> Stats {
         Stats {
+            servers: self
+                .servers
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone(),
             contiguous: self.forms[Form::Contiguous as usize].read(),
             list: self.forms[Form::List as usize].read(),
             structured: self.forms[Form::Structured as usize].read(),

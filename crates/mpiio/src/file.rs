@@ -52,7 +52,7 @@ pub(crate) struct Inner {
     node_memory: OnceLock<Option<NodeMemory>>,
     pub independent: Worker,
     pub collective: Worker,
-    pub summary: Mutex<FileSummary>,
+    pub summary: Arc<Mutex<FileSummary>>,
     pub process: Arc<Process>,
     /// Rank 0's, so that all choose alike.
     pub costs: Costs,
@@ -167,12 +167,15 @@ impl File {
         let ready = amode
             .check(path)
             .and_then(|()| process.find(path, comm.world_rank()).map_err(place));
-        let greeting = ready.as_ref().map_err(Error::clone).map(|(_, name)| Greeting {
-            amode: amode.bits(),
-            name_hash: hash(name),
-            node: mark(),
-            hints: (rank == 0).then_some(hints.clone()),
-        });
+        let greeting = ready
+            .as_ref()
+            .map_err(Error::clone)
+            .map(|(_, name)| Greeting {
+                amode: amode.bits(),
+                name_hash: hash(name),
+                node: mark(),
+                hints: (rank == 0).then_some(hints.clone()),
+            });
         let greetings = confer(&*comm, greeting)?;
         let (file_system, name) = ready?;
         if let Some(other) = greetings.iter().position(|g| g.amode != amode.bits()) {
@@ -217,7 +220,10 @@ impl File {
             Some(handle) => Ok(handle),
             None => open(false),
         };
-        if greetings.iter().any(|g| g.name_hash != greetings[0].name_hash) {
+        if greetings
+            .iter()
+            .any(|g| g.name_hash != greetings[0].name_hash)
+        {
             // Different names may mean one file.
             let mine = handle.as_ref().ok().map(|h| h.identity(nodes.is_one()));
             let all = confer(&*comm, Ok(mine))?;
@@ -266,20 +272,20 @@ impl File {
             node_memory: OnceLock::new(),
             independent: Worker::new("penstock-io"),
             collective: Worker::new("penstock-all"),
-            summary: Mutex::new(FileSummary {
+            summary: Arc::new(Mutex::new(FileSummary {
                 path: path.to_owned(),
                 opens: 1,
                 open_seconds: began.elapsed().as_secs_f64(),
                 ..FileSummary::default()
-            }),
+            })),
             process: Arc::clone(process),
             costs: opened.costs,
             closed: AtomicBool::new(false),
             comm,
         };
-        Ok(File {
-            inner: Arc::new(inner),
-        })
+        let inner = Arc::new(inner);
+        process.opened(&inner.summary, inner.comm.world_rank());
+        Ok(File { inner })
     }
 
     /// `MPI_File_delete`; not collective.
@@ -590,7 +596,9 @@ impl Drop for File {
             file.independent.close();
             file.collective.close();
         }
-        file.process.add(file.summary());
+        let summary = file.summary();
+        *lock(&file.summary) = FileSummary::default();
+        file.process.add(summary);
     }
 }
 
@@ -668,6 +676,11 @@ impl Inner {
                 ),
             )),
         }
+    }
+
+    /// Writes down what the program did so far, if that was long ago.
+    pub(crate) fn checkpoint(&self) {
+        self.process.checkpoint(self.comm.world_rank());
     }
 
     fn summary(&self) -> FileSummary {

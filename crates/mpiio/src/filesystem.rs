@@ -1,6 +1,7 @@
 //! What the methods need below them: Penstock's servers (`penstock.rs`) or an ordinary mounted file system
 //! (`direct.rs`).
 use crate::error::Result;
+use crate::stats::ServerTraffic;
 use penstock_datatype::{Pattern, Source, Target};
 use penstock_layout::{Layout, ServerId};
 use std::ops::Range;
@@ -57,6 +58,10 @@ pub trait FileSystem: Send + Sync {
         initial: i64,
         one_node: bool,
     ) -> Result<Box<dyn Counter>>;
+    /// What this process asked each data server for so far.
+    fn traffic(&self) -> Vec<ServerTraffic> {
+        Vec::new()
+    }
     /// An MPI call that moves data begins: operations from now on are its, for traces.
     fn begin_call(&self) {}
 }

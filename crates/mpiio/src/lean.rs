@@ -95,6 +95,7 @@ impl Inner {
                 ..Tally::default()
             },
             model: predict(LEAN.method, &shape, 0),
+            began,
             seconds: began.elapsed().as_secs_f64(),
         };
         let plan = Plan {

@@ -39,6 +39,7 @@ mod penstock;
 mod pointer;
 mod probe;
 mod process;
+mod spans;
 mod stats;
 pub mod testing;
 mod transfer;
@@ -56,7 +57,8 @@ pub use methods::Method;
 pub use model::{Prediction, Shape, predict};
 pub use pointer::Whence;
 pub use process::{Claim, Environment, Process, belongs, write_summary};
-pub use stats::{Counts, DirectionSummary, FileSummary, Summary};
+pub use spans::Spans;
+pub use stats::{Counts, DirectionSummary, FileSummary, ServerTraffic, Summary};
 pub use view::View;
 
 /// How methods cut accesses, without the I/O: what a simulator of them shares with this library.

@@ -3,6 +3,7 @@ use crate::error::{Error, Result};
 use crate::filesystem::{
     Counter, FileHandle, FileSystem, Form, Guard, LockMode, OpenHow, Operations,
 };
+use crate::stats::ServerTraffic;
 use penstock_client::{Client, ClientOptions, CreateOptions, ErrorKind, Identity, OpenOptions};
 use penstock_datatype::{Source, Target};
 use penstock_layout::Layout;
@@ -100,6 +101,22 @@ impl FileSystem for Penstock {
             Err(e) if e.kind() != ErrorKind::Exists => Err(e.into()),
             _ => Ok(Box::new(PenstockCounter { counter })),
         }
+    }
+
+    fn traffic(&self) -> Vec<ServerTraffic> {
+        let counted = self.client.stats().servers;
+        let servers = self.client.deployment().servers.iter();
+        servers
+            .map(|server| {
+                let counts = counted.get(&server.id).copied().unwrap_or_default();
+                ServerTraffic {
+                    server: server.id.0,
+                    requests: counts.requests,
+                    bytes_read: counts.bytes_read,
+                    bytes_written: counts.bytes_written,
+                }
+            })
+            .collect()
     }
 
     fn begin_call(&self) {

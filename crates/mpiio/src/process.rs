@@ -16,15 +16,17 @@ use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
+/// Time between summaries while a program runs.
+const CHECKPOINT: Duration = Duration::from_secs(1);
 /// Prefix of names in the deployment's name space.
 const PREFIX: &str = "penstock:";
 /// What ROMIO strips from the names of files that any program of the host can open.
 const ROMIO: [&str; 13] = [
-    "ufs:", "nfs:", "lustre:", "gpfs:", "panfs:", "xfs:", "pvfs2:", "pvfs:", "pfs:", "piofs:", "hfs:",
-    "sfs:", "testfs:",
+    "ufs:", "nfs:", "lustre:", "gpfs:", "panfs:", "xfs:", "pvfs2:", "pvfs:", "pfs:", "piofs:",
+    "hfs:", "sfs:", "testfs:",
 ];
 /// What leads it to servers, which are no file system of this host.
 const ELSEWHERE: [&str; 7] = [
@@ -86,7 +88,10 @@ impl Environment {
             let parsed = value.to_str().and_then(parse);
             if parsed.is_none() {
                 wrong.get_or_insert_with(|| {
-                    format!("{name}={} means nothing; use {values}, or unset it", value.display())
+                    format!(
+                        "{name}={} means nothing; use {values}, or unset it",
+                        value.display()
+                    )
                 });
             }
             parsed
@@ -96,32 +101,40 @@ impl Environment {
             let names: Vec<&str> = Method::ALL.iter().map(|m| m.name()).collect();
             format!("auto, {}", names.join(", "))
         };
-        let method = known(take("PENSTOCK_METHOD"), &methods(), &mut wrong, |name| {
-            match name {
+        let method = known(
+            take("PENSTOCK_METHOD"),
+            &methods(),
+            &mut wrong,
+            |name| match name {
                 "auto" => Some(None),
                 name => Method::parse(name).map(Some),
-            }
-        });
+            },
+        );
         let shortcut = known(
             take("PENSTOCK_SHORTCUT"),
             "enable, disable or automatic",
             &mut wrong,
             |value| Toggle::parse(value).map(|_| value.to_owned()),
         );
-        let direct = known(take("PENSTOCK_DIRECT"), "1 or 0", &mut wrong, |value| {
-            match value {
+        let direct = known(
+            take("PENSTOCK_DIRECT"),
+            "1 or 0",
+            &mut wrong,
+            |value| match value {
                 "1" | "true" | "yes" | "on" => Some(true),
                 "0" | "false" | "no" | "off" => Some(false),
                 _ => None,
-            }
-        });
+            },
+        );
         let patience = known(
             take("PENSTOCK_PATIENCE"),
             "a number of seconds",
             &mut wrong,
             |v| Duration::try_from_secs_f64(v.parse().ok()?).ok(),
         );
-        known(take("PENSTOCK_PROGRAM"), "a number", &mut wrong, |v| v.parse::<u64>().ok());
+        known(take("PENSTOCK_PROGRAM"), "a number", &mut wrong, |v| {
+            v.parse::<u64>().ok()
+        });
         let deployment = get("PENSTOCK_DEPLOYMENT").map(PathBuf::from);
         // A deployment file may name the mount path; one that cannot be read is reported at the first open. Without a
         // deployment a mount is an ordinary file system.
@@ -234,6 +247,10 @@ pub struct Process {
     servers: OnceLock<Arc<dyn FileSystem>>,
     connecting: Mutex<()>,
     files: Mutex<BTreeMap<String, FileSummary>>,
+    /// Files that are open, or were a moment ago.
+    open: Mutex<Vec<Weak<Mutex<FileSummary>>>>,
+    /// When the summary is written next, while the program runs; never without a place for it.
+    next_checkpoint: Mutex<Option<Instant>>,
     pub(crate) learnt: Mutex<Learnt>,
     /// Measured when this process, as rank 0, first opened a file in direct mode, of servers.
     costs: [OnceLock<Costs>; 2],
@@ -244,12 +261,15 @@ pub struct Process {
 impl Process {
     /// A process in this environment. Connects when the first file is opened.
     pub fn new(environment: Environment) -> Process {
+        let next_checkpoint = environment.summary_dir.as_ref().map(|_| Instant::now());
         Process {
             environment,
             direct: Arc::new(Direct),
             servers: OnceLock::new(),
             connecting: Mutex::new(()),
             files: Mutex::default(),
+            open: Mutex::default(),
+            next_checkpoint: Mutex::new(next_checkpoint),
             learnt: Mutex::new(Learnt::default()),
             costs: Default::default(),
             processors: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
@@ -295,7 +315,9 @@ impl Process {
             return Err(Error::new(ErrorClass::Arg, wrong.clone()));
         }
         match self.environment.claim(path) {
-            Some(Claim::Direct(path)) if ELSEWHERE.iter().any(|prefix| path.starts_with(prefix)) => {
+            Some(Claim::Direct(path))
+                if ELSEWHERE.iter().any(|prefix| path.starts_with(prefix)) =>
+            {
                 Err(Error::new(
                     ErrorClass::BadFile,
                     format!("{path}: direct mode opens files of this host's file systems only"),
@@ -328,22 +350,64 @@ impl Process {
         Ok(Arc::clone(self.servers.get_or_init(|| servers)))
     }
 
+    /// A file has been opened.
+    pub(crate) fn opened(&self, file: &Arc<Mutex<FileSummary>>, rank: usize) {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|file| file.strong_count() > 0);
+        open.push(Arc::downgrade(file));
+        drop(open);
+        self.checkpoint(rank);
+    }
+
+    /// Writes the summary if the last one is a second old: a program may be ended before MPI is.
+    pub(crate) fn checkpoint(&self, rank: usize) {
+        let Some(dir) = &self.environment.summary_dir else {
+            return;
+        };
+        {
+            let mut next = self
+                .next_checkpoint
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            let now = Instant::now();
+            match *next {
+                Some(at) if at <= now => *next = Some(now + CHECKPOINT),
+                _ => return,
+            }
+        }
+        if let Err(why) = self.summary(rank, false).write(dir) {
+            log::debug!("{why}");
+        }
+    }
+
     /// Adds what an open of a file did.
     pub(crate) fn add(&self, summary: FileSummary) {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        files
-            .entry(summary.path.clone())
-            .or_insert_with(|| FileSummary {
-                path: summary.path.clone(),
-                ..FileSummary::default()
-            })
-            .merge(summary);
+        add_to(&mut files, summary);
     }
 
-    /// What was done so far by the files that are closed.
-    pub fn summary(&self, rank: usize) -> Summary {
-        let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+    /// What was done so far; `ended`: MPI has ended.
+    pub fn summary(&self, rank: usize, ended: bool) -> Summary {
+        let open: Vec<Arc<Mutex<FileSummary>>> = {
+            let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+            open.iter().filter_map(Weak::upgrade).collect()
+        };
+        let mut files = self
+            .files
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        for file in open {
+            let summary = file.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            // Those that are just being closed are counted already.
+            if summary.opens > 0 {
+                add_to(&mut files, summary);
+            }
+        }
+        let servers = self.servers.get().map(|s| s.traffic());
         Summary {
+            servers: servers.unwrap_or_default(),
+            ended,
             format: FORMAT,
             rank,
             pid: std::process::id(),
@@ -361,6 +425,16 @@ impl Process {
             files: files.values().cloned().collect(),
         }
     }
+}
+
+fn add_to(files: &mut BTreeMap<String, FileSummary>, summary: FileSummary) {
+    files
+        .entry(summary.path.clone())
+        .or_insert_with(|| FileSummary {
+            path: summary.path.clone(),
+            ..FileSummary::default()
+        })
+        .merge(summary);
 }
 
 fn connect(environment: &Environment, rank: usize) -> Result<Arc<dyn FileSystem>> {
@@ -405,7 +479,7 @@ pub fn belongs(path: &str) -> Option<Claim> {
 pub fn write_summary(rank: usize) -> Result<()> {
     let process = Process::global();
     match &process.environment.summary_dir {
-        Some(dir) => process.summary(rank).write(Path::new(dir)),
+        Some(dir) => process.summary(rank, true).write(Path::new(dir)),
         None => Ok(()),
     }
 }
@@ -454,7 +528,10 @@ mod tests {
         }
         assert_eq!(of("PENSTOCK_METHOD", "auto").wrong, None);
         let list = of("PENSTOCK_METHOD", "list");
-        assert_eq!((list.method.map(Method::name), list.wrong), (Some("list"), None));
+        assert_eq!(
+            (list.method.map(Method::name), list.wrong),
+            (Some("list"), None)
+        );
         assert!(!of("PENSTOCK_DIRECT", "no").direct && of("PENSTOCK_DIRECT", "1").direct);
         // Without a deployment a mount is none of ours.
         assert_eq!(of("PENSTOCK_MOUNT", "/p").mount, None);

@@ -4,12 +4,14 @@ use crate::access::{Direction, Tally};
 use crate::error::{Error, Result};
 use crate::methods::Method;
 use crate::model::Prediction;
+use crate::spans::Spans;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Instant;
 
 /// Version of the JSON form.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// One process's summary.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -28,6 +30,23 @@ pub struct Summary {
     pub method: String,
     /// Files in order of name.
     pub files: Vec<FileSummary>,
+    /// What this process asked data servers for.
+    pub servers: Vec<ServerTraffic>,
+    /// Written when MPI ended; not ended yet, what was done in the last second may be missing.
+    pub ended: bool,
+}
+
+/// What one data server was asked for, by requests.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ServerTraffic {
+    /// Its number.
+    pub server: u32,
+    /// Reads and writes.
+    pub requests: u64,
+    /// Bytes read.
+    pub bytes_read: u64,
+    /// Bytes written.
+    pub bytes_written: u64,
 }
 
 /// One file, over all its opens in this process.
@@ -60,6 +79,8 @@ pub struct DirectionSummary {
     pub bytes: u64,
     /// Seconds in these calls.
     pub seconds: f64,
+    /// When they were.
+    pub when: Spans,
     /// By method name.
     pub methods: BTreeMap<String, Counts>,
     /// Why the method of the last call was chosen.
@@ -101,6 +122,7 @@ pub(crate) struct Record {
     pub region_bytes: u64,
     pub tally: Tally,
     pub model: Prediction,
+    pub began: Instant,
     pub seconds: f64,
 }
 
@@ -115,6 +137,7 @@ impl FileSummary {
         direction.collective_calls += u64::from(record.collective);
         direction.bytes += record.bytes;
         direction.seconds += record.seconds;
+        direction.when.add(record.began, record.seconds);
         let name = record.method.name();
         if !direction.methods.contains_key(name) {
             direction.methods.insert(name.into(), Counts::default());
@@ -153,6 +176,8 @@ impl DirectionSummary {
         self.collective_calls += other.collective_calls;
         self.bytes += other.bytes;
         self.seconds += other.seconds;
+        self.when.merge(&other.when);
+        self.when.thin();
         if other.calls > 0 {
             self.reason = other.reason;
         }
@@ -181,12 +206,14 @@ impl Counts {
 }
 
 impl Summary {
-    /// Writes `rank-<rank>-<pid>.json` into a directory.
+    /// Writes `rank-<rank>-<pid>.json` into a directory, all of it or nothing.
     pub fn write(&self, dir: &Path) -> Result<()> {
-        let path = dir.join(format!("rank-{}-{}.json", self.rank, self.pid));
-        serde_json::to_vec_pretty(self)
+        let name = format!("rank-{}-{}.json", self.rank, self.pid);
+        let (path, new) = (dir.join(&name), dir.join(format!(".{name}")));
+        serde_json::to_vec(self)
             .map_err(std::io::Error::other)
-            .and_then(|json| std::fs::write(&path, json))
+            .and_then(|json| std::fs::write(&new, json))
+            .and_then(|()| std::fs::rename(&new, &path))
             .map_err(|e| Error::os(format_args!("write the summary {}", path.display()), &e))
     }
 }

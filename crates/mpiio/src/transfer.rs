@@ -325,6 +325,7 @@ impl Inner {
             region_bytes,
             tally: io.tally,
             model: predict(method, &shape, io.sieve_buffer),
+            began,
             seconds,
         };
         self.keep(&record, *plan);
@@ -385,6 +386,7 @@ impl Inner {
                 window,
                 unit,
             ),
+            began,
             seconds,
         };
         self.keep(&record, plan);
@@ -511,6 +513,7 @@ impl Inner {
         state.last = Some(record.direction);
         drop(state);
         lock(&self.summary).add(record);
+        self.checkpoint();
     }
 }
 

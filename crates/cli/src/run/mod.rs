@@ -293,9 +293,12 @@ impl Place {
         }
     }
 
-    /// What the data servers have done so far; `None` where there are none or they don't answer.
+    /// What this run's own data servers have done so far; `None` where there are none or they don't answer.
     fn status(&self) -> Option<Vec<penstock_wire::message::DataStatus>> {
-        crate::status::data_servers(&self.located()?.deployment)
+        match self {
+            Place::Embedded { located, .. } => crate::status::data_servers(&located.deployment),
+            Place::Direct | Place::Running(_) => None,
+        }
     }
 }
 

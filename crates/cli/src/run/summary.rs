@@ -1,10 +1,11 @@
 //! The summary at the end of `penstock run`: what the ranks wrote down, added up.
 //!
-//! Counts and bytes are sums over the ranks. Seconds are those of the slowest rank, because that is what the program
-//! waited for.
+//! Counts and bytes are sums over the ranks. The time of a file is what the program waited for it: the time during which
+//! any rank was in a call. A rank's own time says less, because ranks that share processors run one after another.
+//! What servers did is this program's: the ranks' own counts, or all of it where the servers are the program's own.
 use crate::out;
 use crate::size;
-use penstock_mpiio::{Counts, DirectionSummary, Summary};
+use penstock_mpiio::{Counts, DirectionSummary, Spans, Summary};
 use penstock_wire::message::DataStatus;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -16,8 +17,10 @@ use std::time::Duration;
 pub struct Report {
     /// Ranks that were started.
     ranks: u32,
-    /// Processes that used Penstock and came to `MPI_Finalize`.
+    /// Processes that used Penstock.
     summaries: usize,
+    /// Of these, those that did not come to `MPI_Finalize`: what they did in their last second may be missing.
+    unfinished: usize,
     /// `penstock` or `direct`.
     file_system: String,
     /// The method asked for.
@@ -49,23 +52,33 @@ struct DirectionReport {
     calls: u64,
     collective_calls: u64,
     bytes: u64,
+    /// In calls, of the slowest rank.
     seconds: f64,
+    /// During which any rank was in a call.
+    waited_seconds: f64,
+    #[serde(skip)]
+    when: Spans,
+    /// The ranks' seconds.
+    #[serde(skip)]
+    all_seconds: f64,
     methods: BTreeMap<String, Counts>,
     reason: String,
 }
 
 /// What one data server did during the run.
-#[derive(Debug, PartialEq, Serialize)]
+#[derive(Debug, Default, PartialEq, Serialize)]
 struct ServerShare {
     server: u32,
     requests: u64,
     bytes_read: u64,
     bytes_written: u64,
-    busy_seconds: f64,
+    /// Where the servers are the program's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    busy_seconds: Option<f64>,
 }
 
 impl Report {
-    /// Reads the ranks' summaries in `dir`; `servers` is what the data servers said before and after.
+    /// Reads the ranks' summaries in `dir`; `servers` is what the program's own data servers said before and after.
     pub fn gather(
         dir: &Path,
         ranks: u32,
@@ -79,13 +92,22 @@ impl Report {
         };
         let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
         for entry in entries {
+            // A summary that was being written when its process ended.
+            if entry.file_name().as_encoded_bytes().starts_with(b".") {
+                continue;
+            }
             match read(&entry.path()) {
                 Ok(summary) => report.add(summary),
                 Err(why) => crate::out::note(format_args!("{}: {why}", entry.path().display())),
             }
         }
+        report.servers.sort_by_key(|s| s.server);
         report.io_seconds /= report.summaries.max(1) as f64;
         report.files.sort_by(|a, b| a.path.cmp(&b.path));
+        for file in &mut report.files {
+            file.read.wait();
+            file.write.wait();
+        }
         if let Some((before, after)) = servers {
             report.servers = before.iter().zip(after).map(share).collect();
         }
@@ -94,6 +116,21 @@ impl Report {
 
     fn add(&mut self, summary: Summary) {
         self.summaries += 1;
+        self.unfinished += usize::from(!summary.ended);
+        for traffic in summary.servers {
+            let at = self.servers.iter().position(|s| s.server == traffic.server);
+            let at = at.unwrap_or_else(|| {
+                self.servers.push(ServerShare {
+                    server: traffic.server,
+                    ..ServerShare::default()
+                });
+                self.servers.len() - 1
+            });
+            let share = &mut self.servers[at];
+            share.requests += traffic.requests;
+            share.bytes_read += traffic.bytes_read;
+            share.bytes_written += traffic.bytes_written;
+        }
         self.file_system = summary.file_system;
         self.method = summary.method;
         for file in summary.files {
@@ -141,6 +178,12 @@ impl Report {
             return text;
         }
         text += &format!(", {} of it in I/O\n", size::duration(self.io_seconds));
+        if self.unfinished > 0 {
+            text += &format!(
+                "  {} of {} ranks did not come to MPI_Finalize: what they did in their last second may be missing\n",
+                self.unfinished, self.summaries
+            );
+        }
         let mut rows = Vec::new();
         let mut reasons: Vec<String> = Vec::new();
         for file in &self.files {
@@ -153,8 +196,8 @@ impl Report {
                     name.into(),
                     size::bytes(direction.bytes),
                     size::count(direction.calls),
-                    size::duration(direction.seconds),
-                    size::rate(direction.bytes, direction.seconds),
+                    size::duration(direction.waited_seconds),
+                    size::rate(direction.bytes, direction.waited_seconds),
                     direction.methods_text(),
                 ]);
                 let reason = format!("  {name} {}: {}\n", file.path, direction.reason);
@@ -211,12 +254,21 @@ impl DirectionReport {
         self.collective_calls += other.collective_calls;
         self.bytes += other.bytes;
         self.seconds = self.seconds.max(other.seconds);
+        self.all_seconds += other.seconds;
+        self.when.merge(&other.when);
         if self.reason.is_empty() {
             self.reason = other.reason;
         }
         for (name, counts) in other.methods {
             self.methods.entry(name).or_default().add(counts);
         }
+    }
+
+    /// Ranks write down intervals with the shortest gaps closed, so their union may be too long; it cannot be longer than
+    /// all ranks' own times, nor shorter than that of the slowest.
+    fn wait(&mut self) {
+        let limit = self.all_seconds.max(self.seconds);
+        self.waited_seconds = self.when.seconds().clamp(self.seconds, limit);
     }
 
     /// `datatype, 8 operations (shortcut)`
@@ -250,6 +302,6 @@ fn share((before, after): (&DataStatus, &DataStatus)) -> ServerShare {
         requests: after.requests.saturating_sub(before.requests),
         bytes_read: after.bytes_read.saturating_sub(before.bytes_read),
         bytes_written: after.bytes_written.saturating_sub(before.bytes_written),
-        busy_seconds: after.busy_ns.saturating_sub(before.busy_ns) as f64 / 1e9,
+        busy_seconds: Some(after.busy_ns.saturating_sub(before.busy_ns) as f64 / 1e9),
     }
 }
