@@ -181,8 +181,11 @@ pub(crate) fn kind_of(e: &StoreError) -> ErrorKind {
         StoreError::Full(_) => ErrorKind::NoSpace,
         StoreError::ReadOnly(_) => ErrorKind::ReadOnly,
         StoreError::NotFound(..) => ErrorKind::NotFound,
-        StoreError::Damaged { .. } => ErrorKind::Damaged,
+        StoreError::Damaged { .. } | StoreError::Lost { .. } => ErrorKind::Damaged,
         StoreError::Descriptors(_) => ErrorKind::Busy,
+        StoreError::Io { source, .. } if source.kind() == std::io::ErrorKind::FileTooLarge => {
+            ErrorKind::TooLarge
+        }
         _ => ErrorKind::Io,
     }
 }
