@@ -156,8 +156,8 @@ static void attach(MPI_Datatype type, const pst_type *decoded) {
 
 /* ---- Committed types ------------------------------------------------------------------------------------------ */
 
-/* MPI has no call that tells. Whoever sends one must have committed it, so the MPI library is asked to send none of
- * them to nobody, on a communicator of our own where that is no fatal error. A split of MPI_COMM_SELF: a duplicate would
+/* MPI has no call that tells. Whoever sends one must have committed it, so the MPI library is asked to send one to
+ * nobody, which moves no bytes (MPICH does not look at the type when none are sent), on a communicator of our own where that is no fatal error. A split of MPI_COMM_SELF: a duplicate would
  * run the copy callbacks of the program's attributes. In the sessions model there is none, and all types pass. */
 static MPI_Comm nobody;
 static bool have_nobody;
@@ -170,8 +170,8 @@ static bool may_be_sent(MPI_Datatype type) {
         REAL(Comm_set_errhandler)(nobody, MPI_ERRORS_RETURN);
         have_nobody = true;
     }
-    char none = 0;
-    bool may = !have_nobody || REAL(Send)(&none, 0, type, MPI_PROC_NULL, 0, nobody) == MPI_SUCCESS;
+    char unread = 0;
+    bool may = !have_nobody || REAL(Send)(&unread, 1, type, MPI_PROC_NULL, 0, nobody) == MPI_SUCCESS;
     pthread_mutex_unlock(&lock);
     return may;
 }

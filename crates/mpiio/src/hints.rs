@@ -53,7 +53,7 @@ pub(crate) enum Toggle {
 }
 
 impl Toggle {
-    fn parse(value: &str) -> Option<Toggle> {
+    pub(crate) fn parse(value: &str) -> Option<Toggle> {
         match value {
             "enable" | "true" => Some(Toggle::Enable),
             "disable" | "false" => Some(Toggle::Disable),

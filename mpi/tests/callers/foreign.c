@@ -11,7 +11,15 @@ int main(int argc, char **argv) {
     MPI_File file, ours;
     char name[1024], out[100], in[100];
     snprintf(name, sizeof name, "%s/foreign", argv[1]);
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length;
     int bad = MPI_File_open(MPI_COMM_WORLD, name, MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file);
+    if (bad) {
+        MPI_Error_string(bad, text, &length);
+        printf("FAILED foreign\nmessage: %s\n", text);
+        MPI_Finalize();
+        return 1;
+    }
     memset(out, 'a' + rank, sizeof out);
     MPI_Status status;
     MPI_Request request;
@@ -22,8 +30,6 @@ int main(int argc, char **argv) {
     MPI_Get_count(&status, MPI_CHAR, &count);
     bad |= count != 100 || memcmp(in, out, sizeof in) != 0;
     int opened = MPI_File_open(MPI_COMM_WORLD, "penstock:/nowhere", MPI_MODE_RDONLY, MPI_INFO_NULL, &ours);
-    char text[MPI_MAX_ERROR_STRING] = "";
-    int length;
     if (opened != MPI_SUCCESS)
         MPI_Error_string(opened, text, &length);
     bad |= opened == MPI_SUCCESS;
