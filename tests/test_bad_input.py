@@ -579,7 +579,7 @@ HUGE = 2**63 - 1
 f = opened("x")
 one = b"1"
 for write in (f.Write_at, f.Write_at_all):
-    refused(MPI.ERR_TYPE, ["2^63 - 1", "use a smaller"], write, HUGE, b"ab")
+    refused(MPI.ERR_ARG, ["2^63 - 1", "use a smaller"], write, HUGE, b"ab")
 refused(MPI.ERR_ARG, ["offset"], f.Write_at, -1, one)
 # 2^62 instances of a type of 2^10 bytes: sizes that no offset holds.
 wide = MPI.BYTE.Create_resized(0, 2**60).Commit()
