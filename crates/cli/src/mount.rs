@@ -208,6 +208,8 @@ fn serve(args: &MountArgs, located: &Located) -> Result<()> {
     penstock_store::descriptors::raise_limit();
     let options = ClientOptions {
         connections: penstock_fuse::THREADS,
+        // It serves others, who may cut their files.
+        mappings: false,
         ..ClientOptions::default()
     };
     let client = Client::connect_with(

@@ -743,6 +743,7 @@ impl Attack<'_> {
             like.file,
             rights,
             now_ms - 1000,
+            None,
             layout,
         )?)
     }

@@ -43,10 +43,13 @@ pub struct ClientOptions {
     pub connections: usize,
     /// Whether [`crate::Form::Shortcut`] asks for descriptors; without, it sends requests.
     pub shortcuts: bool,
+    /// Whether shortcuts to the user's own files read out of mappings. A file that its owner cuts by a descriptor of his
+    /// own then ends this process with SIGBUS; so who serves others reads by calls.
+    pub mappings: bool,
 }
 
 impl Default for ClientOptions {
-    /// 30 s, 60 s, 60 s, 4 connections, shortcuts.
+    /// 30 s, 60 s, 60 s, 4 connections, shortcuts, mappings.
     fn default() -> ClientOptions {
         ClientOptions {
             retry_limit: Duration::from_secs(30),
@@ -54,6 +57,7 @@ impl Default for ClientOptions {
             lock_timeout: Duration::from_secs(60),
             connections: 4,
             shortcuts: true,
+            mappings: true,
         }
     }
 }

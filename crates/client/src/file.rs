@@ -397,6 +397,11 @@ impl FileInner {
 
     // ---- capability and handles ----
 
+    /// Whose processes get descriptors of the file.
+    pub(crate) fn lend_to(&self) -> Option<u32> {
+        guard(&self.capability).lend_to
+    }
+
     /// A capability that has not ended, other than the one that ends at `stale`.
     fn capability(&self, stale: Option<u64>) -> Result<Capability> {
         let mut capability = guard(&self.capability);

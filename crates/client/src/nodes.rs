@@ -302,6 +302,7 @@ mod tests {
             layout: None,
             mtime_set_ns,
             target: None,
+            given: false,
         }
     }
 

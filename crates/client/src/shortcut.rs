@@ -211,6 +211,15 @@ impl FileInner {
         shortcut.grant.as_ref().filter(|g| g.is_good()).cloned()
     }
 
+    /// Only the owner can cut an object behind the server's back (docs/decisions/0021): nobody else maps it.
+    fn maps(&self) -> Maps {
+        let own = self.lend_to() == Some(rustix::process::geteuid().as_raw());
+        match own && self.client.options().mappings {
+            true => Maps::default(),
+            false => Maps::calls_only(),
+        }
+    }
+
     fn ask_for_grant(
         &self,
         site: &Arc<Site>,
@@ -251,7 +260,7 @@ impl FileInner {
             link: holder,
             began: now(),
             looked: AtomicU64::new(0),
-            maps: Maps::default(),
+            maps: self.maps(),
             _place: place,
         }))
     }

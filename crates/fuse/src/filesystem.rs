@@ -326,7 +326,7 @@ impl Filesystem for Penstock {
                 if flags.0 & libc::O_TRUNC != 0 && write {
                     self.cut(request, &file)?;
                 }
-                self.admit(file, flags.0, |fd| reply.open_backing(fd))
+                self.admit(request, file, flags.0, |fd| reply.open_backing(fd))
             });
         match opened {
             Ok((handle, way)) => match passed(&way) {
@@ -352,7 +352,8 @@ impl Filesystem for Penstock {
         let created = text(name)
             .and_then(|name| self.created(request, (id(parent), name), mode, flags))
             .and_then(|(file, a, looked)| {
-                let (handle, way) = self.admit(file, flags, |fd| reply.open_backing(fd))?;
+                let (handle, way) =
+                    self.admit(request, file, flags, |fd| reply.open_backing(fd))?;
                 Ok((FileHandle(handle), way, attributes(&a, &looked)))
             });
         match created {

@@ -175,13 +175,16 @@ impl Penstock {
     /// Gives an open file its number, and decides who moves its bytes.
     pub(crate) fn admit(
         &self,
+        request: &Request,
         file: File,
         flags: i32,
         register: impl FnOnce(&OwnedFd) -> std::io::Result<BackingId>,
     ) -> Result<(u64, Way)> {
         let id = file.id();
+        let attributes = file.attributes();
         let wanted = Wanted {
             write: file.access().1,
+            owner: request.uid() == 0 || (request.uid() == attributes.uid && !attributes.given),
             append: flags & libc::O_APPEND != 0,
         };
         let way = self.passthrough.open(&file, wanted, register);

@@ -7,12 +7,13 @@
 //!
 //! | first open | later ones, until the last is closed |
 //! | --- | --- |
-//! | writes, lent for writing | all are passed through |
+//! | the owner writes, lent for writing | all are passed through; other users' writes go through the daemon |
 //! | reads, lent for reading | those that read are passed through; who writes, asks: bytes go through the daemon |
-//! | not lent, or to append | all go through the daemon |
+//! | another user writes, not lent, or to append | all go through the daemon |
 //!
 //! Appending goes through the daemon always: one appender at a time is a matter of all hosts. What is mapped goes where
 //! the first open says, so it is always the same memory.
+//! Range locks wait as long as a file is lent for writing, so only its owner can have them wait.
 //! Once the last writer has closed a file that was lent for writing, range locks need not wait for its readers: the mark
 //! of the loan goes then.
 use fuser::BackingId;
@@ -80,6 +81,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) struct Wanted {
     pub write: bool,
     pub append: bool,
+    /// The caller owns the file, or is root.
+    pub owner: bool,
 }
 
 impl Passthrough {
@@ -124,7 +127,7 @@ impl Passthrough {
                 marked: true,
                 writers,
                 ..
-            } => {
+            } if wanted.owner => {
                 *writers += 1;
                 file.written_by_kernel();
                 Way::Writer(backing.clone())
@@ -144,6 +147,9 @@ impl Passthrough {
         }
         if wanted.append {
             return Node::Daemon("opened to append".into());
+        }
+        if wanted.write && !wanted.owner {
+            return Node::Daemon("opened for writing by another user than its owner".into());
         }
         if wanted.write && file.attributes().mode & 0o6000 != 0 {
             return Node::Daemon("a write takes its set-user-ID and set-group-ID bits away".into());

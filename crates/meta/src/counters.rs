@@ -6,6 +6,8 @@ use std::collections::HashMap;
 
 /// Counters of all connections together.
 pub const MAX_COUNTERS: usize = 1 << 16;
+/// Counters of one user: no user takes them all.
+pub const MAX_OF_USER: usize = MAX_COUNTERS / 4;
 
 /// A connection, unique in the life of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -14,16 +16,20 @@ pub struct ConnectionId(pub u64);
 #[derive(Debug, Default)]
 pub struct Counters {
     counters: HashMap<u128, Counter>,
+    /// How many each user has.
+    users: HashMap<u32, usize>,
 }
 
 #[derive(Debug)]
 struct Counter {
     value: i64,
     owner: ConnectionId,
+    uid: u32,
 }
 
 impl Counters {
-    pub fn create(&mut self, owner: ConnectionId, token: u128, value: i64) -> Result<()> {
+    /// A counter of the user `uid`.
+    pub fn create(&mut self, owner: ConnectionId, uid: u32, token: u128, value: i64) -> Result<()> {
         if self.counters.contains_key(&token) {
             return Err(error(
                 ErrorKind::Exists,
@@ -38,7 +44,17 @@ impl Counters {
                 ),
             ));
         }
-        self.counters.insert(token, Counter { value, owner });
+        let of_user = self.users.entry(uid).or_default();
+        if *of_user >= MAX_OF_USER {
+            return Err(error(
+                ErrorKind::Busy,
+                format!(
+                    "user {uid} has {MAX_OF_USER} counters of the metadata server in use, the most that one may; close files that use shared pointers"
+                ),
+            ));
+        }
+        *of_user += 1;
+        self.counters.insert(token, Counter { value, owner, uid });
         Ok(())
     }
 
@@ -75,12 +91,30 @@ impl Counters {
                 format!("counter {token:032x} belongs to another connection, which frees it"),
             ));
         }
-        self.counters.remove(&token);
+        if let Some(counter) = self.counters.remove(&token) {
+            Counters::returned(&mut self.users, counter.uid);
+        }
         Ok(())
     }
 
     pub fn connection_closed(&mut self, owner: ConnectionId) {
-        self.counters.retain(|_, c| c.owner != owner);
+        let users = &mut self.users;
+        self.counters.retain(|_, c| {
+            let stays = c.owner != owner;
+            if !stays {
+                Counters::returned(users, c.uid);
+            }
+            stays
+        });
+    }
+
+    fn returned(users: &mut HashMap<u32, usize>, uid: u32) {
+        if let Some(n) = users.get_mut(&uid) {
+            *n -= 1;
+            if *n == 0 {
+                users.remove(&uid);
+            }
+        }
     }
 
     fn find(&mut self, token: u128) -> Result<&mut Counter> {
@@ -105,7 +139,7 @@ mod tests {
     #[test]
     fn adds_return_the_value_before() {
         let mut c = Counters::default();
-        c.create(A, 7, 100).unwrap();
+        c.create(A, 1000, 7, 100).unwrap();
         assert_eq!(c.add(7, 5).unwrap(), 100);
         assert_eq!(c.add(7, -10).unwrap(), 105);
         assert_eq!(c.set(7, 1).unwrap(), 95);
@@ -118,9 +152,9 @@ mod tests {
     #[test]
     fn counters_belong_to_their_connection() {
         let mut c = Counters::default();
-        c.create(A, 7, 0).unwrap();
-        c.create(B, 8, 0).unwrap();
-        assert_eq!(c.create(B, 7, 0).unwrap_err().kind, ErrorKind::Exists);
+        c.create(A, 1000, 7, 0).unwrap();
+        c.create(B, 1000, 8, 0).unwrap();
+        assert_eq!(c.create(B, 1000, 7, 0).unwrap_err().kind, ErrorKind::Exists);
         assert_eq!(c.free(B, 7).unwrap_err().kind, ErrorKind::Permission);
         c.connection_closed(A);
         assert_eq!(c.add(7, 1).unwrap_err().kind, ErrorKind::NotFound);
@@ -129,13 +163,24 @@ mod tests {
     }
 
     #[test]
-    fn number_is_bounded() {
+    fn number_is_bounded_for_each_user_and_for_all() {
         let mut c = Counters::default();
-        for token in 0..MAX_COUNTERS as u128 {
-            c.create(A, token, 0).unwrap();
+        let mut tokens = 0..u128::MAX;
+        let mut fill = |c: &mut Counters, uid| {
+            while c.create(A, uid, tokens.next().unwrap(), 0).is_ok() {}
+        };
+        fill(&mut c, 1000);
+        assert_eq!(c.counters.len(), MAX_OF_USER);
+        c.create(B, 1001, u128::MAX, 0).unwrap();
+        for uid in 1001..1005 {
+            fill(&mut c, uid);
         }
-        assert_eq!(c.create(A, u128::MAX, 0).unwrap_err().kind, ErrorKind::Busy);
+        assert_eq!(c.counters.len(), MAX_COUNTERS);
+        let e = c.create(A, 7, u128::MAX - 1, 0).unwrap_err();
+        assert_eq!(e.kind, ErrorKind::Busy);
         c.free(A, 0).unwrap();
-        c.create(A, u128::MAX, 0).unwrap();
+        c.create(A, 1000, 0, 0).unwrap();
+        c.connection_closed(A);
+        assert_eq!((c.counters.len(), c.users.len()), (1, 1));
     }
 }

@@ -455,6 +455,7 @@ impl<N: Names> Namespace<N> {
         let mut new = node.clone();
         new.ctime_ns = now_ns;
         new.uid = change.uid.unwrap_or(node.uid);
+        new.given = node.given || (new.uid != node.uid && node.uid != 0);
         new.gid = change.gid.unwrap_or(node.gid);
         if let Some(mode) = change.mode {
             new.mode = mode & MODE;
@@ -483,11 +484,11 @@ impl<N: Names> Namespace<N> {
         Ok(attributes)
     }
 
-    /// The layout of a file by id, for a fresh capability.
-    pub fn layout(&self, id: FileId) -> Result<Layout> {
-        match self.names.node(id)?.and_then(|n| n.layout.clone()) {
-            Some(layout) => Ok(layout),
-            None => Err(error(
+    /// A file by id, for a fresh capability.
+    pub fn file(&self, id: FileId) -> Result<Attributes> {
+        match self.names.node(id)? {
+            Some(node) if node.layout.is_some() => Ok(node.attributes(id)),
+            _ => Err(error(
                 ErrorKind::NotFound,
                 format!(
                     "file {} is no longer in the name space; it was removed",

@@ -14,7 +14,9 @@ pub const ROOT: FileId = FileId(1);
 /// Where files are kept that have lost their last name and are still open, named by their id. No path leads there.
 pub const REMOVED: FileId = FileId(0);
 
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
+/// The version whose last field is `xattrs`.
+const BEFORE_GIVEN: u8 = 2;
 const CRC: usize = 4;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +46,8 @@ pub struct Node {
     /// Directories only: what new files get.
     pub striping: Option<Striping>,
     pub xattrs: BTreeMap<String, Vec<u8>>,
+    /// It belonged to another user than root before: that user may hold descriptors of its objects.
+    pub given: bool,
 }
 
 impl Node {
@@ -66,6 +70,7 @@ impl Node {
             target: None,
             striping: None,
             xattrs: BTreeMap::new(),
+            given: false,
         }
     }
 
@@ -102,6 +107,7 @@ impl Node {
             layout: self.layout.clone(),
             mtime_set_ns: self.mtime_set_ns,
             target: self.target.clone(),
+            given: self.given,
         }
     }
 
@@ -124,14 +130,20 @@ impl Node {
             return Err(damaged(format!("the record of {id:?} fails its checksum")));
         }
         match record.split_first() {
-            Some((&VERSION, fields)) => postcard::from_bytes(fields)
-                .map_err(|e| damaged(format!("the record of {id:?} cannot be read: {e}"))),
+            Some((&VERSION, fields)) => decode_fields(id, fields),
+            // Nobody noted whom it belonged to: perhaps to another user.
+            Some((&BEFORE_GIVEN, fields)) => decode_fields(id, &[fields, &[1]].concat()),
             Some((version, _)) => Err(damaged(format!(
                 "the record of {id:?} has version {version}, this server knows {VERSION}; use the release of Penstock that wrote it"
             ))),
             None => Err(damaged(format!("the record of {id:?} is empty"))),
         }
     }
+}
+
+fn decode_fields(id: FileId, fields: &[u8]) -> Result<Node> {
+    postcard::from_bytes(fields)
+        .map_err(|e| damaged(format!("the record of {id:?} cannot be read: {e}")))
 }
 
 fn checksum(id: FileId, record: &[u8]) -> u32 {
@@ -174,6 +186,20 @@ mod tests {
         let mut stored = Vec::new();
         node().encode(FileId(9), &mut stored).unwrap();
         assert_eq!(Node::decode(FileId(9), &stored).unwrap(), node());
+    }
+
+    #[test]
+    fn files_of_the_version_before_count_as_given() {
+        let mut stored = Vec::new();
+        node().encode(FileId(9), &mut stored).unwrap();
+        stored.truncate(stored.len() - CRC - 1);
+        stored[0] = BEFORE_GIVEN;
+        stored.extend(checksum(FileId(9), &stored).to_le_bytes());
+        let expected = Node {
+            given: true,
+            ..node()
+        };
+        assert_eq!(Node::decode(FileId(9), &stored).unwrap(), expected);
     }
 
     #[test]

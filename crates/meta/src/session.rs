@@ -202,7 +202,6 @@ impl Session {
                 let Outcome::Opened(attributes, created) = outcome else {
                     return Err(outcome.unexpected());
                 };
-                let layout = layout_of(&attributes)?;
                 let file = attributes.id;
                 let rights = self.open.get(&file).unwrap_or((false, false));
                 self.open.insert(file, (rights.0 | read, rights.1 | write));
@@ -212,8 +211,8 @@ impl Session {
                     remove: false,
                 };
                 MetaReply::Opened {
+                    capability: shared.grant(&attributes, rights)?,
                     attributes,
-                    capability: shared.grant(file, rights, layout)?,
                     created,
                 }
             }
@@ -228,14 +227,14 @@ impl Session {
                         ),
                     ));
                 }
-                let layout = engine.read(|space| space.layout(file))?;
+                let attributes = engine.read(|space| space.file(file))?;
                 let rights = Rights {
                     read,
                     write,
                     remove: false,
                 };
                 MetaReply::Renewed {
-                    capability: shared.grant(file, rights, layout)?,
+                    capability: shared.grant(&attributes, rights)?,
                 }
             }
             MetaRequest::Stat { path } => {
@@ -303,7 +302,7 @@ impl Session {
                 });
             }
             MetaRequest::SyncFile { file } => {
-                engine.read(|space| space.layout(file))?;
+                engine.read(|space| space.file(file))?;
                 return Ok(Answer {
                     reply: MetaReply::Done,
                     durable: true,
@@ -317,7 +316,7 @@ impl Session {
             }
             MetaRequest::CounterCreate { token, value } => {
                 let id = self.id;
-                engine.counters(|c| c.create(id, token, value))?;
+                engine.counters(|c| c.create(id, caller.uid, token, value))?;
                 MetaReply::Done
             }
             MetaRequest::CounterAdd { token, add } => MetaReply::Counter {
@@ -473,7 +472,7 @@ impl Session {
                     remove: false,
                 };
                 NodeReply::Opened {
-                    capability: shared.grant(file, rights, layout_of(&attributes)?)?,
+                    capability: shared.grant(&attributes, rights)?,
                     attributes,
                     created,
                 }
@@ -529,8 +528,23 @@ impl Drop for Session {
     }
 }
 
+/// Whom the kernel shows where it has no user for an owner, as in user name spaces: nobody in particular.
+const NOBODY: u32 = 65534;
+
 impl Granting {
-    fn grant(&self, file: FileId, rights: Rights, layout: Layout) -> Result<Capability> {
+    /// The right to use a file's objects, and to hold descriptors of them for the user whom the file always belonged to.
+    fn grant(&self, file: &Attributes, rights: Rights) -> Result<Capability> {
+        let lend_to = (!file.given && file.uid != NOBODY).then_some(file.uid);
+        self.sign(file.id, rights, lend_to, layout_of(file)?)
+    }
+
+    fn sign(
+        &self,
+        file: FileId,
+        rights: Rights,
+        lend_to: Option<u32>,
+        layout: Layout,
+    ) -> Result<Capability> {
         let now_ms = u64::try_from(crate::engine::wall_clock_ns() / 1_000_000).unwrap_or(0);
         let lifetime = u64::try_from(self.lifetime.as_millis()).unwrap_or(u64::MAX);
         Capability::sign(
@@ -538,14 +552,15 @@ impl Granting {
             file,
             rights,
             now_ms.saturating_add(lifetime),
+            lend_to,
             layout,
         )
     }
 
     /// A node, and for a file what lets its data servers be asked.
     fn look(&self, attributes: Attributes) -> Result<NodeReply> {
-        let capability = match attributes.layout.clone() {
-            Some(layout) => Some(self.grant(attributes.id, Rights::default(), layout)?),
+        let capability = match attributes.layout {
+            Some(_) => Some(self.grant(&attributes, Rights::default())?),
             None => None,
         };
         Ok(NodeReply::Look {
@@ -575,7 +590,7 @@ impl Granting {
             ..Rights::default()
         };
         let capability = removed
-            .map(|r| self.grant(r.file, rights, r.layout))
+            .map(|r| self.sign(r.file, rights, None, r.layout))
             .transpose()?;
         Ok(Answer {
             reply: MetaReply::Unlinked { capability },

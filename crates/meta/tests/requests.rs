@@ -68,6 +68,75 @@ fn opening_gives_a_capability_that_data_servers_accept() {
     assert_eq!(c.err(sync), ErrorKind::NotFound);
 }
 
+/// Who owned a file may hold descriptors of it for ever. Root may, too, and harms nobody by that.
+#[test]
+fn a_file_that_was_given_away_is_lent_to_nobody() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let d = deployment(dir.path());
+    let mut server = start(&d, Options::default()).unwrap();
+    let mut c = Client::new(&d);
+    let chown = |uid| MetaRequest::SetAttr {
+        path: "/f".into(),
+        mode: None,
+        uid: Some(uid),
+        gid: None,
+        mtime_ns: None,
+        atime_ns: None,
+    };
+    let (attributes, capability, _) = c.open(create("/f"));
+    assert_eq!(capability.lend_to, Some(0));
+    let file = attributes.id;
+    let renewed = |c: &mut Client| {
+        let (read, write) = (true, true);
+        match c.ok(MetaRequest::Renew { file, read, write }) {
+            MetaReply::Renewed { capability } => capability.lend_to,
+            other => panic!("{other:?}"),
+        }
+    };
+    for (uid, lend_to) in [
+        (1000, Some(1000)),
+        (1000, Some(1000)),
+        (1001, None),
+        (0, None),
+        (1000, None),
+    ] {
+        c.ok(chown(uid));
+        assert_eq!(renewed(&mut c), lend_to, "{uid}");
+    }
+    // It is not forgotten.
+    server.stop();
+    let _server = start(&d, Options::default()).unwrap();
+    let mut c = Client::new(&d);
+    let (_, capability, _) = c.open(open("/f", true, false));
+    assert_eq!(capability.lend_to, None);
+    // Nor is the user of nobody in particular anybody.
+    c.open(create("/g"));
+    let MetaRequest::SetAttr {
+        mode,
+        uid: _,
+        gid,
+        mtime_ns,
+        atime_ns,
+        ..
+    } = chown(0)
+    else {
+        panic!()
+    };
+    let (path, uid) = ("/g".to_owned(), Some(65534));
+    c.ok(MetaRequest::SetAttr {
+        path,
+        mode,
+        uid,
+        gid,
+        mtime_ns,
+        atime_ns,
+    });
+    assert_eq!(c.open(open("/g", true, false)).1.lend_to, None);
+}
+
 #[test]
 fn replaced_files_are_handed_to_the_caller_for_removal() {
     let dir = tempfile::tempdir().unwrap();

@@ -21,6 +21,8 @@ pub(crate) struct OpenFile {
     pub(crate) rights: Rights,
     /// Milliseconds since the epoch.
     pub(crate) expires_ms: u64,
+    /// The only user, beside root, that gets descriptors of the object.
+    pub(crate) lend_to: Option<u32>,
     pub(crate) layout: Layout,
     /// This server in the file's layout.
     pub(crate) index: ServerIndex,
@@ -64,6 +66,7 @@ impl Handles {
             match slot {
                 Some(f) if f.file == capability.file && f.rights == rights => {
                     f.expires_ms = f.expires_ms.max(capability.expires_ms);
+                    f.lend_to = capability.lend_to;
                     return Ok(Handle(at as u32));
                 }
                 Some(_) => {}
@@ -89,6 +92,7 @@ impl Handles {
             file: capability.file,
             rights,
             expires_ms: capability.expires_ms,
+            lend_to: capability.lend_to,
             layout: capability.layout,
             index,
             object: open(capability.file),

@@ -10,17 +10,41 @@
 //! under way.
 //! *Lease*: a lock that has not been used for a while is taken away, but only when someone waits for it and only
 //! between uses. Its holder learns of it at its next use ([`Refusal::Lost`]), before a byte is written.
+//! *Strangers*: no user waits for another's good will beyond [`LockLimits::strangers`]. Against a request of another user a
+//! shared lock lasts that long since it was granted, an exclusive one since it was used; and a request that is not ready,
+//! because its requester waits for something else first, keeps no other user's back.
 //! *Source*: the contract "Visibility" of docs/ARCHITECTURE.md.
 //!
 //! A plain state machine: requests and times go in, grants come out of [`RangeLocks::advance`].
 //! Whoever asked waits outside.
+use penstock_wire::Credentials;
 use std::collections::VecDeque;
+use std::fmt;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// A connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Owner(pub u64);
+/// A connection, and whose it is, if the kernel tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pub connection: u64,
+    pub who: Option<Credentials>,
+}
+
+impl Owner {
+    /// Both are known, and they are of two users.
+    pub(crate) fn is_stranger_to(self, other: Owner) -> bool {
+        matches!((self.who, other.who), (Some(a), Some(b)) if a.uid != b.uid)
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.who {
+            Some(who) => write!(f, "process {} of user {}", who.pid, who.uid),
+            None => write!(f, "a client of another host"),
+        }
+    }
+}
 
 /// A request in the queue, and later the grant that came of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -61,6 +85,8 @@ pub(crate) enum Refusal {
 pub(crate) struct LockLimits {
     /// An unused lock lives at least this long.
     pub lease: Duration,
+    /// How long a lock that is not used keeps another user waiting.
+    pub strangers: Duration,
     /// Requests waiting for one object.
     pub waiters: usize,
     /// Locks of one connection on one object: what every access to the object looks through has an end.
@@ -92,8 +118,9 @@ struct Held {
     entry: Entry,
     /// Uses under way; a used lock is not taken away.
     uses: u32,
-    /// End of the lease. Plain writes have none.
-    expires: Instant,
+    granted: Instant,
+    /// When its last use ended.
+    used: Instant,
 }
 
 #[derive(Debug)]
@@ -143,7 +170,7 @@ impl RangeLocks {
         let entry = self.entry(owner, range.clone(), Mode::Write);
         let blocked = self.held.iter().any(|h| h.entry.conflicts(&entry));
         // Those in the queue wait for the holder anyway: its writes go first, or both would wait.
-        let waits = || self.queue.iter().any(|w| w.entry.conflicts(&entry));
+        let waits = || self.queue.iter().any(|w| w.keeps_back(&entry));
         if blocked || (waits() && !self.covered(owner, range)) {
             return None;
         }
@@ -206,13 +233,16 @@ impl RangeLocks {
                 .queue
                 .iter()
                 .take(at)
-                .any(|before| before.entry.conflicts(&waiting.entry));
+                .any(|before| before.keeps_back(&waiting.entry));
             if behind || !waiting.ready {
                 at += 1;
                 continue;
             }
-            self.held
-                .retain(|h| !(h.expired(now) && h.entry.conflicts(&waiting.entry)));
+            let limits = self.limits;
+            self.held.retain(|h| {
+                let ends = h.ends_for(&waiting.entry, limits);
+                !(h.entry.conflicts(&waiting.entry) && ends.is_some_and(|at| at <= now))
+            });
             if self.held.iter().any(|h| h.entry.conflicts(&waiting.entry)) {
                 at += 1;
                 continue;
@@ -230,17 +260,31 @@ impl RangeLocks {
             // A plain write ends when its system call ends; nobody takes it away.
             uses: u32::from(entry.mode == Mode::Write),
             entry,
-            expires: now + self.limits.lease,
+            granted: now,
+            used: now,
         });
     }
 
     /// When [`RangeLocks::advance`] can next do something by time alone.
     pub(crate) fn next_expiry(&self) -> Option<Instant> {
-        self.held
-            .iter()
-            .filter(|h| h.uses == 0 && self.queue.iter().any(|w| w.entry.conflicts(&h.entry)))
-            .map(|h| h.expires)
-            .min()
+        let ends = |h: &Held| {
+            let conflicting = self.queue.iter().filter(|w| w.entry.conflicts(&h.entry));
+            conflicting
+                .filter_map(|w| h.ends_for(&w.entry, self.limits))
+                .min()
+        };
+        self.held.iter().filter_map(ends).min()
+    }
+
+    /// Who holds, or asked before for, what a waiting request wants.
+    pub(crate) fn in_the_way(&self, ticket: Ticket) -> Option<Owner> {
+        let at = self.queue.iter().position(|w| w.entry.ticket == ticket)?;
+        let wanted = &self.queue[at].entry;
+        let holder = self.held.iter().find(|h| h.entry.conflicts(wanted));
+        let before = || self.queue.iter().take(at).find(|w| w.keeps_back(wanted));
+        holder
+            .map(|h| h.entry.owner)
+            .or_else(|| before().map(|w| w.entry.owner))
     }
 
     /// The requester waits no longer. True if it was still in the queue.
@@ -272,10 +316,9 @@ impl RangeLocks {
     /// Ends a use; the lease begins anew.
     pub(crate) fn end_use(&mut self, now: Instant, owner: Owner, ticket: Ticket) {
         if let Some(at) = self.find(owner, ticket) {
-            let lease = self.limits.lease;
             let held = &mut self.held[at];
             held.uses -= 1;
-            held.expires = now + lease;
+            held.used = now;
         }
     }
 
@@ -309,9 +352,28 @@ impl RangeLocks {
     }
 }
 
+impl Waiting {
+    /// Whether `later` has to wait for it.
+    fn keeps_back(&self, later: &Entry) -> bool {
+        self.entry.conflicts(later) && (self.ready || !self.entry.owner.is_stranger_to(later.owner))
+    }
+}
+
 impl Held {
-    fn expired(&self, now: Instant) -> bool {
-        self.uses == 0 && now >= self.expires
+    /// When it may be taken away for this request; not while it is used, and a plain write never.
+    fn ends_for(&self, request: &Entry, limits: LockLimits) -> Option<Instant> {
+        if self.uses > 0 {
+            return None;
+        }
+        let lease = self.used + limits.lease;
+        if !self.entry.owner.is_stranger_to(request.owner) {
+            return Some(lease);
+        }
+        let since = match self.entry.mode {
+            Mode::Shared => self.granted,
+            _ => self.used,
+        };
+        Some(lease.min(since + limits.strangers))
     }
 }
 
@@ -322,13 +384,34 @@ mod tests {
     use std::collections::HashMap;
 
     const LEASE: Duration = Duration::from_secs(10);
-    const A: Owner = Owner(1);
-    const B: Owner = Owner(2);
-    const C: Owner = Owner(3);
+    const STRANGERS: Duration = Duration::from_secs(1);
+    const A: Owner = owner(1);
+    const B: Owner = owner(2);
+    const C: Owner = owner(3);
+    /// Like A, of two users.
+    const MINE: Owner = of_user(4, 1000);
+    const THEIRS: Owner = of_user(5, 1001);
+
+    const fn owner(connection: u64) -> Owner {
+        Owner {
+            connection,
+            who: None,
+        }
+    }
+
+    const fn of_user(connection: u64, uid: u32) -> Owner {
+        let who = Some(Credentials {
+            pid: 7,
+            uid,
+            gid: 0,
+        });
+        Owner { connection, who }
+    }
 
     fn locks() -> RangeLocks {
         RangeLocks::new(LockLimits {
             lease: LEASE,
+            strangers: STRANGERS,
             waiters: 8,
             per_owner: 3,
         })
@@ -361,6 +444,50 @@ mod tests {
         assert_eq!(granted(&mut l, now), [b]);
         l.release(B, b).unwrap();
         assert_eq!(granted(&mut l, now), [c]);
+    }
+
+    #[test]
+    fn no_user_waits_long_for_another() {
+        let (mut l, now) = (locks(), Instant::now());
+        let at = |ms: u64| now + Duration::from_millis(ms);
+        let shared = ask(&mut l, THEIRS, 0..100, Mode::Shared);
+        let whole = ask(&mut l, THEIRS, 200..300, Mode::Exclusive);
+        assert_eq!(granted(&mut l, now), [shared, whole]);
+        // Uses make an exclusive lock last, not a shared one.
+        for ticket in [shared, whole] {
+            l.begin_use(THEIRS, ticket).unwrap();
+            l.end_use(at(900), THEIRS, ticket);
+        }
+        let (a, b) = (
+            ask(&mut l, MINE, 0..1, Mode::Write),
+            ask(&mut l, MINE, 200..201, Mode::Write),
+        );
+        assert_eq!(l.in_the_way(a), Some(THEIRS));
+        assert_eq!(l.next_expiry(), Some(at(1000)));
+        assert_eq!(granted(&mut l, at(999)), []);
+        assert_eq!(granted(&mut l, at(1000)), [a]);
+        assert_eq!(l.next_expiry(), Some(at(1900)));
+        assert_eq!(granted(&mut l, at(1900)), [b]);
+        assert_eq!(l.begin_use(THEIRS, shared), Err(Refusal::Lost));
+        // Of one user, or of users that nobody knows, they last a lease.
+        let own = ask(&mut l, MINE, 400..500, Mode::Shared);
+        assert_eq!(granted(&mut l, at(2000)), [own]);
+        ask(&mut l, of_user(9, 1000), 400..401, Mode::Write);
+        ask(&mut l, A, 450..451, Mode::Write);
+        assert_eq!(granted(&mut l, at(11_999)), []);
+        assert_eq!(granted(&mut l, at(12_000)).len(), 2);
+    }
+
+    #[test]
+    fn who_is_not_ready_keeps_no_other_user_back() {
+        let (mut l, now) = (locks(), Instant::now());
+        let theirs = l.request(THEIRS, 0..100, Mode::Shared).unwrap();
+        assert!(l.try_write(now, of_user(9, 1001), &(0..1)).is_none());
+        assert!(l.try_write(now, MINE, &(0..1)).is_some());
+        let mine = ask(&mut l, MINE, 10..20, Mode::Exclusive);
+        assert_eq!(granted(&mut l, now), [mine]);
+        l.ready(theirs);
+        assert_eq!(granted(&mut l, now), []);
     }
 
     #[test]
@@ -501,7 +628,7 @@ mod tests {
         fn holders_never_conflict_and_everyone_gets_a_turn(
             steps in proptest::collection::vec(step(), 1..60)
         ) {
-            let mut l = RangeLocks::new(LockLimits { lease: LEASE, waiters: 1000, per_owner: 1000 });
+            let mut l = RangeLocks::new(LockLimits { lease: LEASE, strangers: STRANGERS, waiters: 1000, per_owner: 1000 });
             let mut now = Instant::now();
             let mut owners: HashMap<Ticket, Owner> = HashMap::new();
             let mut held: Vec<Ticket> = Vec::new();
@@ -510,15 +637,15 @@ mod tests {
                 match s {
                     Step::Ask(o, start, n, m) => {
                         let mode = if m == 0 { Mode::Shared } else { Mode::Exclusive };
-                        if let Ok(t) = l.request(Owner(o), start..start + n, mode) {
+                        if let Ok(t) = l.request(of_user(o, 1000 + (o % 2) as u32), start..start + n, mode) {
                             l.ready(t);
-                            owners.insert(t, Owner(o));
+                            owners.insert(t, of_user(o, 1000 + (o % 2) as u32));
                             waiting.push(t);
                         }
                     }
                     Step::Write(o, start, n) => {
-                        if let Some(t) = l.try_write(now, Owner(o), &(start..start + n)) {
-                            owners.insert(t, Owner(o));
+                        if let Some(t) = l.try_write(now, of_user(o, 1000 + (o % 2) as u32), &(start..start + n)) {
+                            owners.insert(t, of_user(o, 1000 + (o % 2) as u32));
                             held.push(t);
                         }
                     }
@@ -531,9 +658,9 @@ mod tests {
                         prop_assert!(l.withdraw(t));
                     }
                     Step::Disconnect(o) => {
-                        l.disconnect(Owner(o));
-                        held.retain(|t| owners[t] != Owner(o));
-                        waiting.retain(|t| owners[t] != Owner(o));
+                        l.disconnect(of_user(o, 1000 + (o % 2) as u32));
+                        held.retain(|t| owners[t] != of_user(o, 1000 + (o % 2) as u32));
+                        waiting.retain(|t| owners[t] != of_user(o, 1000 + (o % 2) as u32));
                     }
                     Step::Time(s) => now += Duration::from_secs(s),
                     _ => {}

@@ -12,6 +12,7 @@ use penstock_host::time::now;
 use penstock_layout::FileId;
 use penstock_store::{Object, Store, StoreError, descriptors};
 use penstock_wire::Closer;
+use penstock_wire::grant::GrantPage;
 use penstock_wire::message::{ErrorKind, WireError};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -29,6 +30,16 @@ pub(crate) struct Waits {
     pub write: Duration,
     /// A client with a shortcut ends its operation within this time, or the lock is refused.
     pub revoke: Duration,
+}
+
+/// A range lock as it is asked for.
+pub(crate) struct Want {
+    pub range: Range<u64>,
+    pub mode: Mode,
+    /// Whether what is lent to the kernels of mounts is waited for.
+    pub lent: Lent,
+    /// The user that may have descriptors of the object, if it is only one.
+    pub lend_to: Option<u32>,
 }
 
 /// All open objects of a server.
@@ -257,7 +268,7 @@ impl Objects {
             .iter()
             .flat_map(|open| open.shared().grants.revoke_all())
             .collect();
-        pages.iter().all(|page| page.wait_inactive(until))
+        pages.iter().all(|(_, page)| page.wait_inactive(until))
     }
 
     fn remove_if_there(&self, id: FileId) -> Result<(), WireError> {
@@ -339,14 +350,21 @@ impl OpenObject {
     }
 
     /// Locks a range, waiting in order of arrival until `deadline`, or until the connection is closed. Shortcuts are
-    /// revoked first, and what is lent is waited for.
+    /// revoked first, and what is lent is waited for; for other users' only [`LockLimits::strangers`]. A cut then goes on: it
+    /// can harm nobody but who holds the descriptor.
     pub(crate) fn lock(
         &self,
         owner: Owner,
         line: &Closer,
-        (range, mode, lent): (Range<u64>, Mode, Lent),
+        want: Want,
         deadline: Instant,
     ) -> Result<Ticket, WireError> {
+        let Want {
+            range,
+            mode,
+            lent,
+            lend_to,
+        } = want;
         let (ticket, pages) = {
             let mut shared = self.shared();
             let ticket = shared
@@ -357,32 +375,64 @@ impl OpenObject {
             shared.await_grant(ticket);
             (ticket, shared.grants.revoke_all())
         };
-        let until = deadline.min(now() + self.waits.revoke);
-        for page in &pages {
-            if !page.wait_inactive(until) {
-                self.give_up(ticket);
-                return Err(refuse(
-                    ErrorKind::LockTimeout,
-                    format!(
-                        "a client with a shortcut to file {} did not end its operation in time; is it stopped?",
-                        self.id.0
-                    ),
-                ));
-            }
-        }
-        if lent == Lent::Awaited
-            && range.start < passthrough::SIGNS
-            && let Err(e) = self.await_return(line, deadline)
-        {
+        let patience = now() + self.waits.locks.strangers;
+        if let Err(e) = self.await_shortcuts(&pages, owner, lent, (patience, deadline)) {
             self.give_up(ticket);
             return Err(e);
         }
+        if lent == Lent::Awaited && range.start < passthrough::SIGNS {
+            let own = owner.who.is_none_or(|who| Some(who.uid) == lend_to);
+            let deadline = match own {
+                true => deadline,
+                false => deadline.min(patience),
+            };
+            if let Err(e) = self.await_return(line, lend_to, deadline) {
+                self.give_up(ticket);
+                return Err(e);
+            }
+        }
         {
             let mut shared = self.shared();
-            shared.grants.forget(&pages);
+            shared.grants.forget_inactive();
             shared.locks.ready(ticket);
         }
         self.wait(ticket, line, deadline, &range)
+    }
+
+    /// Waits until no operation is under way by the shortcuts that were revoked.
+    fn await_shortcuts(
+        &self,
+        shortcuts: &[(Owner, Arc<GrantPage>)],
+        owner: Owner,
+        lent: Lent,
+        (patience, deadline): (Instant, Instant),
+    ) -> Result<(), WireError> {
+        let deadline = deadline.min(now() + self.waits.revoke);
+        for (holder, page) in shortcuts {
+            let stranger = holder.is_stranger_to(owner);
+            let until = match stranger {
+                true => deadline.min(patience),
+                false => deadline,
+            };
+            if page.wait_inactive(until) {
+                continue;
+            }
+            if stranger && lent == Lent::Ignored {
+                log::warn!(
+                    "file {} is cut although {holder} does not end its operation on it",
+                    self.id.0
+                );
+                continue;
+            }
+            return Err(refuse(
+                ErrorKind::LockTimeout,
+                format!(
+                    "{holder}, which has a shortcut to file {}, did not end its operation in time; is it stopped?",
+                    self.id.0
+                ),
+            ));
+        }
+        Ok(())
     }
 
     /// Begins a write of `range` if that needs no waiting: a plain one when no lock of another connection
@@ -521,7 +571,12 @@ impl OpenObject {
     }
 
     /// Waits until nobody has the object for writing. A lock is wanted already: it is not lent anew.
-    fn await_return(&self, line: &Closer, deadline: Instant) -> Result<(), WireError> {
+    fn await_return(
+        &self,
+        line: &Closer,
+        lend_to: Option<u32>,
+        deadline: Instant,
+    ) -> Result<(), WireError> {
         loop {
             if !self.is_lent(&self.shared()) {
                 return Ok(());
@@ -540,7 +595,10 @@ impl OpenObject {
                 return Err(refuse(
                     ErrorKind::LockTimeout,
                     format!(
-                        "a program has file {} open for writing through a mount that leaves it to the kernel; close it there, or mount with --no-passthrough",
+                        "a program{} has file {} open for writing through a mount that leaves it to the kernel; close it there, or mount with --no-passthrough",
+                        lend_to
+                            .map(|uid| format!(" of user {uid}"))
+                            .unwrap_or_default(),
                         self.id.0
                     ),
                 ));
@@ -583,12 +641,16 @@ impl OpenObject {
                     .map_or(deadline, |e| e.min(deadline))
             };
             if time >= deadline {
+                let holder = self.shared().locks.in_the_way(ticket);
                 self.give_up(ticket);
                 return Err(refuse(
                     ErrorKind::LockTimeout,
                     format!(
-                        "bytes {}..{} of this server's object of file {} stayed locked by another client; try again",
-                        range.start, range.end, self.id.0
+                        "bytes {}..{} of this server's object of file {} stayed locked by {}; try again",
+                        range.start,
+                        range.end,
+                        self.id.0,
+                        holder.map_or("another client".to_owned(), |h| h.to_string())
                     ),
                 ));
             }

@@ -31,6 +31,8 @@ const COUNT_LIMIT: u64 = 65_536;
 /// Bytes of text of all findings in one answer: it must fit a body.
 const MAX_FINDING_TEXT: usize = 512 << 10;
 
+/// How long a request waits for another user's good will.
+const STRANGERS_WAIT: Duration = Duration::from_secs(1);
 /// Locks of one connection on one object. A client's access takes one lock at a time per server.
 const LOCKS_PER_OWNER: usize = 64;
 
@@ -135,6 +137,7 @@ fn start_with(
     let waits = Waits {
         locks: LockLimits {
             lease: options.lock_lease,
+            strangers: STRANGERS_WAIT,
             waiters: options.lock_waiters,
             per_owner: LOCKS_PER_OWNER,
         },
@@ -243,7 +246,10 @@ impl Drop for Server {
 impl Service for Server {
     fn session(&self, connection: &mut Connection, peer: &Peer) -> penstock_wire::Result<After> {
         let _connected = Connected::new(&self.counters);
-        let owner = Owner(self.next_owner.fetch_add(1, Relaxed));
+        let owner = Owner {
+            connection: self.next_owner.fetch_add(1, Relaxed),
+            who: peer.credentials,
+        };
         Session::new(self, peer, owner, connection.closer()).run(connection)
     }
 

@@ -6,6 +6,7 @@ use crate::access::Access;
 use crate::error::{Fail, refuse, store_error};
 use crate::handles::{Handles, Need, OpenFile};
 use crate::locks::{Mode, Owner, Ticket};
+use crate::objects::Want;
 use crate::passthrough::{self, Lent};
 use crate::refusals::Refusals;
 use crate::server::Server;
@@ -32,8 +33,6 @@ const SEARCH_STEPS_PER_PIECE: u64 = 256;
 pub(crate) struct Session<'a> {
     server: &'a Server,
     role: Role,
-    /// The kernel says that this is root of this host.
-    root: bool,
     owner: Owner,
     /// Tells when the connection is closed by others.
     line: Closer,
@@ -62,7 +61,6 @@ impl<'a> Session<'a> {
         Session {
             server,
             role: peer.role,
-            root: peer.credentials.as_ref().is_some_and(|c| c.uid == 0),
             owner,
             line,
             handles: Handles::default(),
@@ -313,7 +311,12 @@ impl<'a> Session<'a> {
                     Err(e) if e.kind == ErrorKind::Damaged => None,
                     found => found?,
                 };
-                let all = (0..u64::MAX, Mode::Exclusive, Lent::Awaited);
+                let all = Want {
+                    range: 0..u64::MAX,
+                    mode: Mode::Exclusive,
+                    lent: Lent::Awaited,
+                    lend_to: None,
+                };
                 let ticket = open.lock(self.owner, &self.line, all, deadline)?;
                 let done = objects.store().accept(file).map_err(store_error);
                 open.unlock(self.owner, ticket)?;
@@ -345,7 +348,12 @@ impl<'a> Session<'a> {
         f: impl FnOnce() -> Result<(), WireError>,
     ) -> Result<(), WireError> {
         let deadline = now() + self.server.options.plain_write_wait;
-        let want = (range, Mode::Exclusive, lent);
+        let want = Want {
+            range,
+            mode: Mode::Exclusive,
+            lent,
+            lend_to: file.lend_to,
+        };
         let ticket = file.object.lock(self.owner, &self.line, want, deadline)?;
         let done = f();
         file.object.unlock(self.owner, ticket)?;
@@ -538,7 +546,12 @@ impl<'a> Session<'a> {
         let wait = Duration::from_millis(timeout_ms).min(MAX_LOCK_WAIT);
         // A server before this one may have lent the object: it stays open while that is looked at.
         let _object = self.server.objects.existing(&file.object)?;
-        let want = (range, mode, Lent::Awaited);
+        let want = Want {
+            range,
+            mode,
+            lent: Lent::Awaited,
+            lend_to: file.lend_to,
+        };
         let ticket = file
             .object
             .lock(self.owner, &self.line, want, now() + wait)?;
@@ -548,6 +561,19 @@ impl<'a> Session<'a> {
     }
 
     // ---- shortcuts ----
+
+    /// Whether the peer may hold a descriptor of the file. Who holds one can cut the object and lock it with flock(2)
+    /// for ever, so only the file's owner can do that, and root (docs/decisions/0021).
+    fn may_hold(&self, file: &OpenFile) -> Result<(), &'static str> {
+        match (self.owner.who, file.lend_to) {
+            (None, _) => Err("descriptors need a Unix socket"),
+            (_, None) => {
+                Err("the file has belonged to another user, who may hold descriptors of it")
+            }
+            (Some(who), Some(owner)) if who.uid == owner || who.uid == 0 => Ok(()),
+            _ => Err("only the file's owner and root get descriptors of it"),
+        }
+    }
 
     fn shortcut(
         &mut self,
@@ -560,13 +586,13 @@ impl<'a> Session<'a> {
                 reason: reason.to_owned(),
             }))
         };
-        if !connection.is_unix() {
-            return no("descriptors need a Unix socket");
-        }
         if !self.server.options.shortcuts || self.server.queue.is_on() {
             return no("this server sees each request");
         }
         let file = self.handles.get(handle, Need::Any, now_ms())?;
+        if let Err(reason) = self.may_hold(file) {
+            return no(reason);
+        }
         let write = file.rights.write && !self.server.options.read_only;
         let (object, page, page_fd) = match self.prepare(file, write)? {
             Ok(all) => all,
@@ -603,7 +629,7 @@ impl<'a> Session<'a> {
                 reason: reason.to_owned(),
             }))
         };
-        if !connection.is_unix() || !self.root {
+        if self.owner.who.is_none_or(|who| who.uid != 0) {
             return no("objects are lent to root of the same host");
         }
         let queue = &self.server.queue;
@@ -611,6 +637,9 @@ impl<'a> Session<'a> {
             return no("this server sees each request");
         }
         let file = self.handles.get(handle, Need::Any, now_ms())?;
+        if let Err(reason) = self.may_hold(file) {
+            return no(reason);
+        }
         if file.layout.servers.len() != 1 {
             return no("the file is striped over several servers");
         }

@@ -26,9 +26,7 @@ impl Grants {
     /// Adds a grant; false if the connection has too many for this object already.
     pub(crate) fn add(&mut self, owner: Owner, page: Arc<GrantPage>) -> bool {
         // A revoked one stays as long as an operation is under way: a later lock has to wait for it too.
-        let now = penstock_host::time::now();
-        self.given
-            .retain(|(_, page)| !(page.is_revoked() && page.wait_inactive(now)));
+        self.forget_inactive();
         if self.given.iter().filter(|(o, _)| *o == owner).count() >= MAX_GRANTS {
             return false;
         }
@@ -37,17 +35,18 @@ impl Grants {
     }
 
     /// Forbids new operations under all grants; the caller waits for those under way.
-    pub(crate) fn revoke_all(&mut self) -> Vec<Arc<GrantPage>> {
+    pub(crate) fn revoke_all(&mut self) -> Vec<(Owner, Arc<GrantPage>)> {
         for (_, page) in &self.given {
             page.revoke();
         }
-        self.given.iter().map(|(_, page)| page.clone()).collect()
+        self.given.clone()
     }
 
-    /// These have been waited for.
-    pub(crate) fn forget(&mut self, pages: &[Arc<GrantPage>]) {
+    /// Drops those that were revoked and have no operation under way.
+    pub(crate) fn forget_inactive(&mut self) {
+        let now = penstock_host::time::now();
         self.given
-            .retain(|(_, page)| !pages.iter().any(|p| Arc::ptr_eq(p, page)));
+            .retain(|(_, page)| !(page.is_revoked() && page.wait_inactive(now)));
     }
 
     /// The connection has ended, and its operations with it.

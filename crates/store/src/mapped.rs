@@ -172,6 +172,14 @@ impl View {
 }
 
 impl Maps {
+    /// Never maps anything: for whoever must not get SIGBUS when somebody else cuts the object.
+    pub fn calls_only() -> Maps {
+        Maps {
+            kind: OnceLock::from(Kind::Unknown),
+            ..Maps::default()
+        }
+    }
+
     fn seen(&self) -> MutexGuard<'_, Option<Seen>> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -20,12 +20,14 @@ pub struct Rights {
 }
 
 impl Capability {
-    /// Signed with the server key; ends at `expires_ms` (milliseconds since the epoch).
+    /// Signed with the server key; ends at `expires_ms` (milliseconds since the epoch). Processes of the user
+    /// `lend_to`, and root's, may get descriptors of the objects.
     pub fn sign(
         key: &Key,
         file: FileId,
         rights: Rights,
         expires_ms: u64,
+        lend_to: Option<u32>,
         layout: Layout,
     ) -> Result<Capability, WireError> {
         let mut capability = Capability {
@@ -34,6 +36,7 @@ impl Capability {
             write: rights.write,
             remove: rights.remove,
             expires_ms,
+            lend_to,
             layout,
             mac: [0; 32],
         };
@@ -78,6 +81,7 @@ impl Capability {
             self.write,
             self.remove,
             self.expires_ms,
+            self.lend_to,
             &self.layout,
         );
         let bytes = postcard::to_stdvec(&fields).map_err(|e| {

@@ -60,6 +60,8 @@ pub struct Capability {
     pub remove: bool,
     /// Milliseconds since the epoch.
     pub expires_ms: u64,
+    /// The user whose processes may get descriptors of the objects, and root's; nobody else ever does.
+    pub lend_to: Option<u32>,
     /// Where the file's bytes lie.
     pub layout: Layout,
     /// Keyed BLAKE3 over the postcard of all fields above.

@@ -355,7 +355,7 @@ fn capabilities_hold_for_their_fields_and_their_time() {
         read: true,
         ..Rights::default()
     };
-    let good = Capability::sign(&key, FileId(1), rights, 1000, layout).unwrap();
+    let good = Capability::sign(&key, FileId(1), rights, 1000, Some(7), layout).unwrap();
     assert!(good.read && !good.write && !good.remove);
     good.verify(&key, 999).unwrap();
     assert_eq!(

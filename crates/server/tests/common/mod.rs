@@ -9,6 +9,8 @@ use penstock_wire::message::{
     TraceContext, WireError,
 };
 use penstock_wire::{Connection, Envelope, Key, Rights, Role, RunningServer, Timeouts, connect};
+use rustix::fs::Uid;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -90,11 +92,18 @@ impl Site {
     }
 
     pub fn capability(&self, file: u64, rights: Rights) -> Capability {
+        let me = rustix::process::geteuid().as_raw();
+        self.capability_of(file, rights, Some(me))
+    }
+
+    /// For a file that these processes get descriptors of.
+    pub fn capability_of(&self, file: u64, rights: Rights, lend_to: Option<u32>) -> Capability {
         Capability::sign(
             &self.key,
             FileId(file),
             rights,
             now_ms() + 600_000,
+            lend_to,
             self.layout(64),
         )
         .unwrap()
@@ -116,6 +125,32 @@ impl Site {
         };
         Client {
             connection: connect(&address, &caller, timeouts).unwrap(),
+            next: 1,
+        }
+    }
+
+    /// A client that is a process of another user of this host. Only root can become one.
+    pub fn client_of(&self, server: usize, uid: u32) -> Client {
+        let address = self.servers[server].address().clone();
+        let mode = |path: &Path, mode| {
+            std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+        };
+        mode(self.dir.path(), 0o755);
+        mode(address.unix.as_ref().unwrap(), 0o666);
+        let caller = self.deployment.caller(Role::Client, 1, 0).unwrap();
+        let timeouts = Timeouts {
+            read: Some(Duration::from_secs(30)),
+            write: Some(Duration::from_secs(30)),
+        };
+        // Of this thread alone.
+        let become_user = |uid: u32| {
+            rustix::thread::set_thread_res_uid(Uid::ROOT, Uid::from_raw(uid), Uid::ROOT).unwrap();
+        };
+        become_user(uid);
+        let connection = connect(&address, &caller, timeouts);
+        become_user(0);
+        Client {
+            connection: connection.unwrap(),
             next: 1,
         }
     }

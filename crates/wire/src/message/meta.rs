@@ -42,6 +42,8 @@ pub struct Attributes {
     pub mtime_set_ns: i64,
     /// Symbolic links only: the path in it.
     pub target: Option<String>,
+    /// It belonged to another user than root before: that user may hold descriptors of its objects.
+    pub given: bool,
 }
 
 /// What a new file should look like; `None` = the deployment's default.

@@ -1,0 +1,209 @@
+//! A user who may read one file and means harm to the users that write it.
+//!
+//! `stranger DEPLOYMENT PATH SECONDS` opens PATH for reading, over and over until the time is over, and
+//!
+//! - asks each data server for a descriptor; enters the grant page of what it gets and stays, and locks the object with
+//!   flock(2);
+//! - holds and wants shared locks over the whole file, on several connections at once;
+//! - takes all counters of the metadata server that it gets.
+//!
+//! Prints one JSON line: what it got. It holds everything until the end.
+use penstock_wire::deployment::Deployment;
+use penstock_wire::grant::GrantPage;
+use penstock_wire::message::{
+    Capability, DataReply, DataRequest, LockMode, MetaReply, MetaRequest, TraceContext,
+};
+use penstock_wire::{Connection, Envelope, Role, Timeouts, connect};
+use rustix::fs::{FlockOperation, flock};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::error::Error;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
+
+/// Connections to each data server that want locks.
+const LOCKERS: usize = 8;
+/// Beyond what the metadata server has.
+const COUNTERS: u128 = 70_000;
+const PAUSE: Duration = Duration::from_millis(20);
+
+#[derive(Debug, Default, Serialize)]
+struct Got {
+    descriptors: u64,
+    refusals: Vec<String>,
+    locks: u64,
+    lost_locks: u64,
+    counters: u64,
+}
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().collect();
+    let [_, directory, path, seconds] = &arguments[..] else {
+        return Err("usage: stranger DEPLOYMENT PATH SECONDS".into());
+    };
+    let deployment = Deployment::load(Path::new(directory))?;
+    let until = Instant::now() + Duration::from_secs_f64(seconds.parse()?);
+    let mut got = Got::default();
+    let mut meta = connected(&deployment, None)?;
+    let capability = opened(&mut meta, path)?;
+    let _kept = descriptors(&deployment, &capability, &mut got)?;
+    std::thread::scope(|scope| {
+        let capability = &capability;
+        let lockers: Vec<_> = (0..deployment.servers.len())
+            .flat_map(|server| (0..LOCKERS).map(move |_| server))
+            .map(|server| {
+                let deployment = &deployment;
+                scope.spawn(move || lock_over_and_over(deployment, server, capability, until))
+            })
+            .collect();
+        for token in 0..COUNTERS {
+            if Instant::now() >= until {
+                break;
+            }
+            let create = MetaRequest::CounterCreate { token, value: 0 };
+            match ask(&mut meta, &create)? {
+                MetaReply::Error(_) => break,
+                _ => got.counters += 1,
+            }
+        }
+        for locker in lockers {
+            let (locks, lost) = locker.join().map_err(|_| "a locker panicked")??;
+            got.locks += locks;
+            got.lost_locks += lost;
+        }
+        Ok::<(), Box<dyn Error + Send + Sync>>(())
+    })?;
+    println!("{}", serde_json::to_string(&got)?);
+    Ok(())
+}
+
+fn opened(meta: &mut Connection, path: &str) -> Result<Capability> {
+    let open = MetaRequest::Open {
+        path: path.into(),
+        read: true,
+        write: false,
+        create: None,
+        exclusive: false,
+    };
+    match ask(meta, &open)? {
+        MetaReply::Opened { capability, .. } => Ok(capability),
+        other => Err(format!("{other:?}").into()),
+    }
+}
+
+/// Whatever descriptors there are to be had, each locked and in use for good.
+fn descriptors(
+    deployment: &Deployment,
+    capability: &Capability,
+    got: &mut Got,
+) -> Result<Vec<Box<dyn std::any::Any>>> {
+    let mut kept: Vec<Box<dyn std::any::Any>> = Vec::new();
+    for server in 0..deployment.servers.len() {
+        let mut connection = connected(deployment, Some(server))?;
+        let attach = DataRequest::Attach {
+            capability: capability.clone(),
+        };
+        let DataReply::Attached { handle, .. } = ask(&mut connection, &attach)? else {
+            continue;
+        };
+        let asked = [
+            DataRequest::Shortcut { handle },
+            DataRequest::Lend {
+                handle,
+                write: false,
+            },
+        ];
+        for request in asked {
+            if let DataReply::NoShortcut { reason } = ask(&mut connection, &request)? {
+                got.refusals.push(reason);
+                continue;
+            }
+            let mut passed = connection.take_descriptors().into_iter();
+            let Some(object) = passed.next() else {
+                continue;
+            };
+            got.descriptors += 1;
+            flock(&object, FlockOperation::NonBlockingLockExclusive)?;
+            if let Some(page) = passed.next() {
+                let page = GrantPage::open(page)?;
+                std::mem::forget(page.enter());
+                kept.push(Box::new(page));
+            }
+            kept.push(Box::new(object));
+        }
+        kept.push(Box::new(connection));
+    }
+    Ok(kept)
+}
+
+/// Locks granted, and how many of them were gone when it wanted to give them back.
+fn lock_over_and_over(
+    deployment: &Deployment,
+    server: usize,
+    capability: &Capability,
+    until: Instant,
+) -> Result<(u64, u64)> {
+    let mut connection = connected(deployment, Some(server))?;
+    let attach = DataRequest::Attach {
+        capability: capability.clone(),
+    };
+    let DataReply::Attached { handle, .. } = ask(&mut connection, &attach)? else {
+        return Ok((0, 0));
+    };
+    let (mut locks, mut lost) = (0, 0);
+    while Instant::now() < until {
+        let lock = DataRequest::Lock {
+            handle,
+            start: 0,
+            end: 1 << 62,
+            mode: LockMode::Shared,
+            timeout_ms: 60_000,
+        };
+        let DataReply::Locked { lock } = ask(&mut connection, &lock)? else {
+            std::thread::sleep(PAUSE);
+            continue;
+        };
+        locks += 1;
+        // Used again and again, which makes a lock last.
+        while Instant::now() < until {
+            std::thread::sleep(PAUSE);
+            let read = DataRequest::Read {
+                handle,
+                region: penstock_wire::message::Region::Contiguous { offset: 0, len: 1 },
+                lock: Some(lock),
+            };
+            if let DataReply::Error(_) = ask(&mut connection, &read)? {
+                lost += 1;
+                break;
+            }
+        }
+    }
+    Ok((locks, lost))
+}
+
+/// To a data server, or to the metadata server.
+fn connected(deployment: &Deployment, server: Option<usize>) -> Result<Connection> {
+    let address = match server {
+        Some(server) => &deployment.servers[server].address,
+        None => &deployment.meta.address,
+    };
+    let timeouts = Timeouts {
+        read: Some(Duration::from_secs(90)),
+        write: Some(Duration::from_secs(5)),
+    };
+    Ok(connect(
+        address,
+        &deployment.caller(Role::Client, 1, 0)?,
+        timeouts,
+    )?)
+}
+
+fn ask<Q: Serialize, A: DeserializeOwned>(connection: &mut Connection, request: &Q) -> Result<A> {
+    connection.queue(&Envelope::request(1, TraceContext::default()), request)?;
+    connection.flush()?;
+    let got = connection.receive::<A>()?;
+    connection.skip_payload()?;
+    got.body.ok_or_else(|| "an answer without a body".into())
+}

@@ -1,0 +1,92 @@
+//! Users of one host: who gets descriptors, and how long one may keep another waiting. As root: it takes two users.
+#![allow(clippy::unwrap_used)]
+mod common;
+use common::*;
+use penstock_server::Options;
+use penstock_wire::grant::GrantPage;
+use penstock_wire::message::{DataReply, DataRequest, ErrorKind, Handle, LockMode};
+use std::time::{Duration, Instant};
+
+const OWNER: u32 = 61_001;
+const OTHER: u32 = 61_002;
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Why there is no descriptor, or that there is one.
+fn shortcut(c: &mut Client, handle: Handle) -> Result<GrantPage, String> {
+    match c.ask(DataRequest::Shortcut { handle }) {
+        DataReply::Shortcut { .. } => {
+            let page = c.connection.take_descriptors().pop().unwrap();
+            Ok(GrantPage::open(page).unwrap())
+        }
+        DataReply::NoShortcut { reason } => Err(reason),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn only_the_owner_and_root_get_descriptors() {
+    let site = Site::one();
+    let (mut c, h) = site.open(0, 1);
+    c.write(h, contiguous(0, 4), b"data");
+    // A file that was another user's is for nobody, root included.
+    let h = c.attach(site.capability_of(1, READ, None)).unwrap();
+    let reason = shortcut(&mut c, h).unwrap_err();
+    assert!(reason.contains("another user"), "{reason}");
+    if !is_root() {
+        return;
+    }
+    let given = site.capability_of(1, ALL, Some(OWNER));
+    let lend = |handle| DataRequest::Lend {
+        handle,
+        write: false,
+    };
+    for (uid, lent) in [(OWNER, true), (OTHER, false), (65534, false), (0, true)] {
+        let mut c = site.client_of(0, uid);
+        let h = c.attach(given.clone()).unwrap();
+        let got = shortcut(&mut c, h);
+        assert_eq!(got.is_ok(), lent, "{uid}: {:?}", got.err());
+        assert_eq!(c.read(h, contiguous(0, 4)), b"data");
+        if uid != 0 {
+            assert!(matches!(c.ask(lend(h)), DataReply::NoShortcut { .. }));
+        }
+    }
+}
+
+#[test]
+fn a_stopped_owner_delays_others_for_a_second() {
+    if !is_root() {
+        return;
+    }
+    let options = Options {
+        revoke_wait: Duration::from_secs(60),
+        ..Options::default()
+    };
+    let site = Site::start(1, "dir", options);
+    let given = site.capability_of(1, ALL, Some(OWNER));
+    let mut owner = site.client_of(0, OWNER);
+    let h = owner.attach(given.clone()).unwrap();
+    owner.write(h, contiguous(0, 8), b"all of i");
+    let page = shortcut(&mut owner, h).unwrap();
+    // For ever, as a process does that was stopped.
+    std::mem::forget(page.enter().unwrap());
+    let mut other = site.client_of(0, OTHER);
+    let h = other.attach(given).unwrap();
+    let began = Instant::now();
+    let lock = DataRequest::Lock {
+        handle: h,
+        start: 0,
+        end: 8,
+        mode: LockMode::Exclusive,
+        timeout_ms: 50_000,
+    };
+    let e = other.refused(lock);
+    assert_eq!(e.kind, ErrorKind::LockTimeout);
+    let owner_is = format!("process {} of user {OWNER}", std::process::id());
+    assert!(e.message.contains(&owner_is), "{e}");
+    other.done(DataRequest::SetLen { handle: h, len: 3 });
+    assert!(began.elapsed() < Duration::from_secs(30));
+    assert_eq!(other.read(h, contiguous(0, 8)), b"all");
+}

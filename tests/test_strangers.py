@@ -1,0 +1,134 @@
+"""Users of one host who do not trust each other: who gets descriptors, and how long one keeps the other waiting.
+
+crates/client/examples/stranger.rs is the attacker: it may read the file, and no more (docs/security.md).
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import time
+
+import pytest
+from conftest import PENSTOCK, penstock
+from test_bad_input import program
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become others")
+
+OWNER, STRANGER = 61001, 61002
+STRANGER_PROGRAM = PENSTOCK.parent / "examples" / "stranger"
+# The metadata server has four times as many.
+COUNTERS_OF_A_USER = 16384
+ATTACK_S = 8
+
+# Each access of one data server waits at most a second for the stranger's locks. There are four of them.
+OWNERS = """
+os.setgroups([]); os.setgid(UID); os.setuid(UID)
+f = opened("open/shared")
+data = bytes(range(256)) * 1024
+slowest = 0.0
+def timed(call, *args):
+    global slowest
+    began = time.monotonic()
+    call(*args)
+    slowest = max(slowest, time.monotonic() - began)
+f.Write_at(0, data)
+f.Sync()
+print("ready", flush=True)
+Path(READY).touch()
+until = time.monotonic() + SECONDS
+rounds = 0
+while time.monotonic() < until:
+    timed(f.Write_at, 0, data)
+    timed(f.Set_size, len(data) // 2)
+    f.Set_atomicity(True)
+    timed(f.Write_at, 0, data)
+    f.Set_atomicity(False)
+    timed(f.Write_shared, b"shared")
+    back = bytearray(len(data) - 4096)
+    f.Read_at(4096, back)
+    assert back == data[4096:]
+    rounds += 1
+g = opened("open/second")
+g.Write_shared(b"new counters")
+g.Close()
+f.Close()
+Path(TOLD).write_text(f"{rounds} {slowest}")
+"""
+
+
+def view_of(deployment, directory, uid):
+    """The deployment as a user has it that its owner let in: sockets, the client key, no other key."""
+    view = directory / f"of-{uid}"
+    view.mkdir()
+    text = (deployment / "deployment.toml").read_text()
+    (view / "deployment.toml").write_text(text.replace('"run/', f'"{deployment}/run/'))
+    key = view / "client.key"
+    key.write_text((deployment / "client.key").read_text())
+    key.chmod(0o600)
+    os.chown(key, uid, uid)
+    return view
+
+
+@pytest.fixture
+def let_in(deployment, short_dir, tmp_path):
+    """A deployment with a directory for all, and its views for two users."""
+    source = tmp_path / "open"
+    source.mkdir()
+    source.chmod(0o777)
+    penstock("cp", "-r", source, "penstock:/open", "-d", deployment)
+    for path in (short_dir, deployment, deployment / "run"):
+        path.chmod(0o755)
+    for path in (deployment / "run").glob("*.sock"):
+        path.chmod(0o666)
+    tmp_path.chmod(0o777)
+    return view_of(deployment, short_dir, OWNER), view_of(deployment, short_dir, STRANGER)
+
+
+def stranger(view, directory, path, seconds):
+    """The attack, started."""
+    copy = directory / "stranger"
+    shutil.copy(STRANGER_PROGRAM, copy)
+    copy.chmod(0o755)
+    return subprocess.Popen(
+        [copy, view, path, str(seconds)],
+        user=STRANGER,
+        group=STRANGER,
+        extra_groups=[],
+        cwd="/",
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_reader_stops_no_writer(let_in, short_dir, tmp_path):
+    owners, strangers = let_in
+    ready, told = tmp_path / "ready", tmp_path / "told"
+    body = OWNERS.replace("UID", str(OWNER)).replace("SECONDS", str(ATTACK_S - 2))
+    body = body.replace("READY", repr(str(ready))).replace("TOLD", repr(str(told)))
+    # The writer runs in a child, so that the attack can begin when it is ready.
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            program(tmp_path, owners, body)
+            code = 0
+        finally:
+            os._exit(code)
+    deadline = time.monotonic() + 30
+    while not ready.exists():
+        assert time.monotonic() < deadline, "the writer did not begin"
+        time.sleep(0.02)
+    attack = stranger(strangers, short_dir, "/open/shared", ATTACK_S)
+    out, err = attack.communicate(timeout=60)
+    _, status = os.waitpid(pid, 0)
+    assert attack.returncode == 0, err
+    got = json.loads(out)
+    assert got["descriptors"] == 0 and any("owner" in reason for reason in got["refusals"]), got
+    assert 0 < got["counters"] <= COUNTERS_OF_A_USER, got
+    # It had locks, and lost them to the writer.
+    assert got["locks"] > 0 and got["lost_locks"] > 0, got
+    assert status == 0, "the writer failed"
+    rounds, slowest = told.read_text().split()
+    assert int(rounds) >= 1 and float(slowest) < 10, (rounds, slowest)
