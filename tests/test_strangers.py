@@ -85,6 +85,26 @@ def let_in(deployment, short_dir, tmp_path):
     return view_of(deployment, short_dir, OWNER), view_of(deployment, short_dir, STRANGER)
 
 
+def test_planted_deployment_files_are_refused(deployment, short_dir):
+    view = view_of(deployment, short_dir, 0)
+    file = view / "deployment.toml"
+    penstock("ls", "-d", view)
+    file.chmod(0o666)
+    told = penstock("ls", "-d", view, check=False)
+    assert told.code != 0 and "others may write it" in told.err and "chmod go-w" in told.err, told.err
+    file.chmod(0o644)
+    view.chmod(0o777)
+    told = penstock("ls", "-d", view, check=False)
+    assert told.code != 0 and "others may replace it" in told.err, told.err
+    # As in /tmp: everybody may put files there, and take away one's own alone.
+    view.chmod(0o1777)
+    penstock("ls", "-d", view)
+    os.chown(file, STRANGER, STRANGER)
+    for command in (["ls", "-d", view], ["run", "-n", 1, "-d", view, "--", "true"], ["status", view]):
+        told = penstock(*command, check=False)
+        assert told.code != 0 and f"user {STRANGER} has put it there" in told.err, (command, told.err)
+
+
 def stranger(view, directory, path, seconds):
     """The attack, started."""
     copy = directory / "stranger"

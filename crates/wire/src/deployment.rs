@@ -6,6 +6,7 @@
 use crate::error::{Error, Result};
 use crate::handshake::{Caller, Identity, Role};
 use crate::key::Key;
+use crate::trusted_file::TrustedFile;
 use penstock_layout::ServerId;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
@@ -142,13 +143,14 @@ impl Deployment {
             path: path.display().to_string(),
             what,
         };
-        let size = std::fs::metadata(path)
-            .map_err(|e| fail(format!("cannot read: {e}")))?
-            .len();
-        if size > MAX_FILE {
-            return Err(fail(format!("{size} bytes, at most {MAX_FILE}")));
+        let text = TrustedFile::open(path)
+            .and_then(|file| file.text(MAX_FILE + 1))
+            .map_err(fail)?;
+        if text.len() as u64 > MAX_FILE {
+            return Err(fail(format!(
+                "larger than {MAX_FILE} bytes, at most so many are read"
+            )));
         }
-        let text = std::fs::read_to_string(path).map_err(|e| fail(format!("cannot read: {e}")))?;
         let mut deployment: Deployment = toml::from_str(&text).map_err(|e| fail(e.to_string()))?;
         let dir = std::path::absolute(path)
             .map_err(|e| fail(format!("cannot resolve: {e}")))?

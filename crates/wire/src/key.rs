@@ -4,11 +4,14 @@
 //! hold the server key, which also signs capabilities. Nothing but keyed BLAKE3 uses them, each use
 //! under its own derived key.
 use crate::error::{Error, Result};
+use crate::trusted_file::TrustedFile;
 use std::fmt;
-use std::io::{Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+/// Bytes of a key's file.
+const MAX_FILE: u64 = 256;
 /// Bytes of a key.
 pub const KEY_LEN: usize = 32;
 
@@ -71,7 +74,7 @@ impl Key {
         Ok(())
     }
 
-    /// Reads a key; refuses a file that others can read.
+    /// Reads a key; refuses a file that others can read, or could have written.
     pub fn load(path: &Path) -> Result<Key> {
         Key::load_closed(path, 0o077)
     }
@@ -87,25 +90,16 @@ impl Key {
             path: path.display().to_string(),
             what,
         };
-        let file = std::fs::File::open(path).map_err(|e| fail(format!("cannot open: {e}")))?;
-        let metadata = file
-            .metadata()
-            .map_err(|e| fail(format!("cannot stat: {e}")))?;
-        if !metadata.is_file() {
-            return Err(fail("not a regular file".into()));
-        }
-        let mode = metadata.permissions().mode() & 0o777;
+        let file = TrustedFile::open(path).map_err(fail)?;
+        let mode = file.mode();
         if mode & closed != 0 {
             return Err(fail(format!(
                 "readable by others (mode {mode:04o}, owner uid {}); run `chmod 600 {}` and, if others may have read it, make new keys",
-                metadata.uid(),
+                file.owner(),
                 path.display()
             )));
         }
-        let mut text = String::new();
-        file.take(256)
-            .read_to_string(&mut text)
-            .map_err(|e| fail(format!("cannot read: {e}")))?;
+        let text = file.text(MAX_FILE).map_err(fail)?;
         let secret = parse_hex(text.trim_end()).ok_or_else(|| {
             fail(format!(
                 "not a key: expected {} hex digits, found {} characters",

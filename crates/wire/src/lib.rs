@@ -19,6 +19,7 @@ pub mod message;
 mod nearby;
 mod quota;
 mod serve;
+mod trusted_file;
 
 pub use capability::Rights;
 pub use closer::Closer;

@@ -62,7 +62,7 @@ fn keys_are_kept_from_others() {
         Key::load(&dir.path().join("none"))
             .unwrap_err()
             .to_string()
-            .contains("cannot open")
+            .contains("cannot read")
     );
     assert!(Key::load(dir.path()).is_err());
 }
