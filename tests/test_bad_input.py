@@ -143,7 +143,8 @@ def test_permissions(deployment, short_dir, tmp_path):
     (theirs / "deployment.toml").write_text(text.replace('"run/', f'"{deployment}/run/'))
     (theirs / "client.key").write_text((deployment / "client.key").read_text())
     (theirs / "client.key").chmod(0o600)
-    os.chown(theirs / "client.key", 65534, 65534)
+    for path in (theirs, theirs / "client.key"):
+        os.chown(path, 65534, 65534)
     for path in (short_dir, deployment, deployment / "run"):
         path.chmod(0o755)
     for path in (deployment / "run").glob("*.sock"):

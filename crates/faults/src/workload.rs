@@ -95,6 +95,7 @@ impl Worker {
             lock_timeout: Duration::from_secs(15),
             connections: 2,
             shortcuts: true,
+            mappings: false,
         };
         Client::connect_with(&self.deployment, who, role, options)
     }
