@@ -601,14 +601,17 @@ try:
     raise AssertionError("no error")
 except MPI.Exception as why:
     assert why.Get_error_class() in (MPI.ERR_ARG, MPI.ERR_TYPE), why.Get_error_string()
-for resize in (f.Set_size, f.Preallocate):
+f.Write_at_all(rank, one)
+for resize, classes in ((f.Set_size, [MPI.ERR_ARG]), (f.Preallocate, [MPI.ERR_ARG, MPI.ERR_NO_SPACE])):
     try:
         resize(HUGE)
         # Where the servers' file system has files of that size (tmpfs), holes are no error; room for them all is.
         assert resize == f.Set_size and f.Get_size() == HUGE
+        f.Set_size(comm.size)
     except MPI.Exception as why:
-        assert why.Get_error_class() in (MPI.ERR_ARG, MPI.ERR_NO_SPACE, MPI.ERR_IO), why.Get_error_string()
-    f.Set_size(0)
+        assert why.Get_error_class() in classes, why.Get_error_string()
+        assert "data server" in why.Get_error_string(), why.Get_error_string()
+    assert f.Get_size() == comm.size
 f.Write_at_all(rank, one)
 assert f.Get_size() == comm.size
 f.Close()
@@ -618,6 +621,37 @@ for t in (wide, far, backwards):
         ranks=2,
     )
     other()
+
+
+def test_a_size_that_no_store_can_have(short_dir, tmp_path):
+    """A limit of the servers' file sizes stands for that of a file system; reaching it ends no server."""
+    directory = short_dir / "fs"
+    limited = ["prlimit", f"--fsize={64 << 20}", PENSTOCK, "up", directory, "--servers", "2"]
+    subprocess.run(limited, check=True, stdout=subprocess.DEVNULL, timeout=60)
+    try:
+        program(
+            tmp_path,
+            directory,
+            """
+f = opened("x", striping_factor="2")
+f.Write_at_all(rank * 100_000, bytes([rank + 1]) * 100_000)
+for size in (1 << 30, 2**63 - 1):
+    for resize in (f.Set_size, f.Preallocate):
+        refused(MPI.ERR_ARG, ["data server", "use a smaller"], resize, size)
+    assert f.Get_size() == comm.size * 100_000, f.Get_size()
+found = bytearray(100_000)
+f.Read_at_all(rank * 100_000, found)
+assert found == bytes([rank + 1]) * 100_000
+# Each server has half of this.
+f.Set_size(100 << 20)
+assert f.Get_size() == 100 << 20
+f.Close()
+""",
+            ranks=2,
+        )
+        penstock("check", "-d", directory)
+    finally:
+        penstock("down", directory, check=False)
 
 
 def test_hints_written_for_another_file_system(deployment, tmp_path, other):

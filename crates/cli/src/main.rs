@@ -42,6 +42,8 @@ use args::{Cli, Command};
 use clap::Parser;
 use error::Result;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// Filter of log messages, such as `debug` or `penstock_meta=trace`.
 const LOG_VARIABLE: &str = "PENSTOCK_LOG";
@@ -58,12 +60,22 @@ fn main() -> ExitCode {
         _ => "warn",
     };
     env_logger::Builder::from_env(env_logger::Env::new().filter_or(LOG_VARIABLE, level)).init();
+    outlive_file_limits();
     match dispatch(&cli) {
         Ok(code) => code,
         Err(error) => {
             out::note(error);
             ExitCode::from(FAILED)
         }
+    }
+}
+
+/// A file beyond the limit of sizes (`ulimit -f`) is an error of one request; the signal would end the server. A handler,
+/// unlike an ignored signal, is not passed on to the programs that are started.
+fn outlive_file_limits() {
+    let seen = Arc::new(AtomicBool::new(false));
+    if let Err(e) = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, seen) {
+        log::warn!("a file beyond `ulimit -f` would end this process: {e}");
     }
 }
 

@@ -495,6 +495,7 @@ impl Worker {
         let Some(file) = self.open(client, files, f)? else {
             return Ok(());
         };
+        let (before, losses) = (self.moments(), self.losses(0).len());
         let mut begun = self.begin();
         let mut result = file.sync();
         if let Err(Error::LostWrites { lost, .. }) = &result {
@@ -506,18 +507,18 @@ impl Worker {
             result = file.sync();
         }
         let now = self.now();
-        if self
-            .settle(&format!("sync of file {f}"), begun, result)?
-            .is_some()
-        {
-            let mut history = lock(&self.history);
-            let history = &mut *history;
-            for block in &mut history.files[f].blocks {
-                block.synced(self.life, begun.0, now);
-                // No operation lasts longer than all its time-outs.
-                let horizon = now.saturating_sub(120 * SECOND);
-                block.forget(horizon, &history.losses[block.machine]);
-            }
+        let settled = self.settle(&format!("sync of file {f}"), begun, result)?;
+        if settled.is_none() {
+            return Ok(());
+        }
+        self.names_synced(before, losses);
+        let mut history = lock(&self.history);
+        let history = &mut *history;
+        for block in &mut history.files[f].blocks {
+            block.synced(self.life, begun.0, now);
+            // No operation lasts longer than all its time-outs.
+            let horizon = now.saturating_sub(120 * SECOND);
+            block.forget(horizon, &history.losses[block.machine]);
         }
         Ok(())
     }

@@ -230,6 +230,15 @@ impl Objects {
         Ok(object)
     }
 
+    /// Makes an object durable. Idle ones are closed if descriptors run out.
+    pub(crate) fn sync(&self, object: &dyn Object) -> Result<(), WireError> {
+        let mut done = object.sync();
+        if matches!(done, Err(StoreError::Descriptors(_))) && self.store.relieve() {
+            done = object.sync();
+        }
+        done.map_err(store_error)
+    }
+
     /// Removes a file's object; nothing to do is no error (no byte of the file may have come here).
     pub(crate) fn remove(&self, id: FileId) -> Result<(), WireError> {
         let open = self.table().objects.get(&id).and_then(Weak::upgrade);

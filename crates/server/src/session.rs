@@ -245,9 +245,7 @@ impl<'a> Session<'a> {
                 if !server.options.read_only
                     && let Some(object) = objects.existing(&file.object)?
                 {
-                    file.object
-                        .syncs
-                        .run(|| object.sync().map_err(store_error))?;
+                    file.object.syncs.run(|| objects.sync(&*object))?;
                 }
                 let incarnation = server.incarnation();
                 Ok(DataReply::Synced { incarnation })

@@ -74,3 +74,57 @@ pub(crate) fn reopen(object: BorrowedFd<'_>, read: bool, write: bool) -> std::io
         Mode::empty(),
     )?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::locks::LockLimits;
+    use crate::objects::{Objects, Waits};
+    use penstock_layout::{FileId, ObjectOffset};
+    use penstock_store::StoreError;
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+    use std::time::Duration;
+
+    /// What clients write by descriptors the store does not see: an object that was lent counts as written.
+    #[test]
+    fn what_was_lent_is_synced_before_it_is_closed() {
+        let dir = tempfile::tempdir().unwrap();
+        let spec = format!("dir:{}", dir.path().display());
+        let waits = Waits {
+            locks: LockLimits {
+                lease: Duration::ZERO,
+                waiters: 0,
+                per_owner: 0,
+            },
+            write: Duration::ZERO,
+            revoke: Duration::ZERO,
+        };
+        let store = penstock_store::open(&spec, "d", 0).unwrap();
+        let objects = Objects::new(store, waits);
+        let id = FileId(5);
+        let open = objects.open(id);
+        let object = objects.created(&open).unwrap();
+        object.write_at(ObjectOffset(0), b"synced").unwrap();
+        open.pin(&object).unwrap();
+        let lent = File::from(reopen(object.fd().unwrap(), true, true).unwrap());
+        objects.sync(&*object).unwrap();
+        // After a sync, by the descriptor alone.
+        lent.write_all_at(b"by descriptor", 1000).unwrap();
+        drop((lent, object, open));
+        // One object stays open in each part of the store's cache: this one, of the same part.
+        let _held = objects.store().open(FileId(21), true).unwrap();
+        while objects.store().relieve() {}
+        // A sync has recorded the length: the cut is noticed when the object is opened again.
+        let path = dir.path().join("objects/05/0000000000000005");
+        File::options()
+            .write(true)
+            .open(path)
+            .unwrap()
+            .set_len(500)
+            .unwrap();
+        let found = objects.store().open(id, false).unwrap();
+        let read = found.read_at(ObjectOffset(400), &mut [0; 1000]);
+        assert!(matches!(read, Err(StoreError::Damaged { .. })), "{read:?}");
+    }
+}

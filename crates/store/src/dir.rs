@@ -139,6 +139,12 @@ impl Place {
             .fetch_add(1, Ordering::SeqCst);
     }
 
+    /// A record beside its object has gone: returns when that is durable.
+    pub(crate) fn removed_record(&self, shard: &Shard<'_>) -> Result<(), StoreError> {
+        self.touch(shard.number);
+        self.sync_shard(shard.number)
+    }
+
     /// From now on no sync succeeds: what an earlier one has lost is not known.
     pub(crate) fn fail(&self, why: &str) {
         log::error!("{why}; no sync succeeds until this server is started again");
@@ -169,15 +175,17 @@ impl Place {
             objects: self.objects.as_fd(),
             number,
         };
-        shard
-            .open()
-            .and_then(penstock_host::fs::fsync)
-            .map_err(|e| {
-                let path = format!("{}/{OBJECTS}/{number:02x}", self.path);
-                let error = StoreError::from_errno("sync directory", path, e);
-                self.fail(&error.to_string());
-                error
-            })?;
+        let error = |what, e| {
+            let path = format!("{}/{OBJECTS}/{number:02x}", self.path);
+            StoreError::from_errno(what, path, e)
+        };
+        // Where it cannot be opened nothing was tried and nothing is lost: this sync fails, and the next one tries again.
+        let directory = shard.open().map_err(|e| error("open directory", e))?;
+        penstock_host::fs::fsync(directory).map_err(|e| {
+            let error = error("sync directory", e);
+            self.fail(&error.to_string());
+            error
+        })?;
         changes.durable.fetch_max(made, Ordering::SeqCst);
         Ok(())
     }

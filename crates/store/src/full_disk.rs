@@ -1,10 +1,11 @@
-//! A test's world whose disk is full and fails to sync when told to.
+//! A test's world whose disk is full, fails to sync or opens nothing when told to.
 use penstock_host::{Access, Pace, World};
 use rustix::event::PollFd;
+use rustix::fs::FileType;
 use rustix::io::Errno;
 use std::io::Result;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering::SeqCst};
 use std::time::{Duration, Instant, SystemTime};
 
 /// Full: nothing is written, no name and no attribute is made.
@@ -12,6 +13,11 @@ use std::time::{Duration, Instant, SystemTime};
 pub(crate) struct Disk {
     pub(crate) full: AtomicBool,
     pub(crate) fails_to_sync: AtomicBool,
+    /// The same of directories alone.
+    pub(crate) fails_to_sync_names: AtomicBool,
+    /// Nothing that is there can be opened: the error's number, or 0.
+    pub(crate) opens_nothing: AtomicI32,
+    pub(crate) drawn: AtomicU8,
     /// It takes no change at all.
     pub(crate) read_only: AtomicBool,
     pub(crate) attributes: bool,
@@ -33,12 +39,26 @@ impl Disk {
     }
 }
 
+fn is_directory(file: BorrowedFd<'_>) -> bool {
+    rustix::fs::fstat(file)
+        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
+}
+
 impl World for Disk {
     fn disk(&self, access: &Access<'_>, _: Pace) -> std::result::Result<usize, Errno> {
         let full = self.full.load(SeqCst);
         match access {
             Access::Read { .. } => Ok(usize::MAX),
             Access::Sync { .. } if self.fails_to_sync.load(SeqCst) => Err(Errno::IO),
+            Access::Sync { file }
+                if self.fails_to_sync_names.load(SeqCst) && is_directory(*file) =>
+            {
+                Err(Errno::IO)
+            }
+            Access::Open => match self.opens_nothing.load(SeqCst) {
+                0 => Ok(usize::MAX),
+                number => Err(Errno::from_raw_os_error(number)),
+            },
             Access::Sync { .. } => Ok(usize::MAX),
             _ if self.read_only.load(SeqCst) => Err(Errno::ROFS),
             Access::Attribute { .. } if !self.attributes => Err(Errno::OPNOTSUPP),
@@ -68,7 +88,7 @@ impl World for Disk {
     }
 
     fn random(&self, into: &mut [u8]) {
-        into.fill(7);
+        into.fill(self.drawn.fetch_add(1, SeqCst).wrapping_add(7));
     }
 
     // One thread and no network: nothing of this is asked for.

@@ -483,11 +483,15 @@ impl Object for DirObject {
                 .as_ref()
                 .is_ok_and(|recorded| *recorded > len)
         {
+            let shard = self.place.shard(self.id);
             let lowered = self
                 .place
                 .records
-                .lower(&self.place.shard(self.id), self.id, self.file.as_fd(), len)
+                .lower(&shard, self.id, self.file.as_fd(), len)
                 .map_err(self.error("record length of"))?;
+            if self.place.records == Records::Beside {
+                self.place.removed_record(&shard)?;
+            }
             state.recorded = Ok(lowered);
         }
         state.cuts += 1;
@@ -682,13 +686,55 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_sync_of_a_directory_ends_all_syncs() {
+    fn a_directory_that_cannot_be_opened_fails_one_sync() {
         let dir = tempfile::tempdir().unwrap();
-        let store = DirStore::open(dir.path(), "d", 0).unwrap();
-        let object = store.object(FileId(1), true).unwrap();
-        store.place.fail("sync directory: EIO");
-        let e = object.sync().unwrap_err().to_string();
-        assert!(e.contains("start the server again"), "{e}");
-        object.write_at(ObjectOffset(0), b"x").unwrap();
+        Disk::default().run(|disk| {
+            let store = DirStore::open(dir.path(), "d", 0).unwrap();
+            let first = store.incarnation();
+            let errors = [Errno::MFILE, Errno::NFILE, Errno::NOMEM];
+            for (id, errno) in errors.into_iter().enumerate() {
+                let object = store.object(FileId(id as u64), true).unwrap();
+                object.write_at(ObjectOffset(0), b"here").unwrap();
+                disk.opens_nothing.store(errno.raw_os_error(), SeqCst);
+                object.sync().unwrap_err();
+                assert!(!object.is_clean(), "no sync has covered it");
+                disk.opens_nothing.store(0, SeqCst);
+                object.sync().unwrap();
+                assert!(object.is_clean());
+            }
+            drop(store);
+            let store = DirStore::open(dir.path(), "d", 0).unwrap();
+            assert_eq!(store.incarnation(), first, "nothing is lost");
+        });
+    }
+
+    #[test]
+    fn a_failed_sync_of_a_directory_ends_all_syncs() {
+        // By a sync, and by a cut that has to wait until the record beside the object has gone.
+        for cut in [false, true] {
+            let dir = tempfile::tempdir().unwrap();
+            Disk::default().run(|disk| {
+                let store = DirStore::open(dir.path(), "d", 0).unwrap();
+                let first = store.incarnation();
+                let object = store.object(FileId(1), true).unwrap();
+                object.write_at(ObjectOffset(0), b"here").unwrap();
+                if cut {
+                    object.sync().unwrap();
+                }
+                disk.fails_to_sync_names.store(true, SeqCst);
+                match cut {
+                    true => object.set_len(2).unwrap_err(),
+                    false => object.sync().unwrap_err(),
+                };
+                disk.fails_to_sync_names.store(false, SeqCst);
+                let e = object.sync().unwrap_err().to_string();
+                assert!(e.contains("start the server again"), "{e}");
+                object.write_at(ObjectOffset(0), b"x").unwrap();
+                drop((object, store));
+                let store = DirStore::open(dir.path(), "d", 0).unwrap();
+                assert_ne!(store.incarnation(), first, "something may be lost");
+                store.object(FileId(1), true).unwrap().sync().unwrap();
+            });
+        }
     }
 }

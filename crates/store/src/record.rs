@@ -102,8 +102,8 @@ impl Records {
         }
     }
 
-    /// Prepares for a cut to `len` bytes, less than recorded; returns what is recorded then. Takes no
-    /// space, so that an object on a full store can be cut.
+    /// Prepares for a cut to `len` bytes, less than recorded; returns what is recorded then. A record beside the object's
+    /// file is gone, for good once the directory is synced. Takes no space, so that an object on a full store can be cut.
     pub(crate) fn lower(
         self,
         shard: &Shard<'_>,
@@ -113,11 +113,7 @@ impl Records {
     ) -> Result<u64, Errno> {
         match self {
             Records::Attribute => self.raise(shard, id, file, len).map(|()| len),
-            Records::Beside => {
-                self.forget(shard, id)?;
-                penstock_host::fs::fsync(shard.open()?)?;
-                Ok(0)
-            }
+            Records::Beside => self.forget(shard, id).map(|()| 0),
         }
     }
 
@@ -158,7 +154,7 @@ impl Shard<'_> {
     pub(crate) fn open(&self) -> Result<std::os::fd::OwnedFd, Errno> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let name = format!("{:02x}", self.number);
-        rustix::fs::openat(self.objects, name, flags, Mode::empty())
+        penstock_host::fs::openat(self.objects, name, flags, Mode::empty())
     }
 }
 

@@ -173,7 +173,7 @@ impl Worker {
             return Ok(());
         };
         let begun = self.begin();
-        let since = lock(&self.history).names[self.index].moment();
+        let before = self.moments();
         let at = Pattern::contiguous(0, 8);
         let result = file
             .write(&at, Form::Contiguous, &mut Source::from_slice(&[7; 8]))
@@ -188,7 +188,10 @@ impl Worker {
         let kept = self.settle(&format!("write and sync {path}"), begun, result)?;
         if kept.is_some() && outcome == Outcome::Done && self.losses(0).len() == losses {
             self.say(&format!("{path} is kept"));
-            lock(&self.history).names[self.index].kept(name, since);
+            lock(&self.history).names[self.index].kept(name, before[self.index]);
+        }
+        if kept.is_some() {
+            self.names_synced(before, losses);
         }
         Ok(())
     }
@@ -240,20 +243,29 @@ impl Worker {
     pub(super) fn sync_names(&mut self, client: &Client) -> Result<(), Fault> {
         let begun = self.begin();
         let losses = self.losses(0).len();
-        let since: Vec<Moment> = {
-            let history = lock(&self.history);
-            history.names.iter().map(|n| n.moment()).collect()
-        };
+        let before = self.moments();
         let result = client.sync_metadata();
         if self.settle("sync metadata", begun, result)?.is_some() {
-            let mut history = lock(&self.history);
-            if history.losses[0].len() == losses {
-                for (names, since) in history.names.iter_mut().zip(since) {
-                    names.synced(since);
-                }
-            }
+            self.names_synced(before, losses);
         }
         Ok(())
+    }
+
+    /// To be taken before a sync.
+    pub(super) fn moments(&self) -> Vec<Moment> {
+        let history = lock(&self.history);
+        history.names.iter().map(|n| n.moment()).collect()
+    }
+
+    /// A sync has succeeded, of the metadata or of any file: all changes of names before it are durable, unless the metadata
+    /// server has lost its power since there were so many losses.
+    pub(super) fn names_synced(&self, before: Vec<Moment>, losses: usize) {
+        let mut history = lock(&self.history);
+        if history.losses[0].len() == losses {
+            for (names, since) in history.names.iter_mut().zip(before) {
+                names.synced(since);
+            }
+        }
     }
 }
 
