@@ -22,7 +22,7 @@ const SLICE: usize = 256;
 pub const PAUSE: Duration = Duration::from_millis(2);
 /// Findings that are said one by one.
 const TOLD: usize = 4;
-/// Bytes of each, at most.
+/// Characters of each, at most.
 const MESSAGE: usize = 200;
 
 /// How far the look is, and what it has found.
@@ -50,9 +50,8 @@ impl Looked {
     fn found(&mut self, what: &str) {
         self.damaged += 1;
         if self.first.len() < TOLD {
-            let end = what.floor_char_boundary(MESSAGE);
             log::error!("the metadata store is damaged: {what}; run `penstock check`");
-            self.first.push(what[..end].to_owned());
+            self.first.push(what.chars().take(MESSAGE).collect());
         }
     }
 }
