@@ -87,7 +87,7 @@ def test_damage_that_a_start_does_not_read_is_said_by_status_and_check(short_dir
         assert any("checksum" in text for text in meta["damage"]), meta
         said = penstock("status", directory, check=False).out
         assert "names are damaged" in said, said
-        found = penstock("check", directory, check=False, timeout=600)
+        found = penstock("check", "-d", directory, check=False, timeout=600)
         assert found.code == 1, found.out
         assert "damaged" in found.out or "checksum" in found.out, found.out
         # The others are served.

@@ -56,7 +56,7 @@ impl Server {
         };
         // Work and recovery meet in all kinds.
         static STARTS: AtomicU64 = AtomicU64::new(0);
-        if STARTS.fetch_add(1, Ordering::Relaxed) % 3 != 0 {
+        if !STARTS.fetch_add(1, Ordering::Relaxed).is_multiple_of(3) {
             command.env(LARGE, "");
         }
         let child = command
