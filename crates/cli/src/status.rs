@@ -275,6 +275,16 @@ fn to_text(deployment: &Deployment, answers: &Answers) -> String {
             size::bytes(s.journal_lost)
         );
     }
+    if let Ok(s) = &answers.meta
+        && s.damaged > 0
+    {
+        let so_far = if s.looked_through { "" } else { " so far" };
+        text += &format!(
+            "The names are damaged in {} places{so_far}: {}; run `penstock check`, and restore the metadata store from a backup.\n",
+            size::count(s.damaged),
+            s.damage.join("; ")
+        );
+    }
     text += &scheduling(deployment, answers);
     if !reasons.is_empty() {
         text += "\n";
@@ -553,7 +563,8 @@ fn to_json(deployment: &Deployment, answers: &Answers) -> Value {
             Ok(s) => json!({
                 "files": s.files, "directories": s.directories, "requests": s.requests,
                 "commits": s.commits, "connections": s.connections, "uptime_ms": s.uptime_ms,
-                "journal_lost": s.journal_lost, "store": s.store,
+                "journal_lost": s.journal_lost, "looked_through": s.looked_through,
+                "damaged": s.damaged, "damage": s.damage, "store": s.store,
             }),
             Err(_) => json!({}),
         },

@@ -165,10 +165,11 @@ pub(crate) fn plan(seed: u64, shape: &Shape) -> Vec<(Nanos, Fault)> {
                 }
                 Fault::FailingSyncs { machine, time }
             }
-            10 => Fault::FailingAccesses {
-                machine: 1 + r.index(shape.servers),
-                time,
-            },
+            10 => {
+                let data = 1 + r.index(shape.servers);
+                let machine = if machine == 0 { 0 } else { data };
+                Fault::FailingAccesses { machine, time }
+            }
             11 => Fault::NoDescriptors { machine, time },
             12 => Fault::NoMemory {
                 machine: 1 + r.index(shape.servers),

@@ -3,13 +3,17 @@
 //! Requests run on their connection's own thread under the lock, for microseconds and never across disk
 //! access but for a page that is not in memory. The committing thread flushes what they collected
 //! without holding the lock; who needs durability waits for it.
+mod committing;
+mod looking;
+
 use crate::advisory::{AdvisoryLocks, Answer};
-use crate::commit::{GroupCommit, Next, Waiter};
+use crate::commit::{GroupCommit, Waiter};
 use crate::counters::{ConnectionId, Counters};
 use crate::error::{Result, damaged, error};
 use crate::journal::{self, Journal};
 use crate::kept::Kept;
 use crate::layers::Layers;
+use crate::look::Looked;
 use crate::namespace::Namespace;
 use crate::nodes::Outcome;
 use crate::pending::Totals;
@@ -41,7 +45,7 @@ const LOCKED: &str = "advisory-locks";
 
 pub struct Engine {
     shared: Arc<Shared>,
-    committer: Mutex<Option<JoinHandle>>,
+    threads: Mutex<Vec<JoinHandle>>,
 }
 
 struct Shared {
@@ -52,6 +56,8 @@ struct Shared {
     settled: Condvar,
     /// For those who wait for advisory locks.
     unlocked: Condvar,
+    /// For who waits until no snapshot is looked at.
+    looked: Condvar,
     start: Instant,
     store_name: String,
     /// Bytes of the journal that a crash of the system had left unreadable.
@@ -74,6 +80,11 @@ struct State {
     /// Locks have ended with their connection, whose other end may still count on them.
     dropped_locks: bool,
     requests: u64,
+    /// The database has to be opened again.
+    broken: bool,
+    /// A snapshot is looked at without the lock.
+    looking: bool,
+    looked: Looked,
     /// Set for good: by a panic inside, or by the end of the server.
     closed: Option<WireError>,
     /// The committing thread has ended.
@@ -81,7 +92,7 @@ struct State {
 }
 
 /// Figures for the status reply.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Figures {
     pub totals: Totals,
     pub requests: u64,
@@ -89,6 +100,8 @@ pub struct Figures {
     pub uptime: Duration,
     /// Bytes of the journal that could not be read at the start.
     pub unreadable: u64,
+    /// What the look for damage has found so far.
+    pub looked: Looked,
 }
 
 /// Nanoseconds since the epoch.
@@ -149,6 +162,7 @@ impl Engine {
                 "advisory locks were held when the server ended: mounts take them again first"
             );
         }
+        let was_read = store.was_read();
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
                 space,
@@ -164,12 +178,19 @@ impl Engine {
                 noted_locks,
                 dropped_locks: false,
                 requests: 0,
+                broken: false,
+                looking: false,
+                looked: match was_read {
+                    true => Looked::before(),
+                    false => Looked::default(),
+                },
                 closed: None,
                 ended: false,
             }),
             work: Condvar::new(),
             settled: Condvar::new(),
             unlocked: Condvar::new(),
+            looked: Condvar::new(),
             start: now(),
             store_name: store.path().display().to_string(),
             unreadable: replayed.unreadable,
@@ -177,7 +198,7 @@ impl Engine {
         });
         let committer = thread::spawn("commit", None, {
             let shared = shared.clone();
-            move || commit_loop(&shared, store)
+            move || committing::commit_loop(&shared, store)
         })
         .map_err(|e| {
             error(
@@ -185,9 +206,13 @@ impl Engine {
                 format!("no thread for commits: {e}; look at the limits of processes"),
             )
         })?;
+        let mut threads = vec![committer];
+        if !was_read {
+            threads.extend(looking::start(&shared));
+        }
         Ok(Engine {
             shared,
-            committer: Mutex::new(Some(committer)),
+            threads: Mutex::new(threads),
         })
     }
 
@@ -195,7 +220,9 @@ impl Engine {
     pub fn read<T>(&self, f: impl FnOnce(&Namespace<Layers>) -> Result<T>) -> Result<T> {
         let mut state = self.shared.open_state()?;
         state.requests += 1;
-        state.guarded(|state| f(&state.space))
+        let result = state.guarded(|state| f(&state.space));
+        self.shared.heed(&mut state, &result);
+        result
     }
 
     /// Runs a request that may change names; `f` gets the time. If it may come again, and has been carried out before,
@@ -240,6 +267,7 @@ impl Engine {
             safe = changes.is_empty() || state.journal.append(changes);
             result
         });
+        self.shared.heed(&mut state, &result);
         if state.space.names().collected() > 0 && state.group.changed(self.shared.now()) {
             self.shared.work.notify_one();
         }
@@ -273,7 +301,7 @@ impl Engine {
     pub fn keep(&self, connection: ConnectionId, files: &[FileId]) -> Result<Vec<FileId>> {
         let mut state = self.shared.open_state()?;
         state.requests += 1;
-        state.guarded(|state| {
+        let result = state.guarded(|state| {
             let mut kept = Vec::new();
             for &file in files {
                 if state.space.is_kept(file)? {
@@ -282,7 +310,9 @@ impl Engine {
                 }
             }
             Ok(kept)
-        })
+        });
+        self.shared.heed(&mut state, &result);
+        result
     }
 
     /// The connection has closed a removed file: it goes, unless others hold it.
@@ -424,6 +454,7 @@ impl Engine {
             commits: state.group.commits(),
             uptime: since(self.shared.start),
             unreadable: self.shared.unreadable,
+            looked: state.looked.clone(),
         })
     }
 
@@ -438,7 +469,7 @@ impl Engine {
 
     /// Commits what is left, closes the store and refuses requests from now on. Idempotent.
     pub fn stop(&self) {
-        let committer = {
+        let threads = {
             let mut state = self.shared.state();
             state.group.stop();
             state.close(error(
@@ -450,17 +481,15 @@ impl Engine {
                 // Left there, it makes those who lock after the restart wait for nothing.
                 let _ = penstock_host::fs::remove_file(&self.shared.locked);
             }
-            self.committer
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take()
+            let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut *threads)
         };
         self.shared.work.notify_one();
         self.shared.unlocked.notify_all();
-        if let Some(committer) = committer
-            && committer.join().is_err()
-        {
-            log::error!("the committing thread panicked");
+        for thread in threads {
+            if thread.join().is_err() {
+                log::error!("a thread of the metadata server panicked");
+            }
         }
     }
 }
@@ -616,107 +645,5 @@ impl Shared {
             }
             state.group.settled(waiter)
         })
-    }
-}
-
-impl State {
-    /// Forgets removed files whose holders have not come back, some of them. Their objects are for `penstock check`:
-    /// nobody is left to remove them. Returns how long it is until the next.
-    fn reap_left(&mut self, clock: u64) -> Option<Duration> {
-        if self.closed.is_some() || self.group.refusal().is_some() {
-            return None;
-        }
-        let mut reaped = 0;
-        while reaped < REAPED
-            && let Some(file) = self.kept.pop_ended(now())
-        {
-            let gone = self.guarded(|state| {
-                state.space.reap(file)?;
-                let changes = state.space.names_mut().take_changes()?;
-                // Nobody waits for it.
-                state.journal.append(changes);
-                Ok(())
-            });
-            match gone {
-                Ok(()) => reaped += 1,
-                Err(e) => log::warn!("removed file {} stays until the next start: {e}", file.0),
-            }
-        }
-        if reaped > 0 {
-            log::info!(
-                "{reaped} removed files are open nowhere any more; `penstock check --repair` frees their bytes"
-            );
-            self.group.changed(clock);
-        }
-        let end = self.kept.next_end()?;
-        Some(end.saturating_duration_since(now()))
-    }
-}
-
-fn commit_loop(shared: &Shared, mut store: Store) {
-    let mut state = shared.state();
-    loop {
-        let left = state.reap_left(shared.now());
-        match state.group.next(shared.now()) {
-            Next::Stop => break,
-            Next::Idle => {
-                state = match left {
-                    None => shared
-                        .work
-                        .wait(state)
-                        .unwrap_or_else(PoisonError::into_inner),
-                    Some(left) => shared.wait_work(state, left),
-                };
-            }
-            Next::WaitUntil(at) => {
-                let pause = Duration::from_nanos(at.saturating_sub(shared.now()));
-                let pause = left.map_or(pause, |left| left.min(pause));
-                state = shared.wait_work(state, pause);
-            }
-            Next::Commit => {
-                if state.group.started() {
-                    state.journal.turn();
-                }
-                let frozen = state.space.names_mut().freeze();
-                drop(state);
-                let result = store.commit(&frozen);
-                drop(frozen);
-                state = shared.state();
-                match result {
-                    Ok(snapshot) => {
-                        state.space.names_mut().committed(snapshot);
-                        state.group.finished();
-                        let State { journal, space, .. } = &mut *state;
-                        journal.committed(store.commits(), || space.names().all_collected().ok());
-                    }
-                    Err(e) => {
-                        log::error!("{e}");
-                        state.group.failed(shared.now(), e);
-                        reopen(&mut state, &mut store);
-                    }
-                }
-                shared.settled.notify_all();
-            }
-        }
-    }
-    if let Some(lost) = state.group.refusal() {
-        log::error!("stopped with changes that could not be committed: {lost}");
-    } else {
-        state.journal.end();
-    }
-    state.space.names_mut().release();
-    state.ended = true;
-    shared.settled.notify_all();
-}
-
-/// After a failed commit the database only works again when it is opened anew. Holds the lock: nothing can be
-/// read meanwhile.
-fn reopen(state: &mut State, store: &mut Store) {
-    state.space.names_mut().release();
-    match store.reopen() {
-        Ok(snapshot) => state.space.names_mut().reopened(snapshot),
-        Err(e) => {
-            log::error!("{e}");
-        }
     }
 }

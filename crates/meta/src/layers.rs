@@ -29,7 +29,7 @@ pub struct Layers {
     /// Some while a commit is under way, or has failed and is to be tried again.
     committing: Option<Arc<Pending>>,
     /// `None` only while the store is being opened again after an error.
-    stored: Option<Snapshot>,
+    stored: Option<Arc<Snapshot>>,
     cache: RefCell<Cache>,
     next_id: u64,
     /// Ids below this are reserved on stable storage.
@@ -63,7 +63,7 @@ impl Layers {
             changed_entries: Vec::new(),
             notes: Vec::new(),
             committing: None,
-            stored: Some(stored),
+            stored: Some(stored.into()),
             cache: RefCell::new(Cache {
                 nodes: Recent::new(CACHED),
                 entries: Recent::new(CACHED),
@@ -176,7 +176,7 @@ impl Layers {
     /// The frozen changes are in `stored`.
     pub fn committed(&mut self, stored: Snapshot) {
         self.durable_ids = stored.totals().ids_reserved;
-        self.stored = Some(stored);
+        self.stored = Some(stored.into());
         self.committing = None;
     }
 
@@ -187,11 +187,16 @@ impl Layers {
 
     /// The store was opened again; the changes that could not be committed stay pending.
     pub fn reopened(&mut self, stored: Snapshot) {
-        self.stored = Some(stored);
+        self.stored = Some(stored.into());
+    }
+
+    /// The names as of the last commit, to be let go of before the store is opened again.
+    pub fn snapshot(&self) -> Option<Arc<Snapshot>> {
+        self.stored.clone()
     }
 
     fn stored(&self) -> Result<&Snapshot> {
-        self.stored.as_ref().ok_or_else(|| {
+        self.stored.as_deref().ok_or_else(|| {
             error(
                 ErrorKind::Io,
                 "the metadata store is being opened again after an error; try again",

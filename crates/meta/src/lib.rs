@@ -7,7 +7,8 @@
 //! file. Files without a name that somebody has open outlive connections and restarts (`kept`).
 //! Changes that clients repeat take effect once (`slots`).
 //! What waits for its commit is in a journal (`journal`) that outlives the process. After a failed sync nothing is
-//! built on what may be in the page cache alone (`settled`).
+//! built on what may be in the page cache alone (`settled`, `noted`). Damage of large stores is looked for while they serve
+//! (`look`).
 mod access;
 mod advisory;
 mod commit;
@@ -17,9 +18,11 @@ mod error;
 mod journal;
 mod kept;
 mod layers;
+mod look;
 mod namespace;
 mod node;
 mod nodes;
+mod noted;
 mod path;
 mod pending;
 mod placement;

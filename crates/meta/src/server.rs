@@ -7,7 +7,7 @@ use crate::layers::Layers;
 use crate::namespace::Namespace;
 use crate::placement::Placement;
 use crate::session::{Granting, Session};
-use crate::store::{Store, StoreError};
+use crate::store::{READ_THROUGH, Store, StoreError};
 use crate::stores::Stores;
 use penstock_wire::deployment::Deployment;
 use penstock_wire::message::{MetaReply, MetaRequest, WireError};
@@ -27,6 +27,9 @@ pub struct Options {
     pub commit_interval: Duration,
     /// How long removed files that were open wait for whoever has them open to connect again.
     pub keep_grace: Duration,
+    /// Stores of up to so many bytes are read through before they are served, and walked through after a crash. Larger ones
+    /// are looked through beside the service, and pay at each commit for a start that does not walk.
+    pub read_through: u64,
     /// Bounds of connections.
     pub limits: ServeLimits,
 }
@@ -37,6 +40,7 @@ impl Default for Options {
             capability_lifetime: Duration::from_secs(600),
             commit_interval: Duration::from_millis(200),
             keep_grace: Duration::from_secs(60),
+            read_through: READ_THROUGH,
             limits: ServeLimits::default(),
         }
     }
@@ -65,7 +69,12 @@ pub fn start(deployment: &Deployment, options: Options) -> Result<RunningServer,
         rustix::process::getegid().as_raw(),
     );
     let root = Namespace::<Layers>::root(wall_clock_ns(), owner.0, owner.1);
-    let (store, snapshot) = Store::open(&deployment.meta.store, &deployment.id, &root)?;
+    let (store, snapshot) = Store::open(
+        &deployment.meta.store,
+        &deployment.id,
+        &root,
+        options.read_through,
+    )?;
     let stores = Stores::load(&deployment.meta.store)?;
     let engine = Engine::start(
         store,

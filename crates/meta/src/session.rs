@@ -364,6 +364,9 @@ impl Session {
                     connections: shared.connections.load(Ordering::Relaxed),
                     uptime_ms: u64::try_from(figures.uptime.as_millis()).unwrap_or(u64::MAX),
                     journal_lost: figures.unreadable,
+                    looked_through: figures.looked.through,
+                    damaged: figures.looked.damaged,
+                    damage: figures.looked.first,
                     store: engine.store_name().to_owned(),
                 })
             }

@@ -4,13 +4,15 @@
 //! goes on showing it. A database that is opened again then finds its newest commit whole, builds on pages that are not on
 //! the disk, and syncs that succeed later don't bring them there: the next loss of power takes names that were acknowledged
 //! as durable. A server that is killed after a failed sync leaves the same trap to the next one.
-//! Idea: the file is written over itself and synced before the database opens it, so that all of it is to be written once
-//! more. A page that the system has given up reads as what is on the disk, and the database's checksums find that. Pages that
+//! Idea: what the last sync may have lost ([`crate::noted`]) is written over itself and synced before the database opens the
+//! file, so that it is to be written once more; where nothing is known, all of the file. A page that the system has given up
+//! reads as what is on the disk, and the database's checksums find that. Pages that
 //! the last durable commit uses are not changed by this, whatever the moment of a crash.
 //! When it pays: after a failed commit, and at a start after anything but an orderly stop. The mark that tells of an orderly
 //! stop is never synced: it lives as long as the page cache that it speaks of, and where a loss of power brings it back
-//! there is no page cache left to doubt.
+//! there is no page cache left to doubt. A server that ends while it writes leaves no note, so the next one writes all.
 use crate::RECOVERS;
+use crate::noted::{self, Doubt};
 use penstock_host::fs;
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
@@ -26,12 +28,16 @@ const CHUNK: usize = 1 << 20;
 /// Progress is told each time that so many bytes are written.
 const TOLD: u64 = 256 << 20;
 
-/// Makes sure that what `file` in `directory` reads as is on the disk, and the names in the directory.
+/// Makes sure that what `file` in `directory` reads as is on the disk, and the names in the directory. From then on the
+/// database's syncs are noted.
 pub fn settle(directory: &Path, file: &Path) -> Result<()> {
     let mark = mark(directory);
     if !mark.exists() {
-        rewrite(file)?;
+        let doubt = noted::doubt(directory);
+        noted::forget(directory)?;
+        rewrite(file, doubt)?;
     }
+    noted::begin(directory)?;
     // Gone before anything can fail.
     match fs::remove_file(&mark) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
@@ -56,8 +62,22 @@ fn mark(directory: &Path) -> PathBuf {
     directory.join(MARK)
 }
 
-fn rewrite(path: &Path) -> Result<()> {
+fn rewrite(path: &Path, doubt: Doubt) -> Result<()> {
     let file = OpenOptions::new().read(true).write(true).open(path)?;
+    // Of what the system has failed to write and told nobody it tells here.
+    let untold = fs::fdatasync(&file);
+    match (doubt, untold) {
+        (Doubt::Ranges(ranges), Ok(())) => {
+            for (first, end) in ranges {
+                write_over(&file, first, end)?;
+            }
+            Ok(fs::fdatasync(&file)?)
+        }
+        _ => rewrite_all(&file, path),
+    }
+}
+
+fn rewrite_all(file: &File, path: &Path) -> Result<()> {
     let length = file.metadata()?.len();
     if length >= TOLD {
         log::info!(
@@ -66,22 +86,31 @@ fn rewrite(path: &Path) -> Result<()> {
             length >> 20
         );
     }
-    let mut chunk = vec![0; CHUNK];
-    let mut at: u64 = 0;
-    let mut told = TOLD;
-    loop {
-        if at >= told {
-            // Synced as it goes, so that no single sync takes long without a word.
-            fs::fdatasync(&file)?;
+    let mut at = 0;
+    while at < length {
+        let end = (at + TOLD).min(length);
+        write_over(file, at, end)?;
+        // Synced as it goes, so that no single sync takes long without a word.
+        fs::fdatasync(file)?;
+        if length >= TOLD {
             log::info!(
                 "{}: {RECOVERS}: {} of {} MiB are on the disk",
                 path.display(),
-                at >> 20,
+                end >> 20,
                 length >> 20
             );
-            told += TOLD;
         }
-        let read = retried(|| fs::pread(file.as_fd(), &mut chunk, at))?;
+        at = end;
+    }
+    Ok(fs::fdatasync(file)?)
+}
+
+/// Writes the bytes from `at` to `end`, or to the end of the file, over themselves.
+fn write_over(file: &File, mut at: u64, end: u64) -> Result<()> {
+    let mut chunk = vec![0; CHUNK];
+    while at < end {
+        let len = usize::try_from(end - at).map_or(CHUNK, |left| left.min(CHUNK));
+        let read = retried(|| fs::pread(file.as_fd(), &mut chunk[..len], at))?;
         if read == 0 {
             break;
         }
@@ -94,10 +123,6 @@ fn rewrite(path: &Path) -> Result<()> {
             }
         }
         at += read as u64;
-    }
-    fs::fdatasync(&file)?;
-    if length >= TOLD {
-        log::info!("{}: {RECOVERS}: all of it is on the disk", path.display());
     }
     Ok(())
 }
@@ -123,11 +148,46 @@ mod tests {
         std::fs::write(&file, &bytes).unwrap();
         settle(dir.path(), &file).unwrap();
         assert!(std::fs::read(&file).unwrap() == bytes);
+        rewrite(&file, Doubt::Ranges(vec![(0, 4096), (4096, u64::MAX)])).unwrap();
+        assert!(std::fs::read(&file).unwrap() == bytes);
         closed_in_order(dir.path());
         assert!(mark(dir.path()).exists());
         // With the mark the file is not even opened.
         settle(dir.path(), &dir.path().join("none")).unwrap();
         assert!(!mark(dir.path()).exists());
         assert!(settle(dir.path(), &dir.path().join("none")).is_err());
+    }
+
+    /// Writing over a hole fills it, so the blocks of a file tell what was written.
+    #[test]
+    fn only_what_is_in_doubt_is_written_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("f");
+        let blocks = || std::os::unix::fs::MetadataExt::blocks(&file.metadata().unwrap());
+        let hole: u64 = 8 << 20;
+        File::create(&file).unwrap().set_len(hole).unwrap();
+        noted::begin(dir.path()).unwrap();
+        let (before, start) = (blocks(), || settle(dir.path(), &file).unwrap());
+        start();
+        assert_eq!(
+            blocks(),
+            before,
+            "nothing was synced since the start before"
+        );
+        start();
+        assert_eq!(blocks(), before, "each start begins a note");
+        noted::forget(dir.path()).unwrap();
+        start();
+        assert!(blocks() >= hole / 512, "without a note all is in doubt");
+    }
+
+    #[test]
+    fn what_the_note_names_is_written_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("f");
+        File::create(&file).unwrap().set_len(8 << 20).unwrap();
+        rewrite(&file, Doubt::Ranges(vec![(4 << 20, (4 << 20) + 65536)])).unwrap();
+        let blocks = std::os::unix::fs::MetadataExt::blocks(&file.metadata().unwrap());
+        assert!((128..4096).contains(&blocks), "{blocks}");
     }
 }

@@ -5,18 +5,22 @@
 //! a crash at any moment leaves the last or the one before, whole.
 //!
 //! Files in the directory: `namespace.redb`, `lock` (held while a server runs), the journal's, the mark of an orderly
-//! stop (`settled`), and `namespace.checked`, a copy made at the last start that found everything in order (small stores
-//! only).
+//! stop (`settled`), the note of what is unsynced (`noted`), and `namespace.checked`, a copy made at the last start that found
+//! everything in order (small stores only).
+//!
+//! *Large stores.* A start reads nothing that grows with the names: commits keep the state of redb's page allocator
+//! (quick repair), and `look` looks for damage beside the service (docs/decisions/0020).
 use crate::RECOVERS;
 use crate::error::{Result, damaged, error};
-use crate::node::{Node, REMOVED, ROOT};
-use crate::pending::{EntryKey, EntryRange, Pending, Totals};
-use crate::settled;
+use crate::node::{Node, ROOT};
+use crate::noted::Trouble;
+use crate::pending::{EntryRange, Pending, Totals};
 use crate::slots::Note;
-use penstock_host::fs::{self, Held};
+use crate::{look, noted, settled};
+use penstock_host::fs;
 use penstock_host::lock::{DirectoryLock, Refused};
 use penstock_layout::FileId;
-use penstock_wire::message::{ErrorKind, NodeKind, WireError};
+use penstock_wire::message::{ErrorKind, WireError};
 use redb::{
     Builder, Database, DatabaseError, ReadOnlyTable, ReadTransaction, ReadableDatabase,
     ReadableTable, ReadableTableMetadata, StorageError, TableDefinition, TableError,
@@ -56,8 +60,8 @@ pub const PAST_IDS: usize = 128;
 
 /// redb's page cache.
 const PAGE_CACHE: usize = 64 << 20;
-/// Stores up to this size are read through and copied at each start.
-const CHECK_AT_START: u64 = 64 << 20;
+/// What [`crate::Options::read_through`] is unless chosen, bytes.
+pub const READ_THROUGH: u64 = 64 << 20;
 
 /// Why the metadata store cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -221,14 +225,23 @@ impl Snapshot {
         &self,
         start: Bound<u64>,
     ) -> Result<impl Iterator<Item = Result<(u64, std::sync::Arc<Node>)>> + '_> {
+        let records = self.records(start)?;
+        Ok(records.map(|item| item.and_then(|(id, node)| Ok((id, node?.into())))))
+    }
+
+    /// Each with its id, also those that cannot be read.
+    pub fn records(
+        &self,
+        start: Bound<u64>,
+    ) -> Result<impl Iterator<Item = Result<(u64, Result<Node>)>> + '_> {
         let range = self
             .nodes
             .range((start, Bound::Unbounded))
             .map_err(read_error)?;
         Ok(range.map(|item| {
             let (id, stored) = item.map_err(read_error)?;
-            let node = Node::decode(FileId(id.value()), stored.value())?;
-            Ok((id.value(), node.into()))
+            let node = Node::decode(FileId(id.value()), stored.value());
+            Ok((id.value(), node))
         }))
     }
 
@@ -243,48 +256,9 @@ impl Snapshot {
         }))
     }
 
-    /// Reads everything and checks that nodes, entries and totals agree.
-    fn verify(&self) -> Result<()> {
-        let (mut files, mut directories, mut names) = (0, 0, 0u64);
-        for item in self.nodes(Bound::Unbounded)? {
-            let (id, node) = item?;
-            match node.kind {
-                NodeKind::Directory => directories += 1,
-                NodeKind::File | NodeKind::Symlink => files += 1,
-            }
-            if id == ROOT.0 {
-                continue;
-            }
-            for (parent, name) in node.names() {
-                names += 1;
-                let key = EntryKey::new(parent, name);
-                if self.entry(key.as_slice())? != Some(id) {
-                    return Err(damaged(format!("\"{name}\" has lost its entry")));
-                }
-                if parent != REMOVED && !self.node(parent)?.is_some_and(|d| d.is_directory()) {
-                    return Err(damaged(format!("\"{name}\" has lost its directory")));
-                }
-            }
-        }
-        let totals = self.totals();
-        if (files, directories) != (totals.files, totals.directories) {
-            return Err(damaged(format!(
-                "{files} files and {directories} directories are left of {} and {}",
-                totals.files, totals.directories
-            )));
-        }
-        let mut entries = 0;
-        for item in self.entries((Bound::Unbounded, Bound::Unbounded))? {
-            item?;
-            entries += 1;
-        }
-        let stored = self.entries.len().map_err(read_error)?;
-        if entries != names || stored != entries {
-            return Err(damaged(format!(
-                "{entries} entries where {files} files and {directories} directories have {names} names"
-            )));
-        }
-        Ok(())
+    /// Entries, as the table counts them.
+    pub fn entries_stored(&self) -> Result<u64> {
+        self.entries.len().map_err(read_error)
     }
 }
 
@@ -299,13 +273,23 @@ pub struct Store {
     watched: File,
     /// A commit has failed.
     failed: bool,
+    /// Up to so many bytes of the database are read through at the start, and walked through after a crash.
+    read_through: u64,
+    /// All was read through at the start.
+    was_read: bool,
     /// Held as long as the store is open.
     _lock: DirectoryLock,
 }
 
 impl Store {
     /// Opens the store in `directory` for the deployment, or makes a new one whose root directory is `root`.
-    pub fn open(directory: &Path, deployment: &str, root: &Node) -> Opened<(Store, Snapshot)> {
+    /// Stores of up to `read_through` bytes are read through first.
+    pub fn open(
+        directory: &Path,
+        deployment: &str,
+        root: &Node,
+        read_through: u64,
+    ) -> Opened<(Store, Snapshot)> {
         let at = |what| {
             let path = directory.display().to_string();
             move |source| StoreError::Io { what, path, source }
@@ -326,13 +310,18 @@ impl Store {
         }
         settled::settle(directory, &file).map_err(at("write the database anew in"))?;
         let watched = File::open(&file).map_err(at("open the database in"))?;
-        let (database, snapshot) = open_database(directory, deployment, exists)?;
+        let size = watched
+            .metadata()
+            .map_err(at("open the database in"))?
+            .len();
+        let was_read = size <= read_through;
+        let (database, snapshot) = open_database(directory, deployment, exists && was_read)?;
         let commits = snapshot.facts.commits;
         if let Some(last) = crate::journal::missing(directory, commits)? {
             let detail = format!("it ends at commit {commits}, but the journal tells of {last}");
             return Err(damage(directory, &detail));
         }
-        if exists {
+        if exists && was_read {
             keep_checked_copy(directory);
         }
         let store = Store {
@@ -342,6 +331,8 @@ impl Store {
             facts: snapshot.facts.clone(),
             watched,
             failed: false,
+            read_through,
+            was_read,
             _lock: lock,
         };
         Ok((store, snapshot))
@@ -359,7 +350,11 @@ impl Store {
             ));
         };
         let facts = self.facts.after(pending.totals);
-        let snapshot = unpanicked(|| write(database, pending, &facts))
+        // A walk through a large database after a crash takes longer than anybody wants to wait for names: its commits
+        // keep what the walk would find out.
+        let size = self.watched.metadata().map_or(u64::MAX, |m| m.len());
+        let quick = size > self.read_through;
+        let snapshot = unpanicked(|| write(database, pending, &facts, quick))
             .and_then(|written| written.map_err(|e| e.to_string()));
         fs::settle();
         let snapshot = snapshot.map_err(|detail| {
@@ -395,6 +390,11 @@ impl Store {
 
     pub fn path(&self) -> &Path {
         &self.directory
+    }
+
+    /// Whether all of it was read through at the start.
+    pub fn was_read(&self) -> bool {
+        self.was_read
     }
 
     /// redb does not keep the system's error number apart from its text.
@@ -433,8 +433,10 @@ fn write(
     database: &Database,
     pending: &Pending,
     facts: &Facts,
+    quick: bool,
 ) -> std::result::Result<Snapshot, Box<dyn std::error::Error>> {
-    let transaction = database.begin_write()?;
+    let mut transaction = database.begin_write()?;
+    transaction.set_quick_repair(quick);
     {
         let mut nodes = transaction.open_table(NODES)?;
         let mut stored = Vec::with_capacity(512);
@@ -486,28 +488,6 @@ fn write(
     Ok(Snapshot::of(database)?)
 }
 
-/// The database's file in a simulated world.
-#[derive(Debug)]
-struct Backend(Held);
-
-impl redb::StorageBackend for Backend {
-    fn len(&self) -> std::io::Result<u64> {
-        self.0.len()
-    }
-    fn read(&self, at: u64, into: &mut [u8]) -> std::io::Result<()> {
-        self.0.read_at(at, into)
-    }
-    fn set_len(&self, len: u64) -> std::io::Result<()> {
-        self.0.set_len(len)
-    }
-    fn sync_data(&self) -> std::io::Result<()> {
-        self.0.sync()
-    }
-    fn write(&self, at: u64, bytes: &[u8]) -> std::io::Result<()> {
-        self.0.write_at(at, bytes)
-    }
-}
-
 /// Makes a new database aside and puts it in place whole.
 fn create(directory: &Path, deployment: &str, root: &Node) -> Opened<()> {
     let new = directory.join(format!("{DATABASE}.new"));
@@ -533,12 +513,9 @@ fn create(directory: &Path, deployment: &str, root: &Node) -> Opened<()> {
         commits: 1,
         past_ids: Vec::new(),
     };
-    let database = match Held::new(file) {
-        Err(file) => Builder::new().create_file(file),
-        Ok(held) => Builder::new().create_with_backend(Backend(held)),
-    }
-    .map_err(|e| io(std::io::Error::other(e)))?;
-    write(&database, &pending, &facts).map_err(|e| io(std::io::Error::other(e.to_string())))?;
+    let database = noted::create(file).map_err(|e| io(std::io::Error::other(e)))?;
+    write(&database, &pending, &facts, false)
+        .map_err(|e| io(std::io::Error::other(e.to_string())))?;
     drop(database);
     fs::settle();
     fs::rename(&new, &directory.join(DATABASE)).map_err(io)?;
@@ -547,10 +524,19 @@ fn create(directory: &Path, deployment: &str, root: &Node) -> Opened<()> {
         .map_err(io)
 }
 
-/// Opens the database, repairs what a crash left half done, and with `check` reads small stores through.
+/// Opens the database, repairs what a crash left half done, and with `check` reads it through.
 fn open_database(directory: &Path, deployment: &str, check: bool) -> Opened<(Database, Snapshot)> {
     let path = directory.join(DATABASE);
-    let damaged = |detail: &str| damage(directory, detail);
+    let trouble = Trouble::default();
+    // Whatever the database makes of an error of its disk: that is no damage.
+    let damaged = |detail: &str| match trouble.why() {
+        Some(why) => StoreError::Io {
+            what: "read",
+            path: path.display().to_string(),
+            source: std::io::Error::other(why.to_owned()),
+        },
+        None => damage(directory, detail),
+    };
     let size = std::fs::metadata(&path)
         .map_err(|source| StoreError::Io {
             what: "open",
@@ -574,11 +560,7 @@ fn open_database(directory: &Path, deployment: &str, check: bool) -> Opened<(Dat
             );
         }
     });
-    let open = || match fs::held(&path)? {
-        None => builder.open(&path),
-        Some(held) => builder.create_with_backend(Backend(held)),
-    };
-    let opened = unpanicked(open);
+    let opened = unpanicked(|| noted::open(&builder, directory, &path, &trouble));
     fs::settle();
     let mut database = opened
         .map_err(|panic| damaged(&panic))?
@@ -615,9 +597,9 @@ fn open_database(directory: &Path, deployment: &str, check: bool) -> Opened<(Dat
             expected: deployment.to_owned(),
         });
     }
-    if check && size <= CHECK_AT_START {
+    if check {
         let verify = |snapshot: &Snapshot| {
-            unpanicked(|| snapshot.verify())
+            unpanicked(|| look::all(snapshot))
                 .and_then(|v| v.map_err(|e| e.message))
                 .map_err(|detail| damaged(&detail))
         };
@@ -655,9 +637,6 @@ fn keep_checked_copy(directory: &Path) {
     let (from, to) = (directory.join(DATABASE), directory.join(CHECKED));
     let new = directory.join(format!("{CHECKED}.new"));
     let copy = || -> std::io::Result<()> {
-        if std::fs::metadata(&from)?.len() > CHECK_AT_START {
-            return Ok(());
-        }
         std::fs::copy(&from, &new)?;
         File::open(&new)?.sync_all()?;
         std::fs::rename(&new, &to)
@@ -723,16 +702,19 @@ fn there<T>(table: std::result::Result<T, TableError>) -> Result<Option<T>> {
 
 fn read_error(e: StorageError) -> WireError {
     match e {
-        StorageError::Io(e) if !looks_damaged(&e) => error(
+        StorageError::Io(e) if looks_damaged(&e) => damaged(e),
+        StorageError::Io(_) | StorageError::PreviousIo => error(
             ErrorKind::Io,
-            format!("the metadata store cannot be read ({e}); look at its disk"),
+            format!(
+                "the metadata store cannot be read ({e}); look at its disk, the server opens it again"
+            ),
         ),
         e => damaged(e),
     }
 }
 
 /// Runs code of the database on data that may be damaged; it then may panic.
-fn unpanicked<T>(f: impl FnOnce() -> T) -> std::result::Result<T, String> {
+pub fn unpanicked<T>(f: impl FnOnce() -> T) -> std::result::Result<T, String> {
     catch_unwind(AssertUnwindSafe(f)).map_err(|panic| {
         let text = panic
             .downcast_ref::<String>()
@@ -774,5 +756,43 @@ mod tests {
         assert_eq!(facts.past_ids.last(), Some(&(newest, newest + 20)));
         assert_eq!(facts.past_ids[0].0, 100, "the oldest cover all before");
         assert!(facts.past_ids.is_sorted_by(|a, b| a.1 <= b.0));
+    }
+
+    /// What a server that is killed leaves, as another directory.
+    fn left_by_a_kill(of: &Path) -> tempfile::TempDir {
+        let left = tempfile::tempdir().unwrap();
+        for entry in std::fs::read_dir(of).unwrap() {
+            let path = entry.unwrap().path();
+            std::fs::copy(&path, left.path().join(path.file_name().unwrap())).unwrap();
+        }
+        left
+    }
+
+    #[test]
+    fn a_large_store_is_opened_without_a_walk() {
+        for (read_through, walks) in [(0, false), (u64::MAX, true)] {
+            let dir = tempfile::tempdir().unwrap();
+            let root = Node::new(penstock_wire::message::NodeKind::Directory);
+            let (mut store, snapshot) = Store::open(dir.path(), "d", &root, read_through).unwrap();
+            drop(snapshot);
+            for id in 2..200 {
+                let mut pending = Pending::default();
+                pending.totals.directories = 1;
+                pending.nodes.insert(id, Some(root.clone().into()));
+                drop(store.commit(&pending).unwrap());
+            }
+            let left = left_by_a_kill(dir.path());
+            let walked = Rc::new(Cell::new(false));
+            let tell = walked.clone();
+            let database = Builder::new()
+                .set_repair_callback(move |_| tell.set(true))
+                .open(left.path().join(DATABASE))
+                .unwrap();
+            assert_eq!(walked.get(), walks);
+            assert_eq!(
+                Snapshot::of(&database).unwrap().facts.commits,
+                store.commits()
+            );
+        }
     }
 }

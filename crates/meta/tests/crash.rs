@@ -13,10 +13,14 @@ use penstock_wire::message::{ErrorKind, MetaReply, MetaRequest, SlotAt};
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Names the deployment file for a process that is to be a server.
 const SERVE: &str = "PENSTOCK_TEST_SERVE";
+
+/// The store counts as too large to be read through at a start.
+const LARGE: &str = "PENSTOCK_TEST_LARGE";
 
 /// Not a test by itself: the server process of the tests below, which run this binary again.
 #[test]
@@ -25,8 +29,10 @@ fn server_process() {
         return;
     };
     let d = Deployment::load(Path::new(&file)).unwrap();
+    let large = std::env::var_os(LARGE).is_some();
     let options = penstock_meta::Options {
         commit_interval: Duration::from_millis(20),
+        read_through: if large { 0 } else { 64 << 20 },
         ..penstock_meta::Options::default()
     };
     penstock_meta::start(&d, options).unwrap().wait();
@@ -48,6 +54,11 @@ impl Server {
                 shell
             }
         };
+        // Work and recovery meet in all kinds.
+        static STARTS: AtomicU64 = AtomicU64::new(0);
+        if !STARTS.fetch_add(1, Ordering::Relaxed).is_multiple_of(3) {
+            command.env(LARGE, "");
+        }
         let child = command
             .args(["--exact", "server_process", "--nocapture"])
             .env(SERVE, file)
@@ -267,10 +278,16 @@ fn killed_at_random_moments() {
         }
         // All nodes are reachable and the totals agree.
         let total: usize = listings.iter().map(BTreeMap::len).sum();
-        let MetaReply::Status(status) = c.ok(MetaRequest::Status) else {
-            panic!()
+        let status = loop {
+            let MetaReply::Status(status) = c.ok(MetaRequest::Status) else {
+                panic!()
+            };
+            if status.looked_through {
+                break status;
+            }
         };
         assert_eq!(status.files, total as u64);
+        assert_eq!(status.damaged, 0, "{:?}", status.damage);
         server.kill();
     }
     assert!(steps > 100, "{steps} steps are no workload");

@@ -159,6 +159,51 @@ fn a_changed_record_is_found() {
     assert!(found >= 2);
 }
 
+/// A store that is too large to be read through first is served, and what is wrong is said.
+#[test]
+fn damage_of_a_large_store_is_found_beside_the_service() {
+    let dir = tempfile::tempdir().unwrap();
+    let d = deployment(dir.path());
+    filled(&d);
+    let large = Options {
+        read_through: 0,
+        ..Options::default()
+    };
+    // What is said to be wrong.
+    let look = || {
+        let server = start(&d, large).unwrap();
+        let mut c = Client::new(&d);
+        loop {
+            let MetaReply::Status(status) = c.ok(MetaRequest::Status) else {
+                panic!()
+            };
+            if status.looked_through {
+                assert_eq!(status.damaged > 0, !status.damage.is_empty());
+                drop(c);
+                server.stop();
+                return status.damage.concat();
+            }
+            std::thread::yield_now();
+        }
+    };
+    assert_eq!(look(), "");
+    let path = database(dir.path());
+    let image = std::fs::read(&path).unwrap();
+    // Each name stands once in its node and once in its entry.
+    let mut found = 0;
+    for name in [b"file-123", b"file-200", b"file-299"] {
+        for at in (0..image.len() - name.len()).filter(|at| image[*at..].starts_with(name)) {
+            let mut harmed = image.clone();
+            harmed[at + 5] ^= 1;
+            remove_journal(dir.path());
+            std::fs::write(&path, &harmed).unwrap();
+            let said = look();
+            found += usize::from(said.contains("file-") || said.contains("checksum"));
+        }
+    }
+    assert!(found >= 6, "{found}");
+}
+
 #[test]
 fn a_checked_copy_can_be_put_back() {
     let dir = tempfile::tempdir().unwrap();

@@ -412,6 +412,12 @@ pub struct MetaStatus {
     pub uptime_ms: u64,
     /// Bytes of the journal that a crash of the system had left unreadable at the start: names may be lost.
     pub journal_lost: u64,
+    /// Names have been looked through for damage since the start, or before it.
+    pub looked_through: bool,
+    /// Records and entries of the store that were found damaged.
+    pub damaged: u64,
+    /// What is wrong with the first of them.
+    pub damage: Vec<String>,
     /// What and where.
     pub store: String,
 }

@@ -1,0 +1,222 @@
+//! Looks through the stored names for damage: before they are served, or beside that.
+//!
+//! Problem: with ten million names it takes minutes to read all of them; a server that does so first serves nobody.
+//! Idea: small stores are read through at the start ([`all`]). Of larger ones a thread looks at a few hundred names at a time,
+//! by id and then by directory, each time in the newest snapshot, and pauses. What it finds is said in the log and in
+//! `penstock status`; `penstock check` comes to the same names by its own way. Whoever uses a damaged record before gets an
+//! error: records have checksums.
+//! When it pays: at each start with more names than can be read in a moment.
+//! Parameters: [`SLICE`], [`PAUSE`], [`TOLD`].
+use crate::error::{Result, damaged};
+use crate::node::{Node, REMOVED, ROOT};
+use crate::pending::EntryKey;
+use crate::store::{Snapshot, unpanicked};
+use penstock_layout::FileId;
+use penstock_wire::message::{ErrorKind, NodeKind};
+use std::ops::Bound;
+use std::time::Duration;
+
+/// Names looked at in one go, under one snapshot.
+const SLICE: usize = 256;
+/// Between two slices: the disk and the cache are for requests.
+pub const PAUSE: Duration = Duration::from_millis(2);
+/// Findings that are said one by one.
+const TOLD: usize = 4;
+/// Characters of each, at most.
+const MESSAGE: usize = 200;
+
+/// How far the look is, and what it has found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Looked {
+    /// Nothing is left to look at.
+    pub through: bool,
+    /// Records and entries seen.
+    pub seen: u64,
+    /// Damaged ones.
+    pub damaged: u64,
+    /// The first of them.
+    pub first: Vec<String>,
+}
+
+impl Looked {
+    /// All was read before the service began.
+    pub fn before() -> Looked {
+        Looked {
+            through: true,
+            ..Looked::default()
+        }
+    }
+
+    fn found(&mut self, what: &str) {
+        self.damaged += 1;
+        if self.first.len() < TOLD {
+            log::error!("the metadata store is damaged: {what}; run `penstock check`");
+            self.first.push(what.chars().take(MESSAGE).collect());
+        }
+    }
+}
+
+/// Where the look goes on.
+enum Place {
+    Nodes(Bound<u64>),
+    Entries(Bound<Vec<u8>>),
+    End,
+}
+
+/// A look under way.
+pub struct Look {
+    place: Place,
+    pub looked: Looked,
+}
+
+impl Default for Look {
+    fn default() -> Look {
+        Look {
+            place: Place::Nodes(Bound::Unbounded),
+            looked: Looked::default(),
+        }
+    }
+}
+
+impl Look {
+    /// Looks at the next few names. An error: they cannot be read.
+    pub fn go_on(&mut self, snapshot: &Snapshot) -> Result<()> {
+        let place = std::mem::replace(&mut self.place, Place::End);
+        let looked = &mut self.looked;
+        // Where the tree itself is damaged its code may panic, and nothing behind can be reached.
+        let next = unpanicked(|| match &place {
+            Place::Nodes(start) => some_nodes(snapshot, *start, looked),
+            Place::Entries(start) => some_entries(snapshot, start, looked),
+            Place::End => Ok(None),
+        });
+        let next = next.unwrap_or_else(|why| Err(damaged(why)));
+        self.place = match (next, place) {
+            (Ok(Some(place)), _) => place,
+            // Its disk does not answer: that is no damage, and the same names are looked at again.
+            (Err(e), place) if e.kind == ErrorKind::Io => {
+                self.place = place;
+                return Err(e);
+            }
+            (Ok(None), Place::Nodes(_)) => Place::Entries(Bound::Unbounded),
+            (Ok(None), _) => Place::End,
+            (Err(e), Place::Nodes(_)) => {
+                self.looked.found(&e.message);
+                Place::Entries(Bound::Unbounded)
+            }
+            (Err(e), _) => {
+                self.looked.found(&e.message);
+                Place::End
+            }
+        };
+        self.looked.through = matches!(self.place, Place::End);
+        Ok(())
+    }
+}
+
+fn some_nodes(
+    snapshot: &Snapshot,
+    start: Bound<u64>,
+    looked: &mut Looked,
+) -> Result<Option<Place>> {
+    let mut last = None;
+    for item in snapshot.records(start)?.take(SLICE) {
+        let (id, node) = item?;
+        looked.seen += 1;
+        match node.and_then(|node| named(snapshot, id, &node)) {
+            Ok(_) => {}
+            Err(e) if e.kind == ErrorKind::Io => return Err(e),
+            Err(e) => looked.found(&e.message),
+        }
+        last = Some(id);
+    }
+    Ok(last.map(|id| Place::Nodes(Bound::Excluded(id))))
+}
+
+fn some_entries(
+    snapshot: &Snapshot,
+    start: &Bound<Vec<u8>>,
+    looked: &mut Looked,
+) -> Result<Option<Place>> {
+    let range = (start.as_ref().map(Vec::as_slice), Bound::Unbounded);
+    let mut last = None;
+    for item in snapshot.entries(range)?.take(SLICE) {
+        let (key, id) = item?;
+        looked.seen += 1;
+        match leads_to(snapshot, &key, id) {
+            Ok(()) => {}
+            Err(e) if e.kind == ErrorKind::Io => return Err(e),
+            Err(e) => looked.found(&e.message),
+        }
+        last = Some(key);
+    }
+    Ok(last.map(|key| Place::Entries(Bound::Excluded(key))))
+}
+
+/// An entry must lead to something that has this name.
+fn leads_to(snapshot: &Snapshot, key: &[u8], id: u64) -> Result<()> {
+    let (parent, name) = key.split_first_chunk().unwrap_or((&[0; 8], key));
+    let parent = FileId(u64::from_be_bytes(*parent));
+    let name = String::from_utf8_lossy(name);
+    match snapshot.node(FileId(id)) {
+        Ok(Some(node)) if node.is_named(parent, &name) => Ok(()),
+        Ok(_) => Err(damaged(format!(
+            "the entry \"{name}\" of directory {} leads to nothing of that name",
+            parent.0
+        ))),
+        Err(e) if e.kind == ErrorKind::Io => Err(e),
+        // Its own record says so.
+        Err(_) => Ok(()),
+    }
+}
+
+/// All names of something must have their entries, in directories. Returns how many there are.
+fn named(snapshot: &Snapshot, id: u64, node: &Node) -> Result<u64> {
+    if id == ROOT.0 {
+        return Ok(0);
+    }
+    let mut names = 0;
+    for (parent, name) in node.names() {
+        names += 1;
+        let key = EntryKey::new(parent, name);
+        if snapshot.entry(key.as_slice())? != Some(id) {
+            return Err(damaged(format!("\"{name}\" has lost its entry")));
+        }
+        if parent != REMOVED && !snapshot.node(parent)?.is_some_and(|d| d.is_directory()) {
+            return Err(damaged(format!("\"{name}\" has lost its directory")));
+        }
+    }
+    Ok(names)
+}
+
+/// Reads everything and checks that nodes, entries and totals agree.
+pub fn all(snapshot: &Snapshot) -> Result<()> {
+    let (mut files, mut directories, mut names) = (0, 0, 0u64);
+    for item in snapshot.records(Bound::Unbounded)? {
+        let (id, node) = item?;
+        let node = node?;
+        match node.kind {
+            NodeKind::Directory => directories += 1,
+            NodeKind::File | NodeKind::Symlink => files += 1,
+        }
+        names += named(snapshot, id, &node)?;
+    }
+    let totals = snapshot.totals();
+    if (files, directories) != (totals.files, totals.directories) {
+        return Err(damaged(format!(
+            "{files} files and {directories} directories are left of {} and {}",
+            totals.files, totals.directories
+        )));
+    }
+    let mut entries = 0;
+    for item in snapshot.entries((Bound::Unbounded, Bound::Unbounded))? {
+        item?;
+        entries += 1;
+    }
+    let stored = snapshot.entries_stored()?;
+    if entries != names || stored != entries {
+        return Err(damaged(format!(
+            "{entries} entries where {files} files and {directories} directories have {names} names"
+        )));
+    }
+    Ok(())
+}
