@@ -14,6 +14,7 @@ mod commit;
 mod counters;
 mod engine;
 mod error;
+mod issue;
 mod journal;
 mod kept;
 mod layers;

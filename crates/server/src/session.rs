@@ -12,7 +12,7 @@ use crate::server::Server;
 use crate::shortcut;
 use crate::transfer::{Buffers, Transfer, skip_request};
 use penstock_host::thread::sleep;
-use penstock_host::time::{now, since, since_epoch};
+use penstock_host::time::{now, since};
 use penstock_layout::{ObjectOffset, SearchLimit};
 use penstock_wire::grant::GrantPage;
 use penstock_wire::message::{
@@ -388,7 +388,8 @@ impl<'a> Session<'a> {
     }
 
     fn file(&self, handle: Handle, need: Need) -> Result<&OpenFile, WireError> {
-        self.handles.get(handle, need, now_ms())
+        let judge = |now_ms| self.handles.get(handle, need, now_ms);
+        self.server.clock.judged(judge)
     }
 
     fn writable(&self, handle: Handle) -> Result<&OpenFile, WireError> {
@@ -398,7 +399,10 @@ impl<'a> Session<'a> {
     }
 
     fn verify(&self, capability: &Capability) -> Result<(), WireError> {
-        capability.verify(&self.server.key, now_ms())
+        capability.verify_seal(&self.server.key)?;
+        let clock = &self.server.clock;
+        clock.saw(capability.issued_ms);
+        clock.judged(|now_ms| capability.verify_time(now_ms))
     }
 
     fn attach(&mut self, capability: Capability) -> Result<DataReply, WireError> {
@@ -461,7 +465,9 @@ impl<'a> Session<'a> {
         region: Region,
         lock: Option<LockId>,
     ) -> Result<Outcome, Fail> {
-        let file = self.handles.get(handle, Need::Read, now_ms())?;
+        let handles = &self.handles;
+        let judge = |now_ms| handles.get(handle, Need::Read, now_ms);
+        let file = self.server.clock.judged(judge)?;
         let Some(access) = self.access(file, region)? else {
             return Ok(Outcome::Reply(DataReply::UnknownLoop));
         };
@@ -487,9 +493,11 @@ impl<'a> Session<'a> {
         region: Region,
         lock: Option<LockId>,
     ) -> Result<Outcome, Fail> {
+        let handles = &self.handles;
         let prepared = self
-            .handles
-            .get(handle, Need::Write, now_ms())
+            .server
+            .clock
+            .judged(|now_ms| handles.get(handle, Need::Write, now_ms))
             .and_then(|file| self.server.writable().map(|()| file))
             .and_then(|file| Ok((file, self.access(file, region)?)));
         let (file, access) = match prepared {
@@ -566,7 +574,7 @@ impl<'a> Session<'a> {
         if !self.server.options.shortcuts || self.server.queue.is_on() {
             return no("this server sees each request");
         }
-        let file = self.handles.get(handle, Need::Any, now_ms())?;
+        let file = self.file(handle, Need::Any)?;
         let write = file.rights.write && !self.server.options.read_only;
         let (object, page, page_fd) = match self.prepare(file, write)? {
             Ok(all) => all,
@@ -610,7 +618,7 @@ impl<'a> Session<'a> {
         if !self.server.options.shortcuts || queue.is_on() {
             return no("this server sees each request");
         }
-        let file = self.handles.get(handle, Need::Any, now_ms())?;
+        let file = self.file(handle, Need::Any)?;
         if file.layout.servers.len() != 1 {
             return no("the file is striped over several servers");
         }
@@ -686,9 +694,4 @@ impl Drop for Session<'_> {
 
 fn invalid(message: impl Into<String>) -> WireError {
     refuse(ErrorKind::InvalidArgument, message)
-}
-
-/// Milliseconds since the epoch, for capabilities.
-fn now_ms() -> u64 {
-    since_epoch().as_millis() as u64
 }

@@ -17,7 +17,7 @@ fn forged_changed_and_expired_capabilities_are_refused() {
         &Key::generate().unwrap(),
         FileId(1),
         ALL,
-        now_ms() + 1000,
+        0..now_ms() + 1000,
         site.layout(64),
     )
     .unwrap();
@@ -37,7 +37,8 @@ fn forged_changed_and_expired_capabilities_are_refused() {
     for bad in changed.into_iter().chain([forged]) {
         assert_eq!(c.attach(bad).unwrap_err().kind, ErrorKind::BadCapability);
     }
-    let old = Capability::sign(&site.key, FileId(1), ALL, now_ms() - 1, site.layout(64)).unwrap();
+    let old =
+        Capability::sign(&site.key, FileId(1), ALL, 0..now_ms() - 1, site.layout(64)).unwrap();
     let e = c.attach(old.clone()).unwrap_err();
     assert_eq!(e.kind, ErrorKind::ExpiredCapability);
     assert!(e.message.contains("renew"), "{e}");
@@ -50,7 +51,7 @@ fn forged_changed_and_expired_capabilities_are_refused() {
     assert!(c.attach(good).is_ok());
     // A file that has no part here.
     let elsewhere = Layout::new(64, vec![ServerId(5)]).unwrap();
-    let other = Capability::sign(&site.key, FileId(1), ALL, now_ms() + 1000, elsewhere).unwrap();
+    let other = Capability::sign(&site.key, FileId(1), ALL, 0..now_ms() + 1000, elsewhere).unwrap();
     assert_eq!(
         c.attach(other).unwrap_err().kind,
         ErrorKind::InvalidArgument
@@ -61,7 +62,7 @@ fn forged_changed_and_expired_capabilities_are_refused() {
 fn a_capability_that_expires_in_use_can_be_renewed() {
     let site = Site::one();
     let mut c = site.client(0);
-    let sign = |ms| Capability::sign(&site.key, FileId(1), ALL, ms, site.layout(64)).unwrap();
+    let sign = |ms| Capability::sign(&site.key, FileId(1), ALL, 0..ms, site.layout(64)).unwrap();
     let soon = now_ms() + 40;
     let h = c.attach(sign(soon)).unwrap();
     while now_ms() <= soon {

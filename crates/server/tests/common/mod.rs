@@ -94,7 +94,7 @@ impl Site {
             &self.key,
             FileId(file),
             rights,
-            now_ms() + 600_000,
+            now_ms()..now_ms() + 600_000,
             self.layout(64),
         )
         .unwrap()
