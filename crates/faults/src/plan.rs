@@ -77,9 +77,13 @@ pub(crate) fn clocks(seed: u64, shape: &Shape) -> Vec<(MachineId, i64)> {
     if !r.one_in(4) {
         return Vec::new();
     }
-    (0..=shape.servers)
-        .filter_map(|machine| r.one_in(2).then(|| (machine, wrong(&mut r))))
-        .collect()
+    let mut clocks = Vec::new();
+    for machine in 0..=shape.servers {
+        if r.one_in(2) {
+            clocks.push((machine, wrong(&mut r)));
+        }
+    }
+    clocks
 }
 
 /// What the data servers' schedulers run, half of the time nothing. One request is served at once: else nobody waits.

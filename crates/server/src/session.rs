@@ -287,7 +287,7 @@ impl<'a> Session<'a> {
                     }),
                 }
             }
-            DataRequest::Status => server.status().map(DataReply::Status),
+            DataRequest::Status => Ok(DataReply::Status(Box::new(server.status()?))),
             DataRequest::ListObjects { after, limit } => {
                 self.admin("list all objects")?;
                 server.list(after, limit)

@@ -264,7 +264,7 @@ pub enum DataReply {
         more: bool,
     },
     /// To `Status`.
-    Status(DataStatus),
+    Status(Box<DataStatus>),
     /// It is done.
     Done,
     /// It is not.
