@@ -42,6 +42,7 @@ EFFECTS = [
     "no-descriptor",
     "no-memory",
     "wrong-clock",
+    "wrong-server-clock",
     "name-race",
     "locked-write",
     "queued",
@@ -65,6 +66,7 @@ def test_every_fault_happens_and_a_seed_repeats_it():
         "lost-name",
         "stale-read",
         "stopped-clock",
+        "trusted-clock",
         "twice-delivered",
         "lost-wakeup",
         "no-fence",
@@ -73,7 +75,7 @@ def test_every_fault_happens_and_a_seed_repeats_it():
     ],
 )
 def test_a_planted_bug_is_found(bug):
-    seeds = "200" if bug == "kept-incarnation" else "1000"
+    seeds = "200" if bug in ("kept-incarnation", "stopped-clock", "trusted-clock") else "1000"
     code, summary = faults("--plant", bug, "--seeds", seeds)
     assert code == 0 and summary["failing"], bug
 

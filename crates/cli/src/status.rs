@@ -6,6 +6,7 @@ use crate::error::{CliError, Result};
 use crate::out;
 use crate::serve::Which;
 use crate::size;
+use penstock_wire::clock::WRONG_MS;
 use penstock_wire::deployment::{Address, Deployment};
 use penstock_wire::message::{
     ChoiceStatus, DataStatus, MetaStatus, PatternStatus, ProgramStatus, SchedulerStatus,
@@ -285,10 +286,35 @@ fn to_text(deployment: &Deployment, answers: &Answers) -> String {
             s.damage.join("; ")
         );
     }
+    text += &clocks(deployment, answers);
     text += &scheduling(deployment, answers);
     if !reasons.is_empty() {
         text += "\n";
         text += &reasons.concat();
+    }
+    text
+}
+
+/// What to say about a data server's wall clock that is so much ahead of the metadata server's, or behind.
+fn wrong_clock(name: &str, ahead_ms: i64) -> Option<String> {
+    let by = ahead_ms.unsigned_abs();
+    (by >= WRONG_MS).then(|| {
+        format!(
+            "the clock of {name}'s host is {} {} the metadata server's: set the one that is wrong (`timedatectl` on both hosts); files stay accessible, but times of change may be wrong",
+            size::duration(by as f64 / 1e3),
+            if ahead_ms > 0 { "ahead of" } else { "behind" }
+        )
+    })
+}
+
+fn clocks(deployment: &Deployment, answers: &Answers) -> String {
+    let mut text = String::new();
+    for (server, answer) in deployment.servers.iter().zip(&answers.data) {
+        let ahead = answer.as_ref().ok().and_then(|s| s.clock_ahead_ms);
+        let name = format!("data-{}", server.id.0);
+        if let Some(what) = ahead.and_then(|ahead| wrong_clock(&name, ahead)) {
+            text += &format!("{what}\n");
+        }
     }
     text
 }
@@ -586,6 +612,10 @@ fn to_json(deployment: &Deployment, answers: &Answers) -> Value {
                         "bytes_read": s.bytes_read, "bytes_written": s.bytes_written,
                         "total_bytes": s.total_bytes, "free_bytes": s.free_bytes,
                         "objects": s.objects, "busy_ns": s.busy_ns, "uptime_ms": s.uptime_ms,
+                        "clock_ahead_ms": s.clock_ahead_ms,
+                        "clock_wrong": s.clock_ahead_ms.and_then(|ahead| {
+                            wrong_clock(&format!("data-{}", server.id.0), ahead)
+                        }),
                         "sched": scheduler_json(&s.sched),
                     }),
                     Err(_) => json!({}),

@@ -742,7 +742,7 @@ impl Attack<'_> {
             &self.server_key,
             like.file,
             rights,
-            now_ms - 1000,
+            0..now_ms - 1000,
             None,
             layout,
         )?)

@@ -15,7 +15,7 @@ use crate::unsynced::{Note, Taken};
 use penstock_datatype::{Pattern, Source, Target};
 use penstock_host::sync::Mutex;
 use penstock_host::thread::sleep;
-use penstock_host::time::{now, since_epoch};
+use penstock_host::time::now;
 use penstock_layout::{FileId, Layout, ServerIndex};
 use penstock_wire::message::{
     Attributes, Capability, CreateOptions, DataReply, DataRequest, ErrorKind, Handle, MetaReply,
@@ -24,7 +24,7 @@ use penstock_wire::message::{
 use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long closing waits for a server.
 const CLOSE: Duration = Duration::from_secs(2);
@@ -84,7 +84,7 @@ pub(crate) struct FileInner {
     created: bool,
     read: bool,
     pub write: bool,
-    capability: Mutex<Capability>,
+    capability: Mutex<Lasting>,
     /// What of the file each server has taken that no sync has covered, shared by all handles of this client.
     pub notes: Vec<Arc<Note>>,
     /// Losses that this handle has been told of, or that were known before it.
@@ -110,8 +110,23 @@ pub(crate) struct Done {
     pub short: Option<u64>,
 }
 
-fn now_ms() -> u64 {
-    u64::try_from(since_epoch().as_millis()).unwrap_or(u64::MAX)
+/// A capability and when it ends, counted from its arrival: this machine's wall clock may be wrong, and servers judge by the
+/// metadata server's time.
+#[derive(Debug)]
+struct Lasting {
+    capability: Capability,
+    ends: Option<Instant>,
+}
+
+impl Lasting {
+    fn new(capability: Capability) -> Lasting {
+        let ends = now().checked_add(capability.lifetime());
+        Lasting { capability, ends }
+    }
+}
+
+fn ended(ends: Option<Instant>) -> bool {
+    ends.is_some_and(|ends| ends <= now())
 }
 
 impl File {
@@ -173,7 +188,7 @@ impl File {
             created,
             read: how.read,
             write: how.write,
-            capability: Mutex::new(capability),
+            capability: Mutex::new(Lasting::new(capability)),
             behind: Behind::default(),
             told: notes.iter().map(|n| AtomicU32::new(n.losses())).collect(),
             notes,
@@ -403,13 +418,12 @@ impl FileInner {
     }
 
     /// A capability that has not ended, other than the one that ends at `stale`.
-    fn capability(&self, stale: Option<u64>) -> Result<Capability> {
-        let mut capability = guard(&self.capability);
-        if capability.expires_ms <= now_ms() || stale == Some(capability.expires_ms) {
-            let fresh = self.renew()?;
-            *capability = fresh;
+    fn capability(&self, stale: Option<u64>) -> Result<(Capability, Option<Instant>)> {
+        let mut held = guard(&self.capability);
+        if ended(held.ends) || stale == Some(held.capability.expires_ms) {
+            *held = Lasting::new(self.renew()?);
         }
-        Ok(capability.clone())
+        Ok((held.capability.clone(), held.ends))
     }
 
     fn renew(&self) -> Result<Capability> {
@@ -464,7 +478,7 @@ impl FileInner {
         trace: TraceContext,
     ) -> std::result::Result<Handle, Fault> {
         match link.attached.get(&self.open_as()) {
-            Some(at) if at.expires_ms > now_ms() => Ok(at.handle),
+            Some(at) if !ended(at.ends) => Ok(at.handle),
             _ => self.present(link, trace, None),
         }
     }
@@ -491,7 +505,7 @@ impl FileInner {
         mut stale: Option<u64>,
     ) -> std::result::Result<Handle, Fault> {
         loop {
-            let capability = self.capability(stale)?;
+            let (capability, ends) = self.capability(stale)?;
             let expires_ms = capability.expires_ms;
             match link.call("attach", trace, &DataRequest::Attach { capability })? {
                 DataReply::Attached {
@@ -502,6 +516,7 @@ impl FileInner {
                     let at = Attachment {
                         handle,
                         expires_ms,
+                        ends,
                         taken,
                     };
                     link.attached.insert(self.open_as(), at);

@@ -19,7 +19,7 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What a server gives one handle on a connection: a file, opened for (reading, writing).
 pub(crate) type OpenAs = (FileId, bool, bool);
@@ -28,8 +28,10 @@ pub(crate) type OpenAs = (FileId, bool, bool);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Attachment {
     pub handle: Handle,
-    /// When its capability ends, milliseconds since the epoch.
+    /// When its capability ends, by the metadata server's time.
     pub expires_ms: u64,
+    /// The same by this machine's steady clock.
+    pub ends: Option<Instant>,
     /// The incarnation that takes its writes.
     pub taken: Taken,
 }

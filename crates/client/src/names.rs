@@ -257,7 +257,7 @@ impl Client {
         self.data_sites()
             .map(|(id, site)| {
                 let status = match self.data(site, "status", &DataRequest::Status) {
-                    Ok(DataReply::Status(status)) => Ok(status),
+                    Ok(DataReply::Status(status)) => Ok(*status),
                     Ok(other) => Err(site.unexpected("status", other).into_final(site, "status")),
                     Err(e) => Err(e),
                 };

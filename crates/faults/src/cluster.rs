@@ -49,6 +49,7 @@ pub(crate) struct Cluster {
     /// By machine.
     servers: Vec<Server>,
     limits: ServeLimits,
+    ask_time: bool,
 }
 
 /// Life of a capability in a run.
@@ -111,6 +112,7 @@ impl Cluster {
             world,
             deployment,
             servers,
+            ask_time: plant != Some(Plant::TrustedClock),
             limits: ServeLimits {
                 connections: CONNECTIONS,
                 fence: usual.fence.filter(|_| plant != Some(Plant::NoFence)),
@@ -128,7 +130,7 @@ impl Cluster {
     pub fn start(&mut self, machine: MachineId) -> Result<(), String> {
         let status = Arc::new(Mutex::new(Status::Starting));
         let deployment = self.deployment.clone();
-        let limits = self.limits;
+        let (limits, ask_time) = (self.limits, self.ask_time);
         let report = status.clone();
         let body = move || {
             let running = if machine == 0 {
@@ -141,6 +143,7 @@ impl Cluster {
             } else {
                 let options = penstock_server::Options {
                     lock_lease: Duration::from_secs(3),
+                    ask_time,
                     limits,
                     ..penstock_server::Options::default()
                 };
@@ -243,8 +246,8 @@ impl Cluster {
     }
 
     /// Threads of a server that nobody is connected to.
-    pub fn own_threads(machine: MachineId) -> usize {
-        // Main thread, acceptor, and the metadata server's committer.
-        if machine == 0 { 3 } else { 2 }
+    pub fn own_threads(_machine: MachineId) -> usize {
+        // Main thread, acceptor, and the metadata server's committer or the data server's clock.
+        3
     }
 }

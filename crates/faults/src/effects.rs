@@ -48,6 +48,8 @@ pub enum Effect {
     NoMemory,
     /// A time of day was read from a clock that was wrong.
     WrongClock,
+    /// A server read one.
+    WrongServerClock,
     /// Names of one directory were changed by several clients at once.
     NameRace,
     /// A plain write waited for the holder of a lock.
@@ -78,6 +80,7 @@ impl std::fmt::Display for Effect {
             Effect::NoDescriptor => "refused descriptors",
             Effect::NoMemory => "refusals for want of memory",
             Effect::WrongClock => "looks at wrong clocks",
+            Effect::WrongServerClock => "looks of servers at wrong clocks",
             Effect::NameRace => "races for names",
             Effect::LockedWrite => "writes kept out by locks",
             Effect::Queued => "requests that waited in schedulers",

@@ -60,8 +60,31 @@ pub(crate) enum Fault {
     KillClient { client: usize },
 }
 
-/// Clocks are wrong by as much at most.
+/// Clocks are wrong by as much at most, half of the time; else by hours.
 const CLOCK: Nanos = 100 * SECOND;
+/// By so much.
+const HOURS: Nanos = 3 * 3600 * SECOND;
+
+/// By how much a clock is wrong.
+fn wrong(r: &mut Random) -> i64 {
+    let most = if r.one_in(2) { CLOCK } else { HOURS };
+    r.below(2 * most) as i64 - most as i64
+}
+
+/// Clocks of servers that are wrong from the beginning to the end: in one run in four each second one.
+pub(crate) fn clocks(seed: u64, shape: &Shape) -> Vec<(MachineId, i64)> {
+    let mut r = Random::new(seed, 6);
+    if !r.one_in(4) {
+        return Vec::new();
+    }
+    let mut clocks = Vec::new();
+    for machine in 0..=shape.servers {
+        if r.one_in(2) {
+            clocks.push((machine, wrong(&mut r)));
+        }
+    }
+    clocks
+}
 
 /// What the data servers' schedulers run, half of the time nothing. One request is served at once: else nobody waits.
 const SCHEDULERS: [&str; 24] = [
@@ -176,8 +199,8 @@ pub(crate) fn plan(seed: u64, shape: &Shape) -> Vec<(Nanos, Fault)> {
                 time,
             },
             13 => Fault::Clock {
-                machine: shape.servers + 1 + r.index(shape.clients),
-                by: r.below(2 * CLOCK) as i64 - CLOCK as i64,
+                machine: r.index(shape.servers + 1 + shape.clients),
+                by: wrong(&mut r),
                 time,
             },
             14 => Fault::PowerBeforeSync {

@@ -1,5 +1,5 @@
 //! Bugs planted on purpose: each breaks one promise that the servers rely on or make, so that it can be shown that the
-//! checks find it. They live in the simulated machine; one is a limit of the servers that is switched off.
+//! checks find it. They live in the simulated machine; two are a limit and a question of the servers that are switched off.
 
 /// Which promise is broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,8 +12,10 @@ pub enum Plant {
     StaleRead,
     /// One wake-up of a parked thread in four is lost: whoever waits for a lock waits for its limit.
     LostWakeup,
-    /// The data servers' time of day stands still: capabilities never expire.
+    /// The data servers' steady clock, by which they tell the time, stands still.
     StoppedClock,
+    /// The data servers do not ask the metadata server for its time: after a start they trust their wall clocks.
+    TrustedClock,
     /// The network delivers one segment of metadata traffic in three hundred twice.
     TwiceDelivered,
     /// A server welcomes a connection of a link while the one before it still delivers requests.
@@ -27,12 +29,13 @@ pub enum Plant {
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 9] = [
+    pub const ALL: [Plant; 10] = [
         Plant::LostSync,
         Plant::LostName,
         Plant::StaleRead,
         Plant::LostWakeup,
         Plant::StoppedClock,
+        Plant::TrustedClock,
         Plant::TwiceDelivered,
         Plant::NoFence,
         Plant::SameBytes,
@@ -47,6 +50,7 @@ impl Plant {
             Plant::StaleRead => "stale-read",
             Plant::LostWakeup => "lost-wakeup",
             Plant::StoppedClock => "stopped-clock",
+            Plant::TrustedClock => "trusted-clock",
             Plant::TwiceDelivered => "twice-delivered",
             Plant::NoFence => "no-fence",
             Plant::SameBytes => "same-bytes",

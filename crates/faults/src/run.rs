@@ -288,6 +288,8 @@ impl Driver {
     /// Everything, in order.
     fn all(&mut self) -> Result<(), String> {
         self.say(&format!("{:?}", self.shape));
+        let wrong = plan::clocks(self.seed, &self.shape);
+        self.world.state().clocks.extend(wrong);
         for machine in 0..self.cluster.machines() {
             self.cluster.start(machine)?;
         }

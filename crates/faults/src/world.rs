@@ -38,6 +38,8 @@ pub(crate) const SECOND: Nanos = 1_000 * MS;
 
 /// The time of day when a world begins, seconds since the epoch.
 const BEGINNING: u64 = 1_700_000_000;
+/// Machines have been up for so long when a world begins.
+const UP: Nanos = 1_000 * SECOND;
 /// Steps of one run; more mean that something spins.
 const MAX_STEPS: u64 = 6_000_000;
 /// Stack of a simulated thread.
@@ -460,11 +462,6 @@ impl Simulation {
         // A killed thread waits here for ever.
         mine.take();
         self.state().tasks[me].timed_out
-    }
-
-    /// The right time of day.
-    pub fn time_of_day(&self) -> Duration {
-        Duration::from_secs(BEGINNING) + Duration::from_nanos(self.state().now)
     }
 
     fn nanos(time: Duration) -> Nanos {

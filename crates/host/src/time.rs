@@ -1,5 +1,6 @@
 //! Clocks.
 use crate::world::current;
+use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The steady clock.
@@ -23,4 +24,17 @@ pub fn since_epoch() -> Duration {
         Some(world) => world.wall_clock(),
     };
     time.duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// Time since the machine's system was started, also while it was suspended; nobody sets this clock. Goes on over processes:
+/// see [`crate::boot`].
+pub fn since_boot() -> Duration {
+    match current() {
+        None => {
+            let time = clock_gettime(ClockId::Boottime);
+            let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+            Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
+        }
+        Some(world) => world.since_boot(),
+    }
 }

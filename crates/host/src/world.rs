@@ -16,6 +16,8 @@ pub trait World: Sync {
     fn now(&self) -> Instant;
     /// Virtual time of day.
     fn wall_clock(&self) -> SystemTime;
+    /// Virtual time since a moment before the machine's power came on.
+    fn since_boot(&self) -> Duration;
     /// Names the time since the machine's power came on.
     fn boot(&self) -> u128;
     /// Bytes from the world's generator.

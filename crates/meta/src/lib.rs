@@ -15,6 +15,7 @@ mod commit;
 mod counters;
 mod engine;
 mod error;
+mod issue;
 mod journal;
 mod kept;
 mod layers;

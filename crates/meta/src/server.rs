@@ -2,6 +2,7 @@
 use crate::access::Caller;
 use crate::counters::ConnectionId;
 use crate::engine::{Engine, wall_clock_ns};
+use crate::issue::Issue;
 use crate::kept::Kept;
 use crate::layers::Layers;
 use crate::namespace::Namespace;
@@ -76,6 +77,7 @@ pub fn start(deployment: &Deployment, options: Options) -> Result<RunningServer,
         options.read_through,
     )?;
     let stores = Stores::load(&deployment.meta.store)?;
+    let issue = Issue::begin(&deployment.meta.store);
     let engine = Engine::start(
         store,
         snapshot,
@@ -88,6 +90,7 @@ pub fn start(deployment: &Deployment, options: Options) -> Result<RunningServer,
             engine,
             stores,
             key: identity.server_key.clone(),
+            issue,
             lifetime: options.capability_lifetime,
             connections: AtomicU64::new(0),
         }),

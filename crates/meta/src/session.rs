@@ -3,6 +3,7 @@ use crate::access::Caller;
 use crate::counters::ConnectionId;
 use crate::engine::Engine;
 use crate::error::{Result, error};
+use crate::issue::{Issue, wall_ms};
 use crate::namespace::{Change, How, Removed, When, attributes_size};
 use crate::nodes::{Gone, Outcome};
 use crate::recent::Recent;
@@ -33,6 +34,7 @@ pub struct Granting {
     pub engine: Engine,
     pub stores: Stores,
     pub key: Key,
+    pub issue: Issue,
     /// Life of a capability.
     pub lifetime: Duration,
     /// Sessions there are.
@@ -354,6 +356,10 @@ impl Session {
                     new: shared.stores.report(&report, next)?,
                 }
             }
+            MetaRequest::Time => MetaReply::Time {
+                issue_ms: shared.issue.now_ms(),
+                wall_ms: wall_ms(),
+            },
             MetaRequest::Status => {
                 let figures = engine.figures()?;
                 MetaReply::Status(MetaStatus {
@@ -548,16 +554,10 @@ impl Granting {
         lend_to: Option<u32>,
         layout: Layout,
     ) -> Result<Capability> {
-        let now_ms = u64::try_from(crate::engine::wall_clock_ns() / 1_000_000).unwrap_or(0);
+        let now_ms = self.issue.now_ms();
         let lifetime = u64::try_from(self.lifetime.as_millis()).unwrap_or(u64::MAX);
-        Capability::sign(
-            &self.key,
-            file,
-            rights,
-            now_ms.saturating_add(lifetime),
-            lend_to,
-            layout,
-        )
+        let life = now_ms..now_ms.saturating_add(lifetime);
+        Capability::sign(&self.key, file, rights, life, lend_to, layout)
     }
 
     /// A node, and for a file what lets its data servers be asked.

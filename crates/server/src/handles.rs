@@ -19,7 +19,7 @@ const MAX_HANDLES: usize = 4096;
 pub(crate) struct OpenFile {
     pub(crate) file: FileId,
     pub(crate) rights: Rights,
-    /// Milliseconds since the epoch.
+    /// By the metadata server's time, milliseconds.
     pub(crate) expires_ms: u64,
     /// The only user, beside root, that gets descriptors of the object.
     pub(crate) lend_to: Option<u32>,

@@ -5,6 +5,7 @@
 //! those of [`penstock_wire::serve`].
 mod access;
 mod choose;
+mod clock;
 mod error;
 mod events;
 mod handles;

@@ -1,4 +1,5 @@
 //! A data server: what all its connections share.
+use crate::clock::Clock;
 use crate::error::{Error, refuse, store_error};
 use crate::events::Observer;
 use crate::locks::{LockLimits, Owner};
@@ -16,6 +17,7 @@ use penstock_host::time::now;
 use penstock_layout::{FileId, ServerId};
 use penstock_sched::journal::Journal;
 use penstock_store::{Problem, Store};
+use penstock_wire::clock::Kept;
 use penstock_wire::deployment::Deployment;
 use penstock_wire::message::{
     DataReply, DataStatus, ErrorKind, Incarnation, MAX_FINDINGS, MAX_OBJECTS, ObjectFinding,
@@ -64,6 +66,8 @@ pub struct Options {
     pub journal: Option<Arc<dyn Journal>>,
     /// Tell the metadata server of the store before it is used, and sync in the background what nobody else does.
     pub registration: Option<Registration>,
+    /// Ask the metadata server for its time: a server that does not judges capabilities by its own wall clock after a start.
+    pub ask_time: bool,
     /// Bounds of the accept loop.
     pub limits: ServeLimits,
 }
@@ -82,6 +86,7 @@ impl Default for Options {
             observer: None,
             journal: None,
             registration: None,
+            ask_time: true,
             limits: ServeLimits::default(),
         }
     }
@@ -155,6 +160,7 @@ fn start_with(
         .and_then(|settings| Queue::new(settings, member, options.journal.clone()))
         .map_err(|e| Error::Setting(e.message))?;
     queue.observe(options.observer.clone());
+    let clock = Clock::begin(store.kept_clock().as_deref());
     let server = Arc::new(Server {
         queue,
         id,
@@ -168,6 +174,7 @@ fn start_with(
         registrar,
         unheard: Mutex::new(false),
         settling: Settling::default(),
+        clock,
     });
     if server.registrar.is_some() && !server.options.read_only {
         server.settling.start(&server).map_err(|source| {
@@ -177,6 +184,9 @@ fn start_with(
                 source,
             })
         })?;
+    }
+    if server.options.ask_time {
+        server.clock.follow(&server, deployment)?;
     }
     Ok(serve(address, server, identity, limits)?)
 }
@@ -231,6 +241,7 @@ pub(crate) struct Server {
     /// The metadata server could not be told of the present generation.
     unheard: Mutex<bool>,
     settling: Settling,
+    pub(crate) clock: Clock,
 }
 
 impl Drop for Server {
@@ -258,6 +269,7 @@ impl Service for Server {
     }
 
     fn stopping(&self) {
+        self.clock.stop();
         self.settling.stop();
         self.objects.stop();
         self.queue.stop();
@@ -311,6 +323,14 @@ impl Server {
                 self.objects.store().describe()
             ),
         ))
+    }
+
+    /// Keeps what it knows of the time for the server that follows.
+    pub(crate) fn keep_clock(&self, kept: &Kept) -> Result<(), penstock_store::StoreError> {
+        match self.options.read_only {
+            true => Ok(()),
+            false => self.objects.store().keep_clock(&kept.encode()),
+        }
     }
 
     /// Syncs what nobody has synced; see [`Store::settle`].
@@ -379,6 +399,7 @@ impl Server {
             sched: Box::new(self.queue.status()),
             uptime_ms: penstock_host::time::since(self.began).as_millis() as u64,
             lost_below: store.lost_below(),
+            clock_ahead_ms: self.clock.wall_ahead_ms(),
         })
     }
 

@@ -13,7 +13,7 @@ use crate::server::Server;
 use crate::shortcut;
 use crate::transfer::{Buffers, Transfer, skip_request};
 use penstock_host::thread::sleep;
-use penstock_host::time::{now, since, since_epoch};
+use penstock_host::time::{now, since};
 use penstock_layout::{ObjectOffset, SearchLimit};
 use penstock_wire::grant::GrantPage;
 use penstock_wire::message::{
@@ -283,7 +283,7 @@ impl<'a> Session<'a> {
                     }),
                 }
             }
-            DataRequest::Status => server.status().map(DataReply::Status),
+            DataRequest::Status => Ok(DataReply::Status(Box::new(server.status()?))),
             DataRequest::ListObjects { after, limit } => {
                 self.admin("list all objects")?;
                 server.list(after, limit)
@@ -394,7 +394,8 @@ impl<'a> Session<'a> {
     }
 
     fn file(&self, handle: Handle, need: Need) -> Result<&OpenFile, WireError> {
-        self.handles.get(handle, need, now_ms())
+        let judge = |now_ms| self.handles.get(handle, need, now_ms);
+        self.server.clock.judged(judge)
     }
 
     fn writable(&self, handle: Handle) -> Result<&OpenFile, WireError> {
@@ -404,7 +405,10 @@ impl<'a> Session<'a> {
     }
 
     fn verify(&self, capability: &Capability) -> Result<(), WireError> {
-        capability.verify(&self.server.key, now_ms())
+        capability.verify_seal(&self.server.key)?;
+        let clock = &self.server.clock;
+        clock.saw(capability.issued_ms);
+        clock.judged(|now_ms| capability.verify_time(now_ms))
     }
 
     fn attach(&mut self, capability: Capability) -> Result<DataReply, WireError> {
@@ -467,7 +471,9 @@ impl<'a> Session<'a> {
         region: Region,
         lock: Option<LockId>,
     ) -> Result<Outcome, Fail> {
-        let file = self.handles.get(handle, Need::Read, now_ms())?;
+        let handles = &self.handles;
+        let judge = |now_ms| handles.get(handle, Need::Read, now_ms);
+        let file = self.server.clock.judged(judge)?;
         let Some(access) = self.access(file, region)? else {
             return Ok(Outcome::Reply(DataReply::UnknownLoop));
         };
@@ -493,9 +499,11 @@ impl<'a> Session<'a> {
         region: Region,
         lock: Option<LockId>,
     ) -> Result<Outcome, Fail> {
+        let handles = &self.handles;
         let prepared = self
-            .handles
-            .get(handle, Need::Write, now_ms())
+            .server
+            .clock
+            .judged(|now_ms| handles.get(handle, Need::Write, now_ms))
             .and_then(|file| self.server.writable().map(|()| file))
             .and_then(|file| Ok((file, self.access(file, region)?)));
         let (file, access) = match prepared {
@@ -587,7 +595,7 @@ impl<'a> Session<'a> {
         if !self.server.options.shortcuts || self.server.queue.is_on() {
             return no("this server sees each request");
         }
-        let file = self.handles.get(handle, Need::Any, now_ms())?;
+        let file = self.file(handle, Need::Any)?;
         if let Err(reason) = self.may_hold(file) {
             return no(reason);
         }
@@ -634,7 +642,7 @@ impl<'a> Session<'a> {
         if !self.server.options.shortcuts || queue.is_on() {
             return no("this server sees each request");
         }
-        let file = self.handles.get(handle, Need::Any, now_ms())?;
+        let file = self.file(handle, Need::Any)?;
         if let Err(reason) = self.may_hold(file) {
             return no(reason);
         }
@@ -713,9 +721,4 @@ impl Drop for Session<'_> {
 
 fn invalid(message: impl Into<String>) -> WireError {
     refuse(ErrorKind::InvalidArgument, message)
-}
-
-/// Milliseconds since the epoch, for capabilities.
-fn now_ms() -> u64 {
-    since_epoch().as_millis() as u64
 }

@@ -17,7 +17,7 @@ fn forged_changed_and_expired_capabilities_are_refused() {
         &Key::generate().unwrap(),
         FileId(1),
         ALL,
-        now_ms() + 1000,
+        0..now_ms() + 1000,
         None,
         site.layout(64),
     )
@@ -42,7 +42,7 @@ fn forged_changed_and_expired_capabilities_are_refused() {
         &site.key,
         FileId(1),
         ALL,
-        now_ms() - 1,
+        0..now_ms() - 1,
         None,
         site.layout(64),
     )
@@ -59,8 +59,8 @@ fn forged_changed_and_expired_capabilities_are_refused() {
     assert!(c.attach(good).is_ok());
     // A file that has no part here.
     let elsewhere = Layout::new(64, vec![ServerId(5)]).unwrap();
-    let other =
-        Capability::sign(&site.key, FileId(1), ALL, now_ms() + 1000, None, elsewhere).unwrap();
+    let life = 0..now_ms() + 1000;
+    let other = Capability::sign(&site.key, FileId(1), ALL, life, None, elsewhere).unwrap();
     assert_eq!(
         c.attach(other).unwrap_err().kind,
         ErrorKind::InvalidArgument
@@ -71,7 +71,9 @@ fn forged_changed_and_expired_capabilities_are_refused() {
 fn a_capability_that_expires_in_use_can_be_renewed() {
     let site = Site::one();
     let mut c = site.client(0);
-    let sign = |ms| Capability::sign(&site.key, FileId(1), ALL, ms, None, site.layout(64)).unwrap();
+    let layout = site.layout(64);
+    let sign =
+        |ms| Capability::sign(&site.key, FileId(1), ALL, 0..ms, None, layout.clone()).unwrap();
     let soon = now_ms() + 40;
     let h = c.attach(sign(soon)).unwrap();
     while now_ms() <= soon {

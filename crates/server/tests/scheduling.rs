@@ -171,7 +171,7 @@ fn tune(site: &Site, settings: &[&str]) -> DataReply {
 
 fn status(site: &Site) -> DataStatus {
     match site.client(0).ask(DataRequest::Status) {
-        DataReply::Status(status) => status,
+        DataReply::Status(status) => *status,
         other => panic!("{other:?}"),
     }
 }

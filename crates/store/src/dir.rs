@@ -4,6 +4,7 @@
 //! superblock                      for whom the store was made, and who it is (checksummed text)
 //! manifest                        which objects there must be ([`crate::manifest`])
 //! incarnation                     names the page cache that holds what is not synced ([`crate::incarnation`])
+//! clock                           what the server knows of the time (penstock_wire::clock)
 //! lock                            held by the server (flock); names its process
 //! objects/0f/000000000000003f     one sparse file per object, under its id modulo 16
 //! ```
@@ -45,6 +46,9 @@ const FRESH: usize = 1 << 16;
 /// Objects that [`Store::settle`] syncs at a time. More than that are written back by one call before.
 const SETTLED: usize = 64;
 const LOCK: &str = "lock";
+const CLOCK: &str = "clock";
+/// Longest [`CLOCK`] that is read.
+const MAX_CLOCK: usize = 512;
 pub(crate) const OBJECTS: &str = "objects";
 
 /// The directory backend.
@@ -610,6 +614,20 @@ impl Store for DirStore {
         }
     }
 
+    fn kept_clock(&self) -> Option<String> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = rustix::fs::openat(&self.place.root, CLOCK, flags, Mode::empty()).ok()?;
+        let mut bytes = vec![0; MAX_CLOCK];
+        let n = crate::descriptor::read_at(file.as_fd(), 0, &mut bytes).ok()?;
+        bytes.truncate(n);
+        String::from_utf8(bytes).ok()
+    }
+
+    fn keep_clock(&self, text: &str) -> Result<(), StoreError> {
+        let error = |e| StoreError::from_errno("write", format!("{}/{CLOCK}", self.place.path), e);
+        superblock::replace(self.place.root.as_fd(), CLOCK, text.as_bytes()).map_err(error)
+    }
+
     fn space(&self) -> Result<(u64, u64), StoreError> {
         let stat = rustix::fs::fstatvfs(&self.place.objects)
             .map_err(|e| StoreError::from_errno("ask for space in", self.place.path.clone(), e))?;
@@ -634,6 +652,7 @@ impl Store for DirStore {
                 manifest::NAME,
                 incarnation::NAME,
                 LOCK,
+                CLOCK,
                 OBJECTS,
                 "lost+found",
             ]

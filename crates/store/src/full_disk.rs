@@ -83,6 +83,10 @@ impl World for Disk {
         SystemTime::now()
     }
 
+    fn since_boot(&self) -> Duration {
+        Duration::ZERO
+    }
+
     fn boot(&self) -> u128 {
         1
     }

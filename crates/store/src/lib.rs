@@ -187,6 +187,17 @@ pub trait Store: Send + Sync {
         0
     }
 
+    /// What [`Store::keep_clock`] kept last, at most a few hundred bytes, if it can be read.
+    fn kept_clock(&self) -> Option<String> {
+        None
+    }
+
+    /// Keeps what the server knows of the time, on stable storage, where anything is kept.
+    fn keep_clock(&self, text: &str) -> Result<(), StoreError> {
+        let _ = text;
+        Ok(())
+    }
+
     /// What and where, for people.
     fn describe(&self) -> String;
 }

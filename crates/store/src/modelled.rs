@@ -256,6 +256,14 @@ impl Store for ModelStore {
         Ok(())
     }
 
+    fn kept_clock(&self) -> Option<String> {
+        self.inner.kept_clock()
+    }
+
+    fn keep_clock(&self, text: &str) -> Result<(), StoreError> {
+        self.inner.keep_clock(text)
+    }
+
     fn incarnation(&self) -> [u8; 16] {
         self.inner.incarnation()
     }

@@ -5,6 +5,8 @@
 use crate::key::Key;
 use crate::message::{Capability, ErrorKind, WireError};
 use penstock_layout::{FileId, Layout};
+use std::ops::Range;
+use std::time::Duration;
 
 const PURPOSE: &str = "penstock 1 capability";
 
@@ -20,13 +22,13 @@ pub struct Rights {
 }
 
 impl Capability {
-    /// Signed with the server key; ends at `expires_ms` (milliseconds since the epoch). Processes of the user
-    /// `lend_to`, and root's, may get descriptors of the objects.
+    /// Signed with the server key; given and ended at these milliseconds of the metadata server's time ([`crate::clock`]).
+    /// Processes of the user `lend_to`, and root's, may get descriptors of the objects.
     pub fn sign(
         key: &Key,
         file: FileId,
         rights: Rights,
-        expires_ms: u64,
+        life_ms: Range<u64>,
         lend_to: Option<u32>,
         layout: Layout,
     ) -> Result<Capability, WireError> {
@@ -35,7 +37,8 @@ impl Capability {
             read: rights.read,
             write: rights.write,
             remove: rights.remove,
-            expires_ms,
+            issued_ms: life_ms.start,
+            expires_ms: life_ms.end,
             lend_to,
             layout,
             mac: [0; 32],
@@ -46,6 +49,12 @@ impl Capability {
 
     /// Genuine and not expired at `now_ms`.
     pub fn verify(&self, key: &Key, now_ms: u64) -> Result<(), WireError> {
+        self.verify_seal(key)?;
+        self.verify_time(now_ms)
+    }
+
+    /// Signed by this deployment's metadata server; it may have expired.
+    pub fn verify_seal(&self, key: &Key) -> Result<(), WireError> {
         // `blake3::Hash` compares in constant time.
         if self.seal(key)? != blake3::Hash::from_bytes(self.mac) {
             return Err(WireError::new(
@@ -56,7 +65,12 @@ impl Capability {
                 ),
             ));
         }
-        self.verify_time(now_ms)
+        Ok(())
+    }
+
+    /// How long it was made to last.
+    pub fn lifetime(&self) -> Duration {
+        Duration::from_millis(self.expires_ms.saturating_sub(self.issued_ms))
     }
 
     /// Not expired at `now_ms`; for one that was verified before.
@@ -80,6 +94,7 @@ impl Capability {
             self.read,
             self.write,
             self.remove,
+            self.issued_ms,
             self.expires_ms,
             self.lend_to,
             &self.layout,

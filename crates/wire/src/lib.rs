@@ -3,6 +3,7 @@
 pub mod advisory;
 mod bounded;
 mod capability;
+pub mod clock;
 mod closer;
 mod connect;
 mod connection;

@@ -58,7 +58,9 @@ pub struct Capability {
     pub write: bool,
     /// May remove the object (given by unlink).
     pub remove: bool,
-    /// Milliseconds since the epoch.
+    /// When it was given, by the metadata server's time: milliseconds ([`crate::clock`]).
+    pub issued_ms: u64,
+    /// When it ends, by the same time.
     pub expires_ms: u64,
     /// The user whose processes may get descriptors of the objects, and root's; nobody else ever does.
     pub lend_to: Option<u32>,

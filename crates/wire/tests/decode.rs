@@ -80,20 +80,23 @@ fn capability() -> impl Strategy<Value = Capability> {
     (
         any::<u64>(),
         any::<[bool; 3]>(),
-        any::<u64>(),
+        any::<[u64; 2]>(),
         1u64..1 << 30,
         1u32..9,
         any::<[u8; 32]>(),
     )
         .prop_map(
-            |(file, [read, write, remove], expires_ms, unit, servers, mac)| Capability {
-                file: FileId(file),
-                read,
-                write,
-                remove,
-                expires_ms,
-                layout: Layout::new(unit, (0..servers).map(ServerId).collect()).unwrap(),
-                mac,
+            |(file, [read, write, remove], [issued_ms, expires_ms], unit, servers, mac)| {
+                Capability {
+                    file: FileId(file),
+                    read,
+                    write,
+                    remove,
+                    issued_ms,
+                    expires_ms,
+                    layout: Layout::new(unit, (0..servers).map(ServerId).collect()).unwrap(),
+                    mac,
+                }
             },
         )
 }

@@ -355,7 +355,7 @@ fn capabilities_hold_for_their_fields_and_their_time() {
         read: true,
         ..Rights::default()
     };
-    let good = Capability::sign(&key, FileId(1), rights, 1000, Some(7), layout).unwrap();
+    let good = Capability::sign(&key, FileId(1), rights, 400..1000, Some(7), layout).unwrap();
     assert!(good.read && !good.write && !good.remove);
     good.verify(&key, 999).unwrap();
     assert_eq!(
@@ -379,12 +379,18 @@ fn capabilities_hold_for_their_fields_and_their_time() {
             ErrorKind::BadCapability
         );
     }
-    let mut wider = good.clone();
-    wider.write = true;
-    assert_eq!(
-        wider.verify(&key, 0).unwrap_err().kind,
-        ErrorKind::BadCapability
-    );
+    assert_eq!(good.lifetime(), Duration::from_millis(600));
+    let changes: [fn(&mut Capability); 3] = [
+        |c| c.write = true,
+        |c| c.issued_ms += 1,
+        |c| c.expires_ms += 1,
+    ];
+    for change in changes {
+        let mut changed = good.clone();
+        change(&mut changed);
+        let kind = changed.verify_seal(&key).unwrap_err().kind;
+        assert_eq!(kind, ErrorKind::BadCapability);
+    }
 }
 
 fn deployment(dir: &Path) -> Deployment {

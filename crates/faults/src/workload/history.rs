@@ -55,6 +55,8 @@ pub(crate) struct History {
     pub(super) counted: u64,
     pub(super) tried: u64,
     pub(super) next_write: u64,
+    /// The latest time that the metadata server has told.
+    pub(super) issued_ms: u64,
     /// The counter that clients share at present.
     pub(super) pointer: Option<Pointer>,
     /// Operations that succeeded, and that failed as they may.
@@ -77,6 +79,7 @@ impl History {
             counted: 0,
             tried: 0,
             next_write: 1,
+            issued_ms: 0,
             pointer: None,
             good: 0,
             failed: 0,

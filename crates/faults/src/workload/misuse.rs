@@ -1,7 +1,10 @@
 //! Clients that try what their capabilities do not allow, past the client library.
 use super::{Fault, Worker};
-use crate::world::lock;
+use crate::effects::Effect;
+use crate::world::{MS, Nanos, SECOND, lock};
 use penstock_client::ErrorKind;
+use penstock_layout::ServerId;
+use penstock_wire::deployment::Address;
 use penstock_wire::message::{
     Capability, DataReply, DataRequest, Handle, MetaReply, MetaRequest, Region, TraceContext,
 };
@@ -12,12 +15,25 @@ use std::time::Duration;
 /// A capability for reading that was lent for a while, and a handle that it was shown for.
 #[derive(Default)]
 pub(super) struct Lent {
-    capability: Option<Capability>,
-    attached: Option<(Connection, Handle, u64)>,
+    held: Option<Held>,
+    attached: Option<(Connection, Handle, Held)>,
 }
 
-/// Servers that tell the time by their clocks alone may be late by so much.
+/// A capability, and when it came.
+#[derive(Clone)]
+struct Held {
+    capability: Capability,
+    since: Nanos,
+}
+
+/// Servers may be late by so much when they call a capability expired.
 const LATE_MS: u64 = 5_000;
+/// What is wrong has to be wrong again after so long: a server that was started just now may not have heard the time yet.
+const AGAIN: Nanos = 3 * SECOND;
+/// So often, for what has ended and is taken.
+const LATE_TIMES: usize = 3;
+/// So often, for what is good and refused.
+const REFUSED_TIMES: usize = 6;
 
 impl Worker {
     /// Tries what its capabilities do not allow, past the client library.
@@ -34,43 +50,23 @@ impl Worker {
 
     fn misuse(&mut self, lent: &mut Lent) -> Result<(), Misuse> {
         self.use_late(lent)?;
-        let caller = self.deployment.caller(Role::Client, 2, self.index as u32)?;
-        let limit = Some(Duration::from_secs(5));
-        let timeouts = Timeouts {
-            read: limit,
-            write: limit,
-        };
-        if lent.capability.is_none() {
-            let mut meta =
-                penstock_wire::connect(&self.deployment.meta.address, &caller, timeouts)?;
-            let path = lock(&self.history).files[0].path.clone();
-            let request = MetaRequest::Open {
-                path,
-                read: true,
-                write: false,
-                create: None,
-                exclusive: false,
-            };
-            if let MetaReply::Opened { capability, .. } = ask(&mut meta, &request)? {
-                lent.capability = Some(capability);
-            }
+        if lent.held.is_none() {
+            lent.held = self.lend()?;
         }
-        let Some(capability) = lent.capability.clone() else {
+        let Some(held) = lent.held.clone() else {
             return Ok(());
         };
+        let capability = &held.capability;
         let servers = &capability.layout.servers;
         let server = servers[self.random.index(servers.len())];
-        let Some(description) = self.deployment.server(server) else {
-            return Ok(());
-        };
-        let mut data = penstock_wire::connect(&description.address, &caller, timeouts)?;
-        let mut attach = |capability: &Capability| {
-            let capability = capability.clone();
-            ask::<_, DataReply>(&mut data, &DataRequest::Attach { capability })
-        };
+        let mut data = self.data(server)?;
         for forged in [
             Capability {
                 write: true,
+                ..capability.clone()
+            },
+            Capability {
+                issued_ms: capability.issued_ms + 3_600_000,
                 ..capability.clone()
             },
             Capability {
@@ -78,7 +74,7 @@ impl Worker {
                 ..capability.clone()
             },
         ] {
-            match attach(&forged)? {
+            match attach(&mut data, &forged)? {
                 DataReply::Error(e) if e.kind == ErrorKind::BadCapability => {}
                 other => {
                     return Err(Misuse::Allowed(format!(
@@ -87,51 +83,171 @@ impl Worker {
                 }
             }
         }
-        let before = self.world.time_of_day().as_millis() as u64;
-        let reply = attach(&capability)?;
-        let after = self.world.time_of_day().as_millis() as u64;
-        match reply {
-            DataReply::Attached { .. } if before > capability.expires_ms => {
-                Err(Misuse::Allowed(format!(
-                    "one that ended at {} was taken at {before}",
-                    capability.expires_ms
-                )))
+        for _ in 0..LATE_TIMES {
+            let ended = self.ended_ms(&held)?;
+            match attach(&mut data, capability)? {
+                DataReply::Attached { handle, .. } if ended <= LATE_MS => {
+                    self.overstep(&mut data, handle, capability)?;
+                    lent.attached = Some((data, handle, held));
+                    return Ok(());
+                }
+                DataReply::Attached { .. } => self.rest(),
+                DataReply::Error(e) if e.kind == ErrorKind::ExpiredCapability => {
+                    lent.held = None;
+                    return match self.issue_time()? >= capability.expires_ms {
+                        true => Ok(()),
+                        false => self.taken_soon(server),
+                    };
+                }
+                other => {
+                    return Err(Misuse::Allowed(format!(
+                        "a good one was answered {other:?}"
+                    )));
+                }
             }
-            DataReply::Attached { handle, .. } => {
-                self.overstep(&mut data, handle, &capability)?;
-                lent.attached = Some((data, handle, capability.expires_ms));
-                Ok(())
-            }
-            DataReply::Error(e)
-                if e.kind == ErrorKind::ExpiredCapability && after >= capability.expires_ms =>
-            {
-                lent.capability = None;
-                Ok(())
-            }
-            other => Err(Misuse::Allowed(format!(
-                "a good one was answered {other:?}"
-            ))),
         }
+        Err(Misuse::Allowed(format!(
+            "one that ended at {} is taken by data server {} for more than {LATE_MS} ms",
+            capability.expires_ms, server.0
+        )))
+    }
+
+    /// A capability that is new.
+    fn lend(&mut self) -> Result<Option<Held>, Misuse> {
+        let since = self.now();
+        let path = lock(&self.history).files[0].path.clone();
+        let request = MetaRequest::Open {
+            path,
+            read: true,
+            write: false,
+            create: None,
+            exclusive: false,
+        };
+        match ask(&mut self.meta()?, &request)? {
+            MetaReply::Opened { capability, .. } => Ok(Some(Held { capability, since })),
+            _ => Ok(None),
+        }
+    }
+
+    /// The metadata server's time, which never goes back.
+    fn issue_time(&mut self) -> Result<u64, Misuse> {
+        let before = lock(&self.history).issued_ms;
+        let MetaReply::Time { issue_ms, .. } = ask(&mut self.meta()?, &MetaRequest::Time)? else {
+            return Err(Misuse::Away("no time".into()));
+        };
+        let mut history = lock(&self.history);
+        history.issued_ms = history.issued_ms.max(issue_ms);
+        // Where its disk fails, what it has to keep of the time may be lost with the power.
+        let failed = [
+            Effect::FullDisk,
+            Effect::FailedSync,
+            Effect::FailedRead,
+            Effect::FailedWrite,
+            Effect::NoDescriptor,
+            Effect::NoMemory,
+        ];
+        let state = self.world.state();
+        let sound = failed
+            .iter()
+            .all(|e| !state.disks[0].effects.0.contains_key(e));
+        match issue_ms < before && sound {
+            true => Err(Misuse::Allowed(format!(
+                "the metadata server's time went back from {before} to {issue_ms}"
+            ))),
+            false => Ok(issue_ms),
+        }
+    }
+
+    /// For how long a capability has ended, by the metadata server's time and by the time for which it has been held: the
+    /// first goes ahead where that server was started anew, the second where it was down with a wrong clock.
+    fn ended_ms(&mut self, held: &Held) -> Result<u64, Misuse> {
+        let by_meta = self
+            .issue_time()?
+            .saturating_sub(held.capability.expires_ms);
+        Ok(by_meta.min(self.outlived_ms(held)))
+    }
+
+    fn outlived_ms(&self, held: &Held) -> u64 {
+        let lifetime = held.capability.lifetime().as_millis() as u64;
+        ((self.now() - held.since) / MS).saturating_sub(lifetime)
+    }
+
+    /// A new capability is taken by a server, at the latest when it has heard the time.
+    fn taken_soon(&mut self, server: ServerId) -> Result<(), Misuse> {
+        for _ in 0..REFUSED_TIMES {
+            let Some(Held { capability, .. }) = self.lend()? else {
+                return Ok(());
+            };
+            match attach(&mut self.data(server)?, &capability)? {
+                DataReply::Error(e)
+                    if e.kind == ErrorKind::ExpiredCapability
+                        && self.issue_time()? < capability.expires_ms =>
+                {
+                    self.rest();
+                }
+                _ => return Ok(()),
+            }
+        }
+        Err(Misuse::Allowed(format!(
+            "data server {} calls new ones expired for ever",
+            server.0
+        )))
+    }
+
+    fn rest(&self) {
+        penstock_host::thread::sleep(Duration::from_nanos(AGAIN));
+    }
+
+    fn meta(&self) -> Result<Connection, Misuse> {
+        self.reach(&self.deployment.meta.address)
+    }
+
+    fn data(&self, server: ServerId) -> Result<Connection, Misuse> {
+        let description = self.deployment.server(server);
+        let description = description.ok_or_else(|| Misuse::Away("no such server".into()))?;
+        self.reach(&description.address)
+    }
+
+    fn reach(&self, address: &Address) -> Result<Connection, Misuse> {
+        let caller = self.deployment.caller(Role::Client, 2, self.index as u32)?;
+        let limit = Some(Duration::from_secs(5));
+        let timeouts = Timeouts {
+            read: limit,
+            write: limit,
+        };
+        Ok(penstock_wire::connect(address, &caller, timeouts)?)
     }
 
     /// Reads by a handle long after its capability has ended.
     fn use_late(&mut self, lent: &mut Lent) -> Result<(), Misuse> {
-        let now_ms = self.world.time_of_day().as_millis() as u64;
-        let late = |(_, _, ends): &mut (Connection, Handle, u64)| now_ms > *ends + LATE_MS;
-        let Some((mut data, handle, ends)) = lent.attached.take_if(late) else {
+        let late = |(_, _, held): &mut (Connection, Handle, Held)| self.outlived_ms(held) > LATE_MS;
+        let Some((mut data, handle, held)) = lent.attached.take_if(late) else {
             return Ok(());
         };
-        let request = DataRequest::Read {
-            handle,
-            region: Region::Contiguous { offset: 0, len: 8 },
-            lock: None,
-        };
-        match ask(&mut data, &request)? {
-            DataReply::Error(e) if e.kind == ErrorKind::ExpiredCapability => Ok(()),
-            other => Err(Misuse::Allowed(format!(
-                "a read at {now_ms} with one that ended at {ends} was answered {other:?}"
-            ))),
+        for _ in 0..LATE_TIMES {
+            if self.ended_ms(&held)? <= LATE_MS {
+                return Ok(());
+            }
+            let request = DataRequest::Read {
+                handle,
+                region: Region::Contiguous { offset: 0, len: 8 },
+                lock: None,
+            };
+            match ask(&mut data, &request)? {
+                DataReply::Error(e) if e.kind == ErrorKind::ExpiredCapability => return Ok(()),
+                DataReply::Read { .. } => self.rest(),
+                other => {
+                    return Err(Misuse::Allowed(format!(
+                        "a read with one that ended at {} was answered {other:?}",
+                        held.capability.expires_ms
+                    )));
+                }
+            }
         }
+        Err(Misuse::Allowed(format!(
+            "reads with one that ended at {} succeed for more than {LATE_MS} ms",
+            held.capability.expires_ms
+        )))
     }
 
     /// Writes where only reading is allowed.
@@ -164,6 +280,11 @@ impl Worker {
             ))),
         }
     }
+}
+
+fn attach(data: &mut Connection, capability: &Capability) -> Result<DataReply, Misuse> {
+    let capability = capability.clone();
+    ask(data, &DataRequest::Attach { capability })
 }
 
 pub(super) enum Misuse {

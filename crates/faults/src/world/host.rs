@@ -9,19 +9,27 @@ impl World for Simulation {
     fn wall_clock(&self) -> SystemTime {
         let mut state = self.state();
         let machine = state.machine_of(self.me());
-        let mut now = state.now;
-        let servers = 1..state.disks.len();
-        let stopped = state.plant == Some(Plant::StoppedClock);
-        if stopped && servers.contains(&machine) {
-            now = 0;
-        }
+        let now = state.now;
         let right = Duration::from_secs(BEGINNING) + Duration::from_nanos(now);
         let wrong = state.clocks.get(&machine).copied().unwrap_or(0);
         if wrong != 0 {
             state.effects.count(Effect::WrongClock);
+            if machine < state.disks.len() {
+                state.effects.count(Effect::WrongServerClock);
+            }
         }
         let by = Duration::from_nanos(wrong.unsigned_abs());
         UNIX_EPOCH + if wrong < 0 { right - by } else { right + by }
+    }
+
+    fn since_boot(&self) -> Duration {
+        let state = self.state();
+        let machine = state.machine_of(self.me());
+        let stopped = state.plant == Some(Plant::StoppedClock);
+        match stopped && (1..state.disks.len()).contains(&machine) {
+            true => Duration::from_nanos(UP),
+            false => Duration::from_nanos(UP + state.now),
+        }
     }
 
     fn boot(&self) -> u128 {

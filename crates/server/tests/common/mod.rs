@@ -102,7 +102,7 @@ impl Site {
             &self.key,
             FileId(file),
             rights,
-            now_ms() + 600_000,
+            now_ms()..now_ms() + 600_000,
             lend_to,
             self.layout(64),
         )

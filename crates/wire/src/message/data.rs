@@ -264,7 +264,7 @@ pub enum DataReply {
         more: bool,
     },
     /// To `Status`.
-    Status(DataStatus),
+    Status(Box<DataStatus>),
     /// It is done.
     Done,
     /// It is not.
@@ -345,6 +345,8 @@ pub struct DataStatus {
     pub sched: Box<SchedulerStatus>,
     /// Files with lower ids may have lost bytes when this store took the place of another.
     pub lost_below: u64,
+    /// By how much its wall clock is ahead of the metadata server's, milliseconds, to some seconds; `None`: it has not heard.
+    pub clock_ahead_ms: Option<i64>,
 }
 
 /// What a data server's scheduler does. Counts are since the start; requests are slices of at most 256 KiB.

@@ -246,6 +246,8 @@ pub enum MetaRequest {
     /// What a data server has in the place of its store. Answered by `Store`, or by an error if that is not the store that this
     /// server has to have. Needs the admin right.
     Store(StoreReport),
+    /// Its time, by which capabilities end. Answered by `Time`.
+    Time,
 }
 
 impl MetaRequest {
@@ -279,7 +281,8 @@ impl MetaRequest {
             | MetaRequest::Shutdown
             | MetaRequest::Look { .. }
             | MetaRequest::OpenSession { .. }
-            | MetaRequest::Store(_) => false,
+            | MetaRequest::Store(_)
+            | MetaRequest::Time => false,
         }
     }
 
@@ -392,6 +395,13 @@ pub enum MetaReply {
         /// A new store has to be made, or what is there to be taken for new: files with lower ids may have lost bytes with the
         /// old one. 0: there was none.
         new: Option<u64>,
+    },
+    /// To `Time`: milliseconds.
+    Time {
+        /// By which capabilities end: never goes back ([`crate::clock`]).
+        issue_ms: u64,
+        /// Its wall clock, since the epoch.
+        wall_ms: u64,
     },
 }
 

@@ -1,0 +1,286 @@
+//! The time of a data server, by which it judges capabilities ([`penstock_wire::clock`]).
+//!
+//! A thread asks the metadata server: after the start, once a minute, and whenever a session has to know. It also keeps
+//! the time in the store, once a minute. Sessions wait for an answer no longer than [`WAIT`]; then they judge by what is known. Most
+//! requests take no lock: how far the time is ahead of the steady clock is in an atomic.
+use crate::error::Error;
+use crate::server::Server;
+use penstock_host::sync::{Condvar, Mutex, MutexGuard};
+use penstock_host::thread::{self, JoinHandle};
+use penstock_host::time::{now, since, since_boot, since_epoch};
+use penstock_wire::clock::{ASK_UNANSWERED, Kept, ServerTime, TICK};
+use penstock_wire::deployment::{Address, Deployment};
+use penstock_wire::message::{ErrorKind, MetaReply, MetaRequest, WireError};
+use penstock_wire::{Caller, Envelope, Role, Timeouts, connect};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
+use std::sync::{Arc, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+/// A request waits no longer for the metadata server's time, counted from when it was asked.
+const WAIT: Duration = Duration::from_secs(1);
+/// The answer has so long to come and to go, each: so much the time may be behind.
+const ANSWER: Timeouts = Timeouts {
+    read: Some(Duration::from_secs(1)),
+    write: Some(Duration::from_secs(1)),
+};
+
+/// See the module's text.
+pub(crate) struct Clock {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle>>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Of the state's time, for those who don't lock it.
+    ahead_ms: AtomicI64,
+    sure: AtomicBool,
+}
+
+struct State {
+    time: ServerTime,
+    /// Since when the metadata server is being asked.
+    asking: Option<Instant>,
+    /// A thread asks it.
+    follows: bool,
+    stop: bool,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Plain numbers: whatever a panic left of them is good enough.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// To be called with the state that has changed.
+    fn publish(&self, time: &ServerTime) {
+        self.ahead_ms.store(time.ahead_ms(), Relaxed);
+        self.sure.store(time.is_sure(), Relaxed);
+    }
+
+    fn now_ms(&self) -> u64 {
+        let steady = u64::try_from(since_boot().as_millis()).unwrap_or(u64::MAX);
+        steady.saturating_add_signed(self.ahead_ms.load(Relaxed))
+    }
+}
+
+fn wall_ms() -> u64 {
+    u64::try_from(since_epoch().as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Clock {
+    /// Goes on with what the store has kept, if anything.
+    pub(crate) fn begin(kept: Option<&str>) -> Clock {
+        let kept = kept.and_then(Kept::decode);
+        let time = ServerTime::begin(kept, penstock_host::boot(), wall_ms(), since_boot());
+        let shared = Shared {
+            ahead_ms: AtomicI64::new(time.ahead_ms()),
+            sure: AtomicBool::new(time.is_sure()),
+            state: Mutex::new(State {
+                time,
+                asking: None,
+                follows: false,
+                stop: false,
+            }),
+            changed: Condvar::new(),
+        };
+        Clock {
+            shared: Arc::new(shared),
+            thread: Mutex::new(None),
+        }
+    }
+
+    /// Asks the metadata server from now on, on a thread of its own.
+    pub(crate) fn follow(
+        &self,
+        server: &Arc<Server>,
+        deployment: &Deployment,
+    ) -> Result<(), Error> {
+        let source = Source {
+            meta: deployment.meta.address.clone(),
+            caller: deployment.caller(Role::Client, 0, 0)?,
+        };
+        let (shared, weak) = (self.shared.clone(), Arc::downgrade(server));
+        self.shared.state().follows = true;
+        let thread = thread::spawn("clock", None, move || run(&shared, &source, &weak));
+        let thread = thread.map_err(|e| {
+            Error::Wire(penstock_wire::Error::Io {
+                what: "start a thread for the time of",
+                peer: format!("data server {}", server.id.0),
+                source: e,
+            })
+        })?;
+        *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+        Ok(())
+    }
+
+    /// Ends the thread and waits for it, at most as long as the metadata server may take to answer.
+    pub(crate) fn stop(&self) {
+        self.shared.state().stop = true;
+        self.shared.changed.notify_all();
+        let thread = self
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(thread) = thread
+            && thread.join().is_err()
+        {
+            log::error!("the thread that asks for the time panicked");
+        }
+    }
+
+    /// A genuine capability was issued at this time.
+    pub(crate) fn saw(&self, issued_ms: u64) {
+        if issued_ms > self.shared.now_ms() {
+            let mut state = self.shared.state();
+            state.time.saw(issued_ms, since_boot());
+            self.shared.publish(&state.time);
+        }
+    }
+
+    /// What `judge` says at the present time. The metadata server is asked first if that time is not known, and before
+    /// something is called expired.
+    pub(crate) fn judged<T>(
+        &self,
+        judge: impl Fn(u64) -> Result<T, WireError>,
+    ) -> Result<T, WireError> {
+        let refuses = |r: &Result<T, WireError>| matches!(r, Err(e) if e.kind == ErrorKind::ExpiredCapability);
+        let first = judge(self.shared.now_ms());
+        if self.shared.sure.load(Relaxed) && !refuses(&first) {
+            return first;
+        }
+        let refused = refuses(&first);
+        drop(first);
+        self.ask(refused);
+        judge(self.shared.now_ms())
+    }
+
+    /// Has the metadata server asked if its answer may change something, and waits for it. It is asked again before something is
+    /// refused: it may have been started just now.
+    fn ask(&self, refuses: bool) {
+        let shared = &self.shared;
+        let end = now() + WAIT;
+        let mut asked = false;
+        let mut state = shared.state();
+        loop {
+            let steady = since_boot();
+            let mut left = end.saturating_duration_since(now());
+            let over = state.stop || left.is_zero() || !state.follows;
+            if over || !state.time.doubts(refuses, steady) {
+                return;
+            }
+            let asking = state.asking;
+            match asking {
+                Some(began) if !refuses => left = left.min(WAIT.saturating_sub(since(began))),
+                Some(_) => {}
+                None if asked && !refuses => return,
+                None if state.time.ask(steady) => {
+                    state.asking = Some(now());
+                    shared.changed.notify_all();
+                }
+                None if !refuses => return,
+                None => left = left.min(ASK_UNANSWERED),
+            }
+            if left.is_zero() {
+                return;
+            }
+            asked = true;
+            let waited = shared.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// By how much this host's wall clock is ahead of the metadata server's.
+    pub(crate) fn wall_ahead_ms(&self) -> Option<i64> {
+        let state = self.shared.state();
+        state.time.wall_ahead_ms(wall_ms(), since_boot())
+    }
+}
+
+impl Drop for Clock {
+    /// Of a server that has not been started after all. Its thread may be the one that drops it.
+    fn drop(&mut self) {
+        self.shared.state().stop = true;
+        self.shared.changed.notify_all();
+    }
+}
+
+/// The metadata server, as it is asked for its time.
+struct Source {
+    meta: Address,
+    caller: Caller,
+}
+
+impl Source {
+    /// Its time and its wall clock.
+    fn ask(&self) -> penstock_wire::Result<(u64, u64)> {
+        let mut connection = connect(&self.meta, &self.caller, ANSWER)?;
+        let answer = connection.call(&Envelope::default(), &MetaRequest::Time, &mut false)?;
+        match answer.body {
+            Some(MetaReply::Time { issue_ms, wall_ms }) => Ok((issue_ms, wall_ms)),
+            Some(MetaReply::Error(why)) => Err(penstock_wire::Error::Refused(why)),
+            other => Err(penstock_wire::Error::Malformed {
+                peer: connection.peer().to_owned(),
+                what: format!("{other:?} in answer to a question for the time"),
+            }),
+        }
+    }
+}
+
+fn run(shared: &Shared, source: &Source, server: &Weak<Server>) {
+    let mut tick = since_boot();
+    let mut warned = false;
+    let mut state = shared.state();
+    while !state.stop {
+        let steady = since_boot();
+        let (due, unsure) = (steady >= tick, !state.time.is_sure());
+        if state.asking.is_none() && (due || unsure) && state.time.ask(steady) {
+            state.asking = Some(now());
+        }
+        if state.asking.is_some() {
+            drop(state);
+            let answer = source.ask();
+            state = shared.state();
+            match answer {
+                Ok((issue_ms, wall_ms)) => {
+                    state.time.told(issue_ms, wall_ms, since_boot());
+                    shared.publish(&state.time);
+                }
+                Err(e) => log::debug!("the metadata server is not there to give its time: {e}"),
+            }
+            state.asking = None;
+            shared.changed.notify_all();
+        }
+        let steady = since_boot();
+        if steady >= tick && state.time.is_sure() {
+            tick = steady + TICK;
+            let kept = state.time.keep(steady);
+            drop(state);
+            let Some(server) = server.upgrade() else {
+                return;
+            };
+            if let Some(kept) = kept
+                && let Err(e) = server.keep_clock(&kept)
+                && !std::mem::replace(&mut warned, true)
+            {
+                log::warn!(
+                    "data server {}: {e}; it asks for the time at its next start",
+                    server.id.0
+                );
+            }
+            drop(server);
+            state = shared.state();
+            continue;
+        }
+        let pause = match state.time.is_sure() {
+            true => tick.saturating_sub(steady),
+            false => ASK_UNANSWERED,
+        };
+        if !state.stop && state.asking.is_none() {
+            let waited = shared.changed.wait_timeout(state, pause);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
