@@ -2,6 +2,9 @@
 
 import os
 import shutil
+import signal
+import struct
+import time
 
 import pytest
 from conftest import penstock
@@ -108,6 +111,73 @@ def test_lost_metadata_are_not_made_anew(stores, tmp_path):
     real.rename(meta)
     penstock("up", stores)
     assert read(stores, tmp_path) == DATA
+
+
+ADOPT = ("--adopt-store", "0", "--adopt-store", "1")
+
+
+def test_metadata_from_an_older_copy_free_nothing(stores, tmp_path):
+    meta, older, newest = stores / "meta", tmp_path / "older", tmp_path / "newest"
+    penstock("up", stores)
+    shutil.copytree(meta, older)
+    # Made in the same run as the copy: of this run's ids the copy knows no end.
+    penstock("cp", tmp_path / "in", "penstock:/newer", "-d", stores)
+    penstock("down", stores)
+    meta.rename(newest)
+    shutil.copytree(older, meta)
+    refused(stores, "newer than these metadata", "--adopt-store")
+    penstock("down", stores, check=False)
+    penstock("up", stores, *ADOPT)
+    assert read(stores, tmp_path) == DATA
+    for options in (), ("--repair",), ("--repair", "--free-many"):
+        checked = penstock("check", *options, "-d", stores, check=False)
+        assert checked.code == 1 and "may be newer than the metadata" in checked.out, checked.out
+    # Ids are not given out twice, and what is made now can be freed.
+    penstock("cp", tmp_path / "in", "penstock:/newer", "-d", stores)
+    penstock("down", stores)
+    shutil.rmtree(meta)
+    newest.rename(meta)
+    penstock("up", stores, *ADOPT)
+    assert read(stores, tmp_path, "newer") == DATA
+    assert read(stores, tmp_path) == DATA
+
+
+def test_a_database_older_than_the_list_of_stores(stores, tmp_path):
+    meta = stores / "meta"
+    older = tmp_path / "older"
+    shutil.copytree(meta, older)
+    penstock("up", stores)
+    penstock("down", stores)
+    kept = (meta / "stores").read_bytes()
+    shutil.rmtree(meta)
+    shutil.copytree(older, meta)
+    (meta / "stores").write_bytes(kept)
+    refused(stores, "used with newer metadata", "--adopt-store")
+    (meta / "stores").unlink()
+    penstock("down", stores, check=False)
+    refused(stores, "other metadata", "--adopt-store")
+
+
+@pytest.mark.long
+def test_what_nobody_syncs_is_registered_in_the_background(tmp_path):
+    fs = tmp_path / "fs"
+    penstock("up", fs, "--servers", "1")
+    (tmp_path / "in").write_bytes(DATA)
+    penstock("cp", tmp_path / "in", "penstock:/f", "-d", fs)
+    (found,) = [p for p in (fs / "data-0" / "objects").rglob("*") if p.is_file()]
+    entry = struct.pack("<Q", int(found.name, 16))
+    end = time.monotonic() + 120
+    while entry not in (fs / "data-0" / "manifest").read_bytes():
+        assert time.monotonic() < end
+        time.sleep(0.2)
+    # Not by the servers' stop.
+    for name in "data-0", "meta":
+        os.kill(int((fs / "run" / f"{name}.pid").read_text().split()[0]), signal.SIGKILL)
+    found.unlink()
+    penstock("up", fs)
+    copied = penstock("cp", "penstock:/f", tmp_path / "out", "-d", fs, check=False)
+    assert copied.code != 0 and found.name in copied.err, copied.err
+    penstock("down", fs)
 
 
 def test_an_object_cut_behind_a_running_server(stores, tmp_path):

@@ -66,7 +66,8 @@ pub fn start(deployment: &Deployment, options: Options) -> Result<RunningServer,
     );
     let root = Namespace::<Layers>::root(wall_clock_ns(), owner.0, owner.1);
     let (store, snapshot) = Store::open(&deployment.meta.store, &deployment.id, &root)?;
-    let stores = Stores::load(&deployment.meta.store)?;
+    let files = snapshot.totals().files > 0;
+    let stores = Stores::load(&deployment.meta.store, store.commits(), files)?;
     let engine = Engine::start(
         store,
         snapshot,

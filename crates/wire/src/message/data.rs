@@ -1,5 +1,5 @@
 //! Requests and replies of the data servers.
-use super::{Capability, WireError};
+use super::{Capability, StoreState, WireError};
 use crate::bounded;
 use penstock_layout::FileId;
 use serde::{Deserialize, Serialize};
@@ -345,6 +345,8 @@ pub struct DataStatus {
     pub sched: Box<SchedulerStatus>,
     /// Files with lower ids may have lost bytes when this store took the place of another.
     pub lost_below: u64,
+    /// The store, if it is one that the metadata server has to know.
+    pub identity: Option<StoreState>,
 }
 
 /// What a data server's scheduler does. Counts are since the start; requests are slices of at most 256 KiB.
