@@ -45,6 +45,8 @@ EFFECTS = [
     "name-race",
     "locked-write",
     "queued",
+    "replaced-store",
+    "lost-store",
 ]
 
 
@@ -70,10 +72,11 @@ def test_every_fault_happens_and_a_seed_repeats_it():
         "no-fence",
         "same-bytes",
         "kept-incarnation",
+        "any-store",
     ],
 )
 def test_a_planted_bug_is_found(bug):
-    seeds = "200" if bug == "kept-incarnation" else "1000"
+    seeds = "200" if bug in ("kept-incarnation", "any-store") else "1000"
     code, summary = faults("--plant", bug, "--seeds", seeds)
     assert code == 0 and summary["failing"], bug
 

@@ -2,6 +2,7 @@
 use crate::plant::Plant;
 use crate::world::{MachineId, Nanos, ProcessId, SECOND, Simulation, lock};
 use penstock_layout::ServerId;
+use penstock_server::Registration;
 use penstock_wire::deployment::{Address, DataServer, Deployment, MetaServer};
 use penstock_wire::{Key, ServeLimits};
 use std::path::Path;
@@ -40,6 +41,8 @@ struct Server {
     status: Arc<Mutex<Status>>,
     /// Syncs of its machine that had failed when it started.
     failed: u64,
+    /// It makes a new store in the place of a lost one.
+    renew: bool,
 }
 
 /// See the module's text.
@@ -49,6 +52,8 @@ pub(crate) struct Cluster {
     /// By machine.
     servers: Vec<Server>,
     limits: ServeLimits,
+    /// Data servers ask whether their stores are the right ones.
+    register: bool,
 }
 
 /// Life of a capability in a run.
@@ -105,12 +110,14 @@ impl Cluster {
                 process: None,
                 status: Arc::new(Mutex::new(Status::Down)),
                 failed: 0,
+                renew: false,
             })
             .collect();
         Cluster {
             world,
             deployment,
             servers,
+            register: plant != Some(Plant::AnyStore),
             limits: ServeLimits {
                 connections: CONNECTIONS,
                 fence: usual.fence.filter(|_| plant != Some(Plant::NoFence)),
@@ -129,6 +136,11 @@ impl Cluster {
         let status = Arc::new(Mutex::new(Status::Starting));
         let deployment = self.deployment.clone();
         let limits = self.limits;
+        let renew = self.servers[machine].renew;
+        let registration = self.register.then(|| Registration {
+            renew,
+            ..Registration::default()
+        });
         let report = status.clone();
         let body = move || {
             let running = if machine == 0 {
@@ -141,6 +153,7 @@ impl Cluster {
             } else {
                 let options = penstock_server::Options {
                     lock_lease: Duration::from_secs(3),
+                    registration,
                     limits,
                     ..penstock_server::Options::default()
                 };
@@ -165,8 +178,14 @@ impl Cluster {
             process: Some(process),
             status,
             failed,
+            renew,
         };
         Ok(())
+    }
+
+    /// From its next start on the server of a machine makes a new store in the place of a lost one, or no more.
+    pub fn renew(&mut self, machine: MachineId, renew: bool) {
+        self.servers[machine].renew = renew;
     }
 
     pub fn status(&self, machine: MachineId) -> Status {
@@ -244,7 +263,8 @@ impl Cluster {
 
     /// Threads of a server that nobody is connected to.
     pub fn own_threads(machine: MachineId) -> usize {
-        // Main thread, acceptor, and the metadata server's committer.
-        if machine == 0 { 3 } else { 2 }
+        // Main thread, acceptor, and the metadata server's committer or what syncs in the background on a data server.
+        let _ = machine;
+        3
     }
 }
