@@ -2,9 +2,6 @@
 
 import os
 import shutil
-import signal
-import struct
-import time
 
 import pytest
 from conftest import penstock
@@ -14,7 +11,7 @@ DATA = bytes(range(1, 251)) * 4000
 
 @pytest.fixture
 def stores(tmp_path):
-    """A stopped deployment with one file over two data servers, that nobody ever synced."""
+    """A stopped deployment with one file over two data servers, which `cp` has synced."""
     fs = tmp_path / "fs"
     penstock("up", fs, "--servers", "2")
     (tmp_path / "in").write_bytes(DATA)
@@ -156,28 +153,6 @@ def test_a_database_older_than_the_list_of_stores(stores, tmp_path):
     (meta / "stores").unlink()
     penstock("down", stores, check=False)
     refused(stores, "other metadata", "--adopt-store")
-
-
-@pytest.mark.long
-def test_what_nobody_syncs_is_registered_in_the_background(tmp_path):
-    fs = tmp_path / "fs"
-    penstock("up", fs, "--servers", "1")
-    (tmp_path / "in").write_bytes(DATA)
-    penstock("cp", tmp_path / "in", "penstock:/f", "-d", fs)
-    (found,) = [p for p in (fs / "data-0" / "objects").rglob("*") if p.is_file()]
-    entry = struct.pack("<Q", int(found.name, 16))
-    end = time.monotonic() + 120
-    while entry not in (fs / "data-0" / "manifest").read_bytes():
-        assert time.monotonic() < end
-        time.sleep(0.2)
-    # Not by the servers' stop.
-    for name in "data-0", "meta":
-        os.kill(int((fs / "run" / f"{name}.pid").read_text().split()[0]), signal.SIGKILL)
-    found.unlink()
-    penstock("up", fs)
-    copied = penstock("cp", "penstock:/f", tmp_path / "out", "-d", fs, check=False)
-    assert copied.code != 0 and found.name in copied.err, copied.err
-    penstock("down", fs)
 
 
 def test_an_object_cut_behind_a_running_server(stores, tmp_path):
