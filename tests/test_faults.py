@@ -46,6 +46,8 @@ EFFECTS = [
     "name-race",
     "locked-write",
     "queued",
+    "replaced-store",
+    "lost-store",
 ]
 
 
@@ -72,10 +74,12 @@ def test_every_fault_happens_and_a_seed_repeats_it():
         "no-fence",
         "same-bytes",
         "kept-incarnation",
+        "any-store",
     ],
 )
 def test_a_planted_bug_is_found(bug):
-    seeds = "200" if bug in ("kept-incarnation", "stopped-clock", "trusted-clock") else "1000"
+    early = ("kept-incarnation", "stopped-clock", "trusted-clock", "any-store")
+    seeds = "200" if bug in early else "1000"
     code, summary = faults("--plant", bug, "--seeds", seeds)
     assert code == 0 and summary["failing"], bug
 

@@ -11,7 +11,7 @@ DATA = bytes(range(1, 251)) * 4000
 
 @pytest.fixture
 def stores(tmp_path):
-    """A stopped deployment with one file over two data servers, that nobody ever synced."""
+    """A stopped deployment with one file over two data servers, which `cp` has synced."""
     fs = tmp_path / "fs"
     penstock("up", fs, "--servers", "2")
     (tmp_path / "in").write_bytes(DATA)
@@ -108,6 +108,51 @@ def test_lost_metadata_are_not_made_anew(stores, tmp_path):
     real.rename(meta)
     penstock("up", stores)
     assert read(stores, tmp_path) == DATA
+
+
+ADOPT = ("--adopt-store", "0", "--adopt-store", "1")
+
+
+def test_metadata_from_an_older_copy_free_nothing(stores, tmp_path):
+    meta, older, newest = stores / "meta", tmp_path / "older", tmp_path / "newest"
+    penstock("up", stores)
+    shutil.copytree(meta, older)
+    # Made in the same run as the copy: of this run's ids the copy knows no end.
+    penstock("cp", tmp_path / "in", "penstock:/newer", "-d", stores)
+    penstock("down", stores)
+    meta.rename(newest)
+    shutil.copytree(older, meta)
+    refused(stores, "newer than these metadata", "--adopt-store")
+    penstock("down", stores, check=False)
+    penstock("up", stores, *ADOPT)
+    assert read(stores, tmp_path) == DATA
+    for options in (), ("--repair",), ("--repair", "--free-many"):
+        checked = penstock("check", *options, "-d", stores, check=False)
+        assert checked.code == 1 and "may be newer than the metadata" in checked.out, checked.out
+    # Ids are not given out twice, and what is made now can be freed.
+    penstock("cp", tmp_path / "in", "penstock:/newer", "-d", stores)
+    penstock("down", stores)
+    shutil.rmtree(meta)
+    newest.rename(meta)
+    penstock("up", stores, *ADOPT)
+    assert read(stores, tmp_path, "newer") == DATA
+    assert read(stores, tmp_path) == DATA
+
+
+def test_a_database_older_than_the_list_of_stores(stores, tmp_path):
+    meta = stores / "meta"
+    older = tmp_path / "older"
+    shutil.copytree(meta, older)
+    penstock("up", stores)
+    penstock("down", stores)
+    kept = (meta / "stores").read_bytes()
+    shutil.rmtree(meta)
+    shutil.copytree(older, meta)
+    (meta / "stores").write_bytes(kept)
+    refused(stores, "used with newer metadata", "--adopt-store")
+    (meta / "stores").unlink()
+    penstock("down", stores, check=False)
+    refused(stores, "other metadata", "--adopt-store")
 
 
 def test_an_object_cut_behind_a_running_server(stores, tmp_path):

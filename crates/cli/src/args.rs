@@ -495,12 +495,16 @@ pub struct CheckArgs {
     /// that is left of their files.
     #[arg(long)]
     pub free_unknown: bool,
+    /// Free objects without a file also where they are more than 16, and more than one in a hundred objects. So many tell of
+    /// lost names rather than of a crash: make sure that the metadata are the newest.
+    #[arg(long)]
+    pub free_many: bool,
     /// Take damaged objects as they are, so that their files can be used again: those that were cut short, whose record
     /// cannot be read, or that could not be synced. What is missing is lost for good: copy what can be read first.
     #[arg(long)]
     pub accept_damaged: bool,
     /// Take this file as it is, with zeros where a data server has lost its bytes; may be repeated. Checks nothing else.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["repair", "free_unknown", "accept_damaged", "json"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["repair", "free_unknown", "free_many", "accept_damaged", "json"])]
     pub accept_lost: Vec<String>,
     /// For programs.
     #[arg(long)]

@@ -26,8 +26,9 @@ pub fn check(args: &CheckArgs, named: Option<&Path>) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let options = CheckOptions {
-        repair: args.repair || args.free_unknown,
+        repair: args.repair || args.free_unknown || args.free_many,
         free_unknown: args.free_unknown,
+        free_many: args.free_many,
         accept_damaged: args.accept_damaged,
         ..CheckOptions::default()
     };
@@ -87,7 +88,13 @@ fn to_text(report: &CheckReport, repair: bool) -> String {
             size::count(report.freed),
             size::bytes(report.freed_bytes)
         );
-    } else if report.orphans > 0 && !repair {
+    }
+    if report.held_back > 0 {
+        text += &format!(
+            "{} objects without a file are more than a crash leaves: if no names are lost, `penstock check --repair --free-many` frees them\n",
+            size::count(report.held_back)
+        );
+    } else if report.orphans > 0 && report.freed == 0 && !repair {
         text += &format!(
             "`penstock check --repair` frees {} objects without a file, {}\n",
             size::count(report.orphans),

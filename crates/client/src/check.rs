@@ -8,15 +8,21 @@
 //! It runs beside normal work. Ids are never used twice and a file is always known before its objects, so
 //! an object whose file is not there has lost it for good; those found are looked at again after a
 //! grace period, because their removal may be under way. Repair frees such orphans and nothing else. It
-//! does not touch objects whose ids the metadata store never gave out: then the store is an older copy or a
-//! new one, and the objects may be all that is left of their files.
+//! does not touch objects that may be newer than the metadata: ids that these never gave out, or gave out since they and a store
+//! agreed last, and all on a store that is newer than they know. Then the metadata are an older copy or new, and the objects
+//! may be all that is left of their files. Nor does it free more orphans than [`HANDFUL`] and one in [`MANY`] objects without a
+//! word: so many tell of lost names rather than of a crash.
 mod asking;
+mod orphans;
 
 use crate::client::Client;
 use crate::error::{Error, Result};
 use asking::Asking;
+use orphans::Knowledge;
 use penstock_layout::{FileId, Layout, ServerId};
-use penstock_wire::message::{ErrorKind, MAX_BATCH, ObjectFinding, ObjectProblem, REMOVED_PATH};
+use penstock_wire::message::{
+    ErrorKind, KnownStore, MAX_BATCH, ObjectFinding, ObjectProblem, REMOVED_PATH, StoreState,
+};
 use serde::Serialize;
 use std::collections::HashSet;
 use std::time::Duration;
@@ -30,6 +36,11 @@ const MAX_CANDIDATES: usize = 1 << 20;
 /// A directory tree deeper than this is not walked further.
 const MAX_DEPTH: usize = 4096;
 
+/// So many orphans are freed without asking, however few objects there are.
+pub const HANDFUL: u64 = 16;
+/// More than one orphan in so many objects is more than a crash leaves.
+pub const MANY: u64 = 100;
+
 /// How to check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CheckOptions {
@@ -38,6 +49,8 @@ pub struct CheckOptions {
     /// With `repair`: also free objects whose ids the metadata store never gave out. Only for a store that
     /// is known to be the right one.
     pub free_unknown: bool,
+    /// With `repair`: also free more orphans than [`HANDFUL`] and one in [`MANY`] objects.
+    pub free_many: bool,
     /// Accept truncated objects and those with damaged records as they are, so that their files can be used
     /// again. The missing bytes are lost for good.
     pub accept_damaged: bool,
@@ -53,6 +66,7 @@ impl Default for CheckOptions {
         CheckOptions {
             repair: false,
             free_unknown: false,
+            free_many: false,
             accept_damaged: false,
             grace: Duration::from_secs(1),
             max_findings: 1000,
@@ -66,8 +80,10 @@ impl Default for CheckOptions {
 pub enum FindingKind {
     /// An object without a file. Repair frees it.
     Orphan,
-    /// An object whose id the metadata store never gave out.
+    /// An object without a file that may be newer than the metadata.
     UnknownObject,
+    /// A store that is newer than the metadata, or another one than they know.
+    OlderMetadata,
     /// An object on a server that its file's layout does not name.
     MisplacedObject,
     /// An object shorter than what was synced.
@@ -130,6 +146,8 @@ pub struct CheckReport {
     pub orphans: u64,
     /// Their bytes.
     pub orphan_bytes: u64,
+    /// Orphans that were to be freed, and are too many to be freed without a word.
+    pub held_back: u64,
     /// Orphans freed by this run.
     pub freed: u64,
     /// Their bytes.
@@ -176,7 +194,8 @@ type FilePage = (Vec<(FileId, String, Layout)>, bool);
 /// The servers, as narrow as the check needs them.
 trait Inventory {
     fn servers(&self) -> Vec<ServerId>;
-    fn given_ids(&self) -> Result<Vec<(FileId, FileId)>>;
+    /// Ids given out so far, and the stores as the metadata know them.
+    fn given_ids(&self) -> Result<(Vec<(FileId, FileId)>, Vec<KnownStore>)>;
     fn files(&self, after: Option<FileId>, limit: u32) -> Result<FilePage>;
     fn objects(
         &self,
@@ -185,8 +204,8 @@ trait Inventory {
         limit: u32,
     ) -> Result<(Vec<(FileId, u64)>, bool)>;
     fn verify(&self, server: ServerId) -> Result<(Vec<ObjectFinding>, bool)>;
-    /// Files with lower ids may have lost bytes on that server.
-    fn lost_below(&self, server: ServerId) -> Result<u64>;
+    /// Files with lower ids may have lost bytes on that server. Its store, if the metadata should know it.
+    fn store(&self, server: ServerId) -> Result<(u64, Option<StoreState>)>;
     /// The ids at these paths.
     fn ids(&self, paths: Vec<String>) -> Result<Vec<Result<FileId>>>;
     /// Names of a directory's entries, and which are directories.
@@ -236,7 +255,7 @@ struct Checker<'a, I> {
     options: CheckOptions,
     progress: &'a mut dyn FnMut(&CheckReport),
     report: CheckReport,
-    given: Vec<(FileId, FileId)>,
+    knowledge: Knowledge,
     candidates: Vec<Candidate>,
     /// Lost objects found so far by what their stores say.
     named_lost: HashSet<(ServerId, FileId)>,
@@ -258,7 +277,7 @@ impl<'a, I: Inventory> Checker<'a, I> {
                 complete: true,
                 ..CheckReport::default()
             },
-            given: Vec::new(),
+            knowledge: Knowledge::default(),
             candidates: Vec::new(),
             named_lost: HashSet::new(),
             open: 0,
@@ -266,7 +285,7 @@ impl<'a, I: Inventory> Checker<'a, I> {
     }
 
     fn run(mut self) -> Result<CheckReport> {
-        self.given = self.inventory.given_ids()?;
+        self.compare_stores()?;
         self.verify_stores()?;
         let whole = self.merge()?;
         self.walk()?;
@@ -456,10 +475,13 @@ impl<'a, I: Inventory> Checker<'a, I> {
     fn merge(&mut self) -> Result<bool> {
         let mut servers = Vec::new();
         for server in self.inventory.servers() {
-            let lost_below = self.inventory.lost_below(server).unwrap_or_else(|e| {
-                self.silent(server, &e);
-                0
-            });
+            let lost_below = match self.inventory.store(server) {
+                Ok((lost_below, _)) => lost_below,
+                Err(e) => {
+                    self.silent(server, &e);
+                    0
+                }
+            };
             servers.push(Objects {
                 server,
                 page: Vec::new().into_iter(),
@@ -703,110 +725,6 @@ impl<'a, I: Inventory> Checker<'a, I> {
             (self.progress)(&self.report);
         }
         Ok(())
-    }
-
-    // -- orphans --
-
-    /// Looks at the candidates again; those that still have no file are orphans.
-    fn settle(&mut self) -> Result<()> {
-        let candidates = std::mem::take(&mut self.candidates);
-        if candidates.is_empty() {
-            return Ok(());
-        }
-        self.inventory.pause(self.options.grace);
-        let mut silent: HashSet<ServerId> = HashSet::new();
-        for Candidate { server, object } in candidates {
-            if silent.contains(&server) {
-                continue;
-            }
-            let after = object.0.checked_sub(1).map(FileId);
-            let bytes = match self.inventory.objects(server, after, 1) {
-                Ok((page, _)) => page.first().filter(|(id, _)| *id == object).map(|o| o.1),
-                Err(e) => {
-                    self.silent(server, &e);
-                    silent.insert(server);
-                    continue;
-                }
-            };
-            let Some(bytes) = bytes else { continue };
-            // After the object: a file is made before its objects.
-            let file = match self.file(object) {
-                Ok(file) => file,
-                Err(e) => {
-                    // From here on nothing can be told for sure.
-                    return self.damaged(e, None);
-                }
-            };
-            if file.is_none() {
-                self.orphan(server, object, bytes);
-            }
-        }
-        Ok(())
-    }
-
-    /// An object was freed: nobody has to accept its damage any more.
-    fn damage_is_gone(&mut self, server: ServerId, object: FileId) {
-        for finding in &mut self.report.findings {
-            let damage = matches!(
-                finding.kind,
-                FindingKind::DamagedRecord | FindingKind::TruncatedObject
-            );
-            if damage
-                && !finding.mended
-                && finding.server == Some(server)
-                && finding.file == Some(object)
-            {
-                finding.mended = true;
-                self.open -= 1;
-            }
-        }
-    }
-
-    fn orphan(&mut self, server: ServerId, object: FileId, bytes: u64) {
-        let given = self
-            .given
-            .iter()
-            .any(|(first, end)| (*first..*end).contains(&object));
-        self.report.orphans += 1;
-        self.report.orphan_bytes += bytes;
-        let (kind, advice) = if given {
-            (
-                FindingKind::Orphan,
-                "no file has it; `penstock check --repair` frees it",
-            )
-        } else {
-            (
-                FindingKind::UnknownObject,
-                "the metadata store never made such a file, so it may be an older copy or a new one; put the right store back, or copy the object away before freeing it",
-            )
-        };
-        let free = self.options.repair && (given || self.options.free_unknown);
-        let result = free.then(|| self.inventory.remove_object(server, object));
-        let (mended, what) = match result {
-            Some(Ok(())) => {
-                self.report.freed += 1;
-                self.report.freed_bytes += bytes;
-                self.damage_is_gone(server, object);
-                (true, "freed: no file had it".to_owned())
-            }
-            Some(Err(e)) => (
-                false,
-                format!("no file has it, and it cannot be freed: {e}"),
-            ),
-            None => (false, advice.to_owned()),
-        };
-        self.find(CheckFinding {
-            kind,
-            server: Some(server),
-            file: Some(object),
-            path: None,
-            bytes: Some(bytes),
-            mended,
-            message: format!(
-                "object {} of {bytes} bytes on data server {}: {what}",
-                object.0, server.0
-            ),
-        });
     }
 }
 

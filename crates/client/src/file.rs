@@ -414,7 +414,7 @@ impl FileInner {
 
     /// Whose processes get descriptors of the file.
     pub(crate) fn lend_to(&self) -> Option<u32> {
-        guard(&self.capability).lend_to
+        guard(&self.capability).capability.lend_to
     }
 
     /// A capability that has not ended, other than the one that ends at `stale`.

@@ -2,6 +2,7 @@
 use crate::plant::Plant;
 use crate::world::{MachineId, Nanos, ProcessId, SECOND, Simulation, lock};
 use penstock_layout::ServerId;
+use penstock_server::Registration;
 use penstock_wire::deployment::{Address, DataServer, Deployment, MetaServer};
 use penstock_wire::{Key, ServeLimits};
 use std::path::Path;
@@ -40,6 +41,8 @@ struct Server {
     status: Arc<Mutex<Status>>,
     /// Syncs of its machine that had failed when it started.
     failed: u64,
+    /// It makes a new store in the place of a lost one.
+    renew: bool,
 }
 
 /// See the module's text.
@@ -50,6 +53,8 @@ pub(crate) struct Cluster {
     servers: Vec<Server>,
     limits: ServeLimits,
     ask_time: bool,
+    /// Data servers ask whether their stores are the right ones.
+    register: bool,
 }
 
 /// Life of a capability in a run.
@@ -106,6 +111,7 @@ impl Cluster {
                 process: None,
                 status: Arc::new(Mutex::new(Status::Down)),
                 failed: 0,
+                renew: false,
             })
             .collect();
         Cluster {
@@ -113,6 +119,7 @@ impl Cluster {
             deployment,
             servers,
             ask_time: plant != Some(Plant::TrustedClock),
+            register: plant != Some(Plant::AnyStore),
             limits: ServeLimits {
                 connections: CONNECTIONS,
                 fence: usual.fence.filter(|_| plant != Some(Plant::NoFence)),
@@ -131,6 +138,11 @@ impl Cluster {
         let status = Arc::new(Mutex::new(Status::Starting));
         let deployment = self.deployment.clone();
         let (limits, ask_time) = (self.limits, self.ask_time);
+        let renew = self.servers[machine].renew;
+        let registration = self.register.then(|| Registration {
+            renew,
+            ..Registration::default()
+        });
         let report = status.clone();
         let body = move || {
             let running = if machine == 0 {
@@ -144,6 +156,7 @@ impl Cluster {
                 let options = penstock_server::Options {
                     lock_lease: Duration::from_secs(3),
                     ask_time,
+                    registration,
                     limits,
                     ..penstock_server::Options::default()
                 };
@@ -168,8 +181,14 @@ impl Cluster {
             process: Some(process),
             status,
             failed,
+            renew,
         };
         Ok(())
+    }
+
+    /// From its next start on the server of a machine makes a new store in the place of a lost one, or no more.
+    pub fn renew(&mut self, machine: MachineId, renew: bool) {
+        self.servers[machine].renew = renew;
     }
 
     pub fn status(&self, machine: MachineId) -> Status {
@@ -246,8 +265,8 @@ impl Cluster {
     }
 
     /// Threads of a server that nobody is connected to.
-    pub fn own_threads(_machine: MachineId) -> usize {
-        // Main thread, acceptor, and the metadata server's committer or the data server's clock.
-        3
+    pub fn own_threads(machine: MachineId) -> usize {
+        // Main thread, acceptor; the metadata server's committer, or a data server's clock and background syncs.
+        if machine == 0 { 3 } else { 4 }
     }
 }

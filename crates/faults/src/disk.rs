@@ -6,6 +6,10 @@
 //! their directory, and the list of what was done since. When the power fails the directory is emptied and filled with what is
 //! durable and a random part of that list: writes sector by sector, in any choice; lengths and attributes of a file, and
 //! the names of a directory, as a prefix in order, as a journalling file system keeps them.
+mod copy;
+
+pub(crate) use copy::{Aside, Item};
+
 use crate::effects::{Effect, Effects};
 use crate::plant::Plant;
 use crate::random::Random;
@@ -23,8 +27,9 @@ type Inode = u64;
 /// One access in so many fails where accesses fail.
 const ERRORS: u64 = 12;
 
+/// What a file is.
 #[derive(Debug, Clone, Default)]
-struct Content {
+pub(crate) struct Content {
     data: Vec<u8>,
     attributes: BTreeMap<String, Vec<u8>>,
     mode: Option<Mode>,
@@ -507,14 +512,7 @@ impl Disk {
             }
             contents.insert(inode, content);
         }
-        for entry in std::fs::read_dir(&self.root)? {
-            let entry = entry?;
-            if entry.file_type()?.is_dir() {
-                std::fs::remove_dir_all(entry.path())?;
-            } else {
-                std::fs::remove_file(entry.path())?;
-            }
-        }
+        self.clear()?;
         let locks = self.root.join("lock");
         for (path, entry) in names {
             // A directory that was lost takes along what was in it.
@@ -528,20 +526,7 @@ impl Disk {
                 }
                 Entry::File(old) => {
                     let content = contents.get(&old).cloned().unwrap_or_default();
-                    std::fs::write(&path, &content.data)?;
-                    let file = std::fs::OpenOptions::new().write(true).open(&path)?;
-                    let mode = content.mode.map_or(0o600, |mode| mode.bits());
-                    file.set_permissions(std::fs::Permissions::from_mode(mode))?;
-                    for (name, value) in &content.attributes {
-                        rustix::fs::fsetxattr(file.as_fd(), &**name, value, XattrFlags::empty())?;
-                    }
-                    let new = inode(file.as_fd());
-                    self.names.insert(path, Entry::File(new));
-                    let durable = File {
-                        durable: content,
-                        since: Vec::new(),
-                    };
-                    self.files.insert(new, durable);
+                    self.put_file(path, content)?;
                 }
             }
         }

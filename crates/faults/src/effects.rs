@@ -56,6 +56,10 @@ pub enum Effect {
     LockedWrite,
     /// A request waited in a data server's scheduler.
     Queued,
+    /// A data server found something else in the place of its store.
+    ReplacedStore,
+    /// A new store took the place of one whose bytes are lost.
+    LostStore,
 }
 
 impl std::fmt::Display for Effect {
@@ -84,6 +88,8 @@ impl std::fmt::Display for Effect {
             Effect::NameRace => "races for names",
             Effect::LockedWrite => "writes kept out by locks",
             Effect::Queued => "requests that waited in schedulers",
+            Effect::ReplacedStore => "stores that were others",
+            Effect::LostStore => "stores lost for good",
         })
     }
 }

@@ -58,7 +58,30 @@ pub(crate) enum Fault {
     },
     /// kill -9 of a client; another takes over.
     KillClient { client: usize },
+    /// A data server is down for a moment, and its store is copied meanwhile.
+    CopyStore { machine: MachineId, down: Nanos },
+    /// A data server is killed, and finds something else in the place of its store. It has to refuse it. Then the right store is
+    /// put back, or (`renew`) a new one takes its place.
+    ReplaceStore {
+        machine: MachineId,
+        with: StoreFault,
+        renew: bool,
+    },
 }
+
+/// What is in the place of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StoreFault {
+    /// An empty disk.
+    Lost,
+    /// A copy that was made before the server's last start.
+    Older,
+    /// A copy of another server's store.
+    Anothers,
+}
+
+/// Stores are lost or mistaken in one of so many runs.
+const STORES: u64 = 4;
 
 /// Clocks are wrong by as much at most, half of the time; else by hours.
 const CLOCK: Nanos = 100 * SECOND;
@@ -215,6 +238,30 @@ pub(crate) fn plan(seed: u64, shape: &Shape) -> Vec<(Nanos, Fault)> {
             plan.push((at, fault));
         }
     }
+    plan.extend(replaced_store(seed, shape));
     plan.sort_by_key(|(at, _)| *at);
+    plan
+}
+
+/// In some runs, something else in the place of a store. Drawn apart, so that all other faults of a seed stay as they are.
+fn replaced_store(seed: u64, shape: &Shape) -> Vec<(Nanos, Fault)> {
+    let mut r = Random::new(seed, 6);
+    if !r.one_in(STORES) {
+        return Vec::new();
+    }
+    let machine = 1 + r.index(shape.servers);
+    let with = [StoreFault::Lost, StoreFault::Older, StoreFault::Anothers][r.index(3)];
+    let renew = r.one_in(2);
+    let at = r.between(shape.time / 2, shape.time);
+    let replace = Fault::ReplaceStore {
+        machine,
+        with,
+        renew,
+    };
+    let mut plan = vec![(at, replace)];
+    if with == StoreFault::Older {
+        let down = SECOND / 5;
+        plan.push((r.below(shape.time / 3), Fault::CopyStore { machine, down }));
+    }
     plan
 }

@@ -25,11 +25,13 @@ pub enum Plant {
     SameBytes,
     /// The power of a machine comes back in the same boot: a data server keeps its incarnation although the page cache is lost.
     KeptIncarnation,
+    /// Nobody asks the metadata server whether a store is the right one: an empty one is made anew, an older copy is taken.
+    AnyStore,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 10] = [
+    pub const ALL: [Plant; 11] = [
         Plant::LostSync,
         Plant::LostName,
         Plant::StaleRead,
@@ -40,6 +42,7 @@ impl Plant {
         Plant::NoFence,
         Plant::SameBytes,
         Plant::KeptIncarnation,
+        Plant::AnyStore,
     ];
 
     /// Its name on the command line.
@@ -55,6 +58,7 @@ impl Plant {
             Plant::NoFence => "no-fence",
             Plant::SameBytes => "same-bytes",
             Plant::KeptIncarnation => "kept-incarnation",
+            Plant::AnyStore => "any-store",
         }
     }
 

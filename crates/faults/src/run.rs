@@ -1,11 +1,15 @@
 //! One run: a cluster, its clients, the faults of a seed, and what has to hold.
 mod calm;
+mod replace;
+#[cfg(test)]
+mod waiting;
 
 use crate::cluster::{Cluster, Shape, Status, deployment};
+use crate::disk::Item;
 use crate::effects::{Effect, Effects};
 use crate::flip::{self, Flip, Target};
 use crate::network;
-use crate::plan::{self, Fault};
+use crate::plan::{self, Fault, StoreFault};
 use crate::plant::Plant;
 use crate::random::Random;
 use crate::workload::{History, Phase, Worker};
@@ -183,6 +187,12 @@ struct Driver {
     flipped: BTreeMap<MachineId, (Flip, usize)>,
     meter: Option<fn(usize) -> (u64, u64)>,
     most_bytes: u64,
+    /// Copies of stores.
+    copies: BTreeMap<MachineId, Vec<Item>>,
+    /// Stores in whose place is something else, of servers that have not started since.
+    replaced: BTreeMap<MachineId, replace::Replaced>,
+    /// Servers that have started on what was not their store.
+    taken: Vec<(MachineId, StoreFault)>,
     /// Records that have flipped: machine, object, losses of power before.
     records: Vec<(MachineId, FileId, usize)>,
     faults: u64,
@@ -230,6 +240,9 @@ impl Driver {
             flipped: BTreeMap::new(),
             meter: options.meter,
             most_bytes: 0,
+            copies: BTreeMap::new(),
+            replaced: BTreeMap::new(),
+            taken: Vec::new(),
             records: Vec::new(),
             faults: 0,
             effects: Effects::default(),
@@ -309,7 +322,13 @@ impl Driver {
         self.one_client("looking after the last loss of power", Worker::look)?;
         self.consistent()?;
         self.nothing_left()?;
-        self.stop()
+        self.stop()?;
+        match self.taken.first() {
+            None => Ok(()),
+            Some((machine, with)) => Err(format!(
+                "server {machine} has started on what is not its store ({with:?})"
+            )),
+        }
     }
 
     // ---- clients ----
@@ -542,6 +561,12 @@ impl Driver {
                 self.world.state().clocks.insert(machine, by);
                 later(time, Later::RightClock(machine));
             }
+            Fault::CopyStore { machine, down } => self.copy_store(machine, down)?,
+            Fault::ReplaceStore {
+                machine,
+                with,
+                renew,
+            } => self.replace_store(machine, with, renew)?,
             Fault::KillClient { client } => {
                 // One that is down already comes back by itself.
                 let running = |c: &&Joining| lock(&c.said).is_none();
@@ -588,9 +613,15 @@ impl Driver {
                 self.lose_power(machine)?;
                 let down = SECOND / 2 + self.random.below(3 * SECOND);
                 self.later.push((now + down, Later::Start(machine)));
-            } else if let Status::Failed(e) = self.cluster.status(machine) {
-                self.say(&format!("server {machine} did not start: {e}"));
-                self.not_started(machine, &e)?;
+                continue;
+            }
+            match self.cluster.status(machine) {
+                Status::Failed(e) => {
+                    self.say(&format!("server {machine} did not start: {e}"));
+                    self.not_started(machine, &e)?;
+                }
+                Status::Up => self.has_started(machine),
+                Status::Down | Status::Starting => {}
             }
         }
         let due: Vec<Later> = self
@@ -629,6 +660,9 @@ impl Driver {
         self.cluster.gone(machine, SECOND / 20);
         let now = self.now();
         let mut soon = SECOND;
+        if self.refused(machine, why)? {
+            return self.start_soon(machine, now + soon);
+        }
         // It may have failed for another reason, before it could find the flipped bit; the disk may be good again by now.
         // A bit of a part of the journal that a commit holds is never looked at.
         let other = self.cluster.sync_failed(machine)
@@ -652,12 +686,16 @@ impl Driver {
                 return Err(format!("server {machine} does not start: {why}"));
             }
         }
+        self.start_soon(machine, now + soon)
+    }
+
+    fn start_soon(&mut self, machine: MachineId, at: Nanos) -> Result<(), String> {
         let mut state = self.world.state();
         state.disks[machine]
             .forget_lock()
             .map_err(|e| e.to_string())?;
         drop(state);
-        self.later.push((now + soon, Later::Start(machine)));
+        self.later.push((at, Later::Start(machine)));
         Ok(())
     }
 

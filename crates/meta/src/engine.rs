@@ -446,6 +446,18 @@ impl Engine {
         self.shared.wait_commit(state).map(drop)
     }
 
+    /// From now on all ids of files are higher than `highest`; on stable storage after a [`Engine::sync`]. Returns the next id.
+    pub fn skip_ids(&self, highest: u64) -> Result<u64> {
+        let mut state = self.shared.open_state()?;
+        state.requests += 1;
+        if state.guarded(|state| Ok(state.space.names_mut().skip_ids(highest)))?
+            && state.group.changed(self.shared.now())
+        {
+            self.shared.work.notify_one();
+        }
+        Ok(state.space.names().next_id())
+    }
+
     pub fn figures(&self) -> Result<Figures> {
         let state = self.shared.open_state()?;
         Ok(Figures {

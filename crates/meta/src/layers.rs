@@ -209,6 +209,23 @@ impl Layers {
         self.next_id
     }
 
+    /// From now on all ids are higher; whether that changes anything. It has to be committed before the next id.
+    pub fn skip_ids(&mut self, highest: u64) -> bool {
+        let skips = self.next_id <= highest;
+        if skips {
+            // A range of its own: what lies between was not given out.
+            self.next_id = highest + 1;
+            self.collecting.totals.ids_from = self.next_id;
+            self.collecting.totals.ids_reserved = self.next_id + ID_BLOCK;
+        }
+        skips
+    }
+
+    /// Commits so far, over all runs.
+    pub fn commits(&self) -> Result<u64> {
+        Ok(self.stored()?.commits())
+    }
+
     /// All ranges of ids ever given out, ascending.
     pub fn given_ids(&self) -> Result<Vec<(FileId, FileId)>> {
         let totals = self.collecting.totals;

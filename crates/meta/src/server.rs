@@ -76,7 +76,8 @@ pub fn start(deployment: &Deployment, options: Options) -> Result<RunningServer,
         &root,
         options.read_through,
     )?;
-    let stores = Stores::load(&deployment.meta.store)?;
+    let files = snapshot.totals().files > 0;
+    let stores = Stores::load(&deployment.meta.store, store.commits(), files)?;
     let issue = Issue::begin(&deployment.meta.store);
     let engine = Engine::start(
         store,

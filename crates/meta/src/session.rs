@@ -347,13 +347,13 @@ impl Session {
                 self.require_admin("ask for the ids of all files")?;
                 MetaReply::Ids {
                     ranges: engine.read(|space| space.names().given_ids())?,
+                    stores: shared.stores.list(),
                 }
             }
             MetaRequest::Store(report) => {
                 self.require_admin("tell of a store")?;
-                let next = || engine.read(|space| Ok(space.names().next_id()));
                 MetaReply::Store {
-                    new: shared.stores.report(&report, next)?,
+                    new: shared.stores.report(&report, engine)?,
                 }
             }
             MetaRequest::Time => MetaReply::Time {

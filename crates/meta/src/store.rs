@@ -179,6 +179,11 @@ impl Snapshot {
         self.facts.totals
     }
 
+    /// So many commits have led to it.
+    pub fn commits(&self) -> u64 {
+        self.facts.commits
+    }
+
     /// Whether the system has not been started again since this commit.
     pub fn is_of_this_boot(&self) -> bool {
         self.boot.is_some() && self.boot == penstock_host::boot()

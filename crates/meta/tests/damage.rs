@@ -241,7 +241,7 @@ fn a_checked_copy_can_be_put_back() {
     let (new, ..) = c.open(create("/new"));
     assert!(new.id > later.id, "ids of lost files are not used again");
     let reply = Client::admin(&d).ok(MetaRequest::GivenIds);
-    let MetaReply::Ids { ranges } = reply else {
+    let MetaReply::Ids { ranges, .. } = reply else {
         panic!()
     };
     let given = |id: FileId| {

@@ -76,7 +76,7 @@ fn a_file_that_was_given_away_is_lent_to_nobody() {
     }
     let dir = tempfile::tempdir().unwrap();
     let d = deployment(dir.path());
-    let mut server = start(&d, Options::default()).unwrap();
+    let server = start(&d, Options::default()).unwrap();
     let mut c = Client::new(&d);
     let chown = |uid| MetaRequest::SetAttr {
         path: "/f".into(),

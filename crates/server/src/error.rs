@@ -12,6 +12,21 @@ pub enum Error {
     /// The store.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// It knows nothing of the store without the metadata server, which does not answer.
+    #[error(
+        "data server {server} has waited {seconds} s for the metadata server at {meta}: {why}; start that (`penstock up` on its host, or `penstock serve --meta`), then this server again",
+        server = .server.0
+    )]
+    NoMetadata {
+        /// Who waits.
+        server: ServerId,
+        /// For which address.
+        meta: String,
+        /// How long.
+        seconds: u64,
+        /// Why it could not be asked the last time.
+        why: String,
+    },
     /// A setting of the deployment or of the options.
     #[error("{0}")]
     Setting(String),

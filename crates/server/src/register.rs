@@ -2,7 +2,8 @@
 //!
 //! Problem: an empty disk, another server's or an older copy of the own one serves as well as the right one, with zeros. Idea: the
 //! metadata server knows the store of each data server and refuses any other by name (docs/decisions/0015). So a data server that
-//! starts waits for the metadata server, as programs have to that open files.
+//! starts waits for the metadata server, as programs have to that open files; servers of several hosts may be started in any
+//! order. After [`PATIENCE`] it gives up, so that whatever starts servers (systemd, an administrator) sees it.
 use crate::error::{Error, refuse};
 use penstock_host::thread;
 use penstock_host::time::{now, since};
@@ -19,7 +20,9 @@ use std::time::Duration;
 /// Pause between tries to reach the metadata server.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How often a log says that it is waited for.
-const TOLD: Duration = Duration::from_secs(5);
+const TOLD: Duration = Duration::from_secs(10);
+/// So long it is waited for.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// What an administrator says about a store, and how the wait for the metadata server is ended.
 #[derive(Debug, Clone, Default)]
@@ -70,7 +73,15 @@ pub(crate) fn open(
             }
         },
     };
-    let new = registrar.ask(&registrar.report(state, how.renew, how.adopt), how)?;
+    let report = StoreReport {
+        // Objects that an earlier server made and did not note are as new as any.
+        highest: match &opened {
+            Some(store) => store.highest(how.adopt)?,
+            None => 0,
+        },
+        ..registrar.report(state, how.renew, how.adopt)
+    };
+    let new = registrar.ask(&report, how)?;
     let store = match (new, opened) {
         (None, Some(opened)) => opened,
         (None, None) => open()?,
@@ -92,7 +103,12 @@ pub(crate) fn open(
     };
     // On the store's disk first: the metadata server never knows more than there is.
     let next = store.next_generation()?;
-    registrar.ask(&registrar.report(there(next), false, false), how)?;
+    let report = StoreReport {
+        highest: store.highest(false)?,
+        ..registrar.report(there(next), false, false)
+    };
+    registrar.ask(&report, how)?;
+    store.note_heard()?;
     Ok((store, Some(registrar)))
 }
 
@@ -103,13 +119,14 @@ fn place(spec: &str) -> &str {
     directory.or_else(modelled).unwrap_or(spec)
 }
 
-fn there(identity: Option<Identity>) -> StoreState {
+pub(crate) fn there(identity: Option<Identity>) -> StoreState {
     match identity {
         None => StoreState::Empty,
         Some(identity) => StoreState::There {
             store: identity.store,
             generation: identity.generation,
             registered: identity.registered,
+            heard: identity.heard,
         },
     }
 }
@@ -123,13 +140,17 @@ impl Registrar {
             mounted: self.mounted,
             renew,
             adopt,
+            highest: 0,
         }
     }
 
-    /// Tells of a generation that has risen.
-    pub(crate) fn tell(&self, identity: Option<Identity>) -> Result<(), Error> {
-        self.once(&self.report(there(identity), false, false))
-            .map(drop)
+    /// Tells of a generation that has risen, and of the highest id of a file seen.
+    pub(crate) fn tell(&self, identity: Option<Identity>, highest: u64) -> Result<(), Error> {
+        let report = StoreReport {
+            highest,
+            ..self.report(there(identity), false, false)
+        };
+        self.once(&report).map(drop)
     }
 
     fn once(&self, report: &StoreReport) -> Result<Option<u64>, Error> {
@@ -151,7 +172,8 @@ impl Registrar {
 
     /// The same, waiting for a metadata server that is not there yet.
     fn ask(&self, report: &StoreReport, how: &Registration) -> Result<Option<u64>, Error> {
-        let mut told = now();
+        let began = now();
+        let mut told = began;
         loop {
             let why = match self.once(report) {
                 Err(Error::Wire(e)) if is_away(&e) => e,
@@ -163,15 +185,34 @@ impl Registrar {
             if how.stop.load(Ordering::SeqCst) {
                 return Err(why.into());
             }
-            if since(told) > TOLD {
+            let waited = since(began);
+            if waited >= PATIENCE {
+                return Err(Error::NoMetadata {
+                    server: self.server,
+                    meta: named(&self.meta),
+                    seconds: waited.as_secs(),
+                    why: why.to_string(),
+                });
+            }
+            if since(told) >= TOLD {
                 told = now();
                 log::info!(
-                    "data server {} waits for the metadata server: {why}",
-                    self.server.0
+                    "data server {} has waited {} s of at most {} s for the metadata server at {}: {why}",
+                    self.server.0,
+                    waited.as_secs(),
+                    PATIENCE.as_secs(),
+                    named(&self.meta)
                 );
             }
             thread::sleep(PAUSE);
         }
+    }
+}
+
+fn named(address: &Address) -> String {
+    match (&address.unix, &address.tcp) {
+        (Some(path), _) => path.display().to_string(),
+        (None, tcp) => tcp.clone().unwrap_or_default(),
     }
 }
 

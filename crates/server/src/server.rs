@@ -346,9 +346,9 @@ impl Server {
                 store.next_generation()?;
                 *unheard = true;
             }
-            registrar.tell(store.identity())?;
+            registrar.tell(store.identity(), store.highest(false)?)?;
             *unheard = false;
-            Ok(())
+            Ok(store.note_heard()?)
         });
         if let Err(e) = settled {
             log::warn!("data server {}: {e}", self.id.0);
@@ -400,6 +400,10 @@ impl Server {
             uptime_ms: penstock_host::time::since(self.began).as_millis() as u64,
             lost_below: store.lost_below(),
             clock_ahead_ms: self.clock.wall_ahead_ms(),
+            identity: store
+                .identity()
+                .filter(|identity| identity.registered)
+                .map(|identity| register::there(Some(identity))),
         })
     }
 

@@ -727,14 +727,34 @@ impl Store for DirStore {
         Some(self.superblock().identity)
     }
 
+    fn highest(&self, look: bool) -> Result<u64, StoreError> {
+        let mut highest = self.place.manifest.highest();
+        for shard in 0..if look { SHARDS } else { 0 } {
+            let names = self.names(Some(shard))?;
+            let ids = names.iter().filter_map(|name| id_of(shard, name));
+            highest = ids.fold(highest, |highest, id| highest.max(id.0));
+        }
+        Ok(highest)
+    }
+
     fn next_generation(&self) -> Result<Option<Identity>, StoreError> {
         let mut superblock = self.superblock();
         let mut next = superblock.clone();
         next.identity.generation += 1;
         next.identity.registered = true;
+        next.identity.heard = false;
         next.store(self.place.root.as_fd(), &self.place.path)?;
         *superblock = next;
         Ok(Some(superblock.identity))
+    }
+
+    fn note_heard(&self) -> Result<(), StoreError> {
+        let mut superblock = self.superblock();
+        let mut heard = superblock.clone();
+        heard.identity.heard = true;
+        heard.store(self.place.root.as_fd(), &self.place.path)?;
+        *superblock = heard;
+        Ok(())
     }
 
     fn settle(&self, go_on: &mut dyn FnMut(Duration) -> bool) -> Result<bool, StoreError> {

@@ -170,9 +170,21 @@ pub trait Store: Send + Sync {
         None
     }
 
+    /// The highest id of a file that the store has had an object of, 0 if none, as far as it is noted; with `look` also of
+    /// objects that are there and not noted yet.
+    fn highest(&self, look: bool) -> Result<u64, StoreError> {
+        let _ = look;
+        Ok(0)
+    }
+
     /// Raises the generation, on stable storage. The metadata server is going to hear of it.
     fn next_generation(&self) -> Result<Option<Identity>, StoreError> {
         Ok(None)
+    }
+
+    /// The metadata server has heard of the present generation: noted on stable storage.
+    fn note_heard(&self) -> Result<(), StoreError> {
+        Ok(())
     }
 
     /// Syncs objects that were never synced or have grown since, so that their loss would be noticed. After each batch `go_on`

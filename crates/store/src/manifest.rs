@@ -10,6 +10,9 @@
 //! A removal is noted after the file is gone, without a flush. If a crash loses the note, an entry without an object is
 //! left over; its file has no name any more, so nobody reads it, and `penstock check` drops it.
 //!
+//! The highest id that was ever entered is not forgotten with its object: it tells how new the files were that the store
+//! has seen (docs/decisions/0015).
+//!
 //! Format: a header (magic, number of entries that follow at least, CRC-32), then entries of 24 bytes: id, length (all ones: removed),
 //! number 0, CRC-32; little endian. The log is written anew at each start. An entry that is not whole is skipped: the round
 //! that wrote it was never answered, and its object is entered again by [`crate::Store::settle`].
@@ -47,6 +50,8 @@ type Outcome = Arc<OnceLock<Result<(), Errno>>>;
 struct State {
     /// By id: the class of the least length.
     known: BTreeMap<u64, u8>,
+    /// The highest id ever entered; 0: none.
+    highest: u64,
     /// End of the log.
     end: u64,
     /// Entries for the next round.
@@ -126,9 +131,9 @@ impl Manifest {
             Errno::NOENT => Bad::Content("missing"),
             e => Bad::Errno(e),
         })?;
-        let (known, end) = read(file.as_fd())?;
-        let (file, end) = match rewrite(root, &known) {
-            Ok(()) => (open()?, (HEADER + ENTRY * known.len()) as u64),
+        let (known, highest, end) = read(file.as_fd())?;
+        let (file, end) = match rewrite(root, &known, highest) {
+            Ok(end) => (open()?, end),
             // A full store has to start, so that something can be removed. What is there serves as well.
             Err(Errno::NOSPC | Errno::DQUOT) => (file, end),
             Err(e) => return Err(e.into()),
@@ -137,6 +142,7 @@ impl Manifest {
             file,
             state: Mutex::new(State {
                 known,
+                highest,
                 end,
                 waiting: Vec::new(),
                 outcome: Outcome::default(),
@@ -155,6 +161,11 @@ impl Manifest {
     /// The length that the object must have at least, if the store must have it.
     pub(crate) fn least(&self, id: FileId) -> Option<u64> {
         self.state().known.get(&id.0).copied().map(least)
+    }
+
+    /// The highest id that was ever entered; 0: none.
+    pub(crate) fn highest(&self) -> u64 {
+        self.state().highest
     }
 
     /// Rises when it changes on the disk.
@@ -236,6 +247,7 @@ impl Manifest {
                 state.rounds += 1;
                 for (id, len) in round.into_iter().filter(|(_, len)| *len != REMOVED) {
                     state.known.insert(id.0, class(len));
+                    state.highest = state.highest.max(id.0);
                 }
             }
             let _ = outcome.set(result);
@@ -244,8 +256,8 @@ impl Manifest {
     }
 }
 
-/// The ids in a manifest, and where it ends.
-fn read(file: BorrowedFd<'_>) -> Result<(BTreeMap<u64, u8>, u64), Bad> {
+/// The ids in a manifest, the highest that was ever there, and where it ends.
+fn read(file: BorrowedFd<'_>) -> Result<(BTreeMap<u64, u8>, u64, u64), Bad> {
     let mut start = [0; HEADER];
     let got = descriptor::read_at(file, 0, &mut start)?;
     let entries = u64::from_le_bytes(start[8..16].try_into().map_err(|_| Bad::Content("short"))?);
@@ -254,12 +266,15 @@ fn read(file: BorrowedFd<'_>) -> Result<(BTreeMap<u64, u8>, u64), Bad> {
     }
     let mut known = BTreeMap::new();
     let (mut at, mut found, mut skipped) = (HEADER as u64, 0u64, 0u64);
+    let mut highest = 0;
     let mut chunk = vec![0; CHUNK];
     loop {
         let got = descriptor::read_at(file, at, &mut chunk)?;
         for entry in chunk[..got].chunks_exact(ENTRY) {
             found += 1;
-            match decode(entry) {
+            let entry = decode(entry);
+            highest = entry.map_or(highest, |(id, _)| highest.max(id));
+            match entry {
                 Some((id, REMOVED)) => drop(known.remove(&id)),
                 Some((id, len)) => drop(known.insert(id, class(len))),
                 None => skipped += 1,
@@ -278,12 +293,16 @@ fn read(file: BorrowedFd<'_>) -> Result<(BTreeMap<u64, u8>, u64), Bad> {
             "{skipped} entries of the manifest are not whole: their objects are entered again"
         );
     }
-    Ok((known, at))
+    Ok((known, highest, at))
 }
 
-fn rewrite(root: BorrowedFd<'_>, known: &BTreeMap<u64, u8>) -> Result<(), Errno> {
+/// Returns where it ends.
+fn rewrite(root: BorrowedFd<'_>, known: &BTreeMap<u64, u8>, highest: u64) -> Result<u64, Errno> {
     let (file, temporary) = prepare(root, NAME)?;
-    descriptor::write_at(file.as_fd(), 0, &header(known.len() as u64))?;
+    // The object with the highest id may be gone: its removal keeps the id.
+    let gone = (highest > 0 && !known.contains_key(&highest)).then_some(highest);
+    let number = known.len() + usize::from(gone.is_some());
+    descriptor::write_at(file.as_fd(), 0, &header(number as u64))?;
     let mut at = HEADER as u64;
     let mut chunk = Vec::with_capacity(CHUNK);
     let mut entries = known.iter().peekable();
@@ -295,8 +314,13 @@ fn rewrite(root: BorrowedFd<'_>, known: &BTreeMap<u64, u8>) -> Result<(), Errno>
             chunk.clear();
         }
     }
+    if let Some(id) = gone {
+        descriptor::write_at(file.as_fd(), at, &encode(FileId(id), REMOVED))?;
+        at += ENTRY as u64;
+    }
     commit(root, file, &temporary, NAME)?;
-    penstock_host::fs::fsync(root)
+    penstock_host::fs::fsync(root)?;
+    Ok(at)
 }
 
 #[cfg(test)]
@@ -332,6 +356,26 @@ mod tests {
                 assert!(least <= *len && 2 * least > *len, "{least} of {len}");
             }
         }
+    }
+
+    #[test]
+    fn the_highest_id_outlives_its_object() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = root(&dir);
+        Manifest::make(root.as_fd()).unwrap();
+        let manifest = Manifest::load(root.as_fd()).unwrap();
+        manifest.enter(&[(FileId(9), 1), (FileId(5), 1)]).unwrap();
+        manifest.forget(FileId(9));
+        manifest.flush().unwrap();
+        for _ in 0..2 {
+            let manifest = Manifest::load(root.as_fd()).unwrap();
+            assert_eq!(manifest.highest(), 9);
+            assert_eq!(manifest.ids(None, 9), [FileId(5)]);
+        }
+        let manifest = Manifest::load(root.as_fd()).unwrap();
+        manifest.enter(&[(FileId(12), 1)]).unwrap();
+        assert_eq!(manifest.highest(), 12);
+        assert_eq!(Manifest::load(root.as_fd()).unwrap().highest(), 12);
     }
 
     #[test]

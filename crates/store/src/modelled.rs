@@ -302,6 +302,14 @@ impl Store for ModelStore {
         self.inner.identity()
     }
 
+    fn note_heard(&self) -> Result<(), StoreError> {
+        self.inner.note_heard()
+    }
+
+    fn highest(&self, look: bool) -> Result<u64, StoreError> {
+        self.inner.highest(look)
+    }
+
     fn next_generation(&self) -> Result<Option<Identity>, StoreError> {
         self.inner.next_generation()
     }

@@ -45,8 +45,10 @@ pub struct Identity {
     pub store: u128,
     /// Raised at each start and whenever objects were entered into the manifest: an older copy has a lower one.
     pub generation: u64,
-    /// A metadata server has heard of it.
+    /// A metadata server has heard of the store.
     pub registered: bool,
+    /// It has heard of this generation.
+    pub heard: bool,
 }
 
 impl Identity {
@@ -58,6 +60,7 @@ impl Identity {
             store: u128::from_le_bytes(store),
             generation: 0,
             registered: false,
+            heard: false,
         })
     }
 }
@@ -72,7 +75,7 @@ impl Superblock {
             self.records.name(),
             self.identity.store,
             self.identity.generation,
-            u8::from(self.identity.registered),
+            u8::from(self.identity.registered) + u8::from(self.identity.heard),
             self.lost_below,
         );
         closed(&body)
@@ -111,11 +114,16 @@ impl Superblock {
         let (mut identity, mut lost_below) = (None, 0);
         if version != "1" {
             let number = |text: &str| text.parse().map_err(|_| format!("{text:?} is no number"));
+            let store =
+                u128::from_str_radix(field("store")?, 16).map_err(|_| "store is no number")?;
+            let generation = number(field("generation")?)?;
+            // 2: and this generation.
+            let registered = field("registered")?;
             identity = Some(Identity {
-                store: u128::from_str_radix(field("store")?, 16)
-                    .map_err(|_| "store is no number")?,
-                generation: number(field("generation")?)?,
-                registered: field("registered")? == "1",
+                store,
+                generation,
+                registered: registered != "0",
+                heard: registered == "2",
             });
             lost_below = number(field("lost-below")?)?;
         }
@@ -221,6 +229,7 @@ mod tests {
                 store: 7 << 90,
                 generation: 12,
                 registered: true,
+                heard: true,
             },
             lost_below: 99,
         };

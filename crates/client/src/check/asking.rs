@@ -5,7 +5,8 @@ use crate::error::{Error, Result};
 use crate::site::Site;
 use penstock_layout::{FileId, ServerId};
 use penstock_wire::message::{
-    DataReply, DataRequest, ErrorKind, MetaReply, MetaRequest, NodeKind, ObjectFinding,
+    DataReply, DataRequest, ErrorKind, KnownStore, MetaReply, MetaRequest, NodeKind, ObjectFinding,
+    StoreState,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,9 +52,9 @@ impl Inventory for Asking<'_> {
         self.client.deployment().server_ids()
     }
 
-    fn given_ids(&self) -> Result<Vec<(FileId, FileId)>> {
+    fn given_ids(&self) -> Result<(Vec<(FileId, FileId)>, Vec<KnownStore>)> {
         self.meta(&MetaRequest::GivenIds, |reply| match reply {
-            MetaReply::Ids { ranges } => Ok(ranges),
+            MetaReply::Ids { ranges, stores } => Ok((ranges, stores)),
             other => Err(other.into()),
         })
     }
@@ -95,9 +96,9 @@ impl Inventory for Asking<'_> {
         }
     }
 
-    fn lost_below(&self, server: ServerId) -> Result<u64> {
+    fn store(&self, server: ServerId) -> Result<(u64, Option<StoreState>)> {
         self.data(server, &DataRequest::Status, |reply| match reply {
-            DataReply::Status(status) => Ok(status.lost_below),
+            DataReply::Status(status) => Ok((status.lost_below, status.identity)),
             other => Err(other),
         })
     }

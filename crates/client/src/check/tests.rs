@@ -19,6 +19,8 @@ struct Fake {
     damage: BTreeMap<u32, Vec<ObjectFinding>>,
     given: Vec<(FileId, FileId)>,
     lost_below: BTreeMap<u32, u64>,
+    stores: BTreeMap<u32, StoreState>,
+    known: Vec<KnownStore>,
     /// Cannot be asked.
     silent: Option<u32>,
     /// Listing fails from this file on.
@@ -40,6 +42,8 @@ impl Fake {
             damage: BTreeMap::new(),
             given: vec![(FileId(0), FileId(u64::MAX))],
             lost_below: BTreeMap::new(),
+            stores: BTreeMap::new(),
+            known: Vec::new(),
             silent: None,
             unreadable: None,
             bad_directory: None,
@@ -102,8 +106,8 @@ impl Inventory for Fake {
         self.servers.clone()
     }
 
-    fn given_ids(&self) -> Result<Vec<(FileId, FileId)>> {
-        Ok(self.given.clone())
+    fn given_ids(&self) -> Result<(Vec<(FileId, FileId)>, Vec<KnownStore>)> {
+        Ok((self.given.clone(), self.known.clone()))
     }
 
     fn files(&self, after: Option<FileId>, limit: u32) -> Result<FilePage> {
@@ -146,8 +150,10 @@ impl Inventory for Fake {
         Ok((found, false))
     }
 
-    fn lost_below(&self, server: ServerId) -> Result<u64> {
-        Ok(self.lost_below.get(&server.0).copied().unwrap_or(0))
+    fn store(&self, server: ServerId) -> Result<(u64, Option<StoreState>)> {
+        let lost_below = self.lost_below.get(&server.0).copied();
+        let store = self.stores.get(&server.0).copied();
+        Ok((lost_below.unwrap_or(0), store))
     }
 
     fn ids(&self, paths: Vec<String>) -> Result<Vec<Result<FileId>>> {
@@ -284,6 +290,72 @@ fn objects_the_metadata_never_knew_are_kept() {
     });
     assert!(report.clean);
     assert_eq!(fake.left(), [(0, 50)]);
+}
+
+#[test]
+fn objects_newer_than_restored_metadata_are_kept() {
+    let known = |server, generation, unsure: (u64, u64)| KnownStore {
+        server,
+        store: 7,
+        generation,
+        unsure: (FileId(unsure.0), FileId(unsure.1)),
+    };
+    let with = |generation, heard, unsure| {
+        let mut fake = Fake::new(2)
+            .with_file(50)
+            .with_object(0, 20)
+            .with_object(1, 30);
+        let there = |generation, heard| StoreState::There {
+            store: 7,
+            generation,
+            registered: true,
+            heard,
+        };
+        fake.stores = [(0, there(generation, heard)), (1, there(5, true))].into();
+        fake.known = vec![known(0, 5, unsure), known(1, 5, (0, 0))];
+        fake
+    };
+    // One further on is usual: it has not been heard of yet.
+    let fake = with(6, false, (0, 0));
+    assert!(fake.check(true).clean);
+    assert_eq!(fake.left(), [(0, 50), (1, 50)]);
+    // The metadata were put back from an older copy while the data servers ran.
+    let fake = with(6, true, (0, 0));
+    let report = fake.check(true);
+    let kinds_found = [
+        FindingKind::OlderMetadata,
+        FindingKind::UnknownObject,
+        FindingKind::Orphan,
+    ];
+    assert_eq!(kinds(&report), kinds_found);
+    assert!(!report.clean);
+    assert_eq!(fake.left(), [(0, 20), (0, 50), (1, 50)]);
+    // The store was adopted: on all servers those ids tell nothing.
+    let fake = with(6, false, (20, 40));
+    let report = fake.check(true);
+    assert_eq!(kinds(&report), [FindingKind::UnknownObject; 2]);
+    assert!(report.findings[0].message.contains("--free-unknown"));
+    assert_eq!(fake.left().len(), 4);
+}
+
+#[test]
+fn many_orphans_are_freed_only_on_a_word() {
+    let some = |orphans| {
+        let files = (1000..1000 + 2 * MANY).fold(Fake::new(1), |fake, id| fake.with_file(id));
+        (1..=orphans).fold(files, |fake, id| fake.with_object(0, id))
+    };
+    assert!(some(HANDFUL).check(true).clean);
+    let fake = some(HANDFUL + 1);
+    let report = fake.check(true);
+    assert_eq!((report.freed, report.held_back), (0, HANDFUL + 1));
+    assert!(!report.clean && report.findings[0].message.contains("--free-many"));
+    let told = CheckOptions {
+        repair: true,
+        free_many: true,
+        ..CheckOptions::default()
+    };
+    assert!(fake.check_with(told).clean);
+    assert_eq!(fake.left().len() as u64, 2 * MANY);
 }
 
 #[test]
@@ -437,7 +509,11 @@ proptest! {
         let fake = files.iter().fold(Fake::new(3), |fake, id| fake.with_file(*id));
         let fake = extra.iter().fold(fake, |fake, (server, id)| fake.with_object(*server, *id));
         let orphans = extra.iter().filter(|(_, id)| !files.contains(id)).count() as u64;
-        let report = fake.check(true);
+        let report = fake.check_with(CheckOptions {
+            repair: true,
+            free_many: true,
+            ..CheckOptions::default()
+        });
         prop_assert_eq!((report.orphans, report.freed), (orphans, orphans));
         prop_assert!(report.clean);
         let expected: Vec<_> = (0..3).flat_map(|s| files.iter().map(move |id| (s, *id))).collect();

@@ -4,7 +4,9 @@ use crate::cluster::{Cluster, Status};
 use crate::flip::Target;
 use crate::workload::{Phase, Worker};
 use crate::world::{SECOND, lock};
-use penstock_client::{CheckOptions, Client, ClientOptions, FindingKind, Identity, check};
+use penstock_client::{
+    CheckOptions, Client, ClientOptions, ErrorKind, FindingKind, Identity, accept_lost, check,
+};
 use penstock_wire::Role;
 use std::time::Duration;
 
@@ -125,6 +127,8 @@ impl Driver {
                 let how = CheckOptions {
                     repair,
                     grace: Duration::from_millis(50),
+                    // There are few objects: a crash leaves more than one in a hundred.
+                    free_many: true,
                     ..CheckOptions::default()
                 };
                 let report = check(&client, &how, &mut |_| {}).map_err(text)?;
@@ -238,15 +242,38 @@ fn accept(worker: &Worker) -> Result<(), String> {
     };
     let report = check(&client, &how, &mut |_| {}).map_err(text)?;
     for finding in report.findings {
-        if matches!(
-            finding.kind,
-            FindingKind::DamagedRecord | FindingKind::TruncatedObject
-        ) {
-            if !finding.mended {
-                return Err(format!("cannot be accepted: {finding:?}"));
+        match finding.kind {
+            FindingKind::DamagedRecord | FindingKind::TruncatedObject => {
+                if !finding.mended {
+                    return Err(format!("cannot be accepted: {finding:?}"));
+                }
+                lock(&worker.history).damaged.extend(finding.file);
             }
-            lock(&worker.history).damaged.extend(finding.file);
+            FindingKind::LostObject => {
+                let Some((path, server)) = finding.path.zip(finding.server) else {
+                    continue;
+                };
+                take_lost(worker, &client, &path, server.0 as usize + 1)?;
+            }
+            _ => {}
         }
     }
+    Ok(())
+}
+
+/// Takes a file as it is whose bytes on a machine are lost: zeros from now on, and no error.
+fn take_lost(worker: &Worker, client: &Client, path: &str, machine: usize) -> Result<(), String> {
+    let now = || worker.world.state().now;
+    let begun = now();
+    let id = lock(&worker.history).begin_loss(path, machine, begun);
+    match accept_lost(client, path) {
+        // Others remove and rename files meanwhile.
+        Err(e) if e.kind() != ErrorKind::NotFound => {
+            return Err(format!("{path} cannot be accepted: {e}"));
+        }
+        _ => {}
+    }
+    let ended = now();
+    lock(&worker.history).end_loss(path, machine, id, ended);
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! What the clients of one run have done and been told: the files, names and counters that answers are held against.
 use crate::directory::Directory;
 use crate::effects::Effects;
-use crate::model::Block;
+use crate::model::{Block, CUT};
 use crate::pointer::Pointer;
 use crate::world::Nanos;
 use penstock_layout::{FileId, Layout, ObjectOffset, ServerIndex};
@@ -132,6 +132,29 @@ impl History {
                 block.flip(offset, mask);
             }
         }
+    }
+
+    /// What a file has on a machine that lost its store is about to become zeros. Returns the number of that change.
+    pub fn begin_loss(&mut self, path: &str, machine: usize, now: Nanos) -> u64 {
+        let id = self.next_write | CUT;
+        self.next_write += 1;
+        for block in self.blocks_on(path, machine) {
+            block.begin(id, 0, now);
+        }
+        id
+    }
+
+    /// It has.
+    pub fn end_loss(&mut self, path: &str, machine: usize, id: u64, now: Nanos) {
+        for block in self.blocks_on(path, machine) {
+            block.end(id, now, true);
+        }
+    }
+
+    fn blocks_on(&mut self, path: &str, machine: usize) -> impl Iterator<Item = &mut Block> {
+        let files = self.files.iter_mut().filter(move |f| f.path == path);
+        let blocks = files.flat_map(|f| &mut f.blocks);
+        blocks.filter(move |block| block.machine == machine)
     }
 
     /// A server's machine or process has ended.

@@ -1,5 +1,5 @@
 //! Requests and replies of the data servers.
-use super::{Capability, WireError};
+use super::{Capability, StoreState, WireError};
 use crate::bounded;
 use penstock_layout::FileId;
 use serde::{Deserialize, Serialize};
@@ -347,6 +347,8 @@ pub struct DataStatus {
     pub lost_below: u64,
     /// By how much its wall clock is ahead of the metadata server's, milliseconds, to some seconds; `None`: it has not heard.
     pub clock_ahead_ms: Option<i64>,
+    /// The store, if it is one that the metadata server has to know.
+    pub identity: Option<StoreState>,
 }
 
 /// What a data server's scheduler does. Counts are since the start; requests are slices of at most 256 KiB.

@@ -312,6 +312,22 @@ pub struct StoreReport {
     pub renew: bool,
     /// An administrator says that the store is right and this metadata older or new.
     pub adopt: bool,
+    /// The highest id of a file that the store has had an object of; 0: none.
+    pub highest: u64,
+}
+
+/// What the metadata server knows of the store of a data server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnownStore {
+    /// The data server.
+    pub server: u32,
+    /// The store's id.
+    pub store: u128,
+    /// The generation that it reported last. It is one further on at most, and then has not heard of an answer to that.
+    pub generation: u64,
+    /// Files with ids in [first, end) may have been made and lost with newer metadata than these: no object of theirs counts
+    /// as an orphan.
+    pub unsure: (FileId, FileId),
 }
 
 /// What is in the place of a store.
@@ -329,6 +345,8 @@ pub enum StoreState {
         generation: u64,
         /// It has been reported before.
         registered: bool,
+        /// The answer to a report of this generation was noted in the store.
+        heard: bool,
     },
 }
 
@@ -377,10 +395,12 @@ pub enum MetaReply {
         /// There are more.
         more: bool,
     },
-    /// Ascending [first, end).
+    /// To `GivenIds`.
     Ids {
-        /// Of ids.
+        /// Of ids, [first, end), ascending.
         ranges: Vec<(FileId, FileId)>,
+        /// What is known of the data servers' stores, ascending by server.
+        stores: Vec<KnownStore>,
     },
     /// To `Status`.
     Status(MetaStatus),
