@@ -189,13 +189,14 @@ pub fn accept_lost(client: &Client, path: &str) -> Result<()> {
 
 // ---- what the check asks of the servers ----
 
+/// Ranges of ids given out so far, and the stores as the metadata know them.
+type Given = (Vec<(FileId, FileId)>, Vec<KnownStore>);
 type FilePage = (Vec<(FileId, String, Layout)>, bool);
 
 /// The servers, as narrow as the check needs them.
 trait Inventory {
     fn servers(&self) -> Vec<ServerId>;
-    /// Ids given out so far, and the stores as the metadata know them.
-    fn given_ids(&self) -> Result<(Vec<(FileId, FileId)>, Vec<KnownStore>)>;
+    fn given_ids(&self) -> Result<Given>;
     fn files(&self, after: Option<FileId>, limit: u32) -> Result<FilePage>;
     fn objects(
         &self,

@@ -94,6 +94,7 @@ mod tests {
         let waits = Waits {
             locks: LockLimits {
                 lease: Duration::ZERO,
+                strangers: Duration::ZERO,
                 waiters: 0,
                 per_owner: 0,
             },

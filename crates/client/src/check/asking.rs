@@ -1,12 +1,11 @@
 //! What the check asks, asked of the real servers.
-use super::{FilePage, Inventory};
+use super::{FilePage, Given, Inventory};
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::site::Site;
 use penstock_layout::{FileId, ServerId};
 use penstock_wire::message::{
-    DataReply, DataRequest, ErrorKind, KnownStore, MetaReply, MetaRequest, NodeKind, ObjectFinding,
-    StoreState,
+    DataReply, DataRequest, ErrorKind, MetaReply, MetaRequest, NodeKind, ObjectFinding, StoreState,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,7 +51,7 @@ impl Inventory for Asking<'_> {
         self.client.deployment().server_ids()
     }
 
-    fn given_ids(&self) -> Result<(Vec<(FileId, FileId)>, Vec<KnownStore>)> {
+    fn given_ids(&self) -> Result<Given> {
         self.meta(&MetaRequest::GivenIds, |reply| match reply {
             MetaReply::Ids { ranges, stores } => Ok((ranges, stores)),
             other => Err(other.into()),

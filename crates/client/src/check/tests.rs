@@ -106,7 +106,7 @@ impl Inventory for Fake {
         self.servers.clone()
     }
 
-    fn given_ids(&self) -> Result<(Vec<(FileId, FileId)>, Vec<KnownStore>)> {
+    fn given_ids(&self) -> Result<Given> {
         Ok((self.given.clone(), self.known.clone()))
     }
 
