@@ -81,12 +81,21 @@ fn capability() -> impl Strategy<Value = Capability> {
         any::<u64>(),
         any::<[bool; 3]>(),
         any::<[u64; 2]>(),
+        any::<Option<u32>>(),
         1u64..1 << 30,
         1u32..9,
         any::<[u8; 32]>(),
     )
         .prop_map(
-            |(file, [read, write, remove], [issued_ms, expires_ms], unit, servers, mac)| {
+            |(
+                file,
+                [read, write, remove],
+                [issued_ms, expires_ms],
+                lend_to,
+                unit,
+                servers,
+                mac,
+            )| {
                 Capability {
                     file: FileId(file),
                     read,
@@ -94,6 +103,7 @@ fn capability() -> impl Strategy<Value = Capability> {
                     remove,
                     issued_ms,
                     expires_ms,
+                    lend_to,
                     layout: Layout::new(unit, (0..servers).map(ServerId).collect()).unwrap(),
                     mac,
                 }
