@@ -286,10 +286,11 @@ def test_the_summary_of_a_program_that_was_ended(tmp_path):
     body = OPENED + "comm.Barrier()\nif rank == 1: comm.Abort(3)\ncomm.Barrier()\n"
     summary = run_python(tmp_path, body, check=False)
     assert [file["path"] for file in summary["files"]] == ["penstock:/f"]
-    assert summary["summaries"] == summary["unfinished"] == 3
+    # Ranks that learn of the abort soon enough come to MPI_Finalize; the one that aborts never does.
+    assert summary["summaries"] == 3 and 1 <= summary["unfinished"] <= 3
     script = ["--", sys.executable, "-m", "mpi4py", tmp_path / "program.py"]
     text = penstock("run", "-n", 3, *script, check=False).err
-    assert "3 of 3 ranks did not come to MPI_Finalize" in text and "no file of Penstock" not in text, text
+    assert " of 3 ranks did not come to MPI_Finalize" in text and "no file of Penstock" not in text, text
 
 
 def test_the_time_of_a_file_is_what_the_program_waited(tmp_path):

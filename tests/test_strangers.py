@@ -83,7 +83,6 @@ def let_in(deployment, short_dir, tmp_path):
         path.chmod(0o755)
     for path in (deployment / "run").glob("*.sock"):
         path.chmod(0o666)
-    tmp_path.chmod(0o777)
     return view_of(deployment, short_dir, OWNER), view_of(deployment, short_dir, STRANGER)
 
 
@@ -136,7 +135,10 @@ def attack_when(ready, view, directory):
 
 def test_a_reader_stops_no_writer(let_in, short_dir, tmp_path):
     owners, strangers = let_in
-    ready, told = tmp_path / "ready", tmp_path / "told"
+    said = short_dir / "said"
+    said.mkdir()
+    said.chmod(0o777)
+    ready, told = said / "ready", said / "told"
     body = OWNERS.replace("UID", str(OWNER)).replace("SECONDS", str(ATTACK_S - 2))
     body = body.replace("READY", repr(str(ready))).replace("TOLD", repr(str(told)))
     with ThreadPoolExecutor() as pool:
