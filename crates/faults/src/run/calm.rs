@@ -5,10 +5,14 @@ use crate::flip::Target;
 use crate::workload::{Phase, Worker};
 use crate::world::{SECOND, lock};
 use penstock_client::{
-    CheckOptions, Client, ClientOptions, ErrorKind, FindingKind, Identity, accept_lost, check,
+    CheckFinding, CheckOptions, Client, ClientOptions, ErrorKind, FindingKind, Identity,
+    accept_lost, check,
 };
 use penstock_wire::Role;
 use std::time::Duration;
+
+/// How often an administrator looks again for files that were renamed before they were accepted.
+const ACCEPTING: u32 = 8;
 
 impl Driver {
     /// Ends all faults and waits until what they touched is over.
@@ -240,40 +244,58 @@ fn accept(worker: &Worker) -> Result<(), String> {
         grace: Duration::from_millis(50),
         ..CheckOptions::default()
     };
-    let report = check(&client, &how, &mut |_| {}).map_err(text)?;
-    for finding in report.findings {
-        match finding.kind {
-            FindingKind::DamagedRecord | FindingKind::TruncatedObject => {
-                if !finding.mended {
-                    return Err(format!("cannot be accepted: {finding:?}"));
-                }
-                lock(&worker.history).damaged.extend(finding.file);
-            }
-            FindingKind::LostObject => {
-                let Some((path, server)) = finding.path.zip(finding.server) else {
-                    continue;
-                };
-                take_lost(worker, &client, &path, server.0 as usize + 1)?;
-            }
-            _ => {}
+    // Others rename files meanwhile: what is not found under its name is looked for once more.
+    for _ in 0..ACCEPTING {
+        let mut missed = None;
+        let report = check(&client, &how, &mut |_| {}).map_err(text)?;
+        for finding in report.findings {
+            missed = accept_one(worker, &client, finding)?.or(missed);
+        }
+        if missed.is_none() {
+            return Ok(());
         }
     }
-    Ok(())
+    Err("files are renamed each time that they are to be accepted".into())
 }
 
-/// Takes a file as it is whose bytes on a machine are lost: zeros from now on, and no error.
-fn take_lost(worker: &Worker, client: &Client, path: &str, machine: usize) -> Result<(), String> {
-    let now = || worker.world.state().now;
-    let begun = now();
-    let id = lock(&worker.history).begin_loss(path, machine, begun);
-    match accept_lost(client, path) {
-        // Others remove and rename files meanwhile.
-        Err(e) if e.kind() != ErrorKind::NotFound => {
-            return Err(format!("{path} cannot be accepted: {e}"));
+/// Accepts what was found; or the name under which it is no longer.
+fn accept_one(
+    worker: &Worker,
+    client: &Client,
+    finding: CheckFinding,
+) -> Result<Option<String>, String> {
+    match finding.kind {
+        FindingKind::DamagedRecord | FindingKind::TruncatedObject => {
+            if !finding.mended {
+                return Err(format!("cannot be accepted: {finding:?}"));
+            }
+            lock(&worker.history).damaged.extend(finding.file);
+        }
+        FindingKind::LostObject => {
+            let Some((path, server)) = finding.path.zip(finding.server) else {
+                return Ok(None);
+            };
+            if !take_lost(worker, client, &path, server.0 as usize + 1)? {
+                return Ok(Some(path));
+            }
         }
         _ => {}
     }
+    Ok(None)
+}
+
+/// Takes a file as it is whose bytes on a machine are lost: zeros from now on, and no error. False if it has gone from
+/// there.
+fn take_lost(worker: &Worker, client: &Client, path: &str, machine: usize) -> Result<bool, String> {
+    let now = || worker.world.state().now;
+    let begun = now();
+    let id = lock(&worker.history).begin_loss(path, machine, begun);
+    let there = match accept_lost(client, path) {
+        Ok(_) => true,
+        Err(e) if e.kind() == ErrorKind::NotFound => false,
+        Err(e) => return Err(format!("{path} cannot be accepted: {e}")),
+    };
     let ended = now();
     lock(&worker.history).end_loss(path, machine, id, ended);
-    Ok(())
+    Ok(there)
 }
