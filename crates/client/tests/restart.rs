@@ -7,6 +7,7 @@ use penstock_client::{
     Client, ClientOptions, Error, ErrorKind, File, Form, Identity, LockMode, OpenOptions,
 };
 use penstock_datatype::{Loop, Pattern, Source, Target};
+use penstock_layout::ServerId;
 use penstock_wire::Role;
 use penstock_wire::deployment::Deployment;
 use std::io::{BufRead, BufReader, Read};
@@ -53,6 +54,10 @@ fn main() {
             "expired_capabilities_are_renewed",
             expired_capabilities_are_renewed,
         ),
+        (
+            "what_nobody_synced_is_missed_when_it_is_gone",
+            what_nobody_synced_is_missed_when_it_is_gone,
+        ),
     ];
     let filter = args.iter().skip(1).find(|a| !a.starts_with('-'));
     for (name, test) in tests {
@@ -64,11 +69,22 @@ fn main() {
     println!("test result: ok.");
 }
 
+/// Data server 0, which tells the metadata server of its store and often syncs in the background.
+const REGISTERED: &str = "registered";
+
 /// The child's part.
 fn serve_until_parent_ends(path: &Path, role: &str) {
     let deployment = Deployment::load(path).unwrap();
     let server = match role.parse::<u32>() {
         Ok(i) => common::start_data(&deployment, i),
+        Err(_) if role == REGISTERED => {
+            let options = penstock_server::Options {
+                registration: Some(penstock_server::Registration::default()),
+                background_sync: Duration::from_millis(20),
+                ..penstock_server::Options::default()
+            };
+            penstock_server::start(&deployment, ServerId(0), options).unwrap()
+        }
         Err(_) => penstock_meta::start(&deployment, penstock_meta::Options::default()).unwrap(),
     };
     println!("ready");
@@ -82,7 +98,7 @@ struct Processes {
     deployment: Deployment,
     file: PathBuf,
     running: Vec<(String, Child)>,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 impl Processes {
@@ -95,13 +111,28 @@ impl Processes {
             deployment,
             file,
             running: Vec::new(),
-            _dir: dir,
+            dir,
         };
         all.spawn("meta");
         for i in 0..plan.servers {
             all.spawn(&i.to_string());
         }
         all
+    }
+
+    /// One data server that registers its store.
+    fn registered() -> Processes {
+        let mut all = Processes::start(Plan {
+            servers: 1,
+            ..Plan::default()
+        });
+        all.kill("0");
+        all.spawn(REGISTERED);
+        all
+    }
+
+    fn store(&self) -> PathBuf {
+        self.dir.path().join("data0")
     }
 
     fn spawn(&mut self, role: &str) {
@@ -512,4 +543,38 @@ fn expired_capabilities_are_renewed() {
     cluster.meta = Some(penstock_meta::start(&cluster.deployment, short).unwrap());
     std::thread::sleep(Duration::from_millis(70));
     assert_eq!(read(&file, 0, 40_000), bytes);
+}
+
+/// Neither the writer nor the end of the server syncs: only the background does.
+fn what_nobody_synced_is_missed_when_it_is_gone() {
+    let mut servers = Processes::registered();
+    let client = servers.client(options());
+    let manifest = || std::fs::metadata(servers.store().join("manifest")).unwrap();
+    let before = manifest().len();
+    let file = client.open("/f", &create(1000, 1)).unwrap();
+    write(&file, &[7; 5000]).unwrap();
+    // Usually a few rounds. If none comes, what follows tells.
+    for _ in 0..3000 {
+        if manifest().len() > before {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    servers.kill(REGISTERED);
+    let id = file.id().0;
+    let name = format!("objects/{:02x}/{id:016x}", id % 16);
+    std::fs::remove_file(servers.store().join(&name)).unwrap();
+    servers.spawn(REGISTERED);
+    let again = client.open("/f", &OpenOptions::read());
+    for file in [file, again.unwrap()] {
+        let mut bytes = [1; 5000];
+        let access = Pattern::contiguous(0, 5000);
+        let read = file.read(
+            &access,
+            Form::Structured,
+            &mut Target::from_slice(&mut bytes),
+        );
+        let told = read.unwrap_err().to_string();
+        assert!(told.contains(&name), "{told}");
+    }
 }

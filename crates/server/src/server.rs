@@ -66,6 +66,8 @@ pub struct Options {
     pub journal: Option<Arc<dyn Journal>>,
     /// Tell the metadata server of the store before it is used, and sync in the background what nobody else does.
     pub registration: Option<Registration>,
+    /// Rest before each round of that. A round, too, has to fit into the half minute that is promised.
+    pub background_sync: Duration,
     /// Ask the metadata server for its time: a server that does not judges capabilities by its own wall clock after a start.
     pub ask_time: bool,
     /// Bounds of the accept loop.
@@ -86,6 +88,7 @@ impl Default for Options {
             observer: None,
             journal: None,
             registration: None,
+            background_sync: Duration::from_secs(15),
             ask_time: true,
             limits: ServeLimits::default(),
         }

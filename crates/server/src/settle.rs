@@ -1,16 +1,14 @@
 //! What nobody syncs is synced in the background, so that its loss would be noticed.
 //!
 //! Problem: a store knows the objects that it must have from their first sync, and most programs (`cp`, `tar`) never sync. Idea: a
-//! thread syncs what is new or longer every [`PERIOD`], resting at least as long as it works; when the server stops, the rest.
+//! thread syncs what is new or longer every [`crate::Options::background_sync`], resting at least as long as it works; when
+//! the server stops, the rest.
 //! Then the store's generation rises and the metadata server hears of it, so that an older copy can be told from this store.
 use crate::server::Server;
 use penstock_host::sync::{Condvar, Mutex};
 use penstock_host::thread::{self, JoinHandle};
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
-
-/// Time between two rounds; a round, too, has to fit into the half minute that is promised.
-pub(crate) const PERIOD: Duration = Duration::from_secs(15);
 
 /// The thread, and how it is ended.
 #[derive(Default)]
@@ -40,8 +38,9 @@ impl Stop {
 impl Settling {
     /// Starts the thread for `server`.
     pub(crate) fn start(&self, server: &Arc<Server>) -> std::io::Result<()> {
+        let period = server.options.background_sync;
         let (stop, server) = (self.stop.clone(), Arc::downgrade(server));
-        let thread = thread::spawn("settle", None, move || run(&stop, &server))?;
+        let thread = thread::spawn("settle", None, move || run(&stop, &server, period))?;
         *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
         Ok(())
     }
@@ -67,8 +66,8 @@ impl Settling {
     }
 }
 
-fn run(stop: &Stop, server: &Weak<Server>) {
-    while stop.pause(PERIOD) {
+fn run(stop: &Stop, server: &Weak<Server>, period: Duration) {
+    while stop.pause(period) {
         let Some(server) = server.upgrade() else {
             return;
         };

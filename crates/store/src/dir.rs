@@ -704,6 +704,9 @@ impl Store for DirStore {
     }
 
     fn accept(&self, id: FileId) -> Result<(), StoreError> {
+        if self.gone(id).is_some() {
+            return self.taken(id, false)?.accept();
+        }
         let object = match self.object(id, false) {
             Err(StoreError::Lost { .. }) => self.taken(id, false),
             other => other,
@@ -805,6 +808,19 @@ impl DirStore {
         superblock.unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Why an object is lost, if its directory has no file of it. Whether this server still has a file open says nothing: its
+    /// name may have been removed from outside.
+    fn gone(&self, id: FileId) -> Option<&'static str> {
+        // A removal takes the file first, then the entry, both under this lock.
+        let _cache = self.cache(id);
+        let shard = self.place.shard(id);
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        match rustix::fs::statat(shard.objects, shard.file(id), flags) {
+            Err(Errno::NOENT) => self.place.lost(id, self.place.manifest.least(id)),
+            _ => None,
+        }
+    }
+
     /// Reports the objects of a subdirectory that the manifest has and `names` does not.
     fn missing(&self, shard: usize, names: &[String], report: &mut dyn FnMut(Finding)) {
         const PAGE: usize = 4096;
@@ -819,11 +835,11 @@ impl DirStore {
                     continue;
                 }
                 // Made since the names were listed, or removed.
-                if let Err(StoreError::Lost { path, detail }) = self.object(id, false) {
+                if let Some(detail) = self.gone(id) {
                     report(Finding {
                         object: Some(id),
-                        path,
-                        problem: Problem::Missing(detail),
+                        path: self.place.object_path(id),
+                        problem: Problem::Missing(detail.to_owned()),
                     });
                 }
             }

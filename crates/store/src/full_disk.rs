@@ -15,6 +15,8 @@ pub(crate) struct Disk {
     pub(crate) fails_to_sync: AtomicBool,
     /// The same of directories alone.
     pub(crate) fails_to_sync_names: AtomicBool,
+    /// The system reports, once, that a write-back has failed.
+    pub(crate) lost: AtomicBool,
     /// Nothing that is there can be opened: the error's number, or 0.
     pub(crate) opens_nothing: AtomicI32,
     pub(crate) drawn: AtomicU8,
@@ -59,7 +61,8 @@ impl World for Disk {
                 0 => Ok(usize::MAX),
                 number => Err(Errno::from_raw_os_error(number)),
             },
-            Access::Sync { .. } => Ok(usize::MAX),
+            Access::SyncAll if self.lost.swap(false, SeqCst) => Err(Errno::IO),
+            Access::Sync { .. } | Access::SyncAll => Ok(usize::MAX),
             _ if self.read_only.load(SeqCst) => Err(Errno::ROFS),
             Access::Attribute { .. } if !self.attributes => Err(Errno::OPNOTSUPP),
             Access::Make { .. } | Access::Write { .. } if full => Err(Errno::NOSPC),

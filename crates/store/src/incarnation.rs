@@ -4,7 +4,8 @@
 //! and whoever syncs after that has to know. Idea: 16 random bytes, kept in a file of the store with the boot of the system
 //! and the place of the directory. The next server keeps them if both are the same, or if the one before it was stopped
 //! cleanly: it synced the file system and then said so in the file. Otherwise it draws new ones. Where the system does not name its
-//! boot, each start is a new incarnation.
+//! boot, each start is a new incarnation. A server that keeps it from one that was killed syncs the file system first; if that
+//! fails, it draws new ones.
 //! A failed write-back that no sync of an object reports ends the incarnation too. No sync succeeds until the server is started
 //! again, and a bit of the file's mode ([`crate::unsynced`]) tells the next server. So a running server has one incarnation.
 //!
@@ -120,7 +121,14 @@ impl Incarnation {
         if file.is_some() && before.is_none() {
             log::warn!("{path}/{NAME} is damaged: what was not synced counts as lost");
         }
+        let same_cache = before.is_some_and(|b| !b.clean && b.at.shares_cache(&at));
         let kept = before.filter(|b| !marked && (b.clean || b.at.shares_cache(&at)));
+        let kept = match (kept, &file) {
+            (Some(before), Some(file)) if !before.clean => {
+                take_over(root, file, path)?.then_some(before)
+            }
+            (kept, _) => kept,
+        };
         let mut incarnation = Incarnation {
             saved: Saved {
                 id: [0; 16],
@@ -132,7 +140,7 @@ impl Incarnation {
                 .map_err(|e| error(Errno::from_io_error(&e).unwrap_or(Errno::IO)))?,
             file,
             // A server that was killed may have left descriptors with clients that are stopped.
-            alone: AtomicBool::new(kept.is_none_or(|kept| kept.clean)),
+            alone: AtomicBool::new(!same_cache),
         };
         match kept {
             Some(kept) => incarnation.saved.id = kept.id,
@@ -213,6 +221,22 @@ impl Incarnation {
             self.end(path);
         }
     }
+}
+
+/// Whether nothing is lost of what a server wrote that was killed in this boot. Its files are open no longer, so a failed
+/// write-back of one would be forgotten when the file's memory is; that of the file system tells of them all.
+fn take_over(root: BorrowedFd<'_>, file: &OwnedFd, path: &str) -> Result<bool, StoreError> {
+    let Err(e) = penstock_host::fs::syncfs(root) else {
+        return Ok(true);
+    };
+    log::error!("{path}: what was written before this start may be lost: {e}");
+    // The system tells once: the next server must not keep the incarnation either.
+    unsynced::mark(file.as_fd())
+        .or_else(|_| penstock_host::fs::unlinkat(root, NAME))
+        .map_err(|e| {
+            StoreError::from_errno("mark the incarnation after a failed sync of", path, e)
+        })?;
+    Ok(false)
 }
 
 /// The file in `root`, and what it says if it is whole.

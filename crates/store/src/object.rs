@@ -709,6 +709,38 @@ mod tests {
     }
 
     #[test]
+    fn a_write_back_that_fails_after_a_kill_ends_the_incarnation() {
+        for read_only in [false, true] {
+            let dir = tempfile::tempdir().unwrap();
+            Disk::default().run(|disk| {
+                let open = || DirStore::open(dir.path(), "d", 0);
+                let store = open().unwrap();
+                let first = store.incarnation();
+                let object = store.object(FileId(5), true).unwrap();
+                object.write_at(ObjectOffset(0), b"lost?").unwrap();
+                // Dropped without a stop, as when it is killed.
+                drop((object, store));
+                let store = open().unwrap();
+                assert_eq!(store.incarnation(), first, "nothing is lost");
+                drop(store);
+                disk.lost.store(true, SeqCst);
+                disk.read_only.store(read_only, SeqCst);
+                if read_only {
+                    // It could not be told to the server that follows.
+                    assert!(open().is_err());
+                    return;
+                }
+                // The file says so also if the new one cannot be written.
+                disk.full.store(true, SeqCst);
+                let second = open().unwrap().incarnation();
+                assert_ne!(second, first);
+                disk.full.store(false, SeqCst);
+                assert_ne!(open().unwrap().incarnation(), first, "told once");
+            });
+        }
+    }
+
+    #[test]
     fn a_failed_sync_of_a_directory_ends_all_syncs() {
         // By a sync, and by a cut that has to wait until the record beside the object has gone.
         for cut in [false, true] {

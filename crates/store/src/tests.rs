@@ -791,6 +791,37 @@ fn an_object_that_is_gone_is_an_error_until_it_is_made_anew_or_accepted() {
 }
 
 #[test]
+fn a_file_that_goes_while_its_object_is_open_is_reported_and_fails_the_sync() {
+    for records in KINDS {
+        let at = place();
+        let store = dir(at.path(), records);
+        let object = store.open(ID, true).unwrap();
+        object.write_at(ObjectOffset(0), &[7; 3000]).unwrap();
+        object.sync().unwrap();
+        assert_eq!(findings(&store), vec![]);
+        std::fs::remove_file(object_file(at.path(), ID)).unwrap();
+        // The object is still open, here and in the cache.
+        // A record beside is left alone.
+        let mut found = findings(&store);
+        found.retain(|f| f.problem != Problem::Foreign);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].object, Some(ID));
+        assert!(matches!(found[0].problem, Problem::Missing(_)), "{found:?}");
+        object.write_at(ObjectOffset(0), &[8; 10]).unwrap();
+        assert!(lost(object.sync()));
+        // What is accepted is what the next server finds too.
+        store.accept(ID).unwrap();
+        assert_eq!(findings(&store), vec![]);
+        drop((object, store));
+        let store = dir(at.path(), records);
+        assert_eq!(findings(&store), vec![]);
+        assert_eq!(store.open(ID, false).unwrap().len().unwrap(), 0);
+        store.remove(ID).unwrap();
+        assert_eq!(findings(&store), vec![]);
+    }
+}
+
+#[test]
 fn a_file_in_the_place_of_an_object_is_no_object() {
     let at = place();
     {
