@@ -696,8 +696,8 @@ pub struct FaultsArgs {
     /// As many seeds as take so many seconds, instead.
     #[arg(long, value_name = "SECONDS", conflicts_with = "seeds")]
     pub time: Option<u64>,
-    /// Plant a bug in the simulated machines: lost-sync, lost-name, stale-read, lost-wakeup, stopped-clock,
-    /// twice-delivered, no-fence or same-bytes.
+    /// Plant a bug in the simulated machines: lost-sync, lost-name, stale-read, lost-wakeup, trusted-clock,
+    /// twice-delivered, no-fence, same-bytes, kept-incarnation or any-store.
     #[arg(long, value_name = "BUG")]
     pub plant: Option<String>,
     /// Run each seed twice and compare all events.

@@ -12,8 +12,6 @@ pub enum Plant {
     StaleRead,
     /// One wake-up of a parked thread in four is lost: whoever waits for a lock waits for its limit.
     LostWakeup,
-    /// The data servers' steady clock, by which they tell the time, stands still.
-    StoppedClock,
     /// The data servers do not ask the metadata server for its time: after a start they trust their wall clocks.
     TrustedClock,
     /// The network delivers one segment of metadata traffic in three hundred twice.
@@ -31,12 +29,11 @@ pub enum Plant {
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 11] = [
+    pub const ALL: [Plant; 10] = [
         Plant::LostSync,
         Plant::LostName,
         Plant::StaleRead,
         Plant::LostWakeup,
-        Plant::StoppedClock,
         Plant::TrustedClock,
         Plant::TwiceDelivered,
         Plant::NoFence,
@@ -52,7 +49,6 @@ impl Plant {
             Plant::LostName => "lost-name",
             Plant::StaleRead => "stale-read",
             Plant::LostWakeup => "lost-wakeup",
-            Plant::StoppedClock => "stopped-clock",
             Plant::TrustedClock => "trusted-clock",
             Plant::TwiceDelivered => "twice-delivered",
             Plant::NoFence => "no-fence",
