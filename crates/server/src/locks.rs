@@ -11,7 +11,7 @@
 //! *Lease*: a lock that has not been used for a while is taken away, but only when someone waits for it and only
 //! between uses. Its holder learns of it at its next use ([`Refusal::Lost`]), before a byte is written.
 //! *Strangers*: no user waits for another's good will beyond [`LockLimits::strangers`]. Against a request of another user a
-//! shared lock lasts that long since it was granted, an exclusive one since it was used; and a request that is not ready,
+//! shared lock, which takes no right to write, lasts that long since it was granted; and a request that is not ready,
 //! because its requester waits for something else first, keeps no other user's back.
 //! *Source*: the contract "Visibility" of docs/ARCHITECTURE.md.
 //!
@@ -85,7 +85,7 @@ pub(crate) enum Refusal {
 pub(crate) struct LockLimits {
     /// An unused lock lives at least this long.
     pub lease: Duration,
-    /// How long a lock that is not used keeps another user waiting.
+    /// How long a shared lock that is not used keeps another user waiting.
     pub strangers: Duration,
     /// Requests waiting for one object.
     pub waiters: usize,
@@ -366,14 +366,11 @@ impl Held {
             return None;
         }
         let lease = self.used + limits.lease;
-        if !self.entry.owner.is_stranger_to(request.owner) {
+        // Who may write holds an exclusive lock as long as a lease: an access of several servers waits at one for another.
+        if self.entry.mode != Mode::Shared || !self.entry.owner.is_stranger_to(request.owner) {
             return Some(lease);
         }
-        let since = match self.entry.mode {
-            Mode::Shared => self.granted,
-            _ => self.used,
-        };
-        Some(lease.min(since + limits.strangers))
+        Some(lease.min(self.granted + limits.strangers))
     }
 }
 
@@ -466,14 +463,15 @@ mod tests {
         assert_eq!(l.next_expiry(), Some(at(1000)));
         assert_eq!(granted(&mut l, at(999)), []);
         assert_eq!(granted(&mut l, at(1000)), [a]);
-        assert_eq!(l.next_expiry(), Some(at(1900)));
-        assert_eq!(granted(&mut l, at(1900)), [b]);
+        assert_eq!(l.next_expiry(), Some(at(10_900)));
         assert_eq!(l.begin_use(THEIRS, shared), Err(Refusal::Lost));
         // Of one user, or of users that nobody knows, they last a lease.
         let own = ask(&mut l, MINE, 400..500, Mode::Shared);
         assert_eq!(granted(&mut l, at(2000)), [own]);
         ask(&mut l, of_user(9, 1000), 400..401, Mode::Write);
         ask(&mut l, A, 450..451, Mode::Write);
+        assert_eq!(granted(&mut l, at(10_899)), []);
+        assert_eq!(granted(&mut l, at(10_900)), [b]);
         assert_eq!(granted(&mut l, at(11_999)), []);
         assert_eq!(granted(&mut l, at(12_000)).len(), 2);
     }
