@@ -152,4 +152,4 @@ def test_a_reader_stops_no_writer(let_in, short_dir, tmp_path):
     # It had locks, and lost them to the writer.
     assert got["locks"] > 0 and got["lost_locks"] > 0, got
     rounds, slowest = told.read_text().split()
-    assert int(rounds) >= 1 and float(slowest) < 10, (rounds, slowest)
+    assert int(rounds) >= 1 and float(slowest) < 20, (rounds, slowest)
