@@ -120,7 +120,7 @@ makespan: build
 	$(PYTHON) bench/makespan.py --runs $(or $(RUNS),3)
 
 soak: build
-	for bug in lost-sync lost-name stale-read stopped-clock twice-delivered lost-wakeup no-fence same-bytes kept-incarnation; do \
+	for bug in lost-sync lost-name stale-read trusted-clock any-store twice-delivered lost-wakeup no-fence same-bytes kept-incarnation; do \
 		$(RELEASE)/penstock faults --plant $$bug --seeds 1000 || exit 1; done
 	$(RELEASE)/penstock faults --time $(or $(TIME),600) --seed $$((RANDOM * 1000000))
 	$(PYTHON) -m pytest -q -s tests/test_crash_cycles.py --cycles $(or $(CYCLES),200) --seed $$RANDOM

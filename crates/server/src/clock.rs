@@ -3,10 +3,10 @@
 //! A thread asks the metadata server: after the start, once a minute, and whenever a session has to know. It also keeps
 //! the time in the store, once a minute. Sessions wait for an answer no longer than [`WAIT`]; then they judge by what is known. Most
 //! requests take no lock: how far the time is ahead of the steady clock is in an atomic.
+use crate::background::Background;
 use crate::error::Error;
 use crate::server::Server;
 use penstock_host::sync::{Condvar, Mutex, MutexGuard};
-use penstock_host::thread::{self, JoinHandle};
 use penstock_host::time::{now, since, since_boot, since_epoch};
 use penstock_wire::clock::{ASK_UNANSWERED, Kept, ServerTime, TICK};
 use penstock_wire::deployment::{Address, Deployment};
@@ -27,7 +27,7 @@ const ANSWER: Timeouts = Timeouts {
 /// See the module's text.
 pub(crate) struct Clock {
     shared: Arc<Shared>,
-    thread: Mutex<Option<JoinHandle>>,
+    thread: Background,
 }
 
 struct Shared {
@@ -87,7 +87,7 @@ impl Clock {
         };
         Clock {
             shared: Arc::new(shared),
-            thread: Mutex::new(None),
+            thread: Background::default(),
         }
     }
 
@@ -103,32 +103,21 @@ impl Clock {
         };
         let (shared, weak) = (self.shared.clone(), Arc::downgrade(server));
         self.shared.state().follows = true;
-        let thread = thread::spawn("clock", None, move || run(&shared, &source, &weak));
-        let thread = thread.map_err(|e| {
+        let run = move || run(&shared, &source, &weak);
+        self.thread.start("clock", run).map_err(|e| {
             Error::Wire(penstock_wire::Error::Io {
                 what: "start a thread for the time of",
                 peer: format!("data server {}", server.id.0),
                 source: e,
             })
-        })?;
-        *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
-        Ok(())
+        })
     }
 
     /// Ends the thread and waits for it, at most as long as the metadata server may take to answer.
     pub(crate) fn stop(&self) {
         self.shared.state().stop = true;
         self.shared.changed.notify_all();
-        let thread = self
-            .thread
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        if let Some(thread) = thread
-            && thread.join().is_err()
-        {
-            log::error!("the thread that asks for the time panicked");
-        }
+        self.thread.join("asks for the time");
     }
 
     /// A genuine capability was issued at this time.

@@ -701,8 +701,8 @@ impl OpenObject {
             Refusal::Lost => refuse(
                 ErrorKind::LockLost,
                 format!(
-                    "the lock on file {file} is gone: it was not used for {:?} while others waited; lock again and redo the access",
-                    self.waits.locks.lease
+                    "the lock on file {file} is gone: it was not used for {:?} (a shared one {:?}, if another user waited) while others waited; lock again and redo the access",
+                    self.waits.locks.lease, self.waits.locks.strangers
                 ),
             ),
         }

@@ -4,9 +4,9 @@
 //! thread syncs what is new or longer every [`crate::Options::background_sync`], resting at least as long as it works; when
 //! the server stops, the rest.
 //! Then the store's generation rises and the metadata server hears of it, so that an older copy can be told from this store.
+use crate::background::Background;
 use crate::server::Server;
 use penstock_host::sync::{Condvar, Mutex};
-use penstock_host::thread::{self, JoinHandle};
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use std::time::Duration;
 #[derive(Default)]
 pub(crate) struct Settling {
     stop: Arc<Stop>,
-    thread: Mutex<Option<JoinHandle>>,
+    thread: Background,
 }
 
 #[derive(Default)]
@@ -40,9 +40,8 @@ impl Settling {
     pub(crate) fn start(&self, server: &Arc<Server>) -> std::io::Result<()> {
         let period = server.options.background_sync;
         let (stop, server) = (self.stop.clone(), Arc::downgrade(server));
-        let thread = thread::spawn("settle", None, move || run(&stop, &server, period))?;
-        *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
-        Ok(())
+        self.thread
+            .start("settle", move || run(&stop, &server, period))
     }
 
     /// Ends the thread and waits for it, at most for a batch of syncs.
@@ -53,16 +52,7 @@ impl Settling {
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = true;
         self.stop.changed.notify_all();
-        let thread = self
-            .thread
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        if let Some(thread) = thread
-            && thread.join().is_err()
-        {
-            log::error!("the thread that syncs in the background panicked");
-        }
+        self.thread.join("syncs in the background");
     }
 }
 

@@ -1,0 +1,30 @@
+//! A thread of the server's own, whose end the server's stop waits for.
+use penstock_host::sync::Mutex;
+use penstock_host::thread::{self, JoinHandle};
+use std::sync::PoisonError;
+
+/// At most one thread. Whoever stops the server tells it to end, then joins it.
+#[derive(Default)]
+pub(crate) struct Background(Mutex<Option<JoinHandle>>);
+
+impl Background {
+    pub(crate) fn start(
+        &self,
+        name: &str,
+        body: impl FnOnce() + Send + 'static,
+    ) -> std::io::Result<()> {
+        let thread = thread::spawn(name, None, body)?;
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+        Ok(())
+    }
+
+    /// Waits until the thread has ended, if there is one. `what` it does, for the log.
+    pub(crate) fn join(&self, what: &str) {
+        let thread = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread
+            && thread.join().is_err()
+        {
+            log::error!("the thread that {what} panicked");
+        }
+    }
+}
