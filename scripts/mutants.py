@@ -136,7 +136,8 @@ class Tree:
 
     def __init__(self, work=WORK):
         self.path = work / "tree"
-        self.env = {**os.environ, "CARGO_TARGET_DIR": str(work / "build")}
+        # Incremental: a mutant changes one line, and what is built is thrown away.
+        self.env = {**os.environ, "CARGO_TARGET_DIR": str(work / "build"), "CARGO_INCREMENTAL": "1"}
         listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
         files = {name for name in listed.decode().split("\0") if name and (ROOT / name).is_file()}
         for name in files:
