@@ -6,6 +6,7 @@
 //! deployment.toml    who is where; clients need this file and client.key
 //! client.key         lets clients in (0600)
 //! server.key         signs capabilities, lets administrators in (0600)
+//! meta.key, data-0.key …  what each server proves over TCP (0600); its host needs no other's
 //! meta/              the metadata database
 //! data-0/ …          objects of each data server
 //! run/               sockets and process numbers
@@ -16,7 +17,9 @@ use crate::error::{CliError, Result};
 use crate::settings;
 use penstock_layout::ServerId;
 use penstock_wire::Key;
-use penstock_wire::deployment::{Address, DataServer, Deployment, FILE_NAME, MetaServer};
+use penstock_wire::deployment::{
+    Address, DataServer, Deployment, FILE_NAME, MetaServer, Transport,
+};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -115,6 +118,7 @@ pub fn create(dir: &Path, shape: &Shape, plan: &Plan) -> Result<Located> {
         Ok(Address {
             unix: Some(unix),
             tcp,
+            identity: None,
         })
     };
     let mut servers = Vec::new();
@@ -140,6 +144,7 @@ pub fn create(dir: &Path, shape: &Shape, plan: &Plan) -> Result<Located> {
             id: ServerId(id),
             address: address(&name, port)?,
             store,
+            identity_key: None,
         });
     }
     let mount = match &shape.mount {
@@ -149,7 +154,7 @@ pub fn create(dir: &Path, shape: &Shape, plan: &Plan) -> Result<Located> {
         ),
         None => None,
     };
-    let deployment = Deployment {
+    let mut deployment = Deployment {
         id: Deployment::new_id().map_err(CliError::new)?,
         name: dir
             .file_name()
@@ -162,14 +167,17 @@ pub fn create(dir: &Path, shape: &Shape, plan: &Plan) -> Result<Located> {
         meta: MetaServer {
             address: address("meta", 0)?,
             store: dir.join("meta"),
+            identity_key: None,
         },
         servers,
+        transport: Transport::default(),
     };
     for key in [&deployment.client_key, &deployment.server_key] {
         Key::generate()
             .and_then(|mut k| k.save(key))
             .map_err(CliError::new)?;
     }
+    deployment.make_identities(&dir).map_err(CliError::new)?;
     // Last, so that a directory with a deployment file is a whole deployment.
     deployment.save(&file).map_err(CliError::new)?;
     Ok(Located { file, deployment })

@@ -95,7 +95,19 @@ fn refuse_running(located: &Located) -> Result<()> {
 
 /// An existing deployment keeps its shape: options that would change it are refused.
 fn existing(args: &UpArgs) -> Result<Located> {
-    let located = deployment::load(&args.dir)?;
+    let mut located = deployment::load(&args.dir)?;
+    let dir = located.dir().to_owned();
+    // Of a release without them.
+    if located
+        .deployment
+        .make_identities(&dir)
+        .map_err(CliError::new)?
+    {
+        located
+            .deployment
+            .save(&located.file)
+            .map_err(CliError::new)?;
+    }
     let d = &located.deployment;
     deployment::make_directories(&located)?;
     penstock_server::check_settings(&d.tune).map_err(|e| {

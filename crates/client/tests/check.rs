@@ -7,7 +7,7 @@ use penstock_client::{
 };
 use penstock_datatype::{Pattern, Source};
 use penstock_layout::ServerId;
-use penstock_wire::deployment::{Address, DataServer, Deployment, MetaServer};
+use penstock_wire::deployment::{Address, DataServer, Deployment, MetaServer, Transport};
 use penstock_wire::{Key, Role, RunningServer};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -34,6 +34,7 @@ impl Cluster {
         let address = |name: String| Address {
             unix: Some(at(&name)),
             tcp: None,
+            identity: None,
         };
         let deployment = Deployment {
             id: Deployment::new_id().unwrap(),
@@ -46,14 +47,17 @@ impl Cluster {
             meta: MetaServer {
                 address: address("meta.sock".into()),
                 store: at("meta"),
+                identity_key: None,
             },
             servers: (0..SERVERS)
                 .map(|i| DataServer {
                     id: ServerId(i),
                     address: address(format!("data{i}.sock")),
                     store: format!("dir:{}", at(&format!("data{i}")).display()),
+                    identity_key: None,
                 })
                 .collect(),
+            transport: Transport::default(),
         };
         let mut cluster = Cluster {
             dir,

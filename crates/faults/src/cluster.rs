@@ -3,7 +3,7 @@ use crate::plant::Plant;
 use crate::world::{MachineId, Nanos, ProcessId, SECOND, Simulation, lock};
 use penstock_layout::ServerId;
 use penstock_server::Registration;
-use penstock_wire::deployment::{Address, DataServer, Deployment, MetaServer};
+use penstock_wire::deployment::{Address, DataServer, Deployment, MetaServer, Transport};
 use penstock_wire::{Key, ServeLimits};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -74,6 +74,7 @@ pub(crate) fn deployment(root: &Path, shape: &Shape) -> Result<Deployment, Strin
     let at = |machine: usize| Address {
         unix: None,
         tcp: Some(format!("machine-{machine}:7000")),
+        identity: None,
     };
     let deployment = Deployment {
         id: "0123456789abcdef0123456789abcdef".into(),
@@ -86,14 +87,17 @@ pub(crate) fn deployment(root: &Path, shape: &Shape) -> Result<Deployment, Strin
         meta: MetaServer {
             address: at(0),
             store: root.join("machine-0"),
+            identity_key: None,
         },
         servers: (0..shape.servers)
             .map(|s| DataServer {
                 id: ServerId(s as u32),
                 address: at(s + 1),
                 store: format!("dir:{}", root.join(format!("machine-{}", s + 1)).display()),
+                identity_key: None,
             })
             .collect(),
+        transport: Transport::default(),
     };
     deployment.validate()?;
     Ok(deployment)

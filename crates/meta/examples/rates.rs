@@ -1,7 +1,7 @@
 //! Rates of the metadata server over a Unix socket and a raw wire connection. One JSON line per figure:
 //! {"name": …, "per_s": …}. Usage: rates [seconds per figure] [directory of the store] [part of a name]
 use penstock_layout::ServerId;
-use penstock_wire::deployment::{Address, DataServer, Deployment, MetaServer};
+use penstock_wire::deployment::{Address, DataServer, Deployment, MetaServer, Transport};
 use penstock_wire::message::{CreateOptions, MetaReply, MetaRequest, SlotAt};
 use penstock_wire::{Connection, Envelope, Key, Role, Timeouts};
 use std::error::Error;
@@ -253,6 +253,7 @@ fn deployment(dir: &Path) -> Result<Deployment> {
     let address = |name: String| Address {
         unix: Some(dir.join(name)),
         tcp: None,
+        identity: None,
     };
     Ok(Deployment {
         id: Deployment::new_id()?,
@@ -265,13 +266,16 @@ fn deployment(dir: &Path) -> Result<Deployment> {
         meta: MetaServer {
             address: address("meta.sock".into()),
             store: dir.join("meta"),
+            identity_key: None,
         },
         servers: (0..4)
             .map(|i| DataServer {
                 id: ServerId(i),
                 address: address(format!("data-{i}.sock")),
                 store: "memory".into(),
+                identity_key: None,
             })
             .collect(),
+        transport: Transport::default(),
     })
 }

@@ -63,7 +63,7 @@ pub enum Error {
 
 /// Opens the metadata store of the deployment (made if missing) and serves it until stopped.
 pub fn start(deployment: &Deployment, options: Options) -> Result<RunningServer, Error> {
-    let identity = deployment.identity("metadata server")?;
+    let identity = deployment.meta_identity()?;
     let placement = Placement::new(deployment.server_ids(), deployment.stripe_unit)?;
     let owner = (
         rustix::process::geteuid().as_raw(),

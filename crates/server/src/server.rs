@@ -139,8 +139,9 @@ fn start_with(
     store: Box<dyn Store>,
     registrar: Option<Registrar>,
 ) -> Result<RunningServer, Error> {
-    let address = &description(deployment, id)?.address;
-    let identity = deployment.identity(format!("data server {}", id.0))?;
+    let described = description(deployment, id)?;
+    let address = &described.address;
+    let identity = deployment.data_identity(described)?;
     let limits = options.limits;
     let waits = Waits {
         locks: LockLimits {

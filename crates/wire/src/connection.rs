@@ -87,6 +87,8 @@ pub struct Connection {
     timeouts: Timeouts,
     /// Overrides the read time-out: nothing is read after it (handshake).
     deadline: Option<Instant>,
+    /// What both ends of a protected connection know and nobody else.
+    binding: Option<[u8; 32]>,
     /// Whether descriptors beside frames are taken.
     takes_descriptors: bool,
     input: Vec<u8>,
@@ -148,6 +150,7 @@ impl Connection {
             limits: Limits::HANDSHAKE,
             timeouts,
             deadline: None,
+            binding: None,
             takes_descriptors: false,
             input: Vec::new(),
             start: 0,
@@ -180,6 +183,11 @@ impl Connection {
     /// The protocol version in use.
     pub fn version(&self) -> u16 {
         self.version
+    }
+
+    /// A value that both ends of a protected connection know and nobody else: whoever signs it signs for this connection alone.
+    pub(crate) fn binding(&self) -> Option<[u8; 32]> {
+        self.binding
     }
 
     /// The handshake has ended.

@@ -1,11 +1,13 @@
 //! Who is where: the deployment file (`deployment.toml`) that servers, clients and tools share.
 //!
-//! Secrets are not in it: `client_key` and `server_key` name files of mode 0600. Clients prove
-//! themselves with the client key; capabilities are signed with the server key, which clients never see.
+//! Secrets are not in it: `client_key`, `server_key` and each `identity_key` name files of mode 0600. Clients prove
+//! themselves with the client key; capabilities are signed with the server key, which clients never see. Over TCP a server proves
+//! its identity key, whose public half is part of its address.
 //! Paths in the file are relative to the directory it lies in.
 use crate::error::{Error, Result};
 use crate::handshake::{Caller, Identity, Role};
 use crate::key::Key;
+use crate::signing::{KeyPair, PublicKey};
 use crate::trusted_file::TrustedFile;
 use penstock_layout::ServerId;
 use serde::{Deserialize, Serialize};
@@ -33,6 +35,27 @@ pub struct Address {
     /// host:port
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp: Option<String>,
+    /// The key that the server there has to prove over TCP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<PublicKey>,
+}
+
+/// What protects messages over TCP. Unix sockets need no protection.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Transport {
+    /// TLS 1.3: nobody on the network reads or changes a message, or stands in for a server.
+    #[default]
+    Tls,
+    /// Nothing. For a network on which nobody listens, changes packets or takes over addresses.
+    PlainTrustedNetwork,
+}
+
+impl Transport {
+    /// The default is left out of files.
+    pub fn is_tls(&self) -> bool {
+        *self == Transport::Tls
+    }
 }
 
 /// Where a data server keeps bytes: `dir:/path`, `memory`, or `model:DEVICE[,...][,dir=/path]`.
@@ -45,6 +68,9 @@ pub struct DataServer {
     pub address: Address,
     /// See [`DataServer::target`].
     pub store: String,
+    /// File of the private half of its identity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity_key: Option<PathBuf>,
 }
 
 /// The parsed form of [`DataServer::store`].
@@ -94,6 +120,9 @@ pub struct MetaServer {
     pub address: Address,
     /// Directory of the metadata database.
     pub store: PathBuf,
+    /// File of the private half of its identity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity_key: Option<PathBuf>,
 }
 
 /// The contents of a deployment file.
@@ -112,6 +141,9 @@ pub struct Deployment {
     /// Settings of the data servers' schedulers, each `name=value`, as `penstock tune` takes them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tune: Vec<String>,
+    /// What protects messages over TCP.
+    #[serde(default, skip_serializing_if = "Transport::is_tls")]
+    pub transport: Transport,
     /// File of the key that clients prove.
     pub client_key: PathBuf,
     /// File of the key that signs capabilities and that administrators prove.
@@ -211,6 +243,10 @@ impl Deployment {
         visit(&mut self.client_key);
         visit(&mut self.server_key);
         visit(&mut self.meta.store);
+        let servers = self.servers.iter_mut().map(|s| &mut s.identity_key);
+        for path in servers.chain([&mut self.meta.identity_key]).flatten() {
+            visit(path);
+        }
         if let Some(path) = &mut self.meta.address.unix {
             visit(path);
         }
@@ -279,6 +315,38 @@ impl Deployment {
         Ok(())
     }
 
+    /// Makes identity keys in `dir` for the servers that listen on TCP and have none. Whether there were such; then the
+    /// deployment has to be saved.
+    pub fn make_identities(&mut self, dir: &Path) -> Result<bool> {
+        if !self.transport.is_tls() {
+            return Ok(false);
+        }
+        let meta = &mut self.meta;
+        let first = ("meta".to_owned(), &mut meta.address, &mut meta.identity_key);
+        let servers = self.servers.iter_mut().map(|s| {
+            let name = format!("data-{}", s.id.0);
+            (name, &mut s.address, &mut s.identity_key)
+        });
+        let mut made = false;
+        for (name, address, key) in std::iter::once(first).chain(servers) {
+            if address.tcp.is_none() || address.identity.is_some() {
+                continue;
+            }
+            let path = dir.join(format!("{name}.key"));
+            // One that was made before the deployment file could be saved will do.
+            let pair = match path.exists() {
+                true => KeyPair::load(&path)?,
+                false => {
+                    KeyPair::generate().and_then(|mut pair| pair.save(&path).map(|()| pair))?
+                }
+            };
+            address.identity = Some(pair.public());
+            *key = Some(path);
+            made = true;
+        }
+        Ok(made)
+    }
+
     /// The data server `id`.
     pub fn server(&self, id: ServerId) -> Option<&DataServer> {
         self.servers.iter().find(|s| s.id == id)
@@ -302,17 +370,35 @@ impl Deployment {
             key,
             program,
             rank,
+            transport: self.transport,
         })
     }
 
-    /// What the server called `server` says in the handshake; loads both keys.
-    pub fn identity(&self, server: impl Into<String>) -> Result<Identity> {
+    /// What the metadata server says in the handshake; loads its keys.
+    pub fn meta_identity(&self) -> Result<Identity> {
+        let meta = &self.meta;
+        self.identity("metadata server".into(), meta.identity_key.as_deref())
+    }
+
+    /// What a data server says in the handshake; loads its keys.
+    pub fn data_identity(&self, server: &DataServer) -> Result<Identity> {
+        let name = format!("data server {}", server.id.0);
+        self.identity(name, server.identity_key.as_deref())
+    }
+
+    fn identity(&self, server: String, key: Option<&Path>) -> Result<Identity> {
+        let pair = match (self.transport, key) {
+            (Transport::Tls, Some(path)) => Some(KeyPair::load(path)?),
+            _ => None,
+        };
         Ok(Identity {
             deployment: self.id.clone(),
             deployment_name: self.name.clone(),
-            server: server.into(),
+            server,
             client_key: Key::load_shared(&self.client_key)?,
             server_key: Key::load(&self.server_key)?,
+            transport: self.transport,
+            pair,
         })
     }
 }

@@ -19,11 +19,13 @@
 //! find out that they do not fit. Until the end a stranger may send 4 KiB a frame and no payload, and all of it must be over
 //! by a deadline.
 use crate::connection::{Connection, Credentials};
+use crate::deployment::Transport;
 use crate::error::{Error, Result};
 use crate::fence::LinkName;
 use crate::frame::{Envelope, OLDEST_VERSION, VERSION};
 use crate::key::{self, Key};
 use crate::message::{ErrorKind, User, WireError};
+use crate::signing::KeyPair;
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
@@ -112,6 +114,10 @@ pub struct Identity {
     pub client_key: Key,
     /// Proven by administrators.
     pub server_key: Key,
+    /// What protects its TCP connections.
+    pub transport: Transport,
+    /// What it proves over TCP, unless that is not protected.
+    pub pair: Option<KeyPair>,
 }
 
 /// Who a client is.
@@ -129,6 +135,8 @@ pub struct Caller {
     pub program: u64,
     /// Rank in it.
     pub rank: u32,
+    /// What protects TCP connections.
+    pub transport: Transport,
 }
 
 /// What a server knows of an open connection's other end.

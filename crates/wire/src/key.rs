@@ -45,6 +45,10 @@ impl Key {
         }
     }
 
+    pub(crate) fn secret(&self) -> &[u8; KEY_LEN] {
+        &self.secret
+    }
+
     /// The file it was loaded from or saved to.
     pub fn source(&self) -> &Path {
         &self.source
@@ -124,7 +128,7 @@ impl Key {
     }
 }
 
-fn parse_hex(text: &str) -> Option<[u8; KEY_LEN]> {
+pub(crate) fn parse_hex(text: &str) -> Option<[u8; KEY_LEN]> {
     let digits = text.as_bytes();
     if digits.len() != 2 * KEY_LEN {
         return None;

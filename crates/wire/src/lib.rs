@@ -20,6 +20,7 @@ pub mod message;
 mod nearby;
 mod quota;
 mod serve;
+pub mod signing;
 mod trusted_file;
 
 pub use capability::Rights;
@@ -31,4 +32,6 @@ pub use fence::LinkName;
 pub use frame::Envelope;
 pub use handshake::{Caller, Identity, Peer, Role};
 pub use key::Key;
+
 pub use serve::{After, RunningServer, ServeLimits, Service, Stopper, serve};
+pub use signing::{KeyPair, PublicKey};

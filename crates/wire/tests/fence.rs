@@ -1,6 +1,6 @@
 //! A connection that takes the place of another: nothing of the older one is carried out afterwards.
 #![allow(clippy::unwrap_used)]
-use penstock_wire::deployment::Address;
+use penstock_wire::deployment::{Address, Transport};
 use penstock_wire::message::{DataReply, DataRequest, ErrorKind, Handle, TraceContext};
 use penstock_wire::{
     After, Caller, Connection, Envelope, Identity, Key, LinkName, Peer, Role, RunningServer,
@@ -47,6 +47,8 @@ fn identity() -> Identity {
         server: "data server 0".into(),
         client_key: Key::from_bytes([1; 32]),
         server_key: Key::from_bytes([2; 32]),
+        transport: Transport::PlainTrustedNetwork,
+        pair: None,
     }
 }
 
@@ -62,6 +64,7 @@ fn bench(dir: &Path, fence: Duration) -> Bench {
     let address = Address {
         unix: Some(dir.join("s/slow.sock")),
         tcp: None,
+        identity: None,
     };
     let limits = ServeLimits {
         fence: Some(fence),
@@ -83,6 +86,7 @@ fn connect(server: &RunningServer, name: LinkName) -> penstock_wire::Result<Conn
         key: Key::from_bytes([1; 32]),
         program: 7,
         rank: 3,
+        transport: Transport::PlainTrustedNetwork,
     };
     let limit = Some(Duration::from_secs(60));
     let timeouts = Timeouts {

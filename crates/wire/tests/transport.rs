@@ -1,6 +1,6 @@
 //! Connections and servers over real sockets.
 #![allow(clippy::unwrap_used)]
-use penstock_wire::deployment::Address;
+use penstock_wire::deployment::{Address, Transport};
 use penstock_wire::message::{DataReply, DataRequest, ErrorKind, TraceContext};
 use penstock_wire::{
     After, Caller, Connection, Envelope, Error, Identity, Key, Peer, Role, RunningServer,
@@ -52,6 +52,8 @@ fn identity() -> Identity {
         server: "data server 0".into(),
         client_key: Key::from_bytes([1; 32]),
         server_key: Key::from_bytes([2; 32]),
+        transport: Transport::PlainTrustedNetwork,
+        pair: None,
     }
 }
 
@@ -67,6 +69,7 @@ fn caller(role: Role) -> Caller {
         },
         program: 7,
         rank: 3,
+        transport: Transport::PlainTrustedNetwork,
     }
 }
 
@@ -74,6 +77,7 @@ fn start(dir: &Path, limits: ServeLimits) -> RunningServer {
     let address = Address {
         unix: Some(dir.join("s/echo.sock")),
         tcp: Some("127.0.0.1:0".into()),
+        identity: None,
     };
     serve(&address, Arc::new(Echo), identity(), limits).unwrap()
 }
@@ -82,6 +86,7 @@ fn only_tcp(address: &Address) -> Address {
     Address {
         unix: None,
         tcp: address.tcp.clone(),
+        identity: None,
     }
 }
 
@@ -276,6 +281,7 @@ fn stale_sockets_are_replaced_and_live_ones_respected() {
     let address = Address {
         unix: Some(path.clone()),
         tcp: None,
+        identity: None,
     };
     let third = serve(&address, Arc::new(Echo), identity(), ServeLimits::default());
     assert!(third.err().unwrap().to_string().contains("no socket"));

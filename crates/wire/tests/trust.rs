@@ -1,7 +1,7 @@
 //! Keys, handshake, capabilities, deployment files.
 #![allow(clippy::unwrap_used)]
 use penstock_layout::{FileId, Layout, ServerId};
-use penstock_wire::deployment::{Address, DataServer, Deployment, MetaServer, Target};
+use penstock_wire::deployment::{Address, DataServer, Deployment, MetaServer, Target, Transport};
 use penstock_wire::handshake::{self, Challenge, Hello};
 use penstock_wire::message::User;
 use penstock_wire::message::{Capability, ErrorKind};
@@ -74,6 +74,8 @@ fn identity() -> Identity {
         server: "data server 0".into(),
         client_key: Key::from_bytes([1; 32]),
         server_key: Key::from_bytes([2; 32]),
+        transport: Transport::PlainTrustedNetwork,
+        pair: None,
     }
 }
 
@@ -85,6 +87,7 @@ fn caller(key: [u8; 32], role: Role) -> Caller {
         key: Key::from_bytes(key),
         program: 5,
         rank: 6,
+        transport: Transport::PlainTrustedNetwork,
     }
 }
 
@@ -397,6 +400,7 @@ fn deployment(dir: &Path) -> Deployment {
     let address = |name: &str| Address {
         unix: Some(dir.join(name)),
         tcp: None,
+        identity: None,
     };
     Deployment {
         id: Deployment::new_id().unwrap(),
@@ -409,22 +413,27 @@ fn deployment(dir: &Path) -> Deployment {
         meta: MetaServer {
             address: address("meta.sock"),
             store: dir.join("meta"),
+            identity_key: None,
         },
         servers: vec![
             DataServer {
                 id: ServerId(0),
                 address: address("0.sock"),
                 store: format!("dir:{}", dir.join("store0").display()),
+                identity_key: None,
             },
             DataServer {
                 id: ServerId(7),
                 address: Address {
                     unix: None,
                     tcp: Some("host:700".into()),
+                    identity: None,
                 },
                 store: "memory".into(),
+                identity_key: None,
             },
         ],
+        transport: Transport::default(),
     }
 }
 
@@ -531,7 +540,7 @@ fn keys_come_from_where_the_deployment_says() {
     assert_eq!(d.caller(Role::Client, 1, 2).unwrap().deployment, d.id);
     // A client host does not have the server key.
     assert!(d.caller(Role::Admin, 1, 2).is_err());
-    assert!(d.identity("data server 0").is_err());
+    assert!(d.meta_identity().is_err());
     Key::generate().unwrap().save(&d.server_key).unwrap();
-    assert_eq!(d.identity("data server 0").unwrap().deployment_name, "lab");
+    assert_eq!(d.meta_identity().unwrap().deployment_name, "lab");
 }

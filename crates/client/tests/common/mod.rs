@@ -4,7 +4,7 @@ pub mod net;
 
 use penstock_client::{Client, ClientOptions, CreateOptions, Identity, OpenOptions};
 use penstock_layout::ServerId;
-use penstock_wire::deployment::{Address, DataServer, Deployment, MetaServer};
+use penstock_wire::deployment::{Address, DataServer, Deployment, MetaServer, Transport};
 use penstock_wire::{Key, Role, RunningServer};
 use std::path::Path;
 use std::time::Duration;
@@ -44,11 +44,13 @@ pub fn deployment(dir: &Path, plan: Plan) -> Deployment {
             Address {
                 unix: None,
                 tcp: Some(free.local_addr().unwrap().to_string()),
+                identity: None,
             }
         } else {
             Address {
                 unix: Some(dir.join(name)),
                 tcp: None,
+                identity: None,
             }
         }
     };
@@ -63,6 +65,7 @@ pub fn deployment(dir: &Path, plan: Plan) -> Deployment {
         meta: MetaServer {
             address: address("meta.sock"),
             store: dir.join("meta"),
+            identity_key: None,
         },
         servers: (0..plan.servers)
             .map(|i| DataServer {
@@ -73,8 +76,10 @@ pub fn deployment(dir: &Path, plan: Plan) -> Deployment {
                 } else {
                     format!("dir:{}", dir.join(format!("data{i}")).display())
                 },
+                identity_key: None,
             })
             .collect(),
+        transport: Transport::default(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! A deployment in a temporary directory and a raw client of its metadata server.
 #![allow(dead_code)]
 use penstock_layout::{FileId, ServerId};
-use penstock_wire::deployment::{Address, DataServer, Deployment, MetaServer};
+use penstock_wire::deployment::{Address, DataServer, Deployment, MetaServer, Transport};
 use penstock_wire::message::{
     Attributes, Capability, CreateOptions, ErrorKind, MetaReply, MetaRequest,
 };
@@ -16,6 +16,7 @@ pub fn deployment(dir: &Path) -> Deployment {
     let address = |name: String| Address {
         unix: Some(dir.join(name)),
         tcp: None,
+        identity: None,
     };
     Deployment {
         id: Deployment::new_id().unwrap(),
@@ -28,14 +29,17 @@ pub fn deployment(dir: &Path) -> Deployment {
         meta: MetaServer {
             address: address("meta.sock".into()),
             store: dir.join("meta"),
+            identity_key: None,
         },
         servers: (0..4)
             .map(|i| DataServer {
                 id: ServerId(i),
                 address: address(format!("data-{i}.sock")),
                 store: "memory".into(),
+                identity_key: None,
             })
             .collect(),
+        transport: Transport::default(),
     }
 }
 

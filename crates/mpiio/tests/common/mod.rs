@@ -4,7 +4,7 @@
 use penstock_datatype::{Loop, Pattern, Source, Target};
 use penstock_layout::ServerId;
 use penstock_mpiio::{Amode, Comm, Datatype, Environment, File, Info, Process};
-use penstock_wire::deployment::{Address, DataServer, Deployment, MetaServer};
+use penstock_wire::deployment::{Address, DataServer, Deployment, MetaServer, Transport};
 use penstock_wire::{Key, RunningServer};
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,6 +44,7 @@ impl Site {
         let address = |name: &str| Address {
             unix: Some(at(name)),
             tcp: None,
+            identity: None,
         };
         let deployment = Deployment {
             id: Deployment::new_id().unwrap(),
@@ -56,14 +57,17 @@ impl Site {
             meta: MetaServer {
                 address: address("meta.sock"),
                 store: at("meta"),
+                identity_key: None,
             },
             servers: (0..count)
                 .map(|i| DataServer {
                     id: ServerId(i),
                     address: address(&format!("data{i}.sock")),
                     store: format!("dir:{}", at(&format!("store{i}")).display()),
+                    identity_key: None,
                 })
                 .collect(),
+            transport: Transport::default(),
         };
         for key in [&deployment.client_key, &deployment.server_key] {
             Key::generate().unwrap().save(key).unwrap();

@@ -3,7 +3,7 @@
 use penstock_datatype::Pattern;
 use penstock_layout::{FileId, Layout, ServerId};
 use penstock_server::{Options, start};
-use penstock_wire::deployment::{Address, DataServer, Deployment, MetaServer};
+use penstock_wire::deployment::{Address, DataServer, Deployment, MetaServer, Transport};
 use penstock_wire::message::{
     Capability, DataReply, DataRequest, ErrorKind, Handle, Incarnation, LockId, LockMode, Region,
     TraceContext, WireError,
@@ -32,6 +32,7 @@ pub fn deployment(dir: &Path, servers: u32, store: &str) -> Deployment {
     let address = |name: &str| Address {
         unix: Some(dir.join(name)),
         tcp: Some("127.0.0.1:0".into()),
+        identity: None,
     };
     let deployment = Deployment {
         id: Deployment::new_id().unwrap(),
@@ -44,6 +45,7 @@ pub fn deployment(dir: &Path, servers: u32, store: &str) -> Deployment {
         meta: MetaServer {
             address: address("meta.sock"),
             store: dir.join("meta"),
+            identity_key: None,
         },
         servers: (0..servers)
             .map(|i| DataServer {
@@ -53,8 +55,10 @@ pub fn deployment(dir: &Path, servers: u32, store: &str) -> Deployment {
                     "memory" => "memory".into(),
                     _ => format!("dir:{}", dir.join(format!("store{i}")).display()),
                 },
+                identity_key: None,
             })
             .collect(),
+        transport: Transport::default(),
     };
     Key::generate()
         .unwrap()

@@ -1,0 +1,172 @@
+//! Ed25519 key pairs (RFC 8032): who a server is.
+//!
+//! The private half is a seed of 32 bytes, in a file as every other key ([`Key`]). The public half is text in the deployment
+//! file, so that whoever trusts that file knows whom to trust.
+use crate::error::{Error, Result};
+use crate::key::{KEY_LEN, Key, parse_hex};
+use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Bytes of a signature.
+pub const SIGNATURE_LEN: usize = 64;
+
+/// The public half of a [`KeyPair`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PublicKey(pub [u8; KEY_LEN]);
+
+impl PublicKey {
+    /// Whether the holder of the private half has signed `parts` for `purpose`.
+    pub fn verify(&self, purpose: &str, parts: &[&[u8]], signature: &[u8; SIGNATURE_LEN]) -> bool {
+        UnparsedPublicKey::new(&ED25519, &self.0)
+            .verify(&message(purpose, parts), signature)
+            .is_ok()
+    }
+}
+
+impl fmt::Display for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PublicKey({self})")
+    }
+}
+
+impl Serialize for PublicKey {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() {
+            serializer.collect_str(self)
+        } else {
+            self.0.serialize(serializer)
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for PublicKey {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        if !deserializer.is_human_readable() {
+            return <[u8; KEY_LEN]>::deserialize(deserializer).map(PublicKey);
+        }
+        let text = String::deserialize(deserializer)?;
+        parse_hex(&text).map(PublicKey).ok_or_else(|| {
+            serde::de::Error::custom(format!("a public key has {} hex digits", 2 * KEY_LEN))
+        })
+    }
+}
+
+/// What is signed: the purpose and each part, each preceded by its length, so that no two lists look alike.
+fn message(purpose: &str, parts: &[&[u8]]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for part in std::iter::once(&purpose.as_bytes()).chain(parts) {
+        out.extend_from_slice(&(part.len() as u64).to_le_bytes());
+        out.extend_from_slice(part);
+    }
+    out
+}
+
+/// Both halves.
+#[derive(Clone)]
+pub struct KeyPair {
+    seed: Key,
+    pair: Arc<Ed25519KeyPair>,
+}
+
+impl fmt::Debug for KeyPair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "KeyPair({})", self.seed.source().display())
+    }
+}
+
+impl KeyPair {
+    /// A fresh one.
+    pub fn generate() -> Result<KeyPair> {
+        KeyPair::from_seed(Key::generate()?)
+    }
+
+    /// The one whose private half is `seed`.
+    pub fn from_seed(seed: Key) -> Result<KeyPair> {
+        let pair =
+            Ed25519KeyPair::from_seed_unchecked(seed.secret()).map_err(|e| Error::KeyFile {
+                path: seed.source().display().to_string(),
+                what: format!("not a private key: {e}"),
+            })?;
+        Ok(KeyPair {
+            seed,
+            pair: Arc::new(pair),
+        })
+    }
+
+    /// Reads the private half; refuses a file that others can read, or could have written.
+    pub fn load(path: &Path) -> Result<KeyPair> {
+        KeyPair::from_seed(Key::load(path)?)
+    }
+
+    /// Writes the private half into a new file of mode 0600; never overwrites one.
+    pub fn save(&mut self, path: &Path) -> Result<()> {
+        self.seed.save(path)
+    }
+
+    /// The file of the private half (for messages).
+    pub fn source(&self) -> &Path {
+        self.seed.source()
+    }
+
+    /// The public half.
+    pub fn public(&self) -> PublicKey {
+        let mut bytes = [0; KEY_LEN];
+        bytes.copy_from_slice(self.pair.public_key().as_ref());
+        PublicKey(bytes)
+    }
+
+    /// A signature of `parts` for `purpose`, which is good for no other.
+    pub fn sign(&self, purpose: &str, parts: &[&[u8]]) -> [u8; SIGNATURE_LEN] {
+        let mut bytes = [0; SIGNATURE_LEN];
+        bytes.copy_from_slice(self.pair.sign(&message(purpose, parts)).as_ref());
+        bytes
+    }
+
+    pub(crate) fn seed(&self) -> &[u8; KEY_LEN] {
+        self.seed.secret()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signature_is_good_for_its_words_purpose_and_key_alone() {
+        let pair = KeyPair::generate().unwrap();
+        let signature = pair.sign("a", &[b"one", b"two"]);
+        let public = pair.public();
+        assert!(public.verify("a", &[b"one", b"two"], &signature));
+        assert!(!public.verify("b", &[b"one", b"two"], &signature));
+        assert!(!public.verify("a", &[b"onet", b"wo"], &signature));
+        let other = KeyPair::generate().unwrap().public();
+        assert!(!other.verify("a", &[b"one", b"two"], &signature));
+        let mut wrong = signature;
+        wrong[63] ^= 1;
+        assert!(!public.verify("a", &[b"one", b"two"], &wrong));
+    }
+
+    #[test]
+    fn the_first_test_of_rfc_8032() {
+        // Section 7.1, test 1: the public half of this seed.
+        let seed = parse_hex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60");
+        let pair = KeyPair::from_seed(Key::from_bytes(seed.unwrap())).unwrap();
+        let public = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
+        assert_eq!(pair.public().to_string(), public);
+        let text = format!("k = \"{public}\"");
+        let table: std::collections::HashMap<String, PublicKey> = toml::from_str(&text).unwrap();
+        assert_eq!(table["k"], pair.public());
+        assert!(
+            toml::from_str::<std::collections::HashMap<String, PublicKey>>("k = \"d75a\"").is_err()
+        );
+    }
+}
