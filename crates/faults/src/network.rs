@@ -623,6 +623,8 @@ pub(crate) fn killed(state: &mut State, process: ProcessId, within: Nanos) {
         .filter(|(_, c)| of(c))
         .map(|(id, _)| *id)
         .collect();
+    // Counted now: one that both ends have closed by then does not break.
+    state.net.broken += gone.len() as u64;
     for connection in gone {
         let at = state.now + state.net.random.below(within.max(1));
         state.at(at, Due::Break { connection });
