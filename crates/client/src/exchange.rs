@@ -19,7 +19,6 @@ use crate::plan::{Cutter, Shape};
 use crate::retry::{Next, Retry};
 use crate::shortcut::Scratch;
 use crate::site::Fault;
-use crate::socket::{receive_some, send_some};
 use crate::stats::{Form, FormCounts};
 use crate::unsynced::{Taken, merge};
 use penstock_datatype::Pattern;
@@ -534,24 +533,30 @@ impl<'f, 'm, 'a> Exchange<'f, 'm, 'a> {
     }
 
     fn send(&mut self, i: usize, line: &mut Line) -> std::result::Result<(), Fault> {
+        if let Some(link) = &mut line.link {
+            match link.push_some() {
+                Ok(()) => {}
+                Err(e) if would_wait(&e) => return Ok(()),
+                Err(e) => return Err(Fault::Away(format!("sending: {e}"))),
+            }
+        }
         loop {
             line.lane
                 .fill(&mut self.common, &mut self.events)
                 .map_err(|b| self.broken(i, b))?;
             line.lane.outgoing(&mut self.stretches);
-            let Some(link) = &line.link else {
+            let Some(link) = &mut line.link else {
                 return Ok(());
             };
             if self.stretches.is_empty() {
                 return Ok(());
             }
-            match send_some(link.fd(), &self.stretches) {
+            match link.send_some(&self.stretches) {
                 Ok(n) => {
                     line.lane.sent(n);
                     line.moved_at = now();
                 }
-                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => return Ok(()),
-                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(e) if would_wait(&e) => return Ok(()),
                 Err(e) => return Err(Fault::Away(format!("sending: {e}"))),
             }
         }
@@ -560,11 +565,11 @@ impl<'f, 'm, 'a> Exchange<'f, 'm, 'a> {
     fn receive(&mut self, i: usize, line: &mut Line) -> std::result::Result<(), Fault> {
         loop {
             line.lane.incoming(&mut self.common, &mut self.stretches);
-            let Some(link) = &line.link else {
+            let Some(link) = &mut line.link else {
                 return Ok(());
             };
             let room: usize = self.stretches.iter().map(|s| s.len).sum();
-            match receive_some(link.fd(), &self.stretches) {
+            match link.receive_some(&self.stretches) {
                 Ok(0) => {
                     return Err(Fault::Away("the server closed the connection".into()));
                 }
@@ -578,8 +583,7 @@ impl<'f, 'm, 'a> Exchange<'f, 'm, 'a> {
                         return Ok(());
                     }
                 }
-                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => return Ok(()),
-                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(e) if would_wait(&e) => return Ok(()),
                 Err(e) => return Err(Fault::Away(format!("receiving: {e}"))),
             }
         }
@@ -603,7 +607,7 @@ impl<'f, 'm, 'a> Exchange<'f, 'm, 'a> {
                         until = began;
                     }
                     let mut flags = PollFlags::IN;
-                    if line.lane.is_sending() {
+                    if line.lane.is_sending() || link.is_pending() {
                         flags |= PollFlags::OUT;
                     }
                     fds.push(PollFd::from_borrowed_fd(link.fd(), flags));
@@ -654,4 +658,10 @@ impl<'f, 'm, 'a> Exchange<'f, 'm, 'a> {
         }
         self.fail(error);
     }
+}
+
+/// Not now; an interrupted call is repeated when the socket is looked at again.
+fn would_wait(e: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{Interrupted, WouldBlock};
+    matches!(e.kind(), WouldBlock | Interrupted)
 }

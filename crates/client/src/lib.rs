@@ -57,7 +57,6 @@ mod retry;
 mod shortcut;
 mod site;
 mod slots;
-mod socket;
 mod stats;
 mod sync;
 mod unsynced;

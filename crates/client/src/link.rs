@@ -8,6 +8,7 @@
 //! *Bounds*: names left behind are at most as many as there were connections at once: while there are any, no other is made.
 use crate::error::{Error, Peer};
 use crate::lane::Buffers;
+use crate::memory::Stretch;
 use crate::site::{Fault, guard};
 use crate::unsynced::{Numbers, Taken};
 use penstock_host::sync::Mutex;
@@ -16,6 +17,7 @@ use penstock_wire::deployment::Address;
 use penstock_wire::message::{DataReply, DataRequest, ErrorKind, Handle, TraceContext};
 use penstock_wire::{Caller, Connection, Envelope, LinkName, Received, Timeouts, connect_as};
 use std::collections::HashMap;
+use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -154,7 +156,9 @@ impl Endpoint {
                 operation,
                 waited: after,
             }),
-            Wire::Closed { .. } | Wire::Io { .. } => Fault::Away(e.to_string()),
+            Wire::Closed { .. } | Wire::Io { .. } | Wire::Broken { .. } => {
+                Fault::Away(e.to_string())
+            }
             Wire::Refused(source)
                 if matches!(source.kind, ErrorKind::Busy | ErrorKind::ShuttingDown) =>
             {
@@ -230,6 +234,38 @@ impl Link {
         self.next = next;
         self.buffers = buffers;
         self.lent = !clean;
+    }
+
+    /// Sends what can go now of these stretches; they must stay as they are until they have been sent.
+    pub fn send_some(&mut self, stretches: &[Stretch]) -> std::io::Result<usize> {
+        let slices: Vec<_> = stretches
+            .iter()
+            // SAFETY: the stretches lie in the lane's output buffer, which does not change before they are sent, or in the
+            // caller's source buffer, which the exchange borrows for its whole life. They are only read, and only during this call.
+            .map(|s| IoSlice::new(unsafe { std::slice::from_raw_parts(s.base, s.len) }))
+            .collect();
+        self.connection.send_some(&slices)
+    }
+
+    /// Sends what a call before has taken and not sent.
+    pub fn push_some(&mut self) -> std::io::Result<()> {
+        self.connection.push_some()
+    }
+
+    /// There is such.
+    pub fn is_pending(&self) -> bool {
+        self.connection.is_pending()
+    }
+
+    /// Receives what is there now; 0 = the peer has closed.
+    pub fn receive_some(&mut self, stretches: &[Stretch]) -> std::io::Result<usize> {
+        let mut slices: Vec<_> = stretches
+            .iter()
+            // SAFETY: the stretches lie in the lane's input buffer behind its valid part, or in the caller's target buffer, which the
+            // exchange borrows exclusively for its whole life; they don't overlap. Nothing else looks at them during this call.
+            .map(|s| IoSliceMut::new(unsafe { std::slice::from_raw_parts_mut(s.base, s.len) }))
+            .collect();
+        self.connection.receive_some(&mut slices)
     }
 
     /// The server has not closed it, and nothing has come that nobody asked for. Between calls.

@@ -456,6 +456,7 @@ fn what_comes_into_being_during_a_read_is_read_where_it_is() {
     let cluster = Cluster::start(Plan {
         servers: 2,
         tcp: true,
+        plain: true,
         ..Plan::default()
     });
     let (net, far) = common::net::Net::before(&cluster.deployment);

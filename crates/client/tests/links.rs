@@ -21,6 +21,7 @@ fn a_write_that_arrives_after_its_repetition_changes_nothing() {
     let cluster = Cluster::start(Plan {
         servers: 1,
         tcp: true,
+        plain: true,
         ..Plan::default()
     });
     let (net, far) = Net::before(&cluster.deployment);

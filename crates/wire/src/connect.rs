@@ -1,4 +1,4 @@
-//! Reaching a server: Unix socket first, TCP otherwise, then the handshake.
+//! Reaching a server: Unix socket first, TCP otherwise, there a TLS session, then the handshake.
 use crate::connection::{Connection, Timeouts, io_error};
 use crate::deployment::Address;
 use crate::error::{Error, Result};
@@ -29,7 +29,18 @@ pub fn connect_as(
     timeouts: Timeouts,
 ) -> Result<Connection> {
     let mut connection = reach(to, timeouts)?;
-    handshake::introduce(&mut connection, caller, name, now() + CONNECT)?;
+    let deadline = now() + CONNECT;
+    if !connection.is_unix() && caller.transport.is_tls() {
+        let identity = to.identity.ok_or_else(|| Error::Deployment {
+            path: caller.deployment_name.clone(),
+            what: format!(
+                "{} has no identity in it, so that nobody could tell it from another server; run `penstock up` of this release on it, and give clients the new file",
+                connection.peer()
+            ),
+        })?;
+        connection.secure_to(identity, deadline)?;
+    }
+    handshake::introduce(&mut connection, caller, name, deadline)?;
     connection.accept_descriptors();
     Ok(connection)
 }

@@ -8,7 +8,9 @@
 //!
 //! A connection serves one thread at a time. A client that keeps many requests in flight reads its
 //! replies before some thousand of them are outstanding: neither side reads while it writes.
+mod passing;
 mod receiving;
+mod securing;
 mod sending;
 
 use crate::closer::{Closer, Socket};
@@ -16,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::frame::{self, Envelope, FrameError, Limits};
 use crate::message::{MAX_GROUPS, User};
 use crate::nearby;
+use crate::tls::Tls;
 use rustix::io::Errno;
 use rustix::net::sockopt;
 use serde::{Serialize, de::DeserializeOwned};
@@ -87,6 +90,8 @@ pub struct Connection {
     timeouts: Timeouts,
     /// Overrides the read time-out: nothing is read after it (handshake).
     deadline: Option<Instant>,
+    /// Under the frames of a TCP connection, unless its network is trusted.
+    tls: Option<Box<Tls>>,
     /// What both ends of a protected connection know and nobody else.
     binding: Option<[u8; 32]>,
     /// Whether descriptors beside frames are taken.
@@ -103,8 +108,7 @@ pub struct Connection {
     caller: Option<nearby::Caller>,
 }
 
-/// For a client that drives several connections at once with `poll`. Between a request and its
-/// answer the buffers are empty, so that bytes may pass them by.
+/// For a client that drives several connections at once with `poll`.
 impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
@@ -150,6 +154,7 @@ impl Connection {
             limits: Limits::HANDSHAKE,
             timeouts,
             deadline: None,
+            tls: None,
             binding: None,
             takes_descriptors: false,
             input: Vec::new(),
@@ -292,6 +297,9 @@ impl Connection {
         }
         if self.output.is_empty() {
             self.output = Vec::new();
+        }
+        if let Some(tls) = &mut self.tls {
+            tls.shrink();
         }
     }
 

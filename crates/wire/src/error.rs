@@ -31,6 +31,16 @@ pub enum Error {
         /// The system's reason.
         source: std::io::Error,
     },
+    /// What came on a protected connection is not what the peer has sent.
+    #[error(
+        "the TLS session with {peer} broke: {what}; something on the way changes bytes, or the peer is faulty"
+    )]
+    Broken {
+        /// Who.
+        peer: String,
+        /// What was wrong.
+        what: String,
+    },
     /// The peer sent bytes that are not Penstock's protocol.
     #[error("malformed message from {peer}: {what}")]
     Malformed {
@@ -102,7 +112,10 @@ impl Error {
     /// The kind a caller maps to errno and MPI class.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Error::Closed { .. } | Error::TimedOut { .. } | Error::Io { .. } => ErrorKind::Io,
+            Error::Closed { .. }
+            | Error::TimedOut { .. }
+            | Error::Io { .. }
+            | Error::Broken { .. } => ErrorKind::Io,
             Error::Malformed { .. } => ErrorKind::Malformed,
             Error::TooLarge { .. } => ErrorKind::TooLarge,
             Error::Version { .. } => ErrorKind::Version,
@@ -116,7 +129,7 @@ impl Error {
     /// The connection is gone but the peer may come back: connecting again can help.
     pub fn is_disconnect(&self) -> bool {
         match self {
-            Error::Closed { .. } | Error::TimedOut { .. } => true,
+            Error::Closed { .. } | Error::TimedOut { .. } | Error::Broken { .. } => true,
             Error::Io { source, .. } => matches!(
                 source.kind(),
                 std::io::ErrorKind::ConnectionRefused

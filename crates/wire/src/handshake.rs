@@ -398,3 +398,13 @@ fn receive<B: serde::de::DeserializeOwned>(connection: &mut Connection) -> Resul
         what: "empty handshake message".into(),
     })
 }
+
+/// Tells a client that can't be served why, instead of a [`Challenge`].
+pub(crate) fn turn_away(connection: &mut Connection, why: &WireError) -> Result<()> {
+    let envelope = Envelope {
+        reply: true,
+        ..Envelope::default()
+    };
+    connection.queue(&envelope, &Challenge::Refused(why.clone()))?;
+    connection.flush()
+}

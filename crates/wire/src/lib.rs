@@ -21,6 +21,7 @@ mod nearby;
 mod quota;
 mod serve;
 pub mod signing;
+mod tls;
 mod trusted_file;
 
 pub use capability::Rights;

@@ -14,6 +14,7 @@ use crate::handshake::{self, Hello, Identity, Peer, Role};
 use crate::listen::Listener;
 use crate::message::{ErrorKind, WireError};
 use crate::quota::{Line, LogQuota};
+use crate::tls::Acceptor;
 use penstock_host::net;
 use penstock_host::sync::{Condvar, Mutex, MutexGuard};
 use penstock_host::thread::{self, JoinHandle, sleep};
@@ -139,6 +140,8 @@ impl State {
 
 struct Shared {
     identity: Identity,
+    /// For TCP connections.
+    acceptor: Option<Acceptor>,
     limits: ServeLimits,
     service: Arc<dyn Service>,
     state: Mutex<State>,
@@ -263,7 +266,12 @@ pub fn serve(
         listeners.push(Listener::unix(path)?);
         bound.unix = Some(path.clone());
     }
+    let mut acceptor = None;
     if let Some(tcp) = &address.tcp {
+        if identity.transport.is_tls() {
+            acceptor = Some(acceptor_for(&identity, address)?);
+            bound.identity = address.identity;
+        }
         let (listener, actual) = Listener::tcp(tcp)?;
         listeners.push(listener);
         bound.tcp = Some(actual);
@@ -283,6 +291,7 @@ pub fn serve(
         eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|e| system(e.into()))?;
     let shared = Arc::new(Shared {
         identity: identity.clone(),
+        acceptor,
         limits,
         service,
         state: Mutex::new(State::default()),
@@ -300,6 +309,26 @@ pub fn serve(
         address: bound,
         acceptor: Some(acceptor),
     })
+}
+
+/// What proves that a server is the one of its address.
+fn acceptor_for(identity: &Identity, address: &Address) -> Result<Acceptor> {
+    let fail = |what: String| Error::Deployment {
+        path: identity.deployment_name.clone(),
+        what: format!("{}: {what}", identity.server),
+    };
+    let (Some(pair), Some(public)) = (&identity.pair, address.identity) else {
+        return Err(fail(
+            "it listens on TCP and has no identity key; `penstock up` makes one".into(),
+        ));
+    };
+    if pair.public() != public {
+        return Err(fail(format!(
+            "the key in {} is not the private half of its identity, {public}; put the right file there",
+            pair.source().display()
+        )));
+    }
+    Acceptor::new(pair).map_err(|e| fail(format!("no TLS with its identity key: {e}")))
 }
 
 // ---- accepting ----
@@ -456,7 +485,13 @@ fn run_session(shared: &Shared, id: u64, mut connection: Connection) {
     let server = &shared.identity.server;
     let deadline = now() + shared.limits.handshake;
     let admit = |hello: &Hello| admit(shared, id, hello);
-    let peer = match handshake::answer(&mut connection, &shared.identity, deadline, admit) {
+    let secured = match &shared.acceptor {
+        Some(acceptor) if !connection.is_unix() => connection.secure_from(acceptor, deadline),
+        _ => Ok(()),
+    };
+    let answered = secured
+        .and_then(|()| handshake::answer(&mut connection, &shared.identity, deadline, admit));
+    let peer = match answered {
         Ok(peer) => peer,
         // Someone looked whether we listen.
         Err(Error::Closed { .. }) => return,
@@ -470,7 +505,10 @@ fn run_session(shared: &Shared, id: u64, mut connection: Connection) {
     match shared.service.session(&mut connection, &peer) {
         Ok(After::Continue) => {}
         Ok(After::StopServer) => shared.request_stop(),
-        Err(e) if e.is_disconnect() => log::debug!("{server}: {e}"),
+        // Somebody may be at work on the network: that is said.
+        Err(e) if e.is_disconnect() && !matches!(e, Error::Broken { .. }) => {
+            log::debug!("{server}: {e}");
+        }
         Err(e) => shared.complain(format_args!("ended the connection: {e}")),
     }
 }

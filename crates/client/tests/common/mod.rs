@@ -17,6 +17,8 @@ pub struct Plan {
     pub stripe_unit: u64,
     pub memory: bool,
     pub tcp: bool,
+    /// Whoever is between client and server ([`net::Net`]) reads what they say.
+    pub plain: bool,
 }
 
 impl Default for Plan {
@@ -26,6 +28,7 @@ impl Default for Plan {
             stripe_unit: 64 << 10,
             memory: false,
             tcp: false,
+            plain: false,
         }
     }
 }
@@ -54,7 +57,7 @@ pub fn deployment(dir: &Path, plan: Plan) -> Deployment {
             }
         }
     };
-    Deployment {
+    let mut deployment = Deployment {
         id: Deployment::new_id().unwrap(),
         name: "test".into(),
         stripe_unit: plan.stripe_unit,
@@ -79,8 +82,13 @@ pub fn deployment(dir: &Path, plan: Plan) -> Deployment {
                 identity_key: None,
             })
             .collect(),
-        transport: Transport::default(),
-    }
+        transport: match plan.plain {
+            true => Transport::PlainTrustedNetwork,
+            false => Transport::Tls,
+        },
+    };
+    deployment.make_identities(dir).unwrap();
+    deployment
 }
 
 /// A directory in memory where the system has a place for that: tests need not wait for a disk.

@@ -34,7 +34,7 @@ pub fn deployment(dir: &Path, servers: u32, store: &str) -> Deployment {
         tcp: Some("127.0.0.1:0".into()),
         identity: None,
     };
-    let deployment = Deployment {
+    let mut deployment = Deployment {
         id: Deployment::new_id().unwrap(),
         name: "test".into(),
         stripe_unit: 64,
@@ -60,6 +60,7 @@ pub fn deployment(dir: &Path, servers: u32, store: &str) -> Deployment {
             .collect(),
         transport: Transport::default(),
     };
+    deployment.make_identities(dir).unwrap();
     Key::generate()
         .unwrap()
         .save(&deployment.client_key)

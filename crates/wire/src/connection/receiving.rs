@@ -205,57 +205,105 @@ impl Connection {
             self.input.resize(INPUT, 0);
         }
         loop {
-            if self.socket.is_closed() {
-                return Err(self.closed());
+            if let Some(tls) = &mut self.tls {
+                let mut slices = [
+                    IoSliceMut::new(first.as_deref_mut().unwrap_or_default()),
+                    IoSliceMut::new(&mut self.input[self.end..]),
+                ];
+                match tls.decrypt(&mut slices) {
+                    Ok(0) => {}
+                    Ok(n) => return Ok(n),
+                    Err(e) => return Err(self.session_error(e)),
+                }
+                if self.pull(idle)? == 0 {
+                    return Ok(0);
+                }
+                continue;
             }
-            let mut limit = self.timeouts.read;
-            if let Some(deadline) = self.deadline {
-                let left = deadline.saturating_duration_since(now());
-                if left.is_zero() {
-                    return Err(self.timed_out("finish the handshake"));
-                }
-                self.apply_timeout(sockopt::Timeout::Recv, Some(left))?;
-                limit = Some(left);
+            let got = self.attempt(idle, |c| c.receive_plain(first.as_deref_mut()))?;
+            if let Some(n) = got {
+                return Ok(n);
             }
-            let spare = &mut self.input[self.end..];
-            let ready = net::ready(self.socket.as_fd(), PollFlags::IN, limit);
-            let got = ready.and_then(|()| match &mut first {
-                None if !self.takes_descriptors => {
-                    rustix::net::recv(&self.socket, spare, RecvFlags::empty()).map(|(n, _)| n)
+        }
+    }
+
+    /// More records of a TLS session. 0 only when `idle` and the read time-out passed.
+    pub(super) fn pull(&mut self, idle: bool) -> Result<usize> {
+        loop {
+            let got = self.attempt(idle, |c| {
+                let Some(tls) = &mut c.tls else {
+                    return Ok(0);
+                };
+                let socket = &c.socket;
+                tls.pull(|records| {
+                    let (n, _) = rustix::net::recv(socket, records, RecvFlags::empty())?;
+                    Ok(n)
+                })
+                .map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))
+            })?;
+            if let Some(n) = got {
+                return Ok(n);
+            }
+        }
+    }
+
+    /// One receive by `receive`, within the time-outs. `None`: it was interrupted. 0 only when `idle` and the read time-out passed.
+    fn attempt(
+        &mut self,
+        idle: bool,
+        receive: impl FnOnce(&mut Connection) -> rustix::io::Result<usize>,
+    ) -> Result<Option<usize>> {
+        if self.socket.is_closed() {
+            return Err(self.closed());
+        }
+        let mut limit = self.timeouts.read;
+        if let Some(deadline) = self.deadline {
+            let left = deadline.saturating_duration_since(now());
+            if left.is_zero() {
+                return Err(self.timed_out("finish the handshake"));
+            }
+            self.apply_timeout(sockopt::Timeout::Recv, Some(left))?;
+            limit = Some(left);
+        }
+        let ready = net::ready(self.socket.as_fd(), PollFlags::IN, limit);
+        match ready.and_then(|()| receive(self)) {
+            Ok(0) if idle => Err(self.closed()),
+            Ok(0) => Err(io_error(
+                "the connection ended inside a frame from",
+                &self.peer,
+                Errno::CONNRESET,
+            )),
+            Ok(n) => Ok(Some(n)),
+            Err(Errno::INTR) => Ok(None),
+            Err(Errno::AGAIN) if self.deadline.is_some() => Ok(None),
+            Err(Errno::AGAIN) if idle => Ok(Some(0)),
+            Err(Errno::AGAIN) => Err(self.timed_out("finish a frame")),
+            Err(e) => Err(io_error("read from", &self.peer, e)),
+        }
+    }
+
+    fn receive_plain(&mut self, first: Option<&mut [u8]>) -> rustix::io::Result<usize> {
+        let spare = &mut self.input[self.end..];
+        match first {
+            None if !self.takes_descriptors => {
+                rustix::net::recv(&self.socket, spare, RecvFlags::empty()).map(|(n, _)| n)
+            }
+            None => receive_with_descriptors(
+                self.socket.as_fd(),
+                &mut [IoSliceMut::new(spare)],
+                &mut self.descriptors,
+            ),
+            Some(first) => {
+                let mut slices = [IoSliceMut::new(first), IoSliceMut::new(spare)];
+                if self.takes_descriptors {
+                    receive_with_descriptors(
+                        self.socket.as_fd(),
+                        &mut slices,
+                        &mut self.descriptors,
+                    )
+                } else {
+                    rustix::io::readv(&self.socket, &mut slices)
                 }
-                None => receive_with_descriptors(
-                    self.socket.as_fd(),
-                    &mut [IoSliceMut::new(spare)],
-                    &mut self.descriptors,
-                ),
-                Some(first) => {
-                    let mut slices = [IoSliceMut::new(first), IoSliceMut::new(spare)];
-                    if self.takes_descriptors {
-                        receive_with_descriptors(
-                            self.socket.as_fd(),
-                            &mut slices,
-                            &mut self.descriptors,
-                        )
-                    } else {
-                        rustix::io::readv(&self.socket, &mut slices)
-                    }
-                }
-            });
-            match got {
-                Ok(0) if idle => return Err(self.closed()),
-                Ok(0) => {
-                    return Err(io_error(
-                        "the connection ended inside a frame from",
-                        &self.peer,
-                        Errno::CONNRESET,
-                    ));
-                }
-                Ok(n) => return Ok(n),
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) if self.deadline.is_some() => {}
-                Err(Errno::AGAIN) if idle => return Ok(0),
-                Err(Errno::AGAIN) => return Err(self.timed_out("finish a frame")),
-                Err(e) => return Err(io_error("read from", &self.peer, e)),
             }
         }
     }

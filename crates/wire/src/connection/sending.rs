@@ -1,5 +1,6 @@
 //! Frames out: collected in the output buffer, or written at once with their payload or descriptors.
 use super::{COPY_BELOW, Connection, MAX_SLICES, OUTPUT};
+use crate::closer::Socket;
 use crate::error::Result;
 use crate::frame::{self, Envelope, FrameError, MAX_DESCRIPTORS};
 use penstock_host::net;
@@ -10,6 +11,7 @@ use serde::Serialize;
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
 impl Connection {
     /// Puts a frame without payload into the output buffer.
@@ -159,30 +161,54 @@ impl Connection {
         }
     }
 
-    fn transmit(&self, mut slices: &mut [IoSlice<'_>]) -> Result<()> {
+    fn transmit(&mut self, mut slices: &mut [IoSlice<'_>]) -> Result<()> {
         // Empty slices would make a write of nothing look like progress.
         IoSlice::advance_slices(&mut slices, 0);
         while !slices.is_empty() {
-            let sent = if let [one] = slices {
-                rustix::net::send(&self.socket, one, SendFlags::NOSIGNAL)
-            } else {
-                rustix::net::sendmsg(
-                    &self.socket,
-                    slices,
-                    &mut SendAncillaryBuffer::default(),
-                    SendFlags::NOSIGNAL,
-                )
-            };
-            match sent {
-                Ok(n) => IoSlice::advance_slices(&mut slices, n),
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) if penstock_host::simulated() => {
-                    net::ready(self.socket.as_fd(), PollFlags::OUT, self.timeouts.write)
-                        .map_err(|e| self.send_error(e))?;
+            let sent = match &mut self.tls {
+                None => send(&self.socket, slices, self.timeouts.write)
+                    .map_err(|e| self.send_error(e))?,
+                Some(tls) => {
+                    let taken = tls.encrypt(slices).map_err(|e| self.session_error(e))?;
+                    self.push_all()?;
+                    taken
                 }
-                Err(e) => return Err(self.send_error(e)),
-            }
+            };
+            IoSlice::advance_slices(&mut slices, sent);
         }
         Ok(())
+    }
+
+    /// Writes all records of a TLS session that wait.
+    pub(super) fn push_all(&mut self) -> Result<()> {
+        let (socket, limit) = (self.socket.clone(), self.timeouts.write);
+        while let Some(tls) = self.tls.as_mut().filter(|tls| tls.is_pending()) {
+            tls.push(|records| Ok(send(&socket, records, limit)?))
+                .map_err(|e| self.send_error(Errno::from_io_error(&e).unwrap_or(Errno::IO)))?;
+        }
+        Ok(())
+    }
+}
+
+/// Sends some of this, after waiting for room.
+fn send(
+    socket: &Socket,
+    slices: &[IoSlice<'_>],
+    limit: Option<Duration>,
+) -> rustix::io::Result<usize> {
+    loop {
+        let sent = if let [one] = slices {
+            rustix::net::send(socket, one, SendFlags::NOSIGNAL)
+        } else {
+            let mut control = SendAncillaryBuffer::default();
+            rustix::net::sendmsg(socket, slices, &mut control, SendFlags::NOSIGNAL)
+        };
+        match sent {
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) if penstock_host::simulated() => {
+                net::ready(socket.as_fd(), PollFlags::OUT, limit)?;
+            }
+            sent => return sent,
+        }
     }
 }

@@ -1,0 +1,81 @@
+//! A TCP connection becomes a TLS session before its first frame.
+use super::{Connection, io_error};
+use crate::error::{Error, Result};
+use crate::handshake;
+use crate::message::{ErrorKind, WireError};
+use crate::signing::PublicKey;
+use crate::tls::{Acceptor, Tls};
+use rustix::io::Errno;
+use std::time::Instant;
+
+impl Connection {
+    /// The client's side, over by `deadline`: goes on only with the holder of `identity`.
+    pub(crate) fn secure_to(&mut self, identity: PublicKey, deadline: Instant) -> Result<()> {
+        self.tls = Some(Box::new(Tls::to(identity).map_err(|e| self.no_tls(&e))?));
+        self.secure(deadline).map_err(|e| match e {
+            Error::Closed { peer } => self.no_session(peer, "it closed the connection".into()),
+            Error::Broken { peer, what } => self.no_session(peer, what),
+            e => e,
+        })
+    }
+
+    /// The server's side, over by `deadline`.
+    pub(crate) fn secure_from(&mut self, acceptor: &Acceptor, deadline: Instant) -> Result<()> {
+        self.tls = Some(Box::new(Tls::from(acceptor).map_err(|e| self.no_tls(&e))?));
+        self.set_deadline(Some(deadline))?;
+        self.pull(true)?;
+        if self.tls.as_ref().is_some_and(|tls| tls.is_foreign()) {
+            self.tls = None;
+            let why = WireError::new(
+                ErrorKind::Version,
+                "TCP connections to this server are TLS sessions: give the client the deployment file that the server has, and the same release of Penstock",
+            );
+            handshake::turn_away(self, &why)?;
+            return Err(Error::Refused(why));
+        }
+        self.secure(deadline)
+    }
+
+    fn secure(&mut self, deadline: Instant) -> Result<()> {
+        self.set_deadline(Some(deadline))?;
+        loop {
+            // Also what ends a handshake: a finished message, or an alert that says why not.
+            let agreed = self.tls.as_mut().map_or(Ok(()), |tls| tls.agree());
+            self.push_all()?;
+            agreed.map_err(|e| self.session_error(e))?;
+            let Some(tls) = &self.tls else {
+                return Ok(());
+            };
+            if !tls.is_handshaking() {
+                self.binding = Some(tls.binding().map_err(|e| self.no_tls(&e))?);
+                return Ok(());
+            }
+            self.pull(true)?;
+        }
+    }
+
+    fn no_tls(&self, e: &rustls::Error) -> Error {
+        Error::Malformed {
+            peer: self.peer.clone(),
+            what: format!("no TLS session: {e}"),
+        }
+    }
+
+    fn no_session(&self, peer: String, why: String) -> Error {
+        Error::BadKey(format!(
+            "{peer} did not prove the identity that the deployment file gives for it ({why}): it is another server, one without TLS, or has new keys; get the deployment file again from its owner"
+        ))
+    }
+
+    /// An error of reading or writing records.
+    pub(super) fn session_error(&self, e: std::io::Error) -> Error {
+        match e.kind() {
+            std::io::ErrorKind::UnexpectedEof => self.closed(),
+            std::io::ErrorKind::InvalidData => Error::Broken {
+                peer: self.peer.clone(),
+                what: e.to_string(),
+            },
+            _ => io_error("use the TLS session with", &self.peer, Errno::IO),
+        }
+    }
+}
