@@ -1,6 +1,7 @@
 //! The command line: what can be asked for, and help that teaches by example.
 use crate::size::Size;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use penstock_wire::deployment::Transport;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -228,6 +229,10 @@ pub struct UpArgs {
     /// Listen on TCP as well: the first port is the metadata server's, the data servers take the following ones.
     #[arg(long, value_name = "HOST:PORT")]
     pub tcp: Option<String>,
+    /// What protects TCP connections. `plain-trusted-network`: nothing, for a network on which nobody listens, changes packets or
+    /// takes over addresses.
+    #[arg(long, value_name = "HOW", value_enum)]
+    pub transport: Option<TransportArg>,
     /// Let members of this group use it, each with the rights that permission bits give: they may read client.key and
     /// reach the sockets. Others are kept out altogether.
     #[arg(long, value_name = "GROUP")]
@@ -237,6 +242,24 @@ pub struct UpArgs {
     pub memory: bool,
     #[command(flatten)]
     pub replaced: ReplacedArgs,
+}
+
+/// See [`UpArgs::transport`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TransportArg {
+    /// TLS 1.3; servers prove the identities in the deployment file.
+    Tls,
+    /// Nothing.
+    PlainTrustedNetwork,
+}
+
+impl From<TransportArg> for Transport {
+    fn from(arg: TransportArg) -> Transport {
+        match arg {
+            TransportArg::Tls => Transport::Tls,
+            TransportArg::PlainTrustedNetwork => Transport::PlainTrustedNetwork,
+        }
+    }
 }
 
 /// What an administrator says about stores that are not those that were there.

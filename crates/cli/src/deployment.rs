@@ -62,6 +62,8 @@ impl Located {
 pub struct Plan {
     /// Listen on TCP from this port on as well.
     pub tcp: Option<(String, u16)>,
+    /// What protects TCP connections.
+    pub transport: Transport,
     /// Bytes live in memory.
     pub memory: bool,
     /// Where sockets go when the deployment's own directory has too long a name.
@@ -170,7 +172,7 @@ pub fn create(dir: &Path, shape: &Shape, plan: &Plan) -> Result<Located> {
             identity_key: None,
         },
         servers,
-        transport: Transport::default(),
+        transport: plan.transport,
     };
     for key in [&deployment.client_key, &deployment.server_key] {
         Key::generate()
@@ -181,6 +183,17 @@ pub fn create(dir: &Path, shape: &Shape, plan: &Plan) -> Result<Located> {
     // Last, so that a directory with a deployment file is a whole deployment.
     deployment.save(&file).map_err(CliError::new)?;
     Ok(Located { file, deployment })
+}
+
+/// What to say of a deployment that listens on TCP without protection.
+pub fn unprotected(deployment: &Deployment) -> Option<&'static str> {
+    let servers = deployment.servers.iter().map(|s| &s.address);
+    let tcp = servers
+        .chain([&deployment.meta.address])
+        .any(|a| a.tcp.is_some());
+    (tcp && !deployment.transport.is_tls()).then_some(
+        "transport is plain-trusted-network: whoever is on the network can read and change what TCP connections carry",
+    )
 }
 
 /// Makes what a deployment needs for running and what may have been removed: its directories for sockets and logs.

@@ -286,6 +286,9 @@ fn to_text(deployment: &Deployment, answers: &Answers) -> String {
             s.damage.join("; ")
         );
     }
+    if let Some(warning) = crate::deployment::unprotected(deployment) {
+        text += &format!("{warning}\n");
+    }
     text += &clocks(deployment, answers);
     text += &scheduling(deployment, answers);
     if !reasons.is_empty() {
@@ -625,6 +628,6 @@ fn to_json(deployment: &Deployment, answers: &Answers) -> Value {
         .collect();
     json!({
         "name": deployment.name, "id": deployment.id, "stripe_unit": deployment.stripe_unit,
-        "mount": deployment.mount, "meta": meta, "servers": servers,
+        "mount": deployment.mount, "transport": deployment.transport, "meta": meta, "servers": servers,
     })
 }

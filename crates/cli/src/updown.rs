@@ -7,6 +7,7 @@ use crate::process::Process;
 use crate::serve::Which;
 use crate::settings;
 use crate::status;
+use penstock_wire::deployment::Transport;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -34,6 +35,7 @@ pub fn up(args: &UpArgs) -> Result<()> {
     } else {
         let plan = Plan {
             tcp: args.tcp.as_deref().map(host_and_port).transpose()?,
+            transport: args.transport.map_or_else(Transport::default, Into::into),
             memory: args.memory,
             sockets: None,
         };
@@ -72,6 +74,9 @@ pub fn up(args: &UpArgs) -> Result<()> {
             "{dir}: {n} servers started, stripe unit {}",
             crate::size::bytes(located.deployment.stripe_unit)
         )),
+    }
+    if let Some(warning) = deployment::unprotected(&located.deployment) {
+        out::line(warning);
     }
     out::line(format_args!("  export {}={dir}", deployment::VARIABLE));
     out::line("  penstock run -n 4 -- ./app penstock:/file");
@@ -135,6 +140,22 @@ fn existing(args: &UpArgs) -> Result<Located> {
         }
         _ if args.tcp.is_some() && d.meta.address.tcp.is_none() => {
             differs("--tcp", "Unix sockets only".into())
+        }
+        _ if args
+            .transport
+            .is_some_and(|t| Transport::from(t) != d.transport) =>
+        {
+            differs(
+                "--transport",
+                format!(
+                    "{} TCP connections; `transport` in deployment.toml says which, for all servers and clients",
+                    if d.transport.is_tls() {
+                        "protected"
+                    } else {
+                        "unprotected"
+                    }
+                ),
+            )
         }
         _ if args.shape.device.is_some() => differs("--device", "its stores".into()),
         _ if args.memory && d.servers.iter().any(|s| s.store != "memory") => {

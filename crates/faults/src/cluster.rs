@@ -24,6 +24,8 @@ pub(crate) struct Shape {
     pub pause: Nanos,
     /// What the data servers' schedulers run.
     pub scheduler: &'static str,
+    /// Connections are TLS sessions.
+    pub tls: bool,
 }
 
 /// How far a server has come.
@@ -66,9 +68,15 @@ const CONNECTIONS: usize = 64;
 pub(crate) fn deployment(root: &Path, shape: &Shape) -> Result<Deployment, String> {
     let text = |e: penstock_wire::Error| e.to_string();
     let (client_key, server_key) = (root.join("client.key"), root.join("server.key"));
-    for (n, path) in [&client_key, &server_key].into_iter().enumerate() {
+    let identities = (0..shape.servers).map(|s| root.join(format!("data-{s}.key")));
+    let keys = [
+        client_key.clone(),
+        server_key.clone(),
+        root.join("meta.key"),
+    ];
+    for (n, path) in keys.into_iter().chain(identities).enumerate() {
         Key::from_bytes([n as u8 + 1; 32])
-            .save(path)
+            .save(&path)
             .map_err(text)?;
     }
     let at = |machine: usize| Address {
@@ -76,7 +84,7 @@ pub(crate) fn deployment(root: &Path, shape: &Shape) -> Result<Deployment, Strin
         tcp: Some(format!("machine-{machine}:7000")),
         identity: None,
     };
-    let deployment = Deployment {
+    let mut deployment = Deployment {
         id: "0123456789abcdef0123456789abcdef".into(),
         name: "faults".into(),
         stripe_unit: 4096,
@@ -97,8 +105,12 @@ pub(crate) fn deployment(root: &Path, shape: &Shape) -> Result<Deployment, Strin
                 identity_key: None,
             })
             .collect(),
-        transport: Transport::default(),
+        transport: match shape.tls {
+            true => Transport::Tls,
+            false => Transport::PlainTrustedNetwork,
+        },
     };
+    deployment.make_identities(root).map_err(text)?;
     deployment.validate()?;
     Ok(deployment)
 }

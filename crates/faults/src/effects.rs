@@ -38,6 +38,8 @@ pub enum Effect {
     FailedSync,
     /// A bit of what is stored flipped.
     BitFlip,
+    /// A bit flipped on its way between two machines.
+    WireFlip,
     /// A read of a disk failed.
     FailedRead,
     /// A write to a disk failed.
@@ -79,6 +81,7 @@ impl std::fmt::Display for Effect {
             Effect::SlowDisk => "accesses to slow disks",
             Effect::FailedSync => "failed syncs",
             Effect::BitFlip => "bit flips",
+            Effect::WireFlip => "bits flipped on the network",
             Effect::FailedRead => "failed reads",
             Effect::FailedWrite => "failed writes",
             Effect::NoDescriptor => "refused descriptors",

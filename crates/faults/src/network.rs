@@ -58,6 +58,8 @@ struct End {
 enum Fate {
     /// They are lost.
     Drop,
+    /// One bit of them flips, which both ends notice: the connection is a TLS session.
+    Flip,
     /// Those of the client arrive, long after it has seen the connection gone.
     Late,
 }
@@ -89,6 +91,8 @@ pub(crate) struct Network {
     listeners: BTreeMap<String, Listener>,
     /// Pairs of machines that cannot reach each other.
     cut: BTreeSet<(MachineId, MachineId)>,
+    /// Connections are TLS sessions.
+    pub tls: bool,
     /// Everything takes so many times longer.
     pub slow: u64,
     /// Connections broken so far, by whatever.
@@ -115,6 +119,7 @@ impl Network {
             listeners: BTreeMap::new(),
             cut: BTreeSet::new(),
             slow: 1,
+            tls: false,
             broken: 0,
             effects: Effects::default(),
             sent: 0,
@@ -379,16 +384,22 @@ fn take(state: &mut State, id: u64, end: usize) {
         e.held += n;
         e.closed = n == 0;
         let latency = net.latency();
-        if n > 0 && (end == 0 || matches!(fate, Some(Fate::Drop))) {
-            breaks = breaks.or(fate.take().map(|fate| match fate {
-                Fate::Drop => (
+        if n > 0 && (end == 0 || matches!(fate, Some(Fate::Drop | Fate::Flip))) {
+            breaks = breaks.or(fate.take().and_then(|fate| match fate {
+                Fate::Drop => Some((
                     now + net.random.below(latency),
                     Due::Break { connection: id },
-                ),
+                )),
+                Fate::Flip => {
+                    bytes[net.random.below(n as u64) as usize] ^= 1 << net.random.below(8);
+                    net.broken += 1;
+                    net.effects.count(Effect::WireFlip);
+                    None
+                }
                 Fate::Late => {
                     let soon = now + net.random.below(SECOND / 4);
                     *stalled = soon + net.random.below(2 * SECOND);
-                    (soon, Due::Sever { connection: id })
+                    Some((soon, Due::Sever { connection: id }))
                 }
             }));
         }
@@ -578,10 +589,14 @@ fn close(state: &mut State, id: u64, end: usize, extra: Nanos) {
     state.wake_io(app);
 }
 
-/// The connection breaks with the next bytes on their way, which are lost.
+/// The connection breaks with the next bytes on their way: they are lost, or arrive changed if that is noticed.
 pub(crate) fn drop_next(state: &mut State, id: u64) {
-    if let Some(c) = state.net.connections.get_mut(&id) {
-        c.fate = Some(Fate::Drop);
+    let net = &mut state.net;
+    if let Some(c) = net.connections.get_mut(&id) {
+        c.fate = Some(match net.tls {
+            true => Fate::Flip,
+            false => Fate::Drop,
+        });
     }
 }
 

@@ -127,6 +127,7 @@ pub(crate) fn shape(seed: u64) -> Shape {
         time: r.between(3, 9) * SECOND,
         pause: r.between(10, 100) * MS,
         scheduler: SCHEDULERS[r.index(SCHEDULERS.len())],
+        tls: seed.is_multiple_of(8),
     }
 }
 

@@ -225,6 +225,7 @@ impl Driver {
             print: options.print,
         })
         .map_err(io)?;
+        world.state().net.tls = shape.tls;
         let cluster = Cluster::new(world, deployment, options.plant);
         let history = History::new(cluster.machines(), shape.clients);
         let mut driver = Driver {
