@@ -160,6 +160,8 @@ RECORDS["sched/decisions/4KiB/write"] = {
     "total": 64 << 20,
     "goal": "share reported",
 }
+for op in ("write", "read"):
+    RECORDS[f"transport/{op}"] = {"kind": "transport", "op": op, "goal": ">= 0.5x, <= 1.2 CPU-s/GB more"}
 RECORDS["security/hostile"] = {"kind": "hostile", "goal": ">= 0.5x"}
 RECORDS["memory/64-clients"] = {"kind": "memory", "goal": "<= 256 MiB"}
 
@@ -620,6 +622,44 @@ class Bench:
         finally:
             run([PENSTOCK, "down", home])
 
+    def record_transport(self, name, record):
+        """1 MiB accesses of one program to one data server over TCP: TLS against none. Bytes are in the server's memory."""
+        homes = {how: self.dir / how for how in ("tls", "plain-trusted-network")}
+
+        def start(how, port):
+            home, remote = homes[how], homes[how] / "remote"
+            address = f"127.0.0.1:{port}"
+            run([PENSTOCK, "up", home, "--servers", 1, "--memory", "--tcp", address, "--transport", how])
+            remote.mkdir()
+            lines = (home / "deployment.toml").read_text().splitlines()
+            (remote / "deployment.toml").write_text("\n".join(line for line in lines if not line.startswith("unix")))
+            for key in home.glob("*.key"):
+                shutil.copy(key, remote)
+
+        def program(how, op, *more):
+            command = [PENSTOCK, "run", "-d", homes[how] / "remote", "-n", 1, "-q", "--", self.io, "contig", op]
+            return run([*command, "penstock:/f", "coll=0", f"piece={1 << 20}", f"total={256 << 20}", *more])[0]
+
+        def side(how):
+            server = process_of(homes[how])
+            before = taken(server)[2]
+            result = last_json(program(how, record["op"]))
+            share = result["reps"] / (result["reps"] + WARM)
+            result["cpu_seconds"] += (taken(server)[2] - before) * share
+            return figures(result)
+
+        try:
+            for how, port in zip(homes, (27411, 27421), strict=True):
+                start(how, port)
+                program(how, "write", "min=0")
+            tls, plain = homes
+            found = self.pairs(name, lambda: side(tls), lambda: side(plain), "B/s", "plain TCP", record["goal"])
+            cpu = found["cpu_s_per_gb"]
+            return {**found, "cpu_s_per_gb_more": cpu["penstock"] - cpu["peer"]}
+        finally:
+            for home in homes.values():
+                run([PENSTOCK, "down", home])
+
     def record_mount(self, name, record):
         """One program at depth 1 in the mount, against the least that FUSE can do on the same disk."""
         passthrough = ROOT / "target" / "release" / "examples" / "passthrough"
@@ -785,6 +825,8 @@ def main():
             results.append(result)
             ratio = result["ratio"]
             extra = f"  {result['of_memcpy']:.2f} of memcpy" if "of_memcpy" in result else ""
+            if "cpu_s_per_gb_more" in result:
+                extra += f"; {result['cpu_s_per_gb_more']:.2f} CPU-s/GB more"
             if "interval" in result:
                 cpu, us = result["cpu_ratio"], result["cpu_us_per_request"]
                 extra += "; 95%: {:.3f}-{:.3f}".format(*result["interval"])
