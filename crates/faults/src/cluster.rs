@@ -4,7 +4,7 @@ use crate::world::{MachineId, Nanos, ProcessId, SECOND, Simulation, lock};
 use penstock_layout::ServerId;
 use penstock_server::Registration;
 use penstock_wire::deployment::{Address, DataServer, Deployment, MetaServer, Transport};
-use penstock_wire::{Key, ServeLimits};
+use penstock_wire::{Key, KeyPair, ServeLimits};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -71,6 +71,9 @@ pub(crate) fn deployment(root: &Path, shape: &Shape) -> Result<Deployment, Strin
             .save(path)
             .map_err(text)?;
     }
+    let authority_key = root.join("authority.key");
+    let mut authority = KeyPair::from_seed(Key::from_bytes([3; 32])).map_err(text)?;
+    authority.save(&authority_key).map_err(text)?;
     let at = |machine: usize| Address {
         unix: None,
         tcp: Some(format!("machine-{machine}:7000")),
@@ -84,6 +87,8 @@ pub(crate) fn deployment(root: &Path, shape: &Shape) -> Result<Deployment, Strin
         tune: vec![format!("sched={}", shape.scheduler), "depth=1".to_owned()],
         client_key,
         server_key,
+        authority: Some(authority.public()),
+        authority_key: Some(authority_key),
         meta: MetaServer {
             address: at(0),
             store: root.join("machine-0"),

@@ -17,7 +17,7 @@ use crate::quota::{Line, LogQuota};
 use penstock_host::net;
 use penstock_host::sync::{Condvar, Mutex, MutexGuard};
 use penstock_host::thread::{self, JoinHandle, sleep};
-use penstock_host::time::now;
+use penstock_host::time::{now, since_epoch};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -48,6 +48,11 @@ pub trait Service: Send + Sync + 'static {
     /// Serves one connection until it ends; runs on a thread of its own. An error is logged and ends this
     /// connection alone.
     fn session(&self, connection: &mut Connection, peer: &Peer) -> Result<After>;
+
+    /// The time by which credentials end, milliseconds since 1970.
+    fn now_ms(&self) -> u64 {
+        u64::try_from(since_epoch().as_millis()).unwrap_or(u64::MAX)
+    }
 
     /// Descriptors have run out: close what is not needed just now.
     fn relieve(&self) {}
@@ -455,8 +460,9 @@ impl Drop for Ended<'_> {
 fn run_session(shared: &Shared, id: u64, mut connection: Connection) {
     let server = &shared.identity.server;
     let deadline = now() + shared.limits.handshake;
+    let time = || shared.service.now_ms();
     let admit = |hello: &Hello| admit(shared, id, hello);
-    let peer = match handshake::answer(&mut connection, &shared.identity, deadline, admit) {
+    let peer = match handshake::answer(&mut connection, &shared.identity, deadline, time, admit) {
         Ok(peer) => peer,
         // Someone looked whether we listen.
         Err(Error::Closed { .. }) => return,

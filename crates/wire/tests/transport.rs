@@ -1,10 +1,11 @@
 //! Connections and servers over real sockets.
 #![allow(clippy::unwrap_used)]
+use penstock_wire::credential::Statement;
 use penstock_wire::deployment::{Address, Transport};
-use penstock_wire::message::{DataReply, DataRequest, ErrorKind, TraceContext};
+use penstock_wire::message::{DataReply, DataRequest, ErrorKind, TraceContext, User};
 use penstock_wire::{
-    After, Caller, Connection, Envelope, Error, Identity, Key, Peer, Role, RunningServer,
-    ServeLimits, Service, Timeouts, connect, serve,
+    After, Caller, Connection, Credential, Envelope, Error, Identity, Key, KeyPair, Peer, Role,
+    RunningServer, ServeLimits, Service, Timeouts, Wallet, connect, serve,
 };
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
@@ -54,7 +55,24 @@ fn identity() -> Identity {
         server_key: Key::from_bytes([2; 32]),
         transport: Transport::PlainTrustedNetwork,
         pair: None,
+        authority: Some(authority().public()),
     }
+}
+
+/// Whoever it trusts.
+fn authority() -> KeyPair {
+    KeyPair::from_seed(Key::from_bytes([3; 32])).unwrap()
+}
+
+/// A credential of user 7 for all time.
+fn wallet() -> Arc<Wallet> {
+    let user = User {
+        uid: 7,
+        ..User::default()
+    };
+    let statement = Statement::new(&identity().deployment, user, 0..i64::MAX as u64);
+    let credential = Credential::issue(&authority(), statement).unwrap();
+    Arc::new(Wallet::holding(credential))
 }
 
 fn caller(role: Role) -> Caller {
@@ -70,6 +88,7 @@ fn caller(role: Role) -> Caller {
         program: 7,
         rank: 3,
         transport: Transport::PlainTrustedNetwork,
+        wallet: wallet(),
     }
 }
 

@@ -54,7 +54,7 @@ pub fn deployment(dir: &Path, plan: Plan) -> Deployment {
             }
         }
     };
-    Deployment {
+    let mut deployment = Deployment {
         id: Deployment::new_id().unwrap(),
         name: "test".into(),
         stripe_unit: plan.stripe_unit,
@@ -62,6 +62,8 @@ pub fn deployment(dir: &Path, plan: Plan) -> Deployment {
         tune: Vec::new(),
         client_key: key("client.key"),
         server_key: key("server.key"),
+        authority: None,
+        authority_key: None,
         meta: MetaServer {
             address: address("meta.sock"),
             store: dir.join("meta"),
@@ -80,7 +82,9 @@ pub fn deployment(dir: &Path, plan: Plan) -> Deployment {
             })
             .collect(),
         transport: Transport::default(),
-    }
+    };
+    deployment.make_network_keys(dir).unwrap();
+    deployment
 }
 
 /// A directory in memory where the system has a place for that: tests need not wait for a disk.
