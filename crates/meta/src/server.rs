@@ -173,7 +173,8 @@ fn serve_requests(
             };
             return Err(last_word(connection, error));
         };
-        if over() {
+        // Whoever gives up what is bound to this connection has nothing to gain elsewhere.
+        if over() && !matches!(request, MetaRequest::CounterFree { .. }) {
             // What has been answered is told; this request is not begun.
             connection.flush()?;
             return Ok(After::Continue);
