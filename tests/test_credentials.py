@@ -128,6 +128,10 @@ def test_modes_and_owners_hold(host, tmp_path):
     assert told.code != 0 and f"user {NOBODY} may not" in told.err, told.err
     granted = host.credential(0, "--root", name="granted")
     host.run(0, "ls", "penstock:/closed", credential=granted)
+    # A credential is no client key.
+    (host.home(STRANGER) / "client.key").write_text("00" * 32)
+    told = host.run(STRANGER, "ls", credential=others, check=False)
+    assert told.code != 0 and "key" in told.err, told.err
 
 
 def test_anothers_credential_is_refused(host):

@@ -2,26 +2,47 @@
 #![allow(clippy::unwrap_used)]
 mod common;
 
-use common::{Cluster, Plan};
-use penstock_client::{Client, Identity};
 use penstock_layout::FileId;
+use penstock_meta::{Options, start};
 use penstock_wire::credential::{Credential, NOBODY, Statement, Uids};
+use penstock_wire::deployment::{Address, Deployment};
 use penstock_wire::message::{
-    ErrorKind, MetaReply, MetaRequest, NodeReply, NodeRequest, TraceContext, User,
+    Attributes, ErrorKind, MetaReply, MetaRequest, NodeReply, NodeRequest, TraceContext, User,
 };
-use penstock_wire::{Connection, Envelope, KeyPair, Role, Timeouts, Wallet, connect};
+use penstock_wire::{
+    Connection, Envelope, KeyPair, Role, RunningServer, Timeouts, Wallet, connect,
+};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 const ROOT: FileId = FileId(1);
 
+/// A metadata server that listens on TCP alone.
+struct Cluster {
+    deployment: Deployment,
+    _server: RunningServer,
+    _dir: tempfile::TempDir,
+}
+
 fn cluster() -> Cluster {
-    Cluster::start(Plan {
-        servers: 1,
-        memory: true,
-        tcp: true,
-        ..Plan::default()
-    })
+    let dir = tempfile::tempdir().unwrap();
+    let mut deployment = common::deployment(dir.path());
+    deployment.meta.address = Address {
+        tcp: Some("127.0.0.1:0".into()),
+        ..Address::default()
+    };
+    deployment.make_network_keys(dir.path()).unwrap();
+    let server = start(&deployment, Options::default()).unwrap();
+    deployment
+        .meta
+        .address
+        .tcp
+        .clone_from(&server.address().tcp);
+    Cluster {
+        deployment,
+        _server: server,
+        _dir: dir,
+    }
 }
 
 fn now_ms() -> u64 {
@@ -50,6 +71,21 @@ fn connected(cluster: &Cluster, uid: u32, change: impl FnOnce(&mut Statement)) -
     connect(&deployment.meta.address, &caller, Timeouts::default()).unwrap()
 }
 
+/// The owner, by the authority's key.
+fn owner(cluster: &Cluster) -> Connection {
+    let deployment = &cluster.deployment;
+    let caller = deployment.caller(Role::Client, 1, 0).unwrap();
+    connect(&deployment.meta.address, &caller, Timeouts::default()).unwrap()
+}
+
+fn stat(connection: &mut Connection, path: &str) -> Attributes {
+    let request = MetaRequest::Stat { path: path.into() };
+    match ask(connection, &request).unwrap() {
+        MetaReply::Attributes(attributes) => attributes,
+        other => panic!("{other:?}"),
+    }
+}
+
 fn ask(connection: &mut Connection, request: &MetaRequest) -> penstock_wire::Result<MetaReply> {
     let envelope = Envelope::request(1, TraceContext::default());
     let got = connection.call(&envelope, request, &mut false)?;
@@ -63,6 +99,13 @@ fn mkdir(path: &str, mode: u32) -> MetaRequest {
     }
 }
 
+fn made(connection: &mut Connection, path: &str, mode: u32) {
+    assert_eq!(
+        ask(connection, &mkdir(path, mode)).unwrap(),
+        MetaReply::Done
+    );
+}
+
 #[track_caller]
 fn refused(reply: &MetaReply, kind: ErrorKind) -> &str {
     match reply {
@@ -74,10 +117,9 @@ fn refused(reply: &MetaReply, kind: ErrorKind) -> &str {
 #[test]
 fn a_user_has_the_rights_of_his_credential_alone() {
     let cluster = cluster();
-    // The owner, by the authority's key.
-    let owner = Client::connect(&cluster.deployment, Identity::default()).unwrap();
-    owner.mkdir("/closed", 0o700).unwrap();
-    owner.mkdir("/open", 0o777).unwrap();
+    let mut owner = owner(&cluster);
+    made(&mut owner, "/closed", 0o700);
+    made(&mut owner, "/open", 0o777);
     for uid in [7, 0] {
         let mut stranger = connected(&cluster, uid, |_| {});
         let reply = ask(&mut stranger, &mkdir("/closed/d", 0o755)).unwrap();
@@ -85,7 +127,7 @@ fn a_user_has_the_rights_of_his_credential_alone() {
         let path = format!("/open/{uid}");
         let reply = ask(&mut stranger, &mkdir(&path, 0o755)).unwrap();
         assert_eq!(reply, MetaReply::Done);
-        let made = owner.stat(&path).unwrap().attributes;
+        let made = stat(&mut owner, &path);
         let expected = if uid == 0 { NOBODY } else { uid };
         assert_eq!((made.uid, made.gid), (expected, expected));
         // Nobody's requests but its own.
@@ -104,8 +146,8 @@ fn a_user_has_the_rights_of_his_credential_alone() {
 #[test]
 fn a_mount_acts_for_the_users_of_its_credential() {
     let cluster = cluster();
-    let owner = Client::connect(&cluster.deployment, Identity::default()).unwrap();
-    owner.mkdir("/open", 0o777).unwrap();
+    let mut owner = owner(&cluster);
+    made(&mut owner, "/open", 0o777);
     let mut mount = connected(&cluster, 0, |s| {
         s.speaks_for = vec![Uids {
             first: 1000,
@@ -159,8 +201,8 @@ fn a_mount_acts_for_the_users_of_its_credential() {
 #[test]
 fn a_connection_ends_with_its_credential() {
     let cluster = cluster();
-    let owner = Client::connect(&cluster.deployment, Identity::default()).unwrap();
-    owner.mkdir("/open", 0o777).unwrap();
+    let mut owner = owner(&cluster);
+    made(&mut owner, "/open", 0o777);
     let end_ms = now_ms() + 1500;
     let mut short = connected(&cluster, 7, |s| s.end_ms = end_ms);
     let reply = ask(&mut short, &mkdir("/open/first", 0o755)).unwrap();
@@ -176,6 +218,8 @@ fn a_connection_ends_with_its_credential() {
     // As if the server had gone away: clients connect again, with what credential they have then.
     let e = ask(&mut short, &mkdir("/open/second", 0o755)).unwrap_err();
     assert!(e.is_disconnect(), "{e}");
-    let e = owner.stat("/open/second").unwrap_err();
-    assert_eq!(e.kind(), ErrorKind::NotFound);
+    let request = MetaRequest::Stat {
+        path: "/open/second".into(),
+    };
+    refused(&ask(&mut owner, &request).unwrap(), ErrorKind::NotFound);
 }

@@ -411,6 +411,8 @@ impl<'a> Session<'a> {
 
     fn verify(&self, capability: &Capability) -> Result<(), WireError> {
         capability.verify_seal(&self.server.key)?;
+        let clock = &self.server.clock;
+        clock.saw(capability.issued_ms);
         if let Some(peer) = self.subject
             && peer != capability.subject
         {
@@ -422,8 +424,6 @@ impl<'a> Session<'a> {
                 ),
             ));
         }
-        let clock = &self.server.clock;
-        clock.saw(capability.issued_ms);
         clock.judged(|now_ms| capability.verify_time(now_ms))
     }
 

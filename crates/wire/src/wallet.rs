@@ -45,8 +45,8 @@ struct Kept {
 enum From {
     /// A file as it was found: device, inode, size, and times of change.
     File(PathBuf, [u64; 2], u64, [i64; 4]),
-    /// The authority's key, at this time.
-    Authority { made_ms: u64 },
+    /// The authority's key, at this time, for this user.
+    Authority { made_ms: u64, uid: u32 },
     /// The caller.
     Given,
 }
@@ -197,8 +197,10 @@ impl Wallet {
     /// For the holder of the authority's key, who may be anybody.
     fn own(&self, path: &Path) -> Result<Arc<Credential>> {
         let now_ms = u64::try_from(since_epoch().as_millis()).unwrap_or(u64::MAX);
+        let user = myself();
         if let Some(kept) = &*self.kept()
-            && let From::Authority { made_ms } = kept.from
+            && let From::Authority { made_ms, uid } = kept.from
+            && uid == user.uid
             && now_ms.abs_diff(made_ms) < OWN_AGE_MS
         {
             return Ok(kept.credential.clone());
@@ -212,11 +214,15 @@ impl Wallet {
             return Err(unusable(&path.display().to_string(), what));
         }
         let life = now_ms.saturating_sub(OWN_LIFE_MS)..now_ms.saturating_add(OWN_LIFE_MS);
-        let mut statement = Statement::new(&self.deployment, myself(), life);
+        let mut statement = Statement::new(&self.deployment, user, life);
         statement.root = true;
         statement.speaks_for = vec![Uids::ALL];
         let credential = Credential::issue(&authority, statement)?;
-        Ok(self.keep(From::Authority { made_ms: now_ms }, credential))
+        let from = From::Authority {
+            made_ms: now_ms,
+            uid: credential.statement().uid,
+        };
+        Ok(self.keep(from, credential))
     }
 }
 
