@@ -583,8 +583,8 @@ pub struct CredentialArgs {
     /// User 0 keeps its rights. Without this option its requests have the rights of user 65534.
     #[arg(long)]
     pub root: bool,
-    /// The file, or - for standard output [default for oneself: where clients look]. Made by root, it belongs to the user.
-    #[arg(short, long, value_name = "FILE")]
+    /// The file, or - for standard output. Made by root, it belongs to the user.
+    #[arg(short, long, value_name = "FILE", required_unless_present = "show")]
     pub output: Option<PathBuf>,
     /// Replace a file that is there.
     #[arg(long)]

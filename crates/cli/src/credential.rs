@@ -6,19 +6,20 @@ use crate::names::time_text;
 use crate::out;
 use crate::size;
 use crate::users;
+use penstock_wire::KeyPair;
 use penstock_wire::credential::{Credential, NOBODY, Statement};
 use penstock_wire::message::{MAX_GROUPS, User};
-use penstock_wire::wallet::{VARIABLE, usual_file};
-use penstock_wire::{KeyPair, PublicKey};
+use penstock_wire::wallet::VARIABLE;
 use serde_json::json;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::SystemTime;
 
 /// Writes a credential, or shows one.
 pub fn credential(args: &CredentialArgs, named: Option<&Path>) -> Result<()> {
-    match &args.show {
-        Some(file) => show(file, args.json, named),
-        None => make(args, &deployment::find(named)?),
+    match (&args.show, &args.output) {
+        (Some(file), _) => show(file, args.json, named),
+        (None, Some(output)) => make(args, output, &deployment::find(named)?),
+        (None, None) => Err(CliError::new("a credential needs a file").next("add --output FILE")),
     }
 }
 
@@ -75,35 +76,7 @@ fn user(name: Option<&str>) -> Result<User> {
     Ok(user)
 }
 
-/// Where the file goes.
-#[derive(Debug, PartialEq, Eq)]
-enum Place {
-    Output,
-    File(PathBuf),
-}
-
-fn place(args: &CredentialArgs, uid: u32, deployment: &str) -> Result<Place> {
-    match &args.output {
-        Some(path) if path.as_os_str() == "-" => Ok(Place::Output),
-        Some(path) => Ok(Place::File(path.clone())),
-        // Where that user's own programs look for it.
-        None if uid == rustix::process::geteuid().as_raw() => {
-            let path = usual_file(deployment).ok_or_else(|| {
-                CliError::new("HOME is not set").next("name the file: --output FILE")
-            })?;
-            if let Some(dir) = path.parent() {
-                deployment::make_dir(dir)?;
-            }
-            Ok(Place::File(path))
-        }
-        None => Err(CliError::new(format!(
-            "the credential of user {uid} needs a file of its own"
-        ))
-        .next("name it: --output FILE, or --output - for standard output")),
-    }
-}
-
-fn make(args: &CredentialArgs, located: &Located) -> Result<()> {
+fn make(args: &CredentialArgs, output: &Path, located: &Located) -> Result<()> {
     let deployment = &located.deployment;
     let authority = authority(located)?;
     let user = user(args.user.as_deref())?;
@@ -121,32 +94,33 @@ fn make(args: &CredentialArgs, located: &Located) -> Result<()> {
     statement.root = args.root;
     let credential = Credential::issue(&authority, statement).map_err(CliError::new)?;
     let ends = time_text(nanos(credential.statement().end_ms));
-    match place(args, uid, &deployment.id)? {
-        Place::Output => out::print(&credential.text().map_err(CliError::new)?),
-        Place::File(path) => {
-            if !args.force && path.exists() {
-                return Err(CliError::new(format!("{} exists", path.display()))
-                    .next("--force replaces it; programs that run take the new one when they connect again"));
-            }
-            let root = rustix::process::geteuid().is_root();
-            credential
-                .save(&path, root.then_some((uid, gid)), args.force)
-                .map_err(CliError::new)?;
-            out::line(format_args!(
-                "{}: user {uid} of {} until {ends}",
-                path.display(),
-                deployment.name
-            ));
-            if uid == 0 && !args.root {
-                out::line(format_args!(
-                    "  user 0 has the rights of user {NOBODY}; with --root it would keep its own"
-                ));
-            }
-            if args.output.is_some() {
-                out::line(format_args!("  export {VARIABLE}={}", path.display()));
-            }
-        }
+    if output.as_os_str() == "-" {
+        out::print(&credential.text().map_err(CliError::new)?);
+        return Ok(());
     }
+    let path = output.display();
+    if !args.force && output.exists() {
+        return Err(CliError::new(format!("{path} exists")).next(
+            "--force replaces it; programs that run take the new one when they connect again",
+        ));
+    }
+    let root = rustix::process::geteuid().is_root();
+    credential
+        .save(output, root.then_some((uid, gid)), args.force)
+        .map_err(CliError::new)?;
+    out::line(format_args!(
+        "{path}: user {uid} of {} until {ends}",
+        deployment.name
+    ));
+    if uid == 0 && !args.root {
+        out::line(format_args!(
+            "  user 0 has the rights of user {NOBODY}; with --root it would keep its own"
+        ));
+    }
+    out::line(format_args!(
+        "  export {VARIABLE}={path}, or move it to ~/.config/penstock/{}.credential",
+        deployment.id
+    ));
     Ok(())
 }
 
@@ -156,17 +130,16 @@ fn nanos(ms: u64) -> i64 {
 
 /// Whether the deployment at hand, if any, has made it.
 fn made_by(credential: &Credential, located: Option<&Located>) -> &'static str {
-    let authority = |l: &Located| -> Option<PublicKey> { l.deployment.authority };
-    match located.map(|l| {
-        (
-            l.deployment.id == credential.statement().deployment,
-            authority(l),
-        )
-    }) {
-        None => "not checked: no deployment is named",
-        Some((true, Some(key))) if credential.signed().is_of(&key) => "good",
-        Some((false, _)) => "not checked: it is of another deployment than the one named",
-        Some(_) => "bad: not by the deployment's authority, or changed since",
+    let Some(Located { deployment, .. }) = located else {
+        return "not checked: no deployment is named";
+    };
+    if deployment.id != credential.statement().deployment {
+        return "not checked: it is of another deployment than the one named";
+    }
+    let by = |authority| credential.signed().is_of(&authority);
+    match deployment.authority.is_some_and(by) {
+        true => "good",
+        false => "bad: not by the deployment's authority, or changed since",
     }
 }
 

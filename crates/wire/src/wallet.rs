@@ -68,7 +68,7 @@ impl From {
 }
 
 /// The file in which this user's programs look for a credential of a deployment.
-pub fn usual_file(deployment: &str) -> Option<PathBuf> {
+fn usual_file(deployment: &str) -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).filter(|v| !v.is_empty());
     let config = match set("XDG_CONFIG_HOME") {
         Some(dir) => PathBuf::from(dir),
