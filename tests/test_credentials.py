@@ -175,7 +175,7 @@ def test_a_file_is_never_lost_by_mistake(host):
     # Only who has the authority's key makes any.
     told = host.run(USER, "credential", "--output", "-", check=False)
     assert told.code != 0 and "authority.key" in told.err, told.err
-    told = penstock("credential", "--user", "no-such-user", "-d", host.deployment, check=False)
+    told = penstock("credential", "--user", "no-such-user", "--output", "-", "-d", host.deployment, check=False)
     assert told.code != 0 and "no user no-such-user" in told.err, told.err
 
 

@@ -558,9 +558,9 @@ Examples:
   penstock credential --user alice --for 30d --output alice.credential -d /data/fs
                                        as root: alice's file; move it to where her programs look
   penstock credential --user alice --output - | ssh login1 'umask 077; cat > alice.credential'
-  penstock credential --user \"$SLURM_JOB_UID\" --job \"$SLURM_JOB_ID\" --for 26h --output /run/job/credential
-                                       for the time of a job, in a prolog; the job has
-                                       PENSTOCK_CREDENTIAL=/run/job/credential
+  penstock credential --user \"$SLURM_JOB_UID\" --job \"$SLURM_JOB_ID\" --for 26h -o /run/job.cred
+                                       for the time of a job, in a prolog that can read authority.key;
+                                       the job has PENSTOCK_CREDENTIAL=/run/job.cred
   penstock credential --user root --speaks-for 1000-60000 --for 90d --output node7.credential
                                        for the mount of a host: it acts for these users; root of that
                                        host is user 65534, and its groups are believed

@@ -297,7 +297,7 @@ impl Identity {
         };
         let (Some(signed), Some(signature)) = (&hello.credential, signature) else {
             return Err(refuse(format!(
-                "{} asks for a credential over TCP; the owner of deployment {name} makes one: `penstock credential --user NAME`; clients find it by PENSTOCK_CREDENTIAL=FILE or as ~/.config/penstock/{}.credential",
+                "{} asks for a credential over TCP; the owner of deployment {name} makes one: `penstock credential --user NAME --output FILE`; clients find it by PENSTOCK_CREDENTIAL=FILE or as ~/.config/penstock/{}.credential",
                 self.server, self.deployment
             )));
         };

@@ -145,7 +145,7 @@ impl Wallet {
                 self.deployment_name
             ),
             format!(
-                "{}; ask the deployment's owner for one (`penstock credential --user {}`) and put it into {usual}, mode 600",
+                "{}; ask the deployment's owner for one (`penstock credential --user {} --output FILE`) and put it into {usual}, mode 600",
                 sought.join(", "),
                 rustix::process::geteuid().as_raw()
             ),
