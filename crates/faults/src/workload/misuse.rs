@@ -66,10 +66,6 @@ impl Worker {
                 ..capability.clone()
             },
             Capability {
-                subject: capability.subject + 1,
-                ..capability.clone()
-            },
-            Capability {
                 issued_ms: capability.issued_ms + 3_600_000,
                 ..capability.clone()
             },
