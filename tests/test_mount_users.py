@@ -7,7 +7,7 @@ import subprocess
 import time
 
 import pytest
-from conftest import COMPILERS, PENSTOCK, free_ports, penstock
+from conftest import COMPILERS, PENSTOCK
 from mounted import ALICE, BOB, MEMBERS, TEAM, as_root, as_user, fails, mode_of, needs_fuse, touch, write
 
 pytestmark = needs_fuse
@@ -262,58 +262,3 @@ def test_an_ordinary_user_mounts_a_deployment_of_his_own(short_dir):
     assert "mnt/f 65534 65534 644" in lines and "mnt/d 65534 65534 755" in lines and "mine" in lines, lines
     assert "1" in lines and json.loads(next(line for line in lines if line.startswith("{")))["uid"] == 65534
     assert os.listdir(short_dir / "home" / "mnt") == []
-
-
-@as_root
-def test_mode_bits_hold_over_tcp(short_dir):
-    """A user of another host says who it is, under the client key; it gets what that user may."""
-    command, deployment = own_command(short_dir), short_dir / "fs"
-    penstock("up", deployment, "--servers", 1, "--tcp", f"localhost:{free_ports(2)}")
-    try:
-        remotes = {}
-        lines = (deployment / "deployment.toml").read_text().splitlines()
-        for user in (0, ALICE, BOB):
-            remotes[user] = remote = short_dir / f"remote-{user}"
-            remote.mkdir()
-            (remote / "deployment.toml").write_text("\n".join(line for line in lines if not line.startswith("unix")))
-            (remote / "client.key").write_text((deployment / "client.key").read_text())
-            (remote / "client.key").chmod(0o600)
-            for path in (remote, remote / "client.key"):
-                os.chown(path, user, user)
-
-        def run(user, *arguments):
-            become = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
-            return subprocess.run(
-                [*become, command, *arguments, "-d", remotes[user]],
-                capture_output=True,
-                text=True,
-                timeout=60,
-                check=False,
-                cwd=remotes[user],
-                env={**os.environ, "HOME": "/tmp"},
-            )
-
-        def good(user, *arguments):
-            done = run(user, *arguments)
-            assert done.returncode == 0, done.stderr
-
-        (remotes[ALICE] / "in").write_bytes(b"hers")
-        (remotes[ALICE] / "in").chmod(0o600)
-        os.chown(remotes[ALICE] / "in", ALICE, ALICE)
-        good(ALICE, "cp", "in", "penstock:/a")
-        shown = penstock("stat", "/a", "-d", deployment, "--json").json()[0]
-        assert shown["uid"] == ALICE
-        refused = run(BOB, "cp", "penstock:/a", "out")
-        assert refused.returncode == 1 and "may not read" in refused.stderr, refused.stderr
-        # Who makes a directory decides who else writes there.
-        good(ALICE, "mkdir", "/hers")
-        refused = run(BOB, "mkdir", "/hers/his")
-        assert refused.returncode == 1 and "may not" in refused.stderr, refused.stderr
-        good(ALICE, "cp", "penstock:/a", "back")
-        good(0, "cp", "penstock:/a", "root")
-        # Somebody with the addresses and no key.
-        (remotes[BOB] / "client.key").write_text("00" * 32)
-        refused = run(BOB, "ls", "/")
-        assert refused.returncode == 1 and "key" in refused.stderr
-    finally:
-        penstock("down", deployment)

@@ -63,6 +63,7 @@ Examples:
     StageOut(StageArgs),
     Rm(RmArgs),
     Mkdir(MkdirArgs),
+    Credential(CredentialArgs),
     Check(CheckArgs),
     Trace(crate::trace::TraceArgs),
     Mount(MountArgs),
@@ -531,6 +532,91 @@ pub struct CheckArgs {
     pub accept_lost: Vec<String>,
     /// For programs.
     #[arg(long)]
+    pub json: bool,
+}
+
+/// A time that something lasts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Life(u64);
+
+impl Life {
+    /// The longest that a credential may last: ten years.
+    const MOST_S: u64 = 3653 * 86_400;
+
+    /// Milliseconds.
+    pub fn as_ms(self) -> u64 {
+        self.0 * 1000
+    }
+}
+
+impl std::str::FromStr for Life {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Life, String> {
+        let units = [("s", 1), ("m", 60), ("h", 3600), ("d", 86_400)];
+        let seconds = units.iter().find_map(|(unit, seconds)| {
+            let number: u64 = text.strip_suffix(unit)?.parse().ok()?;
+            number.checked_mul(*seconds)
+        });
+        match seconds {
+            Some(s) if (1..=Life::MOST_S).contains(&s) => Ok(Life(s)),
+            _ => Err("write a time from 1s to 3653d, such as 90m, 24h or 30d".into()),
+        }
+    }
+}
+
+/// Make the file with which a user is known to the servers over TCP, or show what one says.
+///
+/// On the servers' hosts the kernel says who a user is, and nobody needs this. Over TCP a client proves a credential:
+/// a file of mode 0600 in which the deployment's authority says that its holder is this user, in these groups, until
+/// then. Whoever can read authority.key of the deployment, its owner or root, makes them, and needs none. Groups are
+/// taken from the system's database now; whoever changes them makes new credentials.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Clients look for it, at each new connection, in
+  1. the file that PENSTOCK_CREDENTIAL names
+  2. ~/.config/penstock/ID.credential (ID: `id` in deployment.toml; $XDG_CONFIG_HOME instead of ~/.config)
+
+Examples:
+  penstock credential --user alice --for 30d --output alice.credential -d /data/fs
+                                       as root: alice's file; move it to where her programs look
+  penstock credential --user alice --output - | ssh login1 'umask 077; cat > alice.credential'
+  penstock credential --user \"$SLURM_JOB_UID\" --job \"$SLURM_JOB_ID\" --for 26h -o /run/job.cred
+                                       for the time of a job, in a prolog that can read authority.key;
+                                       the job has PENSTOCK_CREDENTIAL=/run/job.cred
+  penstock credential --user root --speaks-for 1000-60000 --for 90d --output node7.credential
+                                       for the mount of a host: it acts for these users; root of that
+                                       host is user 65534, and its groups are believed
+  penstock credential --user alice --for 30d --output alice.credential --force
+                                       a new one takes its place; programs that run notice nothing
+  penstock credential --show alice.credential")]
+pub struct CredentialArgs {
+    /// The user, by name or number [default: who runs the command].
+    #[arg(long, value_name = "NAME|UID")]
+    pub user: Option<String>,
+    /// How long it is good: 90m, 24h, 30d. A job that outlives it fails, so leave time.
+    #[arg(long = "for", value_name = "TIME", default_value = "24h")]
+    pub life: Life,
+    /// The job that it is made for, to be told apart from others.
+    #[arg(long, value_name = "ID")]
+    pub job: Option<String>,
+    /// A mount or an agent with it may act for the users A to B; may be repeated.
+    #[arg(long, value_name = "A-B")]
+    pub speaks_for: Vec<penstock_wire::credential::Uids>,
+    /// User 0 keeps its rights. Without this option its requests have the rights of user 65534.
+    #[arg(long)]
+    pub root: bool,
+    /// The file, or - for standard output. Made by root, it belongs to the user.
+    #[arg(short, long, value_name = "FILE", required_unless_present = "show")]
+    pub output: Option<PathBuf>,
+    /// Replace a file that is there.
+    #[arg(long)]
+    pub force: bool,
+    /// Show what this file says, and when it ends; makes nothing.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["user", "job", "speaks_for", "root", "output", "force"])]
+    pub show: Option<PathBuf>,
+    /// For programs.
+    #[arg(long, requires = "show")]
     pub json: bool,
 }
 

@@ -6,6 +6,7 @@
 //! deployment.toml    who is where; clients need this file and client.key
 //! client.key         lets clients in (0600)
 //! server.key         signs capabilities, lets administrators in (0600)
+//! authority.key      makes users' credentials, where it listens on TCP (0600); servers do not need it
 //! meta.key, data-0.key …  what each server proves over TCP (0600); its host needs no other's
 //! meta/              the metadata database
 //! data-0/ …          objects of each data server
@@ -166,6 +167,8 @@ pub fn create(dir: &Path, shape: &Shape, plan: &Plan) -> Result<Located> {
         tune,
         client_key: dir.join("client.key"),
         server_key: dir.join("server.key"),
+        authority: None,
+        authority_key: None,
         meta: MetaServer {
             address: address("meta", 0)?,
             store: dir.join("meta"),
@@ -179,7 +182,7 @@ pub fn create(dir: &Path, shape: &Shape, plan: &Plan) -> Result<Located> {
             .and_then(|mut k| k.save(key))
             .map_err(CliError::new)?;
     }
-    deployment.make_identities(&dir).map_err(CliError::new)?;
+    deployment.make_network_keys(&dir).map_err(CliError::new)?;
     // Last, so that a directory with a deployment file is a whole deployment.
     deployment.save(&file).map_err(CliError::new)?;
     Ok(Located { file, deployment })

@@ -7,6 +7,7 @@
 //! names.rs      ls, stat, rm, mkdir                     copy/         cp, stage-in, stage-out
 //! names.rs      ls, stat, rm, mkdir                     copy.rs       cp
 //! mount.rs      mount, umount
+//! credential.rs users over TCP                       users.rs      as the system knows them
 //! check.rs      consistency                             deployment.rs making and finding deployments
 //! trace.rs      request traces                      profile/      storage devices
 //! sim.rs        clusters on virtual time
@@ -18,6 +19,7 @@ mod args;
 mod check;
 mod connect;
 mod copy;
+mod credential;
 mod deployment;
 mod error;
 mod faults;
@@ -37,6 +39,7 @@ mod trace;
 mod tracing;
 mod tune;
 mod updown;
+mod users;
 
 use args::{Cli, Command};
 use clap::Parser;
@@ -95,6 +98,7 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
         Command::StageOut(args) => copy::stage(copy::Way::Out, args, deployment).map(done),
         Command::Rm(args) => names::rm(args, deployment).map(done),
         Command::Mkdir(args) => names::mkdir(args, deployment).map(done),
+        Command::Credential(args) => credential::credential(args, deployment).map(done),
         Command::Check(args) => check::check(args, deployment),
         Command::Trace(args) => trace::trace(args),
         Command::Mount(args) => mount::mount(args, deployment).map(done),

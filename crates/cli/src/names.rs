@@ -151,7 +151,7 @@ fn mode_text(kind: NodeKind, mode: u32) -> String {
 }
 
 /// Seconds exactly, in UTC: `2026-11-20 23:02:07Z`.
-fn time_text(ns: i64) -> String {
+pub fn time_text(ns: i64) -> String {
     let time = u64::try_from(ns)
         .map(|ns| SystemTime::UNIX_EPOCH + Duration::from_nanos(ns))
         .unwrap_or(SystemTime::UNIX_EPOCH);

@@ -105,7 +105,7 @@ fn existing(args: &UpArgs) -> Result<Located> {
     // Of a release without them.
     if located
         .deployment
-        .make_identities(&dir)
+        .make_network_keys(&dir)
         .map_err(CliError::new)?
     {
         located

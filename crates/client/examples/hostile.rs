@@ -368,6 +368,7 @@ impl Attack<'_> {
             },
             link: LinkName::new()?,
             nonce: [7; 32],
+            credential: None,
         };
         let mut bytes = Vec::new();
         let envelope = Envelope::request(0, TraceContext::default());
@@ -740,6 +741,7 @@ impl Attack<'_> {
         let layout: Layout = like.layout.clone();
         Ok(Capability::sign(
             &self.server_key,
+            like.subject,
             like.file,
             rights,
             0..now_ms - 1000,

@@ -44,6 +44,8 @@ impl Cluster {
             tune: Vec::new(),
             client_key: key("client.key"),
             server_key: key("server.key"),
+            authority: None,
+            authority_key: None,
             meta: MetaServer {
                 address: address("meta.sock".into()),
                 store: at("meta"),

@@ -82,8 +82,16 @@ fn attach(cluster: &Cluster, issued_ms: u64, expires_ms: u64) -> DataReply {
         ..Rights::default()
     };
     let life = issued_ms..expires_ms;
-    let capability =
-        Capability::sign(&key, file.id(), rights, life, None, file.layout().clone()).unwrap();
+    let capability = Capability::sign(
+        &key,
+        rustix::process::geteuid().as_raw(),
+        file.id(),
+        rights,
+        life,
+        None,
+        file.layout().clone(),
+    )
+    .unwrap();
     let caller = cluster.deployment.caller(Role::Client, 1, 0).unwrap();
     let address = cluster.data[0].as_ref().unwrap().address().clone();
     let mut link = connect(&address, &caller, Timeouts::default()).unwrap();

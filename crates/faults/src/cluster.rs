@@ -72,6 +72,7 @@ pub(crate) fn deployment(root: &Path, shape: &Shape) -> Result<Deployment, Strin
     let keys = [
         client_key.clone(),
         server_key.clone(),
+        root.join("authority.key"),
         root.join("meta.key"),
     ];
     for (n, path) in keys.into_iter().chain(identities).enumerate() {
@@ -92,6 +93,8 @@ pub(crate) fn deployment(root: &Path, shape: &Shape) -> Result<Deployment, Strin
         tune: vec![format!("sched={}", shape.scheduler), "depth=1".to_owned()],
         client_key,
         server_key,
+        authority: None,
+        authority_key: None,
         meta: MetaServer {
             address: at(0),
             store: root.join("machine-0"),
@@ -110,7 +113,7 @@ pub(crate) fn deployment(root: &Path, shape: &Shape) -> Result<Deployment, Strin
             false => Transport::PlainTrustedNetwork,
         },
     };
-    deployment.make_identities(root).map_err(text)?;
+    deployment.make_network_keys(root).map_err(text)?;
     deployment.validate()?;
     Ok(deployment)
 }

@@ -263,6 +263,8 @@ fn deployment(dir: &Path) -> Result<Deployment> {
         tune: Vec::new(),
         client_key,
         server_key,
+        authority: None,
+        authority_key: None,
         meta: MetaServer {
             address: address("meta.sock".into()),
             store: dir.join("meta"),

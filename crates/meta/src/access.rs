@@ -1,6 +1,7 @@
 //! Who asks, and what the mode bits let them do.
 use crate::error::{Result, error, shown};
 use crate::node::Node;
+use penstock_wire::credential::Statement;
 use penstock_wire::message::{ErrorKind, User};
 
 /// Mode bit: only owners remove or rename entries of this directory.
@@ -17,6 +18,27 @@ pub enum Want {
     Execute = 1,
 }
 
+/// Users that requests may be made for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Delegation {
+    #[default]
+    Nobody,
+    Everybody,
+    /// Those of a credential.
+    Stated(Box<Statement>),
+}
+
+impl Delegation {
+    /// The user whose rights a request for `user` has, if it may be made.
+    pub fn acts_for(&self, user: User) -> Option<User> {
+        match self {
+            Delegation::Nobody => None,
+            Delegation::Everybody => Some(user),
+            Delegation::Stated(statement) => statement.acts_for(user),
+        }
+    }
+}
+
 /// Who stands behind a connection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Caller {
@@ -26,8 +48,8 @@ pub struct Caller {
     pub groups: Vec<u32>,
     /// Root or an administrator: mode bits do not hold them.
     pub privileged: bool,
-    /// Root or the owner of the deployment: requests may be made for other users.
-    pub delegate: bool,
+    /// Whom requests may be made for: everybody by root and the owner of the deployment.
+    pub delegation: Delegation,
     /// Proved the server key: may list every file and stop the server.
     pub admin: bool,
 }

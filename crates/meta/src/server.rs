@@ -1,5 +1,5 @@
 //! The metadata server as a running thing: store, committing thread, and a session per connection.
-use crate::access::Caller;
+use crate::access::{Caller, Delegation};
 use crate::counters::ConnectionId;
 use crate::engine::{Engine, wall_clock_ns};
 use crate::issue::Issue;
@@ -113,14 +113,19 @@ struct Metadata {
     next: AtomicU64,
 }
 
-/// On this host the kernel vouches for the user, over TCP whoever has proven the key. Root and the owner may act for
-/// others; mode bits hold everybody but root and administrators.
+/// The kernel vouches for a user of this host, the deployment's authority for one of another. Root and the owner may act for
+/// others on this host; over TCP those may whose credentials say so. Mode bits hold everybody but root and administrators.
 fn caller(peer: &Peer, owner: (u32, u32)) -> Caller {
     let admin = peer.role == Role::Admin;
     Caller {
         admin,
         privileged: admin || peer.user.uid == 0,
-        delegate: admin || peer.user.uid == 0 || peer.user.uid == owner.0,
+        delegation: match &peer.statement {
+            _ if admin => Delegation::Everybody,
+            Some(statement) => Delegation::Stated(Box::new(statement.clone())),
+            None if peer.user.uid == 0 || peer.user.uid == owner.0 => Delegation::Everybody,
+            None => Delegation::Nobody,
+        },
         ..Caller::of(peer.user.clone())
     }
 }
@@ -128,8 +133,16 @@ fn caller(peer: &Peer, owner: (u32, u32)) -> Caller {
 impl Service for Metadata {
     fn session(&self, connection: &mut Connection, peer: &Peer) -> penstock_wire::Result<After> {
         let id = ConnectionId(self.next.fetch_add(1, Ordering::Relaxed));
-        let mut session = Session::new(self.shared.clone(), caller(peer, self.owner), id);
-        serve_requests(connection, |request| session.answer(request))
+        let shared = &self.shared;
+        let caller = caller(peer, self.owner);
+        let mut session = Session::new(shared.clone(), caller, peer.subject(), id);
+        let end_ms = peer.statement.as_ref().map(|statement| statement.end_ms);
+        let over = || end_ms.is_some_and(|end_ms| shared.issue.now_ms() >= end_ms);
+        serve_requests(connection, over, |request| session.answer(request))
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.shared.issue.now_ms()
     }
 
     fn stopping(&self) {
@@ -137,8 +150,10 @@ impl Service for Metadata {
     }
 }
 
+/// Until the connection ends, or is `over`: then its client connects again, with a newer credential if there is one.
 fn serve_requests(
     connection: &mut Connection,
+    over: impl Fn() -> bool,
     mut answer: impl FnMut(MetaRequest) -> MetaReply,
 ) -> penstock_wire::Result<After> {
     loop {
@@ -158,6 +173,12 @@ fn serve_requests(
             };
             return Err(last_word(connection, error));
         };
+        // Whoever gives up what is bound to this connection has nothing to gain elsewhere.
+        if over() && !matches!(request, MetaRequest::CounterFree { .. }) {
+            // What has been answered is told; this request is not begun.
+            connection.flush()?;
+            return Ok(After::Continue);
+        }
         let stop = matches!(request, MetaRequest::Shutdown);
         let reply = answer(request);
         connection.queue(&received.envelope.answer(), &reply)?;
@@ -189,35 +210,84 @@ fn last_word(connection: &mut Connection, why: penstock_wire::Error) -> penstock
 #[cfg(test)]
 mod tests {
     use super::*;
+    use penstock_wire::credential::{NOBODY, Statement, Uids};
     use penstock_wire::message::User;
 
-    #[test]
-    fn callers_are_who_the_kernel_says() {
-        let peer = |role, uid, gid| Peer {
+    fn peer(role: Role, uid: u32, gid: u32, statement: Option<Statement>) -> Peer {
+        let groups = vec![9];
+        Peer {
             role,
             program: 1,
             rank: 0,
             credentials: None,
-            user: User {
-                uid,
-                gid,
-                groups: vec![9],
+            user: match &statement {
+                Some(statement) => statement.user(),
+                None => User { uid, gid, groups },
             },
-        };
-        let owner = (100, 200);
+            statement,
+        }
+    }
+
+    const OWNER: (u32, u32) = (100, 200);
+
+    #[test]
+    fn callers_are_who_the_kernel_says() {
         for (role, uid, privileged, delegate, admin) in [
             (Role::Client, 100, false, true, false),
             (Role::Client, 0, true, true, false),
             (Role::Client, 101, false, false, false),
             (Role::Admin, 101, true, true, true),
         ] {
-            let caller = caller(&peer(role, uid, 200), owner);
+            let caller = caller(&peer(role, uid, 200, None), OWNER);
+            let acts = caller.delegation.acts_for(User::default()).is_some();
             assert_eq!(
-                (caller.uid, caller.privileged, caller.delegate, caller.admin),
+                (caller.uid, caller.privileged, acts, caller.admin),
                 (uid, privileged, delegate, admin),
                 "{role:?} {uid}"
             );
             assert!(caller.is_in(200) && caller.is_in(9) && !caller.is_in(1));
         }
+    }
+
+    #[test]
+    fn callers_over_tcp_are_what_their_credential_says() {
+        let user = |uid| User {
+            uid,
+            gid: 7,
+            groups: vec![0, 9],
+        };
+        let stated = |uid, root, speaks_for: &[(u32, u32)]| {
+            let mut statement = Statement::new(&"0".repeat(32), user(uid), 0..9);
+            statement.root = root;
+            let ranges = speaks_for.iter();
+            statement.speaks_for = ranges.map(|&(first, last)| Uids { first, last }).collect();
+            caller(&peer(Role::Client, 0, 0, Some(statement)), OWNER)
+        };
+        // Neither root nor the owner is anything by the number alone.
+        let root = stated(0, false, &[]);
+        assert_eq!((root.uid, root.privileged), (NOBODY, false));
+        for uid in [0, OWNER.0, 5] {
+            let caller = stated(uid, true, &[]);
+            assert_eq!((caller.uid, caller.privileged), (uid, uid == 0));
+            assert_eq!(caller.delegation.acts_for(user(uid)), None);
+        }
+        let mount = stated(0, false, &[(1000, 1999), (3000, 3000)]);
+        let acts_for = |uid| mount.delegation.acts_for(user(uid)).map(|u| u.uid);
+        for (uid, acted) in [
+            (999, None),
+            (1000, Some(1000)),
+            (1999, Some(1999)),
+            (2000, None),
+            (3000, Some(3000)),
+            (0, Some(NOBODY)),
+        ] {
+            assert_eq!(acts_for(uid), acted, "{uid}");
+        }
+        // Root's group goes with root.
+        let groups = |mount: &Caller| mount.delegation.acts_for(user(1000)).map(|u| u.groups);
+        assert_eq!(groups(&mount), Some(vec![9]));
+        let granted = stated(0, true, &[(1000, 1999)]);
+        assert_eq!(groups(&granted), Some(vec![0, 9]));
+        assert_eq!(granted.delegation.acts_for(user(0)), Some(user(0)));
     }
 }

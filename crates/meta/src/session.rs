@@ -10,6 +10,7 @@ use crate::recent::Recent;
 use crate::slots::{Once, Owner};
 use crate::stores::Stores;
 use penstock_layout::{FileId, Layout};
+use penstock_wire::credential::NOBODY;
 use penstock_wire::message::{
     Attributes, Capability, ErrorKind, MAX_BATCH, MAX_BODY, MAX_TARGET, MAX_UNLOCK_WAIT_MS,
     MAX_XATTR_VALUE, MAX_XATTRS, MetaReply, MetaRequest, MetaStatus, NodeReply, NodeRequest, User,
@@ -44,6 +45,8 @@ pub struct Granting {
 pub struct Session {
     shared: Arc<Granting>,
     caller: Caller,
+    /// Whom capabilities are given to: the peer, whoever it acts for.
+    subject: u32,
     id: ConnectionId,
     /// Rights at opening: (read, write).
     open: Recent<FileId, (bool, bool)>,
@@ -65,11 +68,12 @@ impl From<MetaReply> for Answer {
 }
 
 impl Session {
-    pub fn new(shared: Arc<Granting>, caller: Caller, id: ConnectionId) -> Session {
+    pub fn new(shared: Arc<Granting>, caller: Caller, subject: u32, id: ConnectionId) -> Session {
         shared.connections.fetch_add(1, Ordering::Relaxed);
         Session {
             shared,
             caller,
+            subject,
             id,
             open: Recent::new(OPEN_FILES),
         }
@@ -213,7 +217,7 @@ impl Session {
                     remove: false,
                 };
                 MetaReply::Opened {
-                    capability: shared.grant(&attributes, rights)?,
+                    capability: shared.grant(self.subject, &attributes, rights)?,
                     attributes,
                     created,
                 }
@@ -236,7 +240,7 @@ impl Session {
                     remove: false,
                 };
                 MetaReply::Renewed {
-                    capability: shared.grant(&attributes, rights)?,
+                    capability: shared.grant(self.subject, &attributes, rights)?,
                 }
             }
             MetaRequest::Stat { path } => {
@@ -246,13 +250,13 @@ impl Session {
                 let outcome = engine.change(once, |space, now| {
                     Ok(space.unlink(now, caller, &path)?.into())
                 })?;
-                return shared.unlinked(outcome.removed()?);
+                return shared.unlinked(self.subject, outcome.removed()?);
             }
             MetaRequest::Rename { from, to } => {
                 let outcome = engine.change(once, |space, now| {
                     Ok(space.rename(now, caller, &from, &to)?.into())
                 })?;
-                return shared.unlinked(outcome.removed()?);
+                return shared.unlinked(self.subject, outcome.removed()?);
             }
             MetaRequest::Mkdir { path, mode } => {
                 engine.change(once, |space, now| {
@@ -378,7 +382,7 @@ impl Session {
             }
             MetaRequest::Look { path, follow } => {
                 let attributes = engine.read(|space| space.stat(caller, &path, follow))?;
-                MetaReply::Node(shared.look(attributes)?)
+                MetaReply::Node(shared.look(self.subject, attributes)?)
             }
             MetaRequest::Node { user, request } => return self.node(once, user, request, room),
             MetaRequest::Symlink { path, target } => {
@@ -415,15 +419,16 @@ impl Session {
         mut request: NodeRequest,
         room: usize,
     ) -> Result<Answer> {
-        if !self.caller.delegate {
+        let uid = user.uid;
+        let Some(user) = self.caller.delegation.acts_for(user) else {
             return Err(error(
                 ErrorKind::Permission,
                 format!(
-                    "user {} may not act for others; mounts are for root and the owner of the deployment",
+                    "user {} may not act for user {uid}; on the servers' hosts root and the owner of the deployment may, elsewhere those whose credential says so (`penstock credential --speaks-for`)",
                     self.caller.uid
                 ),
             ));
-        }
+        };
         let shared = self.shared.clone();
         let engine = &shared.engine;
         let caller = Caller::of(user);
@@ -438,7 +443,7 @@ impl Session {
                 return Ok(MetaReply::Node(NodeReply::GivenUp(given_up)).into());
             }
             NodeRequest::Reap { id } => {
-                return shared.gone(engine.reap(once, self.id, *id)?.removed()?);
+                return shared.gone(self.subject, engine.reap(once, self.id, *id)?.removed()?);
             }
             NodeRequest::Keep { ids } => {
                 let kept = engine.keep(self.id, ids)?;
@@ -465,7 +470,7 @@ impl Session {
         };
         let reply = match outcome {
             Outcome::Node(attributes) => NodeReply::Node(attributes),
-            Outcome::Look(attributes) => shared.look(attributes)?,
+            Outcome::Look(attributes) => shared.look(self.subject, attributes)?,
             Outcome::Opened(attributes, created) => {
                 let (NodeRequest::Open { read, write, .. }
                 | NodeRequest::Create { read, write, .. }) = request
@@ -481,7 +486,7 @@ impl Session {
                     remove: false,
                 };
                 NodeReply::Opened {
-                    capability: shared.grant(&attributes, rights)?,
+                    capability: shared.grant(self.subject, &attributes, rights)?,
                     attributes,
                     created,
                 }
@@ -497,7 +502,7 @@ impl Session {
                         })
                         .into())
                     }
-                    gone => shared.gone(gone.removed()),
+                    gone => shared.gone(self.subject, gone.removed()),
                 };
             }
             Outcome::Entries(page) => NodeReply::Entries {
@@ -537,18 +542,17 @@ impl Drop for Session {
     }
 }
 
-/// Whom the kernel shows where it has no user for an owner, as in user name spaces: nobody in particular.
-const NOBODY: u32 = 65534;
-
 impl Granting {
     /// The right to use a file's objects, and to hold descriptors of them for the user whom the file always belonged to.
-    fn grant(&self, file: &Attributes, rights: Rights) -> Result<Capability> {
+    fn grant(&self, subject: u32, file: &Attributes, rights: Rights) -> Result<Capability> {
+        // Nobody in particular: also whom the kernel shows where it has no user for an owner, as in user name spaces.
         let lend_to = (!file.given && file.uid != NOBODY).then_some(file.uid);
-        self.sign(file.id, rights, lend_to, layout_of(file)?)
+        self.sign(subject, file.id, rights, lend_to, layout_of(file)?)
     }
 
     fn sign(
         &self,
+        subject: u32,
         file: FileId,
         rights: Rights,
         lend_to: Option<u32>,
@@ -557,13 +561,13 @@ impl Granting {
         let now_ms = self.issue.now_ms();
         let lifetime = u64::try_from(self.lifetime.as_millis()).unwrap_or(u64::MAX);
         let life = now_ms..now_ms.saturating_add(lifetime);
-        Capability::sign(&self.key, file, rights, life, lend_to, layout)
+        Capability::sign(&self.key, subject, file, rights, life, lend_to, layout)
     }
 
     /// A node, and for a file what lets its data servers be asked.
-    fn look(&self, attributes: Attributes) -> Result<NodeReply> {
+    fn look(&self, subject: u32, attributes: Attributes) -> Result<NodeReply> {
         let capability = match attributes.layout {
-            Some(_) => Some(self.grant(&attributes, Rights::default())?),
+            Some(_) => Some(self.grant(subject, &attributes, Rights::default())?),
             None => None,
         };
         Ok(NodeReply::Look {
@@ -573,9 +577,9 @@ impl Granting {
     }
 
     /// [`Granting::unlinked`] for a request about nodes.
-    fn gone(&self, removed: Option<Removed>) -> Result<Answer> {
+    fn gone(&self, subject: u32, removed: Option<Removed>) -> Result<Answer> {
         let file = removed.as_ref().map(|r| r.file);
-        let answer = self.unlinked(removed)?;
+        let answer = self.unlinked(subject, removed)?;
         let MetaReply::Unlinked { capability } = answer.reply else {
             return Ok(answer);
         };
@@ -586,14 +590,18 @@ impl Granting {
     }
 
     /// The reply to whatever took a file out of the name space: the right to remove its objects.
-    fn unlinked(&self, removed: Option<Removed>) -> std::result::Result<Answer, WireError> {
+    fn unlinked(
+        &self,
+        subject: u32,
+        removed: Option<Removed>,
+    ) -> std::result::Result<Answer, WireError> {
         let durable = removed.as_ref().is_some_and(|r| r.wait);
         let rights = Rights {
             remove: true,
             ..Rights::default()
         };
         let capability = removed
-            .map(|r| self.sign(r.file, rights, None, r.layout))
+            .map(|r| self.sign(subject, r.file, rights, None, r.layout))
             .transpose()?;
         Ok(Answer {
             reply: MetaReply::Unlinked { capability },

@@ -99,7 +99,8 @@ impl Clock {
     ) -> Result<(), Error> {
         let source = Source {
             meta: deployment.meta.address.clone(),
-            caller: deployment.caller(Role::Client, 0, 0)?,
+            // A server has no credential of a user.
+            caller: deployment.caller(Role::Admin, 0, 0)?,
         };
         let (shared, weak) = (self.shared.clone(), Arc::downgrade(server));
         self.shared.state().follows = true;

@@ -33,6 +33,8 @@ const SEARCH_STEPS_PER_PIECE: u64 = 256;
 pub(crate) struct Session<'a> {
     server: &'a Server,
     role: Role,
+    /// The user whose capabilities it may use: `None`, those of all.
+    subject: Option<u32>,
     owner: Owner,
     /// Tells when the connection is closed by others.
     line: Closer,
@@ -53,6 +55,8 @@ enum Outcome {
 impl<'a> Session<'a> {
     pub(crate) fn new(server: &'a Server, peer: &Peer, owner: Owner, line: Closer) -> Session<'a> {
         let client = line.clone();
+        // Root of this host could read the stores as well.
+        let all = peer.role == Role::Admin || peer.credentials.is_some_and(|who| who.uid == 0);
         let searching = SearchLimit {
             steps: server.options.search_steps,
             per_piece: SEARCH_STEPS_PER_PIECE,
@@ -61,6 +65,7 @@ impl<'a> Session<'a> {
         Session {
             server,
             role: peer.role,
+            subject: (!all).then(|| peer.subject()),
             owner,
             line,
             handles: Handles::default(),
@@ -408,6 +413,17 @@ impl<'a> Session<'a> {
         capability.verify_seal(&self.server.key)?;
         let clock = &self.server.clock;
         clock.saw(capability.issued_ms);
+        if let Some(peer) = self.subject
+            && peer != capability.subject
+        {
+            return Err(refuse(
+                ErrorKind::BadCapability,
+                format!(
+                    "the capability for file {} was given to user {}, and this is user {peer}; open the file as that user",
+                    capability.file.0, capability.subject
+                ),
+            ));
+        }
         clock.judged(|now_ms| capability.verify_time(now_ms))
     }
 

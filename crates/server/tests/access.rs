@@ -15,6 +15,7 @@ fn forged_changed_and_expired_capabilities_are_refused() {
     let good = site.capability(1, READ);
     let forged = Capability::sign(
         &Key::generate().unwrap(),
+        rustix::process::geteuid().as_raw(),
         FileId(1),
         ALL,
         0..now_ms() + 1000,
@@ -42,6 +43,7 @@ fn forged_changed_and_expired_capabilities_are_refused() {
     }
     let old = Capability::sign(
         &site.key,
+        rustix::process::geteuid().as_raw(),
         FileId(1),
         ALL,
         0..now_ms() - 1000,
@@ -62,7 +64,16 @@ fn forged_changed_and_expired_capabilities_are_refused() {
     // A file that has no part here.
     let elsewhere = Layout::new(64, vec![ServerId(5)]).unwrap();
     let life = 0..now_ms() + 1000;
-    let other = Capability::sign(&site.key, FileId(1), ALL, life, None, elsewhere).unwrap();
+    let other = Capability::sign(
+        &site.key,
+        rustix::process::geteuid().as_raw(),
+        FileId(1),
+        ALL,
+        life,
+        None,
+        elsewhere,
+    )
+    .unwrap();
     assert_eq!(
         c.attach(other).unwrap_err().kind,
         ErrorKind::InvalidArgument
@@ -74,8 +85,18 @@ fn a_capability_that_expires_in_use_can_be_renewed() {
     let site = Site::one();
     let mut c = site.client(0);
     let layout = site.layout(64);
-    let sign =
-        |ms| Capability::sign(&site.key, FileId(1), ALL, 0..ms, None, layout.clone()).unwrap();
+    let sign = |ms| {
+        Capability::sign(
+            &site.key,
+            rustix::process::geteuid().as_raw(),
+            FileId(1),
+            ALL,
+            0..ms,
+            None,
+            layout.clone(),
+        )
+        .unwrap()
+    };
     let soon = now_ms() + 500;
     let h = c.attach(sign(soon)).unwrap();
     // The server follows a clock of its own.

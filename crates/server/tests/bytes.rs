@@ -315,7 +315,7 @@ proptest! {
             let layout = site.layout(unit);
             let mut capability = site.capability(file, ALL);
             capability = penstock_wire::message::Capability::sign(
-                &site.key, capability.file, ALL, capability.issued_ms..capability.expires_ms, None, layout.clone()).unwrap();
+                &site.key, capability.subject, capability.file, ALL, capability.issued_ms..capability.expires_ms, None, layout.clone()).unwrap();
             let (_, high) = p.bounds();
             let mut expected = vec![0xee; high as usize + 50];
             let data: Vec<u8> = (0..len).map(|i| (i * 7 + 1) as u8).collect();

@@ -3,6 +3,7 @@
 mod common;
 use common::*;
 use penstock_server::Options;
+use penstock_wire::Role;
 use penstock_wire::grant::GrantPage;
 use penstock_wire::message::{DataReply, DataRequest, ErrorKind, Handle, LockMode};
 use std::time::{Duration, Instant};
@@ -12,6 +13,10 @@ const OTHER: u32 = 61_002;
 
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
+}
+
+fn me() -> u32 {
+    rustix::process::geteuid().as_raw()
 }
 
 /// Why there is no descriptor, or that there is one.
@@ -32,26 +37,59 @@ fn only_the_owner_and_root_get_descriptors() {
     let (mut c, h) = site.open(0, 1);
     c.write(h, contiguous(0, 4), b"data");
     // A file that was another user's is for nobody, root included.
-    let h = c.attach(site.capability_of(1, READ, None)).unwrap();
+    let h = c.attach(site.capability_of(me(), 1, READ, None)).unwrap();
     let reason = shortcut(&mut c, h).unwrap_err();
     assert!(reason.contains("another user"), "{reason}");
     if !is_root() {
         return;
     }
-    let given = site.capability_of(1, ALL, Some(OWNER));
+    let given = |uid| site.capability_of(uid, 1, ALL, Some(OWNER));
     let lend = |handle| DataRequest::Lend {
         handle,
         write: false,
     };
     for (uid, lent) in [(OWNER, true), (OTHER, false), (65534, false), (0, true)] {
         let mut c = site.client_of(0, uid);
-        let h = c.attach(given.clone()).unwrap();
+        let h = c.attach(given(uid)).unwrap();
         let got = shortcut(&mut c, h);
         assert_eq!(got.is_ok(), lent, "{uid}: {:?}", got.err());
         assert_eq!(c.read(h, contiguous(0, 4)), b"data");
         if uid != 0 {
             assert!(matches!(c.ask(lend(h)), DataReply::NoShortcut { .. }));
         }
+    }
+}
+
+#[test]
+fn a_capability_is_good_for_the_user_that_it_was_given_to() {
+    let site = Site::one();
+    let foreign = site.capability_of(me() + 1, 1, ALL, None);
+    // Over TCP the credential says who one is.
+    let mut tcp = site.client_as(0, Role::Client, true);
+    let e = tcp.attach(foreign.clone()).unwrap_err();
+    assert_eq!(e.kind, ErrorKind::BadCapability);
+    assert!(e.message.contains(&format!("user {}", me() + 1)), "{e}");
+    for request in [
+        DataRequest::Remove {
+            capability: foreign.clone(),
+        },
+        DataRequest::Look {
+            capability: foreign.clone(),
+        },
+    ] {
+        assert_eq!(tcp.refused(request).kind, ErrorKind::BadCapability);
+    }
+    tcp.attach(site.capability_of(me(), 1, ALL, None)).unwrap();
+    let mut admin = site.client_as(0, Role::Admin, true);
+    admin.attach(foreign.clone()).unwrap();
+    if is_root() {
+        let e = site
+            .client_of(0, OTHER)
+            .attach(foreign.clone())
+            .unwrap_err();
+        assert_eq!(e.kind, ErrorKind::BadCapability);
+        // Root of the server's host.
+        site.client(0).attach(foreign).unwrap();
     }
 }
 
@@ -65,15 +103,15 @@ fn a_stopped_owner_delays_others_for_a_second() {
         ..Options::default()
     };
     let site = Site::start(1, "dir", options);
-    let given = site.capability_of(1, ALL, Some(OWNER));
+    let given = |uid| site.capability_of(uid, 1, ALL, Some(OWNER));
     let mut owner = site.client_of(0, OWNER);
-    let h = owner.attach(given.clone()).unwrap();
+    let h = owner.attach(given(OWNER)).unwrap();
     owner.write(h, contiguous(0, 8), b"all of i");
     let page = shortcut(&mut owner, h).unwrap();
     // For ever, as a process does that was stopped.
     std::mem::forget(page.enter().unwrap());
     let mut other = site.client_of(0, OTHER);
-    let h = other.attach(given).unwrap();
+    let h = other.attach(given(OTHER)).unwrap();
     let began = Instant::now();
     let lock = DataRequest::Lock {
         handle: h,

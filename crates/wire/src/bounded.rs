@@ -51,6 +51,13 @@ pub(crate) fn groups<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     at_most(crate::message::MAX_GROUPS, from)
 }
 
+/// At most [`crate::credential::MAX_RANGES`] items.
+pub(crate) fn ranges<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Vec<T>, D::Error> {
+    at_most(crate::credential::MAX_RANGES, from)
+}
+
 /// At most [`crate::message::MAX_KEEP`] items.
 pub(crate) fn keep<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     from: D,

@@ -22,10 +22,11 @@ pub struct Rights {
 }
 
 impl Capability {
-    /// Signed with the server key; given and ended at these milliseconds of the metadata server's time ([`crate::clock`]).
+    /// Signed with the server key, for the user `subject`; given and ended at these milliseconds of the metadata server's time ([`crate::clock`]).
     /// Processes of the user `lend_to`, and root's, may get descriptors of the objects.
     pub fn sign(
         key: &Key,
+        subject: u32,
         file: FileId,
         rights: Rights,
         life_ms: Range<u64>,
@@ -39,6 +40,7 @@ impl Capability {
             remove: rights.remove,
             issued_ms: life_ms.start,
             expires_ms: life_ms.end,
+            subject,
             lend_to,
             layout,
             mac: [0; 32],
@@ -96,6 +98,7 @@ impl Capability {
             self.remove,
             self.issued_ms,
             self.expires_ms,
+            self.subject,
             self.lend_to,
             &self.layout,
         );

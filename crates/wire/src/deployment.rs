@@ -1,20 +1,23 @@
 //! Who is where: the deployment file (`deployment.toml`) that servers, clients and tools share.
 //!
-//! Secrets are not in it: `client_key`, `server_key` and each `identity_key` name files of mode 0600. Clients prove
-//! themselves with the client key; capabilities are signed with the server key, which clients never see. Over TCP a server proves
-//! its identity key, whose public half is part of its address.
+//! Secrets are not in it: `client_key`, `server_key`, `authority_key` and each `identity_key` name files of mode 0600. Clients
+//! prove themselves with the client key; capabilities are signed with the server key, which clients never see. Over TCP a server
+//! proves its identity key, whose public half is part of its address, and a client proves a credential ([`crate::credential`])
+//! that the `authority` has signed.
 //! Paths in the file are relative to the directory it lies in.
 use crate::error::{Error, Result};
 use crate::handshake::{Caller, Identity, Role};
 use crate::key::Key;
 use crate::signing::{KeyPair, PublicKey};
 use crate::trusted_file::TrustedFile;
+use crate::wallet::Wallet;
 use penstock_layout::ServerId;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Name of the deployment file in a deployment's directory.
 pub const FILE_NAME: &str = "deployment.toml";
@@ -148,6 +151,12 @@ pub struct Deployment {
     pub client_key: PathBuf,
     /// File of the key that signs capabilities and that administrators prove.
     pub server_key: PathBuf,
+    /// Who signs users' credentials, which clients prove over TCP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authority: Option<PublicKey>,
+    /// File of the authority's private half, which only hosts that make credentials need.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authority_key: Option<PathBuf>,
     /// The metadata server.
     pub meta: MetaServer,
     /// The data servers.
@@ -242,6 +251,9 @@ impl Deployment {
     fn each_path(&mut self, visit: &mut dyn FnMut(&mut PathBuf)) {
         visit(&mut self.client_key);
         visit(&mut self.server_key);
+        if let Some(path) = &mut self.authority_key {
+            visit(path);
+        }
         visit(&mut self.meta.store);
         let servers = self.servers.iter_mut().map(|s| &mut s.identity_key);
         for path in servers.chain([&mut self.meta.identity_key]).flatten() {
@@ -315,12 +327,9 @@ impl Deployment {
         Ok(())
     }
 
-    /// Makes identity keys in `dir` for the servers that listen on TCP and have none. Whether there were such; then the
-    /// deployment has to be saved.
-    pub fn make_identities(&mut self, dir: &Path) -> Result<bool> {
-        if !self.transport.is_tls() {
-            return Ok(false);
-        }
+    /// Makes in `dir` what a deployment that listens on TCP needs and does not have: the authority's key and, unless nothing
+    /// protects its connections, the servers' identity keys. Whether something was made; then the deployment has to be saved.
+    pub fn make_network_keys(&mut self, dir: &Path) -> Result<bool> {
         let meta = &mut self.meta;
         let first = ("meta".to_owned(), &mut meta.address, &mut meta.identity_key);
         let servers = self.servers.iter_mut().map(|s| {
@@ -329,20 +338,19 @@ impl Deployment {
         });
         let mut made = false;
         for (name, address, key) in std::iter::once(first).chain(servers) {
-            if address.tcp.is_none() || address.identity.is_some() {
+            if address.tcp.is_none() {
                 continue;
             }
-            let path = dir.join(format!("{name}.key"));
-            // One that was made before the deployment file could be saved will do.
-            let pair = match path.exists() {
-                true => KeyPair::load(&path)?,
-                false => {
-                    KeyPair::generate().and_then(|mut pair| pair.save(&path).map(|()| pair))?
-                }
-            };
-            address.identity = Some(pair.public());
-            *key = Some(path);
-            made = true;
+            if self.authority.is_none() {
+                let (public, path) = key_pair(dir, "authority")?;
+                (self.authority, self.authority_key) = (Some(public), Some(path));
+                made = true;
+            }
+            if self.transport.is_tls() && address.identity.is_none() {
+                let (public, path) = key_pair(dir, &name)?;
+                (address.identity, *key) = (Some(public), Some(path));
+                made = true;
+            }
         }
         Ok(made)
     }
@@ -371,6 +379,7 @@ impl Deployment {
             program,
             rank,
             transport: self.transport,
+            wallet: Arc::new(Wallet::new(self)),
         })
     }
 
@@ -399,8 +408,19 @@ impl Deployment {
             server_key: Key::load(&self.server_key)?,
             transport: self.transport,
             pair,
+            authority: self.authority,
         })
     }
+}
+
+/// The key pair of the file `name`.key in `dir`. One that was made before the deployment file could be saved will do.
+fn key_pair(dir: &Path, name: &str) -> Result<(PublicKey, PathBuf)> {
+    let path = dir.join(format!("{name}.key"));
+    let pair = match path.exists() {
+        true => KeyPair::load(&path)?,
+        false => KeyPair::generate().and_then(|mut pair| pair.save(&path).map(|()| pair))?,
+    };
+    Ok((pair.public(), path))
 }
 
 fn validate_address(

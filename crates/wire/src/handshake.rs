@@ -3,9 +3,10 @@
 //! ```text
 //! client                                   server
 //! Hello: versions, deployment, role,   →
-//!        program, rank, link, nonce
+//!        program, rank, link, nonce,
+//!        credential
 //!                                      ←   Challenge: version, name, nonce, proof    (or Refused)
-//! Proof                                →
+//! Proof, signature                     →
 //!                                      ←   Welcome                                   (or Refused)
 //! ```
 //!
@@ -13,20 +14,26 @@
 //! of its own: it proves the key without showing it, cannot be replayed, and one side's proof cannot
 //! be reflected as the other's. The server proves itself first, so that a client never works for an
 //! impostor. A client that claims [`Role::Admin`] proves the server key, any other the client key.
-//! What follows is not encrypted: penstock trusts the network between its hosts not to be rewritten.
+//!
+//! *Which user*: over a Unix socket the kernel says it. Over TCP a client shows the public part of its credential
+//! ([`crate::credential`]) and signs the whole exchange with the private half; an administrator is whoever it says.
+//! The binding of a protected connection is part of every proof, so that none is good on another connection.
 //!
 //! Handshake frames have version 0 and never change form from the first release on, so that two releases can always
 //! find out that they do not fit. Until the end a stranger may send 4 KiB a frame and no payload, and all of it must be over
 //! by a deadline.
 use crate::connection::{Connection, Credentials};
+use crate::credential::{Signature, Signed, Statement};
 use crate::deployment::Transport;
 use crate::error::{Error, Result};
 use crate::fence::LinkName;
 use crate::frame::{Envelope, OLDEST_VERSION, VERSION};
 use crate::key::{self, Key};
 use crate::message::{ErrorKind, User, WireError};
-use crate::signing::KeyPair;
+use crate::signing::{KeyPair, PublicKey};
+use crate::wallet::Wallet;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 use std::time::Instant;
 
 const SERVER_PROOF: &str = "penstock 1 handshake, proof of the server";
@@ -59,12 +66,14 @@ pub struct Hello {
     pub program: u64,
     /// Rank in it.
     pub rank: u32,
-    /// The user it acts for. Where the kernel knows better (Unix sockets), the kernel is believed.
+    /// The user of an administrator over TCP. Of all others the kernel knows it, or the credential says it.
     pub user: User,
     /// Which connection of which of the client's links this is: before it is welcomed, older ones end.
     pub link: LinkName,
     /// Random.
     pub nonce: [u8; 32],
+    /// Who the client is; over TCP, unless it is an administrator.
+    pub credential: Option<Signed>,
 }
 
 /// The server's answer to [`Hello`].
@@ -88,8 +97,10 @@ pub enum Challenge {
 /// The client's proof.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proof {
-    /// The client's proof.
+    /// That it holds the deployment's key.
     pub proof: [u8; 32],
+    /// That it holds the private half of the credential in [`Hello`].
+    pub signature: Option<Signature>,
 }
 
 /// The server's last word.
@@ -118,6 +129,8 @@ pub struct Identity {
     pub transport: Transport,
     /// What it proves over TCP, unless that is not protected.
     pub pair: Option<KeyPair>,
+    /// Who signs the credentials of clients over TCP.
+    pub authority: Option<PublicKey>,
 }
 
 /// Who a client is.
@@ -137,6 +150,8 @@ pub struct Caller {
     pub rank: u32,
     /// What protects TCP connections.
     pub transport: Transport,
+    /// Where its credential for TCP connections comes from.
+    pub wallet: Arc<Wallet>,
 }
 
 /// What a server knows of an open connection's other end.
@@ -150,55 +165,61 @@ pub struct Peer {
     pub rank: u32,
     /// From the kernel; `None` over TCP.
     pub credentials: Option<Credentials>,
-    /// From the kernel; over TCP as claimed by whoever has proven the key.
+    /// From the kernel; over TCP from the credential. An administrator's is claimed.
     pub user: User,
+    /// What the credential says; over TCP, unless it is an administrator.
+    pub statement: Option<Statement>,
 }
 
-fn proof(
-    key: &Key,
-    purpose: &str,
-    hello: &Hello,
+impl Peer {
+    /// The user whom capabilities are given to: as stated, whether or not root keeps its rights.
+    pub fn subject(&self) -> u32 {
+        self.statement.as_ref().map_or(self.user.uid, |s| s.uid)
+    }
+}
+
+/// All that both sides have said, and the connection that they said it on: what is proven.
+struct Exchange<'a> {
+    hello: &'a Hello,
     version: u16,
-    server: &str,
-    nonce: &[u8; 32],
-) -> blake3::Hash {
-    let role = [match hello.role {
-        Role::Client => 0u8,
-        Role::Admin => 1,
-    }];
-    let ids = [hello.user.uid, hello.user.gid];
-    let user: Vec<u8> = ids
-        .iter()
-        .chain(&hello.user.groups)
-        .flat_map(|id| id.to_le_bytes())
-        .collect();
-    key.mac(
-        purpose,
-        &[
-            &hello.oldest.to_le_bytes(),
-            &hello.newest.to_le_bytes(),
-            hello.deployment.as_bytes(),
-            &role,
-            &hello.program.to_le_bytes(),
-            &hello.rank.to_le_bytes(),
-            &user,
-            &hello.link.link,
-            &hello.link.generation.to_le_bytes(),
-            &hello.nonce,
-            &version.to_le_bytes(),
-            server.as_bytes(),
-            nonce,
-        ],
-    )
+    server: &'a str,
+    nonce: &'a [u8; 32],
+    binding: Option<[u8; 32]>,
 }
 
-/// The server's side, free of I/O: what to answer to `hello`, and the proof to expect.
+impl Exchange<'_> {
+    fn bytes(&self) -> Result<Vec<u8>> {
+        let all = (
+            self.hello,
+            self.version,
+            self.server,
+            self.nonce,
+            self.binding,
+        );
+        postcard::to_stdvec(&all).map_err(|e| Error::Malformed {
+            peer: self.server.to_owned(),
+            what: format!("a handshake that cannot be encoded: {e}"),
+        })
+    }
+}
+
+/// What a client has to prove.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Expected {
+    /// The proof of the deployment's key.
+    pub proof: blake3::Hash,
+    /// What it has to sign.
+    pub exchange: Vec<u8>,
+}
+
+/// The server's side, free of I/O: what to answer to `hello`, and the proof to expect on a connection with this binding.
 pub fn challenge(
     identity: &Identity,
     hello: &Hello,
     nonce: [u8; 32],
-) -> (Challenge, Option<blake3::Hash>) {
-    let refuse = |kind, message| (Challenge::Refused(WireError::new(kind, message)), None);
+    binding: Option<[u8; 32]>,
+) -> Result<(Challenge, Option<Expected>)> {
+    let refuse = |kind, message| Ok((Challenge::Refused(WireError::new(kind, message)), None));
     if hello.oldest > VERSION || hello.newest < OLDEST_VERSION {
         return refuse(
             ErrorKind::Version,
@@ -221,16 +242,26 @@ pub fn challenge(
         );
     }
     let version = VERSION.min(hello.newest);
+    let exchange = Exchange {
+        hello,
+        version,
+        server: &identity.server,
+        nonce: &nonce,
+        binding,
+    }
+    .bytes()?;
     let key = identity.key(hello.role);
-    let server_proof = proof(key, SERVER_PROOF, hello, version, &identity.server, &nonce);
-    let expected = proof(key, CLIENT_PROOF, hello, version, &identity.server, &nonce);
     let challenge = Challenge::Accepted {
         version,
         server: identity.server.clone(),
         nonce,
-        proof: *server_proof.as_bytes(),
+        proof: *key.mac(SERVER_PROOF, &[&exchange]).as_bytes(),
     };
-    (challenge, Some(expected))
+    let expected = Expected {
+        proof: key.mac(CLIENT_PROOF, &[&exchange]),
+        exchange,
+    };
+    Ok((challenge, Some(expected)))
 }
 
 impl Identity {
@@ -239,6 +270,58 @@ impl Identity {
             Role::Client => &self.client_key,
             Role::Admin => &self.server_key,
         }
+    }
+
+    /// Who the client is, which has proven the key of its role; `now_ms` by the server's time.
+    fn identify(
+        &self,
+        connection: &Connection,
+        hello: &Hello,
+        signature: Option<&Signature>,
+        exchange: &[u8],
+        now_ms: impl FnOnce() -> u64,
+    ) -> std::result::Result<(User, Option<Statement>), WireError> {
+        if let Some(user) = connection.user() {
+            return Ok((user, None));
+        }
+        if hello.role == Role::Admin {
+            return Ok((hello.user.clone(), None));
+        }
+        let name = &self.deployment_name;
+        let refuse = |what: String| WireError::new(ErrorKind::Permission, what);
+        let Some(authority) = &self.authority else {
+            return Err(refuse(format!(
+                "{} knows no authority, so nobody can prove over TCP who he is; run `penstock down` and `penstock up` for deployment {name}, then copy its deployment file again",
+                self.server
+            )));
+        };
+        let (Some(signed), Some(signature)) = (&hello.credential, signature) else {
+            return Err(refuse(format!(
+                "{} asks for a credential over TCP; the owner of deployment {name} makes one: `penstock credential --user NAME --output FILE`; clients find it by PENSTOCK_CREDENTIAL=FILE or as ~/.config/penstock/{}.credential",
+                self.server, self.deployment
+            )));
+        };
+        let statement = &signed.statement;
+        let refuse = |what: &str| {
+            refuse(format!(
+                "{} refuses credential {} of user {}: {what}",
+                self.server,
+                statement.serial(),
+                statement.uid
+            ))
+        };
+        if !signed.is_of(authority) {
+            return Err(refuse(&format!(
+                "it was not signed by the authority of deployment {name}, or was changed since; have a new one made (`penstock credential`)"
+            )));
+        }
+        if !signed.has_signed(exchange, signature) {
+            return Err(refuse("the client has not proven its private key"));
+        }
+        statement
+            .require(&self.deployment, now_ms())
+            .map_err(|e| refuse(&e.message))?;
+        Ok((statement.user(), Some(statement.clone())))
     }
 }
 
@@ -250,12 +333,13 @@ fn printable(text: &str) -> String {
         .collect()
 }
 
-/// The server's side of a new connection, over by `deadline`. `admit` has the last word once the
-/// client has proven itself; it may wait.
+/// The server's side of a new connection, over by `deadline`. `now_ms` is the time by which credentials end. `admit` has
+/// the last word once the client has proven itself; it may wait.
 pub fn answer(
     connection: &mut Connection,
     identity: &Identity,
     deadline: Instant,
+    now_ms: impl FnOnce() -> u64,
     admit: impl FnOnce(&Hello) -> std::result::Result<(), WireError>,
 ) -> Result<Peer> {
     let envelope = Envelope {
@@ -264,7 +348,8 @@ pub fn answer(
     };
     connection.set_deadline(Some(deadline))?;
     let hello: Hello = receive(connection)?;
-    let (challenge, expected) = challenge(identity, &hello, key::random()?);
+    let binding = connection.binding();
+    let (challenge, expected) = challenge(identity, &hello, key::random()?, binding)?;
     connection.queue(&envelope, &challenge)?;
     connection.flush()?;
     let (version, expected) = match (challenge, expected) {
@@ -275,8 +360,10 @@ pub fn answer(
         }
     };
     let given: Proof = receive(connection)?;
-    let verdict = if blake3::Hash::from_bytes(given.proof) == expected {
-        admit(&hello)
+    let verdict = if blake3::Hash::from_bytes(given.proof) == expected.proof {
+        let (signature, exchange) = (given.signature.as_ref(), &expected.exchange);
+        let known = identity.identify(connection, &hello, signature, exchange, now_ms);
+        known.and_then(|known| admit(&hello).map(|()| known))
     } else {
         // Whoever holds no key learns nothing of this host's files.
         Err(WireError::new(
@@ -288,12 +375,12 @@ pub fn answer(
         ))
     };
     let word = match &verdict {
-        Ok(()) => Verdict::Welcome,
+        Ok(_) => Verdict::Welcome,
         Err(e) => Verdict::Refused(e.clone()),
     };
     connection.queue(&envelope, &word)?;
     connection.flush()?;
-    verdict.map_err(Error::Refused)?;
+    let (user, statement) = verdict.map_err(Error::Refused)?;
     connection.set_deadline(None)?;
     connection.establish(version);
     let who = match hello.role {
@@ -310,7 +397,8 @@ pub fn answer(
         program: hello.program,
         rank: hello.rank,
         credentials: connection.credentials(),
-        user: connection.user().unwrap_or(hello.user),
+        user,
+        statement,
     })
 }
 
@@ -322,6 +410,10 @@ pub fn introduce(
     deadline: Instant,
 ) -> Result<()> {
     let envelope = Envelope::default();
+    let shown = match caller.role {
+        Role::Client if !connection.is_unix() => Some(caller.wallet.credential()?),
+        _ => None,
+    };
     connection.set_deadline(Some(deadline))?;
     let hello = Hello {
         oldest: OLDEST_VERSION,
@@ -333,6 +425,7 @@ pub fn introduce(
         user: myself(),
         link: name,
         nonce: key::random()?,
+        credential: shown.as_ref().map(|c| c.signed().clone()),
     };
     connection.queue(&envelope, &hello)?;
     connection.flush()?;
@@ -352,8 +445,15 @@ pub fn introduce(
             ours: format!("{OLDEST_VERSION} to {VERSION}"),
         });
     }
-    let expected = proof(&caller.key, SERVER_PROOF, &hello, version, &server, &nonce);
-    if blake3::Hash::from_bytes(given) != expected {
+    let exchange = Exchange {
+        hello: &hello,
+        version,
+        server: &server,
+        nonce: &nonce,
+        binding: connection.binding(),
+    }
+    .bytes()?;
+    if blake3::Hash::from_bytes(given) != caller.key.mac(SERVER_PROOF, &[&exchange]) {
         return Err(Error::BadKey(format!(
             "wrong key for deployment {}: {} does not hold the key in {}; use the key file that belongs to the deployment",
             caller.deployment_name,
@@ -362,7 +462,8 @@ pub fn introduce(
         )));
     }
     let mine = Proof {
-        proof: *proof(&caller.key, CLIENT_PROOF, &hello, version, &server, &nonce).as_bytes(),
+        proof: *caller.key.mac(CLIENT_PROOF, &[&exchange]).as_bytes(),
+        signature: shown.map(|c| c.sign_exchange(&exchange)),
     };
     connection.queue(&envelope, &mine)?;
     connection.flush()?;
@@ -377,7 +478,7 @@ pub fn introduce(
 }
 
 /// The user of this process.
-fn myself() -> User {
+pub(crate) fn myself() -> User {
     let mut groups: Vec<u32> = rustix::process::getgroups()
         .unwrap_or_default()
         .into_iter()

@@ -7,6 +7,7 @@ pub mod clock;
 mod closer;
 mod connect;
 mod connection;
+pub mod credential;
 pub mod deployment;
 mod error;
 mod fence;
@@ -23,11 +24,13 @@ mod serve;
 pub mod signing;
 mod tls;
 mod trusted_file;
+pub mod wallet;
 
 pub use capability::Rights;
 pub use closer::Closer;
 pub use connect::{connect, connect_as};
 pub use connection::{COPY_BELOW, Connection, Credentials, Received, Timeouts};
+pub use credential::Credential;
 pub use error::{Error, Result};
 pub use fence::LinkName;
 pub use frame::Envelope;
@@ -36,3 +39,4 @@ pub use key::Key;
 
 pub use serve::{After, RunningServer, ServeLimits, Service, Stopper, serve};
 pub use signing::{KeyPair, PublicKey};
+pub use wallet::Wallet;

@@ -62,6 +62,8 @@ pub struct Capability {
     pub issued_ms: u64,
     /// When it ends, by the same time.
     pub expires_ms: u64,
+    /// The user that it was given to: nobody else may use it.
+    pub subject: u32,
     /// The user whose processes may get descriptors of the objects, and root's; nobody else ever does.
     pub lend_to: Option<u32>,
     /// Where the file's bytes lie.

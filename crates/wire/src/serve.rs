@@ -18,7 +18,7 @@ use crate::tls::Acceptor;
 use penstock_host::net;
 use penstock_host::sync::{Condvar, Mutex, MutexGuard};
 use penstock_host::thread::{self, JoinHandle, sleep};
-use penstock_host::time::now;
+use penstock_host::time::{now, since_epoch};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -49,6 +49,11 @@ pub trait Service: Send + Sync + 'static {
     /// Serves one connection until it ends; runs on a thread of its own. An error is logged and ends this
     /// connection alone.
     fn session(&self, connection: &mut Connection, peer: &Peer) -> Result<After>;
+
+    /// The time by which credentials end, milliseconds since 1970.
+    fn now_ms(&self) -> u64 {
+        u64::try_from(since_epoch().as_millis()).unwrap_or(u64::MAX)
+    }
 
     /// Descriptors have run out: close what is not needed just now.
     fn relieve(&self) {}
@@ -484,13 +489,14 @@ impl Drop for Ended<'_> {
 fn run_session(shared: &Shared, id: u64, mut connection: Connection) {
     let server = &shared.identity.server;
     let deadline = now() + shared.limits.handshake;
+    let time = || shared.service.now_ms();
     let admit = |hello: &Hello| admit(shared, id, hello);
     let secured = match &shared.acceptor {
         Some(acceptor) if !connection.is_unix() => connection.secure_from(acceptor, deadline),
         _ => Ok(()),
     };
     let answered = secured
-        .and_then(|()| handshake::answer(&mut connection, &shared.identity, deadline, admit));
+        .and_then(|()| handshake::answer(&mut connection, &shared.identity, deadline, time, admit));
     let peer = match answered {
         Ok(peer) => peer,
         // Someone looked whether we listen.

@@ -49,6 +49,7 @@ fn identity() -> Identity {
         server_key: Key::from_bytes([2; 32]),
         transport: Transport::PlainTrustedNetwork,
         pair: None,
+        authority: None,
     }
 }
 
@@ -87,6 +88,7 @@ fn connect(server: &RunningServer, name: LinkName) -> penstock_wire::Result<Conn
         program: 7,
         rank: 3,
         transport: Transport::PlainTrustedNetwork,
+        wallet: Arc::default(),
     };
     let limit = Some(Duration::from_secs(60));
     let timeouts = Timeouts {

@@ -9,6 +9,7 @@ use penstock_wire::{Caller, Connection, Error, Identity, Key, LinkName, Rights, 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 fn set_mode(path: &Path, mode: u32) {
@@ -76,6 +77,7 @@ fn identity() -> Identity {
         server_key: Key::from_bytes([2; 32]),
         transport: Transport::PlainTrustedNetwork,
         pair: None,
+        authority: None,
     }
 }
 
@@ -88,6 +90,7 @@ fn caller(key: [u8; 32], role: Role) -> Caller {
         program: 5,
         rank: 6,
         transport: Transport::PlainTrustedNetwork,
+        wallet: Arc::default(),
     }
 }
 
@@ -106,7 +109,7 @@ fn shake(caller: Caller) -> (Result<(), Error>, Result<handshake::Peer, Error>) 
     let (mut client, mut server) = pair();
     std::thread::scope(|s| {
         let served =
-            s.spawn(move || handshake::answer(&mut server, &identity(), soon(), |_| Ok(())));
+            s.spawn(move || handshake::answer(&mut server, &identity(), soon(), || 0, |_| Ok(())));
         let introduced =
             handshake::introduce(&mut client, &caller, LinkName::new().unwrap(), soon());
         drop(client);
@@ -142,7 +145,7 @@ fn a_client_that_skips_its_proof_is_refused_by_name() {
     let (mut client, mut server) = pair();
     std::thread::scope(|s| {
         let served =
-            s.spawn(move || handshake::answer(&mut server, &identity(), soon(), |_| Ok(())));
+            s.spawn(move || handshake::answer(&mut server, &identity(), soon(), || 0, |_| Ok(())));
         let e = penstock_wire::Envelope::default();
         let hello = hello(&caller([9; 32], Role::Client));
         client.queue(&e, &hello).unwrap();
@@ -150,7 +153,10 @@ fn a_client_that_skips_its_proof_is_refused_by_name() {
             panic!()
         };
         // The server's own proof, reflected.
-        client.queue(&e, &handshake::Proof { proof }).unwrap();
+        let signature = None;
+        client
+            .queue(&e, &handshake::Proof { proof, signature })
+            .unwrap();
         let verdict = client.receive().unwrap().body.unwrap();
         let handshake::Verdict::Refused(e) = verdict else {
             panic!()
@@ -181,13 +187,18 @@ fn hello(caller: &Caller) -> Hello {
             generation: 3,
         },
         nonce: [7; 32],
+        credential: None,
     }
 }
 
 #[test]
 fn every_field_of_the_exchange_is_proven() {
     let base = hello(&caller([1; 32], Role::Client));
-    let proof = |hello: &Hello, nonce| handshake::challenge(&identity(), hello, nonce).1.unwrap();
+    let bound = |hello: &Hello, nonce, binding| {
+        let (_, expected) = handshake::challenge(&identity(), hello, nonce, binding).unwrap();
+        expected.unwrap()
+    };
+    let proof = |hello: &Hello, nonce| bound(hello, nonce, None);
     let reference = proof(&base, [3; 32]);
     let changes: [fn(&mut Hello); 10] = [
         |h| h.user.uid += 1,
@@ -204,8 +215,13 @@ fn every_field_of_the_exchange_is_proven() {
     for change in changes {
         let mut other = base.clone();
         change(&mut other);
-        assert_ne!(proof(&other, [3; 32]), reference);
+        let other = proof(&other, [3; 32]);
+        assert!(other.proof != reference.proof && other.exchange != reference.exchange);
     }
+    // Nor is it good on another connection.
+    let first = bound(&base, [3; 32], Some([0; 32]));
+    assert_ne!(first.proof, reference.proof);
+    assert_ne!(first.proof, bound(&base, [3; 32], Some([1; 32])).proof);
     assert_ne!(proof(&base, [4; 32]), reference);
     assert_eq!(proof(&base, [3; 32]), reference);
 }
@@ -224,7 +240,7 @@ fn claim(
     let (mut client, mut server) = ends;
     std::thread::scope(|s| {
         let served =
-            s.spawn(move || handshake::answer(&mut server, &identity(), soon(), |_| Ok(())));
+            s.spawn(move || handshake::answer(&mut server, &identity(), soon(), || 0, |_| Ok(())));
         let e = penstock_wire::Envelope::default();
         client.queue(&e, claimed).unwrap();
         let Challenge::Accepted { nonce, .. } = client.receive().unwrap().body.unwrap() else {
@@ -235,11 +251,12 @@ fn claim(
             server_key: Key::from_bytes(key),
             ..identity()
         };
-        let proof = *handshake::challenge(&mine, proven, nonce)
-            .1
-            .unwrap()
-            .as_bytes();
-        client.queue(&e, &handshake::Proof { proof }).unwrap();
+        let (_, expected) = handshake::challenge(&mine, proven, nonce, None).unwrap();
+        let proof = *expected.unwrap().proof.as_bytes();
+        let signature = None;
+        client
+            .queue(&e, &handshake::Proof { proof, signature })
+            .unwrap();
         let verdict = client.receive().map(|r| r.body.unwrap());
         (served.join().unwrap(), verdict)
     })
@@ -253,7 +270,7 @@ fn tcp_pair() -> (Connection, Connection) {
     (new(far, "the server"), new(near, "the client"))
 }
 
-/// Who one is: on this host the kernel's word; over TCP one's own, but only under the key, and for the role of that key.
+/// Who one is: on this host the kernel's word; over TCP one's own, for administrators (others: credentials.rs).
 #[test]
 fn a_false_claim_of_a_user_gives_nothing_that_is_not_documented() {
     let me = my_uid();
@@ -269,14 +286,13 @@ fn a_false_claim_of_a_user_gives_nothing_that_is_not_documented() {
     let peer = peer.unwrap();
     assert_eq!(peer.user.uid, me);
     assert!(peer.user.gid != 4712 && !peer.user.groups.contains(&4713));
-    // TCP, under the client key: as claimed, and a client, whoever it says it is.
-    for uid in [0, 4711] {
-        hello.user.uid = uid;
-        let (peer, _) = claim(tcp_pair(), &hello, &hello, [1; 32]);
-        let peer = peer.unwrap();
-        assert_eq!((peer.role, &peer.user), (Role::Client, &hello.user));
-        assert!(peer.credentials.is_none());
-    }
+    // TCP, under the server key: as claimed.
+    let mut admin = hello.clone();
+    admin.role = Role::Admin;
+    let (peer, _) = claim(tcp_pair(), &admin, &admin, [2; 32]);
+    let peer = peer.unwrap();
+    assert_eq!((peer.role, &peer.user), (Role::Admin, &admin.user));
+    assert!(peer.credentials.is_none() && peer.statement.is_none());
     let refused = |claimed: &Hello, proven: &Hello, key| {
         let (peer, verdict) = claim(tcp_pair(), claimed, proven, key);
         let Ok(handshake::Verdict::Refused(told)) = verdict else {
@@ -291,8 +307,6 @@ fn a_false_claim_of_a_user_gives_nothing_that_is_not_documented() {
     root.user = User::default();
     refused(&root, &hello, [1; 32]);
     // The client key makes no administrator.
-    let mut admin = hello.clone();
-    admin.role = Role::Admin;
     refused(&admin, &admin, [1; 32]);
 }
 
@@ -306,7 +320,7 @@ fn my_uid() -> u32 {
 fn versions_without_overlap_part_with_a_word() {
     let mut future = hello(&caller([1; 32], Role::Client));
     (future.oldest, future.newest) = (40, 50);
-    let (answer, proof) = handshake::challenge(&identity(), &future, [0; 32]);
+    let (answer, proof) = handshake::challenge(&identity(), &future, [0; 32], None).unwrap();
     assert!(proof.is_none());
     let Challenge::Refused(e) = answer else {
         panic!()
@@ -314,11 +328,11 @@ fn versions_without_overlap_part_with_a_word() {
     assert_eq!(e.kind, ErrorKind::Version);
     assert!(e.message.contains("40 to 50"), "{e}");
     (future.oldest, future.newest) = (0, 50);
-    let (answer, _) = handshake::challenge(&identity(), &future, [0; 32]);
+    let (answer, _) = handshake::challenge(&identity(), &future, [0; 32], None).unwrap();
     let newest = penstock_wire::frame::VERSION;
     assert!(matches!(answer, Challenge::Accepted { version, .. } if version == newest));
     future.deployment = "\u{1b}[31mevil\n".repeat(30);
-    let (answer, _) = handshake::challenge(&identity(), &future, [0; 32]);
+    let (answer, _) = handshake::challenge(&identity(), &future, [0; 32], None).unwrap();
     let Challenge::Refused(e) = answer else {
         panic!()
     };
@@ -333,8 +347,8 @@ fn a_handshake_ends_by_its_deadline_however_slowly_bytes_drip() {
     let (client, mut server) = pair();
     std::thread::scope(|s| {
         let deadline = Instant::now() + Duration::from_millis(60);
-        let served =
-            s.spawn(move || handshake::answer(&mut server, &identity(), deadline, |_| Ok(())));
+        let served = s
+            .spawn(move || handshake::answer(&mut server, &identity(), deadline, || 0, |_| Ok(())));
         let fd = std::os::fd::AsFd::as_fd(&client)
             .try_clone_to_owned()
             .unwrap();
@@ -358,7 +372,7 @@ fn capabilities_hold_for_their_fields_and_their_time() {
         read: true,
         ..Rights::default()
     };
-    let good = Capability::sign(&key, FileId(1), rights, 400..1000, Some(7), layout).unwrap();
+    let good = Capability::sign(&key, 7, FileId(1), rights, 400..1000, Some(7), layout).unwrap();
     assert!(good.read && !good.write && !good.remove);
     good.verify(&key, 999).unwrap();
     assert_eq!(
@@ -383,7 +397,8 @@ fn capabilities_hold_for_their_fields_and_their_time() {
         );
     }
     assert_eq!(good.lifetime(), Duration::from_millis(600));
-    let changes: [fn(&mut Capability); 3] = [
+    let changes: [fn(&mut Capability); 4] = [
+        |c| c.subject += 1,
         |c| c.write = true,
         |c| c.issued_ms += 1,
         |c| c.expires_ms += 1,
@@ -410,6 +425,8 @@ fn deployment(dir: &Path) -> Deployment {
         tune: vec!["sched=to".into()],
         client_key: dir.join("client.key"),
         server_key: "/etc/penstock/server.key".into(),
+        authority: None,
+        authority_key: None,
         meta: MetaServer {
             address: address("meta.sock"),
             store: dir.join("meta"),

@@ -65,6 +65,8 @@ pub fn deployment(dir: &Path, plan: Plan) -> Deployment {
         tune: Vec::new(),
         client_key: key("client.key"),
         server_key: key("server.key"),
+        authority: None,
+        authority_key: None,
         meta: MetaServer {
             address: address("meta.sock"),
             store: dir.join("meta"),
@@ -87,7 +89,7 @@ pub fn deployment(dir: &Path, plan: Plan) -> Deployment {
             false => Transport::Tls,
         },
     };
-    deployment.make_identities(dir).unwrap();
+    deployment.make_network_keys(dir).unwrap();
     deployment
 }
 

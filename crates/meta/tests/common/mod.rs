@@ -26,6 +26,8 @@ pub fn deployment(dir: &Path) -> Deployment {
         tune: Vec::new(),
         client_key,
         server_key,
+        authority: None,
+        authority_key: None,
         meta: MetaServer {
             address: address("meta.sock".into()),
             store: dir.join("meta"),

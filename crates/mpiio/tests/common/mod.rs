@@ -54,6 +54,8 @@ impl Site {
             tune: Vec::new(),
             client_key: at("client.key"),
             server_key: at("server.key"),
+            authority: None,
+            authority_key: None,
             meta: MetaServer {
                 address: address("meta.sock"),
                 store: at("meta"),

@@ -42,6 +42,8 @@ pub fn deployment(dir: &Path, servers: u32, store: &str) -> Deployment {
         tune: Vec::new(),
         client_key: dir.join("client.key"),
         server_key: dir.join("server.key"),
+        authority: None,
+        authority_key: None,
         meta: MetaServer {
             address: address("meta.sock"),
             store: dir.join("meta"),
@@ -60,7 +62,6 @@ pub fn deployment(dir: &Path, servers: u32, store: &str) -> Deployment {
             .collect(),
         transport: Transport::default(),
     };
-    deployment.make_identities(dir).unwrap();
     Key::generate()
         .unwrap()
         .save(&deployment.client_key)
@@ -69,6 +70,7 @@ pub fn deployment(dir: &Path, servers: u32, store: &str) -> Deployment {
         .unwrap()
         .save(&deployment.server_key)
         .unwrap();
+    deployment.make_network_keys(dir).unwrap();
     deployment
 }
 
@@ -98,13 +100,20 @@ impl Site {
 
     pub fn capability(&self, file: u64, rights: Rights) -> Capability {
         let me = rustix::process::geteuid().as_raw();
-        self.capability_of(file, rights, Some(me))
+        self.capability_of(me, file, rights, Some(me))
     }
 
-    /// For a file that these processes get descriptors of.
-    pub fn capability_of(&self, file: u64, rights: Rights, lend_to: Option<u32>) -> Capability {
+    /// Of a user, for a file that these processes get descriptors of.
+    pub fn capability_of(
+        &self,
+        subject: u32,
+        file: u64,
+        rights: Rights,
+        lend_to: Option<u32>,
+    ) -> Capability {
         Capability::sign(
             &self.key,
+            subject,
             FileId(file),
             rights,
             now_ms()..now_ms() + 600_000,

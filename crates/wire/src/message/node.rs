@@ -1,8 +1,9 @@
 //! Requests about nodes by their id, for whoever acts for others: a mount.
 //!
 //! A mount knows directories and files by id, as the kernel does, and serves the users of its host. So these requests
-//! carry the user that they are made for. The server takes them from root and from the owner of the deployment only;
-//! every other connection is the user that the handshake has found out, and speaks in paths.
+//! carry the user that they are made for. On its host the server takes them from root and from the owner of the deployment, over
+//! TCP for the users of a credential ([`crate::credential`]); every other connection is the user that the handshake has
+//! found out, and speaks in paths.
 use super::{Attributes, Capability, CreateOptions, NodeKind};
 use crate::bounded;
 use penstock_layout::FileId;

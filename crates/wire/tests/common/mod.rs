@@ -1,10 +1,11 @@
 //! A server that echoes, and clients for it.
 #![allow(dead_code)]
+use penstock_wire::credential::Statement;
 use penstock_wire::deployment::{Address, Transport};
-use penstock_wire::message::{DataReply, DataRequest, TraceContext};
+use penstock_wire::message::{DataReply, DataRequest, TraceContext, User};
 use penstock_wire::{
-    After, Caller, Connection, Envelope, Identity, Key, KeyPair, Peer, Role, RunningServer,
-    ServeLimits, Service, Timeouts, serve,
+    After, Caller, Connection, Credential, Envelope, Identity, Key, KeyPair, Peer, Role,
+    RunningServer, ServeLimits, Service, Timeouts, Wallet, serve,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -51,7 +52,24 @@ pub fn identity() -> Identity {
         server_key: Key::from_bytes([2; 32]),
         transport: Transport::Tls,
         pair: Some(KeyPair::from_seed(Key::from_bytes([3; 32])).unwrap()),
+        authority: Some(authority().public()),
     }
+}
+
+/// Whoever it trusts.
+fn authority() -> KeyPair {
+    KeyPair::from_seed(Key::from_bytes([4; 32])).unwrap()
+}
+
+/// A credential of user 7 for all time.
+fn wallet() -> Arc<Wallet> {
+    let user = User {
+        uid: 7,
+        ..User::default()
+    };
+    let statement = Statement::new(&identity().deployment, user, 0..i64::MAX as u64);
+    let credential = Credential::issue(&authority(), statement).unwrap();
+    Arc::new(Wallet::holding(credential))
 }
 
 pub fn caller(role: Role) -> Caller {
@@ -67,6 +85,7 @@ pub fn caller(role: Role) -> Caller {
         program: 7,
         rank: 3,
         transport: identity.transport,
+        wallet: wallet(),
     }
 }
 
