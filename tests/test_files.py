@@ -130,15 +130,18 @@ def test_tcp(short_dir, tmp_path):
     port = free_ports(3)
     penstock("up", directory, "--servers", 2, "--tcp", f"127.0.0.1:{port}")
     try:
-        # A client on another host has no socket files: only addresses and the key.
+        # A client on another host has no socket files: only addresses, the key and a credential.
         remote = short_dir / "remote"
         remote.mkdir()
         lines = (directory / "deployment.toml").read_text().splitlines()
         (remote / "deployment.toml").write_text("\n".join(line for line in lines if not line.startswith("unix")))
         (remote / "client.key").write_text((directory / "client.key").read_text())
         (remote / "client.key").chmod(0o600)
-        penstock("cp", tmp_path / "in", "penstock:/a", "-d", remote)
-        penstock("cp", "penstock:/a", tmp_path / "out", "-d", remote)
+        root = ["--root"] if os.geteuid() == 0 else []
+        penstock("credential", "--output", remote / "credential", *root, "-d", directory)
+        env = {"PENSTOCK_CREDENTIAL": str(remote / "credential")}
+        penstock("cp", tmp_path / "in", "penstock:/a", "-d", remote, env=env)
+        penstock("cp", "penstock:/a", tmp_path / "out", "-d", remote, env=env)
         assert (tmp_path / "out").read_bytes() == DATA
     finally:
         penstock("down", directory)

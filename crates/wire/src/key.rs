@@ -1,8 +1,8 @@
 //! Keys: 32 secret bytes in a file of mode 0600.
 //!
-//! A deployment has two: clients prove themselves with the client key; servers and administrators
-//! hold the server key, which also signs capabilities. Nothing but keyed BLAKE3 uses them, each use
-//! under its own derived key.
+//! Clients prove themselves with a deployment's client key; servers and administrators hold its server key, which also
+//! signs capabilities. Keyed BLAKE3 uses these two, each use under its own derived key. Others are the private
+//! halves of key pairs ([`crate::signing`]).
 use crate::error::{Error, Result};
 use crate::trusted_file::TrustedFile;
 use std::fmt;
