@@ -56,7 +56,8 @@ def penstock(*args, check=True, timeout=120, env=None, cwd=None):
 
 def free_ports(n):
     """First of `n` free ports in a row, on 127.0.0.1."""
-    for first in range(20_000 + os.getpid() % 10_000, 60_000, n):
+    # Workers have ranges of their own: a port that a stopped deployment will take again stays free.
+    for first in range(20_000 + os.getpid() % 100 * 100, 60_000, n):
         sockets = [socket.socket() for _ in range(n)]
         try:
             for k, s in enumerate(sockets):

@@ -90,7 +90,7 @@ fn calls_that_never_wait_pass_the_buffers_by() {
     for address in [server.address().clone(), only_tcp(server.address())] {
         let mut connection = connect(&address, &caller(Role::Client), timeouts()).unwrap();
         // 3 MiB out and back, more than any buffer on the way.
-        let payload: Vec<u8> = (0..3u32 << 20).map(|i| (i * 31 >> 3) as u8).collect();
+        let payload: Vec<u8> = (0..3u32 << 20).map(|i| ((i * 31) >> 3) as u8).collect();
         let (mut frame, limits) = (Vec::new(), penstock_wire::frame::Limits::FULL);
         for part in payload.chunks(1 << 20) {
             let e = Envelope::request(7, TraceContext::default());
