@@ -181,15 +181,15 @@ class Tree:
     def seeds(self, first, seeds):
         """The first of so many seeds that finds something, and what."""
         penstock = str(Path(self.env["CARGO_TARGET_DIR"]) / "release" / "penstock")
-        for first, n in batches(seeds, first):
-            command = [penstock, "faults", "--json", "--seed", str(first), "--seeds", str(n)]
+        for at, n in batches(seeds, first):
+            command = [penstock, "faults", "--json", "--seed", str(at), "--seeds", str(n)]
             code, out, err = self.run(*command, limit=600 + 10 * n)
             if code is None:
-                return first, f"no end, seeds {first} to {first + n - 1}"
+                return at, f"no end, seeds {at} to {at + n - 1}"
             try:
                 failing = json.loads(out)["failing"]
             except (json.JSONDecodeError, KeyError):
-                return first, f"no report: {err[-200:]}"
+                return at, f"no report: {err[-200:]}"
             if failing:
                 return failing[0]["seed"], failing[0]["failures"][0]
         return None, ""
