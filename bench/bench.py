@@ -624,7 +624,7 @@ class Bench:
 
     def record_transport(self, name, record):
         """1 MiB accesses of one program to one data server over TCP: TLS against none. Bytes are in the server's memory."""
-        homes = {how: self.dir / how for how in ("tls", "plain-trusted-network")}
+        homes = {how: self.dir / f"{how}-{record['op']}" for how in ("tls", "plain-trusted-network")}
 
         def start(how, port):
             home, remote = homes[how], homes[how] / "remote"
