@@ -527,7 +527,8 @@ pub struct CheckArgs {
     /// cannot be read, or that could not be synced. What is missing is lost for good: copy what can be read first.
     #[arg(long)]
     pub accept_damaged: bool,
-    /// Take this file as it is, with zeros where a data server has lost its bytes; may be repeated. Checks nothing else.
+    /// Take this file as it is; may be repeated. What a data server has lost reads as zeros, or as it was in the older copy that
+    /// `--new-store` took for new. Checks nothing else.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["repair", "free_unknown", "free_many", "accept_damaged", "json"])]
     pub accept_lost: Vec<String>,
     /// For programs.

@@ -68,9 +68,10 @@ fn encoded(key: &PublicKey) -> Vec<u8> {
 #[derive(Debug)]
 pub(crate) struct Tls {
     session: Connection,
-    /// Records that have come; those before `start` are used up.
+    /// Records that have come, from `start` to `end`.
     records: Vec<u8>,
     start: usize,
+    end: usize,
 }
 
 impl Tls {
@@ -101,12 +102,15 @@ impl Tls {
             session,
             records: Vec::new(),
             start: 0,
+            end: 0,
         }
     }
 
     /// Whether the first that has come, and lies here, begins no session.
     pub(crate) fn is_foreign(&self) -> bool {
-        self.records.first().is_some_and(|b| *b != HANDSHAKE_RECORD)
+        self.records[..self.end]
+            .first()
+            .is_some_and(|b| *b != HANDSHAKE_RECORD)
     }
 
     /// The ends have not agreed yet: records must go or come before bytes can.
@@ -146,22 +150,18 @@ impl Tls {
         &mut self,
         receive: impl FnOnce(&mut [u8]) -> std::io::Result<usize>,
     ) -> std::io::Result<usize> {
-        if self.start == self.records.len() {
-            self.records.clear();
-            self.start = 0;
-        }
-        if self.start > 0 {
+        if self.start < self.end {
             return Err(std::io::Error::other("records that nobody has read"));
         }
+        (self.start, self.end) = (0, 0);
         self.records.resize(INCOMING, 0);
-        let got = receive(&mut self.records);
-        self.records.truncate(got.as_ref().map_or(0, |n| *n));
-        got
+        self.end = receive(&mut self.records)?;
+        Ok(self.end)
     }
 
     /// Takes one read's worth of the records that have come, and does what they say.
     fn process(&mut self) -> std::io::Result<()> {
-        let mut rest = &self.records[self.start..];
+        let mut rest = &self.records[self.start..self.end];
         let before = rest.len();
         self.session.read_tls(&mut rest)?;
         self.start += before - rest.len();
@@ -173,7 +173,7 @@ impl Tls {
 
     /// Goes on with the handshake as far as the records that have come lead.
     pub(crate) fn agree(&mut self) -> std::io::Result<()> {
-        while self.session.is_handshaking() && self.start < self.records.len() {
+        while self.session.is_handshaking() && self.start < self.end {
             self.process()?;
         }
         Ok(())
@@ -193,7 +193,7 @@ impl Tls {
                         done += n;
                     }
                     Err(e) if e.kind() == ErrorKind::WouldBlock => {
-                        if self.start == self.records.len() {
+                        if self.start == self.end {
                             return Ok(done);
                         }
                         self.process()?;
@@ -214,9 +214,9 @@ impl Tls {
 
     /// Gives memory back; for a connection that has been idle.
     pub(crate) fn shrink(&mut self) {
-        if self.start == self.records.len() {
+        if self.start == self.end {
             self.records = Vec::new();
-            self.start = 0;
+            (self.start, self.end) = (0, 0);
         }
     }
 }
