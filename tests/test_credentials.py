@@ -193,14 +193,14 @@ MOUNTED = (
 
 
 def test_a_mount_acts_for_the_users_of_its_credential(host):
-    file = host.credential(0, "--speaks-for", f"{USER}-{USER}", "--for", "5s")
+    file = host.credential(0, "--speaks-for", f"{USER}-{USER}", "--for", "10s")
     point = host.directory / "mnt"
     point.mkdir()
     environment = {"PENSTOCK_CREDENTIAL": str(file)}
     penstock("mount", point, "--staleness", 0, "-d", host.home(0), env=environment)
     try:
         began = time.monotonic()
-        for _ in range(3):
+        while time.monotonic() - began < 11:
             for uid, command, works in MOUNTED:
                 done = subprocess.run(
                     ["sh", "-c", command],
@@ -217,7 +217,6 @@ def test_a_mount_acts_for_the_users_of_its_credential(host):
             # The rounds go on past the end of the first credential: a newer one is there in time.
             host.credential(0, "--speaks-for", f"{USER}-{USER}", "--for", "60s", "--force")
             time.sleep(2.5)
-        assert time.monotonic() - began > 5
         owner = penstock("stat", "--json", "penstock:/open/roots", "-d", host.deployment).json()[0]
         assert owner["uid"] == NOBODY, owner
     finally:

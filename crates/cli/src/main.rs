@@ -5,7 +5,6 @@
 //! updown.rs     servers as processes that stay         status.rs     what they say of themselves
 //! tune.rs       settings of running servers
 //! names.rs      ls, stat, rm, mkdir                     copy/         cp, stage-in, stage-out
-//! names.rs      ls, stat, rm, mkdir                     copy.rs       cp
 //! mount.rs      mount, umount
 //! credential.rs users over TCP                       users.rs      as the system knows them
 //! check.rs      consistency                             deployment.rs making and finding deployments

@@ -6,7 +6,7 @@ use common::{LEN, caller, exchange, identity, only_tcp, start, start_as, timeout
 use penstock_wire::deployment::{Address, Transport};
 use penstock_wire::message::{DataReply, DataRequest, ErrorKind, TraceContext};
 use penstock_wire::{
-    Connection, Envelope, Error, Identity, Key, KeyPair, Role, ServeLimits, connect,
+    Connection, Envelope, Error, Identity, Key, KeyPair, Role, RunningServer, ServeLimits, connect,
 };
 use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -47,6 +47,13 @@ fn pass(mut from: TcpStream, mut to: TcpStream, change: &mut Change) {
     }
     let _ = to.shutdown(std::net::Shutdown::Both);
     let _ = from.shutdown(std::net::Shutdown::Both);
+}
+
+/// Others are served as before.
+fn goes_on(server: &RunningServer) {
+    let address = only_tcp(server.address());
+    let mut good = connect(&address, &caller(Role::Client), timeouts()).unwrap();
+    exchange(&mut good);
 }
 
 fn nothing() -> Change {
@@ -183,10 +190,31 @@ fn nobody_is_talked_out_of_it() {
     assert_eq!(address.identity, None);
     address.identity = only_tcp(server.address()).identity;
     let e = connect(&address, &caller(Role::Client), timeouts()).unwrap_err();
-    assert!(matches!(e, Error::BadKey(_)), "{e}");
+    assert!(
+        e.is_disconnect() && e.to_string().contains("`transport`"),
+        "{e}"
+    );
     // Both without: as the deployment says.
     let mut connection = connect(&only_tcp(open.address()), &trusting, timeouts()).unwrap();
     exchange(&mut connection);
+}
+
+/// A busy or dying server may do so: the client tries again.
+#[test]
+fn a_connection_that_ends_in_the_handshake_is_no_wrong_key() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = Address {
+        unix: None,
+        tcp: Some(listener.local_addr().unwrap().to_string()),
+        identity: Some(KeyPair::generate().unwrap().public()),
+    };
+    let server = std::thread::spawn(move || {
+        let (mut client, _) = listener.accept().unwrap();
+        client.read_exact(&mut [0; 5]).unwrap();
+    });
+    let e = connect(&address, &caller(Role::Client), timeouts()).unwrap_err();
+    assert!(e.is_disconnect(), "{e:?}");
+    server.join().unwrap();
 }
 
 #[test]
@@ -221,19 +249,10 @@ fn a_bit_that_flips_on_the_way_ends_the_connection() {
                 Ok::<(), Error>(())
             })();
             let e = end.expect_err("nothing noticed");
-            assert!(
-                e.is_disconnect() || matches!(e, Error::BadKey(_)),
-                "byte {at}, upward {upward}: {e:?}"
-            );
+            assert!(e.is_disconnect(), "byte {at}, upward {upward}: {e:?}");
         }
     }
-    let mut good = connect(
-        &only_tcp(server.address()),
-        &caller(Role::Client),
-        timeouts(),
-    )
-    .unwrap();
-    exchange(&mut good);
+    goes_on(&server);
 }
 
 #[test]
@@ -270,13 +289,7 @@ fn bytes_put_in_between_end_the_connection() {
         })
     });
     assert!(ended.unwrap_err().is_disconnect());
-    let mut good = connect(
-        &only_tcp(server.address()),
-        &caller(Role::Client),
-        timeouts(),
-    )
-    .unwrap();
-    exchange(&mut good);
+    goes_on(&server);
 }
 
 #[test]
@@ -290,11 +303,9 @@ fn a_replayed_session_is_no_session() {
     exchange(&mut admin);
     drop(admin);
     let mut again = TcpStream::connect(server.address().tcp.as_ref().unwrap()).unwrap();
-    again
-        .write_all(&said.iter().flatten().collect::<Vec<u8>>())
-        .unwrap();
+    // An end or a reset, in the midst of it or after the server's part of another handshake.
+    let _ = again.write_all(&said.iter().flatten().collect::<Vec<u8>>());
     let mut heard = Vec::new();
-    // An end or a reset, after the server's part of another handshake.
     let _ = again.read_to_end(&mut heard);
     assert!(heard.len() < 1500, "{} bytes", heard.len());
 }

@@ -12,9 +12,19 @@ impl Connection {
     /// The client's side, over by `deadline`: goes on only with the holder of `identity`.
     pub(crate) fn secure_to(&mut self, identity: PublicKey, deadline: Instant) -> Result<()> {
         self.tls = Some(Box::new(Tls::to(identity).map_err(|e| self.no_tls(&e))?));
+        // Servers end connections when they are busy or stop: to be tried again. One without TLS does it each time.
+        let hint = |peer| {
+            format!(
+                "{peer} (before it proved its identity; is `transport` the same in its deployment file?)"
+            )
+        };
         self.secure(deadline).map_err(|e| match e {
-            Error::Closed { peer } => self.no_session(peer, "it closed the connection".into()),
-            Error::Broken { peer, what } => self.no_session(peer, what),
+            Error::Closed { peer } => Error::Closed { peer: hint(peer) },
+            Error::Io { what, peer, source } => Error::Io {
+                what,
+                peer: hint(peer),
+                source,
+            },
             e => e,
         })
     }
@@ -61,14 +71,15 @@ impl Connection {
         }
     }
 
-    fn no_session(&self, peer: String, why: String) -> Error {
-        Error::BadKey(format!(
-            "{peer} did not prove the identity that the deployment file gives for it ({why}): it is another server, one without TLS, or has new keys; get the deployment file again from its owner"
-        ))
-    }
-
     /// An error of reading or writing records.
     pub(super) fn session_error(&self, e: std::io::Error) -> Error {
+        let cause = e.get_ref().and_then(|e| e.downcast_ref());
+        if let Some(rustls::Error::InvalidCertificate(_)) = cause {
+            return Error::BadKey(format!(
+                "{} did not prove the identity that the deployment file gives for it: it is another server, or has new keys; get the deployment file again from its owner",
+                self.peer
+            ));
+        }
         match e.kind() {
             std::io::ErrorKind::UnexpectedEof => self.closed(),
             std::io::ErrorKind::InvalidData => Error::Broken {
