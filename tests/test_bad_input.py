@@ -506,8 +506,8 @@ def test_two_deployments_on_one_store(deployment, short_dir, other):
     text = text.replace('store = "dir:', f'store = "dir:{deployment}/').replace("fs", "second", 0)
     lines = [f'id = "{"b" * 32}"' if line.startswith('id = "') else line for line in text.splitlines()]
     (second / "deployment.toml").write_text("\n".join(lines))
-    for key in ("client.key", "server.key"):
-        shutil.copy(deployment / key, second / key)
+    for key in deployment.glob("*.key"):
+        shutil.copy(key, second / key.name)
     for name in ("run", "log", "meta"):
         (second / name).mkdir()
     # While the first has them, and when it has let go of them.

@@ -134,6 +134,34 @@ def test_modes_and_owners_hold(host, tmp_path):
     assert told.code != 0 and "key" in told.err, told.err
 
 
+def test_administrators(host):
+    acts = (["tune", "sched=to"], ["check"])
+    user = host.credential(USER, "--speaks-for", f"0-{STRANGER}", "--root")
+    for act in acts:
+        told = host.run(USER, *act, credential=user, check=False)
+        assert told.code != 0 and f"user {USER} is no administrator" in told.err, (act, told.err)
+    # Nor is another user of the servers' host, with the client key and by the Unix sockets.
+    group = host.directory / "local"
+    shutil.copytree(host.deployment, group, ignore=shutil.ignore_patterns("data-*", "meta*", "log", "authority.key"))
+    sockets = host.deployment / "run"
+    text = (group / "deployment.toml").read_text().replace('unix = "run/', f'unix = "{sockets}/')
+    (group / "deployment.toml").write_text(text)
+    for path in (group, *group.iterdir()):
+        os.chown(path, STRANGER, STRANGER)
+    for path in (host.deployment, sockets, group):
+        path.chmod(0o755)
+    for path in sockets.glob("*.sock"):
+        path.chmod(0o666)
+    command = [host.program, "tune", "sched=to", "-d", group]
+    told = subprocess.run(command, user=STRANGER, group=STRANGER, extra_groups=[], capture_output=True, text=True)
+    assert told.returncode != 0 and f"user {STRANGER} is no administrator" in told.stderr, told.stderr
+    administrator = host.credential(USER, "--administrator", name="administrator")
+    shown = penstock("credential", "--show", administrator, "--json").json()[0]
+    assert shown["administrator"] is True and shown["root"] is False, shown
+    for act in acts:
+        host.run(USER, *act, credential=administrator)
+
+
 def test_anothers_credential_is_refused(host):
     file = host.credential(USER)
     told = host.run(STRANGER, "ls", credential=file, check=False)

@@ -151,7 +151,7 @@ def test_keys_are_seen_by_nobody(short_dir, examples):
         os.umask(umask)
     try:
         keys = []
-        for name in ("client.key", "server.key"):
+        for name in ("client.key", "authority.key", "meta.key", "data-0.key"):
             text = (deployment / name).read_bytes().strip()
             keys += [text, bytes.fromhex(text.decode())]
             assert stat.S_IMODE((deployment / name).stat().st_mode) == 0o600

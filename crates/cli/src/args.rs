@@ -590,6 +590,8 @@ Examples:
                                        host is user 65534, and its groups are believed
   penstock credential --user alice --for 30d --output alice.credential --force
                                        a new one takes its place; programs that run notice nothing
+  penstock credential --user olga --administrator --for 8h --output olga.credential
+                                       olga may run status, tune, check and down from another host
   penstock credential --show alice.credential")]
 pub struct CredentialArgs {
     /// The user, by name or number [default: who runs the command].
@@ -607,6 +609,10 @@ pub struct CredentialArgs {
     /// User 0 keeps its rights. Without this option its requests have the rights of user 65534.
     #[arg(long)]
     pub root: bool,
+    /// The holder may also administer the servers: status of everything, tune, check, stop. Without it only root and the
+    /// deployment's owner may, on the servers' hosts.
+    #[arg(long)]
+    pub administrator: bool,
     /// The file, or - for standard output. Made by root, it belongs to the user.
     #[arg(short, long, value_name = "FILE", required_unless_present = "show")]
     pub output: Option<PathBuf>,
@@ -614,7 +620,7 @@ pub struct CredentialArgs {
     #[arg(long)]
     pub force: bool,
     /// Show what this file says, and when it ends; makes nothing.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["user", "job", "speaks_for", "root", "output", "force"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["user", "job", "speaks_for", "root", "administrator", "output", "force"])]
     pub show: Option<PathBuf>,
     /// For programs.
     #[arg(long, requires = "show")]

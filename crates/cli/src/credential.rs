@@ -1,4 +1,4 @@
-//! `penstock credential`: who a user is for servers that are reached over TCP.
+//! `penstock credential`: who a user is for servers that are reached over TCP, and who administers them.
 use crate::args::CredentialArgs;
 use crate::deployment::{self, Located};
 use crate::error::{CliError, Result};
@@ -34,9 +34,11 @@ fn authority(located: &Located) -> Result<KeyPair> {
     let dir = located.dir().display();
     let (Some(public), Some(path)) = (deployment.authority, &deployment.authority_key) else {
         return Err(CliError::new(format!(
-            "{dir} has no authority that makes credentials: it does not listen on TCP, or comes from an older release"
+            "{dir} has no authority that makes credentials: it comes from an older release"
         ))
-        .next(format!("over Unix sockets nobody needs one; where it listens on TCP, `penstock up {dir}` makes the authority's key")));
+        .next(format!(
+            "`penstock down {dir}` and `penstock up {dir}` make the authority's key"
+        )));
     };
     let pair = KeyPair::load(path).map_err(|e| {
         CliError::new(e)
@@ -92,6 +94,7 @@ fn make(args: &CredentialArgs, output: &Path, located: &Located) -> Result<()> {
     statement.job.clone_from(&args.job);
     statement.speaks_for.clone_from(&args.speaks_for);
     statement.root = args.root;
+    statement.administrator = args.administrator;
     let credential = Credential::issue(&authority, statement).map_err(CliError::new)?;
     let ends = time_text(nanos(credential.statement().end_ms));
     if output.as_os_str() == "-" {
@@ -158,6 +161,7 @@ fn show(file: &Path, as_json: bool, named: Option<&Path>) -> Result<()> {
             "deployment": said.deployment, "serial": said.serial(), "uid": said.uid, "gid": said.gid,
             "groups": said.groups, "not_before_ms": said.not_before_ms, "end_ms": said.end_ms,
             "job": said.job, "speaks_for": ranges().collect::<Vec<_>>(), "root": said.root,
+            "administrator": said.administrator,
             "signature": signature,
         }));
         return Ok(());
@@ -186,6 +190,10 @@ fn show(file: &Path, as_json: bool, named: Option<&Path>) -> Result<()> {
         ("job", said.job.clone().unwrap_or_else(|| "-".into())),
         ("speaks for", list(ranges().collect())),
         ("root", root),
+        (
+            "administrator",
+            if said.administrator { "yes" } else { "-" }.into(),
+        ),
         ("deployment", said.deployment.clone()),
         ("serial number", said.serial()),
         ("signature", signature.into()),

@@ -5,9 +5,8 @@
 //! ```text
 //! deployment.toml    who is where; clients need this file and client.key
 //! client.key         lets clients in (0600)
-//! server.key         signs capabilities, lets administrators in (0600)
-//! authority.key      makes users' credentials, where it listens on TCP (0600); servers do not need it
-//! meta.key, data-0.key …  what each server proves over TCP (0600); its host needs no other's
+//! authority.key      makes credentials of users and administrators (0600); servers do not need it
+//! meta.key, data-0.key …  who each server is (0600); its host needs no other's
 //! meta/              the metadata database
 //! data-0/ …          objects of each data server
 //! run/               sockets and process numbers
@@ -166,7 +165,7 @@ pub fn create(dir: &Path, shape: &Shape, plan: &Plan) -> Result<Located> {
         mount,
         tune,
         client_key: dir.join("client.key"),
-        server_key: dir.join("server.key"),
+        former_server_key: None,
         authority: None,
         authority_key: None,
         meta: MetaServer {
@@ -177,12 +176,10 @@ pub fn create(dir: &Path, shape: &Shape, plan: &Plan) -> Result<Located> {
         servers,
         transport: plan.transport,
     };
-    for key in [&deployment.client_key, &deployment.server_key] {
-        Key::generate()
-            .and_then(|mut k| k.save(key))
-            .map_err(CliError::new)?;
-    }
-    deployment.make_network_keys(&dir).map_err(CliError::new)?;
+    Key::generate()
+        .and_then(|mut key| key.save(&deployment.client_key))
+        .map_err(CliError::new)?;
+    deployment.make_keys(&dir).map_err(CliError::new)?;
     // Last, so that a directory with a deployment file is a whole deployment.
     deployment.save(&file).map_err(CliError::new)?;
     Ok(Located { file, deployment })
@@ -343,7 +340,9 @@ mod tests {
         );
         for (name, mode) in [
             ("client.key", 0o600),
-            ("server.key", 0o600),
+            ("authority.key", 0o600),
+            ("meta.key", 0o600),
+            ("data-2.key", 0o600),
             ("data-0", 0o700),
         ] {
             let found = dir.join(name).metadata().unwrap().permissions().mode() & 0o777;

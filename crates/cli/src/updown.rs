@@ -103,11 +103,7 @@ fn existing(args: &UpArgs) -> Result<Located> {
     let mut located = deployment::load(&args.dir)?;
     let dir = located.dir().to_owned();
     // Of a release without them.
-    if located
-        .deployment
-        .make_network_keys(&dir)
-        .map_err(CliError::new)?
-    {
+    if located.deployment.make_keys(&dir).map_err(CliError::new)? {
         located
             .deployment
             .save(&located.file)

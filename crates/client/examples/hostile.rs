@@ -19,9 +19,9 @@ use penstock_wire::frame::{self, HANDSHAKE_VERSION, Header, Limits, VERSION};
 use penstock_wire::handshake::Hello;
 use penstock_wire::message::{
     Capability, CreateOptions, DataReply, DataRequest, Handle, LockMode, MetaReply, MetaRequest,
-    Region, TraceContext, User,
+    Region, TraceContext,
 };
-use penstock_wire::{Connection, Envelope, Key, LinkName, Rights, Role, Timeouts, connect};
+use penstock_wire::{Connection, Envelope, LinkName, Rights, Role, SealKeys, Timeouts, connect};
 use serde::Serialize;
 use std::error::Error;
 use std::io::{Read, Write};
@@ -231,7 +231,7 @@ struct Attack<'a> {
     deployment: &'a Deployment,
     ways: Vec<Way>,
     addresses: Vec<&'a Address>,
-    server_key: Key,
+    seals: SealKeys,
     until: Instant,
     counts: Counts,
 }
@@ -251,7 +251,7 @@ fn attack(
         ways,
         addresses,
         // For capabilities that are genuine and expired; nothing else is done with it.
-        server_key: Key::load(&deployment.server_key)?,
+        seals: deployment.meta_identity()?.seals(),
         until: Instant::now() + period,
         counts: Counts::default(),
     };
@@ -361,11 +361,6 @@ impl Attack<'_> {
             role: Role::Client,
             program: random.next(),
             rank: 0,
-            user: User {
-                uid: random.next() as u32,
-                gid: 0,
-                groups: Vec::new(),
-            },
             link: LinkName::new()?,
             nonce: [7; 32],
             credential: None,
@@ -706,7 +701,10 @@ impl Attack<'_> {
         while self.time_left() {
             let mut bad = good.clone();
             match random.below(5) {
-                0 => bad.mac[random.below(32) as usize] ^= 1 << random.below(8),
+                0 => bad
+                    .seals
+                    .iter_mut()
+                    .for_each(|seal| seal.0[random.below(16) as usize] ^= 1 << random.below(8)),
                 1 => bad.remove = !bad.remove,
                 2 => bad.file = FileId(random.below(100) + good.file.0 + 1),
                 3 => bad.expires_ms += 1 + random.below(1 << 40),
@@ -730,7 +728,7 @@ impl Attack<'_> {
         Ok(())
     }
 
-    /// Signed as the metadata server does, a second too old.
+    /// Sealed as the metadata server does, a second too old.
     fn expired(&self, like: &Capability) -> Result<Capability> {
         let now_ms = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis() as u64;
         let rights = Rights {
@@ -739,8 +737,8 @@ impl Attack<'_> {
             remove: false,
         };
         let layout: Layout = like.layout.clone();
-        Ok(Capability::sign(
-            &self.server_key,
+        Ok(Capability::grant(
+            &self.seals,
             like.subject,
             like.file,
             rights,

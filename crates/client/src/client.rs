@@ -90,7 +90,7 @@ impl Client {
         Client::connect_with(deployment, who, Role::Client, ClientOptions::default())
     }
 
-    /// The same with limits, and as an administrator if `role` says so (which needs the server key).
+    /// The same with limits, and as an administrator if `role` says so ([`penstock_wire::handshake`] says who may).
     pub fn connect_with(
         deployment: &Deployment,
         who: Identity,

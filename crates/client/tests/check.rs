@@ -36,14 +36,14 @@ impl Cluster {
             tcp: None,
             identity: None,
         };
-        let deployment = Deployment {
+        let mut deployment = Deployment {
             id: Deployment::new_id().unwrap(),
             name: "check".into(),
             stripe_unit: UNIT,
             mount: None,
             tune: Vec::new(),
             client_key: key("client.key"),
-            server_key: key("server.key"),
+            former_server_key: None,
             authority: None,
             authority_key: None,
             meta: MetaServer {
@@ -61,6 +61,7 @@ impl Cluster {
                 .collect(),
             transport: Transport::default(),
         };
+        deployment.make_keys(dir.path()).unwrap();
         let mut cluster = Cluster {
             dir,
             deployment,

@@ -11,7 +11,7 @@ use penstock_wire::clock::Kept;
 use penstock_wire::message::{
     Capability, DataReply, DataRequest, ErrorKind, MetaReply, MetaRequest,
 };
-use penstock_wire::{Envelope, Key, Rights, Role, Timeouts, connect};
+use penstock_wire::{Envelope, Rights, Role, Timeouts, connect};
 use std::time::{Duration, Instant};
 
 const HOUR_MS: u64 = 3_600_000;
@@ -74,7 +74,7 @@ fn boot() -> u128 {
 
 /// What the data server says to a capability that was given and ended at these times.
 fn attach(cluster: &Cluster, issued_ms: u64, expires_ms: u64) -> DataReply {
-    let key = Key::load(&cluster.deployment.server_key).unwrap();
+    let seals = cluster.deployment.meta_identity().unwrap().seals();
     let client = cluster.client();
     let file = open(&client);
     let rights = Rights {
@@ -82,8 +82,8 @@ fn attach(cluster: &Cluster, issued_ms: u64, expires_ms: u64) -> DataReply {
         ..Rights::default()
     };
     let life = issued_ms..expires_ms;
-    let capability = Capability::sign(
-        &key,
+    let capability = Capability::grant(
+        &seals,
         rustix::process::geteuid().as_raw(),
         file.id(),
         rights,

@@ -67,11 +67,10 @@ const CONNECTIONS: usize = 64;
 /// The deployment file of a run; keys lie in `root`.
 pub(crate) fn deployment(root: &Path, shape: &Shape) -> Result<Deployment, String> {
     let text = |e: penstock_wire::Error| e.to_string();
-    let (client_key, server_key) = (root.join("client.key"), root.join("server.key"));
+    let client_key = root.join("client.key");
     let identities = (0..shape.servers).map(|s| root.join(format!("data-{s}.key")));
     let keys = [
         client_key.clone(),
-        server_key.clone(),
         root.join("authority.key"),
         root.join("meta.key"),
     ];
@@ -92,7 +91,7 @@ pub(crate) fn deployment(root: &Path, shape: &Shape) -> Result<Deployment, Strin
         mount: None,
         tune: vec![format!("sched={}", shape.scheduler), "depth=1".to_owned()],
         client_key,
-        server_key,
+        former_server_key: None,
         authority: None,
         authority_key: None,
         meta: MetaServer {
@@ -113,7 +112,7 @@ pub(crate) fn deployment(root: &Path, shape: &Shape) -> Result<Deployment, Strin
             false => Transport::PlainTrustedNetwork,
         },
     };
-    deployment.make_network_keys(root).map_err(text)?;
+    deployment.make_keys(root).map_err(text)?;
     deployment.validate()?;
     Ok(deployment)
 }

@@ -247,22 +247,21 @@ impl Client {
 }
 
 fn deployment(dir: &Path) -> Result<Deployment> {
-    let (client_key, server_key) = (dir.join("client.key"), dir.join("server.key"));
+    let client_key = dir.join("client.key");
     Key::generate()?.save(&client_key)?;
-    Key::generate()?.save(&server_key)?;
     let address = |name: String| Address {
         unix: Some(dir.join(name)),
         tcp: None,
         identity: None,
     };
-    Ok(Deployment {
+    let mut deployment = Deployment {
         id: Deployment::new_id()?,
         name: "rates".into(),
         stripe_unit: 65536,
         mount: None,
         tune: Vec::new(),
         client_key,
-        server_key,
+        former_server_key: None,
         authority: None,
         authority_key: None,
         meta: MetaServer {
@@ -279,5 +278,7 @@ fn deployment(dir: &Path) -> Result<Deployment> {
             })
             .collect(),
         transport: Transport::default(),
-    })
+    };
+    deployment.make_keys(dir)?;
+    Ok(deployment)
 }

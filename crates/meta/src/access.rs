@@ -1,6 +1,7 @@
 //! Who asks, and what the mode bits let them do.
 use crate::error::{Result, error, shown};
 use crate::node::Node;
+use penstock_layout::ServerId;
 use penstock_wire::credential::Statement;
 use penstock_wire::message::{ErrorKind, User};
 
@@ -50,8 +51,10 @@ pub struct Caller {
     pub privileged: bool,
     /// Whom requests may be made for: everybody by root and the owner of the deployment.
     pub delegation: Delegation,
-    /// Proved the server key: may list every file and stop the server.
+    /// May list every file and stop the server.
     pub admin: bool,
+    /// A data server, which is no user.
+    pub server: Option<ServerId>,
 }
 
 impl Caller {

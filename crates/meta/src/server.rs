@@ -90,7 +90,7 @@ pub fn start(deployment: &Deployment, options: Options) -> Result<RunningServer,
         shared: Arc::new(Granting {
             engine,
             stores,
-            key: identity.server_key.clone(),
+            seals: identity.seals(),
             issue,
             lifetime: options.capability_lifetime,
             connections: AtomicU64::new(0),
@@ -116,11 +116,17 @@ struct Metadata {
 /// The kernel vouches for a user of this host, the deployment's authority for one of another. Root and the owner may act for
 /// others on this host; over TCP those may whose credentials say so. Mode bits hold everybody but root and administrators.
 fn caller(peer: &Peer, owner: (u32, u32)) -> Caller {
-    let admin = peer.role == Role::Admin;
+    let (admin, server) = match peer.role {
+        Role::Client => (false, None),
+        Role::Admin => (true, None),
+        Role::Server(id) => (false, Some(id)),
+    };
     Caller {
         admin,
-        privileged: admin || peer.user.uid == 0,
+        server,
+        privileged: admin || (server.is_none() && peer.user.uid == 0),
         delegation: match &peer.statement {
+            _ if server.is_some() => Delegation::Nobody,
             _ if admin => Delegation::Everybody,
             Some(statement) => Delegation::Stated(Box::new(statement.clone())),
             None if peer.user.uid == 0 || peer.user.uid == owner.0 => Delegation::Everybody,
@@ -210,6 +216,7 @@ fn last_word(connection: &mut Connection, why: penstock_wire::Error) -> penstock
 #[cfg(test)]
 mod tests {
     use super::*;
+    use penstock_layout::ServerId;
     use penstock_wire::credential::{NOBODY, Statement, Uids};
     use penstock_wire::message::User;
 
@@ -237,6 +244,8 @@ mod tests {
             (Role::Client, 0, true, true, false),
             (Role::Client, 101, false, false, false),
             (Role::Admin, 101, true, true, true),
+            (Role::Server(ServerId(0)), 0, false, false, false),
+            (Role::Server(ServerId(0)), 100, false, false, false),
         ] {
             let caller = caller(&peer(role, uid, 200, None), OWNER);
             let acts = caller.delegation.acts_for(User::default()).is_some();

@@ -9,14 +9,15 @@ use crate::nodes::{Gone, Outcome};
 use crate::recent::Recent;
 use crate::slots::{Once, Owner};
 use crate::stores::Stores;
-use penstock_layout::{FileId, Layout};
+use penstock_layout::{FileId, Layout, ServerId};
+use penstock_wire::capability::SEAL_LEN;
 use penstock_wire::credential::NOBODY;
 use penstock_wire::message::{
     Attributes, Capability, ErrorKind, MAX_BATCH, MAX_BODY, MAX_TARGET, MAX_UNLOCK_WAIT_MS,
     MAX_XATTR_VALUE, MAX_XATTRS, MetaReply, MetaRequest, MetaStatus, NodeReply, NodeRequest, User,
     WireError,
 };
-use penstock_wire::{Key, Rights};
+use penstock_wire::{Rights, SealKeys};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -34,7 +35,8 @@ const SMALL: usize = 2560;
 pub struct Granting {
     pub engine: Engine,
     pub stores: Stores,
-    pub key: Key,
+    /// What capabilities are sealed with.
+    pub seals: SealKeys,
     pub issue: Issue,
     /// Life of a capability.
     pub lifetime: Duration,
@@ -130,7 +132,8 @@ impl Session {
 
     /// Upper bound of the reply to a request of a batch; pages fit themselves to the room.
     fn most(&self, request: &MetaRequest) -> usize {
-        let layout = 5 * self.shared.engine.servers();
+        // With its seals.
+        let layout = (5 + SEAL_LEN) * self.shared.engine.servers();
         let most = match request {
             MetaRequest::Open { .. } => 2 * (attributes_size(None) + layout),
             MetaRequest::Node {
@@ -152,6 +155,7 @@ impl Session {
     }
 
     fn run(&mut self, request: MetaRequest, room: usize) -> Result<Answer> {
+        self.require_user(&request)?;
         let MetaRequest::Once { at, request } = request else {
             return self.carry_out(None, request, room);
         };
@@ -355,7 +359,9 @@ impl Session {
                 }
             }
             MetaRequest::Store(report) => {
-                self.require_admin("tell of a store")?;
+                if caller.server != Some(ServerId(report.server)) {
+                    self.require_admin("tell of another's store")?;
+                }
                 MetaReply::Store {
                     new: shared.stores.report(&report, engine)?,
                 }
@@ -517,13 +523,27 @@ impl Session {
         Ok(MetaReply::Node(reply).into())
     }
 
+    /// A data server has its own requests, and no others: whoever took it over is nobody here.
+    fn require_user(&self, request: &MetaRequest) -> Result<()> {
+        match (self.caller.server, request) {
+            (None, _) | (_, MetaRequest::Time | MetaRequest::Store(_)) => Ok(()),
+            (Some(server), _) => Err(error(
+                ErrorKind::Permission,
+                format!(
+                    "data server {} may tell of its store and ask for the time, no more; connect as a user",
+                    server.0
+                ),
+            )),
+        }
+    }
+
     fn require_admin(&self, what: &str) -> Result<()> {
         if self.caller.admin {
             return Ok(());
         }
         Err(error(
             ErrorKind::Permission,
-            format!("only an administrator may {what}; connect with the server key"),
+            format!("only an administrator may {what}; connect as one"),
         ))
     }
 }
@@ -561,7 +581,7 @@ impl Granting {
         let now_ms = self.issue.now_ms();
         let lifetime = u64::try_from(self.lifetime.as_millis()).unwrap_or(u64::MAX);
         let life = now_ms..now_ms.saturating_add(lifetime);
-        Capability::sign(&self.key, subject, file, rights, life, lend_to, layout)
+        Capability::grant(&self.seals, subject, file, rights, life, lend_to, layout)
     }
 
     /// A node, and for a file what lets its data servers be asked.

@@ -2,12 +2,13 @@
 #![allow(clippy::unwrap_used)]
 mod common;
 
-use penstock_layout::FileId;
+use penstock_layout::{FileId, ServerId};
 use penstock_meta::{Options, start};
 use penstock_wire::credential::{Credential, NOBODY, Statement, Uids};
 use penstock_wire::deployment::{Address, Deployment};
 use penstock_wire::message::{
-    Attributes, ErrorKind, MetaReply, MetaRequest, NodeReply, NodeRequest, TraceContext, User,
+    Attributes, ErrorKind, MetaReply, MetaRequest, NodeReply, NodeRequest, StoreReport, StoreState,
+    TraceContext, User,
 };
 use penstock_wire::{
     Connection, Envelope, KeyPair, Role, RunningServer, Timeouts, Wallet, connect,
@@ -29,9 +30,9 @@ fn cluster() -> Cluster {
     let mut deployment = common::deployment(dir.path());
     deployment.meta.address = Address {
         tcp: Some("127.0.0.1:0".into()),
-        ..Address::default()
+        unix: None,
+        ..deployment.meta.address
     };
-    deployment.make_network_keys(dir.path()).unwrap();
     let server = start(&deployment, Options::default()).unwrap();
     deployment
         .meta
@@ -112,6 +113,61 @@ fn refused(reply: &MetaReply, kind: ErrorKind) -> &str {
         MetaReply::Error(e) if e.kind == kind => &e.message,
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn a_data_server_is_no_user() {
+    let cluster = cluster();
+    let deployment = &cluster.deployment;
+    let mut owner = owner(&cluster);
+    made(&mut owner, "/open", 0o777);
+    let caller = deployment.caller(Role::Server(ServerId(2)), 0, 0).unwrap();
+    let mut server = connect(&deployment.meta.address, &caller, Timeouts::default()).unwrap();
+    let report = |server| {
+        MetaRequest::Store(StoreReport {
+            server,
+            place: "/disk".into(),
+            state: StoreState::Empty,
+            mounted: false,
+            renew: false,
+            adopt: false,
+            highest: 0,
+        })
+    };
+    assert!(matches!(
+        ask(&mut server, &report(2)).unwrap(),
+        MetaReply::Store { .. }
+    ));
+    assert!(matches!(
+        ask(&mut server, &MetaRequest::Time).unwrap(),
+        MetaReply::Time { .. }
+    ));
+    let others = [
+        report(1),
+        mkdir("/open/d", 0o755),
+        MetaRequest::Stat {
+            path: "/open".into(),
+        },
+        MetaRequest::GivenIds,
+        MetaRequest::Shutdown,
+        MetaRequest::Node {
+            user: user(7),
+            request: NodeRequest::Stat { id: ROOT },
+        },
+    ];
+    for request in others {
+        let batch = MetaRequest::Batch(vec![request.clone()]);
+        refused(&ask(&mut server, &request).unwrap(), ErrorKind::Permission);
+        let MetaReply::Batch(replies) = ask(&mut server, &batch).unwrap() else {
+            panic!()
+        };
+        refused(&replies[0], ErrorKind::Permission);
+    }
+    // With another's secret it is refused before that.
+    let mut caller = deployment.caller(Role::Server(ServerId(2)), 0, 0).unwrap();
+    caller.role = Role::Server(ServerId(1));
+    let e = connect(&deployment.meta.address, &caller, Timeouts::default()).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::BadKey);
 }
 
 #[test]

@@ -4,9 +4,8 @@
 mod common;
 
 use common::{Client, create, deployment, mkdir, open, rename, stat, unlink};
-use penstock_layout::FileId;
+use penstock_layout::{FileId, ServerId};
 use penstock_meta::{Options, start};
-use penstock_wire::Key;
 use penstock_wire::message::{
     CreateOptions, ErrorKind, MAX_BATCH, MetaReply, MetaRequest, NodeKind,
 };
@@ -28,12 +27,14 @@ fn opening_gives_a_capability_that_data_servers_accept() {
         ..Options::default()
     };
     let _server = start(&d, options).unwrap();
-    let key = Key::load(&d.server_key).unwrap();
+    let at = ServerId(2);
+    let seals = d.meta_identity().unwrap().seals();
+    let key = &seals[&at];
     let mut c = Client::new(&d);
 
     let (attributes, capability, created) = c.open(create("/f"));
     assert!(created && attributes.kind == NodeKind::File && attributes.nlink == 1);
-    capability.verify(&key, now_ms()).unwrap();
+    capability.verify(at, key, now_ms()).unwrap();
     // By the server's own time, which began with the wall clock.
     assert_eq!(capability.expires_ms - capability.issued_ms, 100_000);
     assert!(capability.issued_ms.abs_diff(now_ms()) < 60_000);
@@ -49,7 +50,7 @@ fn opening_gives_a_capability_that_data_servers_accept() {
     let MetaReply::Renewed { capability } = c.ok(renew(attributes.id, true, true)) else {
         panic!()
     };
-    capability.verify(&key, now_ms()).unwrap();
+    capability.verify(at, key, now_ms()).unwrap();
     let mut other = Client::new(&d);
     let id = attributes.id;
     assert_eq!(other.err(renew(id, true, false)), ErrorKind::BadCapability);
@@ -63,7 +64,7 @@ fn opening_gives_a_capability_that_data_servers_accept() {
         panic!()
     };
     let capability = capability.unwrap();
-    capability.verify(&key, now_ms()).unwrap();
+    capability.verify(at, key, now_ms()).unwrap();
     assert!(capability.remove && !capability.read && capability.file == id);
     assert_eq!(c.err(renew(id, true, true)), ErrorKind::NotFound);
     assert_eq!(c.err(sync), ErrorKind::NotFound);

@@ -99,8 +99,7 @@ impl Clock {
     ) -> Result<(), Error> {
         let source = Source {
             meta: deployment.meta.address.clone(),
-            // A server has no credential of a user.
-            caller: deployment.caller(Role::Admin, 0, 0)?,
+            caller: deployment.caller(Role::Server(server.id), 0, 0)?,
         };
         let (shared, weak) = (self.shared.clone(), Arc::downgrade(server));
         self.shared.state().follows = true;

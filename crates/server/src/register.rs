@@ -55,7 +55,7 @@ pub(crate) fn open(
     let open = || penstock_store::open(spec, &deployment.id, id.0);
     let mut registrar = Registrar {
         meta: deployment.meta.address.clone(),
-        caller: deployment.caller(Role::Admin, 0, 0)?,
+        caller: deployment.caller(Role::Server(id), 0, 0)?,
         server: id,
         place: place(spec).to_owned(),
         mounted: look.mounted,

@@ -23,7 +23,7 @@ use penstock_wire::message::{
     DataReply, DataStatus, ErrorKind, Incarnation, MAX_FINDINGS, MAX_OBJECTS, ObjectFinding,
     ObjectProblem, WireError,
 };
-use penstock_wire::{After, Connection, Key, Peer, RunningServer, ServeLimits, Service, serve};
+use penstock_wire::{After, Connection, Peer, RunningServer, SealKey, ServeLimits, Service, serve};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -168,7 +168,7 @@ fn start_with(
     let server = Arc::new(Server {
         queue,
         id,
-        key: identity.server_key.clone(),
+        seal: SealKey::of(&deployment.shared_with_meta(id)?),
         options,
         objects: Objects::new(store, waits),
         loops: Mutex::new(Loops::default()),
@@ -233,7 +233,8 @@ impl Counters {
 /// See the module's text.
 pub(crate) struct Server {
     pub(crate) id: ServerId,
-    pub(crate) key: Key,
+    /// Shared with the metadata server.
+    pub(crate) seal: SealKey,
     pub(crate) options: Options,
     pub(crate) objects: Objects,
     pub(crate) queue: Queue,

@@ -394,7 +394,7 @@ impl<'a> Session<'a> {
         }
         Err(refuse(
             ErrorKind::Permission,
-            format!("only an administrator may {what}; connect with the server key"),
+            format!("only an administrator may {what}; connect as one"),
         ))
     }
 
@@ -410,7 +410,7 @@ impl<'a> Session<'a> {
     }
 
     fn verify(&self, capability: &Capability) -> Result<(), WireError> {
-        capability.verify_seal(&self.server.key)?;
+        capability.verify_seal(self.server.id, &self.server.seal)?;
         let clock = &self.server.clock;
         clock.saw(capability.issued_ms);
         if let Some(peer) = self.subject

@@ -5,7 +5,7 @@ use common::*;
 use penstock_layout::{FileId, Layout, ServerId};
 use penstock_server::{Error, Options, start};
 use penstock_wire::message::{Capability, DataReply, DataRequest, ErrorKind, LockMode};
-use penstock_wire::{Key, Rights, Role};
+use penstock_wire::{Key, Rights, Role, SealKey, SealKeys};
 use std::time::Duration;
 
 #[test]
@@ -13,8 +13,10 @@ fn forged_changed_and_expired_capabilities_are_refused() {
     let site = Site::one();
     let mut c = site.client(0);
     let good = site.capability(1, READ);
-    let forged = Capability::sign(
-        &Key::generate().unwrap(),
+    let stranger = Key::generate().unwrap();
+    let strangers: SealKeys = [(ServerId(0), SealKey::of(&stranger))].into();
+    let forged = Capability::grant(
+        &strangers,
         rustix::process::geteuid().as_raw(),
         FileId(1),
         ALL,
@@ -31,7 +33,7 @@ fn forged_changed_and_expired_capabilities_are_refused() {
         |c| c.expires_ms += 1,
         |c| c.lend_to = Some(12345),
         |c| c.layout = Layout::new(65, c.layout.servers.clone()).unwrap(),
-        |c| c.mac[31] ^= 1,
+        |c| c.seals[0].0[15] ^= 1,
     ];
     let changed = changes.map(|change| {
         let mut c = good.clone();
@@ -41,8 +43,8 @@ fn forged_changed_and_expired_capabilities_are_refused() {
     for bad in changed.into_iter().chain([forged]) {
         assert_eq!(c.attach(bad).unwrap_err().kind, ErrorKind::BadCapability);
     }
-    let old = Capability::sign(
-        &site.key,
+    let old = Capability::grant(
+        &site.seals,
         rustix::process::geteuid().as_raw(),
         FileId(1),
         ALL,
@@ -64,8 +66,8 @@ fn forged_changed_and_expired_capabilities_are_refused() {
     // A file that has no part here.
     let elsewhere = Layout::new(64, vec![ServerId(5)]).unwrap();
     let life = 0..now_ms() + 1000;
-    let other = Capability::sign(
-        &site.key,
+    let other = Capability::grant(
+        &site.seals,
         rustix::process::geteuid().as_raw(),
         FileId(1),
         ALL,
@@ -86,8 +88,8 @@ fn a_capability_that_expires_in_use_can_be_renewed() {
     let mut c = site.client(0);
     let layout = site.layout(64);
     let sign = |ms| {
-        Capability::sign(
-            &site.key,
+        Capability::grant(
+            &site.seals,
             rustix::process::geteuid().as_raw(),
             FileId(1),
             ALL,
@@ -155,7 +157,7 @@ fn rights_are_checked_per_request() {
         lock: None,
     });
     assert_eq!(e.kind, ErrorKind::Permission);
-    // An administrator's requests need its key.
+    // Requests of administrators.
     for request in [
         DataRequest::ListObjects {
             after: None,
@@ -168,7 +170,7 @@ fn rights_are_checked_per_request() {
     ] {
         let e = c.refused(request);
         assert_eq!(e.kind, ErrorKind::Permission);
-        assert!(e.message.contains("server key"), "{e}");
+        assert!(e.message.contains("only an administrator"), "{e}");
     }
     assert_eq!(w.read(hw, contiguous(0, 9)), b"data");
 }

@@ -314,8 +314,8 @@ proptest! {
             let p = Pattern::new(disp, tile, start, len).unwrap();
             let layout = site.layout(unit);
             let mut capability = site.capability(file, ALL);
-            capability = penstock_wire::message::Capability::sign(
-                &site.key, capability.subject, capability.file, ALL, capability.issued_ms..capability.expires_ms, None, layout.clone()).unwrap();
+            capability = penstock_wire::message::Capability::grant(
+                &site.seals, capability.subject, capability.file, ALL, capability.issued_ms..capability.expires_ms, None, layout.clone()).unwrap();
             let (_, high) = p.bounds();
             let mut expected = vec![0xee; high as usize + 50];
             let data: Vec<u8> = (0..len).map(|i| (i * 7 + 1) as u8).collect();

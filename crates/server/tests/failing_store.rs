@@ -6,7 +6,6 @@ use common::*;
 use penstock_layout::{FileId, ObjectOffset, ServerId};
 use penstock_server::{Options, start_on};
 use penstock_store::{Finding, Object, Store, StoreError};
-use penstock_wire::Key;
 use penstock_wire::message::{DataReply, DataRequest, ErrorKind};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -111,12 +110,12 @@ fn site(limit: u64, broken: u64) -> Site {
         Box::new(store),
     )
     .unwrap();
-    let key = Key::load(&deployment.server_key).unwrap();
+    let seals = deployment.meta_identity().unwrap().seals();
     Site {
         dir,
         deployment,
         servers: vec![server],
-        key,
+        seals,
     }
 }
 

@@ -6,8 +6,8 @@ use penstock_datatype::{Loop, Pattern};
 use penstock_layout::{FileId, ObjectOffset, ServerId};
 use penstock_server::{Event, EventKind, Observer, Options, check_settings, start_on};
 use penstock_store::{Finding, Object, Store, StoreError};
+use penstock_wire::Role;
 use penstock_wire::message::{DataReply, DataRequest, DataStatus, ErrorKind, Handle};
-use penstock_wire::{Key, Role};
 use std::collections::HashMap;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::BorrowedFd;
@@ -153,12 +153,12 @@ fn gated(options: Options) -> (Site, Arc<Gate>) {
     let inner = penstock_store::open("memory", &deployment.id, 0).unwrap();
     let store = Box::new(Gated(inner, gate.clone()));
     let servers = vec![start_on(&deployment, ServerId(0), options, store).unwrap()];
-    let key = Key::load(&deployment.server_key).unwrap();
+    let seals = deployment.meta_identity().unwrap().seals();
     let site = Site {
         dir,
         deployment,
         servers,
-        key,
+        seals,
     };
     (site, gate)
 }

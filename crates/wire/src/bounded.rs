@@ -1,6 +1,7 @@
 //! Decoding of the messages' variable parts within bounds: a hostile body of a megabyte must neither
 //! become many megabytes of memory nor a deep recursion.
 use crate::message::{MAX_BATCH, MAX_LIST};
+use penstock_layout::Layout;
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 use std::cell::Cell;
 use std::fmt;
@@ -63,6 +64,13 @@ pub(crate) fn keep<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Vec<T>, D::Error> {
     at_most(crate::message::MAX_KEEP, from)
+}
+
+/// At most [`Layout::MAX_SERVERS`] items.
+pub(crate) fn seals<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Vec<T>, D::Error> {
+    at_most(Layout::MAX_SERVERS, from)
 }
 
 /// At most [`MAX_LIST`] items.

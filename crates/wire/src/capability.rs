@@ -1,14 +1,44 @@
-//! Capabilities: the metadata server's signed word that a client may use one file for a while.
+//! Capabilities: the metadata server's word, sealed, that a client may use one file for a while.
 //!
-//! The signature is keyed BLAKE3 with the server key over all other fields, so that a data server
-//! checks it without asking anyone and a client can neither make nor change one.
+//! Each data server of the file's layout has a seal of its own in it: keyed BLAKE3 over all other fields, under the secret that
+//! the metadata server and this data server share ([`crate::KeyPair::shared_with`]). So a data server checks it without asking
+//! anyone, a client can neither make nor change one, and who steals a data server's key can make them for that server alone.
 use crate::key::Key;
 use crate::message::{Capability, ErrorKind, WireError};
-use penstock_layout::{FileId, Layout};
+use penstock_layout::{FileId, Layout, ServerId};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::time::Duration;
 
 const PURPOSE: &str = "penstock 1 capability";
+/// Bytes of a seal.
+pub const SEAL_LEN: usize = 16;
+
+/// That the metadata server has said it, for one data server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seal(pub [u8; SEAL_LEN]);
+
+/// What the metadata server and one data server seal and check with.
+#[derive(Debug, Clone)]
+pub struct SealKey([u8; 32]);
+
+impl SealKey {
+    /// From the secret that the two share.
+    pub fn of(shared: &Key) -> SealKey {
+        SealKey(blake3::derive_key(PURPOSE, shared.secret()))
+    }
+
+    fn seal(&self, digest: &blake3::Hash) -> Seal {
+        let whole = blake3::keyed_hash(&self.0, digest.as_bytes());
+        let mut seal = [0; SEAL_LEN];
+        seal.copy_from_slice(&whole.as_bytes()[..SEAL_LEN]);
+        Seal(seal)
+    }
+}
+
+/// What the metadata server seals with, for each data server.
+pub type SealKeys = HashMap<ServerId, SealKey>;
 
 /// What a capability allows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -22,10 +52,10 @@ pub struct Rights {
 }
 
 impl Capability {
-    /// Signed with the server key, for the user `subject`; given and ended at these milliseconds of the metadata server's time ([`crate::clock`]).
-    /// Processes of the user `lend_to`, and root's, may get descriptors of the objects.
-    pub fn sign(
-        key: &Key,
+    /// Sealed for the servers of `layout`, for the user `subject`; given and ended at these milliseconds of the metadata server's
+    /// time ([`crate::clock`]). Processes of the user `lend_to`, and root's, may get descriptors of the objects.
+    pub fn grant(
+        keys: &SealKeys,
         subject: u32,
         file: FileId,
         rights: Rights,
@@ -43,26 +73,44 @@ impl Capability {
             subject,
             lend_to,
             layout,
-            mac: [0; 32],
+            seals: Vec::new(),
         };
-        capability.mac = *capability.seal(key)?.as_bytes();
+        let digest = capability.digest()?;
+        // A server that the deployment has no more cannot check it either.
+        let seal = |server| {
+            keys.get(server)
+                .map_or(Seal([0; SEAL_LEN]), |key| key.seal(&digest))
+        };
+        capability.seals = capability.layout.servers.iter().map(seal).collect();
         Ok(capability)
     }
 
-    /// Genuine and not expired at `now_ms`.
-    pub fn verify(&self, key: &Key, now_ms: u64) -> Result<(), WireError> {
-        self.verify_seal(key)?;
+    /// Genuine, and not expired at `now_ms`; for the data server `server`.
+    pub fn verify(&self, server: ServerId, key: &SealKey, now_ms: u64) -> Result<(), WireError> {
+        self.verify_seal(server, key)?;
         self.verify_time(now_ms)
     }
 
-    /// Signed by this deployment's metadata server; it may have expired.
-    pub fn verify_seal(&self, key: &Key) -> Result<(), WireError> {
-        // `blake3::Hash` compares in constant time.
-        if self.seal(key)? != blake3::Hash::from_bytes(self.mac) {
+    /// Given by this deployment's metadata server for `server`; it may have expired.
+    pub fn verify_seal(&self, server: ServerId, key: &SealKey) -> Result<(), WireError> {
+        let index = self.layout.index_of(server).ok_or_else(|| {
+            WireError::new(
+                ErrorKind::InvalidArgument,
+                format!(
+                    "file {} has no part on data server {}; its layout names other servers",
+                    self.file.0, server.0
+                ),
+            )
+        })?;
+        let given = self.seals.get(index.0 as usize);
+        let right = key.seal(&self.digest()?);
+        // In constant time: `Hash` compares so.
+        let whole = |seal: &Seal| blake3::hash(&seal.0);
+        if given.is_none_or(|given| whole(given) != whole(&right)) {
             return Err(WireError::new(
                 ErrorKind::BadCapability,
                 format!(
-                    "capability for file {} was not signed by this deployment's metadata server; open the file again",
+                    "capability for file {} was not given by this deployment's metadata server; open the file again",
                     self.file.0
                 ),
             ));
@@ -90,7 +138,8 @@ impl Capability {
         Ok(())
     }
 
-    fn seal(&self, key: &Key) -> Result<blake3::Hash, WireError> {
+    /// Of all fields but the seals.
+    fn digest(&self) -> Result<blake3::Hash, WireError> {
         let fields = (
             self.file,
             self.read,
@@ -108,6 +157,6 @@ impl Capability {
                 format!("cannot encode capability: {e}"),
             )
         })?;
-        Ok(key.mac(PURPOSE, &[&bytes]))
+        Ok(blake3::hash(&bytes))
     }
 }

@@ -104,6 +104,9 @@ pub struct Statement {
     pub job: Option<String>,
     /// Whether user 0 keeps its rights, as the user or among those it acts for.
     pub root: bool,
+    /// Whether the holder may administer the servers.
+    #[serde(default)]
+    pub administrator: bool,
     /// The public half of its key pair.
     key: PublicKey,
     /// Users that it may act for, at most [`MAX_RANGES`] ranges.
@@ -124,6 +127,7 @@ impl Statement {
             end_ms: life_ms.end,
             job: None,
             root: false,
+            administrator: false,
             key: PublicKey([0; key::KEY_LEN]),
             speaks_for: Vec::new(),
         }
@@ -157,11 +161,7 @@ impl Statement {
             return user;
         }
         if user.uid == 0 {
-            return User {
-                uid: NOBODY,
-                gid: NOBODY,
-                groups: Vec::new(),
-            };
+            return User::nobody();
         }
         if user.gid == 0 {
             user.gid = NOBODY;

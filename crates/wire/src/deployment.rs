@@ -1,9 +1,8 @@
 //! Who is where: the deployment file (`deployment.toml`) that servers, clients and tools share.
 //!
-//! Secrets are not in it: `client_key`, `server_key`, `authority_key` and each `identity_key` name files of mode 0600. Clients
-//! prove themselves with the client key; capabilities are signed with the server key, which clients never see. Over TCP a server
-//! proves its identity key, whose public half is part of its address, and a client proves a credential ([`crate::credential`])
-//! that the `authority` has signed.
+//! Secrets are not in it: `client_key`, `authority_key` and each `identity_key` name files of mode 0600. Clients and servers
+//! prove the client key to each other. Over TCP a server also proves its identity key, whose public half is part of its
+//! address, and a client proves a credential ([`crate::credential`]) that the `authority` has signed.
 //! Paths in the file are relative to the directory it lies in.
 use crate::error::{Error, Result};
 use crate::handshake::{Caller, Identity, Role};
@@ -13,7 +12,7 @@ use crate::trusted_file::TrustedFile;
 use crate::wallet::Wallet;
 use penstock_layout::ServerId;
 use serde::{Deserialize, Serialize};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -24,7 +23,7 @@ pub const FILE_NAME: &str = "deployment.toml";
 /// Largest deployment file that is read.
 const MAX_FILE: u64 = 4 << 20;
 /// Most data servers of a deployment.
-const MAX_SERVERS: usize = 65_536;
+const MAX_SERVERS: usize = 16_384;
 /// Longest path of a Unix socket (the kernel's limit).
 const MAX_SOCKET_PATH: usize = 107;
 
@@ -149,9 +148,10 @@ pub struct Deployment {
     pub transport: Transport,
     /// File of the key that clients prove.
     pub client_key: PathBuf,
-    /// File of the key that signs capabilities and that administrators prove.
-    pub server_key: PathBuf,
-    /// Who signs users' credentials, which clients prove over TCP.
+    /// Named in files of an earlier release; no longer used, and left out when the file is written again.
+    #[serde(default, skip_serializing, rename = "server_key")]
+    pub former_server_key: Option<PathBuf>,
+    /// Who signs the credentials of users over TCP, and of administrators.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authority: Option<PublicKey>,
     /// File of the authority's private half, which only hosts that make credentials need.
@@ -250,7 +250,6 @@ impl Deployment {
     /// that programs use.
     fn each_path(&mut self, visit: &mut dyn FnMut(&mut PathBuf)) {
         visit(&mut self.client_key);
-        visit(&mut self.server_key);
         if let Some(path) = &mut self.authority_key {
             visit(path);
         }
@@ -327,26 +326,22 @@ impl Deployment {
         Ok(())
     }
 
-    /// Makes in `dir` what a deployment that listens on TCP needs and does not have: the authority's key and, unless nothing
-    /// protects its connections, the servers' identity keys. Whether something was made; then the deployment has to be saved.
-    pub fn make_network_keys(&mut self, dir: &Path) -> Result<bool> {
+    /// Makes in `dir` the key pairs that the deployment needs and does not have, of its authority and of each server. Whether something was made; then the deployment has to be saved.
+    pub fn make_keys(&mut self, dir: &Path) -> Result<bool> {
+        let mut made = self.former_server_key.take().is_some();
+        if self.authority.is_none() {
+            let (public, path) = key_pair(dir, "authority")?;
+            (self.authority, self.authority_key) = (Some(public), Some(path));
+            made = true;
+        }
         let meta = &mut self.meta;
         let first = ("meta".to_owned(), &mut meta.address, &mut meta.identity_key);
         let servers = self.servers.iter_mut().map(|s| {
             let name = format!("data-{}", s.id.0);
             (name, &mut s.address, &mut s.identity_key)
         });
-        let mut made = false;
         for (name, address, key) in std::iter::once(first).chain(servers) {
-            if address.tcp.is_none() {
-                continue;
-            }
-            if self.authority.is_none() {
-                let (public, path) = key_pair(dir, "authority")?;
-                (self.authority, self.authority_key) = (Some(public), Some(path));
-                made = true;
-            }
-            if self.transport.is_tls() && address.identity.is_none() {
+            if address.identity.is_none() {
                 let (public, path) = key_pair(dir, &name)?;
                 (address.identity, *key) = (Some(public), Some(path));
                 made = true;
@@ -368,8 +363,8 @@ impl Deployment {
     /// What a client says in the handshake; loads the key of `role`.
     pub fn caller(&self, role: Role, program: u64, rank: u32) -> Result<Caller> {
         let key = match role {
-            Role::Client => Key::load_shared(&self.client_key)?,
-            Role::Admin => Key::load(&self.server_key)?,
+            Role::Client | Role::Admin => Key::load_shared(&self.client_key)?,
+            Role::Server(id) => self.shared_with_meta(id)?,
         };
         Ok(Caller {
             deployment: self.id.clone(),
@@ -385,27 +380,73 @@ impl Deployment {
 
     /// What the metadata server says in the handshake; loads its keys.
     pub fn meta_identity(&self) -> Result<Identity> {
-        let meta = &self.meta;
-        self.identity("metadata server".into(), meta.identity_key.as_deref())
+        let name = "metadata server";
+        let pair = self.pair(name, &self.meta.address, self.meta.identity_key.as_deref())?;
+        let shared = self.servers.iter().map(|server| {
+            let name = format!("data server {}", server.id.0);
+            Ok((server.id, self.shared(&pair, &name, &server.address)?))
+        });
+        Ok(Identity {
+            servers: shared.collect::<Result<_>>()?,
+            ..self.identity(name.into(), pair)?
+        })
     }
 
     /// What a data server says in the handshake; loads its keys.
     pub fn data_identity(&self, server: &DataServer) -> Result<Identity> {
         let name = format!("data server {}", server.id.0);
-        self.identity(name, server.identity_key.as_deref())
+        let pair = self.pair(&name, &server.address, server.identity_key.as_deref())?;
+        self.identity(name, pair)
     }
 
-    fn identity(&self, server: String, key: Option<&Path>) -> Result<Identity> {
-        let pair = match (self.transport, key) {
-            (Transport::Tls, Some(path)) => Some(KeyPair::load(path)?),
-            _ => None,
+    /// The secret of the data server `id` and the metadata server, for the data server.
+    pub fn shared_with_meta(&self, id: ServerId) -> Result<Key> {
+        let name = format!("data server {}", id.0);
+        let server = self
+            .server(id)
+            .ok_or_else(|| self.wrong(&name, "it is not in the deployment file"))?;
+        let pair = self.pair(&name, &server.address, server.identity_key.as_deref())?;
+        self.shared(&pair, "metadata server", &self.meta.address)
+    }
+
+    fn wrong(&self, server: &str, what: &str) -> Error {
+        Error::Deployment {
+            path: self.name.clone(),
+            what: format!("{server}: {what}"),
+        }
+    }
+
+    /// The identity of a server with this address, whose private half is in the file `key`.
+    fn pair(&self, server: &str, address: &Address, key: Option<&Path>) -> Result<KeyPair> {
+        let (Some(path), Some(public)) = (key, address.identity) else {
+            return Err(self.wrong(server, "it has no identity key; `penstock up` makes one"));
         };
+        let pair = KeyPair::load(path)?;
+        if pair.public() != public {
+            let what = format!(
+                "the key in {} is not the private half of its identity, {public}; put the right file there",
+                path.display()
+            );
+            return Err(self.wrong(server, &what));
+        }
+        Ok(pair)
+    }
+
+    fn shared(&self, pair: &KeyPair, server: &str, address: &Address) -> Result<Key> {
+        let public = address
+            .identity
+            .ok_or_else(|| self.wrong(server, "it has no identity key; `penstock up` makes one"))?;
+        pair.shared_with(&public)
+            .ok_or_else(|| self.wrong(server, "its identity is not a public key"))
+    }
+
+    fn identity(&self, server: String, pair: KeyPair) -> Result<Identity> {
         Ok(Identity {
             deployment: self.id.clone(),
             deployment_name: self.name.clone(),
             server,
             client_key: Key::load_shared(&self.client_key)?,
-            server_key: Key::load(&self.server_key)?,
+            servers: HashMap::new(),
             transport: self.transport,
             pair,
             authority: self.authority,

@@ -13,15 +13,20 @@
 //! Each proof is keyed BLAKE3 over the whole exchange so far, both nonces included, under a purpose
 //! of its own: it proves the key without showing it, cannot be replayed, and one side's proof cannot
 //! be reflected as the other's. The server proves itself first, so that a client never works for an
-//! impostor. A client that claims [`Role::Admin`] proves the server key, any other the client key.
+//! impostor. The key is the client key of the deployment. Between a data server and the metadata server it is the secret
+//! that these two share ([`KeyPair::shared_with`]): nobody else is taken for either of them.
 //!
 //! *Which user*: over a Unix socket the kernel says it. Over TCP a client shows the public part of its credential
-//! ([`crate::credential`]) and signs the whole exchange with the private half; an administrator is whoever it says.
-//! The binding of a protected connection is part of every proof, so that none is good on another connection.
+//! ([`crate::credential`]) and signs the whole exchange with the private half. The binding of a protected connection is part
+//! of every proof, so that none is good on another connection.
+//!
+//! *Administrators* are root and the user of the server on the server's host, by the word of the kernel, and whoever shows
+//! a credential that says so, on any connection.
 //!
 //! Handshake frames have version 0 and never change form from the first release on, so that two releases can always
 //! find out that they do not fit. Until the end a stranger may send 4 KiB a frame and no payload, and all of it must be over
 //! by a deadline.
+use crate::capability::{SealKey, SealKeys};
 use crate::connection::{Connection, Credentials};
 use crate::credential::{Signature, Signed, Statement};
 use crate::deployment::Transport;
@@ -32,7 +37,9 @@ use crate::key::{self, Key};
 use crate::message::{ErrorKind, User, WireError};
 use crate::signing::{KeyPair, PublicKey};
 use crate::wallet::Wallet;
+use penstock_layout::ServerId;
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -45,10 +52,12 @@ const MAX_GREETED_GROUPS: usize = 64;
 /// What a connection may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Role {
-    /// Holds the client key: files.
+    /// A user: files.
     Client,
-    /// Holds the server key: also check, status of everything, shutdown.
+    /// An administrator: also check, status of everything, shutdown.
     Admin,
+    /// This data server, which tells the metadata server of its store and asks for the time.
+    Server(ServerId),
 }
 
 /// Opens the exchange.
@@ -66,13 +75,11 @@ pub struct Hello {
     pub program: u64,
     /// Rank in it.
     pub rank: u32,
-    /// The user of an administrator over TCP. Of all others the kernel knows it, or the credential says it.
-    pub user: User,
     /// Which connection of which of the client's links this is: before it is welcomed, older ones end.
     pub link: LinkName,
     /// Random.
     pub nonce: [u8; 32],
-    /// Who the client is; over TCP, unless it is an administrator.
+    /// Who the client is, where the kernel does not know it; an administrator's wherever it has one.
     pub credential: Option<Signed>,
 }
 
@@ -121,15 +128,15 @@ pub struct Identity {
     pub deployment_name: String,
     /// "data server 3", "metadata server".
     pub server: String,
-    /// Proven by clients.
+    /// Proven by both sides.
     pub client_key: Key,
-    /// Proven by administrators.
-    pub server_key: Key,
+    /// Proven by both sides where a data server is the client, which the metadata server alone knows.
+    pub servers: HashMap<ServerId, Key>,
     /// What protects its TCP connections.
     pub transport: Transport,
-    /// What it proves over TCP, unless that is not protected.
-    pub pair: Option<KeyPair>,
-    /// Who signs the credentials of clients over TCP.
+    /// Its identity, proven over TCP unless that is not protected.
+    pub pair: KeyPair,
+    /// Who signs credentials.
     pub authority: Option<PublicKey>,
 }
 
@@ -165,9 +172,9 @@ pub struct Peer {
     pub rank: u32,
     /// From the kernel; `None` over TCP.
     pub credentials: Option<Credentials>,
-    /// From the kernel; over TCP from the credential. An administrator's is claimed.
+    /// From the credential, where one was shown, else from the kernel. Of a server over TCP nobody's.
     pub user: User,
-    /// What the credential says; over TCP, unless it is an administrator.
+    /// What the credential says.
     pub statement: Option<Statement>,
 }
 
@@ -250,7 +257,12 @@ pub fn challenge(
         binding,
     }
     .bytes()?;
-    let key = identity.key(hello.role);
+    let Some(key) = identity.key(hello.role) else {
+        return refuse(
+            ErrorKind::Permission,
+            format!("{} takes no servers as clients", identity.server),
+        );
+    };
     let challenge = Challenge::Accepted {
         version,
         server: identity.server.clone(),
@@ -265,14 +277,20 @@ pub fn challenge(
 }
 
 impl Identity {
-    fn key(&self, role: Role) -> &Key {
+    /// What the metadata server seals capabilities with.
+    pub fn seals(&self) -> SealKeys {
+        let servers = self.servers.iter();
+        servers.map(|(id, key)| (*id, SealKey::of(key))).collect()
+    }
+
+    fn key(&self, role: Role) -> Option<&Key> {
         match role {
-            Role::Client => &self.client_key,
-            Role::Admin => &self.server_key,
+            Role::Client | Role::Admin => Some(&self.client_key),
+            Role::Server(id) => self.servers.get(&id),
         }
     }
 
-    /// Who the client is, which has proven the key of its role; `now_ms` by the server's time.
+    /// Who the client is, which has proven the key of its role, if it may be that; `now_ms` by the server's time.
     fn identify(
         &self,
         connection: &Connection,
@@ -281,12 +299,40 @@ impl Identity {
         exchange: &[u8],
         now_ms: impl FnOnce() -> u64,
     ) -> std::result::Result<(User, Option<Statement>), WireError> {
-        if let Some(user) = connection.user() {
-            return Ok((user, None));
+        let local = connection.user();
+        match (hello.role, local.clone()) {
+            (Role::Server(_), local) => return Ok((local.unwrap_or_else(User::nobody), None)),
+            (Role::Client, Some(user)) => return Ok((user, None)),
+            (Role::Admin, Some(user)) if user.uid == 0 || user.uid == myself().uid => {
+                return Ok((user, None));
+            }
+            _ => {}
         }
-        if hello.role == Role::Admin {
-            return Ok((hello.user.clone(), None));
+        let no_administrator = |uid| {
+            let what = format!(
+                "user {uid} is no administrator of deployment {}; its owner and root are on the servers' hosts, and who has a credential of `penstock credential --administrator`",
+                self.deployment_name
+            );
+            WireError::new(ErrorKind::Permission, what)
+        };
+        if let (Some(user), None) = (local, &hello.credential) {
+            return Err(no_administrator(user.uid));
         }
+        let statement = self.stated(hello, signature, exchange, now_ms)?;
+        if hello.role == Role::Admin && !statement.administrator {
+            return Err(no_administrator(statement.uid));
+        }
+        Ok((statement.user(), Some(statement)))
+    }
+
+    /// What the credential says, which the client has to show and prove.
+    fn stated(
+        &self,
+        hello: &Hello,
+        signature: Option<&Signature>,
+        exchange: &[u8],
+        now_ms: impl FnOnce() -> u64,
+    ) -> std::result::Result<Statement, WireError> {
         let name = &self.deployment_name;
         let refuse = |what: String| WireError::new(ErrorKind::Permission, what);
         let Some(authority) = &self.authority else {
@@ -321,7 +367,7 @@ impl Identity {
         statement
             .require(&self.deployment, now_ms())
             .map_err(|e| refuse(&e.message))?;
-        Ok((statement.user(), Some(statement.clone())))
+        Ok(statement.clone())
     }
 }
 
@@ -384,14 +430,12 @@ pub fn answer(
     connection.set_deadline(None)?;
     connection.establish(version);
     let who = match hello.role {
-        Role::Client => "client",
-        Role::Admin => "administrator",
+        Role::Client => format!("client rank {} of program {:x}", hello.rank, hello.program),
+        Role::Admin => "administrator".into(),
+        Role::Server(id) => format!("data server {}", id.0),
     };
     let from = connection.peer().to_owned();
-    connection.set_peer(format!(
-        "{who} rank {} of program {:x} ({from})",
-        hello.rank, hello.program
-    ));
+    connection.set_peer(format!("{who} ({from})"));
     Ok(Peer {
         role: hello.role,
         program: hello.program,
@@ -412,7 +456,10 @@ pub fn introduce(
     let envelope = Envelope::default();
     let shown = match caller.role {
         Role::Client if !connection.is_unix() => Some(caller.wallet.credential()?),
-        _ => None,
+        Role::Admin if !connection.is_unix() => Some(caller.wallet.administrators()?),
+        // The kernel's word may do.
+        Role::Admin => caller.wallet.administrators().ok(),
+        Role::Client | Role::Server(_) => None,
     };
     connection.set_deadline(Some(deadline))?;
     let hello = Hello {
@@ -422,7 +469,6 @@ pub fn introduce(
         role: caller.role,
         program: caller.program,
         rank: caller.rank,
-        user: myself(),
         link: name,
         nonce: key::random()?,
         credential: shown.as_ref().map(|c| c.signed().clone()),

@@ -1,8 +1,7 @@
 //! Keys: 32 secret bytes in a file of mode 0600.
 //!
-//! Clients prove themselves with a deployment's client key; servers and administrators hold its server key, which also
-//! signs capabilities. Keyed BLAKE3 uses these two, each use under its own derived key. Others are the private
-//! halves of key pairs ([`crate::signing`]).
+//! Clients and servers of a deployment prove its client key. Keyed BLAKE3 uses it, each use under its own derived key. Others
+//! are the private halves of key pairs ([`crate::signing`]).
 use crate::error::{Error, Result};
 use crate::trusted_file::TrustedFile;
 use std::fmt;

@@ -2,7 +2,7 @@
 //! shell that every server shares.
 pub mod advisory;
 mod bounded;
-mod capability;
+pub mod capability;
 pub mod clock;
 mod closer;
 mod connect;
@@ -26,7 +26,7 @@ mod tls;
 mod trusted_file;
 pub mod wallet;
 
-pub use capability::Rights;
+pub use capability::{Rights, SealKey, SealKeys};
 pub use closer::Closer;
 pub use connect::{connect, connect_as};
 pub use connection::{COPY_BELOW, Connection, Credentials, Received, Timeouts};

@@ -12,6 +12,7 @@ pub use data::*;
 pub use meta::*;
 pub use node::*;
 
+use crate::capability::Seal;
 use penstock_layout::{FileId, Layout};
 use serde::{Deserialize, Serialize};
 
@@ -47,7 +48,7 @@ pub struct TraceContext {
     pub client_call: u64,
 }
 
-/// Signed by the metadata server with the server key, checked by data servers.
+/// Given by the metadata server, with a seal for each data server ([`crate::capability`]).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capability {
     /// The file that it is for.
@@ -68,8 +69,9 @@ pub struct Capability {
     pub lend_to: Option<u32>,
     /// Where the file's bytes lie.
     pub layout: Layout,
-    /// Keyed BLAKE3 over the postcard of all fields above.
-    pub mac: [u8; 32],
+    /// One for each server of the layout, in its order; a client may leave out those of other servers than the one it asks.
+    #[serde(deserialize_with = "crate::bounded::seals")]
+    pub seals: Vec<Seal>,
 }
 
 /// Why a request failed; each kind has one errno and one MPI class (docs/semantics.md).

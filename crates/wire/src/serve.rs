@@ -274,8 +274,8 @@ pub fn serve(
     let mut acceptor = None;
     if let Some(tcp) = &address.tcp {
         if identity.transport.is_tls() {
-            acceptor = Some(acceptor_for(&identity, address)?);
-            bound.identity = address.identity;
+            acceptor = Some(acceptor_for(&identity)?);
+            bound.identity = Some(identity.pair.public());
         }
         let (listener, actual) = Listener::tcp(tcp)?;
         listeners.push(listener);
@@ -316,24 +316,12 @@ pub fn serve(
     })
 }
 
-/// What proves that a server is the one of its address.
-fn acceptor_for(identity: &Identity, address: &Address) -> Result<Acceptor> {
-    let fail = |what: String| Error::Deployment {
+/// What proves who a server is.
+fn acceptor_for(identity: &Identity) -> Result<Acceptor> {
+    Acceptor::new(&identity.pair).map_err(|e| Error::Deployment {
         path: identity.deployment_name.clone(),
-        what: format!("{}: {what}", identity.server),
-    };
-    let (Some(pair), Some(public)) = (&identity.pair, address.identity) else {
-        return Err(fail(
-            "it listens on TCP and has no identity key; `penstock up` makes one".into(),
-        ));
-    };
-    if pair.public() != public {
-        return Err(fail(format!(
-            "the key in {} is not the private half of its identity, {public}; put the right file there",
-            pair.source().display()
-        )));
-    }
-    Acceptor::new(pair).map_err(|e| fail(format!("no TLS with its identity key: {e}")))
+        what: format!("{}: no TLS with its identity key: {e}", identity.server),
+    })
 }
 
 // ---- accepting ----
@@ -568,7 +556,7 @@ fn admit(shared: &Shared, id: u64, hello: &Hello) -> std::result::Result<(), Wir
     }
     let limit = match hello.role {
         Role::Client => shared.limits.connections,
-        Role::Admin => shared.limits.connections + ADMIN_PLACES,
+        Role::Admin | Role::Server(_) => shared.limits.connections + ADMIN_PLACES,
     };
     if state.open >= limit {
         return Err(WireError::new(

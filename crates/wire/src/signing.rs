@@ -1,15 +1,21 @@
 //! Ed25519 key pairs (RFC 8032): who a server is.
 //!
+//! Two holders of key pairs also share a secret that nobody else can compute, without a word to each other
+//! ([`KeyPair::shared_with`]): what one of them says under it, the other believes.
+//!
 //! The private half is a seed of 32 bytes, in a file as every other key ([`Key`]). The public half is text in the deployment
 //! file, so that whoever trusts that file knows whom to trust.
 use crate::error::{Error, Result};
 use crate::key::{KEY_LEN, Key, parse_hex};
+use curve25519_dalek::edwards::CompressedEdwardsY;
+use ring::digest::{SHA512, digest};
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+const SHARED: &str = "penstock 1 secret of two servers";
 /// Bytes of a signature.
 pub const SIGNATURE_LEN: usize = 64;
 
@@ -131,6 +137,26 @@ impl KeyPair {
         bytes
     }
 
+    /// The secret that this pair has in common with the one of `other`: X25519 (RFC 7748) with both as keys of the same curve,
+    /// bound to both public halves. `None` if `other` is no public key.
+    pub fn shared_with(&self, other: &PublicKey) -> Option<Key> {
+        let point = CompressedEdwardsY(other.0).decompress()?;
+        if point.is_small_order() {
+            return None;
+        }
+        // The scalar of RFC 8032, section 5.1.5.
+        let hash = digest(&SHA512, self.seed());
+        let mut scalar = [0; KEY_LEN];
+        scalar.copy_from_slice(&hash.as_ref()[..KEY_LEN]);
+        let common = point.to_montgomery().mul_clamped(scalar);
+        let mut both = [self.public().0, other.0];
+        both.sort_unstable();
+        let mut hasher = blake3::Hasher::new_derive_key(SHARED);
+        hasher.update(common.as_bytes());
+        hasher.update(both.as_flattened());
+        Some(Key::from_bytes(*hasher.finalize().as_bytes()))
+    }
+
     pub(crate) fn seed(&self) -> &[u8; KEY_LEN] {
         self.seed.secret()
     }
@@ -153,6 +179,24 @@ mod tests {
         let mut wrong = signature;
         wrong[63] ^= 1;
         assert!(!public.verify("a", &[b"one", b"two"], &wrong));
+    }
+
+    #[test]
+    fn two_share_what_no_third_has() {
+        let [a, b, c] = [(); 3].map(|()| KeyPair::generate().unwrap());
+        let secret = |one: &KeyPair, other: &KeyPair| {
+            let key = one.shared_with(&other.public()).unwrap();
+            *key.secret()
+        };
+        assert_eq!(secret(&a, &b), secret(&b, &a));
+        assert_ne!(secret(&a, &b), secret(&a, &c));
+        assert_ne!(secret(&a, &b), secret(&c, &b));
+        assert_ne!(secret(&a, &a), secret(&a, &b));
+        // The neutral element of the curve, with which everybody shares the same; and no point at all.
+        let mut one = [0; KEY_LEN];
+        one[0] = 1;
+        assert!(a.shared_with(&PublicKey(one)).is_none());
+        assert!(a.shared_with(&PublicKey([2; KEY_LEN])).is_none());
     }
 
     #[test]

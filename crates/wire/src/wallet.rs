@@ -106,6 +106,16 @@ impl Wallet {
         }
     }
 
+    /// The same for an administrator: whoever can read the authority's key is one, whatever else is at hand.
+    pub fn administrators(&self) -> Result<Arc<Credential>> {
+        match &self.authority_key {
+            Some(path) if path.exists() && self.known(&From::Given).is_none() => {
+                self.own(path).or_else(|_| self.credential())
+            }
+            _ => self.credential(),
+        }
+    }
+
     /// The credential to use now, or where it was sought and what to do.
     pub fn credential(&self) -> Result<Arc<Credential>> {
         if let Some(given) = self.known(&From::Given) {
@@ -216,6 +226,7 @@ impl Wallet {
         let life = now_ms.saturating_sub(OWN_LIFE_MS)..now_ms.saturating_add(OWN_LIFE_MS);
         let mut statement = Statement::new(&self.deployment, user, life);
         statement.root = true;
+        statement.administrator = true;
         statement.speaks_for = vec![Uids::ALL];
         let credential = Credential::issue(&authority, statement)?;
         let from = From::Authority {

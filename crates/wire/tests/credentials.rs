@@ -27,9 +27,9 @@ fn identity() -> Identity {
         deployment_name: "lab".into(),
         server: "data server 0".into(),
         client_key: Key::from_bytes([1; 32]),
-        server_key: Key::from_bytes([2; 32]),
+        servers: std::collections::HashMap::new(),
         transport: Transport::PlainTrustedNetwork,
-        pair: None,
+        pair: KeyPair::from_seed(Key::from_bytes([8; 32])).unwrap(),
         authority: Some(authority().public()),
     }
 }
@@ -112,6 +112,32 @@ fn the_authority_says_who_one_is() {
     root.root = true;
     let peer = shake(&identity(), Wallet::holding(issued(root))).unwrap();
     assert_eq!((peer.user.uid, peer.subject()), (0, 0));
+}
+
+#[test]
+fn administrators_over_tcp_have_a_credential_that_says_so() {
+    let shake_as = |statement| {
+        let (mut client, mut server) = tcp_pair();
+        let caller = Caller {
+            role: Role::Admin,
+            ..caller(Wallet::holding(issued(statement)))
+        };
+        std::thread::scope(|s| {
+            let served = s.spawn(move || {
+                handshake::answer(&mut server, &identity(), soon(), || NOW_MS, |_| Ok(()))
+            });
+            let told = handshake::introduce(&mut client, &caller, LinkName::new().unwrap(), soon());
+            drop(client);
+            told.and(served.join().unwrap())
+        })
+    };
+    refused(shake_as(statement()), "user 500 is no administrator");
+    let mut administrator = statement();
+    administrator.administrator = true;
+    let peer = shake_as(administrator.clone()).unwrap();
+    assert_eq!((peer.role, peer.user.uid), (Role::Admin, 500));
+    administrator.end_ms = NOW_MS;
+    refused(shake_as(administrator), "it ended");
 }
 
 #[test]
@@ -210,7 +236,6 @@ fn claim(
             role: Role::Client,
             program: 0,
             rank: 0,
-            user: User::default(),
             link: LinkName::new().unwrap(),
             nonce: [7; 32],
             credential: shown,
@@ -282,7 +307,6 @@ fn too_many_groups_are_not_even_decoded() {
         role: Role::Client,
         program: 0,
         rank: 0,
-        user: User::default(),
         link: LinkName::new().unwrap(),
         nonce: [7; 32],
         credential: Some(shown),
@@ -329,7 +353,7 @@ fn deployment(dir: &Path) -> Deployment {
         mount: None,
         tune: Vec::new(),
         client_key: dir.join("client.key"),
-        server_key: dir.join("server.key"),
+        former_server_key: None,
         authority: None,
         authority_key: None,
         meta: MetaServer {
@@ -345,8 +369,8 @@ fn deployment(dir: &Path) -> Deployment {
         }],
         transport: Transport::default(),
     };
-    assert!(deployment.make_network_keys(dir).unwrap());
-    assert!(!deployment.make_network_keys(dir).unwrap());
+    assert!(deployment.make_keys(dir).unwrap());
+    assert!(!deployment.make_keys(dir).unwrap());
     deployment
 }
 

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 use penstock_layout::{FileId, Layout, ServerId};
 use penstock_wire::Envelope;
+use penstock_wire::capability::Seal;
 use penstock_wire::frame::{FrameError, HEADER_LEN, Header, Limits, VERSION, append, decode_body};
 use penstock_wire::handshake::{Challenge, Hello, Proof, Verdict};
 use penstock_wire::message::*;
@@ -84,7 +85,7 @@ fn capability() -> impl Strategy<Value = Capability> {
         any::<(u32, Option<u32>)>(),
         1u64..1 << 30,
         1u32..9,
-        any::<[u8; 32]>(),
+        proptest::collection::vec(any::<[u8; 16]>().prop_map(Seal), 0..9),
     )
         .prop_map(
             |(
@@ -94,7 +95,7 @@ fn capability() -> impl Strategy<Value = Capability> {
                 (subject, lend_to),
                 unit,
                 servers,
-                mac,
+                seals,
             )| {
                 Capability {
                     file: FileId(file),
@@ -106,7 +107,7 @@ fn capability() -> impl Strategy<Value = Capability> {
                     subject,
                     lend_to,
                     layout: Layout::new(unit, (0..servers).map(ServerId).collect()).unwrap(),
-                    mac,
+                    seals,
                 }
             },
         )

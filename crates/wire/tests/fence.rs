@@ -3,8 +3,8 @@
 use penstock_wire::deployment::{Address, Transport};
 use penstock_wire::message::{DataReply, DataRequest, ErrorKind, Handle, TraceContext};
 use penstock_wire::{
-    After, Caller, Connection, Envelope, Identity, Key, LinkName, Peer, Role, RunningServer,
-    ServeLimits, Service, Timeouts, connect_as, serve,
+    After, Caller, Connection, Envelope, Identity, Key, KeyPair, LinkName, Peer, Role,
+    RunningServer, ServeLimits, Service, Timeouts, connect_as, serve,
 };
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -46,9 +46,9 @@ fn identity() -> Identity {
         deployment_name: "test".into(),
         server: "data server 0".into(),
         client_key: Key::from_bytes([1; 32]),
-        server_key: Key::from_bytes([2; 32]),
+        servers: std::collections::HashMap::new(),
         transport: Transport::PlainTrustedNetwork,
-        pair: None,
+        pair: KeyPair::from_seed(Key::from_bytes([8; 32])).unwrap(),
         authority: None,
     }
 }

@@ -149,30 +149,9 @@ fn only_the_holder_of_the_identity_is_the_server() {
 }
 
 #[test]
-fn a_server_needs_the_key_of_its_address() {
-    let dir = tempfile::tempdir().unwrap();
-    let serve = |identity: Identity, public| {
-        let address = Address {
-            unix: None,
-            tcp: Some("127.0.0.1:0".into()),
-            identity: public,
-        };
-        let echo = std::sync::Arc::new(common::Echo);
-        penstock_wire::serve(&address, echo, identity, ServeLimits::default())
-    };
-    let stranger = KeyPair::generate().unwrap().public();
-    let e = serve(identity(), Some(stranger)).err().unwrap();
-    assert!(e.to_string().contains("not the private half"), "{e}");
-    let e = serve(identity(), None).err().unwrap();
-    assert!(e.to_string().contains("no identity key"), "{e}");
-    drop(dir);
-}
-
-#[test]
 fn nobody_is_talked_out_of_it() {
     let plain = |mut identity: Identity| {
         identity.transport = Transport::PlainTrustedNetwork;
-        identity.pair = None;
         identity
     };
     let mut trusting = caller(Role::Client);

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Echo, caller, exchange, identity, only_tcp, start, timeouts};
+use penstock_layout::ServerId;
 use penstock_wire::deployment::Address;
 use penstock_wire::message::{DataReply, DataRequest, ErrorKind, TraceContext};
 use penstock_wire::{Connection, Envelope, Error, Role, ServeLimits, Timeouts, connect, serve};
@@ -55,9 +56,9 @@ fn an_administrator_stops_the_server() {
 fn a_wrong_key_is_named_on_both_sides() {
     let dir = tempfile::tempdir().unwrap();
     let server = start(dir.path(), ServeLimits::default());
-    // The client key does not make an administrator.
+    // No client is taken for a data server.
     let mut wrong = caller(Role::Client);
-    wrong.role = Role::Admin;
+    wrong.role = Role::Server(ServerId(0));
     let e = connect(server.address(), &wrong, timeouts()).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::BadKey);
     assert!(e.to_string().contains("deployment test"), "{e}");

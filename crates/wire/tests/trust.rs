@@ -1,11 +1,14 @@
 //! Keys, handshake, capabilities, deployment files.
 #![allow(clippy::unwrap_used)]
 use penstock_layout::{FileId, Layout, ServerId};
+use penstock_wire::capability::SEAL_LEN;
 use penstock_wire::deployment::{Address, DataServer, Deployment, MetaServer, Target, Transport};
 use penstock_wire::handshake::{self, Challenge, Hello};
-use penstock_wire::message::User;
 use penstock_wire::message::{Capability, ErrorKind};
-use penstock_wire::{Caller, Connection, Error, Identity, Key, LinkName, Rights, Role, Timeouts};
+use penstock_wire::{
+    Caller, Connection, Error, Identity, Key, KeyPair, LinkName, Rights, Role, SealKey, SealKeys,
+    Timeouts,
+};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -74,9 +77,9 @@ fn identity() -> Identity {
         deployment_name: "lab".into(),
         server: "data server 0".into(),
         client_key: Key::from_bytes([1; 32]),
-        server_key: Key::from_bytes([2; 32]),
+        servers: [(ServerId(3), Key::from_bytes([2; 32]))].into(),
         transport: Transport::PlainTrustedNetwork,
-        pair: None,
+        pair: KeyPair::from_seed(Key::from_bytes([8; 32])).unwrap(),
         authority: None,
     }
 }
@@ -106,10 +109,17 @@ fn pair() -> (Connection, Connection) {
 
 /// Both ends of a handshake.
 fn shake(caller: Caller) -> (Result<(), Error>, Result<handshake::Peer, Error>) {
+    shake_with(caller, identity())
+}
+
+fn shake_with(
+    caller: Caller,
+    identity: Identity,
+) -> (Result<(), Error>, Result<handshake::Peer, Error>) {
     let (mut client, mut server) = pair();
     std::thread::scope(|s| {
         let served =
-            s.spawn(move || handshake::answer(&mut server, &identity(), soon(), || 0, |_| Ok(())));
+            s.spawn(move || handshake::answer(&mut server, &identity, soon(), || 0, |_| Ok(())));
         let introduced =
             handshake::introduce(&mut client, &caller, LinkName::new().unwrap(), soon());
         drop(client);
@@ -119,7 +129,12 @@ fn shake(caller: Caller) -> (Result<(), Error>, Result<handshake::Peer, Error>) 
 
 #[test]
 fn both_sides_prove_their_key() {
-    for (key, role) in [([1; 32], Role::Client), ([2; 32], Role::Admin)] {
+    let server = Role::Server(ServerId(3));
+    for (key, role) in [
+        ([1; 32], Role::Client),
+        ([1; 32], Role::Admin),
+        ([2; 32], server),
+    ] {
         let (client, server) = shake(caller(key, role));
         client.unwrap();
         let peer = server.unwrap();
@@ -129,7 +144,8 @@ fn both_sides_prove_their_key() {
     }
     for (key, role) in [
         ([9; 32], Role::Client),
-        ([1; 32], Role::Admin),
+        ([9; 32], Role::Admin),
+        ([1; 32], server),
         ([2; 32], Role::Client),
     ] {
         let (client, server) = shake(caller(key, role));
@@ -181,7 +197,6 @@ fn hello(caller: &Caller) -> Hello {
         role: caller.role,
         program: caller.program,
         rank: caller.rank,
-        user: User::default(),
         link: LinkName {
             link: [5; 32],
             generation: 3,
@@ -200,9 +215,7 @@ fn every_field_of_the_exchange_is_proven() {
     };
     let proof = |hello: &Hello, nonce| bound(hello, nonce, None);
     let reference = proof(&base, [3; 32]);
-    let changes: [fn(&mut Hello); 10] = [
-        |h| h.user.uid += 1,
-        |h| h.user.groups.push(1),
+    let changes: [fn(&mut Hello); 8] = [
         |h| h.nonce[0] ^= 1,
         |h| h.rank += 1,
         |h| h.program += 1,
@@ -248,7 +261,7 @@ fn claim(
         };
         let mine = Identity {
             client_key: Key::from_bytes(key),
-            server_key: Key::from_bytes(key),
+            servers: [(ServerId(3), Key::from_bytes(key))].into(),
             ..identity()
         };
         let (_, expected) = handshake::challenge(&mine, proven, nonce, None).unwrap();
@@ -270,44 +283,28 @@ fn tcp_pair() -> (Connection, Connection) {
     (new(far, "the server"), new(near, "the client"))
 }
 
-/// Who one is: on this host the kernel's word; over TCP one's own, for administrators (others: credentials.rs).
+/// On this host the kernel says who one is. Over TCP nobody is anybody without a credential (credentials.rs).
 #[test]
-fn a_false_claim_of_a_user_gives_nothing_that_is_not_documented() {
-    let me = my_uid();
-    let mut hello = hello(&caller([1; 32], Role::Client));
-    hello.user = User {
-        uid: me + 4711,
-        gid: 4712,
-        groups: vec![0, 4713],
-    };
-    // A Unix socket: the claim is of no account, even under the right key.
-    let (peer, verdict) = claim(pair(), &hello, &hello, [1; 32]);
+fn a_claim_to_be_an_administrator_is_not_enough() {
+    let client = hello(&caller([1; 32], Role::Client));
+    let admin = hello(&caller([1; 32], Role::Admin));
+    // The server's own user on its host.
+    let (peer, verdict) = claim(pair(), &admin, &admin, [1; 32]);
     assert_eq!(verdict.unwrap(), handshake::Verdict::Welcome);
     let peer = peer.unwrap();
-    assert_eq!(peer.user.uid, me);
-    assert!(peer.user.gid != 4712 && !peer.user.groups.contains(&4713));
-    // TCP, under the server key: as claimed.
-    let mut admin = hello.clone();
-    admin.role = Role::Admin;
-    let (peer, _) = claim(tcp_pair(), &admin, &admin, [2; 32]);
-    let peer = peer.unwrap();
-    assert_eq!((peer.role, &peer.user), (Role::Admin, &admin.user));
-    assert!(peer.credentials.is_none() && peer.statement.is_none());
-    let refused = |claimed: &Hello, proven: &Hello, key| {
+    assert_eq!((peer.role, peer.user.uid), (Role::Admin, my_uid()));
+    let refused = |claimed: &Hello, proven: &Hello, key, kind| {
         let (peer, verdict) = claim(tcp_pair(), claimed, proven, key);
         let Ok(handshake::Verdict::Refused(told)) = verdict else {
             panic!("{verdict:?}")
         };
-        assert_eq!(told.kind, ErrorKind::BadKey);
-        assert_eq!(peer.unwrap_err().kind(), ErrorKind::BadKey);
+        assert_eq!(told.kind, kind);
+        assert_eq!(peer.unwrap_err().kind(), kind);
     };
-    // Without the key nobody is believed; nor with somebody else's proof, changed on its way to name another user.
-    refused(&hello, &hello, [9; 32]);
-    let mut root = hello.clone();
-    root.user = User::default();
-    refused(&root, &hello, [1; 32]);
-    // The client key makes no administrator.
-    refused(&admin, &admin, [1; 32]);
+    refused(&admin, &admin, [1; 32], ErrorKind::Permission);
+    // Without the key nobody is heard; nor with somebody else's proof, changed on its way.
+    refused(&client, &client, [9; 32], ErrorKind::BadKey);
+    refused(&admin, &client, [1; 32], ErrorKind::BadKey);
 }
 
 /// As the kernel sees this process.
@@ -366,38 +363,43 @@ fn a_handshake_ends_by_its_deadline_however_slowly_bytes_drip() {
 
 #[test]
 fn capabilities_hold_for_their_fields_and_their_time() {
-    let key = Key::from_bytes([5; 32]);
-    let layout = Layout::new(64, vec![ServerId(0), ServerId(2)]).unwrap();
+    let [key, other] = [5, 6].map(|byte| SealKey::of(&Key::from_bytes([byte; 32])));
+    let keys: SealKeys = [(ServerId(0), other.clone()), (ServerId(2), key.clone())].into();
+    let at = ServerId(2);
+    let layout = Layout::new(64, vec![ServerId(0), at, ServerId(5)]).unwrap();
     let rights = Rights {
         read: true,
         ..Rights::default()
     };
-    let good = Capability::sign(&key, 7, FileId(1), rights, 400..1000, Some(7), layout).unwrap();
+    let good = Capability::grant(&keys, 7, FileId(1), rights, 400..1000, Some(7), layout).unwrap();
     assert!(good.read && !good.write && !good.remove);
-    good.verify(&key, 999).unwrap();
+    good.verify(at, &key, 999).unwrap();
+    good.verify(ServerId(0), &other, 999).unwrap();
     assert_eq!(
-        good.verify(&key, 1000).unwrap_err().kind,
+        good.verify(at, &key, 1000).unwrap_err().kind,
         ErrorKind::ExpiredCapability
     );
     assert_eq!(
         good.verify_time(1000).unwrap_err().kind,
         ErrorKind::ExpiredCapability
     );
-    let other = Key::from_bytes([6; 32]);
-    assert_eq!(
-        good.verify(&other, 0).unwrap_err().kind,
-        ErrorKind::BadCapability
-    );
-    for bit in 0..256 {
+    // Each server has a seal of its own, and what the deployment does not have has none.
+    for (server, key) in [(at, &other), (ServerId(0), &key), (ServerId(5), &key)] {
+        let kind = good.verify(server, key, 0).unwrap_err().kind;
+        assert_eq!(kind, ErrorKind::BadCapability);
+    }
+    let kind = good.verify(ServerId(1), &key, 0).unwrap_err().kind;
+    assert_eq!(kind, ErrorKind::InvalidArgument);
+    for bit in 0..8 * SEAL_LEN {
         let mut bad = good.clone();
-        bad.mac[bit / 8] ^= 1 << (bit % 8);
-        assert_eq!(
-            bad.verify(&key, 0).unwrap_err().kind,
-            ErrorKind::BadCapability
-        );
+        bad.seals[1].0[bit / 8] ^= 1 << (bit % 8);
+        let kind = bad.verify(at, &key, 0).unwrap_err().kind;
+        assert_eq!(kind, ErrorKind::BadCapability);
     }
     assert_eq!(good.lifetime(), Duration::from_millis(600));
-    let changes: [fn(&mut Capability); 4] = [
+    let changes: [fn(&mut Capability); 6] = [
+        |c| c.seals.truncate(1),
+        |c| c.seals.clear(),
         |c| c.subject += 1,
         |c| c.write = true,
         |c| c.issued_ms += 1,
@@ -406,7 +408,7 @@ fn capabilities_hold_for_their_fields_and_their_time() {
     for change in changes {
         let mut changed = good.clone();
         change(&mut changed);
-        let kind = changed.verify_seal(&key).unwrap_err().kind;
+        let kind = changed.verify_seal(at, &key).unwrap_err().kind;
         assert_eq!(kind, ErrorKind::BadCapability);
     }
 }
@@ -423,8 +425,8 @@ fn deployment(dir: &Path) -> Deployment {
         stripe_unit: 65_536,
         mount: Some("/penstock".into()),
         tune: vec!["sched=to".into()],
-        client_key: dir.join("client.key"),
-        server_key: "/etc/penstock/server.key".into(),
+        client_key: "/etc/penstock/client.key".into(),
+        former_server_key: None,
         authority: None,
         authority_key: None,
         meta: MetaServer {
@@ -467,8 +469,7 @@ fn a_deployment_moves_with_its_directory() {
     );
     std::fs::rename(&old, &new).unwrap();
     let moved = Deployment::load(&new.join("deployment.toml")).unwrap();
-    assert_eq!(moved.client_key, new.join("client.key"));
-    assert_eq!(moved.server_key, PathBuf::from("/etc/penstock/server.key"));
+    assert_eq!(moved.client_key, PathBuf::from("/etc/penstock/client.key"));
     assert_eq!(moved.meta.address.unix, Some(new.join("meta.sock")));
     assert_eq!(moved.mount, Some("/penstock".into()));
     let store = moved.server(ServerId(0)).unwrap().target().unwrap();
@@ -550,14 +551,39 @@ fn a_wrong_deployment_file_says_what_is_wrong() {
 fn keys_come_from_where_the_deployment_says() {
     let dir = tempfile::tempdir().unwrap();
     let mut d = deployment(dir.path());
-    d.server_key = dir.path().join("server.key");
+    d.client_key = dir.path().join("client.key");
     let e = d.caller(Role::Client, 1, 2).unwrap_err();
     assert!(e.to_string().contains("client.key"), "{e}");
     Key::generate().unwrap().save(&d.client_key).unwrap();
     assert_eq!(d.caller(Role::Client, 1, 2).unwrap().deployment, d.id);
-    // A client host does not have the server key.
-    assert!(d.caller(Role::Admin, 1, 2).is_err());
+    // A client host has no server's key.
     assert!(d.meta_identity().is_err());
-    Key::generate().unwrap().save(&d.server_key).unwrap();
-    assert_eq!(d.meta_identity().unwrap().deployment_name, "lab");
+    assert!(d.make_keys(dir.path()).unwrap());
+    let meta = d.meta_identity().unwrap();
+    assert_eq!(meta.deployment_name, "lab");
+    // Each server shares another secret with the metadata server; each host needs no key but its own.
+    for id in [ServerId(0), ServerId(7)] {
+        let caller = d.caller(Role::Server(id), 0, 0).unwrap();
+        let (client, server) = shake_with(caller, meta.clone());
+        client.unwrap();
+        assert_eq!(server.unwrap().role, Role::Server(id));
+    }
+    let mut wrong = d.caller(Role::Server(ServerId(0)), 0, 0).unwrap();
+    wrong.role = Role::Server(ServerId(7));
+    assert_eq!(
+        shake_with(wrong, meta).0.unwrap_err().kind(),
+        ErrorKind::BadKey
+    );
+    // A server has the key of its address, or none of its own.
+    let mut moved = d.clone();
+    moved.meta.address.identity = Some(KeyPair::generate().unwrap().public());
+    let e = moved.meta_identity().unwrap_err().to_string();
+    assert!(e.contains("not the private half"), "{e}");
+    moved.meta.address.identity = None;
+    let e = moved.meta_identity().unwrap_err().to_string();
+    assert!(e.contains("no identity key"), "{e}");
+    std::fs::remove_file(dir.path().join("meta.key")).unwrap();
+    d.caller(Role::Server(ServerId(0)), 0, 0).unwrap();
+    std::fs::remove_file(dir.path().join("data-0.key")).unwrap();
+    assert!(d.caller(Role::Server(ServerId(0)), 0, 0).is_err());
 }

@@ -64,7 +64,7 @@ pub fn deployment(dir: &Path, plan: Plan) -> Deployment {
         mount: None,
         tune: Vec::new(),
         client_key: key("client.key"),
-        server_key: key("server.key"),
+        former_server_key: None,
         authority: None,
         authority_key: None,
         meta: MetaServer {
@@ -89,7 +89,7 @@ pub fn deployment(dir: &Path, plan: Plan) -> Deployment {
             false => Transport::Tls,
         },
     };
-    deployment.make_network_keys(dir).unwrap();
+    deployment.make_keys(dir).unwrap();
     deployment
 }
 

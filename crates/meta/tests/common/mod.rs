@@ -10,22 +10,21 @@ use std::path::Path;
 use std::time::Duration;
 
 pub fn deployment(dir: &Path) -> Deployment {
-    let (client_key, server_key) = (dir.join("client.key"), dir.join("server.key"));
+    let client_key = dir.join("client.key");
     Key::generate().unwrap().save(&client_key).unwrap();
-    Key::generate().unwrap().save(&server_key).unwrap();
     let address = |name: String| Address {
         unix: Some(dir.join(name)),
         tcp: None,
         identity: None,
     };
-    Deployment {
+    let mut deployment = Deployment {
         id: Deployment::new_id().unwrap(),
         name: "test".into(),
         stripe_unit: 65536,
         mount: None,
         tune: Vec::new(),
         client_key,
-        server_key,
+        former_server_key: None,
         authority: None,
         authority_key: None,
         meta: MetaServer {
@@ -42,7 +41,9 @@ pub fn deployment(dir: &Path) -> Deployment {
             })
             .collect(),
         transport: Transport::default(),
-    }
+    };
+    deployment.make_keys(dir).unwrap();
+    deployment
 }
 
 pub struct Client {

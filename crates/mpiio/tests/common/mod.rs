@@ -46,14 +46,14 @@ impl Site {
             tcp: None,
             identity: None,
         };
-        let deployment = Deployment {
+        let mut deployment = Deployment {
             id: Deployment::new_id().unwrap(),
             name: "test".into(),
             stripe_unit: 1000,
             mount: None,
             tune: Vec::new(),
             client_key: at("client.key"),
-            server_key: at("server.key"),
+            former_server_key: None,
             authority: None,
             authority_key: None,
             meta: MetaServer {
@@ -71,9 +71,11 @@ impl Site {
                 .collect(),
             transport: Transport::default(),
         };
-        for key in [&deployment.client_key, &deployment.server_key] {
-            Key::generate().unwrap().save(key).unwrap();
-        }
+        Key::generate()
+            .unwrap()
+            .save(&deployment.client_key)
+            .unwrap();
+        deployment.make_keys(dir.path()).unwrap();
         let file = at("deployment.toml");
         deployment.save(&file).unwrap();
         let mut servers: Vec<_> = (0..count)

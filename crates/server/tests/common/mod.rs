@@ -8,7 +8,9 @@ use penstock_wire::message::{
     Capability, DataReply, DataRequest, ErrorKind, Handle, Incarnation, LockId, LockMode, Region,
     TraceContext, WireError,
 };
-use penstock_wire::{Connection, Envelope, Key, Rights, Role, RunningServer, Timeouts, connect};
+use penstock_wire::{
+    Connection, Envelope, Key, Rights, Role, RunningServer, SealKeys, Timeouts, connect,
+};
 use rustix::fs::Uid;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -18,7 +20,7 @@ pub struct Site {
     pub dir: tempfile::TempDir,
     pub deployment: Deployment,
     pub servers: Vec<RunningServer>,
-    pub key: Key,
+    pub seals: SealKeys,
 }
 
 pub fn now_ms() -> u64 {
@@ -41,7 +43,7 @@ pub fn deployment(dir: &Path, servers: u32, store: &str) -> Deployment {
         mount: None,
         tune: Vec::new(),
         client_key: dir.join("client.key"),
-        server_key: dir.join("server.key"),
+        former_server_key: None,
         authority: None,
         authority_key: None,
         meta: MetaServer {
@@ -66,11 +68,7 @@ pub fn deployment(dir: &Path, servers: u32, store: &str) -> Deployment {
         .unwrap()
         .save(&deployment.client_key)
         .unwrap();
-    Key::generate()
-        .unwrap()
-        .save(&deployment.server_key)
-        .unwrap();
-    deployment.make_network_keys(dir).unwrap();
+    deployment.make_keys(dir).unwrap();
     deployment
 }
 
@@ -81,12 +79,12 @@ impl Site {
         let running = (0..servers)
             .map(|i| start(&deployment, ServerId(i), options.clone()).unwrap())
             .collect();
-        let key = Key::load(&deployment.server_key).unwrap();
+        let seals = deployment.meta_identity().unwrap().seals();
         Site {
             dir,
             deployment,
             servers: running,
-            key,
+            seals,
         }
     }
 
@@ -111,8 +109,8 @@ impl Site {
         rights: Rights,
         lend_to: Option<u32>,
     ) -> Capability {
-        Capability::sign(
-            &self.key,
+        Capability::grant(
+            &self.seals,
             subject,
             FileId(file),
             rights,

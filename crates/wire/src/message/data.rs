@@ -147,7 +147,7 @@ pub enum DataRequest {
         /// From the metadata server.
         capability: Capability,
     },
-    /// For `check` and `status`; needs the admin right of the handshake (server key).
+    /// For `check` and `status`; needs the admin right of the handshake.
     ListObjects {
         /// The last object of the page before.
         after: Option<FileId>,

@@ -6,6 +6,7 @@
 //! found out, and speaks in paths.
 use super::{Attributes, Capability, CreateOptions, NodeKind};
 use crate::bounded;
+use crate::credential::NOBODY;
 use penstock_layout::FileId;
 use serde::{Deserialize, Serialize};
 
@@ -38,6 +39,17 @@ pub struct User {
     /// Further groups, at most [`MAX_GROUPS`].
     #[serde(deserialize_with = "bounded::groups")]
     pub groups: Vec<u32>,
+}
+
+impl User {
+    /// Who has no more rights than everybody.
+    pub fn nobody() -> User {
+        User {
+            uid: NOBODY,
+            gid: NOBODY,
+            groups: Vec::new(),
+        }
+    }
 }
 
 /// What SetAttr changes; `None` leaves a field.

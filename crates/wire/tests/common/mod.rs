@@ -1,5 +1,6 @@
 //! A server that echoes, and clients for it.
 #![allow(dead_code)]
+use penstock_layout::ServerId;
 use penstock_wire::credential::Statement;
 use penstock_wire::deployment::{Address, Transport};
 use penstock_wire::message::{DataReply, DataRequest, TraceContext, User};
@@ -49,9 +50,9 @@ pub fn identity() -> Identity {
         deployment_name: "test".into(),
         server: "data server 0".into(),
         client_key: Key::from_bytes([1; 32]),
-        server_key: Key::from_bytes([2; 32]),
+        servers: [(ServerId(0), Key::from_bytes([2; 32]))].into(),
         transport: Transport::Tls,
-        pair: Some(KeyPair::from_seed(Key::from_bytes([3; 32])).unwrap()),
+        pair: KeyPair::from_seed(Key::from_bytes([3; 32])).unwrap(),
         authority: Some(authority().public()),
     }
 }
@@ -61,13 +62,14 @@ fn authority() -> KeyPair {
     KeyPair::from_seed(Key::from_bytes([4; 32])).unwrap()
 }
 
-/// A credential of user 7 for all time.
+/// A credential of user 7, an administrator, for all time.
 fn wallet() -> Arc<Wallet> {
     let user = User {
         uid: 7,
         ..User::default()
     };
-    let statement = Statement::new(&identity().deployment, user, 0..i64::MAX as u64);
+    let mut statement = Statement::new(&identity().deployment, user, 0..i64::MAX as u64);
+    statement.administrator = true;
     let credential = Credential::issue(&authority(), statement).unwrap();
     Arc::new(Wallet::holding(credential))
 }
@@ -79,8 +81,8 @@ pub fn caller(role: Role) -> Caller {
         deployment_name: identity.deployment_name,
         role,
         key: match role {
-            Role::Client => identity.client_key,
-            Role::Admin => identity.server_key,
+            Role::Client | Role::Admin => identity.client_key,
+            Role::Server(id) => identity.servers[&id].clone(),
         },
         program: 7,
         rank: 3,
@@ -94,7 +96,7 @@ pub fn start_as(dir: &Path, identity: Identity, limits: ServeLimits) -> RunningS
     let address = Address {
         unix: Some(dir.join("s/echo.sock")),
         tcp: Some("127.0.0.1:0".into()),
-        identity: identity.pair.as_ref().map(KeyPair::public),
+        identity: Some(identity.pair.public()),
     };
     serve(&address, Arc::new(Echo), identity, limits).unwrap()
 }
