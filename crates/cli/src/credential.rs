@@ -1,5 +1,6 @@
 //! `penstock credential`: who a user is for servers that are reached over TCP.
 use crate::args::CredentialArgs;
+use crate::audit;
 use crate::deployment::{self, Located};
 use crate::error::{CliError, Result};
 use crate::names::time_text;
@@ -94,8 +95,24 @@ fn make(args: &CredentialArgs, output: &Path, located: &Located) -> Result<()> {
     statement.root = args.root;
     let credential = Credential::issue(&authority, statement).map_err(CliError::new)?;
     let ends = time_text(nanos(credential.statement().end_ms));
+    let noted = || {
+        let root = if args.root {
+            ", user 0 keeps its rights"
+        } else {
+            ""
+        };
+        let ranges = args.speaks_for.iter().map(ToString::to_string);
+        let speaks_for = match args.speaks_for.is_empty() {
+            true => String::new(),
+            false => format!(", speaks for {}", ranges.collect::<Vec<_>>().join(" ")),
+        };
+        let object = format!("credential {}", credential.statement().serial());
+        let reason = format!("user {uid} until {ends}{root}{speaks_for}");
+        audit::issued(located, &object, &reason);
+    };
     if output.as_os_str() == "-" {
         out::print(&credential.text().map_err(CliError::new)?);
+        noted();
         return Ok(());
     }
     let path = output.display();
@@ -108,6 +125,7 @@ fn make(args: &CredentialArgs, output: &Path, located: &Located) -> Result<()> {
     credential
         .save(output, root.then_some((uid, gid)), args.force)
         .map_err(CliError::new)?;
+    noted();
     out::line(format_args!(
         "{path}: user {uid} of {} until {ends}",
         deployment.name
