@@ -121,6 +121,10 @@ def test_refused_and_administrative_acts_are_found_with_all_that_is_known_of_the
 def test_a_connection_with_a_credential_that_ended_or_is_not_the_deployments_is_refused_by_serial(fs, short_dir):
     host = Host(fs, short_dir)
     good = host.credential(USER)
+    # A client that does not look itself.
+    file = host.home(USER) / "deployment.toml"
+    lines = file.read_text().splitlines()
+    file.write_text("\n".join(line for line in lines if not line.startswith("authority")))
     forged = host.home(USER) / "forged"
     forged.write_text(good.read_text().replace(f"uid = {USER}", f"uid = {STRANGER}"))
     forged.chmod(0o600)

@@ -339,7 +339,7 @@ mod tests {
     fn what_is_asked_for_is_shown() {
         let record = serde_json::json!({"time": time_text(2_000), "event": "key", "user": 7});
         let events = ["key".to_owned()];
-        let filter = |events, user, since: Option<u64>| {
+        let filter = |events: &[String], user: Option<u32>, since: Option<u64>| {
             let since = since.map(time_text);
             Filter {
                 events,

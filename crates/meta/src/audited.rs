@@ -113,10 +113,11 @@ impl Audited {
         match answer {
             Err(e) => self.refused(e),
             Ok(MetaReply::Store { new: Some(_) }) => self.done(Event::Store, "accepted as new"),
-            Ok(_) => match self.act {
-                Some(Act { event, done: true }) => self.done(event, reason(event)),
-                _ => {}
-            },
+            Ok(_) => {
+                if let Some(Act { event, done: true }) = self.act {
+                    self.done(event, reason(event));
+                }
+            }
         }
     }
 
