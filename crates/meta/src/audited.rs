@@ -142,7 +142,7 @@ impl Audited {
 
 fn reason(event: Event) -> &'static str {
     match event {
-        Event::Store => "adopted: it is right, and the metadata are older or new",
+        Event::Store => "taken as the right one",
         _ => "names or ids of all files",
     }
 }
