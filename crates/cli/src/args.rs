@@ -64,6 +64,7 @@ Examples:
     Rm(RmArgs),
     Mkdir(MkdirArgs),
     Credential(CredentialArgs),
+    Audit(crate::audit::AuditArgs),
     Check(CheckArgs),
     Trace(crate::trace::TraceArgs),
     Mount(MountArgs),

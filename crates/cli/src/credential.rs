@@ -1,5 +1,6 @@
 //! `penstock credential`: who a user is for servers that are reached over TCP, and who administers them.
 use crate::args::CredentialArgs;
+use crate::audit;
 use crate::deployment::{self, Located};
 use crate::error::{CliError, Result};
 use crate::names::time_text;
@@ -97,8 +98,29 @@ fn make(args: &CredentialArgs, output: &Path, located: &Located) -> Result<()> {
     statement.administrator = args.administrator;
     let credential = Credential::issue(&authority, statement).map_err(CliError::new)?;
     let ends = time_text(nanos(credential.statement().end_ms));
+    let noted = || {
+        let root = if args.root {
+            ", user 0 keeps its rights"
+        } else {
+            ""
+        };
+        let ranges = args.speaks_for.iter().map(ToString::to_string);
+        let speaks_for = match args.speaks_for.is_empty() {
+            true => String::new(),
+            false => format!(", speaks for {}", ranges.collect::<Vec<_>>().join(" ")),
+        };
+        let object = format!("credential {}", credential.statement().serial());
+        let administrator = if args.administrator {
+            ", administrator"
+        } else {
+            ""
+        };
+        let reason = format!("user {uid} until {ends}{root}{administrator}{speaks_for}");
+        audit::issued(located, &object, &reason);
+    };
     if output.as_os_str() == "-" {
         out::print(&credential.text().map_err(CliError::new)?);
+        noted();
         return Ok(());
     }
     let path = output.display();
@@ -111,6 +133,7 @@ fn make(args: &CredentialArgs, output: &Path, located: &Located) -> Result<()> {
     credential
         .save(output, root.then_some((uid, gid)), args.force)
         .map_err(CliError::new)?;
+    noted();
     out::line(format_args!(
         "{path}: user {uid} of {} until {ends}",
         deployment.name

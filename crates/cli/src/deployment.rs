@@ -10,7 +10,7 @@
 //! meta/              the metadata database
 //! data-0/ …          objects of each data server
 //! run/               sockets and process numbers
-//! log/               one log per server
+//! log/               one log per server, and its audit log
 //! ```
 use crate::args::Shape;
 use crate::error::{CliError, Result};

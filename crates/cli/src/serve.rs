@@ -76,11 +76,13 @@ impl Which {
             Which::Meta => {
                 let mut options = penstock_meta::Options::default();
                 options.limits = options.limits.within(share / 2);
+                options.audit = how.audit.map(Path::to_owned);
                 penstock_meta::start(deployment, options).map_err(|e| failed(&e))
             }
             Which::Data(id) => {
                 let mut options = penstock_server::Options::default();
                 options.limits = options.limits.within(share / 4);
+                options.audit = how.audit.map(Path::to_owned);
                 options.registration = how.stores.as_ref().map(|stores| Registration {
                     renew: stores.replaced.new_store.contains(&WhichStore::Data(id.0)),
                     adopt: stores.replaced.adopt_store.contains(&id.0),
@@ -101,6 +103,8 @@ impl Which {
 pub struct How<'a> {
     /// Data servers write what they serve to files in this directory.
     pub trace: Option<&'a Path>,
+    /// Servers write their audit logs to this directory.
+    pub audit: Option<&'a Path>,
     /// Stores outlive the servers: they are registered and looked after.
     pub stores: Option<Stores<'a>>,
 }
@@ -180,8 +184,13 @@ pub fn serve(args: &ServeArgs, named: Option<&Path>) -> Result<()> {
     if which.contains(&Which::Meta) {
         metadata::refuse_lost(&located, &args.replaced)?;
     }
+    let logs = located.log_dir();
+    if let Err(e) = deployment::make_dir(&logs) {
+        log::warn!("{e}; nothing is written to the audit log");
+    }
     let how = How {
         trace: args.trace.as_deref(),
+        audit: Some(&logs),
         stores: Some(Stores {
             replaced: &args.replaced,
             stop,

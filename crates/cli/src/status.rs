@@ -9,7 +9,8 @@ use crate::size;
 use penstock_wire::clock::WRONG_MS;
 use penstock_wire::deployment::{Address, Deployment};
 use penstock_wire::message::{
-    ChoiceStatus, DataStatus, MetaStatus, PatternStatus, ProgramStatus, SchedulerStatus,
+    AuditStatus, ChoiceStatus, DataStatus, MetaStatus, PatternStatus, ProgramStatus,
+    SchedulerStatus,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -289,6 +290,7 @@ fn to_text(deployment: &Deployment, answers: &Answers) -> String {
     if let Some(warning) = crate::deployment::unprotected(deployment) {
         text += &format!("{warning}\n");
     }
+    text += &refused(deployment, answers);
     text += &clocks(deployment, answers);
     text += &scheduling(deployment, answers);
     if !reasons.is_empty() {
@@ -296,6 +298,38 @@ fn to_text(deployment: &Deployment, answers: &Answers) -> String {
         text += &reasons.concat();
     }
     text
+}
+
+/// What the audit logs count, if anything.
+fn refused(deployment: &Deployment, answers: &Answers) -> String {
+    let data = answers
+        .data
+        .iter()
+        .filter_map(|a| Some(a.as_ref().ok()?.audit));
+    let all = data.chain(answers.meta.as_ref().ok().map(|s| s.audit));
+    let (mut refused, mut dropped, mut errors) = (0u64, 0u64, 0u64);
+    for audit in all {
+        refused = refused.saturating_add(audit.refused);
+        dropped = dropped.saturating_add(audit.dropped);
+        errors = errors.saturating_add(audit.write_errors);
+    }
+    if refused + dropped + errors == 0 {
+        return String::new();
+    }
+    let mut line = format!("{} acts were refused since the start", size::count(refused));
+    if dropped + errors > 0 {
+        line += &format!(
+            "; {} audit records were lost, {} writes of the audit log failed",
+            size::count(dropped),
+            size::count(errors)
+        );
+    }
+    let name = &deployment.name;
+    line + &format!("; `penstock audit` on the servers' hosts shows those of {name}\n")
+}
+
+fn audit_json(audit: &AuditStatus) -> Value {
+    json!({ "refused": audit.refused, "dropped": audit.dropped, "write_errors": audit.write_errors })
 }
 
 /// What to say about a data server's wall clock that is so much ahead of the metadata server's, or behind.
@@ -594,6 +628,7 @@ fn to_json(deployment: &Deployment, answers: &Answers) -> Value {
                 "commits": s.commits, "connections": s.connections, "uptime_ms": s.uptime_ms,
                 "journal_lost": s.journal_lost, "looked_through": s.looked_through,
                 "damaged": s.damaged, "damage": s.damage, "store": s.store,
+                "audit": audit_json(&s.audit),
             }),
             Err(_) => json!({}),
         },
@@ -619,6 +654,7 @@ fn to_json(deployment: &Deployment, answers: &Answers) -> Value {
                         "clock_wrong": s.clock_ahead_ms.and_then(|ahead| {
                             wrong_clock(&format!("data-{}", server.id.0), ahead)
                         }),
+                        "audit": audit_json(&s.audit),
                         "sched": scheduler_json(&s.sched),
                     }),
                     Err(_) => json!({}),

@@ -520,7 +520,7 @@ fn expired_capabilities_are_renewed() {
         capability_lifetime: Duration::from_millis(60),
         ..penstock_meta::Options::default()
     };
-    cluster.meta = Some(penstock_meta::start(&cluster.deployment, short).unwrap());
+    cluster.meta = Some(penstock_meta::start(&cluster.deployment, short.clone()).unwrap());
     let client = cluster.client();
     let how = OpenOptions { ..create(1000, 4) };
     let file = client.open("/f", &how).unwrap();

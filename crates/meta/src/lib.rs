@@ -11,6 +11,7 @@
 //! (`look`).
 mod access;
 mod advisory;
+mod audited;
 mod commit;
 mod counters;
 mod engine;

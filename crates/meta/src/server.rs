@@ -1,5 +1,6 @@
 //! The metadata server as a running thing: store, committing thread, and a session per connection.
 use crate::access::{Caller, Delegation};
+use crate::audited::Audited;
 use crate::counters::ConnectionId;
 use crate::engine::{Engine, wall_clock_ns};
 use crate::issue::Issue;
@@ -10,17 +11,19 @@ use crate::placement::Placement;
 use crate::session::{Granting, Session};
 use crate::store::{READ_THROUGH, Store, StoreError};
 use crate::stores::Stores;
+use penstock_wire::audit::{Audit, Subject};
 use penstock_wire::deployment::Deployment;
 use penstock_wire::message::{MetaReply, MetaRequest, WireError};
 use penstock_wire::{
     After, Connection, Envelope, Peer, Role, RunningServer, ServeLimits, Service, serve,
 };
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// What can be chosen about a metadata server; the default suits all deployments.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// Life of a capability; clients renew before.
     pub capability_lifetime: Duration,
@@ -31,6 +34,8 @@ pub struct Options {
     /// Stores of up to so many bytes are read through before they are served, and walked through after a crash. Larger ones
     /// are looked through beside the service, and pay at each commit for a start that does not walk.
     pub read_through: u64,
+    /// Where the audit log is written, if it is.
+    pub audit: Option<PathBuf>,
     /// Bounds of connections.
     pub limits: ServeLimits,
 }
@@ -42,6 +47,7 @@ impl Default for Options {
             commit_interval: Duration::from_millis(200),
             keep_grace: Duration::from_secs(60),
             read_through: READ_THROUGH,
+            audit: None,
             limits: ServeLimits::default(),
         }
     }
@@ -92,6 +98,7 @@ pub fn start(deployment: &Deployment, options: Options) -> Result<RunningServer,
             stores,
             seals: identity.seals(),
             issue,
+            audit: Arc::new(Audit::start(options.audit.as_deref(), "meta")),
             lifetime: options.capability_lifetime,
             connections: AtomicU64::new(0),
         }),
@@ -141,7 +148,8 @@ impl Service for Metadata {
         let id = ConnectionId(self.next.fetch_add(1, Ordering::Relaxed));
         let shared = &self.shared;
         let caller = caller(peer, self.owner);
-        let mut session = Session::new(shared.clone(), caller, peer.subject(), id);
+        let audited = Audited::new(shared.audit.clone(), Subject::of(peer, connection));
+        let mut session = Session::new(shared.clone(), caller, peer.subject(), id, audited);
         let end_ms = peer.statement.as_ref().map(|statement| statement.end_ms);
         let over = || end_ms.is_some_and(|end_ms| shared.issue.now_ms() >= end_ms);
         serve_requests(connection, over, |request| session.answer(request))
@@ -149,6 +157,10 @@ impl Service for Metadata {
 
     fn now_ms(&self) -> u64 {
         self.shared.issue.now_ms()
+    }
+
+    fn audit(&self) -> Option<&Audit> {
+        Some(&self.shared.audit)
     }
 
     fn stopping(&self) {

@@ -1,5 +1,6 @@
 //! One connection: its caller, its open files and counters, and the answer to each of its requests.
 use crate::access::Caller;
+use crate::audited::Audited;
 use crate::counters::ConnectionId;
 use crate::engine::Engine;
 use crate::error::{Result, error};
@@ -17,7 +18,7 @@ use penstock_wire::message::{
     MAX_XATTR_VALUE, MAX_XATTRS, MetaReply, MetaRequest, MetaStatus, NodeReply, NodeRequest, User,
     WireError,
 };
-use penstock_wire::{Rights, SealKeys};
+use penstock_wire::{Audit, Rights, SealKeys};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -38,6 +39,7 @@ pub struct Granting {
     /// What capabilities are sealed with.
     pub seals: SealKeys,
     pub issue: Issue,
+    pub audit: Arc<Audit>,
     /// Life of a capability.
     pub lifetime: Duration,
     /// Sessions there are.
@@ -50,6 +52,7 @@ pub struct Session {
     /// Whom capabilities are given to: the peer, whoever it acts for.
     subject: u32,
     id: ConnectionId,
+    audited: Audited,
     /// Rights at opening: (read, write).
     open: Recent<FileId, (bool, bool)>,
 }
@@ -70,13 +73,20 @@ impl From<MetaReply> for Answer {
 }
 
 impl Session {
-    pub fn new(shared: Arc<Granting>, caller: Caller, subject: u32, id: ConnectionId) -> Session {
+    pub fn new(
+        shared: Arc<Granting>,
+        caller: Caller,
+        subject: u32,
+        id: ConnectionId,
+        audited: Audited,
+    ) -> Session {
         shared.connections.fetch_add(1, Ordering::Relaxed);
         Session {
             shared,
             caller,
             subject,
             id,
+            audited,
             open: Recent::new(OPEN_FILES),
         }
     }
@@ -150,8 +160,11 @@ impl Session {
     }
 
     fn single(&mut self, request: MetaRequest, room: usize) -> Answer {
-        self.run(request, room)
-            .unwrap_or_else(|e| MetaReply::Error(e).into())
+        self.audited.begins(&request);
+        let done = self.run(request, room);
+        self.audited
+            .ended(done.as_ref().map(|answer| &answer.reply));
+        done.unwrap_or_else(|e| MetaReply::Error(e).into())
     }
 
     fn run(&mut self, request: MetaRequest, room: usize) -> Result<Answer> {
@@ -384,6 +397,7 @@ impl Session {
                     damaged: figures.looked.damaged,
                     damage: figures.looked.first,
                     store: engine.store_name().to_owned(),
+                    audit: shared.audit.status(),
                 })
             }
             MetaRequest::Look { path, follow } => {

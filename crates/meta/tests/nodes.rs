@@ -200,7 +200,7 @@ fn kept_files_whose_holders_do_not_come_back_are_forgotten() {
         keep_grace: Duration::from_millis(100),
         ..Options::default()
     };
-    let server = start(&d, options).unwrap();
+    let server = start(&d, options.clone()).unwrap();
     let root = user(0, &[]);
     let mut c = Client::admin(&d);
     let mut holder = Client::admin(&d);

@@ -394,7 +394,7 @@ fn an_orderly_stop_keeps_everything() {
     };
     let mut last = FileId(0);
     for round in 0..3 {
-        let server = start(&d, options).unwrap();
+        let server = start(&d, options.clone()).unwrap();
         let mut c = Client::new(&d);
         for i in 0..100 {
             let (attributes, ..) = c.open(create(format!("/{round}-{i}")));

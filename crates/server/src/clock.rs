@@ -3,11 +3,11 @@
 //! A thread asks the metadata server: after the start, once a minute, and whenever a session has to know. It also keeps
 //! the time in the store, once a minute. Sessions wait for an answer no longer than [`WAIT`]; then they judge by what is known. Most
 //! requests take no lock: how far the time is ahead of the steady clock is in an atomic.
-use crate::background::Background;
 use crate::error::Error;
 use crate::server::Server;
 use penstock_host::sync::{Condvar, Mutex, MutexGuard};
 use penstock_host::time::{now, since, since_boot, since_epoch};
+use penstock_wire::Background;
 use penstock_wire::clock::{ASK_UNANSWERED, Kept, ServerTime, TICK};
 use penstock_wire::deployment::{Address, Deployment};
 use penstock_wire::message::{ErrorKind, MetaReply, MetaRequest, WireError};

@@ -112,6 +112,12 @@ impl Handles {
         Ok((!still_open).then_some(file.object))
     }
 
+    /// The file of a handle, whatever may be done with it.
+    pub(crate) fn named(&self, handle: Handle) -> Option<FileId> {
+        let file = self.slots.get(handle.0 as usize)?.as_ref();
+        file.map(|file| file.file)
+    }
+
     /// The file, if its rights allow `need` and have not expired at `now_ms`.
     pub(crate) fn get(
         &self,

@@ -1,4 +1,5 @@
 //! A data server: what all its connections share.
+use crate::audited::Watch;
 use crate::clock::Clock;
 use crate::error::{Error, refuse, store_error};
 use crate::events::Observer;
@@ -17,6 +18,7 @@ use penstock_host::time::now;
 use penstock_layout::{FileId, ServerId};
 use penstock_sched::journal::Journal;
 use penstock_store::{Problem, Store};
+use penstock_wire::audit::{Audit, Subject};
 use penstock_wire::clock::Kept;
 use penstock_wire::deployment::Deployment;
 use penstock_wire::message::{
@@ -24,6 +26,7 @@ use penstock_wire::message::{
     ObjectProblem, WireError,
 };
 use penstock_wire::{After, Connection, Peer, RunningServer, SealKey, ServeLimits, Service, serve};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -70,6 +73,8 @@ pub struct Options {
     pub background_sync: Duration,
     /// Ask the metadata server for its time: a server that does not judges capabilities by its own wall clock after a start.
     pub ask_time: bool,
+    /// Where the audit log is written, if it is.
+    pub audit: Option<PathBuf>,
     /// Bounds of the accept loop.
     pub limits: ServeLimits,
 }
@@ -90,6 +95,7 @@ impl Default for Options {
             registration: None,
             background_sync: Duration::from_secs(15),
             ask_time: true,
+            audit: None,
             limits: ServeLimits::default(),
         }
     }
@@ -165,7 +171,9 @@ fn start_with(
         .map_err(|e| Error::Setting(e.message))?;
     queue.observe(options.observer.clone());
     let clock = Clock::begin(store.kept_clock().as_deref());
+    let audit = Audit::start(options.audit.as_deref(), &format!("data-{}", id.0));
     let server = Arc::new(Server {
+        audit,
         queue,
         id,
         seal: SealKey::of(&deployment.shared_with_meta(id)?),
@@ -232,6 +240,7 @@ impl Counters {
 
 /// See the module's text.
 pub(crate) struct Server {
+    audit: Audit,
     pub(crate) id: ServerId,
     /// Shared with the metadata server.
     pub(crate) seal: SealKey,
@@ -266,7 +275,15 @@ impl Service for Server {
             connection: self.next_owner.fetch_add(1, Relaxed),
             who: peer.credentials,
         };
-        Session::new(self, peer, owner, connection.closer()).run(connection)
+        let watch = Watch {
+            audit: &self.audit,
+            subject: Subject::of(peer, connection),
+        };
+        Session::new(self, peer, owner, connection.closer(), watch).run(connection)
+    }
+
+    fn audit(&self) -> Option<&Audit> {
+        Some(&self.audit)
     }
 
     /// The metadata server is asked if it is not known.
@@ -414,6 +431,7 @@ impl Server {
                 .identity()
                 .filter(|identity| identity.registered)
                 .map(|identity| register::there(Some(identity))),
+            audit: self.audit.status(),
         })
     }
 

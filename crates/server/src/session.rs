@@ -3,6 +3,7 @@
 //! Requests that the client sent together are worked off together: answers collect in the connection and leave when it has
 //! nothing more to read, or before the session waits for a lock.
 use crate::access::Access;
+use crate::audited::{Act, Watch};
 use crate::error::{Fail, refuse, store_error};
 use crate::handles::{Handles, Need, OpenFile};
 use crate::locks::{Mode, Owner, Ticket};
@@ -41,6 +42,7 @@ pub(crate) struct Session<'a> {
     handles: Handles,
     buffers: Buffers,
     refusals: Refusals,
+    watch: Watch<'a>,
     searching: SearchLimit,
 }
 
@@ -53,7 +55,13 @@ enum Outcome {
 }
 
 impl<'a> Session<'a> {
-    pub(crate) fn new(server: &'a Server, peer: &Peer, owner: Owner, line: Closer) -> Session<'a> {
+    pub(crate) fn new(
+        server: &'a Server,
+        peer: &Peer,
+        owner: Owner,
+        line: Closer,
+        watch: Watch<'a>,
+    ) -> Session<'a> {
         let client = line.clone();
         // Root of this host could read the stores as well.
         let all = peer.role == Role::Admin || peer.credentials.is_some_and(|who| who.uid == 0);
@@ -71,6 +79,7 @@ impl<'a> Session<'a> {
             handles: Handles::default(),
             buffers: Buffers::default(),
             refusals: Refusals::default(),
+            watch,
             searching,
         }
     }
@@ -100,12 +109,18 @@ impl<'a> Session<'a> {
             };
             let began = now();
             let envelope = received.envelope;
+            let act = Act::of(received.body.as_ref());
             let outcome = match self.handle(connection, received) {
                 Ok(outcome) => outcome,
                 Err(Fail::Reply(e)) => Outcome::Reply(DataReply::Error(e)),
                 Err(Fail::Connection(e)) => return Err(e),
             };
             self.server.counters.request(since(began));
+            let reply = match &outcome {
+                Outcome::Reply(reply) => Some(reply),
+                _ => None,
+            };
+            act.ended(&self.watch, &self.handles, reply);
             let delay = match &outcome {
                 Outcome::Reply(DataReply::Error(e)) => self.refusals.another(e.kind),
                 _ => {
@@ -587,14 +602,18 @@ impl<'a> Session<'a> {
     /// Whether the peer may hold a descriptor of the file. Who holds one can cut the object and lock it with flock(2)
     /// for ever, so only the file's owner can do that, and root (docs/decisions/0021).
     fn may_hold(&self, file: &OpenFile) -> Result<(), &'static str> {
-        match (self.owner.who, file.lend_to) {
+        let may = match (self.owner.who, file.lend_to) {
             (None, _) => Err("descriptors need a Unix socket"),
             (_, None) => {
                 Err("the file has belonged to another user, who may hold descriptors of it")
             }
             (Some(who), Some(owner)) if who.uid == owner || who.uid == 0 => Ok(()),
             _ => Err("only the file's owner and root get descriptors of it"),
+        };
+        if let Err(reason) = may {
+            self.watch.no_descriptor(file.file, reason);
         }
+        may
     }
 
     fn shortcut(

@@ -4,9 +4,9 @@
 //! thread syncs what is new or longer every [`crate::Options::background_sync`], resting at least as long as it works; when
 //! the server stops, the rest.
 //! Then the store's generation rises and the metadata server hears of it, so that an older copy can be told from this store.
-use crate::background::Background;
 use crate::server::Server;
 use penstock_host::sync::{Condvar, Mutex};
+use penstock_wire::Background;
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 

@@ -13,9 +13,11 @@ mod receiving;
 mod securing;
 mod sending;
 
+use crate::audit::Claim;
 use crate::closer::{Closer, Socket};
 use crate::error::{Error, Result};
 use crate::frame::{self, Envelope, FrameError, Limits};
+use crate::handshake::Hello;
 use crate::message::{MAX_GROUPS, User};
 use crate::nearby;
 use crate::tls::Tls;
@@ -85,6 +87,10 @@ pub struct Connection {
     socket: Arc<Socket>,
     unix: bool,
     peer: String,
+    /// The address that it was accepted from or connected to.
+    from: Arc<str>,
+    /// What the other end says of itself, until it has proven it.
+    claim: Option<Box<Claim>>,
     version: u16,
     limits: Limits,
     timeouts: Timeouts,
@@ -149,7 +155,9 @@ impl Connection {
         let mut connection = Connection {
             socket: Socket::new(socket),
             unix,
+            from: peer.as_str().into(),
             peer,
+            claim: None,
             version: frame::HANDSHAKE_VERSION,
             limits: Limits::HANDSHAKE,
             timeouts,
@@ -180,6 +188,21 @@ impl Connection {
         self.peer = peer.into();
     }
 
+    /// The address of the other end, over TCP.
+    pub(crate) fn from(&self) -> &str {
+        &self.from
+    }
+
+    /// What the other end said of itself in a handshake that has not ended.
+    pub(crate) fn claim(&self) -> Option<&Claim> {
+        self.claim.as_deref()
+    }
+
+    /// The other end has opened the handshake.
+    pub(crate) fn heard(&mut self, hello: &Hello) {
+        self.claim = Some(Box::new(Claim::of(hello)));
+    }
+
     /// Same host, and descriptors can be passed.
     pub fn is_unix(&self) -> bool {
         self.unix
@@ -197,6 +220,7 @@ impl Connection {
 
     /// The handshake has ended.
     pub(crate) fn establish(&mut self, version: u16) {
+        self.claim = None;
         self.version = version;
         self.limits = Limits::FULL;
     }

@@ -394,6 +394,7 @@ pub fn answer(
     };
     connection.set_deadline(Some(deadline))?;
     let hello: Hello = receive(connection)?;
+    connection.heard(&hello);
     let binding = connection.binding();
     let (challenge, expected) = challenge(identity, &hello, key::random()?, binding)?;
     connection.queue(&envelope, &challenge)?;

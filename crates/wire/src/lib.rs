@@ -1,6 +1,8 @@
 //! What crosses a socket: deployment description, frames, handshake, messages, capabilities; and the
 //! shell that every server shares.
 pub mod advisory;
+pub mod audit;
+mod background;
 mod bounded;
 pub mod capability;
 pub mod clock;
@@ -26,6 +28,8 @@ mod tls;
 mod trusted_file;
 pub mod wallet;
 
+pub use audit::Audit;
+pub use background::Background;
 pub use capability::{Rights, SealKey, SealKeys};
 pub use closer::Closer;
 pub use connect::{connect, connect_as};

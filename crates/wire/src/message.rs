@@ -137,6 +137,17 @@ pub enum ErrorKind {
     NoSession,
 }
 
+/// What a server's audit log counts, since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditStatus {
+    /// Acts that were refused.
+    pub refused: u64,
+    /// Records that found no room.
+    pub dropped: u64,
+    /// Writes that failed.
+    pub write_errors: u64,
+}
+
 /// A server's no.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("{message}")]

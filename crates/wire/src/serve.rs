@@ -5,6 +5,7 @@
 //! hang about half-open, new ones wait in the kernel's queue for a moment; then the oldest stranger is dropped. A
 //! handshake that is not over in time is dropped too. So slow or silent strangers cost a bounded number of
 //! threads and never keep others out.
+use crate::audit::{Audit, Event, Outcome, Subject};
 use crate::closer::Closer;
 use crate::connection::{Connection, Timeouts};
 use crate::deployment::Address;
@@ -53,6 +54,11 @@ pub trait Service: Send + Sync + 'static {
     /// The time by which credentials end, milliseconds since 1970.
     fn now_ms(&self) -> u64 {
         u64::try_from(since_epoch().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Where it notes what is refused.
+    fn audit(&self) -> Option<&Audit> {
+        None
     }
 
     /// Descriptors have run out: close what is not needed just now.
@@ -174,6 +180,14 @@ impl Shared {
                 log::warn!("{server}: {what} ({n} lines about connections were left out)");
             }
             Line::LeaveOut => {}
+        }
+    }
+
+    /// Notes an act of the server itself.
+    fn note(&self, event: Event, outcome: Outcome, reason: &str) {
+        if let Some(audit) = self.service.audit() {
+            let itself = Subject::itself(None, "server");
+            audit.note(event, outcome, &itself, None, reason);
         }
     }
 
@@ -309,6 +323,7 @@ pub fn serve(
         move || accept_loop(&shared, listeners)
     })
     .map_err(system)?;
+    shared.note(Event::Start, Outcome::Done, "it begins to serve");
     Ok(RunningServer {
         shared,
         address: bound,
@@ -359,6 +374,11 @@ fn accept_loop(shared: &Arc<Shared>, mut listeners: Vec<Listener>) {
                 Err(e) => {
                     // Out of descriptors or memory: the connection stays queued; try again soon.
                     shared.complain(format_args!("cannot accept: {e}"));
+                    shared.note(
+                        Event::Limit,
+                        Outcome::Refused,
+                        &format!("cannot accept: {e}"),
+                    );
                     shared.service.relieve();
                     sleep(Duration::from_millis(50));
                 }
@@ -367,6 +387,10 @@ fn accept_loop(shared: &Arc<Shared>, mut listeners: Vec<Listener>) {
     }
     drop(listeners);
     finish_sessions(shared);
+    shared.note(Event::Stop, Outcome::Done, "it ends");
+    if let Some(audit) = shared.service.audit() {
+        audit.stop();
+    }
 }
 
 /// `None` when a half-open place is free; otherwise how long to wait before trying again. The oldest half-open
@@ -487,23 +511,40 @@ fn run_session(shared: &Shared, id: u64, mut connection: Connection) {
         .and_then(|()| handshake::answer(&mut connection, &shared.identity, deadline, time, admit));
     let peer = match answered {
         Ok(peer) => peer,
-        // Someone looked whether we listen.
-        Err(Error::Closed { .. }) => return,
         Err(e) => {
-            shared.complain(format_args!("refused {}: {e}", connection.peer()));
+            if let Some(audit) = shared.service.audit() {
+                audit.turned_away(&connection, &e);
+            }
+            // Else someone looked whether we listen.
+            if !matches!(e, Error::Closed { .. }) {
+                shared.complain(format_args!("refused {}: {e}", connection.peer()));
+            }
             return;
         }
     };
     log::debug!("{server}: {} connected", connection.peer());
     connection.serve_nearby();
-    match shared.service.session(&mut connection, &peer) {
+    let served = shared.service.session(&mut connection, &peer);
+    let note = |event, outcome, reason: &str| {
+        if let Some(audit) = shared.service.audit() {
+            let subject = Subject::of(&peer, &connection);
+            audit.note(event, outcome, &subject, None, reason);
+        }
+    };
+    match served {
         Ok(After::Continue) => {}
-        Ok(After::StopServer) => shared.request_stop(),
+        Ok(After::StopServer) => {
+            note(Event::Stop, Outcome::Done, "told to stop by request");
+            shared.request_stop();
+        }
         // Somebody may be at work on the network: that is said.
         Err(e) if e.is_disconnect() && !matches!(e, Error::Broken { .. }) => {
             log::debug!("{server}: {e}");
         }
-        Err(e) => shared.complain(format_args!("ended the connection: {e}")),
+        Err(e) => {
+            note(Event::Protocol, Outcome::Refused, &e.to_string());
+            shared.complain(format_args!("ended the connection: {e}"));
+        }
     }
 }
 

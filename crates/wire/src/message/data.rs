@@ -1,5 +1,5 @@
 //! Requests and replies of the data servers.
-use super::{Capability, StoreState, WireError};
+use super::{AuditStatus, Capability, StoreState, WireError};
 use crate::bounded;
 use penstock_layout::FileId;
 use serde::{Deserialize, Serialize};
@@ -349,6 +349,8 @@ pub struct DataStatus {
     pub clock_ahead_ms: Option<i64>,
     /// The store, if it is one that the metadata server has to know.
     pub identity: Option<StoreState>,
+    /// Refused acts.
+    pub audit: AuditStatus,
 }
 
 /// What a data server's scheduler does. Counts are since the start; requests are slices of at most 256 KiB.

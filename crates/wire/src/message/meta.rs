@@ -1,5 +1,5 @@
 //! Requests and replies of the metadata server.
-use super::{Capability, NodeReply, NodeRequest, User, WireError};
+use super::{AuditStatus, Capability, NodeReply, NodeRequest, User, WireError};
 use crate::bounded;
 use penstock_layout::{FileId, Layout, ServerId};
 use serde::{Deserialize, Serialize};
@@ -450,4 +450,6 @@ pub struct MetaStatus {
     pub damage: Vec<String>,
     /// What and where.
     pub store: String,
+    /// Refused acts.
+    pub audit: AuditStatus,
 }

@@ -4,22 +4,19 @@ use penstock_host::thread::{self, JoinHandle};
 use std::sync::PoisonError;
 
 /// At most one thread. Whoever stops the server tells it to end, then joins it.
-#[derive(Default)]
-pub(crate) struct Background(Mutex<Option<JoinHandle>>);
+#[derive(Debug, Default)]
+pub struct Background(Mutex<Option<JoinHandle>>);
 
 impl Background {
-    pub(crate) fn start(
-        &self,
-        name: &str,
-        body: impl FnOnce() + Send + 'static,
-    ) -> std::io::Result<()> {
+    /// Starts it.
+    pub fn start(&self, name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
         let thread = thread::spawn(name, None, body)?;
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
         Ok(())
     }
 
     /// Waits until the thread has ended, if there is one. `what` it does, for the log.
-    pub(crate) fn join(&self, what: &str) {
+    pub fn join(&self, what: &str) {
         let thread = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread
             && thread.join().is_err()

@@ -1,0 +1,136 @@
+//! What of a connection's requests goes into the audit log.
+use crate::handles::Handles;
+use penstock_layout::FileId;
+use penstock_wire::audit::{Audit, Event, Outcome, Subject};
+use penstock_wire::message::{DataReply, DataRequest, Handle, WireError};
+
+/// What a record about a request would need: the request itself is gone when its answer is known.
+pub(crate) struct Act {
+    /// An administrative one, if it is one.
+    event: Option<Event>,
+    what: What,
+    /// Noted when it is done, too.
+    done: bool,
+}
+
+enum What {
+    Nothing,
+    File(FileId),
+    Open(Handle),
+    Settings(String),
+}
+
+impl Act {
+    pub(crate) fn of(request: Option<&DataRequest>) -> Act {
+        let act = |event, what| Act {
+            event: Some(event),
+            what,
+            done: event != Event::Stop,
+        };
+        let other = |what| Act {
+            event: None,
+            what,
+            done: false,
+        };
+        match request {
+            Some(DataRequest::ListObjects { after, .. }) => Act {
+                // One record for all pages.
+                done: after.is_none(),
+                ..act(Event::List, What::Nothing)
+            },
+            Some(DataRequest::RemoveObject { file }) => act(Event::Remove, What::File(*file)),
+            Some(DataRequest::Verify) => act(Event::Verify, What::Nothing),
+            Some(DataRequest::Accept { file }) => act(Event::Accept, What::File(*file)),
+            Some(DataRequest::Tune { settings }) => {
+                act(Event::Tune, What::Settings(settings.join(" ")))
+            }
+            Some(DataRequest::Shutdown) => act(Event::Stop, What::Nothing),
+            Some(
+                DataRequest::Attach { capability }
+                | DataRequest::Remove { capability }
+                | DataRequest::Look { capability },
+            ) => other(What::File(capability.file)),
+            Some(
+                DataRequest::Detach { handle }
+                | DataRequest::Read { handle, .. }
+                | DataRequest::Write { handle, .. }
+                | DataRequest::Len { handle }
+                | DataRequest::SetLen { handle, .. }
+                | DataRequest::Allocate { handle, .. }
+                | DataRequest::Sync { handle }
+                | DataRequest::Lock { handle, .. }
+                | DataRequest::Unlock { handle, .. }
+                | DataRequest::Shortcut { handle }
+                | DataRequest::Extend { handle, .. }
+                | DataRequest::Lend { handle, .. }
+                | DataRequest::Hold { handle, .. },
+            ) => other(What::Open(*handle)),
+            Some(DataRequest::Status) | None => other(What::Nothing),
+        }
+    }
+
+    /// What came of it.
+    pub(crate) fn ended(&self, watch: &Watch<'_>, handles: &Handles, reply: Option<&DataReply>) {
+        match (reply, self.event) {
+            (Some(DataReply::Error(e)), event) => self.refused(watch, handles, event, e),
+            (_, Some(event)) if self.done => {
+                let object = self.object(handles);
+                let object = object.as_deref().map(str::as_bytes);
+                let subject = &watch.subject;
+                watch
+                    .audit
+                    .note(event, Outcome::Done, subject, object, reason(event));
+            }
+            _ => {}
+        }
+    }
+
+    #[cold]
+    fn refused(&self, watch: &Watch<'_>, handles: &Handles, event: Option<Event>, e: &WireError) {
+        let object = self.object(handles);
+        let object = object.as_deref().map(str::as_bytes);
+        watch
+            .audit
+            .refused(event, &watch.subject, object, e.kind, &e.message);
+    }
+
+    fn object(&self, handles: &Handles) -> Option<String> {
+        match &self.what {
+            What::Nothing => None,
+            What::File(file) => Some(format!("id {}", file.0)),
+            What::Open(handle) => handles.named(*handle).map(|file| format!("id {}", file.0)),
+            What::Settings(settings) => Some(settings.clone()),
+        }
+    }
+}
+
+fn reason(event: Event) -> &'static str {
+    match event {
+        Event::List => "all objects",
+        Event::Remove => "its object was removed without a capability",
+        Event::Accept => "what is damaged or lost was taken as it is",
+        Event::Tune => "settings were changed",
+        _ => "done",
+    }
+}
+
+/// The log, and whose connection it is.
+pub(crate) struct Watch<'a> {
+    pub(crate) audit: &'a Audit,
+    pub(crate) subject: Subject,
+}
+
+impl Watch<'_> {
+    /// A descriptor was refused.
+    pub(crate) fn no_descriptor(&self, file: FileId, reason: &str) {
+        let object = format!("id {}", file.0);
+        let object = Some(object.as_bytes());
+        self.audit.note(
+            Event::Descriptor,
+            Outcome::Refused,
+            &self.subject,
+            object,
+            reason,
+        );
+    }
+}

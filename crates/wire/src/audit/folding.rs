@@ -1,0 +1,201 @@
+//! Records that are alike become one with a count.
+//!
+//! Problem: whoever is refused ten thousand times a second would turn the log over, and with it what others did.
+//! Idea: in each period the first records of an event from one origin are written; of the rest the last one, with a count, at
+//! the period's end. Origins are counted in a table; those that find no place in it are counted by event alone.
+//! So a period adds a bounded number of records, whatever is refused. What administrators did has a table and bounds of its own.
+use super::record::{Event, Outcome, Record};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// See the module's text.
+pub(super) const PERIOD: Duration = Duration::from_secs(60);
+
+/// What one period takes.
+#[derive(Debug)]
+struct Bounds {
+    /// Records of one origin and event.
+    own: u64,
+    /// Records of all of them.
+    all: u64,
+    /// Origins with events that are told apart.
+    origins: usize,
+}
+
+const REFUSED: Bounds = Bounds {
+    own: 4,
+    all: 32,
+    origins: 32,
+};
+const DONE: Bounds = Bounds {
+    own: 64,
+    all: 512,
+    origins: 32,
+};
+
+#[derive(Debug)]
+struct Entry {
+    seen: u64,
+    /// The last one that was not written, and how many were not.
+    left: Option<(Record, u64)>,
+}
+
+#[derive(Debug)]
+struct Table {
+    bounds: Bounds,
+    written: u64,
+    entries: BTreeMap<(Event, String), Entry>,
+    others: BTreeMap<Event, (Record, u64)>,
+}
+
+impl Table {
+    fn new(bounds: Bounds) -> Table {
+        Table {
+            bounds,
+            written: 0,
+            entries: BTreeMap::new(),
+            others: BTreeMap::new(),
+        }
+    }
+
+    /// The record, if it is to be written now.
+    fn offer(&mut self, record: Record, origin: &str) -> Option<Record> {
+        let key = (record.event, origin.to_owned());
+        if self.entries.len() == self.bounds.origins && !self.entries.contains_key(&key) {
+            let others = self.others.entry(record.event);
+            let others = others.or_insert_with(|| (record, 0));
+            others.1 += 1;
+            return None;
+        }
+        let entry = self.entries.entry(key).or_insert(Entry {
+            seen: 0,
+            left: None,
+        });
+        entry.seen += 1;
+        if entry.seen <= self.bounds.own && self.written < self.bounds.all {
+            self.written += 1;
+            return Some(record);
+        }
+        let count = entry.left.take().map_or(0, |(_, count)| count);
+        entry.left = Some((record, count + 1));
+        None
+    }
+
+    /// What the period left over; the next one begins.
+    fn close(&mut self, into: &mut Vec<Record>) {
+        self.written = 0;
+        let left = std::mem::take(&mut self.entries).into_values();
+        let left = left.filter_map(|entry| entry.left);
+        into.extend(left.map(|(record, count)| Record {
+            count: Some(count),
+            ..record
+        }));
+        let others = std::mem::take(&mut self.others).into_values();
+        into.extend(others.map(|(record, count)| Record {
+            user: None,
+            peer: None,
+            job: None,
+            credential: None,
+            object: None,
+            reason: "by more than are told apart in a period".into(),
+            count: Some(count),
+            ..record
+        }));
+    }
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(super) struct Folding {
+    began: Option<Instant>,
+    refused: Table,
+    done: Table,
+}
+
+impl Default for Folding {
+    fn default() -> Folding {
+        Folding {
+            began: None,
+            refused: Table::new(REFUSED),
+            done: Table::new(DONE),
+        }
+    }
+}
+
+impl Folding {
+    /// When [`Folding::close`] is due, if ever.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.began.map(|began| began + PERIOD)
+    }
+
+    /// The record, if it is to be written at `now`.
+    pub(super) fn offer(&mut self, now: Instant, record: Record, origin: &str) -> Option<Record> {
+        self.began.get_or_insert(now);
+        match record.outcome {
+            Outcome::Refused => self.refused.offer(record, origin),
+            Outcome::Done => self.done.offer(record, origin),
+        }
+    }
+
+    /// Ends the period: what it left over.
+    pub(super) fn close(&mut self) -> Vec<Record> {
+        self.began = None;
+        let mut left = Vec::new();
+        self.refused.close(&mut left);
+        self.done.close(&mut left);
+        left
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::Subject;
+    use super::*;
+
+    fn record(event: Event, outcome: Outcome, object: &str) -> Record {
+        let subject = Subject::itself(Some(1), "user");
+        let object = Some(object.as_bytes());
+        Record::new("meta", event, outcome, &subject, object, "no")
+    }
+
+    #[test]
+    fn many_of_one_origin_become_one_with_a_count() {
+        let (mut folding, now) = (Folding::default(), Instant::now());
+        let offered = (0..1000).map(|n| record(Event::Key, Outcome::Refused, &n.to_string()));
+        let written = offered.filter_map(|r| folding.offer(now, r, "a")).count();
+        assert_eq!(written as u64, REFUSED.own);
+        let other = record(Event::Permission, Outcome::Refused, "x");
+        assert!(folding.offer(now, other.clone(), "a").is_some());
+        assert!(folding.offer(now, other, "b").is_some());
+        assert_eq!(folding.due(), Some(now + PERIOD));
+        let left = folding.close();
+        assert_eq!(left.len(), 1);
+        assert_eq!(left[0].count, Some(1000 - REFUSED.own));
+        assert_eq!(left[0].object.as_deref(), Some("999"));
+        assert_eq!(folding.due(), None);
+        assert!(folding.close().is_empty());
+    }
+
+    #[test]
+    fn a_period_is_bounded_whoever_is_refused_and_administrators_are_apart() {
+        let (mut folding, now) = (Folding::default(), Instant::now());
+        let mut written = 0;
+        for n in 0..10_000 {
+            let origin = n.to_string();
+            let event = [Event::Key, Event::Permission][n % 2];
+            let refused = record(event, Outcome::Refused, "x");
+            written += u64::from(folding.offer(now, refused, &origin).is_some());
+        }
+        let done = record(Event::Tune, Outcome::Done, "depth=1");
+        assert!(folding.offer(now, done, "administrator").is_some());
+        let left = folding.close();
+        assert!(written <= REFUSED.all && left.len() <= REFUSED.origins + Event::ALL.len());
+        // Each one is in the log, or counted there.
+        let counted: u64 = left.iter().filter_map(|r| r.count).sum();
+        assert_eq!(written + counted, 10_000);
+        assert!(
+            left.iter()
+                .any(|r| r.user.is_none() && r.reason.contains("told apart"))
+        );
+    }
+}

@@ -1,0 +1,396 @@
+//! One record of the audit log: what it says, and how its texts are made safe to show.
+use crate::connection::Connection;
+use crate::handshake::{Hello, Peer, Role};
+use serde::Serialize;
+use std::fmt::Write as _;
+
+/// Bytes of an object's name, and of a reason, as they are written. Longer ones are cut.
+const TEXT: usize = 256;
+/// The same of a job's name.
+const SHORT: usize = 64;
+
+/// What was done or refused. The list is closed: programs may rely on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Event {
+    /// A client does not hold the key, or left when the server had proven another one.
+    Key,
+    /// A client over TCP shows no credential, a bad one, or one that has ended.
+    Credential,
+    /// A client means another deployment.
+    Deployment,
+    /// A handshake failed otherwise.
+    Handshake,
+    /// A connection was ended for what it sent.
+    Protocol,
+    /// A limit was reached.
+    Limit,
+    /// Owner and mode bits, or the rights of an open file, forbid it.
+    Permission,
+    /// A capability is forged, another user's, or has ended.
+    Capability,
+    /// A descriptor of an object was asked for by somebody who gets none.
+    Descriptor,
+    /// Files, their ids, or objects were listed.
+    List,
+    /// A store was verified.
+    Verify,
+    /// An object was removed without a capability, as repairs do.
+    Remove,
+    /// A damaged or lost object was taken as it is.
+    Accept,
+    /// Settings of a server were changed.
+    Tune,
+    /// A store was accepted as new, or adopted.
+    Store,
+    /// A credential was made.
+    Issue,
+    /// A server began to serve.
+    Start,
+    /// A server was told to stop, or stops.
+    Stop,
+    /// Records were lost here.
+    Dropped,
+}
+
+impl Event {
+    /// All of them.
+    pub const ALL: [Event; 19] = [
+        Event::Key,
+        Event::Credential,
+        Event::Deployment,
+        Event::Handshake,
+        Event::Protocol,
+        Event::Limit,
+        Event::Permission,
+        Event::Capability,
+        Event::Descriptor,
+        Event::List,
+        Event::Verify,
+        Event::Remove,
+        Event::Accept,
+        Event::Tune,
+        Event::Store,
+        Event::Issue,
+        Event::Start,
+        Event::Stop,
+        Event::Dropped,
+    ];
+
+    /// Its word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Event::Key => "key",
+            Event::Credential => "credential",
+            Event::Deployment => "deployment",
+            Event::Handshake => "handshake",
+            Event::Protocol => "protocol",
+            Event::Limit => "limit",
+            Event::Permission => "permission",
+            Event::Capability => "capability",
+            Event::Descriptor => "descriptor",
+            Event::List => "list",
+            Event::Verify => "verify",
+            Event::Remove => "remove",
+            Event::Accept => "accept",
+            Event::Tune => "tune",
+            Event::Store => "store",
+            Event::Issue => "issue",
+            Event::Start => "start",
+            Event::Stop => "stop",
+            Event::Dropped => "dropped",
+        }
+    }
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// It was not done.
+    Refused,
+    /// It was done.
+    Done,
+}
+
+/// Who did it, or tried to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subject {
+    pub(super) user: Option<u32>,
+    pub(super) role: &'static str,
+    pub(super) peer: Option<String>,
+    /// Where records that are alike come from: what a peer cannot change at will.
+    pub(super) origin: String,
+    pub(super) job: Option<String>,
+    pub(super) credential: Option<String>,
+}
+
+impl Subject {
+    /// The server, or the command, itself.
+    pub fn itself(user: Option<u32>, role: &'static str) -> Subject {
+        Subject {
+            user,
+            role,
+            peer: None,
+            origin: role.to_owned(),
+            job: None,
+            credential: None,
+        }
+    }
+
+    /// Whoever has proven itself on a connection.
+    pub fn of(peer: &Peer, connection: &Connection) -> Subject {
+        let statement = peer.statement.as_ref();
+        let job = statement.and_then(|s| s.job.clone());
+        let job = job.or_else(|| job_of(peer.program, peer.rank));
+        let (from, place) = place_of(connection);
+        let user = peer.user.uid;
+        Subject {
+            user: Some(user),
+            role: role_name(peer.role),
+            origin: format!("{} {user} {place}", role_name(peer.role)),
+            peer: Some(from),
+            job: job.map(|job| text(job.as_bytes(), SHORT)),
+            credential: statement.map(|s| s.serial()),
+        }
+    }
+
+    /// Whoever has not: the user is the kernel's word over a Unix socket, and else his own.
+    pub(crate) fn stranger(connection: &Connection) -> Subject {
+        let (from, place) = place_of(connection);
+        let claim = connection.claim();
+        let known = connection.credentials().map(|who| who.uid);
+        let claimed = claim.and_then(|claim| claim.user);
+        Subject {
+            user: known.or(claimed),
+            role: "stranger",
+            origin: match known {
+                Some(uid) => format!("stranger {uid} {place}"),
+                None => format!("stranger {place}"),
+            },
+            peer: Some(from),
+            job: claim.and_then(|claim| claim.job.clone()),
+            credential: claim.and_then(|claim| claim.serial.clone()),
+        }
+    }
+
+    /// The same, acting for a user.
+    #[must_use]
+    pub fn acting_for(&self, user: Option<u32>) -> Subject {
+        match user {
+            None => self.clone(),
+            Some(uid) => Subject {
+                user: Some(uid),
+                origin: format!("{} for {uid}", self.origin),
+                ..self.clone()
+            },
+        }
+    }
+}
+
+fn role_name(role: Role) -> &'static str {
+    match role {
+        Role::Client => "user",
+        Role::Admin => "administrator",
+        Role::Server(_) => "server",
+    }
+}
+
+fn job_of(program: u64, rank: u32) -> Option<String> {
+    (program != 0).then(|| format!("program {program:x} rank {rank}"))
+}
+
+/// Where a connection comes from, and without what changes with each connection.
+fn place_of(connection: &Connection) -> (String, String) {
+    match connection.credentials() {
+        Some(who) => (format!("pid {}", who.pid), "here".into()),
+        None => {
+            let from = connection.from();
+            let host = from.rsplit_once(':').map_or(from, |(host, _)| host);
+            (text(from.as_bytes(), SHORT), text(host.as_bytes(), SHORT))
+        }
+    }
+}
+
+/// What a client says of itself before it has proven anything.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    user: Option<u32>,
+    job: Option<String>,
+    serial: Option<String>,
+}
+
+impl Claim {
+    pub(crate) fn of(hello: &Hello) -> Claim {
+        let statement = hello.credential.as_ref().map(|signed| &signed.statement);
+        let job = statement.and_then(|s| s.job.clone());
+        let job = job.or_else(|| job_of(hello.program, hello.rank));
+        Claim {
+            user: statement.map(|s| s.uid),
+            job: job.map(|job| text(job.as_bytes(), SHORT)),
+            serial: statement.map(|s| s.serial()),
+        }
+    }
+}
+
+/// A record as it is written; fields that are not known are left out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Record {
+    /// RFC 3339, UTC, milliseconds: set when it is queued.
+    pub(super) time: String,
+    pub(super) server: String,
+    pub(super) event: Event,
+    pub(super) outcome: Outcome,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) user: Option<u32>,
+    pub(super) role: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) peer: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) job: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) credential: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) object: Option<String>,
+    pub(super) reason: String,
+    /// So many alike; left out where it is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) count: Option<u64>,
+}
+
+impl Record {
+    pub(super) fn new(
+        server: &str,
+        event: Event,
+        outcome: Outcome,
+        subject: &Subject,
+        object: Option<&[u8]>,
+        reason: &str,
+    ) -> Record {
+        Record {
+            time: String::new(),
+            server: server.to_owned(),
+            event,
+            outcome,
+            user: subject.user,
+            role: subject.role,
+            peer: subject.peer.clone(),
+            job: subject.job.clone(),
+            credential: subject.credential.clone(),
+            object: object.map(|object| text(object, TEXT)),
+            reason: text(reason.as_bytes(), TEXT),
+            count: None,
+        }
+    }
+
+    pub(super) fn at(mut self, time: &str) -> Record {
+        time.clone_into(&mut self.time);
+        self
+    }
+
+    /// One line.
+    pub(super) fn line(&self) -> String {
+        // Texts and numbers: there is nothing that JSON does not have.
+        let mut line = serde_json::to_string(self).unwrap_or_default();
+        line.push('\n');
+        line
+    }
+}
+
+/// Milliseconds since 1970 as all records have it: texts compare as times do.
+pub fn time_text(ms: u64) -> String {
+    let ms = i64::try_from(ms).unwrap_or(i64::MAX);
+    let time = jiff::Timestamp::from_millisecond(ms).unwrap_or(jiff::Timestamp::MAX);
+    format!("{time:.3}")
+}
+
+/// Bytes as text of at most `limit` bytes that can be shown on any terminal, and taken back: a backslash is doubled, what is
+/// no UTF-8 is `\xNN`, control characters and those that change the direction of writing are `\u{N}`. What is cut says so.
+pub(super) fn text(bytes: &[u8], limit: usize) -> String {
+    let mut out = String::new();
+    let mut piece = String::new();
+    for chunk in bytes.utf8_chunks() {
+        let chars = chunk.valid().chars().map(Piece::Char);
+        let wrong = chunk.invalid().iter().copied().map(Piece::Byte);
+        for one in chars.chain(wrong) {
+            piece.clear();
+            // Writing to a string does not fail.
+            let _ = match one {
+                Piece::Char('\\') => write!(piece, "\\\\"),
+                Piece::Char(c) if hidden(c) => write!(piece, "{}", c.escape_unicode()),
+                Piece::Char(c) => write!(piece, "{c}"),
+                Piece::Byte(byte) => write!(piece, "\\x{byte:02x}"),
+            };
+            if out.len() + piece.len() > limit {
+                let _ = write!(out, " [cut, {} bytes]", bytes.len());
+                return out;
+            }
+            out.push_str(&piece);
+        }
+    }
+    out
+}
+
+enum Piece {
+    Char(char),
+    Byte(u8),
+}
+
+fn hidden(c: char) -> bool {
+    let directs = matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}');
+    c.is_control() || directs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_unambiguous_bounded_and_say_that_they_were_cut() {
+        for (bytes, shown) in [
+            (&b"/a b/\xc3\xa4"[..], "/a b/ä"),
+            (b"a\xff\xc3", "a\\xff\\xc3"),
+            (b"a\\xff", "a\\\\xff"),
+            (b"a\n\x1b[2J", "a\\u{a}\\u{1b}[2J"),
+            ("\u{202e}x".as_bytes(), "\\u{202e}x"),
+            (b"", ""),
+        ] {
+            assert_eq!(text(bytes, 64), shown);
+        }
+        let long = "ä".repeat(200);
+        let cut = text(long.as_bytes(), 101);
+        assert_eq!(cut, format!("{} [cut, 400 bytes]", "ä".repeat(50)));
+        assert_eq!(text(&[0xff; 1000], 8), "\\xff\\xff [cut, 1000 bytes]");
+    }
+
+    #[test]
+    fn a_record_is_one_line_of_json_with_the_documented_names() {
+        let mut subject = Subject::itself(Some(7), "user");
+        subject.peer = Some("pid 1".into());
+        let name = b"/a\"b\n\xfe";
+        let record = Record::new(
+            "meta",
+            Event::Permission,
+            Outcome::Refused,
+            &subject,
+            Some(name),
+            "no",
+        );
+        let line = record.at(&time_text(1_500)).line();
+        assert_eq!(line.matches('\n').count(), 1);
+        let value: serde_json::Value = serde_json::from_str(&line).unwrap();
+        let expected = serde_json::json!({
+            "time": "1970-01-01T00:00:01.500Z", "server": "meta", "event": "permission", "outcome": "refused",
+            "user": 7, "role": "user", "peer": "pid 1", "object": "/a\"b\\u{a}\\xfe", "reason": "no",
+        });
+        assert_eq!(value, expected);
+    }
+
+    #[test]
+    fn words_are_those_that_are_written() {
+        for event in Event::ALL {
+            let written = serde_json::to_string(&event).unwrap();
+            assert_eq!(written, format!("\"{}\"", event.word()));
+        }
+    }
+}
