@@ -4,6 +4,7 @@
 //! access but for a page that is not in memory. The committing thread flushes what they collected
 //! without holding the lock; who needs durability waits for it.
 mod committing;
+mod counting;
 mod looking;
 
 use crate::advisory::{AdvisoryLocks, Answer};
@@ -12,7 +13,7 @@ use crate::counters::{ConnectionId, Counters};
 use crate::error::{Result, damaged, error};
 use crate::journal::{self, Journal};
 use crate::kept::Kept;
-use crate::layers::Layers;
+use crate::layers::{Layers, milliseconds};
 use crate::look::Looked;
 use crate::namespace::Namespace;
 use crate::nodes::Outcome;
@@ -85,6 +86,7 @@ struct State {
     /// A snapshot is looked at without the lock.
     looking: bool,
     looked: Looked,
+    count: Option<counting::Count>,
     /// Set for good: by a panic inside, or by the end of the server.
     closed: Option<WireError>,
     /// The committing thread has ended.
@@ -102,6 +104,10 @@ pub struct Figures {
     pub unreadable: u64,
     /// What the look for damage has found so far.
     pub looked: Looked,
+    /// Users over their soft limit, and at their hard one.
+    pub at_limits: (u64, u64),
+    /// The files of users have been counted.
+    pub counted: bool,
 }
 
 /// Nanoseconds since the epoch.
@@ -124,7 +130,7 @@ impl Engine {
             sessions.restore(note, now());
         }
         let same_boot = snapshot.is_of_this_boot();
-        let mut layers = Layers::new(snapshot, wall_clock_ns());
+        let mut layers = Layers::new(snapshot, wall_clock_ns())?;
         let replayed = journal::replay(store.path(), store.commits(), same_boot)?;
         let found = replayed.changes;
         if !found.is_empty() {
@@ -133,7 +139,7 @@ impl Engine {
         for note in found.iter().flat_map(|changes| &changes.notes) {
             sessions.restore(note.clone(), now());
         }
-        layers.replay(found)?;
+        layers.replay(found, milliseconds(wall_clock_ns()))?;
         let mut space = Namespace::new(layers, placement);
         let mut found = 0;
         space.each_kept(|file| {
@@ -163,6 +169,7 @@ impl Engine {
             );
         }
         let was_read = store.was_read();
+        let counted = layers.accounts().are_counted();
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
                 space,
@@ -184,6 +191,7 @@ impl Engine {
                     true => Looked::before(),
                     false => Looked::default(),
                 },
+                count: None,
                 closed: None,
                 ended: false,
             }),
@@ -207,6 +215,9 @@ impl Engine {
             )
         })?;
         let mut threads = vec![committer];
+        if !counted {
+            threads.extend(counting::start(&shared));
+        }
         if !was_read {
             threads.extend(looking::start(&shared));
         }
@@ -467,6 +478,8 @@ impl Engine {
             uptime: since(self.shared.start),
             unreadable: self.shared.unreadable,
             looked: state.looked.clone(),
+            at_limits: state.space.names().accounts().at_limits(),
+            counted: state.space.names().accounts().are_counted(),
         })
     }
 

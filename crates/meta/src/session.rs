@@ -1,4 +1,6 @@
 //! One connection: its caller, its open files and counters, and the answer to each of its requests.
+mod quota;
+
 use crate::access::Caller;
 use crate::counters::ConnectionId;
 use crate::engine::Engine;
@@ -138,6 +140,7 @@ impl Session {
                 ..
             } => MAX_XATTRS.max(MAX_XATTR_VALUE),
             MetaRequest::GivenIds => 20 * (crate::store::PAST_IDS + 1),
+            MetaRequest::Quota(_) => quota::MAX_REPLY,
             MetaRequest::Readdir { .. } | MetaRequest::ListFiles { .. } => {
                 attributes_size(None) + layout + crate::path::MAX_PATH + MAX_TARGET
             }
@@ -360,6 +363,7 @@ impl Session {
                     new: shared.stores.report(&report, engine)?,
                 }
             }
+            MetaRequest::Quota(request) => return self.quota(&request),
             MetaRequest::Time => MetaReply::Time {
                 issue_ms: shared.issue.now_ms(),
                 wall_ms: wall_ms(),
@@ -378,6 +382,9 @@ impl Session {
                     damaged: figures.looked.damaged,
                     damage: figures.looked.first,
                     store: engine.store_name().to_owned(),
+                    over_soft: figures.at_limits.0,
+                    at_hard: figures.at_limits.1,
+                    counted: figures.counted,
                 })
             }
             MetaRequest::Look { path, follow } => {

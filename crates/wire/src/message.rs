@@ -7,10 +7,12 @@
 mod data;
 mod meta;
 mod node;
+mod quota;
 
 pub use data::*;
 pub use meta::*;
 pub use node::*;
+pub use quota::*;
 
 use penstock_layout::{FileId, Layout};
 use serde::{Deserialize, Serialize};
@@ -133,6 +135,8 @@ pub enum ErrorKind {
     NotText,
     /// The server does not know the session, or no longer: nothing was carried out now.
     NoSession,
+    /// The user has as many files as the limits allow.
+    Quota,
 }
 
 /// A server's no.
