@@ -64,6 +64,7 @@ Examples:
     Rm(RmArgs),
     Mkdir(MkdirArgs),
     Credential(CredentialArgs),
+    Quota(crate::quota::QuotaArgs),
     Check(CheckArgs),
     Trace(crate::trace::TraceArgs),
     Mount(MountArgs),

@@ -7,6 +7,7 @@
 //! names.rs      ls, stat, rm, mkdir                     copy/         cp, stage-in, stage-out
 //! mount.rs      mount, umount
 //! credential.rs users over TCP                       users.rs      as the system knows them
+//! quota.rs      limits on the files of users
 //! check.rs      consistency                             deployment.rs making and finding deployments
 //! trace.rs      request traces                      profile/      storage devices
 //! sim.rs        clusters on virtual time
@@ -28,6 +29,7 @@ mod names;
 mod out;
 mod process;
 mod profile;
+mod quota;
 mod run;
 mod serve;
 mod settings;
@@ -98,6 +100,7 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
         Command::Rm(args) => names::rm(args, deployment).map(done),
         Command::Mkdir(args) => names::mkdir(args, deployment).map(done),
         Command::Credential(args) => credential::credential(args, deployment).map(done),
+        Command::Quota(args) => quota::quota(args, deployment).map(done),
         Command::Check(args) => check::check(args, deployment),
         Command::Trace(args) => trace::trace(args),
         Command::Mount(args) => mount::mount(args, deployment).map(done),

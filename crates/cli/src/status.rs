@@ -286,6 +286,9 @@ fn to_text(deployment: &Deployment, answers: &Answers) -> String {
             s.damage.join("; ")
         );
     }
+    if let Ok(s) = &answers.meta {
+        text += &limits(s);
+    }
     if let Some(warning) = crate::deployment::unprotected(deployment) {
         text += &format!("{warning}\n");
     }
@@ -296,6 +299,25 @@ fn to_text(deployment: &Deployment, answers: &Answers) -> String {
         text += &reasons.concat();
     }
     text
+}
+
+/// How many users are at limits of files.
+fn limits(s: &MetaStatus) -> String {
+    if !s.counted {
+        return "The files of each user are being counted: until that is done no limits on files hold.\n".into();
+    }
+    if s.over_soft == 0 && s.at_hard == 0 {
+        return String::new();
+    }
+    let users = |n: u64| match n {
+        1 => "1 user".to_owned(),
+        n => format!("{} users", size::count(n)),
+    };
+    format!(
+        "Limits on files: {} over the soft, {} at the hard one; `penstock quota --all` names them.\n",
+        users(s.over_soft),
+        users(s.at_hard)
+    )
 }
 
 /// What to say about a data server's wall clock that is so much ahead of the metadata server's, or behind.
@@ -594,6 +616,7 @@ fn to_json(deployment: &Deployment, answers: &Answers) -> Value {
                 "commits": s.commits, "connections": s.connections, "uptime_ms": s.uptime_ms,
                 "journal_lost": s.journal_lost, "looked_through": s.looked_through,
                 "damaged": s.damaged, "damage": s.damage, "store": s.store,
+                "over_soft": s.over_soft, "at_hard": s.at_hard, "counted": s.counted,
             }),
             Err(_) => json!({}),
         },
