@@ -143,7 +143,7 @@ impl Engine {
         let mut space = Namespace::new(layers, placement);
         let mut found = 0;
         space.each_kept(|file| {
-            let room = kept.has_room();
+            let room = !kept.is_full();
             if room {
                 kept.leave(file, now());
                 found += 1;
@@ -303,20 +303,25 @@ impl Engine {
         })
     }
 
-    /// Whether one more removed file can be kept.
-    pub fn may_keep(&self) -> bool {
-        self.shared.state().kept.has_room()
+    /// Whether one more removed file can be kept for a user.
+    pub fn may_keep(&self, uid: u32) -> bool {
+        self.shared.state().kept.has_room(uid)
     }
 
     /// The connection has these files open: those that have no name are held by it from now on. Returns them.
-    pub fn keep(&self, connection: ConnectionId, files: &[FileId]) -> Result<Vec<FileId>> {
+    pub fn keep(
+        &self,
+        connection: ConnectionId,
+        uid: u32,
+        files: &[FileId],
+    ) -> Result<Vec<FileId>> {
         let mut state = self.shared.open_state()?;
         state.requests += 1;
         let result = state.guarded(|state| {
             let mut kept = Vec::new();
             for &file in files {
                 if state.space.is_kept(file)? {
-                    state.kept.hold(connection, file);
+                    state.kept.hold(connection, uid, file);
                     kept.push(file);
                 }
             }
@@ -388,7 +393,7 @@ impl Engine {
     /// Does what `how` says about an advisory lock. After a restart all but claims wait for their turn.
     pub fn lock(
         &self,
-        connection: ConnectionId,
+        by: (ConnectionId, u32),
         file: FileId,
         lock: &Advisory,
         how: AdvisoryHow,
@@ -415,7 +420,7 @@ impl Engine {
             }
         }
         let before = state.locks.given_up();
-        let answer = state.locks.request(connection, file, lock, how)?;
+        let answer = state.locks.request(by, file, lock, how)?;
         let given_up = state.locks.given_up();
         if given_up != before {
             self.shared.unlocked.notify_all();

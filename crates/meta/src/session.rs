@@ -441,7 +441,7 @@ impl Session {
         let caller = Caller::of(user);
         match &request {
             NodeRequest::Lock { id, lock, how } => {
-                let reply = engine.lock(self.id, *id, lock, *how)?;
+                let reply = engine.lock((self.id, caller.uid), *id, lock, *how)?;
                 return Ok(MetaReply::Node(reply).into());
             }
             NodeRequest::AwaitUnlock { seen, wait_ms } => {
@@ -453,13 +453,13 @@ impl Session {
                 return shared.gone(self.subject, engine.reap(once, self.id, *id)?.removed()?);
             }
             NodeRequest::Keep { ids } => {
-                let kept = engine.keep(self.id, ids)?;
+                let kept = engine.keep(self.id, caller.uid, ids)?;
                 return Ok(MetaReply::Node(NodeReply::Kept(kept)).into());
             }
             _ => {}
         }
         if let NodeRequest::Unlink { keep, .. } | NodeRequest::Rename { keep, .. } = &mut request {
-            *keep &= engine.may_keep();
+            *keep &= engine.may_keep(caller.uid);
         }
         let outcome = match &request {
             NodeRequest::Lookup { .. }
@@ -502,7 +502,7 @@ impl Session {
                 return match gone {
                     Gone::Kept(file) => {
                         // Of a repetition: unless it is gone by now.
-                        engine.keep(self.id, &[file])?;
+                        engine.keep(self.id, caller.uid, &[file])?;
                         Ok(MetaReply::Node(NodeReply::Unlinked {
                             file: Some(file),
                             capability: None,
