@@ -229,7 +229,7 @@ fn to_text(quotas: &Quotas, now_ms: u64) -> String {
     let header = ["user", "files", "soft", "hard", "grace", "limits", "state"];
     let mut text = out::table(&header, &[1, 2, 3, 4], rows);
     if !quotas.counted {
-        text += "The files are being counted, once: until that is done no limits hold.\n";
+        text += "The files of users are not counted yet: until that is done no limits hold.\n";
     }
     text
 }

@@ -304,7 +304,7 @@ fn to_text(deployment: &Deployment, answers: &Answers) -> String {
 /// How many users are at limits of files.
 fn limits(s: &MetaStatus) -> String {
     if !s.counted {
-        return "The files of each user are being counted: until that is done no limits on files hold.\n".into();
+        return "The files of each user are not counted yet: until that is done no limits on files hold.\n".into();
     }
     if s.over_soft == 0 && s.at_hard == 0 {
         return String::new();
