@@ -65,6 +65,7 @@ Examples:
     Mkdir(MkdirArgs),
     Credential(CredentialArgs),
     Audit(crate::audit::AuditArgs),
+    Quota(crate::quota::QuotaArgs),
     Check(CheckArgs),
     Trace(crate::trace::TraceArgs),
     Mount(MountArgs),

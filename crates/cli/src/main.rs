@@ -8,6 +8,7 @@
 //! mount.rs      mount, umount
 //! credential.rs users over TCP                       users.rs      as the system knows them
 //! audit.rs      what was refused, and who did what
+//! quota.rs      limits on the files of users
 //! check.rs      consistency                             deployment.rs making and finding deployments
 //! trace.rs      request traces                      profile/      storage devices
 //! sim.rs        clusters on virtual time
@@ -30,6 +31,7 @@ mod names;
 mod out;
 mod process;
 mod profile;
+mod quota;
 mod run;
 mod serve;
 mod settings;
@@ -101,6 +103,7 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
         Command::Mkdir(args) => names::mkdir(args, deployment).map(done),
         Command::Credential(args) => credential::credential(args, deployment).map(done),
         Command::Audit(args) => audit::audit(args, deployment).map(done),
+        Command::Quota(args) => quota::quota(args, deployment).map(done),
         Command::Check(args) => check::check(args, deployment),
         Command::Trace(args) => trace::trace(args),
         Command::Mount(args) => mount::mount(args, deployment).map(done),

@@ -287,6 +287,9 @@ fn to_text(deployment: &Deployment, answers: &Answers) -> String {
             s.damage.join("; ")
         );
     }
+    if let Ok(s) = &answers.meta {
+        text += &limits(s);
+    }
     if let Some(warning) = crate::deployment::unprotected(deployment) {
         text += &format!("{warning}\n");
     }
@@ -330,6 +333,25 @@ fn refused(deployment: &Deployment, answers: &Answers) -> String {
 
 fn audit_json(audit: &AuditStatus) -> Value {
     json!({ "refused": audit.refused, "dropped": audit.dropped, "write_errors": audit.write_errors })
+}
+
+/// How many users are at limits of files.
+fn limits(s: &MetaStatus) -> String {
+    if !s.counted {
+        return "The files of each user are not counted yet: until that is done no limits on files hold.\n".into();
+    }
+    if s.over_soft == 0 && s.at_hard == 0 {
+        return String::new();
+    }
+    let users = |n: u64| match n {
+        1 => "1 user".to_owned(),
+        n => format!("{} users", size::count(n)),
+    };
+    format!(
+        "Limits on files: {} over the soft, {} at the hard one; `penstock quota --all` names them.\n",
+        users(s.over_soft),
+        users(s.at_hard)
+    )
 }
 
 /// What to say about a data server's wall clock that is so much ahead of the metadata server's, or behind.
@@ -629,6 +651,7 @@ fn to_json(deployment: &Deployment, answers: &Answers) -> Value {
                 "journal_lost": s.journal_lost, "looked_through": s.looked_through,
                 "damaged": s.damaged, "damage": s.damage, "store": s.store,
                 "audit": audit_json(&s.audit),
+                "over_soft": s.over_soft, "at_hard": s.at_hard, "counted": s.counted,
             }),
             Err(_) => json!({}),
         },

@@ -40,6 +40,12 @@ pub fn find(name: &str) -> Result<Option<User>> {
     }
 }
 
+/// The name of a user, if the database knows one.
+pub fn name(uid: u32) -> Option<String> {
+    let entry = entry_of(uid).ok().flatten()?;
+    entry.name.into_string().ok()
+}
+
 fn entry_named(name: &str) -> Result<Option<Entry>> {
     let name = CString::new(name)?;
     entry(|found, texts, length, result| {
@@ -128,6 +134,8 @@ mod tests {
         assert_eq!((root.uid, root.gid), (0, 0));
         assert!(!root.groups.contains(&0));
         assert_eq!(find("0").unwrap(), Some(root));
+        assert_eq!(name(0).as_deref(), Some("root"));
+        assert_eq!(name(4_000_000_001), None);
         assert_eq!(find("no such user").unwrap(), None);
         let unknown = find("4000000001").unwrap().unwrap();
         assert_eq!((unknown.uid, unknown.gid), (4_000_000_001, NOBODY));

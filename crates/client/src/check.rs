@@ -7,12 +7,14 @@
 //!
 //! It runs beside normal work. Ids are never used twice and a file is always known before its objects, so
 //! an object whose file is not there has lost it for good; those found are looked at again after a
-//! grace period, because their removal may be under way. Repair frees such orphans and nothing else. It
+//! grace period, because their removal may be under way. Repair frees such orphans, corrects the
+//! numbers of users' files, and does nothing else. It
 //! does not touch objects that may be newer than the metadata: ids that these never gave out, or gave out since they and a store
 //! agreed last, and all on a store that is newer than they know. Then the metadata are an older copy or new, and the objects
 //! may be all that is left of their files. Nor does it free more orphans than [`HANDFUL`] and one in [`MANY`] objects without a
 //! word: so many tell of lost names rather than of a crash.
 mod asking;
+mod counts;
 mod orphans;
 
 use crate::client::Client;
@@ -22,6 +24,7 @@ use orphans::Knowledge;
 use penstock_layout::{FileId, Layout, ServerId};
 use penstock_wire::message::{
     ErrorKind, KnownStore, MAX_BATCH, ObjectFinding, ObjectProblem, REMOVED_PATH, StoreState,
+    WrongCount,
 };
 use serde::Serialize;
 use std::collections::HashSet;
@@ -100,6 +103,8 @@ pub enum FindingKind {
     MissingServer,
     /// Metadata that does not agree with itself or cannot be read.
     DamagedMetadata,
+    /// The metadata note another number of files for a user than there are. Repair corrects it.
+    WrongCount,
     /// A data server that cannot be asked.
     SilentServer,
 }
@@ -218,6 +223,8 @@ trait Inventory {
     ) -> Result<(Vec<(String, bool)>, bool)>;
     fn remove_object(&self, server: ServerId, object: FileId) -> Result<()>;
     fn accept_object(&self, server: ServerId, object: FileId) -> Result<()>;
+    /// Counts the files of all users: numbers that were wrong, and are right from now on if `repair` says so.
+    fn count_files(&self, repair: bool) -> Result<Vec<WrongCount>>;
     fn pause(&self, time: Duration);
 }
 
@@ -290,6 +297,7 @@ impl<'a, I: Inventory> Checker<'a, I> {
         self.verify_stores()?;
         let whole = self.merge()?;
         self.walk()?;
+        self.compare_counts()?;
         if whole {
             self.settle()?;
         } else if !self.candidates.is_empty() {

@@ -153,6 +153,7 @@ impl Error {
                 | ErrorKind::ExpiredCapability => Errno::ACCESS,
                 ErrorKind::ReadOnly => Errno::ROFS,
                 ErrorKind::NoSpace => Errno::NOSPC,
+                ErrorKind::Quota => Errno::DQUOT,
                 ErrorKind::InvalidArgument => Errno::INVAL,
                 ErrorKind::TooLarge => Errno::FBIG,
                 ErrorKind::Malformed | ErrorKind::Version => Errno::PROTO,

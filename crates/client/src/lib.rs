@@ -10,6 +10,7 @@
 //! | file | idea |
 //! | --- | --- |
 //! | `client`, `names`, `counter` | a deployment, its name space, shared file pointers |
+//! | `quota` | limits on the files of users |
 //! | `nodes` | nodes by id for mounts; lengths and times from data servers |
 //! | `keeper` | what ends with a connection: removed files that are open, advisory locks, claimed again after a restart |
 //! | `file`, `lock` | open files, range locks |
@@ -52,6 +53,7 @@ mod nodes;
 mod operations;
 mod permits;
 mod plan;
+mod quota;
 mod reserve;
 mod retry;
 mod shortcut;
@@ -71,5 +73,6 @@ pub use lock::RangeLock;
 pub use names::{SetAttributes, Stat};
 pub use nodes::Looked;
 pub use penstock_wire::message::{CreateOptions, ErrorKind, LockMode};
+pub use quota::Quotas;
 pub use stats::{Form, FormCounts, ServerCounts, Stats};
 pub use unsynced::Loss;

@@ -1,5 +1,6 @@
 //! One run: a cluster, its clients, the faults of a seed, and what has to hold.
 mod calm;
+mod limits;
 mod replace;
 #[cfg(test)]
 mod waiting;

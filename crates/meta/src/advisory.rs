@@ -12,12 +12,15 @@
 //!
 //! *Restart.* Locks do not outlive the server, but their holders do. After a restart (if any lock was held before) only
 //! claims are served for [`GRACE`]: mounts take again what they held, before anybody else can have it.
+//! *Users.* Each has a share of locks and of waits, also where one mount asks for all of them.
+//!
 //! Parameters: [`MAX_LOCKS`], [`MAX_WAITS`], [`GRACE`].
 use crate::counters::ConnectionId;
 use crate::error::{Result, error};
 use penstock_layout::FileId;
 use penstock_wire::advisory::{overlap, replace};
 use penstock_wire::message::{Advisory, AdvisoryHow, AdvisoryMode, ErrorKind};
+use penstock_wire::share::Share;
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
@@ -34,7 +37,16 @@ type Owner = (ConnectionId, u64);
 #[derive(Debug, Clone, Copy)]
 struct Held {
     connection: ConnectionId,
+    uid: u32,
     lock: Advisory,
+}
+
+/// A lock that somebody waits for.
+#[derive(Debug, Clone, Copy)]
+struct Wait {
+    file: FileId,
+    lock: Advisory,
+    uid: u32,
 }
 
 impl Held {
@@ -53,17 +65,37 @@ pub enum Answer {
     Deadlock,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct AdvisoryLocks {
     files: HashMap<FileId, Vec<Held>>,
-    count: usize,
+    locks: Share,
     given_up: u64,
     /// Who waits for what.
-    waits: HashMap<Owner, Vec<(FileId, Advisory)>>,
-    /// How many waits there are.
-    waiting: usize,
+    waits: HashMap<Owner, Vec<Wait>>,
+    waiting: Share,
     /// Until then only claims are served.
     recovers_until: Option<Instant>,
+}
+
+impl Default for AdvisoryLocks {
+    fn default() -> AdvisoryLocks {
+        AdvisoryLocks {
+            files: HashMap::new(),
+            locks: Share::of(
+                MAX_LOCKS,
+                "advisory locks of the metadata server",
+                "give some up",
+            ),
+            given_up: 0,
+            waits: HashMap::new(),
+            waiting: Share::of(
+                MAX_WAITS,
+                "waits for advisory locks of the metadata server",
+                "let some end",
+            ),
+            recovers_until: None,
+        }
+    }
 }
 
 impl AdvisoryLocks {
@@ -82,7 +114,7 @@ impl AdvisoryLocks {
 
     /// Whether nothing is locked.
     pub fn is_empty(&self) -> bool {
-        self.count == 0
+        self.locks.held() == 0
     }
 
     /// How long such a request has to wait until it is its turn.
@@ -93,10 +125,10 @@ impl AdvisoryLocks {
         (gives_way && !left.is_zero()).then_some(left)
     }
 
-    /// What `how` says about a lock of `connection`.
+    /// What `how` says about a lock of `connection`, for a user.
     pub fn request(
         &mut self,
-        connection: ConnectionId,
+        (connection, uid): (ConnectionId, u32),
         file: FileId,
         lock: &Advisory,
         how: AdvisoryHow,
@@ -120,7 +152,7 @@ impl AdvisoryLocks {
             AdvisoryHow::Try | AdvisoryHow::Wait | AdvisoryHow::Claim => {}
         }
         let Some(conflict) = self.in_the_way(owner, file, lock).next() else {
-            self.take(connection, file, lock)?;
+            self.take((connection, uid), file, lock)?;
             if how == AdvisoryHow::Wait {
                 self.leave(owner, file, lock);
             }
@@ -132,7 +164,7 @@ impl AdvisoryLocks {
                 self.leave(owner, file, lock);
                 return Ok(Answer::Deadlock);
             }
-            self.note(owner, file, lock)?;
+            self.note(owner, uid, file, lock)?;
         }
         Ok(Answer::Held(conflict))
     }
@@ -157,24 +189,32 @@ impl AdvisoryLocks {
     }
 
     /// Nothing is in the way.
-    fn take(&mut self, connection: ConnectionId, file: FileId, lock: &Advisory) -> Result<()> {
+    fn take(
+        &mut self,
+        (connection, uid): (ConnectionId, u32),
+        file: FileId,
+        lock: &Advisory,
+    ) -> Result<()> {
         // A range can become three.
-        if lock.mode != AdvisoryMode::Free && self.count + 2 > MAX_LOCKS {
-            return Err(error(
-                ErrorKind::Busy,
-                format!("all {MAX_LOCKS} advisory locks of the metadata server are in use"),
-            ));
+        if lock.mode != AdvisoryMode::Free {
+            self.locks.room(uid, 2)?;
         }
         let held = self.files.entry(file).or_default();
-        let before = held.len();
         let owner = (connection, lock.owner);
-        let mut own: Vec<Advisory> = held
-            .extract_if(.., |h| h.owner() == owner)
-            .map(|h| h.lock)
-            .collect();
+        let mut own = Vec::new();
+        for h in held.extract_if(.., |h| h.owner() == owner) {
+            self.locks.give_back(h.uid);
+            own.push(h.lock);
+        }
         let given_up = replace(&mut own, lock);
-        held.extend(own.into_iter().map(|lock| Held { connection, lock }));
-        self.count = self.count + held.len() - before;
+        for lock in own {
+            self.locks.take(uid);
+            held.push(Held {
+                connection,
+                uid,
+                lock,
+            });
+        }
         if held.is_empty() {
             self.files.remove(&file);
         }
@@ -196,30 +236,30 @@ impl AdvisoryLocks {
             if !seen.insert(holder) {
                 continue;
             }
-            for (file, wanted) in self.waits.get(&holder).map_or(&[][..], Vec::as_slice) {
-                next.extend(self.in_the_way(holder, *file, wanted).map(Held::owner));
+            for wait in self.waits.get(&holder).map_or(&[][..], Vec::as_slice) {
+                next.extend(
+                    self.in_the_way(holder, wait.file, &wait.lock)
+                        .map(Held::owner),
+                );
             }
         }
         false
     }
 
     /// The owner waits from now on.
-    fn note(&mut self, owner: Owner, file: FileId, lock: &Advisory) -> Result<()> {
-        let waits = self.waits.entry(owner).or_default();
-        if waits.contains(&(file, *lock)) {
+    fn note(&mut self, owner: Owner, uid: u32, file: FileId, lock: &Advisory) -> Result<()> {
+        let noted = self.waits.get(&owner).map_or(&[][..], Vec::as_slice);
+        if noted.iter().any(|w| w.file == file && w.lock == *lock) {
             return Ok(());
         }
-        if self.waiting >= MAX_WAITS {
-            if waits.is_empty() {
-                self.waits.remove(&owner);
-            }
-            return Err(error(
-                ErrorKind::Busy,
-                format!("{MAX_WAITS} wait for advisory locks of the metadata server already"),
-            ));
-        }
-        waits.push((file, *lock));
-        self.waiting += 1;
+        self.waiting.room(uid, 1)?;
+        self.waiting.take(uid);
+        let wait = Wait {
+            file,
+            lock: *lock,
+            uid,
+        };
+        self.waits.entry(owner).or_default().push(wait);
         Ok(())
     }
 
@@ -228,9 +268,9 @@ impl AdvisoryLocks {
         let Some(waits) = self.waits.get_mut(&owner) else {
             return;
         };
-        let before = waits.len();
-        waits.retain(|wait| *wait != (file, *lock));
-        self.waiting -= before - waits.len();
+        for wait in waits.extract_if(.., |w| w.file == file && w.lock == *lock) {
+            self.waiting.give_back(wait.uid);
+        }
         if waits.is_empty() {
             self.waits.remove(&owner);
         }
@@ -240,18 +280,18 @@ impl AdvisoryLocks {
     pub fn connection_closed(&mut self, connection: ConnectionId) -> bool {
         self.waits.retain(|(of, _), waits| {
             if *of == connection {
-                self.waiting -= waits.len();
+                waits.iter().for_each(|w| self.waiting.give_back(w.uid));
             }
             *of != connection
         });
-        let before = self.count;
+        let before = self.locks.held();
         self.files.retain(|_, held| {
-            let all = held.len();
-            held.retain(|h| h.connection != connection);
-            self.count -= all - held.len();
+            for h in held.extract_if(.., |h| h.connection == connection) {
+                self.locks.give_back(h.uid);
+            }
             !held.is_empty()
         });
-        let any = self.count < before;
+        let any = self.locks.held() < before;
         self.given_up += u64::from(any);
         any
     }
@@ -266,6 +306,7 @@ mod tests {
     const ONE: ConnectionId = ConnectionId(1);
     const TWO: ConnectionId = ConnectionId(2);
     const F: FileId = FileId(7);
+    const USER: u32 = 1000;
 
     impl AdvisoryLocks {
         fn set(
@@ -275,7 +316,7 @@ mod tests {
             lock: &Advisory,
         ) -> Result<Option<Advisory>> {
             Ok(
-                match self.request(connection, file, lock, AdvisoryHow::Try)? {
+                match self.request((connection, USER), file, lock, AdvisoryHow::Try)? {
                     Answer::Done => None,
                     Answer::Held(by) => Some(by),
                     Answer::Deadlock => panic!("nobody waits"),
@@ -290,7 +331,7 @@ mod tests {
             lock: &Advisory,
         ) -> Result<Option<Advisory>> {
             Ok(
-                match self.request(connection, file, lock, AdvisoryHow::Test)? {
+                match self.request((connection, USER), file, lock, AdvisoryHow::Test)? {
                     Answer::Held(by) => Some(by),
                     _ => None,
                 },
@@ -343,13 +384,13 @@ mod tests {
             assert_eq!(l.set(ONE, F, &lock(1, mode, start, last)).unwrap(), None);
             assert_eq!(picture(&l, ONE, 1), expected);
         }
-        assert_eq!(l.count, 0);
+        assert_eq!(l.locks.held(), 0);
         assert!(l.files.is_empty());
         // Side by side they become one, so that locking byte by byte stays small.
         for byte in 0..1000 {
             l.set(ONE, F, &lock(1, Exclusive, byte, byte)).unwrap();
         }
-        assert_eq!(l.count, 1);
+        assert_eq!(l.locks.held(), 1);
     }
 
     #[test]
@@ -421,7 +462,7 @@ mod tests {
         l.set(ONE, F, &lock(1, Free, 0, 0)).unwrap();
         assert_eq!(count(&l), 2);
         assert!(l.connection_closed(ONE));
-        assert_eq!((count(&l), l.count), (3, 0));
+        assert_eq!((count(&l), l.locks.held()), (3, 0));
         assert!(!l.connection_closed(ONE));
         assert_eq!(count(&l), 3);
     }
@@ -438,14 +479,34 @@ mod tests {
             }
         };
         assert_eq!(refused.kind, ErrorKind::Busy);
-        assert!(l.count <= MAX_LOCKS);
+        // One more could have become three.
+        assert_eq!(l.locks.held() + 1, MAX_LOCKS / 4);
+        let other = lock(byte, Shared, byte, byte);
+        let by = (ONE, USER + 1);
+        let answer = l.request(by, F, &other, AdvisoryHow::Try).unwrap();
+        assert_eq!(answer, Answer::Done, "another user of the same mount");
         l.set(ONE, F, &lock(0, Free, 0, u64::MAX)).unwrap();
         l.set(ONE, F, &lock(1, Free, 0, u64::MAX)).unwrap();
         assert_eq!(l.set(TWO, F, &lock(1, Shared, 0, 0)).unwrap(), None);
     }
 
+    #[test]
+    fn who_waits_as_often_as_he_can_leaves_waits_to_others() {
+        let mut l = AdvisoryLocks::default();
+        let x = |owner| lock(owner, Exclusive, 0, 9);
+        l.set(ONE, F, &x(0)).unwrap();
+        let mut wait = |uid, owner| l.request((TWO, uid), F, &x(owner), AdvisoryHow::Wait);
+        let refused = (1..).find_map(|owner| wait(USER, owner).err()).unwrap();
+        assert_eq!(refused.kind, ErrorKind::Busy);
+        assert!(refused.message.contains("user 1000 has 16384 waits"));
+        assert_eq!(wait(USER + 1, 0).unwrap(), Answer::Held(x(0)));
+        assert_eq!(l.waiting.held(), MAX_WAITS / 4 + 1);
+        l.connection_closed(TWO);
+        assert_eq!(l.waiting.held(), 0);
+    }
+
     fn wait(l: &mut AdvisoryLocks, connection: ConnectionId, file: u64, lock: Advisory) -> Answer {
-        l.request(connection, FileId(file), &lock, AdvisoryHow::Wait)
+        l.request((connection, USER), FileId(file), &lock, AdvisoryHow::Wait)
             .unwrap()
     }
 
@@ -465,7 +526,8 @@ mod tests {
         // One who was told does not count as waiting, and asking without waiting never is a circle.
         assert_eq!(wait(&mut l, TWO, 3, x(2)), Answer::Held(x(3)));
         assert_eq!(
-            l.request(TWO, FileId(1), &x(3), AdvisoryHow::Try).unwrap(),
+            l.request((TWO, USER), FileId(1), &x(3), AdvisoryHow::Try)
+                .unwrap(),
             Answer::Held(x(1))
         );
         // It gives way: the others go on one after the other.
@@ -497,21 +559,21 @@ mod tests {
         l.set(ONE, FileId(1), &x(1)).unwrap();
         l.set(TWO, FileId(2), &x(2)).unwrap();
         let leave = |l: &mut AdvisoryLocks| {
-            l.request(TWO, FileId(1), &x(2), AdvisoryHow::Leave)
+            l.request((TWO, USER), FileId(1), &x(2), AdvisoryHow::Leave)
                 .unwrap();
         };
         for _ in 0..2 {
             assert_eq!(wait(&mut l, TWO, 1, x(2)), Answer::Held(x(1)));
         }
-        assert_eq!(l.waiting, 1);
+        assert_eq!(l.waiting.held(), 1);
         assert_eq!(wait(&mut l, ONE, 2, x(1)), Answer::Deadlock);
         leave(&mut l);
         leave(&mut l);
         assert_eq!(wait(&mut l, ONE, 2, x(1)), Answer::Held(x(2)));
-        assert_eq!(l.waiting, 1);
+        assert_eq!(l.waiting.held(), 1);
         // With its connection goes all that is known of an owner.
         l.connection_closed(ONE);
-        assert_eq!(l.waiting, 0);
+        assert_eq!(l.waiting.held(), 0);
         assert!(l.waits.is_empty());
         assert_eq!(wait(&mut l, TWO, 1, x(2)), Answer::Done);
     }
@@ -541,7 +603,10 @@ mod tests {
         );
         // Of two who claim the same, the second is refused.
         let claim = AdvisoryHow::Claim;
-        assert_eq!(l.request(ONE, F, &x, claim).unwrap(), Answer::Done);
-        assert_eq!(l.request(TWO, F, &x, claim).unwrap(), Answer::Held(x));
+        assert_eq!(l.request((ONE, USER), F, &x, claim).unwrap(), Answer::Done);
+        assert_eq!(
+            l.request((TWO, USER), F, &x, claim).unwrap(),
+            Answer::Held(x)
+        );
     }
 }

@@ -2,22 +2,33 @@
 //! created them. Whoever knows the token may use one.
 use crate::error::{Result, error};
 use penstock_wire::message::ErrorKind;
+use penstock_wire::share::Share;
 use std::collections::HashMap;
 
 /// Counters of all connections together.
 pub const MAX_COUNTERS: usize = 1 << 16;
-/// Counters of one user: no user takes them all.
-pub const MAX_OF_USER: usize = MAX_COUNTERS / 4;
 
 /// A connection, unique in the life of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ConnectionId(pub u64);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Counters {
     counters: HashMap<u128, Counter>,
-    /// How many each user has.
-    users: HashMap<u32, usize>,
+    share: Share,
+}
+
+impl Default for Counters {
+    fn default() -> Counters {
+        Counters {
+            counters: HashMap::new(),
+            share: Share::of(
+                MAX_COUNTERS,
+                "counters of the metadata server",
+                "close files that use shared pointers",
+            ),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -36,24 +47,8 @@ impl Counters {
                 format!("counter {token:032x} exists already; choose a random token"),
             ));
         }
-        if self.counters.len() >= MAX_COUNTERS {
-            return Err(error(
-                ErrorKind::Busy,
-                format!(
-                    "all {MAX_COUNTERS} counters of the metadata server are in use; close files that use shared pointers"
-                ),
-            ));
-        }
-        let of_user = self.users.entry(uid).or_default();
-        if *of_user >= MAX_OF_USER {
-            return Err(error(
-                ErrorKind::Busy,
-                format!(
-                    "user {uid} has {MAX_OF_USER} counters of the metadata server in use, the most that one may; close files that use shared pointers"
-                ),
-            ));
-        }
-        *of_user += 1;
+        self.share.room(uid, 1)?;
+        self.share.take(uid);
         self.counters.insert(token, Counter { value, owner, uid });
         Ok(())
     }
@@ -92,29 +87,20 @@ impl Counters {
             ));
         }
         if let Some(counter) = self.counters.remove(&token) {
-            Counters::returned(&mut self.users, counter.uid);
+            self.share.give_back(counter.uid);
         }
         Ok(())
     }
 
     pub fn connection_closed(&mut self, owner: ConnectionId) {
-        let users = &mut self.users;
+        let share = &mut self.share;
         self.counters.retain(|_, c| {
             let stays = c.owner != owner;
             if !stays {
-                Counters::returned(users, c.uid);
+                share.give_back(c.uid);
             }
             stays
         });
-    }
-
-    fn returned(users: &mut HashMap<u32, usize>, uid: u32) {
-        if let Some(n) = users.get_mut(&uid) {
-            *n -= 1;
-            if *n == 0 {
-                users.remove(&uid);
-            }
-        }
     }
 
     fn find(&mut self, token: u128) -> Result<&mut Counter> {
@@ -170,7 +156,7 @@ mod tests {
             while c.create(A, uid, tokens.next().unwrap(), 0).is_ok() {}
         };
         fill(&mut c, 1000);
-        assert_eq!(c.counters.len(), MAX_OF_USER);
+        assert_eq!(c.counters.len(), MAX_COUNTERS / 4);
         c.create(B, 1001, u128::MAX, 0).unwrap();
         for uid in 1001..1005 {
             fill(&mut c, uid);
@@ -181,6 +167,6 @@ mod tests {
         c.free(A, 0).unwrap();
         c.create(A, 1000, 0, 0).unwrap();
         c.connection_closed(A);
-        assert_eq!((c.counters.len(), c.users.len()), (1, 1));
+        assert_eq!((c.counters.len(), c.share.held()), (1, 1));
     }
 }

@@ -4,6 +4,7 @@
 //! access but for a page that is not in memory. The committing thread flushes what they collected
 //! without holding the lock; who needs durability waits for it.
 mod committing;
+mod counting;
 mod looking;
 
 use crate::advisory::{AdvisoryLocks, Answer};
@@ -12,7 +13,7 @@ use crate::counters::{ConnectionId, Counters};
 use crate::error::{Result, damaged, error};
 use crate::journal::{self, Journal};
 use crate::kept::Kept;
-use crate::layers::Layers;
+use crate::layers::{Layers, milliseconds};
 use crate::look::Looked;
 use crate::namespace::Namespace;
 use crate::nodes::Outcome;
@@ -85,6 +86,7 @@ struct State {
     /// A snapshot is looked at without the lock.
     looking: bool,
     looked: Looked,
+    count: Option<counting::Count>,
     /// Set for good: by a panic inside, or by the end of the server.
     closed: Option<WireError>,
     /// The committing thread has ended.
@@ -102,6 +104,10 @@ pub struct Figures {
     pub unreadable: u64,
     /// What the look for damage has found so far.
     pub looked: Looked,
+    /// Users over their soft limit, and at their hard one.
+    pub at_limits: (u64, u64),
+    /// The files of users have been counted.
+    pub counted: bool,
 }
 
 /// Nanoseconds since the epoch.
@@ -124,7 +130,7 @@ impl Engine {
             sessions.restore(note, now());
         }
         let same_boot = snapshot.is_of_this_boot();
-        let mut layers = Layers::new(snapshot, wall_clock_ns());
+        let mut layers = Layers::new(snapshot, wall_clock_ns())?;
         let replayed = journal::replay(store.path(), store.commits(), same_boot)?;
         let found = replayed.changes;
         if !found.is_empty() {
@@ -133,11 +139,11 @@ impl Engine {
         for note in found.iter().flat_map(|changes| &changes.notes) {
             sessions.restore(note.clone(), now());
         }
-        layers.replay(found)?;
+        layers.replay(found, milliseconds(wall_clock_ns()))?;
         let mut space = Namespace::new(layers, placement);
         let mut found = 0;
         space.each_kept(|file| {
-            let room = kept.has_room();
+            let room = !kept.is_full();
             if room {
                 kept.leave(file, now());
                 found += 1;
@@ -163,6 +169,7 @@ impl Engine {
             );
         }
         let was_read = store.was_read();
+        let counted = layers.accounts().are_counted();
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
                 space,
@@ -184,6 +191,7 @@ impl Engine {
                     true => Looked::before(),
                     false => Looked::default(),
                 },
+                count: None,
                 closed: None,
                 ended: false,
             }),
@@ -207,6 +215,9 @@ impl Engine {
             )
         })?;
         let mut threads = vec![committer];
+        if !counted {
+            threads.extend(counting::start(&shared));
+        }
         if !was_read {
             threads.extend(looking::start(&shared));
         }
@@ -292,20 +303,25 @@ impl Engine {
         })
     }
 
-    /// Whether one more removed file can be kept.
-    pub fn may_keep(&self) -> bool {
-        self.shared.state().kept.has_room()
+    /// Whether one more removed file can be kept for a user.
+    pub fn may_keep(&self, uid: u32) -> bool {
+        self.shared.state().kept.has_room(uid)
     }
 
     /// The connection has these files open: those that have no name are held by it from now on. Returns them.
-    pub fn keep(&self, connection: ConnectionId, files: &[FileId]) -> Result<Vec<FileId>> {
+    pub fn keep(
+        &self,
+        connection: ConnectionId,
+        uid: u32,
+        files: &[FileId],
+    ) -> Result<Vec<FileId>> {
         let mut state = self.shared.open_state()?;
         state.requests += 1;
         let result = state.guarded(|state| {
             let mut kept = Vec::new();
             for &file in files {
                 if state.space.is_kept(file)? {
-                    state.kept.hold(connection, file);
+                    state.kept.hold(connection, uid, file);
                     kept.push(file);
                 }
             }
@@ -377,7 +393,7 @@ impl Engine {
     /// Does what `how` says about an advisory lock. After a restart all but claims wait for their turn.
     pub fn lock(
         &self,
-        connection: ConnectionId,
+        by: (ConnectionId, u32),
         file: FileId,
         lock: &Advisory,
         how: AdvisoryHow,
@@ -404,7 +420,7 @@ impl Engine {
             }
         }
         let before = state.locks.given_up();
-        let answer = state.locks.request(connection, file, lock, how)?;
+        let answer = state.locks.request(by, file, lock, how)?;
         let given_up = state.locks.given_up();
         if given_up != before {
             self.shared.unlocked.notify_all();
@@ -467,6 +483,8 @@ impl Engine {
             uptime: since(self.shared.start),
             unreadable: self.shared.unreadable,
             looked: state.looked.clone(),
+            at_limits: state.space.names().accounts().at_limits(),
+            counted: state.space.names().accounts().are_counted(),
         })
     }
 

@@ -6,11 +6,14 @@
 //! ended, or that is found at the start of the server, is kept for a grace time: a mount that is still there connects
 //! again and says which files it has open. After that nobody has it, and it is forgotten.
 //! When it pays: with each restart of the server, and each connection lost on the way.
+//! Each user has a share of them: of those that he was the first to hold.
 //! Parameters: [`MAX_KEPT`]; the grace time is an option of the server.
 //!
 //! A plain state machine: the time is passed in.
 use crate::counters::ConnectionId;
 use penstock_layout::FileId;
+use penstock_wire::share::Share;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
@@ -35,6 +38,9 @@ pub struct Kept {
     left: BTreeSet<(Instant, FileId)>,
     /// Holds of all connections.
     holds: usize,
+    share: Share,
+    /// Users whose share they take: those found at the start take nobody's until they are held.
+    charged: HashMap<FileId, u32>,
 }
 
 impl Kept {
@@ -45,19 +51,38 @@ impl Kept {
             by: HashMap::new(),
             left: BTreeSet::new(),
             holds: 0,
+            share: Share::of(MAX_KEPT, "removed files that are open", "close some"),
+            charged: HashMap::new(),
         }
     }
 
-    pub fn has_room(&self) -> bool {
-        self.holds < MAX_KEPT && self.files.len() < MAX_KEPT
+    pub fn is_full(&self) -> bool {
+        self.holds >= MAX_KEPT || self.files.len() >= MAX_KEPT
     }
 
-    /// The connection has the file open. Idempotent.
-    pub fn hold(&mut self, connection: ConnectionId, file: FileId) {
+    /// Whether a user may hold one more.
+    pub fn has_room(&self, uid: u32) -> bool {
+        !self.is_full() && self.share.room(uid, 1).is_ok()
+    }
+
+    /// Nobody is known to have the file any more.
+    fn forget(&mut self, file: FileId) {
+        self.files.remove(&file);
+        if let Some(uid) = self.charged.remove(&file) {
+            self.share.give_back(uid);
+        }
+    }
+
+    /// The connection has the file open, for a user. Idempotent.
+    pub fn hold(&mut self, connection: ConnectionId, uid: u32, file: FileId) {
         if !self.by.entry(connection).or_default().insert(file) {
             return;
         }
         self.holds += 1;
+        if let Entry::Vacant(entry) = self.charged.entry(file) {
+            entry.insert(uid);
+            self.share.take(uid);
+        }
         let hold = self.files.entry(file).or_insert(Hold::By(0));
         match hold {
             Hold::By(count) => *count += 1,
@@ -85,11 +110,11 @@ impl Kept {
             Some(Hold::By(count)) if *count > 0 => false,
             Some(Hold::Until(end)) => {
                 self.left.remove(&(*end, file));
-                self.files.remove(&file);
+                self.forget(file);
                 true
             }
             _ => {
-                self.files.remove(&file);
+                self.forget(file);
                 true
             }
         }
@@ -135,7 +160,7 @@ impl Kept {
             return None;
         }
         self.left.pop_first();
-        self.files.remove(&file);
+        self.forget(file);
         Some(file)
     }
 }
@@ -148,16 +173,18 @@ mod tests {
     const TWO: ConnectionId = ConnectionId(2);
     const GRACE: Duration = Duration::from_secs(60);
     const SECOND: Duration = Duration::from_secs(1);
+    const USER: u32 = 1000;
 
     fn is_empty(kept: &Kept) -> bool {
-        kept.files.is_empty() && kept.by.is_empty() && kept.left.is_empty() && kept.holds == 0
+        let nothing = kept.holds == 0 && kept.share.held() == 0;
+        nothing && kept.files.is_empty() && kept.by.is_empty() && kept.left.is_empty()
     }
 
     #[test]
     fn a_file_goes_with_its_last_close() {
         let mut kept = Kept::new(GRACE);
         for connection in [ONE, TWO, ONE] {
-            kept.hold(connection, FileId(7));
+            kept.hold(connection, USER, FileId(7));
         }
         assert!(!kept.closed(ONE, FileId(7)), "the other has it open");
         assert!(!kept.closed(ONE, FileId(7)), "said twice");
@@ -171,13 +198,13 @@ mod tests {
         let t = Instant::now();
         let mut kept = Kept::new(GRACE);
         for file in [7, 8, 9] {
-            kept.hold(ONE, FileId(file));
+            kept.hold(ONE, USER, FileId(file));
         }
-        kept.hold(TWO, FileId(9));
+        kept.hold(TWO, USER, FileId(9));
         assert!(kept.connection_closed(ONE, t));
         assert!(!kept.connection_closed(ONE, t));
         assert_eq!(kept.next_end(), Some(t + GRACE));
-        kept.hold(TWO, FileId(8));
+        kept.hold(TWO, USER, FileId(8));
         assert_eq!(kept.pop_ended(t + GRACE - SECOND), None);
         assert_eq!(kept.pop_ended(t + GRACE), Some(FileId(7)));
         assert_eq!(kept.pop_ended(t + 9 * GRACE), None, "8 and 9 are held");
@@ -192,14 +219,14 @@ mod tests {
         kept.leave(FileId(1), t);
         kept.leave(FileId(2), t + SECOND);
         kept.leave(FileId(1), t + SECOND);
-        kept.hold(ONE, FileId(2));
+        kept.hold(ONE, USER, FileId(2));
         kept.leave(FileId(2), t + SECOND);
         assert_eq!(kept.pop_ended(t + GRACE), Some(FileId(1)));
         assert_eq!(kept.next_end(), None);
         // Its grace begins anew each time.
         kept.connection_closed(ONE, t + GRACE);
         assert_eq!(kept.pop_ended(t + GRACE + SECOND), None);
-        kept.hold(TWO, FileId(2));
+        kept.hold(TWO, USER, FileId(2));
         assert!(kept.closed(TWO, FileId(2)) && is_empty(&kept));
         // Closed within its grace by somebody who never said that it was open.
         kept.leave(FileId(3), t);
@@ -210,10 +237,21 @@ mod tests {
     fn their_number_is_bounded() {
         let mut kept = Kept::new(GRACE);
         let mut id = 0;
-        while kept.has_room() {
-            kept.hold(ConnectionId(id % 3), FileId(id));
-            id += 1;
+        let mut fill = |kept: &mut Kept, uid| {
+            while kept.has_room(uid) {
+                kept.hold(ConnectionId(id % 3), uid, FileId(id));
+                id += 1;
+            }
+            id as usize
+        };
+        assert_eq!(fill(&mut kept, USER), MAX_KEPT / 4, "a user's share");
+        for uid in 1..=3 {
+            fill(&mut kept, uid);
         }
-        assert_eq!(id as usize, MAX_KEPT);
+        assert!(kept.is_full());
+        // What one has closed others may have.
+        assert!(kept.closed(ConnectionId(0), FileId(0)));
+        assert!(kept.has_room(USER) && !kept.has_room(1));
+        assert_eq!(fill(&mut kept, 4), MAX_KEPT + 1);
     }
 }

@@ -5,6 +5,7 @@ use crate::journal::Changes;
 use crate::namespace::Names;
 use crate::node::{Node, ROOT};
 use crate::pending::{EntryKey, Pending, Totals, entries_of, over};
+use crate::quota::{Accounts, Counted};
 use crate::recent::Recent;
 use crate::slots::Note;
 use crate::store::Snapshot;
@@ -26,6 +27,7 @@ pub struct Layers {
     changed_nodes: Vec<u64>,
     changed_entries: Vec<Box<[u8]>>,
     notes: Vec<Note>,
+    accounts: Accounts,
     /// Some while a commit is under way, or has failed and is to be tried again.
     committing: Option<Arc<Pending>>,
     /// `None` only while the store is being opened again after an error.
@@ -48,7 +50,7 @@ impl Layers {
     /// Ids go on where the last reservation ended, or at `now_ns` if that is higher: files are never made
     /// at a rate of one a nanosecond, so ids stay unique even when an old copy of the store is put back.
     /// The reservation made here has to be committed before the first id.
-    pub fn new(stored: Snapshot, now_ns: i64) -> Layers {
+    pub fn new(stored: Snapshot, now_ns: i64) -> Result<Layers> {
         let durable_ids = stored.totals().ids_reserved;
         let now = u64::try_from(now_ns).unwrap_or(0);
         let next_id = durable_ids.max(now).max(ROOT.0 + 1);
@@ -57,7 +59,8 @@ impl Layers {
             ids_reserved: next_id + ID_BLOCK,
             ..stored.totals()
         };
-        Layers {
+        Ok(Layers {
+            accounts: stored.accounts()?,
             collecting: Pending::after(totals),
             changed_nodes: Vec::new(),
             changed_entries: Vec::new(),
@@ -70,7 +73,7 @@ impl Layers {
             }),
             next_id,
             durable_ids,
-        }
+        })
     }
 
     pub fn totals(&self) -> Totals {
@@ -79,14 +82,68 @@ impl Layers {
 
     /// Changes collected since the last [`Layers::freeze`].
     pub fn collected(&self) -> usize {
-        self.collecting.len()
+        self.collecting.len() + self.accounts.changes()
     }
 
     /// Puts back what was acknowledged and not committed before the server died. Before the first commit.
-    pub fn replay(&mut self, changes: Vec<Changes>) -> Result<()> {
-        changes
-            .into_iter()
-            .try_for_each(|c| c.apply(&mut self.collecting))
+    pub fn replay(&mut self, changes: Vec<Changes>, now_ms: u64) -> Result<()> {
+        for change in changes {
+            let ids: Vec<u64> = change.nodes.iter().map(|(id, _)| *id).collect();
+            let before = self.owners(&ids)?;
+            change.apply(&mut self.collecting)?;
+            let after = self.owners(&ids)?;
+            for (id, (before, after)) in ids.into_iter().zip(before.into_iter().zip(after)) {
+                if before == after {
+                    continue;
+                }
+                if let Some(uid) = before {
+                    self.accounts.discharge(FileId(id), uid);
+                }
+                if let Some(uid) = after {
+                    self.accounts.charge(FileId(id), uid, now_ms);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Owners of nodes that are there, without the cache.
+    fn owners(&self, ids: &[u64]) -> Result<Vec<Option<u32>>> {
+        let owner = |id: &u64| match self.collecting.nodes.get(id) {
+            Some(node) => Ok(node.as_ref().map(|node| node.uid)),
+            None => Ok(self.stored()?.node(FileId(*id))?.map(|node| node.uid)),
+        };
+        ids.iter().map(owner).collect()
+    }
+
+    /// How many files users have, and may have.
+    pub fn accounts(&self) -> &Accounts {
+        &self.accounts
+    }
+
+    pub fn accounts_mut(&mut self) -> &mut Accounts {
+        &mut self.accounts
+    }
+
+    /// Goes on with a count of all nodes by `slice` of them. `None`: it is not through.
+    pub fn count_files(
+        &mut self,
+        number: u64,
+        slice: usize,
+        repair: bool,
+        now_ms: u64,
+    ) -> Result<Option<Counted>> {
+        let Some(passed) = self.accounts.count_passed(number) else {
+            return Err(error(
+                ErrorKind::Busy,
+                "another count of all files has taken the place of this one; try again",
+            ));
+        };
+        let page = self.nodes(Some(passed), slice)?;
+        let last = page.len() < slice;
+        self.accounts
+            .count(page.into_iter().map(|(id, node)| (id, node.uid)));
+        Ok(last.then(|| self.accounts.end_count(repair, now_ms)))
     }
 
     /// Whether anything was changed since [`Layers::take_changes`].
@@ -135,6 +192,7 @@ impl Layers {
             sessions,
             slots,
             totals,
+            users: _,
         } = &self.collecting;
         let mut changes = Changes {
             entries: entries.iter().map(|(key, id)| (key.clone(), *id)).collect(),
@@ -168,6 +226,7 @@ impl Layers {
             return committing.clone();
         }
         let next = Pending::after(self.collecting.totals);
+        self.collecting.users = self.accounts.take_changed();
         let frozen = Arc::new(std::mem::replace(&mut self.collecting, next));
         self.committing = Some(frozen.clone());
         frozen
@@ -340,12 +399,13 @@ impl Names for Layers {
         self.changed_nodes.push(id.0);
     }
 
-    fn remove_node(&mut self, id: FileId, kind: NodeKind) {
+    fn remove_node(&mut self, id: FileId, node: &Node) {
         self.cache.get_mut().nodes.remove(&id.0);
         self.collecting.nodes.insert(id.0, None);
         self.changed_nodes.push(id.0);
-        let total = self.total_of(kind);
+        let total = self.total_of(node.kind);
         *total = total.saturating_sub(1);
+        self.accounts.discharge(id, node.uid);
     }
 
     fn put_entry(&mut self, parent: FileId, name: &str, id: FileId) {
@@ -380,12 +440,28 @@ impl Names for Layers {
         Ok(id)
     }
 
+    fn room(&self, uid: u32, now_ns: i64) -> Result<()> {
+        self.accounts.room(uid, milliseconds(now_ns))
+    }
+
+    fn charge(&mut self, id: FileId, from: Option<u32>, to: u32, now_ns: i64) {
+        if let Some(uid) = from {
+            self.accounts.discharge(id, uid);
+        }
+        self.accounts.charge(id, to, milliseconds(now_ns));
+    }
+
     fn may_be_durable(&self, id: FileId) -> bool {
         self.committing
             .as_ref()
             .is_some_and(|p| p.nodes.contains_key(&id.0))
             || !matches!(self.stored().and_then(|s| s.node(id)), Ok(None))
     }
+}
+
+/// A time since the epoch.
+pub fn milliseconds(ns: i64) -> u64 {
+    u64::try_from(ns / 1_000_000).unwrap_or(0)
 }
 
 /// The stored layer as long as it can be read; what stops it goes to `failure`.

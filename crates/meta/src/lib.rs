@@ -8,7 +8,7 @@
 //! Changes that clients repeat take effect once (`slots`).
 //! What waits for its commit is in a journal (`journal`) that outlives the process. After a failed sync nothing is
 //! built on what may be in the page cache alone (`settled`, `noted`). Damage of large stores is looked for while they serve
-//! (`look`).
+//! (`look`). How many files each user has, and may have, is counted with each change (`quota`).
 mod access;
 mod advisory;
 mod audited;
@@ -28,6 +28,7 @@ mod noted;
 mod path;
 mod pending;
 mod placement;
+mod quota;
 mod recent;
 mod resolve;
 mod server;

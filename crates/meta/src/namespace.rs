@@ -41,11 +41,16 @@ pub trait Names {
     /// Nodes by id, those after `after`, at most `limit`.
     fn nodes(&self, after: Option<FileId>, limit: usize) -> Result<Vec<(FileId, Arc<Node>)>>;
     fn put_node(&mut self, id: FileId, node: Node);
-    fn remove_node(&mut self, id: FileId, kind: NodeKind);
+    /// The node as it is stored.
+    fn remove_node(&mut self, id: FileId, node: &Node);
     fn put_entry(&mut self, parent: FileId, name: &str, id: FileId);
     fn remove_entry(&mut self, parent: FileId, name: &str);
     /// An id never handed out before, not even before a crash.
     fn new_id(&mut self, kind: NodeKind) -> Result<FileId>;
+    /// Whether one more node may belong to a user.
+    fn room(&self, uid: u32, now_ns: i64) -> Result<()>;
+    /// A node that was just put belongs to a user, and before to another one or to none.
+    fn charge(&mut self, id: FileId, from: Option<u32>, to: u32, now_ns: i64);
     /// Might a crash now bring this node back as it was before its last change?
     fn may_be_durable(&self, id: FileId) -> bool;
 }
@@ -257,7 +262,7 @@ impl<N: Names> Namespace<N> {
         caller.require_removal(&place.directory_node, node, path)?;
         self.require_empty(*id, path)?;
         self.names.remove_entry(place.directory, &place.name);
-        self.names.remove_node(*id, node.kind);
+        self.names.remove_node(*id, node);
         self.touch(now_ns, place.directory, &place.directory_node, -1);
         Ok(())
     }
@@ -324,7 +329,7 @@ impl<N: Names> Namespace<N> {
             }
             lost_directory = old_node.is_directory();
             if lost_directory {
-                self.names.remove_node(*old, old_node.kind);
+                self.names.remove_node(*old, old_node);
             } else {
                 let old = (*old, old_node);
                 gone = self.drop_name(now_ns, old, target.directory, &target.name, keep);
@@ -452,6 +457,9 @@ impl<N: Names> Namespace<N> {
                 ),
             ));
         }
+        if let Some(uid) = change.uid.filter(|_| foreign_uid) {
+            self.names.room(uid, now_ns)?;
+        }
         let mut new = node.clone();
         new.ctime_ns = now_ns;
         new.uid = change.uid.unwrap_or(node.uid);
@@ -481,6 +489,10 @@ impl<N: Names> Namespace<N> {
         }
         let attributes = new.attributes(id);
         self.names.put_node(id, new);
+        if foreign_uid {
+            self.names
+                .charge(id, Some(node.uid), attributes.uid, now_ns);
+        }
         Ok(attributes)
     }
 
@@ -575,6 +587,7 @@ impl<N: Names> Namespace<N> {
         if !directory && !caller.privileged && !caller.is_in(gid) && mode & GROUP_EXECUTE != 0 {
             mode &= !SET_GID;
         }
+        self.names.room(caller.uid, now_ns)?;
         let id = self.names.new_id(kind)?;
         let mut node = Node {
             mode,
@@ -593,6 +606,7 @@ impl<N: Names> Namespace<N> {
         set(&mut node);
         let attributes = node.attributes(id);
         self.names.put_node(id, node);
+        self.names.charge(id, None, caller.uid, now_ns);
         self.names.put_entry(place.directory, &place.name, id);
         self.touch(
             now_ns,

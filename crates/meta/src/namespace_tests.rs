@@ -48,7 +48,7 @@ impl Names for Maps {
     fn put_node(&mut self, id: FileId, node: Node) {
         self.nodes.insert(id.0, node.into());
     }
-    fn remove_node(&mut self, id: FileId, _: NodeKind) {
+    fn remove_node(&mut self, id: FileId, _: &Node) {
         self.nodes.remove(&id.0);
     }
     fn put_entry(&mut self, parent: FileId, name: &str, id: FileId) {
@@ -61,6 +61,10 @@ impl Names for Maps {
         self.last = self.last.max(ROOT.0) + 1;
         Ok(FileId(self.last))
     }
+    fn room(&self, _: u32, _: i64) -> Result<()> {
+        Ok(())
+    }
+    fn charge(&mut self, _: FileId, _: Option<u32>, _: u32, _: i64) {}
     fn may_be_durable(&self, _: FileId) -> bool {
         true
     }
@@ -415,7 +419,7 @@ proptest! {
         let root = Namespace::<Layers>::root(0, 1, 1);
         let open = || {
             let (mut store, snapshot) = Store::open(dir.path(), "d", &root, u64::MAX).unwrap();
-            let mut layers = Layers::new(snapshot, 0);
+            let mut layers = Layers::new(snapshot, 0).unwrap();
             let reserved = layers.freeze();
             layers.committed(store.commit(&reserved).unwrap());
             (store, Namespace::new(layers, placement()))
@@ -448,6 +452,12 @@ proptest! {
         let directories = model.things.len() as u64 - files + 1;
         let totals = space.names().totals();
         assert_eq!((totals.files, totals.directories), (files, directories));
+        let layers = space.names_mut();
+        let (accounts, _) = layers.accounts().page(None, 100);
+        assert_eq!(accounts.iter().map(|a| a.files).sum::<u64>(), files + directories);
+        let count = layers.accounts_mut().begin_count();
+        let found = layers.count_files(count, 1000, false, 0).unwrap();
+        assert_eq!(found.map(|found| found.wrong), Some(Vec::new()));
     }
 }
 
@@ -709,7 +719,7 @@ fn disagreeing_records_are_damage() {
     let directory = space.stat(&who, "/d", false).unwrap().id;
     space
         .names_mut()
-        .remove_node(directory, NodeKind::Directory);
+        .remove_node(directory, &Node::new(NodeKind::Directory));
     assert_eq!(kind(space.stat(&who, "/d", false)), Err(ErrorKind::Damaged));
     assert_eq!(
         space.files(None, 9, 1 << 20).map(drop).unwrap_err().kind,

@@ -339,7 +339,7 @@ impl<N: Names> Namespace<N> {
             return Gone::Kept(id);
         }
         let removed = self.removed(id, &node);
-        self.names_mut().remove_node(id, node.kind);
+        self.names_mut().remove_node(id, &node);
         removed.map_or(Gone::Nothing, Gone::Removed)
     }
 
@@ -350,7 +350,7 @@ impl<N: Names> Namespace<N> {
         };
         let removed = self.removed(id, &node);
         self.names_mut().remove_entry(REMOVED, &node.name);
-        self.names_mut().remove_node(id, node.kind);
+        self.names_mut().remove_node(id, &node);
         Ok(removed)
     }
 

@@ -1,5 +1,6 @@
 //! Changes that are visible but not yet on stable storage, and how they lie over what is stored.
 use crate::node::Node;
+use crate::quota::Changed;
 use crate::slots::{Answered, Note, Owner};
 use penstock_layout::FileId;
 use serde::{Deserialize, Serialize};
@@ -70,6 +71,8 @@ pub struct Pending {
     pub slots: BTreeMap<(u128, u16), Answered>,
     /// After these changes.
     pub totals: Totals,
+    /// After these changes; put in when they are frozen.
+    pub users: Changed,
 }
 
 impl Pending {

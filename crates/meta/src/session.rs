@@ -1,4 +1,6 @@
 //! One connection: its caller, its open files and counters, and the answer to each of its requests.
+mod quota;
+
 use crate::access::Caller;
 use crate::audited::Audited;
 use crate::counters::ConnectionId;
@@ -151,6 +153,7 @@ impl Session {
                 ..
             } => MAX_XATTRS.max(MAX_XATTR_VALUE),
             MetaRequest::GivenIds => 20 * (crate::store::PAST_IDS + 1),
+            MetaRequest::Quota(_) => quota::MAX_REPLY,
             MetaRequest::Readdir { .. } | MetaRequest::ListFiles { .. } => {
                 attributes_size(None) + layout + crate::path::MAX_PATH + MAX_TARGET
             }
@@ -379,6 +382,7 @@ impl Session {
                     new: shared.stores.report(&report, engine)?,
                 }
             }
+            MetaRequest::Quota(request) => return self.quota(&request),
             MetaRequest::Time => MetaReply::Time {
                 issue_ms: shared.issue.now_ms(),
                 wall_ms: wall_ms(),
@@ -398,6 +402,9 @@ impl Session {
                     damage: figures.looked.first,
                     store: engine.store_name().to_owned(),
                     audit: shared.audit.status(),
+                    over_soft: figures.at_limits.0,
+                    at_hard: figures.at_limits.1,
+                    counted: figures.counted,
                 })
             }
             MetaRequest::Look { path, follow } => {
@@ -454,7 +461,7 @@ impl Session {
         let caller = Caller::of(user);
         match &request {
             NodeRequest::Lock { id, lock, how } => {
-                let reply = engine.lock(self.id, *id, lock, *how)?;
+                let reply = engine.lock((self.id, caller.uid), *id, lock, *how)?;
                 return Ok(MetaReply::Node(reply).into());
             }
             NodeRequest::AwaitUnlock { seen, wait_ms } => {
@@ -466,13 +473,13 @@ impl Session {
                 return shared.gone(self.subject, engine.reap(once, self.id, *id)?.removed()?);
             }
             NodeRequest::Keep { ids } => {
-                let kept = engine.keep(self.id, ids)?;
+                let kept = engine.keep(self.id, caller.uid, ids)?;
                 return Ok(MetaReply::Node(NodeReply::Kept(kept)).into());
             }
             _ => {}
         }
         if let NodeRequest::Unlink { keep, .. } | NodeRequest::Rename { keep, .. } = &mut request {
-            *keep &= engine.may_keep();
+            *keep &= engine.may_keep(caller.uid);
         }
         let outcome = match &request {
             NodeRequest::Lookup { .. }
@@ -515,7 +522,7 @@ impl Session {
                 return match gone {
                     Gone::Kept(file) => {
                         // Of a repetition: unless it is gone by now.
-                        engine.keep(self.id, &[file])?;
+                        engine.keep(self.id, caller.uid, &[file])?;
                         Ok(MetaReply::Node(NodeReply::Unlinked {
                             file: Some(file),
                             capability: None,

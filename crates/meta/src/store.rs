@@ -1,6 +1,6 @@
 //! Stable storage of the names: one redb database in the metadata server's directory.
 //!
-//! Tables: nodes by id, entries by (directory, name), sessions and their slots, and a few facts about the store. Each commit is one
+//! Tables: nodes by id, entries by (directory, name), sessions and their slots, users and their files, and a few facts about the store. Each commit is one
 //! transaction that ends in a disk flush; redb keeps the state before it until the flush is over, so that
 //! a crash at any moment leaves the last or the one before, whole.
 //!
@@ -10,11 +10,14 @@
 //!
 //! *Large stores.* A start reads nothing that grows with the names: commits keep the state of redb's page allocator
 //! (quick repair), and `look` looks for damage beside the service (docs/decisions/0020).
+mod users;
+
 use crate::RECOVERS;
 use crate::error::{Result, damaged, error};
 use crate::node::{Node, ROOT};
 use crate::noted::Trouble;
 use crate::pending::{EntryRange, Pending, Totals};
+use crate::quota::Account;
 use crate::slots::Note;
 use crate::{look, noted, settled};
 use penstock_host::fs;
@@ -482,6 +485,7 @@ fn write(
                 }
             }
         }
+        users::write(&transaction, &pending.users, facts.commits)?;
         let mut about = transaction.open_table(ABOUT)?;
         about.insert(FACTS, postcard::to_stdvec(facts)?.as_slice())?;
         match penstock_host::boot() {
@@ -511,6 +515,12 @@ fn create(directory: &Path, deployment: &str, root: &Node) -> Opened<()> {
     let mut pending = Pending::default();
     pending.nodes.insert(ROOT.0, Some(root.clone().into()));
     pending.totals.directories = 1;
+    let account = Account {
+        files: 1,
+        ..Account::default()
+    };
+    pending.users.accounts.insert(root.uid, Some(account));
+    pending.users.rules.counted = true;
     let facts = Facts {
         format: FORMAT,
         deployment: deployment.to_owned(),

@@ -9,7 +9,9 @@ use common::{Client, create, deployment, mkdir, rename, stat, unlink};
 use penstock_layout::FileId;
 use penstock_wire::Role;
 use penstock_wire::deployment::Deployment;
-use penstock_wire::message::{ErrorKind, MetaReply, MetaRequest, SlotAt};
+use penstock_wire::message::{
+    ErrorKind, MetaReply, MetaRequest, QuotaReply, QuotaRequest, SlotAt, WrongCount,
+};
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -225,6 +227,24 @@ fn check(c: &mut Client, history: &History) -> Listing {
     found
 }
 
+/// Numbers of files that are not those of the names.
+fn wrong_counts(d: &Deployment) -> Vec<WrongCount> {
+    let mut c = Client::admin(d);
+    let mut count = None;
+    loop {
+        let repair = false;
+        match c.ok(MetaRequest::Quota(QuotaRequest::Count { count, repair })) {
+            MetaReply::Quota(QuotaReply::Counted {
+                through: true,
+                wrong,
+                ..
+            }) => return wrong,
+            MetaReply::Quota(QuotaReply::Counted { count: next, .. }) => count = next,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
 #[test]
 fn killed_at_random_moments() {
     const ROUNDS: u64 = 8;
@@ -288,6 +308,8 @@ fn killed_at_random_moments() {
         };
         assert_eq!(status.files, total as u64);
         assert_eq!(status.damaged, 0, "{:?}", status.damage);
+        assert!(status.counted);
+        assert_eq!(wrong_counts(&d), []);
         server.kill();
     }
     assert!(steps > 100, "{steps} steps are no workload");

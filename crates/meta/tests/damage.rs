@@ -171,7 +171,7 @@ fn damage_of_a_large_store_is_found_beside_the_service() {
     };
     // What is said to be wrong.
     let look = || {
-        let server = start(&d, large).unwrap();
+        let server = start(&d, large.clone()).unwrap();
         let mut c = Client::new(&d);
         loop {
             let MetaReply::Status(status) = c.ok(MetaRequest::Status) else {

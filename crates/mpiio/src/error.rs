@@ -136,6 +136,7 @@ impl Error {
             | ErrorKind::ExpiredCapability => ErrorClass::Access,
             ErrorKind::ReadOnly => ErrorClass::ReadOnly,
             ErrorKind::NoSpace => ErrorClass::NoSpace,
+            ErrorKind::Quota => ErrorClass::Quota,
             ErrorKind::InvalidArgument | ErrorKind::TooLarge | ErrorKind::NotText => {
                 ErrorClass::Arg
             }

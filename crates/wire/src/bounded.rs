@@ -52,6 +52,20 @@ pub(crate) fn groups<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     at_most(crate::message::MAX_GROUPS, from)
 }
 
+/// At most [`crate::message::MAX_USERS`] items.
+pub(crate) fn users<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Vec<T>, D::Error> {
+    at_most(crate::message::MAX_USERS, from)
+}
+
+/// At most [`crate::message::MAX_WRONG_COUNTS`] items.
+pub(crate) fn wrong_counts<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Vec<T>, D::Error> {
+    at_most(crate::message::MAX_WRONG_COUNTS, from)
+}
+
 /// At most [`crate::credential::MAX_RANGES`] items.
 pub(crate) fn ranges<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     from: D,

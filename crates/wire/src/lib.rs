@@ -23,6 +23,7 @@ pub mod message;
 mod nearby;
 mod quota;
 mod serve;
+pub mod share;
 pub mod signing;
 mod tls;
 mod trusted_file;

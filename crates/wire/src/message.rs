@@ -7,10 +7,12 @@
 mod data;
 mod meta;
 mod node;
+mod quota;
 
 pub use data::*;
 pub use meta::*;
 pub use node::*;
+pub use quota::*;
 
 use crate::capability::Seal;
 use penstock_layout::{FileId, Layout};
@@ -135,6 +137,8 @@ pub enum ErrorKind {
     NotText,
     /// The server does not know the session, or no longer: nothing was carried out now.
     NoSession,
+    /// The user has as many files as the limits allow.
+    Quota,
 }
 
 /// What a server's audit log counts, since the start.

@@ -6,6 +6,7 @@ use crate::site::Site;
 use penstock_layout::{FileId, ServerId};
 use penstock_wire::message::{
     DataReply, DataRequest, ErrorKind, MetaReply, MetaRequest, NodeKind, ObjectFinding, StoreState,
+    WrongCount,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -161,6 +162,10 @@ impl Inventory for Asking<'_> {
             DataReply::Done => Ok(()),
             other => Err(other),
         })
+    }
+
+    fn count_files(&self, repair: bool) -> Result<Vec<WrongCount>> {
+        self.client.count_files(repair)
     }
 
     fn pause(&self, time: Duration) {

@@ -30,6 +30,8 @@ struct Fake {
     /// Called when the check pauses.
     meanwhile: Option<Hook>,
     pauses: Cell<usize>,
+    /// Numbers of files that are wrong.
+    wrong: RefCell<Vec<WrongCount>>,
 }
 
 impl Fake {
@@ -49,6 +51,7 @@ impl Fake {
             bad_directory: None,
             meanwhile: None,
             pauses: Cell::new(0),
+            wrong: RefCell::default(),
         }
     }
 
@@ -210,6 +213,14 @@ impl Inventory for Fake {
         } else {
             Err(refused(ErrorKind::NotFound, "no such object"))
         }
+    }
+
+    fn count_files(&self, repair: bool) -> Result<Vec<WrongCount>> {
+        let wrong = self.wrong.borrow().clone();
+        if repair {
+            self.wrong.borrow_mut().clear();
+        }
+        Ok(wrong)
     }
 
     fn pause(&self, _: Duration) {
@@ -555,4 +566,26 @@ fn objects_that_stores_have_lost_are_named_by_their_files() {
     let lost = |server, path| (FindingKind::LostObject, Some(ServerId(server)), Some(path));
     assert_eq!(found, [lost(0, "/f9"), lost(1, "/f3")]);
     assert!(!report.clean);
+}
+
+#[test]
+fn wrong_numbers_of_files_are_corrected() {
+    let fake = Fake::new(1).with_file(1);
+    fake.wrong.borrow_mut().push(WrongCount {
+        uid: 7,
+        noted: 5,
+        counted: 4,
+    });
+    for (repair, clean, found) in [(false, false, 1), (true, true, 1), (false, true, 0)] {
+        let report = fake.check(repair);
+        assert_eq!((report.clean, report.findings.len()), (clean, found));
+        assert!(
+            report
+                .findings
+                .iter()
+                .all(|f| f.kind == FindingKind::WrongCount
+                    && f.mended == repair
+                    && f.message.contains("user 7 has 4 files"))
+        );
+    }
 }

@@ -1,5 +1,5 @@
 //! What follows the faults: repair, calm, the last loss of power, and what has to be left then.
-use super::{Driver, SETTLE, START};
+use super::{Driver, SETTLE, START, limits};
 use crate::cluster::{Cluster, Status};
 use crate::flip::Target;
 use crate::workload::{Phase, Worker};
@@ -127,6 +127,7 @@ impl Driver {
             let who = Identity::default();
             let client = Client::connect_with(&worker.deployment, who, Role::Admin, options)
                 .map_err(text)?;
+            limits::hold(&client)?;
             for repair in [true, false] {
                 let how = CheckOptions {
                     repair,
@@ -136,7 +137,13 @@ impl Driver {
                     ..CheckOptions::default()
                 };
                 let report = check(&client, &how, &mut |_| {}).map_err(text)?;
-                if !report.complete || !report.clean || (!repair && !report.findings.is_empty()) {
+                // Counted with each change and by each commit: no fault excuses another number.
+                let miscounted = report
+                    .findings
+                    .iter()
+                    .any(|finding| finding.kind == FindingKind::WrongCount);
+                let left = !repair && !report.findings.is_empty();
+                if !report.complete || !report.clean || left || miscounted {
                     let when = if repair { "repair" } else { "after the repair" };
                     return Err(format!("{when}: {:?}", report.findings));
                 }

@@ -1,5 +1,7 @@
 //! Requests and replies of the metadata server.
-use super::{AuditStatus, Capability, NodeReply, NodeRequest, User, WireError};
+use super::{
+    AuditStatus, Capability, NodeReply, NodeRequest, QuotaReply, QuotaRequest, User, WireError,
+};
 use crate::bounded;
 use penstock_layout::{FileId, Layout, ServerId};
 use serde::{Deserialize, Serialize};
@@ -248,6 +250,8 @@ pub enum MetaRequest {
     Store(StoreReport),
     /// Its time, by which capabilities end. Answered by `Time`.
     Time,
+    /// Limits on the files of users. Answered by `Quota`.
+    Quota(QuotaRequest),
 }
 
 impl MetaRequest {
@@ -282,7 +286,9 @@ impl MetaRequest {
             | MetaRequest::Look { .. }
             | MetaRequest::OpenSession { .. }
             | MetaRequest::Store(_)
-            | MetaRequest::Time => false,
+            | MetaRequest::Time
+            // Limits are set to what they are to be: a second copy changes nothing.
+            | MetaRequest::Quota(_) => false,
         }
     }
 
@@ -423,6 +429,8 @@ pub enum MetaReply {
         /// Its wall clock, since the epoch.
         wall_ms: u64,
     },
+    /// To `Quota`.
+    Quota(QuotaReply),
 }
 
 /// Health and usage of the metadata server.
@@ -452,4 +460,10 @@ pub struct MetaStatus {
     pub store: String,
     /// Refused acts.
     pub audit: AuditStatus,
+    /// Users who have more files than their soft limit allows.
+    pub over_soft: u64,
+    /// Users who have as many files as their hard limit allows.
+    pub at_hard: u64,
+    /// All files of users have been counted, so that limits hold.
+    pub counted: bool,
 }

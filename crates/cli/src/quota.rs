@@ -1,0 +1,316 @@
+//! `penstock quota`: how many files users have, and may have.
+use crate::args::Life;
+use crate::connect;
+use crate::deployment::{self, Located};
+use crate::error::{CliError, Result};
+use crate::names::time_text;
+use crate::out;
+use crate::size;
+use crate::users;
+use clap::{Args, Subcommand};
+use penstock_client::{Client, Quotas};
+use penstock_wire::message::{Bound, FileLimits, LimitsChange, UserFiles};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::time::SystemTime;
+
+/// Show how many files one has and may have; set limits.
+///
+/// Files, directories and symbolic links count for their owner, each once. Beyond the hard limit nothing new can be
+/// made (EDQUOT, MPI_ERR_QUOTA). Beyond the soft limit it can for a time of grace. Root is never limited. Other users are
+/// seen, and limits set, by administrators: who can read server.key. Limits hold at once, and outlive the servers.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  penstock quota                                     one's own files and limits
+  penstock quota --all                               of all users (administrators)
+  penstock quota set alice --files-soft 90000 --files-hard 100000
+  penstock quota set --default --files-hard 1000000 --grace 3d
+                                                     all users without limits of their own
+  penstock quota remove alice                        back to the default")]
+pub struct QuotaArgs {
+    /// What to change; nothing is changed without it.
+    #[command(subcommand)]
+    pub change: Option<QuotaChange>,
+    /// The user, by name or number [default: who runs the command].
+    #[arg(value_name = "USER")]
+    pub user: Option<String>,
+    /// All users who have files or limits of their own.
+    #[arg(long, conflicts_with = "user")]
+    pub all: bool,
+    /// For programs.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A change of limits.
+#[derive(Debug, Subcommand)]
+pub enum QuotaChange {
+    Set(SetArgs),
+    Remove(RemoveArgs),
+}
+
+/// Whose limits are meant.
+#[derive(Debug, Args)]
+pub struct Whose {
+    /// The user, by name or number.
+    #[arg(value_name = "USER", required_unless_present = "default")]
+    pub user: Option<String>,
+    /// All users without limits of their own.
+    #[arg(long, conflicts_with = "user")]
+    pub default: bool,
+}
+
+/// Set limits, on top of those that hold for the user now.
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("what").required(true).multiple(true))]
+pub struct SetArgs {
+    #[command(flatten)]
+    pub whose: Whose,
+    /// May be exceeded for the time of grace; `none`: no such limit.
+    #[arg(long, value_name = "N", value_parser = bound, group = "what")]
+    pub files_soft: Option<Bound>,
+    /// Is never exceeded; `none`: no such limit.
+    #[arg(long, value_name = "N", value_parser = bound, group = "what")]
+    pub files_hard: Option<Bound>,
+    /// How long the soft limit may be exceeded: 12h, 7d [default: 7d].
+    #[arg(long, value_name = "TIME", group = "what")]
+    pub grace: Option<Life>,
+    /// For programs.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Take a user's own limits away, or those of all users without their own.
+#[derive(Debug, Args)]
+pub struct RemoveArgs {
+    #[command(flatten)]
+    pub whose: Whose,
+    /// For programs.
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn bound(text: &str) -> std::result::Result<Bound, String> {
+    match text {
+        "none" => Ok(Bound::Unlimited),
+        number => number
+            .parse()
+            .map(Bound::Files)
+            .map_err(|_| "write a number of files, or `none`".into()),
+    }
+}
+
+/// Shows or changes limits.
+pub fn quota(args: &QuotaArgs, named: Option<&Path>) -> Result<()> {
+    let located = deployment::find(named)?;
+    let failed = |e: penstock_client::Error| CliError::new(e);
+    let (quotas, json) = match (&args.change, &args.user) {
+        (Some(_), _) if args.all => {
+            return Err(
+                CliError::new("--all shows limits, and set or remove change them")
+                    .next("for all users without limits of their own, write `set --default`"),
+            );
+        }
+        (Some(QuotaChange::Set(set)), _) => {
+            let user = set.whose.uid()?;
+            let change = LimitsChange {
+                soft: set.files_soft,
+                hard: set.files_hard,
+                grace_s: set.grace.map(|grace| grace.as_ms() / 1000),
+            };
+            let client = administrator(&located)?;
+            (client.set_quota(user, change).map_err(failed)?, set.json)
+        }
+        (Some(QuotaChange::Remove(remove)), _) => {
+            let user = remove.whose.uid()?;
+            let client = administrator(&located)?;
+            (client.remove_quota(user).map_err(failed)?, remove.json)
+        }
+        (None, Some(user)) => {
+            let uid = uid(user)?;
+            let client = match uid == rustix::process::geteuid().as_raw() {
+                true => connect::client(&located)?,
+                false => administrator(&located)?,
+            };
+            (client.quota_of(uid).map_err(failed)?, false)
+        }
+        (None, None) if args.all => {
+            let client = administrator(&located)?;
+            (client.all_quotas().map_err(failed)?, false)
+        }
+        (None, None) => {
+            let client = connect::client(&located)?;
+            (client.own_quota().map_err(failed)?, false)
+        }
+    };
+    if json || args.json {
+        out::print_json(&to_json(&quotas));
+    } else {
+        out::print(&to_text(&quotas, now_ms()));
+    }
+    Ok(())
+}
+
+fn administrator(located: &Located) -> Result<Client> {
+    connect::administrator(located).map_err(|e| {
+        CliError::new(e).next(
+            "administrators, who can read server.key, see other users and set limits; `penstock quota` shows your own",
+        )
+    })
+}
+
+impl Whose {
+    /// `None`: all users without limits of their own.
+    fn uid(&self) -> Result<Option<u32>> {
+        self.user.as_deref().map(uid).transpose()
+    }
+}
+
+fn uid(name: &str) -> Result<u32> {
+    let found =
+        users::find(name).map_err(|e| CliError::new(format!("cannot look user {name} up: {e}")))?;
+    found.map(|user| user.uid).ok_or_else(|| {
+        CliError::new(format!("no user {name}"))
+            .next("`getent passwd` lists users; a number will do")
+    })
+}
+
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    u64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
+}
+
+fn to_json(quotas: &Quotas) -> Value {
+    let limits = |limits: &FileLimits| json!({ "soft": limits.soft, "hard": limits.hard, "grace_s": limits.grace_s });
+    let users = quotas.users.iter().map(|user| {
+        json!({
+            "uid": user.uid, "name": users::name(user.uid), "files": user.files, "limits": limits(&user.limits),
+            "own": user.own, "over_soft": user.is_over_soft(), "at_hard": user.is_at_hard(),
+            "grace_ends_ms": user.grace_ends_ms,
+        })
+    });
+    json!({
+        "users": users.collect::<Vec<_>>(), "default": limits(&quotas.default), "counted": quotas.counted,
+    })
+}
+
+fn to_text(quotas: &Quotas, now_ms: u64) -> String {
+    let limit = |limit: Option<u64>| limit.map_or("-".to_owned(), size::count);
+    let row = |who: String, files: String, limits: &FileLimits, of: &str, state: String| {
+        let grace = match limits.soft {
+            Some(_) => days(limits.grace_s),
+            None => "-".into(),
+        };
+        let (soft, hard) = (limit(limits.soft), limit(limits.hard));
+        vec![who, files, soft, hard, grace, of.to_owned(), state]
+    };
+    let mut rows: Vec<Vec<String>> = quotas
+        .users
+        .iter()
+        .map(|user| {
+            let who = users::name(user.uid).unwrap_or_else(|| user.uid.to_string());
+            let of = match (user.uid, user.own) {
+                (0, _) => "never limited",
+                (_, true) => "own",
+                (_, false) => "default",
+            };
+            let files = match quotas.counted {
+                true => size::count(user.files),
+                false => "?".into(),
+            };
+            row(who, files, &user.limits, of, state(user, now_ms))
+        })
+        .collect();
+    if quotas.users.len() != 1 {
+        let default = "(default)".to_owned();
+        rows.push(row(default, "-".into(), &quotas.default, "-", "-".into()));
+    }
+    let header = ["user", "files", "soft", "hard", "grace", "limits", "state"];
+    let mut text = out::table(&header, &[1, 2, 3, 4], rows);
+    if !quotas.counted {
+        text += "The files of users are not counted yet: until that is done no limits hold.\n";
+    }
+    text
+}
+
+fn state(user: &UserFiles, now_ms: u64) -> String {
+    if user.is_at_hard() {
+        return "at the hard limit: nothing new can be made".into();
+    }
+    let Some(ends_ms) = user.grace_ends_ms else {
+        return "-".into();
+    };
+    match ends_ms.checked_sub(now_ms) {
+        Some(left) if left > 0 => {
+            let at =
+                time_text(i64::try_from(ends_ms.saturating_mul(1_000_000)).unwrap_or(i64::MAX));
+            format!("over the soft limit until {at}, in {}", days(left / 1000))
+        }
+        _ => "over the soft limit for too long: nothing new can be made".into(),
+    }
+}
+
+/// A time in its largest whole unit.
+fn days(seconds: u64) -> String {
+    match seconds {
+        s if s >= 2 * 86_400 || (s > 0 && s % 86_400 == 0) => format!("{} d", s / 86_400),
+        s if s >= 2 * 3600 => format!("{} h", s / 3600),
+        s if s >= 120 => format!("{} min", s / 60),
+        s => format!("{s} s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_says_what_holds_and_what_follows() {
+        let limits = FileLimits {
+            soft: Some(5),
+            hard: Some(1000),
+            grace_s: 7 * 86_400,
+        };
+        let user = UserFiles {
+            uid: 4_000_000_007,
+            files: 6,
+            limits,
+            own: true,
+            grace_ends_ms: Some(10_000_000),
+        };
+        let at_hard = UserFiles {
+            files: 1000,
+            ..user
+        };
+        let quotas = Quotas {
+            users: vec![user, at_hard],
+            default: FileLimits::default(),
+            counted: true,
+        };
+        let text = to_text(&quotas, 1000);
+        for words in [
+            "4000000007",
+            "7 d",
+            "in 2 h",
+            "at the hard limit",
+            "(default)",
+        ] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+        assert!(to_text(&quotas, 10_000_000).contains("for too long"));
+        let counting = Quotas {
+            counted: false,
+            ..quotas
+        };
+        assert!(to_text(&counting, 0).contains("no limits hold"));
+        assert_eq!(to_json(&counting)["users"][0]["limits"]["hard"], 1000);
+    }
+
+    #[test]
+    fn limits_are_numbers_or_none() {
+        assert_eq!(bound("none"), Ok(Bound::Unlimited));
+        assert_eq!(bound("70"), Ok(Bound::Files(70)));
+        assert!(bound("-1").is_err() && bound("many").is_err());
+    }
+}

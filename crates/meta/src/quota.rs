@@ -1,0 +1,616 @@
+//! How many files each user has, and may have.
+//!
+//! A node counts for its owner from the moment it is made until it is gone, also while a removed file is kept for those
+//! who have it open. The numbers are stored by the commit that stores the nodes. What the journal replays is counted
+//! again from the nodes, so it tells of no numbers.
+//!
+//! *Counting.* A store of an older release has no numbers, and one that an older release went on with has wrong ones. Then a
+//! [`Tally`] goes through all nodes by id, a few at a time. A change of a node that it has passed changes the tally as
+//! well, one of a later node does not. So at its end the tally is exact, whatever was changed meanwhile. Until then nothing is
+//! limited. `penstock check` counts in the same way and compares.
+//!
+//! A plain state machine: times are milliseconds since the epoch.
+use crate::error::{Result, error};
+use penstock_layout::FileId;
+use penstock_wire::message::{
+    ErrorKind, FileLimits, LimitsChange, MAX_GRACE_S, MAX_WRONG_COUNTS, UserFiles, WireError,
+    WrongCount,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
+
+/// Users with files or with limits of their own; files cannot be given to further ones.
+const MAX_ACCOUNTS: usize = 1 << 20;
+
+/// What is kept of a user.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Account {
+    /// Nodes that belong to the user.
+    pub files: u64,
+    /// The user's own.
+    pub limits: Option<FileLimits>,
+    /// Since when the soft limit has been exceeded.
+    pub over_since_ms: Option<u64>,
+}
+
+/// What is kept for all users together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rules {
+    /// Of users without limits of their own.
+    pub default: FileLimits,
+    /// When that was last set.
+    pub default_set_ms: u64,
+    /// The numbers are right.
+    pub counted: bool,
+}
+
+/// A count under way.
+#[derive(Debug)]
+struct Tally {
+    number: u64,
+    /// All nodes up to this one are counted.
+    passed: u64,
+    files: HashMap<u32, u64>,
+}
+
+/// What a count has found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// Numbers that are wrong: the first of them.
+    pub wrong: Vec<WrongCount>,
+    /// There are more.
+    pub more: bool,
+}
+
+/// What has changed since the last commit was begun.
+#[derive(Debug, Clone, Default)]
+pub struct Changed {
+    /// `None`: nothing is kept of the user any more.
+    pub accounts: BTreeMap<u32, Option<Account>>,
+    pub rules: Rules,
+}
+
+#[derive(Debug, Default)]
+pub struct Accounts {
+    users: BTreeMap<u32, Account>,
+    rules: Rules,
+    changed: BTreeSet<u32>,
+    changed_rules: bool,
+    tally: Option<Tally>,
+    tallies: u64,
+}
+
+impl Accounts {
+    /// As they were stored. Numbers that are not of the newest commit count as unknown.
+    pub fn stored(users: BTreeMap<u32, Account>, rules: Rules) -> Accounts {
+        Accounts {
+            users,
+            rules,
+            ..Accounts::default()
+        }
+    }
+
+    // ---- what names do ----
+
+    /// Whether one more file may belong to the user.
+    pub fn room(&self, uid: u32, now_ms: u64) -> Result<()> {
+        if !self.rules.counted {
+            return Ok(());
+        }
+        let Some(user) = self.users.get(&uid) else {
+            if self.users.len() >= MAX_ACCOUNTS {
+                return Err(error(
+                    ErrorKind::Busy,
+                    format!(
+                        "{MAX_ACCOUNTS} users have files, and user {uid} would be one more; remove the files of users who have left"
+                    ),
+                ));
+            }
+            return self.room_of(uid, &Account::default(), now_ms);
+        };
+        self.room_of(uid, user, now_ms)
+    }
+
+    fn room_of(&self, uid: u32, user: &Account, now_ms: u64) -> Result<()> {
+        let limits = self.limits(uid, user);
+        if limits.hard.is_some_and(|hard| user.files >= hard) {
+            return Err(refusal(uid, user.files, "hard", limits.hard, ""));
+        }
+        if limits.soft.is_none_or(|soft| user.files < soft) {
+            return Ok(());
+        }
+        let ends_ms = self
+            .grace_ends_ms(uid, user)
+            .unwrap_or_else(|| now_ms.saturating_add(limits.grace_s.saturating_mul(1000)));
+        if now_ms < ends_ms {
+            return Ok(());
+        }
+        let since = ", whose time of grace is over";
+        Err(refusal(uid, user.files, "soft", limits.soft, since))
+    }
+
+    /// A node has become the user's, at `now_ms`.
+    pub fn charge(&mut self, node: FileId, uid: u32, now_ms: u64) {
+        if let Some(tally) = self.tally_past(node) {
+            *tally.files.entry(uid).or_default() += 1;
+        }
+        if self.rules.counted {
+            let user = self.users.entry(uid).or_default();
+            user.files += 1;
+            self.settle(uid, Some(now_ms));
+        }
+    }
+
+    /// A node is the user's no longer, or no longer there.
+    pub fn discharge(&mut self, node: FileId, uid: u32) {
+        if let Some(tally) = self.tally_past(node)
+            && let Some(files) = tally.files.get_mut(&uid)
+        {
+            *files = files.saturating_sub(1);
+        }
+        if self.rules.counted
+            && let Some(user) = self.users.get_mut(&uid)
+        {
+            user.files = user.files.saturating_sub(1);
+            self.settle(uid, None);
+        }
+    }
+
+    fn tally_past(&mut self, node: FileId) -> Option<&mut Tally> {
+        self.tally.as_mut().filter(|tally| node.0 <= tally.passed)
+    }
+
+    /// Notes since when the user has exceeded the soft limit, and that the account has changed. Without a time there are no
+    /// more files than before.
+    fn settle(&mut self, uid: u32, now_ms: Option<u64>) {
+        let Some(user) = self.users.get(&uid).copied() else {
+            return;
+        };
+        let over = self
+            .limits(uid, &user)
+            .soft
+            .is_some_and(|soft| user.files > soft);
+        let since = match (over, user.over_since_ms) {
+            (true, None) => now_ms,
+            (true, since) => since,
+            (false, _) => None,
+        };
+        let user = Account {
+            over_since_ms: since,
+            ..user
+        };
+        match user == Account::default() {
+            true => self.users.remove(&uid),
+            false => self.users.insert(uid, user),
+        };
+        self.changed.insert(uid);
+    }
+
+    fn limits(&self, uid: u32, user: &Account) -> FileLimits {
+        match uid {
+            0 => FileLimits::default(),
+            _ => user.limits.unwrap_or(self.rules.default),
+        }
+    }
+
+    /// When the soft limit, if it is exceeded, becomes a hard one.
+    fn grace_ends_ms(&self, uid: u32, user: &Account) -> Option<u64> {
+        let limits = self.limits(uid, user);
+        limits.soft.filter(|soft| user.files > *soft)?;
+        let begun = match user.limits {
+            Some(_) => user.over_since_ms.unwrap_or(0),
+            None => user
+                .over_since_ms
+                .unwrap_or(0)
+                .max(self.rules.default_set_ms),
+        };
+        Some(begun.saturating_add(limits.grace_s.saturating_mul(1000)))
+    }
+
+    // ---- what people ask ----
+
+    /// What a user has and may have.
+    pub fn user(&self, uid: u32) -> UserFiles {
+        let user = self.users.get(&uid).copied().unwrap_or_default();
+        UserFiles {
+            uid,
+            files: user.files,
+            limits: self.limits(uid, &user),
+            own: user.limits.is_some(),
+            grace_ends_ms: self.grace_ends_ms(uid, &user),
+        }
+    }
+
+    /// Users after `after`, at most `limit`; whether there are more.
+    pub fn page(&self, after: Option<u32>, limit: usize) -> (Vec<UserFiles>, bool) {
+        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut rest = self.users.range((start, Bound::Unbounded));
+        let page = rest
+            .by_ref()
+            .take(limit)
+            .map(|(uid, _)| self.user(*uid))
+            .collect();
+        (page, rest.next().is_some())
+    }
+
+    /// Users over their soft limits, and users at their hard ones.
+    pub fn at_limits(&self) -> (u64, u64) {
+        let users = self.users.iter().filter(|(_, user)| user.files > 0);
+        users.fold((0, 0), |(soft, hard), (uid, _)| {
+            let user = self.user(*uid);
+            (
+                soft + u64::from(user.is_over_soft()),
+                hard + u64::from(user.is_at_hard()),
+            )
+        })
+    }
+
+    pub fn default_limits(&self) -> FileLimits {
+        self.rules.default
+    }
+
+    /// Whether the numbers are right.
+    pub fn are_counted(&self) -> bool {
+        self.rules.counted
+    }
+
+    /// Changes limits of a user, or of all without their own.
+    pub fn set(&mut self, user: Option<u32>, change: &LimitsChange, now_ms: u64) -> Result<()> {
+        let before = match user {
+            None => self.rules.default,
+            Some(0) => {
+                return Err(error(
+                    ErrorKind::InvalidArgument,
+                    "root is never limited; name another user",
+                ));
+            }
+            Some(uid) => self.user(uid).limits,
+        };
+        let limits = changed(before, change)?;
+        match user {
+            None => {
+                self.rules.default = limits;
+                self.rules.default_set_ms = now_ms;
+                self.changed_rules = true;
+            }
+            Some(uid) => {
+                if !self.users.contains_key(&uid) && self.users.len() >= MAX_ACCOUNTS {
+                    return Err(error(
+                        ErrorKind::Busy,
+                        format!("{MAX_ACCOUNTS} users have files or limits; remove some limits"),
+                    ));
+                }
+                let user = self.users.entry(uid).or_default();
+                if user.limits.replace(limits).is_none() {
+                    // Nobody is late by a limit that was not there.
+                    user.over_since_ms = None;
+                }
+                self.settle(uid, Some(now_ms));
+            }
+        }
+        Ok(())
+    }
+
+    /// A user has the limits of all again; `None`: those of all are gone.
+    pub fn remove(&mut self, user: Option<u32>, now_ms: u64) {
+        match user {
+            None => {
+                self.rules.default = FileLimits::default();
+                self.rules.default_set_ms = now_ms;
+                self.changed_rules = true;
+            }
+            Some(uid) => {
+                if let Some(user) = self.users.get_mut(&uid) {
+                    user.limits = None;
+                    self.settle(uid, Some(now_ms));
+                }
+            }
+        }
+    }
+
+    // ---- what is stored ----
+
+    /// Users whose account has changed, and the rules, since the last [`Accounts::take_changed`].
+    pub fn changes(&self) -> usize {
+        self.changed.len() + usize::from(self.changed_rules)
+    }
+
+    /// What is to be stored with the nodes of the same commit.
+    pub fn take_changed(&mut self) -> Changed {
+        self.changed_rules = false;
+        let changed = std::mem::take(&mut self.changed);
+        let accounts = changed.into_iter();
+        Changed {
+            accounts: accounts
+                .map(|uid| (uid, self.users.get(&uid).copied()))
+                .collect(),
+            rules: self.rules,
+        }
+    }
+
+    // ---- counting ----
+
+    /// Begins to count, in place of a count that may be under way. Returns its number.
+    pub fn begin_count(&mut self) -> u64 {
+        self.tallies += 1;
+        self.tally = Some(Tally {
+            number: self.tallies,
+            passed: 0,
+            files: HashMap::new(),
+        });
+        self.tallies
+    }
+
+    /// Up to which node the count of that number has come.
+    pub fn count_passed(&self, number: u64) -> Option<FileId> {
+        let tally = self.tally.as_ref().filter(|tally| tally.number == number)?;
+        Some(FileId(tally.passed))
+    }
+
+    /// The next nodes, with their owners, in the order of ids.
+    pub fn count(&mut self, owners: impl Iterator<Item = (FileId, u32)>) {
+        let Some(tally) = &mut self.tally else { return };
+        for (id, uid) in owners {
+            *tally.files.entry(uid).or_default() += 1;
+            tally.passed = id.0;
+        }
+    }
+
+    /// No node is left. Numbers that were unknown are noted; those that were wrong if they are to be repaired.
+    pub fn end_count(&mut self, repair: bool, now_ms: u64) -> Counted {
+        let Some(mut tally) = self.tally.take() else {
+            return Counted::default();
+        };
+        tally.files.retain(|_, files| *files > 0);
+        let mut found = Counted::default();
+        let known = self.rules.counted;
+        let users: BTreeSet<u32> = self
+            .users
+            .keys()
+            .chain(tally.files.keys())
+            .copied()
+            .collect();
+        for uid in users {
+            let noted = self.users.get(&uid).map_or(0, |user| user.files);
+            let counted = tally.files.get(&uid).copied().unwrap_or(0);
+            if noted == counted {
+                continue;
+            }
+            if known && found.wrong.len() == MAX_WRONG_COUNTS {
+                found.more = true;
+            } else if known {
+                found.wrong.push(WrongCount {
+                    uid,
+                    noted,
+                    counted,
+                });
+            }
+            if repair || !known {
+                self.users.entry(uid).or_default().files = counted;
+                self.settle(uid, Some(now_ms));
+            }
+        }
+        if !known {
+            self.rules.counted = true;
+            self.changed_rules = true;
+        }
+        found
+    }
+
+    /// A count cannot go on.
+    pub fn give_up_count(&mut self) {
+        self.tally = None;
+    }
+}
+
+fn changed(before: FileLimits, change: &LimitsChange) -> Result<FileLimits> {
+    let new = FileLimits {
+        soft: change.soft.map_or(before.soft, |bound| bound.limit()),
+        hard: change.hard.map_or(before.hard, |bound| bound.limit()),
+        grace_s: change.grace_s.unwrap_or(before.grace_s),
+    };
+    if let (Some(soft), Some(hard)) = (new.soft, new.hard)
+        && soft > hard
+    {
+        return Err(error(
+            ErrorKind::InvalidArgument,
+            format!("a soft limit of {soft} files is above the hard one of {hard}; set both"),
+        ));
+    }
+    if new.grace_s > MAX_GRACE_S {
+        return Err(error(
+            ErrorKind::InvalidArgument,
+            format!(
+                "a time of grace of {} s; {MAX_GRACE_S} is the most",
+                new.grace_s
+            ),
+        ));
+    }
+    Ok(new)
+}
+
+fn refusal(uid: u32, files: u64, which: &str, limit: Option<u64>, since: &str) -> WireError {
+    error(
+        ErrorKind::Quota,
+        format!(
+            "user {uid} has {files} files, directories and links, and the {which} limit is {}{since}; remove some, or ask an administrator for more (`penstock quota` shows limits)",
+            limit.unwrap_or(0)
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use penstock_wire::message::Bound as Limit;
+
+    const DAY: u64 = 86_400_000;
+
+    fn counted() -> Accounts {
+        let rules = Rules {
+            counted: true,
+            ..Rules::default()
+        };
+        Accounts::stored(BTreeMap::new(), rules)
+    }
+
+    fn limits(soft: u64, hard: u64) -> LimitsChange {
+        LimitsChange {
+            soft: Some(Limit::Files(soft)),
+            hard: Some(Limit::Files(hard)),
+            grace_s: None,
+        }
+    }
+
+    /// Makes files until it is refused, at most 100; how many.
+    fn fill(accounts: &mut Accounts, uid: u32, now_ms: u64) -> u64 {
+        let before = accounts.user(uid).files;
+        for _ in 0..100 {
+            if accounts.room(uid, now_ms).is_err() {
+                break;
+            }
+            accounts.charge(FileId(9), uid, now_ms);
+        }
+        accounts.user(uid).files - before
+    }
+
+    #[test]
+    fn a_hard_limit_is_never_exceeded_and_says_so() {
+        let mut a = counted();
+        a.set(Some(7), &limits(5, 10), 0).unwrap();
+        assert_eq!(fill(&mut a, 7, 1), 10);
+        assert_eq!(fill(&mut a, 8, 1), 100, "others are not limited");
+        let e = a.room(7, 1).unwrap_err();
+        assert_eq!(e.kind, ErrorKind::Quota);
+        for word in ["user 7 ", " 10 files", "limit is 10", "`penstock quota`"] {
+            assert!(e.message.contains(word), "{e}");
+        }
+        a.discharge(FileId(9), 7);
+        assert_eq!(fill(&mut a, 7, 2), 1);
+        assert_eq!(a.at_limits(), (1, 1));
+    }
+
+    #[test]
+    fn a_soft_limit_holds_when_its_grace_is_over() {
+        let mut a = counted();
+        a.set(Some(7), &limits(5, 10), 0).unwrap();
+        for _ in 0..6 {
+            a.room(7, DAY).unwrap();
+            a.charge(FileId(9), 7, DAY);
+        }
+        assert_eq!(a.user(7).grace_ends_ms, Some(8 * DAY));
+        assert!(a.room(7, 8 * DAY - 1).is_ok());
+        assert_eq!(a.room(7, 8 * DAY).unwrap_err().kind, ErrorKind::Quota);
+        // Down to the limit, and the time begins anew.
+        a.discharge(FileId(9), 7);
+        assert_eq!(a.user(7).grace_ends_ms, None);
+        a.room(7, 8 * DAY).unwrap();
+        a.charge(FileId(9), 7, 8 * DAY);
+        assert_eq!(a.user(7).grace_ends_ms, Some(15 * DAY));
+        let none = LimitsChange {
+            grace_s: Some(0),
+            ..LimitsChange::default()
+        };
+        a.set(Some(7), &none, 9 * DAY).unwrap();
+        a.discharge(FileId(9), 7);
+        assert!(a.room(7, 9 * DAY).is_err(), "no grace at all");
+        a.discharge(FileId(9), 7);
+        assert!(a.room(7, 9 * DAY).is_ok());
+    }
+
+    #[test]
+    fn the_default_holds_who_has_no_limits_and_never_root() {
+        let mut a = counted();
+        assert_eq!(fill(&mut a, 6, 1), 100);
+        a.set(None, &limits(2, 3), DAY).unwrap();
+        a.set(Some(7), &limits(20, 30), DAY).unwrap();
+        assert_eq!(fill(&mut a, 0, DAY), 100);
+        assert_eq!(fill(&mut a, 7, DAY), 30);
+        assert_eq!(fill(&mut a, 8, DAY), 3);
+        assert_eq!(fill(&mut a, 6, DAY), 0);
+        // The grace of who had more begins with the limit.
+        assert_eq!(a.user(6).grace_ends_ms, Some(8 * DAY));
+        assert!(a.set(Some(0), &limits(1, 2), DAY).is_err());
+        a.remove(Some(7), 2 * DAY);
+        assert_eq!(a.user(7).limits.hard, Some(3));
+        assert_eq!(a.user(7).grace_ends_ms, Some(8 * DAY));
+        a.remove(None, DAY);
+        assert_eq!(fill(&mut a, 7, DAY), 100);
+        assert_eq!(a.at_limits(), (0, 0));
+    }
+
+    #[test]
+    fn limits_that_make_no_sense_are_refused() {
+        let mut a = counted();
+        assert!(a.set(Some(7), &limits(5, 4), 0).is_err());
+        a.set(None, &limits(5, 5), 0).unwrap();
+        let hard = LimitsChange {
+            hard: Some(Limit::Files(4)),
+            ..LimitsChange::default()
+        };
+        let e = a.set(Some(7), &hard, 0).unwrap_err();
+        assert_eq!(e.kind, ErrorKind::InvalidArgument, "the soft one stays");
+        let grace = LimitsChange {
+            grace_s: Some(MAX_GRACE_S + 1),
+            ..LimitsChange::default()
+        };
+        assert!(a.set(None, &grace, 0).is_err());
+        assert!(!a.user(7).own);
+    }
+
+    #[test]
+    fn changes_beside_a_count_are_counted_once() {
+        let mut a = Accounts::default();
+        a.set(Some(7), &limits(0, 0), 0).unwrap();
+        a.charge(FileId(1), 7, 0);
+        assert!(a.room(7, 0).is_ok(), "not counted yet");
+        let number = a.begin_count();
+        a.count([(FileId(1), 7), (FileId(3), 8), (FileId(4), 8)].into_iter());
+        assert_eq!(a.count_passed(number), Some(FileId(4)));
+        assert_eq!(a.count_passed(number + 1), None);
+        // Passed: 3 goes, 4 is given away. Not passed: 5 is made.
+        a.discharge(FileId(3), 8);
+        a.discharge(FileId(4), 8);
+        a.charge(FileId(4), 9, 0);
+        a.charge(FileId(5), 9, 0);
+        a.count([(FileId(5), 9)].into_iter());
+        assert_eq!(a.end_count(false, 5), Counted::default());
+        let files = |a: &Accounts| [7, 8, 9].map(|uid| a.user(uid).files);
+        assert_eq!(files(&a), [1, 0, 2]);
+        assert!(a.room(7, 6).is_err());
+        assert!(a.are_counted());
+        // A wrong number is found, and repaired if that is wanted.
+        a.users.get_mut(&9).unwrap().files = 5;
+        for repair in [false, true] {
+            a.begin_count();
+            a.count([(FileId(1), 7), (FileId(4), 9), (FileId(5), 9)].into_iter());
+            let wrong = WrongCount {
+                uid: 9,
+                noted: 5,
+                counted: 2,
+            };
+            assert_eq!(a.end_count(repair, 7).wrong, [wrong]);
+        }
+        assert_eq!(files(&a), [1, 0, 2]);
+    }
+
+    #[test]
+    fn what_changed_is_stored_once() {
+        let mut a = counted();
+        a.charge(FileId(9), 7, 0);
+        a.charge(FileId(9), 8, 0);
+        a.discharge(FileId(9), 8);
+        a.set(None, &limits(1, 2), 3).unwrap();
+        assert_eq!(a.changes(), 3);
+        let changed = a.take_changed();
+        let user = Account {
+            files: 1,
+            ..Account::default()
+        };
+        let expected = BTreeMap::from([(7, Some(user)), (8, None)]);
+        assert_eq!(changed.accounts, expected);
+        assert_eq!(changed.rules.default.hard, Some(2));
+        assert_eq!(a.changes(), 0);
+    }
+}

@@ -1,0 +1,99 @@
+//! Answers to requests about limits on the files of users.
+use super::{Answer, Session};
+use crate::error::Result;
+use crate::layers::milliseconds;
+use crate::nodes::Outcome;
+use penstock_wire::message::{
+    MAX_USERS, MAX_WRONG_COUNTS, MetaReply, QuotaReply, QuotaRequest, UserFiles,
+};
+
+/// Bytes of the longest encoded user, with four numbers of ten bytes each.
+const USER: usize = 64;
+/// Upper bound of a reply.
+pub(super) const MAX_REPLY: usize = USER * (MAX_USERS + 2);
+const _: () = assert!(MAX_WRONG_COUNTS < MAX_USERS);
+
+impl Session {
+    pub(super) fn quota(&mut self, request: &QuotaRequest) -> Result<Answer> {
+        let own = self.caller.uid;
+        Ok(match *request {
+            QuotaRequest::Own => self.users(&[own])?.into(),
+            QuotaRequest::Of(uid) => {
+                if uid != own {
+                    self.require_admin("see what other users have")?;
+                }
+                self.users(&[uid])?.into()
+            }
+            QuotaRequest::All { after, limit } => {
+                self.require_admin("see what all users have")?;
+                let limit = (limit as usize).clamp(1, MAX_USERS);
+                let (users, more) = self
+                    .shared
+                    .engine
+                    .read(|space| Ok(space.names().accounts().page(after, limit)))?;
+                self.reply(users, more)?.into()
+            }
+            QuotaRequest::Set { user, change } => {
+                self.require_admin("set limits")?;
+                self.shared.engine.change(None, |space, now_ns| {
+                    let accounts = space.names_mut().accounts_mut();
+                    accounts.set(user, &change, milliseconds(now_ns))?;
+                    Ok(Outcome::Done)
+                })?;
+                self.changed(user)?
+            }
+            QuotaRequest::Remove { user } => {
+                self.require_admin("remove limits")?;
+                self.shared.engine.change(None, |space, now_ns| {
+                    let accounts = space.names_mut().accounts_mut();
+                    accounts.remove(user, milliseconds(now_ns));
+                    Ok(Outcome::Done)
+                })?;
+                self.changed(user)?
+            }
+            QuotaRequest::Count { count, repair } => {
+                self.require_admin("count the files of all users")?;
+                let progress = self.shared.engine.count_files(count, repair)?;
+                let through = progress.found.is_some();
+                let found = progress.found.unwrap_or_default();
+                Answer {
+                    durable: through,
+                    reply: MetaReply::Quota(QuotaReply::Counted {
+                        count: progress.count,
+                        through,
+                        wrong: found.wrong,
+                        more: found.more,
+                    }),
+                }
+            }
+        })
+    }
+
+    /// What holds after a change, once that is durable.
+    fn changed(&self, user: Option<u32>) -> Result<Answer> {
+        Ok(Answer {
+            reply: self.users(user.as_slice())?,
+            durable: true,
+        })
+    }
+
+    fn users(&self, uids: &[u32]) -> Result<MetaReply> {
+        let users = self.shared.engine.read(|space| {
+            let accounts = space.names().accounts();
+            Ok(uids.iter().map(|uid| accounts.user(*uid)).collect())
+        })?;
+        self.reply(users, false)
+    }
+
+    fn reply(&self, users: Vec<UserFiles>, more: bool) -> Result<MetaReply> {
+        self.shared.engine.read(|space| {
+            let accounts = space.names().accounts();
+            Ok(MetaReply::Quota(QuotaReply::Users {
+                users,
+                more,
+                default: accounts.default_limits(),
+                counted: accounts.are_counted(),
+            }))
+        })
+    }
+}

@@ -1,0 +1,203 @@
+"""Limits on the files of users: the command, a mount of root's, MPI programs, servers that are killed."""
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+from conftest import COMPILERS, PENSTOCK, penstock
+from mounted import ALICE, BOB, MEMBERS, TEAM, as_root, as_user, fails, needs_fuse, touch
+
+pytestmark = [needs_fuse, as_root]
+
+
+def quota(deployment, *args):
+    """What `penstock quota --json` says."""
+    return penstock("quota", *args, "--json", "-d", deployment).json()[0]
+
+
+def files(deployment, uid):
+    return quota(deployment, uid)["users"][0]["files"]
+
+
+@pytest.fixture
+def limits(place):
+    """The deployment, whose limits are taken away afterwards."""
+    yield place[0]
+    for whose in (ALICE, BOB, "--default"):
+        penstock("quota", "remove", whose, "-d", place[0])
+
+
+def as_other(deployment, uid, *args, check=True):
+    """`penstock` as another user of this host, without a mount."""
+    if subprocess.run(
+        ["setpriv", f"--reuid={uid}", "--clear-groups", "ls", str(PENSTOCK), str(COMPILERS["mpich"].resolve())],
+        stdout=subprocess.DEVNULL,
+        check=False,
+    ).returncode:
+        pytest.skip("users are not changed: others cannot reach the built command and MPI here")
+    done = subprocess.run(
+        [str(PENSTOCK), "-d", str(deployment), *map(str, args)],
+        user=uid,
+        group=uid,
+        extra_groups=[MEMBERS],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "HOME": "/tmp"},
+        cwd="/",
+    )
+    assert not check or done.returncode == 0, (args, done.stdout, done.stderr)
+    return done
+
+
+def test_a_mount_of_roots_charges_its_callers(limits, d):
+    before = files(limits, ALICE)
+    set_ = quota(limits, "set", ALICE, "--files-soft", before + 2, "--files-hard", before + 4)
+    assert set_["users"][0]["limits"] == {"soft": before + 2, "hard": before + 4, "grace_s": 7 * 86_400}
+    alice = (ALICE, TEAM, [])
+    as_user(*alice, lambda: touch(d / "f"))
+    as_user(*alice, lambda: os.mkdir(d / "sub"))
+    as_user(*alice, lambda: os.symlink("f", d / "s"))
+    as_user(*alice, lambda: touch(d / "sub" / "g"))
+    for call in (
+        lambda: touch(d / "more"),
+        lambda: os.mkdir(d / "more"),
+        lambda: os.symlink("f", d / "more"),
+    ):
+        fails(errno.EDQUOT, as_user, *alice, call)
+    # A further name costs nothing, nor does a rename over something; both work at the limit.
+    as_user(*alice, lambda: os.link(d / "f", d / "f2"))
+    as_user(*alice, lambda: os.rename(d / "f2", d / "f3"))
+    # Others are not limited; what is theirs cannot be given to her.
+    as_user(BOB, TEAM, [], lambda: touch(d / "his"))
+    touch(d / "root's")
+    fails(errno.EDQUOT, os.chown, d / "his", ALICE, -1)
+    fails(errno.EDQUOT, os.chown, d / "root's", ALICE, -1)
+    os.chown(d / "root's", BOB, -1)
+    said = quota(limits, ALICE)["users"][0]
+    assert (said["files"], said["own"], said["over_soft"], said["at_hard"]) == (before + 4, True, True, True)
+    status = penstock("status", "-d", limits)
+    assert "1 user over the soft, 1 user at the hard one; `penstock quota --all` names them" in status.out
+    assert penstock("status", "--json", "-d", limits).json()[0]["meta"]["at_hard"] == 1
+    # Removing makes room, and raising does, while everything runs.
+    as_user(*alice, lambda: os.unlink(d / "s"))
+    as_user(*alice, lambda: touch(d / "again"))
+    fails(errno.EDQUOT, as_user, *alice, lambda: touch(d / "more"))
+    penstock("quota", "set", ALICE, "--files-hard", "none", "-d", limits)
+    as_user(*alice, lambda: touch(d / "more"))
+
+
+def test_the_default_has_a_time_of_grace_and_root_none(limits, d):
+    most = max(files(limits, uid) for uid in (ALICE, BOB))
+    everybody = quota(limits, "set", "--default", "--files-soft", most + 1, "--grace", "2s")
+    assert everybody["default"] == {"soft": most + 1, "hard": None, "grace_s": 2}
+    penstock("quota", "set", BOB, "--files-soft", "none", "-d", limits)
+    room = most + 1 - files(limits, ALICE)
+    for i in range(room + 1):
+        as_user(ALICE, TEAM, [], lambda i=i: touch(d / f"{i}"))
+    over = quota(limits, ALICE)["users"][0]
+    assert over["over_soft"] and not over["own"] and over["grace_ends_ms"] > time.time() * 1000 - 2000
+    assert "over the soft limit" in penstock("quota", "--all", "-d", limits).out
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            as_user(ALICE, TEAM, [], lambda: touch(d / f"late-{time.monotonic()}"))
+        except OSError as e:
+            assert e.errno == errno.EDQUOT
+            break
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    assert "for too long" in penstock("quota", ALICE, "-d", limits).out
+    for i in range(most + 3):
+        as_user(BOB, TEAM, [], lambda i=i: touch(d / f"bob-{i}"))
+        touch(d / f"root-{i}")
+    penstock("quota", "remove", "--default", "-d", limits)
+    as_user(ALICE, TEAM, [], lambda: touch(d / "free"))
+
+
+def test_users_see_themselves_and_administrators_all(limits, d):
+    as_user(BOB, TEAM, [], lambda: touch(d / "his"))
+    own = json.loads(as_other(limits, BOB, "quota", "--json").stdout)
+    assert [user["uid"] for user in own["users"]] == [BOB] and own["users"][0]["files"] >= 1
+    assert as_other(limits, BOB, "quota", BOB, "--json").stdout.startswith("{")
+    for args in (
+        ["quota", "--all"],
+        ["quota", ALICE],
+        ["quota", "set", BOB, "--files-hard", "none"],
+        ["quota", "set", "--default", "--files-hard", 1],
+        ["quota", "remove", ALICE],
+    ):
+        refused = as_other(limits, BOB, *args, check=False)
+        assert refused.returncode == 1 and "administrators" in refused.stderr and not refused.stdout, refused
+    everybody = quota(limits, "--all")
+    assert {0, BOB} <= {user["uid"] for user in everybody["users"]} and everybody["counted"]
+    for args, word in (
+        (["set", "root", "--files-hard", 5], "never limited"),
+        (["set", "nobody-of-that-name", "--files-hard", 5], "no user"),
+        (["set", ALICE, "--files-soft", 5, "--files-hard", 4], "above the hard one"),
+        (["set", ALICE], "--files-soft"),
+        (["set", "--files-hard", 5], "USER"),
+    ):
+        refused = penstock("quota", *args, "-d", limits, check=False)
+        assert refused.code != 0 and word in refused.err, refused.err
+
+
+MPI_MAKE = """
+#include <mpi.h>
+#include <stdio.h>
+int main(int argc, char **argv)
+{
+    MPI_Init(&argc, &argv);
+    for (int i = 1; i < argc; i++) {
+        MPI_File f;
+        char text[MPI_MAX_ERROR_STRING] = "made";
+        int length, class = 0;
+        int code = MPI_File_open(MPI_COMM_SELF, argv[i], MPI_MODE_CREATE | MPI_MODE_WRONLY, MPI_INFO_NULL, &f);
+        if (code == MPI_SUCCESS) {
+            MPI_File_close(&f);
+        } else {
+            MPI_Error_class(code, &class);
+            MPI_Error_string(code, text, &length);
+        }
+        printf("%s: %s\\n", class == MPI_ERR_QUOTA ? "quota" : class ? "other" : "ok", text);
+    }
+    return MPI_Finalize();
+}
+"""
+
+
+def test_an_mpi_program_gets_its_own_error_class(limits, d):
+    program = limits.parent / "maker"
+    program.with_suffix(".c").write_text(MPI_MAKE)
+    subprocess.run([COMPILERS["mpich"], "-o", program, program.with_suffix(".c")], check=True)
+    hard = files(limits, BOB) + 1
+    penstock("quota", "set", BOB, "--files-hard", hard, "-d", limits)
+    names = [f"penstock:/{d.name}/{name}" for name in "ab"]
+    ran = as_other(limits, BOB, "run", "-n", 1, "--quiet", "--", program, *names)
+    made, refused = ran.stdout.splitlines()
+    assert made == "ok: made"
+    for words in ("quota: ", f"user {BOB} has {hard} files", f"the hard limit is {hard}", "`penstock quota`"):
+        assert words in refused, refused
+    refused = as_other(limits, BOB, "mkdir", f"/{d.name}/c", check=False)
+    assert refused.returncode == 1 and "hard limit" in refused.stderr
+
+
+def test_numbers_and_limits_outlive_a_killed_server(limits, d):
+    before = files(limits, ALICE)
+    penstock("quota", "set", ALICE, "--files-hard", before + 30, "-d", limits)
+    made = 0
+    for _ in range(3):
+        for _ in range(10):
+            as_user(ALICE, TEAM, [], lambda name=f"{made}": touch(d / name))
+            made += 1
+        pid = int((limits / "run" / "meta.pid").read_text().split()[0])
+        os.kill(pid, signal.SIGKILL)
+        penstock("up", limits)
+        assert files(limits, ALICE) == before + made
+    fails(errno.EDQUOT, as_user, ALICE, TEAM, [], lambda: touch(d / "more"))
+    assert "nothing is wrong" in penstock("check", "-d", limits).out
