@@ -11,7 +11,7 @@ from conftest import PENSTOCK, penstock
 
 def pids(deployment):
     """Server to process number, as the locks of the stores say."""
-    stores = sorted([deployment / "meta", *deployment.glob("data-*")])
+    stores = sorted([deployment / "meta", *(path.parent for path in deployment.glob("data-*/lock"))])
     return {store.name: int((store / "lock").read_text()) for store in stores}
 
 

@@ -30,7 +30,7 @@ const REASON: usize = 72;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Events that are refused:
-  key         wrong client or server key          credential  none, bad, or ended (TCP)
+  key         wrong key                           credential  none, bad, or ended (TCP)
   deployment  another deployment is meant         handshake   failed otherwise
   protocol    connection ended for what it sent   limit       a limit was reached
   permission  owner, mode bits, rights            capability  forged, another user's, or ended

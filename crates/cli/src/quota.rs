@@ -18,7 +18,7 @@ use std::time::SystemTime;
 ///
 /// Files, directories and symbolic links count for their owner, each once. Beyond the hard limit nothing new can be
 /// made (EDQUOT, MPI_ERR_QUOTA). Beyond the soft limit it can for a time of grace. Root is never limited. Other users are
-/// seen, and limits set, by administrators: who can read server.key. Limits hold at once, and outlive the servers.
+/// seen, and limits set, by administrators: on a server's host its owner and root. Limits hold at once, and outlive the servers.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -155,7 +155,7 @@ pub fn quota(args: &QuotaArgs, named: Option<&Path>) -> Result<()> {
 fn administrator(located: &Located) -> Result<Client> {
     connect::administrator(located).map_err(|e| {
         CliError::new(e).next(
-            "administrators, who can read server.key, see other users and set limits; `penstock quota` shows your own",
+            "only administrators see other users and set limits; `penstock quota` shows your own",
         )
     })
 }

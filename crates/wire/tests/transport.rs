@@ -6,12 +6,17 @@ use common::{Echo, caller, exchange, identity, only_tcp, start, timeouts};
 use penstock_layout::ServerId;
 use penstock_wire::deployment::Address;
 use penstock_wire::message::{DataReply, DataRequest, ErrorKind, TraceContext};
-use penstock_wire::{Connection, Envelope, Error, Role, ServeLimits, Timeouts, connect, serve};
+use penstock_wire::{
+    After, Connection, Envelope, Error, Peer, Role, ServeLimits, Service, Timeouts, connect, frame,
+    serve,
+};
+use std::io::Write;
+use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 #[test]
@@ -217,4 +222,53 @@ fn an_idle_peer_and_a_stuck_frame_are_told_apart() {
     std::io::Write::write_all(&mut a, &penstock_wire::frame::MAGIC.to_le_bytes()).unwrap();
     let e = receiver.receive::<DataReply>().unwrap_err();
     assert!(e.to_string().contains("finish a frame"), "{e}");
+}
+
+/// Says how much room it made for the payload of its first message, and whether all of it came.
+struct Receives(Mutex<mpsc::Sender<(usize, bool)>>);
+
+impl Service for Receives {
+    fn session(&self, connection: &mut Connection, _: &Peer) -> penstock_wire::Result<After> {
+        let got = connection.receive::<DataRequest>()?;
+        let mut payload = Vec::new();
+        let whole = connection.read_payload_into(&mut payload, got.payload_len);
+        let seen = (payload.capacity(), whole.is_ok());
+        self.0.lock().unwrap().send(seen).unwrap();
+        whole.map(|()| After::Continue)
+    }
+}
+
+#[test]
+fn room_is_made_for_what_has_come_not_for_what_is_announced() {
+    let dir = tempfile::tempdir().unwrap();
+    let (said, seen) = mpsc::channel();
+    let service = Arc::new(Receives(Mutex::new(said)));
+    let address = Address {
+        unix: Some(dir.path().join("s/receives.sock")),
+        ..Address::default()
+    };
+    let server = serve(&address, service, identity(), ServeLimits::default()).unwrap();
+    for (sent, most) in [(57, 64 << 10), (100 << 10, 256 << 10)] {
+        let client = connect(server.address(), &caller(Role::Client), timeouts()).unwrap();
+        let mut message = Vec::new();
+        let envelope = Envelope::request(1, TraceContext::default());
+        let body = Some(&DataRequest::Status);
+        let limits = &frame::Limits::FULL;
+        frame::append(
+            &mut message,
+            frame::VERSION,
+            &envelope,
+            body,
+            1 << 20,
+            0,
+            limits,
+        )
+        .unwrap();
+        message.resize(message.len() + sent, 7);
+        let mut stream = UnixStream::from(client.as_fd().try_clone_to_owned().unwrap());
+        stream.write_all(&message).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let (room, whole) = seen.recv_timeout(Duration::from_secs(20)).unwrap();
+        assert!(room <= most && !whole, "{room} bytes for {sent}");
+    }
 }
