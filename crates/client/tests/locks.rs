@@ -5,6 +5,7 @@ mod common;
 use common::{Cluster, Plan, create, options};
 use penstock_client::{ClientOptions, ErrorKind, File, Form, LockMode};
 use penstock_datatype::{Loop, Pattern, Source, Target};
+use penstock_layout::ServerId;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
@@ -242,6 +243,27 @@ fn allocating_extends_and_never_cuts() {
     assert_eq!(file.len().unwrap(), 34_901);
     for i in 0..50u64 {
         assert_eq!(read(&file, 30_000 + i * 100, 1, Form::Structured), [7]);
+    }
+}
+
+#[test]
+fn a_length_that_one_server_refuses_is_refused() {
+    let mut cluster = Cluster::start(Plan::default());
+    cluster.data[1].take().unwrap().stop();
+    let read_only = penstock_server::Options {
+        read_only: true,
+        ..penstock_server::Options::default()
+    };
+    let server = penstock_server::start(&cluster.deployment, ServerId(1), read_only);
+    cluster.data[1] = Some(server.unwrap());
+    let file = cluster.client().open("/r", &create(1000, 4)).unwrap();
+    for refused in [
+        file.set_len(50_000),
+        file.extend(50_000),
+        file.allocate(50_000),
+    ] {
+        let e = refused.unwrap_err().to_string();
+        assert!(e.contains("read-only"), "{e}");
     }
 }
 
