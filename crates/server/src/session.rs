@@ -20,7 +20,7 @@ use penstock_wire::grant::GrantPage;
 use penstock_wire::message::{
     Capability, DataReply, DataRequest, ErrorKind, Handle, LockId, LockMode, Region, WireError,
 };
-use penstock_wire::{After, Closer, Connection, Envelope, Peer, Received, Role};
+use penstock_wire::{After, Closer, Connection, Envelope, Peer, Received, Role, Service};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,6 +34,8 @@ const SEARCH_STEPS_PER_PIECE: u64 = 256;
 pub(crate) struct Session<'a> {
     server: &'a Server,
     role: Role,
+    /// When the credential ends that it showed, if it did.
+    ends_ms: Option<u64>,
     /// The user whose capabilities it may use: `None`, those of all.
     subject: Option<u32>,
     owner: Owner,
@@ -73,6 +75,7 @@ impl<'a> Session<'a> {
         Session {
             server,
             role: peer.role,
+            ends_ms: peer.statement.as_ref().map(|s| s.end_ms),
             subject: (!all).then(|| peer.subject()),
             owner,
             line,
@@ -404,12 +407,15 @@ impl<'a> Session<'a> {
     // ---- rights ----
 
     fn admin(&self, what: &str) -> Result<(), WireError> {
-        if self.role == Role::Admin {
+        let ended = |end_ms| self.server.now_ms() >= end_ms;
+        if self.role == Role::Admin && !self.ends_ms.is_some_and(ended) {
             return Ok(());
         }
         Err(refuse(
             ErrorKind::Permission,
-            format!("only an administrator may {what}; connect as one"),
+            format!(
+                "only an administrator may {what}; connect as one, with a credential that has not ended"
+            ),
         ))
     }
 

@@ -4,8 +4,13 @@ mod common;
 use common::*;
 use penstock_layout::{FileId, Layout, ServerId};
 use penstock_server::{Error, Options, start};
+use penstock_wire::credential::Statement;
+use penstock_wire::message::User;
 use penstock_wire::message::{Capability, DataReply, DataRequest, ErrorKind, LockMode};
-use penstock_wire::{Key, Rights, Role, SealKey, SealKeys};
+use penstock_wire::{
+    Credential, Envelope, Key, KeyPair, Rights, Role, SealKey, SealKeys, Timeouts, Wallet, connect,
+};
+use std::sync::Arc;
 use std::time::Duration;
 
 #[test]
@@ -297,4 +302,33 @@ fn two_servers_never_share_a_store() {
         .unwrap();
     assert!(matches!(e, Error::UnknownServer { .. }), "{e}");
     start(&second, ServerId(0), Options::default()).unwrap();
+}
+
+#[test]
+fn an_administrator_is_one_until_the_credential_ends() {
+    let site = Site::one();
+    let authority = KeyPair::load(site.deployment.authority_key.as_ref().unwrap()).unwrap();
+    let end_ms = now_ms() + 1500;
+    let life = now_ms() - 1000..end_ms;
+    let mut statement = Statement::new(&site.deployment.id, User::nobody(), life);
+    statement.administrator = true;
+    let credential = Credential::issue(&authority, statement).unwrap();
+    let mut caller = site.deployment.caller(Role::Admin, 1, 0).unwrap();
+    caller.wallet = Arc::new(Wallet::holding(credential));
+    let mut address = site.servers[0].address().clone();
+    address.unix = None;
+    let mut admin = connect(&address, &caller, Timeouts::default()).unwrap();
+    let mut ask = || {
+        let request = DataRequest::Verify;
+        let answer = admin.call::<_, DataReply>(&Envelope::default(), &request, &mut false);
+        answer.unwrap().body.unwrap()
+    };
+    assert!(!matches!(ask(), DataReply::Error(_)));
+    while now_ms() <= end_ms + 50 {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let DataReply::Error(e) = ask() else {
+        panic!("an ended credential administers")
+    };
+    assert_eq!(e.kind, ErrorKind::Permission, "{e}");
 }

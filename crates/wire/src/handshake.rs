@@ -34,7 +34,7 @@ use crate::error::{Error, Result};
 use crate::fence::LinkName;
 use crate::frame::{Envelope, OLDEST_VERSION, VERSION};
 use crate::key::{self, Key};
-use crate::message::{ErrorKind, User, WireError};
+use crate::message::{ErrorKind, MAX_GROUPS, User, WireError};
 use crate::signing::{KeyPair, PublicKey};
 use crate::wallet::Wallet;
 use penstock_layout::ServerId;
@@ -45,9 +45,6 @@ use std::time::Instant;
 
 const SERVER_PROOF: &str = "penstock 1 handshake, proof of the server";
 const CLIENT_PROOF: &str = "penstock 1 handshake, proof of the client";
-
-/// Groups told over TCP: strangers may send 4 KiB.
-const MAX_GREETED_GROUPS: usize = 64;
 
 /// What a connection may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -531,7 +528,7 @@ pub(crate) fn myself() -> User {
         .into_iter()
         .map(rustix::process::Gid::as_raw)
         .collect();
-    groups.truncate(MAX_GREETED_GROUPS);
+    groups.truncate(MAX_GROUPS);
     User {
         uid: rustix::process::geteuid().as_raw(),
         gid: rustix::process::getegid().as_raw(),

@@ -71,7 +71,7 @@ pub struct Capability {
     pub lend_to: Option<u32>,
     /// Where the file's bytes lie.
     pub layout: Layout,
-    /// One for each server of the layout, in its order; a client may leave out those of other servers than the one it asks.
+    /// One for each server of the layout, in its order.
     #[serde(deserialize_with = "crate::bounded::seals")]
     pub seals: Vec<Seal>,
 }
