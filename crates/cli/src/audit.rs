@@ -97,7 +97,12 @@ pub fn audit(args: &AuditArgs, named: Option<&Path>) -> Result<()> {
     let located = deployment::find(named)?;
     let filter = Filter {
         events: &args.events,
-        user: args.user.as_deref().map(uid).transpose()?,
+        user: args
+            .user
+            .as_deref()
+            .map(users::named)
+            .transpose()?
+            .map(|user| user.uid),
         since: args
             .since
             .map(|life| time_text(now_ms().saturating_sub(life.as_ms()))),
@@ -149,15 +154,6 @@ pub fn audit(args: &AuditArgs, named: Option<&Path>) -> Result<()> {
 fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     u64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
-}
-
-fn uid(name: &str) -> Result<u32> {
-    let found =
-        users::find(name).map_err(|e| CliError::new(format!("cannot look user {name} up: {e}")))?;
-    found.map(|user| user.uid).ok_or_else(|| {
-        CliError::new(format!("no user {name}"))
-            .next("`getent passwd` lists users; a number will do")
-    })
 }
 
 fn names(located: &Located) -> Vec<String> {

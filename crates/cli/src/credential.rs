@@ -58,12 +58,7 @@ fn authority(located: &Located) -> Result<KeyPair> {
 fn user(name: Option<&str>) -> Result<User> {
     let me = rustix::process::geteuid().as_raw().to_string();
     let name = name.unwrap_or(&me);
-    let found =
-        users::find(name).map_err(|e| CliError::new(format!("cannot look user {name} up: {e}")))?;
-    let mut user = found.ok_or_else(|| {
-        CliError::new(format!("no user {name}"))
-            .next("`getent passwd` lists users; a number will do")
-    })?;
+    let mut user = users::named(name)?;
     if user.gid == NOBODY && user.groups.is_empty() {
         out::note(format_args!(
             "user {name} is not known here: the credential names group {NOBODY} and no others"

@@ -128,7 +128,7 @@ pub fn quota(args: &QuotaArgs, named: Option<&Path>) -> Result<()> {
             (client.remove_quota(user).map_err(failed)?, remove.json)
         }
         (None, Some(user)) => {
-            let uid = uid(user)?;
+            let uid = users::named(user)?.uid;
             let client = match uid == rustix::process::geteuid().as_raw() {
                 true => connect::client(&located)?,
                 false => administrator(&located)?,
@@ -163,17 +163,9 @@ fn administrator(located: &Located) -> Result<Client> {
 impl Whose {
     /// `None`: all users without limits of their own.
     fn uid(&self) -> Result<Option<u32>> {
-        self.user.as_deref().map(uid).transpose()
+        let user = self.user.as_deref().map(users::named).transpose()?;
+        Ok(user.map(|user| user.uid))
     }
-}
-
-fn uid(name: &str) -> Result<u32> {
-    let found =
-        users::find(name).map_err(|e| CliError::new(format!("cannot look user {name} up: {e}")))?;
-    found.map(|user| user.uid).ok_or_else(|| {
-        CliError::new(format!("no user {name}"))
-            .next("`getent passwd` lists users; a number will do")
-    })
 }
 
 fn now_ms() -> u64 {

@@ -1,4 +1,5 @@
 //! Users and their groups, as this system's databases know them (files, LDAP, whatever nsswitch.conf names).
+use crate::error::CliError;
 use penstock_wire::credential::NOBODY;
 use penstock_wire::message::{MAX_GROUPS, User};
 use std::ffi::{CStr, CString};
@@ -19,7 +20,7 @@ struct Entry {
 }
 
 /// The user `name`, or of that number. A number without an entry is a user of no group. `None`: no such name.
-pub fn find(name: &str) -> Result<Option<User>> {
+fn find(name: &str) -> Result<Option<User>> {
     let number = name.parse::<u32>().ok();
     let entry = match number {
         Some(uid) => entry_of(uid)?,
@@ -38,6 +39,16 @@ pub fn find(name: &str) -> Result<Option<User>> {
         })),
         (None, None) => Ok(None),
     }
+}
+
+/// The same for people: an error says what to do.
+pub fn named(name: &str) -> crate::error::Result<User> {
+    let found =
+        find(name).map_err(|e| CliError::new(format!("cannot look user {name} up: {e}")))?;
+    found.ok_or_else(|| {
+        CliError::new(format!("no user {name}"))
+            .next("`getent passwd` lists users; a number will do")
+    })
 }
 
 /// The name of a user, if the database knows one.
