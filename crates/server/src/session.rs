@@ -16,6 +16,7 @@ use crate::transfer::{Buffers, Transfer, skip_request};
 use penstock_host::thread::sleep;
 use penstock_host::time::{now, since};
 use penstock_layout::{ObjectOffset, SearchLimit};
+use penstock_wire::credential::Statement;
 use penstock_wire::grant::GrantPage;
 use penstock_wire::message::{
     Capability, DataReply, DataRequest, ErrorKind, Handle, LockId, LockMode, Region, WireError,
@@ -36,6 +37,10 @@ pub(crate) struct Session<'a> {
     role: Role,
     /// The user whose capabilities it may use: `None`, those of all.
     subject: Option<u32>,
+    /// What its credential says.
+    statement: Option<Statement>,
+    /// The state of the list of revocations that the credential was looked for in.
+    sought: Option<u64>,
     owner: Owner,
     /// Tells when the connection is closed by others.
     line: Closer,
@@ -74,6 +79,8 @@ impl<'a> Session<'a> {
             server,
             role: peer.role,
             subject: (!all).then(|| peer.subject()),
+            statement: peer.statement.clone(),
+            sought: None,
             owner,
             line,
             handles: Handles::default(),
@@ -81,6 +88,17 @@ impl<'a> Session<'a> {
             refusals: Refusals::default(),
             watch,
             searching,
+        }
+    }
+
+    /// Whether the credential that the peer showed is no longer good.
+    fn is_taken_back(&mut self) -> bool {
+        let revoked = &self.server.revoked;
+        let changes = revoked.changes();
+        let sought = self.sought.replace(changes);
+        match &self.statement {
+            Some(statement) if sought != Some(changes) => revoked.require(statement).is_err(),
+            _ => false,
         }
     }
 
@@ -107,6 +125,10 @@ impl<'a> Session<'a> {
                     return Err(e);
                 }
             };
+            if self.is_taken_back() {
+                // The client connects again, and is told why not.
+                return Ok(After::Continue);
+            }
             let began = now();
             let envelope = received.envelope;
             let act = Act::of(received.body.as_ref());
