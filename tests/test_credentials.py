@@ -163,6 +163,47 @@ def test_administrators(host):
         host.run(USER, *act, credential=administrator)
 
 
+def test_credentials_are_taken_back(host):
+    """By serial number, file and user; open connections of a mount and of a program too, within ten seconds."""
+    first, second = host.credential(USER), host.credential(USER, name="second")
+    other = host.credential(STRANGER)
+    for uid, file in ((USER, first), (USER, second), (STRANGER, other)):
+        host.run(uid, "ls", credential=file)
+    source = host.home(USER) / "large"
+    source.write_bytes(bytes(1 << 20))
+    source.chmod(0o644)
+    told = penstock("credential", "--revoke", first, "-d", host.deployment).out
+    assert "taken back" in told, told
+    refused = host.run(USER, "ls", credential=first, check=False)
+    assert refused.code != 0 and "taken back by an administrator" in refused.err, refused.err
+    host.run(USER, "cp", source, "penstock:/open/f", credential=second)
+    listed = penstock("credential", "--revoked", "--json", "-d", host.deployment).json()
+    shown = penstock("credential", "--show", first, "--json").json()[0]
+    assert [(e["serial"], e["until_ms"]) for e in listed] == [(shown["serial"], shown["end_ms"])], listed
+    # A metadata server that is started again knows it still.
+    penstock("down", host.deployment)
+    penstock("up", host.deployment)
+    assert host.run(USER, "ls", credential=first, check=False).code != 0
+    # What goes on when it happens ends; the other user's goes on.
+    command = f"while {host.program} cp --force penstock:/open/f {host.home(USER)}/out -d {host.home(USER)}; do :; done"
+    env = {"PENSTOCK_CREDENTIAL": str(second), "HOME": str(host.home(USER)), "PATH": os.environ["PATH"]}
+    with subprocess.Popen(["sh", "-c", command], user=USER, group=USER, extra_groups=[], env=env, stderr=subprocess.PIPE, text=True) as copies:
+        time.sleep(1)
+        assert copies.poll() is None
+        penstock("credential", "--revoke-user", USER, "-d", host.deployment)
+        _, said = copies.communicate(timeout=10)
+    assert "taken back by an administrator" in said, said
+    host.run(STRANGER, "ls", credential=other)
+    # A newer one is good.
+    time.sleep(0.1)
+    host.run(USER, "ls", credential=host.credential(USER, name="third"))
+    for act in (["--revoke", "4711"], ["--revoke-user", "no-such-user"]):
+        wrong = penstock("credential", *act, "-d", host.deployment, check=False)
+        assert wrong.code != 0 and "\n  " in wrong.err, wrong.err
+    wrong = host.run(USER, "credential", "--revoke-user", STRANGER, credential=host.credential(USER, "--force"), check=False)
+    assert wrong.code != 0 and "no administrator" in wrong.err, wrong.err
+
+
 def test_anothers_credential_is_refused(host):
     file = host.credential(USER)
     told = host.run(STRANGER, "ls", credential=file, check=False)

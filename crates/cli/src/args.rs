@@ -594,7 +594,9 @@ Examples:
                                        a new one takes its place; programs that run notice nothing
   penstock credential --user olga --administrator --for 8h --output olga.credential
                                        olga may run status, tune, check and down from another host
-  penstock credential --show alice.credential")]
+  penstock credential --show alice.credential
+  penstock credential --revoke alice.credential        a lost laptop; also by the serial number (--show, audit log)
+  penstock credential --revoke-user alice              all that alice has; then make her a new one")]
 pub struct CredentialArgs {
     /// The user, by name or number [default: who runs the command].
     #[arg(long, value_name = "NAME|UID")]
@@ -616,18 +618,38 @@ pub struct CredentialArgs {
     #[arg(long)]
     pub administrator: bool,
     /// The file, or - for standard output. Made by root, it belongs to the user.
-    #[arg(short, long, value_name = "FILE", required_unless_present = "show")]
+    #[arg(short, long, value_name = "FILE", required_unless_present_any = ["show", "revoke", "revoke_user", "revoked"])]
     pub output: Option<PathBuf>,
     /// Replace a file that is there.
     #[arg(long)]
     pub force: bool,
+    /// Take a credential back, by its serial number or file: no server takes it from then on, ten seconds at most.
+    #[arg(long, value_name = "SERIAL|FILE", conflicts_with_all = MAKING)]
+    pub revoke: Option<String>,
+    /// Take back all credentials of a user so far, by name or number.
+    #[arg(long, value_name = "NAME|UID", conflicts_with_all = MAKING)]
+    pub revoke_user: Option<String>,
+    /// List what was taken back and has not ended yet.
+    #[arg(long, conflicts_with_all = MAKING)]
+    pub revoked: bool,
     /// Show what this file says, and when it ends; makes nothing.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["user", "job", "speaks_for", "root", "administrator", "output", "force"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = MAKING)]
     pub show: Option<PathBuf>,
-    /// For programs.
-    #[arg(long, requires = "show")]
+    /// For programs: of what is shown or listed.
+    #[arg(long, conflicts_with_all = MAKING)]
     pub json: bool,
 }
+
+/// What belongs to making a credential alone.
+const MAKING: [&str; 7] = [
+    "user",
+    "job",
+    "speaks_for",
+    "root",
+    "administrator",
+    "output",
+    "force",
+];
 
 /// Show a deployment as a directory, for programs that know files only.
 ///

@@ -1,10 +1,12 @@
 //! `penstock credential`: who a user is for servers that are reached over TCP, and who administers them.
+//! Taking credentials back is in [`crate::revocation`].
 use crate::args::CredentialArgs;
 use crate::audit;
 use crate::deployment::{self, Located};
 use crate::error::{CliError, Result};
 use crate::names::time_text;
 use crate::out;
+use crate::revocation;
 use crate::size;
 use crate::users;
 use penstock_wire::KeyPair;
@@ -17,6 +19,9 @@ use std::time::SystemTime;
 
 /// Writes a credential, or shows one.
 pub fn credential(args: &CredentialArgs, named: Option<&Path>) -> Result<()> {
+    if args.revoke.is_some() || args.revoke_user.is_some() || args.revoked {
+        return revocation::revoke(args, &deployment::find(named)?);
+    }
     match (&args.show, &args.output) {
         (Some(file), _) => show(file, args.json, named),
         (None, Some(output)) => make(args, output, &deployment::find(named)?),

@@ -7,6 +7,7 @@
 //! names.rs      ls, stat, rm, mkdir                     copy/         cp, stage-in, stage-out
 //! mount.rs      mount, umount
 //! credential.rs users over TCP                       users.rs      as the system knows them
+//! revocation.rs  credentials taken back
 //! audit.rs      what was refused, and who did what
 //! quota.rs      limits on the files of users
 //! check.rs      consistency                             deployment.rs making and finding deployments
@@ -32,6 +33,7 @@ mod out;
 mod process;
 mod profile;
 mod quota;
+mod revocation;
 mod run;
 mod serve;
 mod settings;

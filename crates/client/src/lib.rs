@@ -56,6 +56,7 @@ mod plan;
 mod quota;
 mod reserve;
 mod retry;
+mod revocation;
 mod shortcut;
 mod site;
 mod slots;

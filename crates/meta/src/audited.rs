@@ -51,6 +51,10 @@ impl Audited {
                 // A first or new store is told by the answer.
                 act(Event::Store, report.adopt)
             }
+            MetaRequest::Revoke { what, .. } => {
+                self.object = what.to_string();
+                act(Event::Revoke, true)
+            }
             MetaRequest::Shutdown => act(Event::Stop, false),
             _ => None,
         };
@@ -143,6 +147,7 @@ impl Audited {
 fn reason(event: Event) -> &'static str {
     match event {
         Event::Store => "taken as the right one",
+        Event::Revoke => "credentials were taken back",
         _ => "names or ids of all files",
     }
 }

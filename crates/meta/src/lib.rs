@@ -31,6 +31,7 @@ mod placement;
 mod quota;
 mod recent;
 mod resolve;
+mod revoked;
 mod server;
 mod session;
 mod settled;

@@ -8,15 +8,18 @@ use crate::kept::Kept;
 use crate::layers::Layers;
 use crate::namespace::Namespace;
 use crate::placement::Placement;
+use crate::revoked;
 use crate::session::{Granting, Session};
 use crate::store::{READ_THROUGH, Store, StoreError};
 use crate::stores::Stores;
 use penstock_wire::audit::{Audit, Subject};
+use penstock_wire::credential::Statement;
 use penstock_wire::deployment::Deployment;
 use penstock_wire::message::{MetaReply, MetaRequest, WireError};
 use penstock_wire::{
     After, Connection, Envelope, Peer, Role, RunningServer, ServeLimits, Service, serve,
 };
+use std::cell::Cell;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -85,6 +88,7 @@ pub fn start(deployment: &Deployment, options: Options) -> Result<RunningServer,
     let files = snapshot.totals().files > 0;
     let stores = Stores::load(&deployment.meta.store, store.commits(), files)?;
     let issue = Issue::begin(&deployment.meta.store);
+    let revoked = revoked::List::load(&deployment.meta.store)?;
     let engine = Engine::start(
         store,
         snapshot,
@@ -98,6 +102,7 @@ pub fn start(deployment: &Deployment, options: Options) -> Result<RunningServer,
             stores,
             seals: identity.seals(),
             issue,
+            revoked,
             audit: Arc::new(Audit::start(options.audit.as_deref(), "meta")),
             lifetime: options.capability_lifetime,
             connections: AtomicU64::new(0),
@@ -150,13 +155,30 @@ impl Service for Metadata {
         let caller = caller(peer, self.owner);
         let audited = Audited::new(shared.audit.clone(), Subject::of(peer, connection));
         let mut session = Session::new(shared.clone(), caller, peer.subject(), id, audited);
-        let end_ms = peer.statement.as_ref().map(|statement| statement.end_ms);
-        let over = || end_ms.is_some_and(|end_ms| shared.issue.now_ms() >= end_ms);
+        // The version of the list of revocations that the credential was looked for in.
+        let sought = Cell::new(None);
+        let over = || {
+            let Some(statement) = &peer.statement else {
+                return false;
+            };
+            let version = shared.revoked.version();
+            if sought.replace(Some(version)) != Some(version)
+                && shared.revoked.require(statement).is_err()
+            {
+                sought.set(None);
+                return true;
+            }
+            shared.issue.now_ms() >= statement.end_ms
+        };
         serve_requests(connection, over, |request| session.answer(request))
     }
 
     fn now_ms(&self) -> u64 {
         self.shared.issue.now_ms()
+    }
+
+    fn require(&self, statement: &Statement) -> Result<(), WireError> {
+        self.shared.revoked.require(statement)
     }
 
     fn audit(&self) -> Option<&Audit> {
@@ -168,7 +190,8 @@ impl Service for Metadata {
     }
 }
 
-/// Until the connection ends, or is `over`: then its client connects again, with a newer credential if there is one.
+/// Until the connection ends, or its credential has ended or was taken back: then it is `over`, and its client connects again,
+/// with a newer credential if there is one.
 fn serve_requests(
     connection: &mut Connection,
     over: impl Fn() -> bool,
@@ -229,7 +252,7 @@ fn last_word(connection: &mut Connection, why: penstock_wire::Error) -> penstock
 mod tests {
     use super::*;
     use penstock_layout::ServerId;
-    use penstock_wire::credential::{NOBODY, Statement, Uids};
+    use penstock_wire::credential::{NOBODY, Uids};
     use penstock_wire::message::User;
 
     fn peer(role: Role, uid: u32, gid: u32, statement: Option<Statement>) -> Peer {

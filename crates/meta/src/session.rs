@@ -10,6 +10,7 @@ use crate::issue::{Issue, wall_ms};
 use crate::namespace::{Change, How, Removed, When, attributes_size};
 use crate::nodes::{Gone, Outcome};
 use crate::recent::Recent;
+use crate::revoked;
 use crate::slots::{Once, Owner};
 use crate::stores::Stores;
 use penstock_layout::{FileId, Layout, ServerId};
@@ -20,6 +21,7 @@ use penstock_wire::message::{
     MAX_XATTR_VALUE, MAX_XATTRS, MetaReply, MetaRequest, MetaStatus, NodeReply, NodeRequest, User,
     WireError,
 };
+use penstock_wire::revocation::MAX_REVOCATIONS;
 use penstock_wire::{Audit, Rights, SealKeys};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,6 +30,8 @@ use std::time::Duration;
 /// Files of one connection whose capabilities can be renewed; of more, those unused for longest have to
 /// be opened again.
 const OPEN_FILES: usize = 1 << 16;
+/// Bytes of one revocation in a reply, at most.
+const REVOCATION: usize = 40;
 /// Bytes of a reply kept free for what is not counted, and for a refusal of each request of a batch.
 const SPARE: usize = 4096;
 const REFUSAL: usize = 48;
@@ -41,6 +45,7 @@ pub struct Granting {
     /// What capabilities are sealed with.
     pub seals: SealKeys,
     pub issue: Issue,
+    pub revoked: revoked::List,
     pub audit: Arc<Audit>,
     /// Life of a capability.
     pub lifetime: Duration,
@@ -154,6 +159,9 @@ impl Session {
             } => MAX_XATTRS.max(MAX_XATTR_VALUE),
             MetaRequest::GivenIds => 20 * (crate::store::PAST_IDS + 1),
             MetaRequest::Quota(_) => quota::MAX_REPLY,
+            MetaRequest::Revoke { .. } | MetaRequest::Revocations { .. } => {
+                REVOCATION * MAX_REVOCATIONS
+            }
             MetaRequest::Readdir { .. } | MetaRequest::ListFiles { .. } => {
                 attributes_size(None) + layout + crate::path::MAX_PATH + MAX_TARGET
             }
@@ -383,6 +391,19 @@ impl Session {
                 }
             }
             MetaRequest::Quota(request) => return self.quota(&request),
+            MetaRequest::Revoke { what, until_ms } => {
+                self.require_admin("take credentials back")?;
+                shared
+                    .revoked
+                    .revoke(what, shared.issue.now_ms(), until_ms)?;
+                MetaReply::Revoked(shared.revoked.since(None))
+            }
+            MetaRequest::Revocations { known } => {
+                if caller.server.is_none() {
+                    self.require_admin("list the credentials that were taken back")?;
+                }
+                MetaReply::Revoked(shared.revoked.since(known))
+            }
             MetaRequest::Time => MetaReply::Time {
                 issue_ms: shared.issue.now_ms(),
                 wall_ms: wall_ms(),
@@ -547,11 +568,14 @@ impl Session {
     /// A data server has its own requests, and no others: whoever took it over is nobody here.
     fn require_user(&self, request: &MetaRequest) -> Result<()> {
         match (self.caller.server, request) {
-            (None, _) | (_, MetaRequest::Time | MetaRequest::Store(_)) => Ok(()),
+            (None, _)
+            | (_, MetaRequest::Time | MetaRequest::Store(_) | MetaRequest::Revocations { .. }) => {
+                Ok(())
+            }
             (Some(server), _) => Err(error(
                 ErrorKind::Permission,
                 format!(
-                    "data server {} may tell of its store and ask for the time, no more; connect as a user",
+                    "data server {} may tell of its store, ask for the time and for revocations, no more; connect as a user",
                     server.0
                 ),
             )),

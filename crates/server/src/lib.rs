@@ -20,6 +20,7 @@ mod passthrough;
 mod queue;
 mod refusals;
 mod register;
+mod revoked;
 mod server;
 mod session;
 mod settings;

@@ -8,6 +8,7 @@ use crate::loops::Loops;
 use crate::objects::{Objects, Waits};
 use crate::queue::Queue;
 use crate::register::{self, Registrar, Registration};
+use crate::revoked::Revoked;
 use crate::session::Session;
 use crate::settings::Settings;
 use crate::settle::Settling;
@@ -20,6 +21,7 @@ use penstock_sched::journal::Journal;
 use penstock_store::{Problem, Store};
 use penstock_wire::audit::{Audit, Subject};
 use penstock_wire::clock::Kept;
+use penstock_wire::credential::Statement;
 use penstock_wire::deployment::Deployment;
 use penstock_wire::message::{
     DataReply, DataStatus, ErrorKind, Incarnation, MAX_FINDINGS, MAX_OBJECTS, ObjectFinding,
@@ -71,7 +73,8 @@ pub struct Options {
     pub registration: Option<Registration>,
     /// Rest before each round of that. A round, too, has to fit into the half minute that is promised.
     pub background_sync: Duration,
-    /// Ask the metadata server for its time: a server that does not judges capabilities by its own wall clock after a start.
+    /// Ask the metadata server for its time and for revocations: a server that does not judges capabilities by its own wall clock
+    /// after a start, and takes credentials that were taken back.
     pub ask_time: bool,
     /// Where the audit log is written, if it is.
     pub audit: Option<PathBuf>,
@@ -187,6 +190,7 @@ fn start_with(
         unheard: Mutex::new(false),
         settling: Settling::default(),
         clock,
+        revoked: Revoked::default(),
     });
     if server.registrar.is_some() && !server.options.read_only {
         server.settling.start(&server).map_err(|source| {
@@ -199,6 +203,9 @@ fn start_with(
     }
     if server.options.ask_time {
         server.clock.follow(&server, deployment)?;
+        if address.tcp.is_some() {
+            server.revoked.follow(id, deployment)?;
+        }
     }
     Ok(serve(address, server, identity, limits)?)
 }
@@ -256,6 +263,7 @@ pub(crate) struct Server {
     unheard: Mutex<bool>,
     settling: Settling,
     pub(crate) clock: Clock,
+    pub(crate) revoked: Revoked,
 }
 
 impl Drop for Server {
@@ -291,12 +299,17 @@ impl Service for Server {
         self.clock.judged(Ok).unwrap_or(0)
     }
 
+    fn require(&self, statement: &Statement) -> Result<(), WireError> {
+        self.revoked.require(statement)
+    }
+
     fn relieve(&self) {
         self.objects.store().relieve();
     }
 
     fn stopping(&self) {
         self.clock.stop();
+        self.revoked.stop();
         self.settling.stop();
         self.objects.stop();
         self.queue.stop();

@@ -16,6 +16,7 @@ use crate::transfer::{Buffers, Transfer, skip_request};
 use penstock_host::thread::sleep;
 use penstock_host::time::{now, since};
 use penstock_layout::{ObjectOffset, SearchLimit};
+use penstock_wire::credential::Statement;
 use penstock_wire::grant::GrantPage;
 use penstock_wire::message::{
     Capability, DataReply, DataRequest, ErrorKind, Handle, LockId, LockMode, Region, WireError,
@@ -34,10 +35,12 @@ const SEARCH_STEPS_PER_PIECE: u64 = 256;
 pub(crate) struct Session<'a> {
     server: &'a Server,
     role: Role,
-    /// When the credential ends that it showed, if it did.
-    ends_ms: Option<u64>,
     /// The user whose capabilities it may use: `None`, those of all.
     subject: Option<u32>,
+    /// What the credential says that it showed, if it did.
+    statement: Option<Statement>,
+    /// The state of the list of revocations that the credential was looked for in.
+    sought: Option<u64>,
     owner: Owner,
     /// Tells when the connection is closed by others.
     line: Closer,
@@ -75,8 +78,9 @@ impl<'a> Session<'a> {
         Session {
             server,
             role: peer.role,
-            ends_ms: peer.statement.as_ref().map(|s| s.end_ms),
             subject: (!all).then(|| peer.subject()),
+            statement: peer.statement.clone(),
+            sought: None,
             owner,
             line,
             handles: Handles::default(),
@@ -84,6 +88,17 @@ impl<'a> Session<'a> {
             refusals: Refusals::default(),
             watch,
             searching,
+        }
+    }
+
+    /// Whether the credential that the peer showed is no longer good.
+    fn is_taken_back(&mut self) -> bool {
+        let revoked = &self.server.revoked;
+        let changes = revoked.changes();
+        let sought = self.sought.replace(changes);
+        match &self.statement {
+            Some(statement) if sought != Some(changes) => revoked.require(statement).is_err(),
+            _ => false,
         }
     }
 
@@ -110,6 +125,10 @@ impl<'a> Session<'a> {
                     return Err(e);
                 }
             };
+            if self.is_taken_back() {
+                // The client connects again, and is told why not.
+                return Ok(After::Continue);
+            }
             let began = now();
             let envelope = received.envelope;
             let act = Act::of(received.body.as_ref());
@@ -407,8 +426,8 @@ impl<'a> Session<'a> {
     // ---- rights ----
 
     fn admin(&self, what: &str) -> Result<(), WireError> {
-        let ended = |end_ms| self.server.now_ms() >= end_ms;
-        if self.role == Role::Admin && !self.ends_ms.is_some_and(ended) {
+        let ended = |credential: &Statement| self.server.now_ms() >= credential.end_ms;
+        if self.role == Role::Admin && !self.statement.as_ref().is_some_and(ended) {
             return Ok(());
         }
         Err(refuse(

@@ -80,6 +80,13 @@ pub(crate) fn keep<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     at_most(crate::message::MAX_KEEP, from)
 }
 
+/// At most [`crate::revocation::MAX_REVOCATIONS`] items.
+pub(crate) fn revocations<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Vec<T>, D::Error> {
+    at_most(crate::revocation::MAX_REVOCATIONS, from)
+}
+
 /// At most [`Layout::MAX_SERVERS`] items.
 pub(crate) fn seals<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     from: D,

@@ -133,7 +133,12 @@ impl Statement {
         }
     }
 
-    /// 32 hex digits.
+    /// What names it among all others.
+    pub fn serial_bytes(&self) -> &[u8; 16] {
+        &self.serial
+    }
+
+    /// The same as 32 hex digits.
     pub fn serial(&self) -> String {
         hex::text(&self.serial)
     }
@@ -414,7 +419,7 @@ pub(crate) fn unusable(which: &str, what: String) -> Error {
 }
 
 /// Bytes: hex digits in text, as they are in messages.
-mod hex {
+pub(crate) mod hex {
     use serde::de::{Deserialize, Deserializer, Error, Visitor};
     use serde::ser::Serializer;
     use std::fmt;

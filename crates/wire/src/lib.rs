@@ -22,6 +22,7 @@ mod listen;
 pub mod message;
 mod nearby;
 mod quota;
+pub mod revocation;
 mod serve;
 pub mod share;
 pub mod signing;

@@ -8,6 +8,7 @@
 use crate::audit::{Audit, Event, Outcome, Subject};
 use crate::closer::Closer;
 use crate::connection::{Connection, Timeouts};
+use crate::credential::Statement;
 use crate::deployment::Address;
 use crate::error::{Error, Result};
 use crate::fence::{Before, Fence, LinkName};
@@ -54,6 +55,11 @@ pub trait Service: Send + Sync + 'static {
     /// The time by which credentials end, milliseconds since 1970.
     fn now_ms(&self) -> u64 {
         u64::try_from(since_epoch().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Refuses a credential that was taken back.
+    fn require(&self, _: &Statement) -> std::result::Result<(), WireError> {
+        Ok(())
     }
 
     /// Where it notes what is refused.
@@ -588,6 +594,9 @@ fn succeed<'a>(
 }
 
 fn admit(shared: &Shared, id: u64, hello: &Hello) -> std::result::Result<(), WireError> {
+    if let Some(shown) = &hello.credential {
+        shared.service.require(&shown.statement)?;
+    }
     let mut state = succeed(shared, shared.state(), &hello.link)?;
     if state.stopping {
         return Err(WireError::new(

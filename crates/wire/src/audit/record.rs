@@ -45,6 +45,8 @@ pub enum Event {
     Store,
     /// A credential was made.
     Issue,
+    /// Credentials were taken back.
+    Revoke,
     /// A server began to serve.
     Start,
     /// A server was told to stop, or stops.
@@ -55,7 +57,7 @@ pub enum Event {
 
 impl Event {
     /// All of them.
-    pub const ALL: [Event; 19] = [
+    pub const ALL: [Event; 20] = [
         Event::Key,
         Event::Credential,
         Event::Deployment,
@@ -72,6 +74,7 @@ impl Event {
         Event::Tune,
         Event::Store,
         Event::Issue,
+        Event::Revoke,
         Event::Start,
         Event::Stop,
         Event::Dropped,
@@ -96,6 +99,7 @@ impl Event {
             Event::Tune => "tune",
             Event::Store => "store",
             Event::Issue => "issue",
+            Event::Revoke => "revoke",
             Event::Start => "start",
             Event::Stop => "stop",
             Event::Dropped => "dropped",

@@ -3,6 +3,7 @@ use super::{
     AuditStatus, Capability, NodeReply, NodeRequest, QuotaReply, QuotaRequest, User, WireError,
 };
 use crate::bounded;
+use crate::revocation::{Revocations, Revoked};
 use penstock_layout::{FileId, Layout, ServerId};
 use serde::{Deserialize, Serialize};
 
@@ -252,6 +253,18 @@ pub enum MetaRequest {
     Time,
     /// Limits on the files of users. Answered by `Quota`.
     Quota(QuotaRequest),
+    /// Takes credentials back, whose last one ends then (administrators). Durable when it is answered, with the list.
+    Revoke {
+        /// Which.
+        what: Revoked,
+        /// Milliseconds since 1970; no end is later than ten years from now.
+        until_ms: u64,
+    },
+    /// For the list of revocations (administrators, data servers). Answered by `Revoked`.
+    Revocations {
+        /// The version that is known: there is no list in the answer if it has not changed.
+        known: Option<u64>,
+    },
 }
 
 impl MetaRequest {
@@ -288,7 +301,9 @@ impl MetaRequest {
             | MetaRequest::Store(_)
             | MetaRequest::Time
             // Limits are set to what they are to be: a second copy changes nothing.
-            | MetaRequest::Quota(_) => false,
+            | MetaRequest::Quota(_)
+            | MetaRequest::Revoke { .. }
+            | MetaRequest::Revocations { .. } => false,
         }
     }
 
@@ -431,6 +446,8 @@ pub enum MetaReply {
     },
     /// To `Quota`.
     Quota(QuotaReply),
+    /// To `Revoke` and `Revocations`.
+    Revoked(Option<Revocations>),
 }
 
 /// Health and usage of the metadata server.

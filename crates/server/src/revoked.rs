@@ -1,0 +1,138 @@
+//! The list of revoked credentials ([`penstock_wire::revocation`]), as a data server knows it.
+//!
+//! A thread asks the metadata server every few seconds. While the metadata server cannot be
+//! reached the list that is known goes on to hold; a data server that has just started has none until the first answer.
+use crate::error::Error;
+use penstock_host::sync::{Condvar, Mutex, MutexGuard};
+use penstock_layout::ServerId;
+use penstock_wire::credential::Statement;
+use penstock_wire::deployment::{Address, Deployment};
+use penstock_wire::message::{MetaReply, MetaRequest, WireError};
+use penstock_wire::revocation::{ASK, Revocations};
+use penstock_wire::{Background, Caller, Envelope, Role, Timeouts, connect};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+/// The answer may take so long.
+const ANSWER: Timeouts = Timeouts {
+    read: Some(Duration::from_secs(1)),
+    write: Some(Duration::from_secs(1)),
+};
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(crate) struct Revoked {
+    shared: Arc<Shared>,
+    thread: Background,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    stopped: Condvar,
+    /// Rises with each change of the list, for those who don't lock it.
+    changes: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    list: Option<Arc<Revocations>>,
+    stop: bool,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A list is replaced as a whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Revoked {
+    /// Asks from now on.
+    pub(crate) fn follow(&self, id: ServerId, deployment: &Deployment) -> Result<(), Error> {
+        let source = Source {
+            meta: deployment.meta.address.clone(),
+            caller: deployment.caller(Role::Server(id), 0, 0)?,
+        };
+        let shared = self.shared.clone();
+        let run = move || run(&shared, &source);
+        self.thread.start("revocations", run).map_err(|source| {
+            Error::Wire(penstock_wire::Error::Io {
+                what: "start a thread for the revocations of",
+                peer: format!("data server {}", id.0),
+                source,
+            })
+        })
+    }
+
+    /// Ends the thread and waits for it, at most as long as the metadata server may take to answer.
+    pub(crate) fn stop(&self) {
+        self.shared.state().stop = true;
+        self.shared.stopped.notify_all();
+        self.thread.join("asks for revocations");
+    }
+
+    /// Rises with each change of the list.
+    pub(crate) fn changes(&self) -> u64 {
+        self.shared.changes.load(Ordering::Acquire)
+    }
+
+    /// Refuses a credential that is in the list.
+    pub(crate) fn require(&self, statement: &Statement) -> Result<(), WireError> {
+        let list = self.shared.state().list.clone();
+        list.map_or(Ok(()), |list| list.require(statement))
+    }
+}
+
+impl Drop for Revoked {
+    /// Of a server that has not been started after all.
+    fn drop(&mut self) {
+        self.shared.state().stop = true;
+        self.shared.stopped.notify_all();
+    }
+}
+
+struct Source {
+    meta: Address,
+    caller: Caller,
+}
+
+impl Source {
+    /// The list, if it is another than the known one.
+    fn ask(&self, known: Option<u64>) -> penstock_wire::Result<Option<Revocations>> {
+        let mut connection = connect(&self.meta, &self.caller, ANSWER)?;
+        let request = MetaRequest::Revocations { known };
+        let answer = connection.call(&Envelope::default(), &request, &mut false)?;
+        match answer.body {
+            Some(MetaReply::Revoked(list)) => Ok(list),
+            Some(MetaReply::Error(why)) => Err(penstock_wire::Error::Refused(why)),
+            other => Err(penstock_wire::Error::Malformed {
+                peer: connection.peer().to_owned(),
+                what: format!("{other:?} in answer to a question for revocations"),
+            }),
+        }
+    }
+}
+
+fn run(shared: &Shared, source: &Source) {
+    let mut state = shared.state();
+    while !state.stop {
+        let known = state.list.as_ref().map(|list| list.version);
+        drop(state);
+        let answer = source.ask(known);
+        state = shared.state();
+        match answer {
+            Ok(Some(list)) => {
+                state.list = Some(Arc::new(list));
+                shared.changes.fetch_add(1, Ordering::Release);
+            }
+            Ok(None) => {}
+            Err(e) => log::debug!("the metadata server is not there to tell of revocations: {e}"),
+        }
+        if !state.stop {
+            let waited = shared.stopped.wait_timeout(state, ASK);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
