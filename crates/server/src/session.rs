@@ -16,6 +16,7 @@ use crate::transfer::{Buffers, Transfer, skip_request};
 use penstock_host::thread::sleep;
 use penstock_host::time::{now, since};
 use penstock_layout::{ObjectOffset, SearchLimit};
+use penstock_store::Object;
 use penstock_wire::credential::Statement;
 use penstock_wire::grant::GrantPage;
 use penstock_wire::message::{
@@ -252,16 +253,7 @@ impl<'a> Session<'a> {
                     0 => objects.renewed(&file.object)?,
                     _ => objects.created(&file.object)?,
                 };
-                let end = object.len().map_err(store_error)?;
-                if len >= end {
-                    return self.extend(file, len);
-                }
-                // Nobody may be reading or writing what is cut off. Behind the end nothing is: locks there, which programs
-                // use as signs to each other, keep nobody waiting.
-                self.alone(file, len..end, Lent::Ignored, || {
-                    object.set_len(len).map_err(store_error)
-                })?;
-                Ok(DataReply::Done)
+                self.cut(file, &*object, len)
             }
             DataRequest::Extend { handle, len } => self.extend(self.writable(handle)?, len),
             DataRequest::Hold { handle, len } => {
@@ -398,6 +390,34 @@ impl<'a> Session<'a> {
         let done = f();
         file.object.unlock(self.owner, ticket)?;
         done
+    }
+
+    /// Makes the object `len` bytes long.
+    fn cut(&self, file: &OpenFile, object: &dyn Object, len: u64) -> Result<DataReply, WireError> {
+        let deadline = now() + self.server.options.plain_write_wait;
+        while now() < deadline {
+            let end = object.len().map_err(store_error)?;
+            if len >= end {
+                return self.extend(file, len);
+            }
+            // Nobody may be reading or writing what is cut off. Behind the end nothing is: locks there, which programs
+            // use as signs to each other, keep nobody waiting. Who makes the object longer while this waits for others may hold
+            // a lock on what he writes: then that has to end first.
+            let mut done = false;
+            self.alone(file, len..end, Lent::Ignored, || {
+                done = object.cut(len, end).map_err(store_error)?;
+                Ok(())
+            })?;
+            if done {
+                return Ok(DataReply::Done);
+            }
+        }
+        Err(refuse(
+            ErrorKind::Busy,
+            format!(
+                "the object is made longer by others as often as it is to be cut to {len} bytes; try again"
+            ),
+        ))
     }
 
     /// Makes the object at least `len` bytes long. Whatever is written behind that meanwhile stays.

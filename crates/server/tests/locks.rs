@@ -115,6 +115,47 @@ fn a_cut_waits_for_locks_on_what_it_cuts_off_and_for_no_others() {
 }
 
 #[test]
+fn a_cut_that_waits_heeds_locks_on_what_has_come_meanwhile() {
+    let site = Site::one();
+    let (mut a, ha) = site.open(0, 1);
+    let (mut b, hb) = site.open(0, 1);
+    let (mut c, hc) = site.open(0, 1);
+    let reply = a.write_with(ha, contiguous(0, 60), None, &[7; 60], 1);
+    assert_eq!(reply, DataReply::Written { bytes: 60 });
+    let first = a.lock(ha, 50, 60);
+    b.queue(&DataRequest::SetLen {
+        handle: hb,
+        len: 40,
+    });
+    b.connection.flush().unwrap();
+    // Time for it to begin to wait.
+    std::thread::sleep(Duration::from_millis(200));
+    // Behind the end as it was then.
+    let second = c.lock(hc, 80, 90);
+    let reply = c.write_with(hc, contiguous(80, 10), Some(second), &[8; 10], 1);
+    assert_eq!(reply, DataReply::Written { bytes: 10 });
+    a.done(DataRequest::Unlock {
+        handle: ha,
+        lock: first,
+    });
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(
+        a.ask(DataRequest::Len { handle: ha }),
+        DataReply::Len { len: 90 },
+        "what is locked was cut off"
+    );
+    c.done(DataRequest::Unlock {
+        handle: hc,
+        lock: second,
+    });
+    assert_eq!(b.answer().1, DataReply::Done);
+    assert_eq!(
+        a.ask(DataRequest::Len { handle: ha }),
+        DataReply::Len { len: 40 }
+    );
+}
+
+#[test]
 fn a_lock_ends_with_its_connection_and_with_its_handle() {
     let site = Site::one();
     let (mut a, ha) = site.open(0, 1);

@@ -271,6 +271,16 @@ pub trait Object: Send + Sync {
     /// Cuts or extends (with a hole) to `len` bytes.
     fn set_len(&self, len: u64) -> Result<(), StoreError>;
 
+    /// Cuts to `len` bytes what is at most `end` bytes long; false: it is longer, and nothing was done. A write through this
+    /// object that makes it longer comes before or after the two, not between them.
+    fn cut(&self, len: u64, end: u64) -> Result<bool, StoreError> {
+        let short = self.len()? <= end;
+        if short {
+            self.set_len(len)?;
+        }
+        Ok(short)
+    }
+
     /// Makes it at least `len` bytes long (with a hole) without cutting anything off, whoever else writes. False where the
     /// backend cannot do that in one step: keep writers away, look how long it is, and use [`Object::set_len`].
     fn extend(&self, len: u64) -> Result<bool, StoreError> {

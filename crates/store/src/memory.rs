@@ -123,7 +123,7 @@ impl Store for MemoryStore {
 
 struct MemoryObject {
     fd: OwnedFd,
-    /// Taken by whoever cuts it, shared by those who store through mappings of it.
+    /// Taken by whoever cuts it, shared by those who store through mappings of it and those who make it longer.
     cutting: RwLock<()>,
 }
 
@@ -132,6 +132,7 @@ impl Object for MemoryObject {
         descriptor::read_at(self.fd.as_fd(), at.0, buf).map_err(|e| error("read from", e))
     }
     fn write_at(&self, at: ObjectOffset, buf: &[u8]) -> Result<(), StoreError> {
+        let _steady = self.steady();
         descriptor::write_at(self.fd.as_fd(), at.0, buf).map_err(|e| error("write to", e))
     }
     fn read_vectored_at(
@@ -142,6 +143,7 @@ impl Object for MemoryObject {
         descriptor::read_vectored_at(self.fd.as_fd(), at.0, bufs).map_err(|e| error("read from", e))
     }
     fn write_vectored_at(&self, at: ObjectOffset, bufs: &[IoSlice<'_>]) -> Result<(), StoreError> {
+        let _steady = self.steady();
         descriptor::write_vectored_at(self.fd.as_fd(), at.0, bufs).map_err(|e| error("write to", e))
     }
     fn len(&self) -> Result<u64, StoreError> {
@@ -150,6 +152,14 @@ impl Object for MemoryObject {
     fn set_len(&self, len: u64) -> Result<(), StoreError> {
         let _cutting = self.cutting.write().unwrap_or_else(PoisonError::into_inner);
         rustix::fs::ftruncate(&self.fd, len).map_err(|e| error("set object length in", e))
+    }
+    fn cut(&self, len: u64, end: u64) -> Result<bool, StoreError> {
+        let _cutting = self.cutting.write().unwrap_or_else(PoisonError::into_inner);
+        let short = self.len()? <= end;
+        if short {
+            rustix::fs::ftruncate(&self.fd, len).map_err(|e| error("set object length in", e))?;
+        }
+        Ok(short)
     }
     fn extend(&self, len: u64) -> Result<bool, StoreError> {
         descriptor::extend(self.fd.as_fd(), len).map_err(|e| error("extend in", e))

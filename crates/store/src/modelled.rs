@@ -378,6 +378,10 @@ impl Object for ModelObject {
         self.inner.set_len(len)
     }
 
+    fn cut(&self, len: u64, end: u64) -> Result<bool, StoreError> {
+        self.inner.cut(len, end)
+    }
+
     fn extend(&self, len: u64) -> Result<bool, StoreError> {
         self.inner.extend(len)
     }

@@ -28,7 +28,7 @@ pub(crate) struct DirObject {
     /// Found damaged when opened, not yet accepted.
     damaged: AtomicBool,
     state: Mutex<State>,
-    /// Taken by whoever cuts it, shared by those who store through mappings of it.
+    /// Taken by whoever cuts it, shared by those who store through mappings of it and those who make it longer.
     cutting: RwLock<()>,
 }
 
@@ -427,7 +427,9 @@ impl Object for DirObject {
         self.sound()?;
         let _changes = Changes(self);
         let growth = self.written(at, buf.len());
+        let steady = growth.as_ref().and_then(|_| self.steady());
         descriptor::write_at(self.file.as_fd(), at.0, buf).map_err(self.error("write"))?;
+        drop(steady);
         self.grown(growth);
         Ok(())
     }
@@ -450,8 +452,10 @@ impl Object for DirObject {
         self.sound()?;
         let _changes = Changes(self);
         let growth = self.written(at, bufs.iter().map(|b| b.len()).sum());
+        let steady = growth.as_ref().and_then(|_| self.steady());
         descriptor::write_vectored_at(self.file.as_fd(), at.0, bufs)
             .map_err(self.error("write"))?;
+        drop(steady);
         self.grown(growth);
         Ok(())
     }
@@ -474,9 +478,19 @@ impl Object for DirObject {
     }
 
     fn set_len(&self, len: u64) -> Result<(), StoreError> {
+        self.cut(len, u64::MAX).map(drop)
+    }
+
+    fn cut(&self, len: u64, end: u64) -> Result<bool, StoreError> {
         self.sound()?;
         let _changes = Changes(self);
         let mut state = self.state();
+        let _cutting = self.cutting.write().unwrap_or_else(PoisonError::into_inner);
+        if end < u64::MAX
+            && descriptor::len(self.file.as_fd()).map_err(self.error("examine"))? > end
+        {
+            return Ok(false);
+        }
         if !state.removed
             && state
                 .recorded
@@ -495,7 +509,6 @@ impl Object for DirObject {
             state.recorded = Ok(lowered);
         }
         state.cuts += 1;
-        let _cutting = self.cutting.write().unwrap_or_else(PoisonError::into_inner);
         let cut = penstock_host::fs::ftruncate(&self.file, len);
         if let Ok(recorded) = state.recorded {
             state.known = match cut {
@@ -504,7 +517,8 @@ impl Object for DirObject {
             };
             self.record(&mut state, recorded);
         }
-        cut.map_err(self.error("set length of"))
+        cut.map_err(self.error("set length of"))?;
+        Ok(true)
     }
 
     fn extend(&self, len: u64) -> Result<bool, StoreError> {
