@@ -444,6 +444,10 @@ fn write(
     quick: bool,
 ) -> std::result::Result<Snapshot, Box<dyn std::error::Error>> {
     let mut transaction = database.begin_write()?;
+    // A first sync for what the commit refers to, a second one for the reference. With one for both, a start that finds a
+    // bad page in the newest commit takes it for one that was not finished, and goes back to the one before: names that were
+    // acknowledged as durable would be gone, and nobody told.
+    transaction.set_two_phase_commit(true);
     transaction.set_quick_repair(quick);
     {
         let mut nodes = transaction.open_table(NODES)?;
