@@ -252,6 +252,7 @@ def test_a_file_is_never_lost_by_mistake(host):
 # Each line: a command for the shell of a user, and whether it succeeds.
 MOUNTED = (
     (USER, "echo text > open/f && cat open/f", True),
+    (USER, "echo more >> open/f && grep more open/f", True),
     (USER, "chmod 600 open/f && cat open/f", True),
     (STRANGER, "cat open/f", False),
     (STRANGER, "echo text > open/g", False),

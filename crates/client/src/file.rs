@@ -112,7 +112,7 @@ pub(crate) struct Done {
 
 /// A capability and when it ends, counted from its arrival: this machine's wall clock may be wrong, and servers judge by the
 /// metadata server's time.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Lasting {
     capability: Capability,
     ends: Option<Instant>,
@@ -195,6 +195,28 @@ impl File {
             written_by_kernel: AtomicBool::new(false),
             counters: Counters::default(),
         })))
+    }
+
+    /// The same open file with the same rights, and locks of its own.
+    pub fn beside(&self) -> Result<File> {
+        let this = &*self.0;
+        let lasting = guard(&this.capability).clone();
+        let how = OpenOptions {
+            read: this.read,
+            write: this.write,
+            ..OpenOptions::default()
+        };
+        let file = File::of(
+            &this.client,
+            this.path.clone(),
+            &how,
+            this.attributes.clone(),
+            lasting.capability.clone(),
+            false,
+            this.origin.clone(),
+        )?;
+        *guard(&file.0.capability) = lasting;
+        Ok(file)
     }
 
     /// How it is striped, and over which servers.

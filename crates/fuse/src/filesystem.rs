@@ -411,7 +411,7 @@ impl Filesystem for Penstock {
             }
             let n = match flags.0 & libc::O_APPEND {
                 0 => bytes::write(&open.file(), offset, data)?,
-                _ => open.append(&self.client, |file, end| bytes::write(file, end, data))?,
+                _ => open.append(|file, end| bytes::write(file, end, data))?,
             };
             // O_SYNC has this bit too. The kernel leaves it to us.
             if flags.0 & libc::O_DSYNC != 0 {

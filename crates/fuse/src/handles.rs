@@ -4,9 +4,9 @@
 //! handle. All tables are bounded by [`MAX_OPEN`].
 use crate::listing::Listing;
 use crate::passthrough::Way;
-use penstock_client::{Client, Error, ErrorKind, File, OpenFiles, Result};
+use penstock_client::{Error, ErrorKind, File, OpenFiles, Result};
 use penstock_layout::FileId;
-use penstock_wire::message::{LockMode, User};
+use penstock_wire::message::LockMode;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
@@ -54,16 +54,12 @@ impl Open {
     }
 
     /// Runs `write` with the end of the file while nobody else appends.
-    pub fn append<T>(
-        &self,
-        client: &Client,
-        write: impl FnOnce(&File, u64) -> Result<T>,
-    ) -> Result<T> {
+    pub fn append<T>(&self, write: impl FnOnce(&File, u64) -> Result<T>) -> Result<T> {
         let appender = match self.appender.get() {
             Some(appender) => appender,
             None => {
-                // Whether the user may write was found out when the file was opened.
-                let opened = client.open_node(&User::default(), self.node, (false, true), false)?;
+                // By the rights that it was opened with: nobody is asked again, as a daemon may be nobody itself.
+                let opened = self.file().beside()?;
                 self.appender.get_or_init(|| opened)
             }
         };
