@@ -284,7 +284,7 @@ impl Cluster {
 
     /// Threads of a server that nobody is connected to.
     pub fn own_threads(machine: MachineId) -> usize {
-        // Main thread, acceptor; the metadata server's committer, or a data server's clock and background syncs.
-        if machine == 0 { 3 } else { 4 }
+        // Main thread, acceptor; the metadata server's committer, or a data server's clock, revocations and background syncs.
+        if machine == 0 { 3 } else { 5 }
     }
 }
