@@ -66,6 +66,7 @@ Examples:
     Credential(CredentialArgs),
     Audit(crate::audit::AuditArgs),
     Quota(crate::quota::QuotaArgs),
+    Keys(crate::keys::KeysArgs),
     Check(CheckArgs),
     Trace(crate::trace::TraceArgs),
     Mount(MountArgs),

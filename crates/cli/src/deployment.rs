@@ -166,6 +166,8 @@ pub fn create(dir: &Path, shape: &Shape, plan: &Plan) -> Result<Located> {
         tune,
         client_key: dir.join("client.key"),
         former_server_key: None,
+        generation: 1,
+        other_keys: None,
         authority: None,
         authority_key: None,
         meta: MetaServer {

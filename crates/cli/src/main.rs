@@ -26,6 +26,7 @@ mod credential;
 mod deployment;
 mod error;
 mod faults;
+mod keys;
 mod metadata;
 mod mount;
 mod names;
@@ -105,6 +106,7 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
         Command::Mkdir(args) => names::mkdir(args, deployment).map(done),
         Command::Credential(args) => credential::credential(args, deployment).map(done),
         Command::Audit(args) => audit::audit(args, deployment).map(done),
+        Command::Keys(args) => keys::keys(args, deployment).map(done),
         Command::Quota(args) => quota::quota(args, deployment).map(done),
         Command::Check(args) => check::check(args, deployment),
         Command::Trace(args) => trace::trace(args),

@@ -77,12 +77,14 @@ impl Which {
                 let mut options = penstock_meta::Options::default();
                 options.limits = options.limits.within(share / 2);
                 options.audit = how.audit.map(Path::to_owned);
+                options.deployment_file = how.file.map(Path::to_owned);
                 penstock_meta::start(deployment, options).map_err(|e| failed(&e))
             }
             Which::Data(id) => {
                 let mut options = penstock_server::Options::default();
                 options.limits = options.limits.within(share / 4);
                 options.audit = how.audit.map(Path::to_owned);
+                options.deployment_file = how.file.map(Path::to_owned);
                 options.registration = how.stores.as_ref().map(|stores| Registration {
                     renew: stores.replaced.new_store.contains(&WhichStore::Data(id.0)),
                     adopt: stores.replaced.adopt_store.contains(&id.0),
@@ -103,6 +105,8 @@ impl Which {
 pub struct How<'a> {
     /// Data servers write what they serve to files in this directory.
     pub trace: Option<&'a Path>,
+    /// The deployment file, which servers read again for new keys.
+    pub file: Option<&'a Path>,
     /// Servers write their audit logs to this directory.
     pub audit: Option<&'a Path>,
     /// Stores outlive the servers: they are registered and looked after.
@@ -190,6 +194,7 @@ pub fn serve(args: &ServeArgs, named: Option<&Path>) -> Result<()> {
     }
     let how = How {
         trace: args.trace.as_deref(),
+        file: Some(&located.file),
         audit: Some(&logs),
         stores: Some(Stores {
             replaced: &args.replaced,

@@ -21,7 +21,9 @@ use penstock_wire::message::{
     Capability, CreateOptions, DataReply, DataRequest, Handle, LockMode, MetaReply, MetaRequest,
     Region, TraceContext,
 };
-use penstock_wire::{Connection, Envelope, LinkName, Rights, Role, SealKeys, Timeouts, connect};
+use penstock_wire::{
+    Connection, Envelope, Key, LinkName, Rights, Role, SealKeys, Timeouts, connect,
+};
 use serde::Serialize;
 use std::error::Error;
 use std::io::{Read, Write};
@@ -362,6 +364,7 @@ impl Attack<'_> {
             program: random.next(),
             rank: 0,
             link: LinkName::new()?,
+            key: Key::generate()?.name(),
             nonce: [7; 32],
             credential: None,
         };

@@ -42,6 +42,7 @@ mod exchange;
 mod file;
 pub mod job;
 mod keeper;
+mod keys;
 mod lane;
 mod lean;
 mod lend;

@@ -44,6 +44,8 @@ impl Cluster {
             tune: Vec::new(),
             client_key: key("client.key"),
             former_server_key: None,
+            generation: 1,
+            other_keys: None,
             authority: None,
             authority_key: None,
             meta: MetaServer {

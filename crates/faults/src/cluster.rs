@@ -92,6 +92,8 @@ pub(crate) fn deployment(root: &Path, shape: &Shape) -> Result<Deployment, Strin
         tune: vec![format!("sched={}", shape.scheduler), "depth=1".to_owned()],
         client_key,
         former_server_key: None,
+        generation: 1,
+        other_keys: None,
         authority: None,
         authority_key: None,
         meta: MetaServer {

@@ -262,6 +262,8 @@ fn deployment(dir: &Path) -> Result<Deployment> {
         tune: Vec::new(),
         client_key,
         former_server_key: None,
+        generation: 1,
+        other_keys: None,
         authority: None,
         authority_key: None,
         meta: MetaServer {

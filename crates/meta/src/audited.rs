@@ -55,6 +55,7 @@ impl Audited {
                 self.object = what.to_string();
                 act(Event::Revoke, true)
             }
+            MetaRequest::LoadKeys => act(Event::Keys, true),
             MetaRequest::Shutdown => act(Event::Stop, false),
             _ => None,
         };

@@ -19,6 +19,7 @@ mod error;
 mod issue;
 mod journal;
 mod kept;
+mod keys;
 mod layers;
 mod look;
 mod namespace;

@@ -5,6 +5,7 @@ use crate::counters::ConnectionId;
 use crate::engine::{Engine, wall_clock_ns};
 use crate::issue::Issue;
 use crate::kept::Kept;
+use crate::keys::Keys;
 use crate::layers::Layers;
 use crate::namespace::Namespace;
 use crate::placement::Placement;
@@ -37,6 +38,8 @@ pub struct Options {
     /// Stores of up to so many bytes are read through before they are served, and walked through after a crash. Larger ones
     /// are looked through beside the service, and pay at each commit for a start that does not walk.
     pub read_through: u64,
+    /// The deployment file, for keys that are rotated while the server runs.
+    pub deployment_file: Option<PathBuf>,
     /// Where the audit log is written, if it is.
     pub audit: Option<PathBuf>,
     /// Bounds of connections.
@@ -50,6 +53,7 @@ impl Default for Options {
             commit_interval: Duration::from_millis(200),
             keep_grace: Duration::from_secs(60),
             read_through: READ_THROUGH,
+            deployment_file: None,
             audit: None,
             limits: ServeLimits::default(),
         }
@@ -72,7 +76,8 @@ pub enum Error {
 
 /// Opens the metadata store of the deployment (made if missing) and serves it until stopped.
 pub fn start(deployment: &Deployment, options: Options) -> Result<RunningServer, Error> {
-    let identity = deployment.meta_identity()?;
+    let keys = Keys::load(deployment, options.deployment_file)?;
+    let ring = keys.ring.clone();
     let placement = Placement::new(deployment.server_ids(), deployment.stripe_unit)?;
     let owner = (
         rustix::process::geteuid().as_raw(),
@@ -100,7 +105,7 @@ pub fn start(deployment: &Deployment, options: Options) -> Result<RunningServer,
         shared: Arc::new(Granting {
             engine,
             stores,
-            seals: identity.seals(),
+            keys,
             issue,
             revoked,
             audit: Arc::new(Audit::start(options.audit.as_deref(), "meta")),
@@ -113,7 +118,7 @@ pub fn start(deployment: &Deployment, options: Options) -> Result<RunningServer,
     Ok(serve(
         &deployment.meta.address,
         Arc::new(service),
-        identity,
+        ring,
         options.limits,
     )?)
 }

@@ -7,6 +7,7 @@ use crate::counters::ConnectionId;
 use crate::engine::Engine;
 use crate::error::{Result, error};
 use crate::issue::{Issue, wall_ms};
+use crate::keys::Keys;
 use crate::namespace::{Change, How, Removed, When, attributes_size};
 use crate::nodes::{Gone, Outcome};
 use crate::recent::Recent;
@@ -22,7 +23,7 @@ use penstock_wire::message::{
     WireError,
 };
 use penstock_wire::revocation::MAX_REVOCATIONS;
-use penstock_wire::{Audit, Rights, SealKeys};
+use penstock_wire::{Audit, Rights};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -42,8 +43,7 @@ const SMALL: usize = 2560;
 pub struct Granting {
     pub engine: Engine,
     pub stores: Stores,
-    /// What capabilities are sealed with.
-    pub seals: SealKeys,
+    pub keys: Keys,
     pub issue: Issue,
     pub revoked: revoked::List,
     pub audit: Arc<Audit>,
@@ -451,6 +451,10 @@ impl Session {
             MetaRequest::Once { .. } => {
                 return Err(error(ErrorKind::InvalidArgument, "a slot within a slot"));
             }
+            MetaRequest::LoadKeys => {
+                self.require_admin("have keys read again")?;
+                MetaReply::Keys(shared.keys.load_again()?)
+            }
             MetaRequest::Shutdown => {
                 self.require_admin("stop the metadata server")?;
                 MetaReply::Done
@@ -626,7 +630,15 @@ impl Granting {
         let now_ms = self.issue.now_ms();
         let lifetime = u64::try_from(self.lifetime.as_millis()).unwrap_or(u64::MAX);
         let life = now_ms..now_ms.saturating_add(lifetime);
-        Capability::grant(&self.seals, subject, file, rights, life, lend_to, layout)
+        Capability::grant(
+            &self.keys.seals(),
+            subject,
+            file,
+            rights,
+            life,
+            lend_to,
+            layout,
+        )
     }
 
     /// A node, and for a file what lets its data servers be asked.

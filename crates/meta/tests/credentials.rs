@@ -150,6 +150,7 @@ fn a_data_server_is_no_user() {
         },
         MetaRequest::GivenIds,
         MetaRequest::Shutdown,
+        MetaRequest::LoadKeys,
         MetaRequest::Node {
             user: user(7),
             request: NodeRequest::Stat { id: ROOT },

@@ -44,6 +44,7 @@ impl Act {
             Some(DataRequest::Tune { settings }) => {
                 act(Event::Tune, What::Settings(settings.join(" ")))
             }
+            Some(DataRequest::LoadKeys) => act(Event::Keys, What::Nothing),
             Some(DataRequest::Shutdown) => act(Event::Stop, What::Nothing),
             Some(
                 DataRequest::Attach { capability }

@@ -4,6 +4,7 @@
 //! the time in the store, once a minute. Sessions wait for an answer no longer than [`WAIT`]; then they judge by what is known. Most
 //! requests take no lock: how far the time is ahead of the steady clock is in an atomic.
 use crate::error::Error;
+use crate::keys::Keys;
 use crate::server::Server;
 use penstock_host::sync::{Condvar, Mutex, MutexGuard};
 use penstock_host::time::{now, since, since_boot, since_epoch};
@@ -11,7 +12,7 @@ use penstock_wire::Background;
 use penstock_wire::clock::{ASK_UNANSWERED, Kept, ServerTime, TICK};
 use penstock_wire::deployment::{Address, Deployment};
 use penstock_wire::message::{ErrorKind, MetaReply, MetaRequest, WireError};
-use penstock_wire::{Caller, Envelope, Role, Timeouts, connect};
+use penstock_wire::{Envelope, Timeouts, connect};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -99,7 +100,7 @@ impl Clock {
     ) -> Result<(), Error> {
         let source = Source {
             meta: deployment.meta.address.clone(),
-            caller: deployment.caller(Role::Server(server.id), 0, 0)?,
+            keys: server.keys.clone(),
         };
         let (shared, weak) = (self.shared.clone(), Arc::downgrade(server));
         self.shared.state().follows = true;
@@ -199,13 +200,13 @@ impl Drop for Clock {
 /// The metadata server, as it is asked for its time.
 struct Source {
     meta: Address,
-    caller: Caller,
+    keys: Arc<Keys>,
 }
 
 impl Source {
     /// Its time and its wall clock.
     fn ask(&self) -> penstock_wire::Result<(u64, u64)> {
-        let mut connection = connect(&self.meta, &self.caller, ANSWER)?;
+        let mut connection = connect(&self.meta, &self.keys.caller(), ANSWER)?;
         let answer = connection.call(&Envelope::default(), &MetaRequest::Time, &mut false)?;
         match answer.body {
             Some(MetaReply::Time { issue_ms, wall_ms }) => Ok((issue_ms, wall_ms)),

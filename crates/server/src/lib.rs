@@ -11,6 +11,7 @@ mod error;
 mod events;
 mod handles;
 mod jobs;
+mod keys;
 mod loan;
 mod locks;
 mod look;

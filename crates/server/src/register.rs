@@ -5,14 +5,14 @@
 //! starts waits for the metadata server, as programs have to that open files; servers of several hosts may be started in any
 //! order. After [`PATIENCE`] it gives up, so that whatever starts servers (systemd, an administrator) sees it.
 use crate::error::{Error, refuse};
+use crate::keys::Keys;
 use penstock_host::thread;
 use penstock_host::time::{now, since};
 use penstock_layout::ServerId;
 use penstock_store::{Identity, State, Store, StoreError};
 use penstock_wire::deployment::{Address, Deployment};
-use penstock_wire::handshake::Caller;
 use penstock_wire::message::{ErrorKind, MetaReply, MetaRequest, StoreReport, StoreState};
-use penstock_wire::{Envelope, Role, Timeouts, connect};
+use penstock_wire::{Envelope, Timeouts, connect};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub struct Registration {
 /// The way to the metadata server.
 pub(crate) struct Registrar {
     meta: Address,
-    caller: Caller,
+    keys: Arc<Keys>,
     server: ServerId,
     place: String,
     mounted: bool,
@@ -50,12 +50,13 @@ pub(crate) fn open(
     id: ServerId,
     spec: &str,
     how: &Registration,
+    keys: &Arc<Keys>,
 ) -> Result<(Box<dyn Store>, Option<Registrar>), Error> {
     let look = penstock_store::look(spec)?;
     let open = || penstock_store::open(spec, &deployment.id, id.0);
     let mut registrar = Registrar {
         meta: deployment.meta.address.clone(),
-        caller: deployment.caller(Role::Server(id), 0, 0)?,
+        keys: keys.clone(),
         server: id,
         place: place(spec).to_owned(),
         mounted: look.mounted,
@@ -154,7 +155,7 @@ impl Registrar {
     }
 
     fn once(&self, report: &StoreReport) -> Result<Option<u64>, Error> {
-        let mut connection = connect(&self.meta, &self.caller, Timeouts::default())?;
+        let mut connection = connect(&self.meta, &self.keys.caller(), Timeouts::default())?;
         let request = MetaRequest::Store(report.clone());
         let answer = connection.call(&Envelope::default(), &request, &mut false)?;
         match answer.body {

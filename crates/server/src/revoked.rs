@@ -3,13 +3,14 @@
 //! A thread asks the metadata server every few seconds. While the metadata server cannot be
 //! reached the list that is known goes on to hold; a data server that has just started has none until the first answer.
 use crate::error::Error;
+use crate::keys::Keys;
 use penstock_host::sync::{Condvar, Mutex, MutexGuard};
 use penstock_layout::ServerId;
 use penstock_wire::credential::Statement;
 use penstock_wire::deployment::{Address, Deployment};
 use penstock_wire::message::{MetaReply, MetaRequest, WireError};
 use penstock_wire::revocation::{ASK, Revocations};
-use penstock_wire::{Background, Caller, Envelope, Role, Timeouts, connect};
+use penstock_wire::{Background, Envelope, Timeouts, connect};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -50,10 +51,15 @@ impl Shared {
 
 impl Revoked {
     /// Asks from now on.
-    pub(crate) fn follow(&self, id: ServerId, deployment: &Deployment) -> Result<(), Error> {
+    pub(crate) fn follow(
+        &self,
+        id: ServerId,
+        deployment: &Deployment,
+        keys: Arc<Keys>,
+    ) -> Result<(), Error> {
         let source = Source {
             meta: deployment.meta.address.clone(),
-            caller: deployment.caller(Role::Server(id), 0, 0)?,
+            keys,
         };
         let shared = self.shared.clone();
         let run = move || run(&shared, &source);
@@ -95,13 +101,13 @@ impl Drop for Revoked {
 
 struct Source {
     meta: Address,
-    caller: Caller,
+    keys: Arc<Keys>,
 }
 
 impl Source {
     /// The list, if it is another than the known one.
     fn ask(&self, known: Option<u64>) -> penstock_wire::Result<Option<Revocations>> {
-        let mut connection = connect(&self.meta, &self.caller, ANSWER)?;
+        let mut connection = connect(&self.meta, &self.keys.caller(), ANSWER)?;
         let request = MetaRequest::Revocations { known };
         let answer = connection.call(&Envelope::default(), &request, &mut false)?;
         match answer.body {

@@ -3,6 +3,7 @@ use crate::audited::Watch;
 use crate::clock::Clock;
 use crate::error::{Error, refuse, store_error};
 use crate::events::Observer;
+use crate::keys::Keys;
 use crate::locks::{LockLimits, Owner};
 use crate::loops::Loops;
 use crate::objects::{Objects, Waits};
@@ -27,7 +28,7 @@ use penstock_wire::message::{
     DataReply, DataStatus, ErrorKind, Incarnation, MAX_FINDINGS, MAX_OBJECTS, ObjectFinding,
     ObjectProblem, WireError,
 };
-use penstock_wire::{After, Connection, Peer, RunningServer, SealKey, ServeLimits, Service, serve};
+use penstock_wire::{After, Connection, Peer, RunningServer, ServeLimits, Service, serve};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
@@ -76,6 +77,8 @@ pub struct Options {
     /// Ask the metadata server for its time and for revocations: a server that does not judges capabilities by its own wall clock
     /// after a start, and takes credentials that were taken back.
     pub ask_time: bool,
+    /// The deployment file, for keys that are rotated while the server runs.
+    pub deployment_file: Option<PathBuf>,
     /// Where the audit log is written, if it is.
     pub audit: Option<PathBuf>,
     /// Bounds of the accept loop.
@@ -98,6 +101,7 @@ impl Default for Options {
             registration: None,
             background_sync: Duration::from_secs(15),
             ask_time: true,
+            deployment_file: None,
             audit: None,
             limits: ServeLimits::default(),
         }
@@ -121,8 +125,9 @@ pub fn start(
     let spec = &description(deployment, id)?.store;
     match &options.registration {
         Some(how) => {
-            let (store, registrar) = register::open(deployment, id, spec, how)?;
-            start_with(deployment, id, options, store, registrar)
+            let keys = Arc::new(Keys::load(deployment, id, options.deployment_file.clone())?);
+            let (store, registrar) = register::open(deployment, id, spec, how, &keys)?;
+            start_with(deployment, id, options, store, registrar, keys)
         }
         None => {
             let store = penstock_store::open(spec, &deployment.id, id.0)?;
@@ -138,7 +143,8 @@ pub fn start_on(
     options: Options,
     store: Box<dyn Store>,
 ) -> Result<RunningServer, Error> {
-    start_with(deployment, id, options, store, None)
+    let keys = Keys::load(deployment, id, options.deployment_file.clone())?;
+    start_with(deployment, id, options, store, None, Arc::new(keys))
 }
 
 fn start_with(
@@ -147,10 +153,10 @@ fn start_with(
     options: Options,
     store: Box<dyn Store>,
     registrar: Option<Registrar>,
+    keys: Arc<Keys>,
 ) -> Result<RunningServer, Error> {
     let described = description(deployment, id)?;
     let address = &described.address;
-    let identity = deployment.data_identity(described)?;
     let limits = options.limits;
     let waits = Waits {
         locks: LockLimits {
@@ -179,7 +185,7 @@ fn start_with(
         audit,
         queue,
         id,
-        seal: SealKey::of(&deployment.shared_with_meta(id)?),
+        keys: keys.clone(),
         options,
         objects: Objects::new(store, waits),
         loops: Mutex::new(Loops::default()),
@@ -196,7 +202,7 @@ fn start_with(
         server.settling.start(&server).map_err(|source| {
             Error::Wire(penstock_wire::Error::Io {
                 what: "start",
-                peer: identity.server.clone(),
+                peer: format!("data server {}", id.0),
                 source,
             })
         })?;
@@ -204,10 +210,10 @@ fn start_with(
     if server.options.ask_time {
         server.clock.follow(&server, deployment)?;
         if address.tcp.is_some() {
-            server.revoked.follow(id, deployment)?;
+            server.revoked.follow(id, deployment, keys.clone())?;
         }
     }
-    Ok(serve(address, server, identity, limits)?)
+    Ok(serve(address, server, keys.ring.clone(), limits)?)
 }
 
 fn description(
@@ -249,8 +255,7 @@ impl Counters {
 pub(crate) struct Server {
     audit: Audit,
     pub(crate) id: ServerId,
-    /// Shared with the metadata server.
-    pub(crate) seal: SealKey,
+    pub(crate) keys: Arc<Keys>,
     pub(crate) options: Options,
     pub(crate) objects: Objects,
     pub(crate) queue: Queue,

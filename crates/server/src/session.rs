@@ -360,6 +360,10 @@ impl<'a> Session<'a> {
                 server.tune(&settings)?;
                 Ok(DataReply::Done)
             }
+            DataRequest::LoadKeys => {
+                self.admin("have keys read again")?;
+                server.keys.load_again().map(DataReply::Keys)
+            }
             DataRequest::Read { .. }
             | DataRequest::Write { .. }
             | DataRequest::Lock { .. }
@@ -470,7 +474,7 @@ impl<'a> Session<'a> {
     }
 
     fn verify(&self, capability: &Capability) -> Result<(), WireError> {
-        capability.verify_seal(self.server.id, &self.server.seal)?;
+        self.server.keys.verify_seal(capability)?;
         let clock = &self.server.clock;
         clock.saw(capability.issued_ms);
         if let Some(peer) = self.subject

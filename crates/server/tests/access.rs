@@ -172,6 +172,7 @@ fn rights_are_checked_per_request() {
         DataRequest::Verify,
         DataRequest::Accept { file: FileId(1) },
         DataRequest::Shutdown,
+        DataRequest::LoadKeys,
     ] {
         let e = c.refused(request);
         assert_eq!(e.kind, ErrorKind::Permission);

@@ -18,6 +18,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub mod keys;
+
+pub use keys::Generation;
+
 /// Name of the deployment file in a deployment's directory.
 pub const FILE_NAME: &str = "deployment.toml";
 /// Largest deployment file that is read.
@@ -157,11 +161,17 @@ pub struct Deployment {
     /// File of the authority's private half, which only hosts that make credentials need.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authority_key: Option<PathBuf>,
+    /// Which generation of keys these are ([`keys`]).
+    #[serde(default = "keys::first", skip_serializing_if = "keys::is_first")]
+    pub generation: u32,
     /// The metadata server.
     pub meta: MetaServer,
     /// The data servers.
     #[serde(rename = "server")]
     pub servers: Vec<DataServer>,
+    /// A second generation of keys, which servers accept as well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub other_keys: Option<Generation>,
 }
 
 impl Deployment {
@@ -253,6 +263,9 @@ impl Deployment {
         if let Some(path) = &mut self.authority_key {
             visit(path);
         }
+        if let Some(other) = &mut self.other_keys {
+            other.each_path(visit);
+        }
         visit(&mut self.meta.store);
         let servers = self.servers.iter_mut().map(|s| &mut s.identity_key);
         for path in servers.chain([&mut self.meta.identity_key]).flatten() {
@@ -326,30 +339,6 @@ impl Deployment {
         Ok(())
     }
 
-    /// Makes in `dir` the key pairs that the deployment needs and does not have, of its authority and of each server. Whether something was made; then the deployment has to be saved.
-    pub fn make_keys(&mut self, dir: &Path) -> Result<bool> {
-        let mut made = self.former_server_key.take().is_some();
-        if self.authority.is_none() {
-            let (public, path) = key_pair(dir, "authority")?;
-            (self.authority, self.authority_key) = (Some(public), Some(path));
-            made = true;
-        }
-        let meta = &mut self.meta;
-        let first = ("meta".to_owned(), &mut meta.address, &mut meta.identity_key);
-        let servers = self.servers.iter_mut().map(|s| {
-            let name = format!("data-{}", s.id.0);
-            (name, &mut s.address, &mut s.identity_key)
-        });
-        for (name, address, key) in std::iter::once(first).chain(servers) {
-            if address.identity.is_none() {
-                let (public, path) = key_pair(dir, &name)?;
-                (address.identity, *key) = (Some(public), Some(path));
-                made = true;
-            }
-        }
-        Ok(made)
-    }
-
     /// The data server `id`.
     pub fn server(&self, id: ServerId) -> Option<&DataServer> {
         self.servers.iter().find(|s| s.id == id)
@@ -378,11 +367,34 @@ impl Deployment {
         })
     }
 
-    /// What the metadata server says in the handshake; loads its keys.
+    /// What the metadata server says in the handshake, in each generation of keys; loads them.
+    pub fn meta_identities(&self) -> Result<Vec<Identity>> {
+        let all = self.generations();
+        all.iter().map(Deployment::meta_identity).collect()
+    }
+
+    /// What the data server `id` says in the handshake, in each generation of keys that it has; loads them. And what it shares with
+    /// the metadata server in each.
+    pub fn data_identities(&self, id: ServerId) -> Result<(Vec<Identity>, Vec<Key>)> {
+        let mut found = (Vec::new(), Vec::new());
+        for (index, deployment) in self.generations().iter().enumerate() {
+            let server = deployment.server(id);
+            let known = server.filter(|s| index == 0 || s.address.identity.is_some());
+            if let Some(server) = known {
+                found.0.push(deployment.data_identity(server)?);
+                found.1.push(deployment.shared_with_meta(id)?);
+            }
+        }
+        Ok(found)
+    }
+
+    /// What the metadata server says in the handshake, in the current generation of its keys.
     pub fn meta_identity(&self) -> Result<Identity> {
         let name = "metadata server";
         let pair = self.pair(name, &self.meta.address, self.meta.identity_key.as_deref())?;
-        let shared = self.servers.iter().map(|server| {
+        // In a former generation those are without identity that were added since.
+        let shared = self.servers.iter().filter(|s| s.address.identity.is_some());
+        let shared = shared.map(|server| {
             let name = format!("data server {}", server.id.0);
             Ok((server.id, self.shared(&pair, &name, &server.address)?))
         });
@@ -392,8 +404,7 @@ impl Deployment {
         })
     }
 
-    /// What a data server says in the handshake; loads its keys.
-    pub fn data_identity(&self, server: &DataServer) -> Result<Identity> {
+    fn data_identity(&self, server: &DataServer) -> Result<Identity> {
         let name = format!("data server {}", server.id.0);
         let pair = self.pair(&name, &server.address, server.identity_key.as_deref())?;
         self.identity(name, pair)
@@ -452,16 +463,6 @@ impl Deployment {
             authority: self.authority,
         })
     }
-}
-
-/// The key pair of the file `name`.key in `dir`. One that was made before the deployment file could be saved will do.
-fn key_pair(dir: &Path, name: &str) -> Result<(PublicKey, PathBuf)> {
-    let path = dir.join(format!("{name}.key"));
-    let pair = match path.exists() {
-        true => KeyPair::load(&path)?,
-        false => KeyPair::generate().and_then(|mut pair| pair.save(&path).map(|()| pair))?,
-    };
-    Ok((pair.public(), path))
 }
 
 fn validate_address(

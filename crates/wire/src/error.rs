@@ -166,4 +166,12 @@ impl WireError {
             message: message.into(),
         }
     }
+
+    /// Why a server keeps the keys that it has.
+    pub fn of_keys(e: Error) -> WireError {
+        WireError::new(
+            ErrorKind::InvalidArgument,
+            format!("{e}; the server keeps the keys that it has"),
+        )
+    }
 }

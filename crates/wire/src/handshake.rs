@@ -33,7 +33,8 @@ use crate::deployment::Transport;
 use crate::error::{Error, Result};
 use crate::fence::LinkName;
 use crate::frame::{Envelope, OLDEST_VERSION, VERSION};
-use crate::key::{self, Key};
+use crate::key::{self, Key, KeyName};
+use crate::keyring;
 use crate::message::{ErrorKind, MAX_GROUPS, User, WireError};
 use crate::signing::{KeyPair, PublicKey};
 use crate::wallet::Wallet;
@@ -66,7 +67,7 @@ pub struct Hello {
     pub newest: u16,
     /// Id of the deployment that the client means.
     pub deployment: String,
-    /// Which key it will prove.
+    /// What it asks for.
     pub role: Role,
     /// Parallel job.
     pub program: u64,
@@ -74,6 +75,8 @@ pub struct Hello {
     pub rank: u32,
     /// Which connection of which of the client's links this is: before it is welcomed, older ones end.
     pub link: LinkName,
+    /// Which key it will prove: a server has several while keys are rotated.
+    pub key: KeyName,
     /// Random.
     pub nonce: [u8; 32],
     /// Who the client is, where the kernel does not know it; an administrator's wherever it has one.
@@ -217,13 +220,17 @@ pub struct Expected {
 }
 
 /// The server's side, free of I/O: what to answer to `hello`, and the proof to expect on a connection with this binding.
+/// `identities` are the server's in each generation of its keys, the current one first.
 pub fn challenge(
-    identity: &Identity,
+    identities: &[Identity],
     hello: &Hello,
     nonce: [u8; 32],
     binding: Option<[u8; 32]>,
 ) -> Result<(Challenge, Option<Expected>)> {
     let refuse = |kind, message| Ok((Challenge::Refused(WireError::new(kind, message)), None));
+    let Some(identity) = identities.first() else {
+        return Err(Error::BadKey("a server without any key".into()));
+    };
     if hello.oldest > VERSION || hello.newest < OLDEST_VERSION {
         return refuse(
             ErrorKind::Version,
@@ -254,7 +261,9 @@ pub fn challenge(
         binding,
     }
     .bytes()?;
-    let Some(key) = identity.key(hello.role) else {
+    // One that is unknown to the server: then its proof says so to the client.
+    let named = keyring::named(identities, hello.role, hello.key);
+    let Some(key) = named.or(identity.key(hello.role)) else {
         return refuse(
             ErrorKind::Permission,
             format!("{} takes no servers as clients", identity.server),
@@ -280,7 +289,7 @@ impl Identity {
         servers.map(|(id, key)| (*id, SealKey::of(key))).collect()
     }
 
-    fn key(&self, role: Role) -> Option<&Key> {
+    pub(crate) fn key(&self, role: Role) -> Option<&Key> {
         match role {
             Role::Client | Role::Admin => Some(&self.client_key),
             Role::Server(id) => self.servers.get(&id),
@@ -290,6 +299,7 @@ impl Identity {
     /// Who the client is, which has proven the key of its role, if it may be that; `now_ms` by the server's time.
     fn identify(
         &self,
+        authorities: &[&PublicKey],
         connection: &Connection,
         hello: &Hello,
         signature: Option<&Signature>,
@@ -315,7 +325,7 @@ impl Identity {
         if let (Some(user), None) = (local, &hello.credential) {
             return Err(no_administrator(user.uid));
         }
-        let statement = self.stated(hello, signature, exchange, now_ms)?;
+        let statement = self.stated(authorities, hello, signature, exchange, now_ms)?;
         if hello.role == Role::Admin && !statement.administrator {
             return Err(no_administrator(statement.uid));
         }
@@ -325,6 +335,7 @@ impl Identity {
     /// What the credential says, which the client has to show and prove.
     fn stated(
         &self,
+        authorities: &[&PublicKey],
         hello: &Hello,
         signature: Option<&Signature>,
         exchange: &[u8],
@@ -332,12 +343,12 @@ impl Identity {
     ) -> std::result::Result<Statement, WireError> {
         let name = &self.deployment_name;
         let refuse = |what: String| WireError::new(ErrorKind::Permission, what);
-        let Some(authority) = &self.authority else {
+        if authorities.is_empty() {
             return Err(refuse(format!(
                 "{} knows no authority, so nobody can prove over TCP who he is; run `penstock down` and `penstock up` for deployment {name}, then copy its deployment file again",
                 self.server
             )));
-        };
+        }
         let (Some(signed), Some(signature)) = (&hello.credential, signature) else {
             return Err(refuse(format!(
                 "{} asks for a credential over TCP; the owner of deployment {name} makes one: `penstock credential --user NAME --output FILE`; clients find it by PENSTOCK_CREDENTIAL=FILE or as ~/.config/penstock/{}.credential",
@@ -353,7 +364,7 @@ impl Identity {
                 statement.uid
             ))
         };
-        if !signed.is_of(authority) {
+        if !authorities.iter().any(|authority| signed.is_of(authority)) {
             return Err(refuse(&format!(
                 "it was not signed by the authority of deployment {name}, or was changed since; have a new one made (`penstock credential`)"
             )));
@@ -376,11 +387,11 @@ fn printable(text: &str) -> String {
         .collect()
 }
 
-/// The server's side of a new connection, over by `deadline`. `now_ms` is the time by which credentials end. `admit` has
+/// The server's side of a new connection, over by `deadline`. `identities` as for [`challenge`]. `now_ms` is the time by which credentials end. `admit` has
 /// the last word once the client has proven itself; it may wait.
 pub fn answer(
     connection: &mut Connection,
-    identity: &Identity,
+    identities: &[Identity],
     deadline: Instant,
     now_ms: impl FnOnce() -> u64,
     admit: impl FnOnce(&Hello) -> std::result::Result<(), WireError>,
@@ -393,7 +404,7 @@ pub fn answer(
     let hello: Hello = receive(connection)?;
     connection.heard(&hello);
     let binding = connection.binding();
-    let (challenge, expected) = challenge(identity, &hello, key::random()?, binding)?;
+    let (challenge, expected) = challenge(identities, &hello, key::random()?, binding)?;
     connection.queue(&envelope, &challenge)?;
     connection.flush()?;
     let (version, expected) = match (challenge, expected) {
@@ -403,10 +414,19 @@ pub fn answer(
             return Err(Error::BadKey("no proof to expect".into()));
         }
     };
+    let identity = &identities[0];
     let given: Proof = receive(connection)?;
     let verdict = if blake3::Hash::from_bytes(given.proof) == expected.proof {
         let (signature, exchange) = (given.signature.as_ref(), &expected.exchange);
-        let known = identity.identify(connection, &hello, signature, exchange, now_ms);
+        let authorities: Vec<_> = keyring::authorities(identities).collect();
+        let known = identity.identify(
+            &authorities,
+            connection,
+            &hello,
+            signature,
+            exchange,
+            now_ms,
+        );
         known.and_then(|known| admit(&hello).map(|()| known))
     } else {
         // Whoever holds no key learns nothing of this host's files.
@@ -468,6 +488,7 @@ pub fn introduce(
         program: caller.program,
         rank: caller.rank,
         link: name,
+        key: caller.key.name(),
         nonce: key::random()?,
         credential: shown.as_ref().map(|c| c.signed().clone()),
     };

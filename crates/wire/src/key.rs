@@ -4,6 +4,7 @@
 //! are the private halves of key pairs ([`crate::signing`]).
 use crate::error::{Error, Result};
 use crate::trusted_file::TrustedFile;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -11,8 +12,13 @@ use std::path::{Path, PathBuf};
 
 /// Bytes of a key's file.
 const MAX_FILE: u64 = 256;
+const NAME: &str = "penstock 1 name of a key";
 /// Bytes of a key.
 pub const KEY_LEN: usize = 32;
+
+/// Tells which key is meant and nothing of its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyName([u8; 8]);
 
 /// A secret, and where it came from (for messages).
 #[derive(Clone)]
@@ -42,6 +48,14 @@ impl Key {
             secret,
             source: PathBuf::from("(memory)"),
         }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> KeyName {
+        let whole = blake3::derive_key(NAME, &self.secret);
+        let mut name = [0; 8];
+        name.copy_from_slice(&whole[..8]);
+        KeyName(name)
     }
 
     pub(crate) fn secret(&self) -> &[u8; KEY_LEN] {

@@ -17,6 +17,7 @@ pub mod frame;
 pub mod grant;
 pub mod handshake;
 mod key;
+mod keyring;
 mod listen;
 
 pub mod message;
@@ -41,7 +42,8 @@ pub use error::{Error, Result};
 pub use fence::LinkName;
 pub use frame::Envelope;
 pub use handshake::{Caller, Identity, Peer, Role};
-pub use key::Key;
+pub use key::{Key, KeyName};
+pub use keyring::Keyring;
 
 pub use serve::{After, RunningServer, ServeLimits, Service, Stopper, serve};
 pub use signing::{KeyPair, PublicKey};

@@ -56,11 +56,6 @@ fn share(path: &Path) -> std::io::Result<()> {
 }
 
 impl Listener {
-    /// Whether its file can be removed behind its back.
-    pub(crate) fn is_file(&self) -> bool {
-        matches!(self, Listener::Unix(..))
-    }
-
     /// Makes a new socket where somebody has removed the file of this one. Not where its directory is gone too: a
     /// deployment that was removed as a whole stays removed.
     pub(crate) fn renew(&mut self) -> Result<()> {

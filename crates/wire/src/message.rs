@@ -76,6 +76,15 @@ pub struct Capability {
     pub seals: Vec<Seal>,
 }
 
+/// Which generations of keys a server accepts ([`crate::deployment::keys`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeysHeld {
+    /// The one that it uses itself.
+    pub current: u32,
+    /// One more, for a while.
+    pub other: Option<u32>,
+}
+
 /// Why a request failed; each kind has one errno and one MPI class (docs/semantics.md).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ErrorKind {

@@ -12,11 +12,11 @@ use crate::credential::Statement;
 use crate::deployment::Address;
 use crate::error::{Error, Result};
 use crate::fence::{Before, Fence, LinkName};
-use crate::handshake::{self, Hello, Identity, Peer, Role};
+use crate::handshake::{self, Hello, Peer, Role};
+use crate::keyring::{Generations, Keyring};
 use crate::listen::Listener;
 use crate::message::{ErrorKind, WireError};
 use crate::quota::{Line, LogQuota};
-use crate::tls::Acceptor;
 use penstock_host::net;
 use penstock_host::sync::{Condvar, Mutex, MutexGuard};
 use penstock_host::thread::{self, JoinHandle, sleep};
@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 const ADMIN_PLACES: usize = 8;
 /// Stack of a connection's thread.
 const STACK: usize = 512 << 10;
-/// How often a server looks whether its socket's file is still there.
+/// How often a server looks whether its socket's file is still there, and its keys are the same.
 const RENEW: Duration = Duration::from_secs(2);
 /// How long a stop waits for sessions to end after their connections were closed.
 const STOP: Duration = Duration::from_secs(30);
@@ -133,6 +133,8 @@ struct Entry {
     closer: Closer,
     /// Since it has been welcomed.
     link: Option<LinkName>,
+    /// By what it was.
+    shown: Option<Box<Hello>>,
     since: Instant,
     thread: Option<JoinHandle>,
 }
@@ -156,9 +158,9 @@ impl State {
 }
 
 struct Shared {
-    identity: Identity,
-    /// For TCP connections.
-    acceptor: Option<Acceptor>,
+    /// Its name, for messages.
+    name: String,
+    keys: Arc<Keyring>,
     limits: ServeLimits,
     service: Arc<dyn Service>,
     state: Mutex<State>,
@@ -179,7 +181,7 @@ impl Shared {
         let mut quota = self.quota.lock().unwrap_or_else(PoisonError::into_inner);
         let line = quota.line(now());
         drop(quota);
-        let server = &self.identity.server;
+        let server = &self.name;
         match line {
             Line::Write => log::warn!("{server}: {what}"),
             Line::WriteAfter(n) => {
@@ -261,10 +263,7 @@ impl RunningServer {
         if let Some(acceptor) = self.acceptor.take()
             && acceptor.join().is_err()
         {
-            log::error!(
-                "{}: the accepting thread panicked",
-                self.shared.identity.server
-            );
+            log::error!("{}: the accepting thread panicked", self.shared.name);
         }
     }
 }
@@ -279,10 +278,12 @@ impl Drop for RunningServer {
 }
 
 /// Listens at `address` (both ways where both are given) and serves until stopped.
+///
+/// When `keys` are replaced, connections end that were let in by a key which is gone.
 pub fn serve(
     address: &Address,
     service: Arc<dyn Service>,
-    identity: Identity,
+    keys: Arc<Keyring>,
     limits: ServeLimits,
 ) -> Result<RunningServer> {
     let mut bound = Address::default();
@@ -291,10 +292,10 @@ pub fn serve(
         listeners.push(Listener::unix(path)?);
         bound.unix = Some(path.clone());
     }
-    let mut acceptor = None;
+    let current = keys.now();
+    let identity = current.current();
     if let Some(tcp) = &address.tcp {
         if identity.transport.is_tls() {
-            acceptor = Some(acceptor_for(&identity)?);
             bound.identity = Some(identity.pair.public());
         }
         let (listener, actual) = Listener::tcp(tcp)?;
@@ -315,8 +316,8 @@ pub fn serve(
     let wake =
         eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|e| system(e.into()))?;
     let shared = Arc::new(Shared {
-        identity: identity.clone(),
-        acceptor,
+        name: identity.server.clone(),
+        keys: keys.clone(),
         limits,
         service,
         state: Mutex::new(State::default()),
@@ -337,18 +338,16 @@ pub fn serve(
     })
 }
 
-/// What proves who a server is.
-fn acceptor_for(identity: &Identity) -> Result<Acceptor> {
-    Acceptor::new(&identity.pair).map_err(|e| Error::Deployment {
-        path: identity.deployment_name.clone(),
-        what: format!("{}: no TLS with its identity key: {e}", identity.server),
-    })
-}
-
 // ---- accepting ----
 
 fn accept_loop(shared: &Arc<Shared>, mut listeners: Vec<Listener>) {
+    let mut keys = shared.keys.now();
     loop {
+        let now_keys = shared.keys.now();
+        if !Arc::ptr_eq(&keys, &now_keys) {
+            keys = now_keys;
+            end_former(shared, &keys);
+        }
         let (pause, ended) = {
             let mut state = shared.state();
             if state.stopping {
@@ -374,7 +373,7 @@ fn accept_loop(shared: &Arc<Shared>, mut listeners: Vec<Listener>) {
         for listener in &listeners {
             match listener.accept(shared.limits.timeouts) {
                 Ok(Ok(connection)) => start_session(shared, connection),
-                Ok(Err(e)) => log::info!("{}: {e}", shared.identity.server),
+                Ok(Err(e)) => log::info!("{}: {e}", shared.name),
                 Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
                 Err(e) if e.kind() == std::io::ErrorKind::ConnectionAborted => {}
                 Err(e) => {
@@ -399,6 +398,16 @@ fn accept_loop(shared: &Arc<Shared>, mut listeners: Vec<Listener>) {
     }
 }
 
+/// Ends the connections that none of `keys` would have let in.
+fn end_former(shared: &Shared, keys: &Generations) {
+    for entry in shared.state().connections.values() {
+        let shown = entry.shown.as_ref();
+        if shown.is_some_and(|hello| !keys.accept(hello)) {
+            entry.closer.close();
+        }
+    }
+}
+
 /// `None` when a half-open place is free; otherwise how long to wait before trying again. The oldest half-open
 /// connection past its grace is dropped to make a place.
 fn make_place(state: &mut State, limits: &ServeLimits, now: Instant) -> Option<Duration> {
@@ -420,17 +429,16 @@ fn make_place(state: &mut State, limits: &ServeLimits, now: Instant) -> Option<D
     Some(limits.grace - age)
 }
 
-/// Waits for a connection (unless paused), a wake-up, or the end of the pause; for sockets with files at most [`RENEW`].
+/// Waits for a connection (unless paused), a wake-up, or the end of the pause; at most [`RENEW`].
 fn wait_for_event(shared: &Shared, listeners: &[Listener], pause: Option<Duration>) -> bool {
     let mut fds = vec![PollFd::new(&shared.wake, PollFlags::IN)];
     if pause.is_none() {
         fds.extend(listeners.iter().map(|l| PollFd::new(l, PollFlags::IN)));
     }
-    let look = listeners.iter().any(Listener::is_file).then_some(RENEW);
-    match net::poll(&mut fds, pause.into_iter().chain(look).min()) {
+    match net::poll(&mut fds, Some(pause.unwrap_or(RENEW).min(RENEW))) {
         Ok(_) | Err(Errno::INTR) => {}
         Err(e) => {
-            log::error!("{}: poll: {e}", shared.identity.server);
+            log::error!("{}: poll: {e}", shared.name);
             return false;
         }
     }
@@ -463,6 +471,7 @@ fn start_session(shared: &Arc<Shared>, connection: Connection) {
                 Entry {
                     closer,
                     link: None,
+                    shown: None,
                     since: now(),
                     thread: Some(thread),
                 },
@@ -470,10 +479,7 @@ fn start_session(shared: &Arc<Shared>, connection: Connection) {
         }
         Err(e) => {
             drop(state);
-            log::warn!(
-                "{}: no thread for a connection: {e}",
-                shared.identity.server
-            );
+            log::warn!("{}: no thread for a connection: {e}", shared.name);
             sleep(Duration::from_millis(50));
         }
     }
@@ -505,16 +511,20 @@ impl Drop for Ended<'_> {
 }
 
 fn run_session(shared: &Shared, id: u64, mut connection: Connection) {
-    let server = &shared.identity.server;
+    let server = &shared.name;
     let deadline = now() + shared.limits.handshake;
     let time = || shared.service.now_ms();
-    let admit = |hello: &Hello| admit(shared, id, hello);
-    let secured = match &shared.acceptor {
+    let keys = shared.keys.now();
+    let admit = |hello: &Hello| admit(shared, id, &keys, hello);
+    let secured = match keys.acceptor() {
         Some(acceptor) if !connection.is_unix() => connection.secure_from(acceptor, deadline),
         _ => Ok(()),
     };
-    let answered = secured
-        .and_then(|()| handshake::answer(&mut connection, &shared.identity, deadline, time, admit));
+    let answered = secured.and_then(|()| {
+        handshake::answer(&mut connection, keys.identities(), deadline, time, admit)
+    });
+    // A connection does not keep keys that are replaced.
+    drop(keys);
     let peer = match answered {
         Ok(peer) => peer,
         Err(e) => {
@@ -564,7 +574,7 @@ fn succeed<'a>(
         return Ok(state);
     };
     let until = now() + limit;
-    let server = &shared.identity.server;
+    let server = &shared.name;
     let busy = |what: &str| Err(WireError::new(ErrorKind::Busy, format!("{server}: {what}")));
     loop {
         match state.fence.look(link) {
@@ -593,7 +603,13 @@ fn succeed<'a>(
     }
 }
 
-fn admit(shared: &Shared, id: u64, hello: &Hello) -> std::result::Result<(), WireError> {
+/// The last word on a client that has proven itself by one of `keys`.
+fn admit(
+    shared: &Shared,
+    id: u64,
+    keys: &Arc<Generations>,
+    hello: &Hello,
+) -> std::result::Result<(), WireError> {
     if let Some(shown) = &hello.credential {
         shared.service.require(&shown.statement)?;
     }
@@ -601,7 +617,18 @@ fn admit(shared: &Shared, id: u64, hello: &Hello) -> std::result::Result<(), Wir
     if state.stopping {
         return Err(WireError::new(
             ErrorKind::ShuttingDown,
-            format!("{} is shutting down", shared.identity.server),
+            format!("{} is shutting down", shared.name),
+        ));
+    }
+    // Whoever comes later is seen when the acceptor looks at the keys.
+    let now = shared.keys.now();
+    if !Arc::ptr_eq(keys, &now) && !now.accept(hello) {
+        return Err(WireError::new(
+            ErrorKind::BadKey,
+            format!(
+                "{} has new keys; get the deployment file again",
+                shared.name
+            ),
         ));
     }
     let limit = match hello.role {
@@ -613,12 +640,13 @@ fn admit(shared: &Shared, id: u64, hello: &Hello) -> std::result::Result<(), Wir
             ErrorKind::Busy,
             format!(
                 "{} has {} connections open, its limit; try again later or raise the limit",
-                shared.identity.server, state.open
+                shared.name, state.open
             ),
         ));
     }
     if let Some(entry) = state.connections.get_mut(&id) {
         entry.link = Some(hello.link);
+        entry.shown = Some(Box::new(hello.clone()));
         state.open += 1;
         state.fence.open(&hello.link, id);
     }
@@ -643,7 +671,7 @@ fn finish_sessions(shared: &Shared) {
         if left.is_zero() {
             log::error!(
                 "{}: {} sessions did not end; leaving them",
-                shared.identity.server,
+                shared.name,
                 state.connections.len()
             );
             all = false;

@@ -32,6 +32,14 @@ impl PublicKey {
     }
 }
 
+impl PublicKey {
+    /// By which a client tells a server that has several keys which of them it expects (RFC 6066, section 3).
+    pub(crate) fn server_name(&self) -> String {
+        let name = self.0[..8].iter();
+        name.map(|byte| format!("{byte:02x}")).collect::<String>() + ".penstock"
+    }
+}
+
 impl fmt::Display for PublicKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))

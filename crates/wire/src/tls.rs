@@ -13,7 +13,7 @@ use rustls::crypto::{CryptoProvider, ring, verify_tls13_signature_with_raw_key};
 use rustls::pki_types::{
     CertificateDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer, UnixTime,
 };
-use rustls::server::AlwaysResolvesServerRawPublicKeys;
+use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::version::TLS13;
 use rustls::{
@@ -45,18 +45,38 @@ static PROVIDER: LazyLock<Arc<CryptoProvider>> =
 pub(crate) struct Acceptor(Arc<ServerConfig>);
 
 impl Acceptor {
-    pub(crate) fn new(identity: &KeyPair) -> Result<Acceptor, Error> {
-        let private = [&PRIVATE_PREFIX[..], &identity.seed()[..]].concat();
-        let key = ring::sign::any_eddsa_type(&PrivatePkcs8KeyDer::from(private))?;
-        let public = CertificateDer::from(encoded(&identity.public()));
-        let proven = Arc::new(CertifiedKey::new(vec![public], key));
-        let resolver = Arc::new(AlwaysResolvesServerRawPublicKeys::new(proven));
+    /// Proves the one of `identities` that the client names, else the first.
+    pub(crate) fn new(identities: &[&KeyPair]) -> Result<Acceptor, Error> {
+        let keys = identities.iter().map(|pair| {
+            let private = [&PRIVATE_PREFIX[..], &pair.seed()[..]].concat();
+            let key = ring::sign::any_eddsa_type(&PrivatePkcs8KeyDer::from(private))?;
+            let public = CertificateDer::from(encoded(&pair.public()));
+            let proven = Arc::new(CertifiedKey::new(vec![public], key));
+            Ok((pair.public().server_name(), proven))
+        });
+        let resolver = Arc::new(Identities(keys.collect::<Result<_, Error>>()?));
         let mut config = ServerConfig::builder_with_provider(PROVIDER.clone())
             .with_protocol_versions(&[&TLS13])?
             .with_no_client_auth()
             .with_cert_resolver(resolver);
         config.send_tls13_tickets = 0;
         Ok(Acceptor(Arc::new(config)))
+    }
+}
+
+/// The keys of a server, each by the name that clients know.
+#[derive(Debug)]
+struct Identities(Vec<(String, Arc<CertifiedKey>)>);
+
+impl ResolvesServerCert for Identities {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let wanted = hello.server_name().unwrap_or_default();
+        let named = self.0.iter().find(|(name, _)| name == wanted);
+        named.or(self.0.first()).map(|(_, key)| key.clone())
+    }
+
+    fn only_raw_public_keys(&self) -> bool {
+        true
     }
 }
 
@@ -83,8 +103,7 @@ impl Tls {
             .with_custom_certificate_verifier(Arc::new(Pinned(identity)))
             .with_no_client_auth();
         config.resumption = Resumption::disabled();
-        config.enable_sni = false;
-        let name = ServerName::try_from("penstock")
+        let name = ServerName::try_from(identity.server_name())
             .map_err(|_| Error::General("a name that is none".into()))?;
         let session = ClientConnection::new(Arc::new(config), name)?;
         Ok(Tls::new(session.into()))

@@ -76,8 +76,15 @@ fn tcp_pair() -> (Connection, Connection) {
 fn shake(identity: &Identity, wallet: Wallet) -> Result<Peer, Error> {
     let (mut client, mut server) = tcp_pair();
     std::thread::scope(|s| {
-        let served = s
-            .spawn(move || handshake::answer(&mut server, identity, soon(), || NOW_MS, |_| Ok(())));
+        let served = s.spawn(move || {
+            handshake::answer(
+                &mut server,
+                std::slice::from_ref(identity),
+                soon(),
+                || NOW_MS,
+                |_| Ok(()),
+            )
+        });
         let name = LinkName::new().unwrap();
         let told = handshake::introduce(&mut client, &caller(wallet), name, soon());
         drop(client);
@@ -124,7 +131,7 @@ fn administrators_over_tcp_have_a_credential_that_says_so() {
         };
         std::thread::scope(|s| {
             let served = s.spawn(move || {
-                handshake::answer(&mut server, &identity(), soon(), || NOW_MS, |_| Ok(()))
+                handshake::answer(&mut server, &[identity()], soon(), || NOW_MS, |_| Ok(()))
             });
             let told = handshake::introduce(&mut client, &caller, LinkName::new().unwrap(), soon());
             drop(client);
@@ -227,7 +234,7 @@ fn claim(
     let (mut client, mut server) = tcp_pair();
     std::thread::scope(|s| {
         let served = s.spawn(move || {
-            handshake::answer(&mut server, &identity(), soon(), || NOW_MS, |_| Ok(()))
+            handshake::answer(&mut server, &[identity()], soon(), || NOW_MS, |_| Ok(()))
         });
         let hello = Hello {
             oldest: penstock_wire::frame::OLDEST_VERSION,
@@ -237,6 +244,7 @@ fn claim(
             program: 0,
             rank: 0,
             link: LinkName::new().unwrap(),
+            key: identity().client_key.name(),
             nonce: [7; 32],
             credential: shown,
         };
@@ -245,7 +253,7 @@ fn claim(
         let Challenge::Accepted { nonce, .. } = client.receive().unwrap().body.unwrap() else {
             panic!()
         };
-        let (_, expected) = handshake::challenge(&identity(), &hello, nonce, None).unwrap();
+        let (_, expected) = handshake::challenge(&[identity()], &hello, nonce, None).unwrap();
         let expected = expected.unwrap();
         let proof = *expected.proof.as_bytes();
         let own = issued(statement());
@@ -298,7 +306,7 @@ fn too_many_groups_are_not_even_decoded() {
     shown.statement.groups = vec![1; MAX_GROUPS + 1];
     let (mut client, mut server) = tcp_pair();
     let served = std::thread::spawn(move || {
-        handshake::answer(&mut server, &identity(), soon(), || NOW_MS, |_| Ok(()))
+        handshake::answer(&mut server, &[identity()], soon(), || NOW_MS, |_| Ok(()))
     });
     let hello = Hello {
         oldest: 0,
@@ -308,6 +316,7 @@ fn too_many_groups_are_not_even_decoded() {
         program: 0,
         rank: 0,
         link: LinkName::new().unwrap(),
+        key: identity().client_key.name(),
         nonce: [7; 32],
         credential: Some(shown),
     };
@@ -328,7 +337,7 @@ fn over_a_unix_socket_nothing_is_looked_for() {
     let (mut client, mut server) = (new(a, "the server"), new(b, "the client"));
     std::thread::scope(|s| {
         let served = s.spawn(move || {
-            handshake::answer(&mut server, &identity(), soon(), || NOW_MS, |_| Ok(()))
+            handshake::answer(&mut server, &[identity()], soon(), || NOW_MS, |_| Ok(()))
         });
         let name = LinkName::new().unwrap();
         let empty = caller(Wallet::default());
@@ -354,6 +363,8 @@ fn deployment(dir: &Path) -> Deployment {
         tune: Vec::new(),
         client_key: dir.join("client.key"),
         former_server_key: None,
+        generation: 1,
+        other_keys: None,
         authority: None,
         authority_key: None,
         meta: MetaServer {

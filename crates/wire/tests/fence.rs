@@ -3,7 +3,7 @@
 use penstock_wire::deployment::{Address, Transport};
 use penstock_wire::message::{DataReply, DataRequest, ErrorKind, Handle, TraceContext};
 use penstock_wire::{
-    After, Caller, Connection, Envelope, Identity, Key, KeyPair, LinkName, Peer, Role,
+    After, Caller, Connection, Envelope, Identity, Key, KeyPair, Keyring, LinkName, Peer, Role,
     RunningServer, ServeLimits, Service, Timeouts, connect_as, serve,
 };
 use std::path::Path;
@@ -72,7 +72,13 @@ fn bench(dir: &Path, fence: Duration) -> Bench {
         ..ServeLimits::default()
     };
     Bench {
-        server: serve(&address, Arc::new(service), identity(), limits).unwrap(),
+        server: serve(
+            &address,
+            Arc::new(service),
+            Arc::new(Keyring::new(vec![identity()]).unwrap()),
+            limits,
+        )
+        .unwrap(),
         begun: begins,
         go_on,
         done,

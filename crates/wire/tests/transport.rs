@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 mod common;
 
-use common::{Echo, caller, exchange, identity, only_tcp, start, timeouts};
+use common::{Echo, caller, exchange, keys, only_tcp, start, timeouts};
 use penstock_layout::ServerId;
 use penstock_wire::deployment::Address;
 use penstock_wire::message::{DataReply, DataRequest, ErrorKind, TraceContext};
@@ -138,7 +138,7 @@ fn stale_sockets_are_replaced_and_live_ones_respected() {
     drop(UnixListener::bind(&path).unwrap());
     let server = start(dir.path(), ServeLimits::default());
     let address = server.address().clone();
-    let second = serve(&address, Arc::new(Echo), identity(), ServeLimits::default());
+    let second = serve(&address, Arc::new(Echo), keys(), ServeLimits::default());
     let e = second.err().unwrap();
     assert!(e.to_string().contains("another server answers"), "{e}");
     drop(server);
@@ -148,7 +148,7 @@ fn stale_sockets_are_replaced_and_live_ones_respected() {
         tcp: None,
         identity: None,
     };
-    let third = serve(&address, Arc::new(Echo), identity(), ServeLimits::default());
+    let third = serve(&address, Arc::new(Echo), keys(), ServeLimits::default());
     assert!(third.err().unwrap().to_string().contains("no socket"));
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
 }
@@ -247,7 +247,7 @@ fn room_is_made_for_what_has_come_not_for_what_is_announced() {
         unix: Some(dir.path().join("s/receives.sock")),
         ..Address::default()
     };
-    let server = serve(&address, service, identity(), ServeLimits::default()).unwrap();
+    let server = serve(&address, service, keys(), ServeLimits::default()).unwrap();
     for (sent, most) in [(57, 64 << 10), (100 << 10, 256 << 10)] {
         let client = connect(server.address(), &caller(Role::Client), timeouts()).unwrap();
         let mut message = Vec::new();

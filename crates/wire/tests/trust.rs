@@ -119,7 +119,7 @@ fn shake_with(
     let (mut client, mut server) = pair();
     std::thread::scope(|s| {
         let served =
-            s.spawn(move || handshake::answer(&mut server, &identity, soon(), || 0, |_| Ok(())));
+            s.spawn(move || handshake::answer(&mut server, &[identity], soon(), || 0, |_| Ok(())));
         let introduced =
             handshake::introduce(&mut client, &caller, LinkName::new().unwrap(), soon());
         drop(client);
@@ -160,8 +160,8 @@ fn both_sides_prove_their_key() {
 fn a_client_that_skips_its_proof_is_refused_by_name() {
     let (mut client, mut server) = pair();
     std::thread::scope(|s| {
-        let served =
-            s.spawn(move || handshake::answer(&mut server, &identity(), soon(), || 0, |_| Ok(())));
+        let served = s
+            .spawn(move || handshake::answer(&mut server, &[identity()], soon(), || 0, |_| Ok(())));
         let e = penstock_wire::Envelope::default();
         let hello = hello(&caller([9; 32], Role::Client));
         client.queue(&e, &hello).unwrap();
@@ -201,6 +201,7 @@ fn hello(caller: &Caller) -> Hello {
             link: [5; 32],
             generation: 3,
         },
+        key: caller.key.name(),
         nonce: [7; 32],
         credential: None,
     }
@@ -210,13 +211,14 @@ fn hello(caller: &Caller) -> Hello {
 fn every_field_of_the_exchange_is_proven() {
     let base = hello(&caller([1; 32], Role::Client));
     let bound = |hello: &Hello, nonce, binding| {
-        let (_, expected) = handshake::challenge(&identity(), hello, nonce, binding).unwrap();
+        let (_, expected) = handshake::challenge(&[identity()], hello, nonce, binding).unwrap();
         expected.unwrap()
     };
     let proof = |hello: &Hello, nonce| bound(hello, nonce, None);
     let reference = proof(&base, [3; 32]);
-    let changes: [fn(&mut Hello); 8] = [
+    let changes: [fn(&mut Hello); 9] = [
         |h| h.nonce[0] ^= 1,
+        |h| h.key = Key::from_bytes([9; 32]).name(),
         |h| h.rank += 1,
         |h| h.program += 1,
         |h| h.role = Role::Admin,
@@ -252,8 +254,8 @@ fn claim(
 ) {
     let (mut client, mut server) = ends;
     std::thread::scope(|s| {
-        let served =
-            s.spawn(move || handshake::answer(&mut server, &identity(), soon(), || 0, |_| Ok(())));
+        let served = s
+            .spawn(move || handshake::answer(&mut server, &[identity()], soon(), || 0, |_| Ok(())));
         let e = penstock_wire::Envelope::default();
         client.queue(&e, claimed).unwrap();
         let Challenge::Accepted { nonce, .. } = client.receive().unwrap().body.unwrap() else {
@@ -264,7 +266,8 @@ fn claim(
             servers: [(ServerId(3), Key::from_bytes(key))].into(),
             ..identity()
         };
-        let (_, expected) = handshake::challenge(&mine, proven, nonce, None).unwrap();
+        let (_, expected) =
+            handshake::challenge(std::slice::from_ref(&mine), proven, nonce, None).unwrap();
         let proof = *expected.unwrap().proof.as_bytes();
         let signature = None;
         client
@@ -317,7 +320,7 @@ fn my_uid() -> u32 {
 fn versions_without_overlap_part_with_a_word() {
     let mut future = hello(&caller([1; 32], Role::Client));
     (future.oldest, future.newest) = (40, 50);
-    let (answer, proof) = handshake::challenge(&identity(), &future, [0; 32], None).unwrap();
+    let (answer, proof) = handshake::challenge(&[identity()], &future, [0; 32], None).unwrap();
     assert!(proof.is_none());
     let Challenge::Refused(e) = answer else {
         panic!()
@@ -325,11 +328,11 @@ fn versions_without_overlap_part_with_a_word() {
     assert_eq!(e.kind, ErrorKind::Version);
     assert!(e.message.contains("40 to 50"), "{e}");
     (future.oldest, future.newest) = (0, 50);
-    let (answer, _) = handshake::challenge(&identity(), &future, [0; 32], None).unwrap();
+    let (answer, _) = handshake::challenge(&[identity()], &future, [0; 32], None).unwrap();
     let newest = penstock_wire::frame::VERSION;
     assert!(matches!(answer, Challenge::Accepted { version, .. } if version == newest));
     future.deployment = "\u{1b}[31mevil\n".repeat(30);
-    let (answer, _) = handshake::challenge(&identity(), &future, [0; 32], None).unwrap();
+    let (answer, _) = handshake::challenge(&[identity()], &future, [0; 32], None).unwrap();
     let Challenge::Refused(e) = answer else {
         panic!()
     };
@@ -344,8 +347,9 @@ fn a_handshake_ends_by_its_deadline_however_slowly_bytes_drip() {
     let (client, mut server) = pair();
     std::thread::scope(|s| {
         let deadline = Instant::now() + Duration::from_millis(60);
-        let served = s
-            .spawn(move || handshake::answer(&mut server, &identity(), deadline, || 0, |_| Ok(())));
+        let served = s.spawn(move || {
+            handshake::answer(&mut server, &[identity()], deadline, || 0, |_| Ok(()))
+        });
         let fd = std::os::fd::AsFd::as_fd(&client)
             .try_clone_to_owned()
             .unwrap();
@@ -427,6 +431,8 @@ fn deployment(dir: &Path) -> Deployment {
         tune: vec!["sched=to".into()],
         client_key: "/etc/penstock/client.key".into(),
         former_server_key: None,
+        generation: 1,
+        other_keys: None,
         authority: None,
         authority_key: None,
         meta: MetaServer {

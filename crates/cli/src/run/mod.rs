@@ -275,6 +275,7 @@ fn place(
     let none = ReplacedArgs::default();
     let logs = located.log_dir();
     let how = How {
+        file: None,
         trace: args.trace.as_deref(),
         audit: args.keep.then_some(logs.as_path()),
         // What is removed at the end needs no looking after.

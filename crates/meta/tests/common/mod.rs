@@ -25,6 +25,8 @@ pub fn deployment(dir: &Path) -> Deployment {
         tune: Vec::new(),
         client_key,
         former_server_key: None,
+        generation: 1,
+        other_keys: None,
         authority: None,
         authority_key: None,
         meta: MetaServer {

@@ -54,6 +54,8 @@ impl Site {
             tune: Vec::new(),
             client_key: at("client.key"),
             former_server_key: None,
+            generation: 1,
+            other_keys: None,
             authority: None,
             authority_key: None,
             meta: MetaServer {

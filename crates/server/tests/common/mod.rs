@@ -44,6 +44,8 @@ pub fn deployment(dir: &Path, servers: u32, store: &str) -> Deployment {
         tune: Vec::new(),
         client_key: dir.join("client.key"),
         former_server_key: None,
+        generation: 1,
+        other_keys: None,
         authority: None,
         authority_key: None,
         meta: MetaServer {

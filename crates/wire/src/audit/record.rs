@@ -47,6 +47,8 @@ pub enum Event {
     Issue,
     /// Credentials were taken back.
     Revoke,
+    /// A server has read its keys again.
+    Keys,
     /// A server began to serve.
     Start,
     /// A server was told to stop, or stops.
@@ -57,7 +59,7 @@ pub enum Event {
 
 impl Event {
     /// All of them.
-    pub const ALL: [Event; 20] = [
+    pub const ALL: [Event; 21] = [
         Event::Key,
         Event::Credential,
         Event::Deployment,
@@ -75,6 +77,7 @@ impl Event {
         Event::Store,
         Event::Issue,
         Event::Revoke,
+        Event::Keys,
         Event::Start,
         Event::Stop,
         Event::Dropped,
@@ -100,6 +103,7 @@ impl Event {
             Event::Store => "store",
             Event::Issue => "issue",
             Event::Revoke => "revoke",
+            Event::Keys => "keys",
             Event::Start => "start",
             Event::Stop => "stop",
             Event::Dropped => "dropped",

@@ -1,5 +1,5 @@
 //! Requests and replies of the data servers.
-use super::{AuditStatus, Capability, StoreState, WireError};
+use super::{AuditStatus, Capability, KeysHeld, StoreState, WireError};
 use crate::bounded;
 use penstock_layout::FileId;
 use serde::{Deserialize, Serialize};
@@ -205,6 +205,8 @@ pub enum DataRequest {
         /// Bytes; none to give back what is held.
         len: u64,
     },
+    /// Read the deployment file again and take the keys that it names. Needs the admin right. Answered by `Keys`.
+    LoadKeys,
 }
 
 /// What a data server answers.
@@ -283,6 +285,8 @@ pub enum DataReply {
         /// The one whose writes are on stable storage.
         incarnation: Incarnation,
     },
+    /// To `LoadKeys`.
+    Keys(KeysHeld),
 }
 
 /// What a data server found wrong in its store.

@@ -1,6 +1,7 @@
 //! Requests and replies of the metadata server.
 use super::{
-    AuditStatus, Capability, NodeReply, NodeRequest, QuotaReply, QuotaRequest, User, WireError,
+    AuditStatus, Capability, KeysHeld, NodeReply, NodeRequest, QuotaReply, QuotaRequest, User,
+    WireError,
 };
 use crate::bounded;
 use crate::revocation::{Revocations, Revoked};
@@ -265,6 +266,8 @@ pub enum MetaRequest {
         /// The version that is known: there is no list in the answer if it has not changed.
         known: Option<u64>,
     },
+    /// Read the deployment file again and take the keys that it names. Needs the admin right. Answered by `Keys`.
+    LoadKeys,
 }
 
 impl MetaRequest {
@@ -302,6 +305,7 @@ impl MetaRequest {
             | MetaRequest::Time
             // Limits are set to what they are to be: a second copy changes nothing.
             | MetaRequest::Quota(_)
+            | MetaRequest::LoadKeys
             | MetaRequest::Revoke { .. }
             | MetaRequest::Revocations { .. } => false,
         }
@@ -448,6 +452,8 @@ pub enum MetaReply {
     Quota(QuotaReply),
     /// To `Revoke` and `Revocations`.
     Revoked(Option<Revocations>),
+    /// To `LoadKeys`.
+    Keys(KeysHeld),
 }
 
 /// Health and usage of the metadata server.

@@ -5,8 +5,8 @@ use penstock_wire::credential::Statement;
 use penstock_wire::deployment::{Address, Transport};
 use penstock_wire::message::{DataReply, DataRequest, TraceContext, User};
 use penstock_wire::{
-    After, Caller, Connection, Credential, Envelope, Identity, Key, KeyPair, Peer, Role,
-    RunningServer, ServeLimits, Service, Timeouts, Wallet, serve,
+    After, Caller, Connection, Credential, Envelope, Identity, Key, KeyPair, Keyring, Peer,
+    PublicKey, Role, RunningServer, ServeLimits, Service, Timeouts, Wallet, serve,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -57,6 +57,11 @@ pub fn identity() -> Identity {
     }
 }
 
+/// The server's keys, of that generation alone.
+pub fn keys() -> Arc<Keyring> {
+    Arc::new(Keyring::new(vec![identity()]).unwrap())
+}
+
 /// Whoever it trusts.
 fn authority() -> KeyPair {
     KeyPair::from_seed(Key::from_bytes([4; 32])).unwrap()
@@ -64,13 +69,17 @@ fn authority() -> KeyPair {
 
 /// A credential of user 7, an administrator, for all time.
 fn wallet() -> Arc<Wallet> {
+    wallet_of(&authority())
+}
+
+pub fn wallet_of(authority: &KeyPair) -> Arc<Wallet> {
     let user = User {
         uid: 7,
         ..User::default()
     };
     let mut statement = Statement::new(&identity().deployment, user, 0..i64::MAX as u64);
     statement.administrator = true;
-    let credential = Credential::issue(&authority(), statement).unwrap();
+    let credential = Credential::issue(authority, statement).unwrap();
     Arc::new(Wallet::holding(credential))
 }
 
@@ -93,12 +102,23 @@ pub fn caller(role: Role) -> Caller {
 
 /// Listens in `dir` and on TCP, as `identity` says.
 pub fn start_as(dir: &Path, identity: Identity, limits: ServeLimits) -> RunningServer {
+    let identified = Some(identity.pair.public());
+    let keys = Arc::new(Keyring::new(vec![identity]).unwrap());
+    start_with(dir, identified, keys, limits)
+}
+
+pub fn start_with(
+    dir: &Path,
+    identity: Option<PublicKey>,
+    keys: Arc<Keyring>,
+    limits: ServeLimits,
+) -> RunningServer {
     let address = Address {
         unix: Some(dir.join("s/echo.sock")),
         tcp: Some("127.0.0.1:0".into()),
-        identity: Some(identity.pair.public()),
+        identity,
     };
-    serve(&address, Arc::new(Echo), identity, limits).unwrap()
+    serve(&address, Arc::new(Echo), keys, limits).unwrap()
 }
 
 pub fn start(dir: &Path, limits: ServeLimits) -> RunningServer {

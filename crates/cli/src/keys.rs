@@ -1,0 +1,197 @@
+//! `penstock keys`: the keys of a deployment, replaced while it runs.
+use crate::connect;
+use crate::deployment::{self, Located};
+use crate::error::{CliError, Result};
+use crate::out;
+use crate::serve::Which;
+use clap::Args;
+use penstock_client::Client;
+use penstock_wire::deployment::{Deployment, Generation};
+use penstock_wire::message::KeysHeld;
+use serde_json::json;
+use std::path::Path;
+
+/// Show the keys of a deployment, or make new ones while programs run.
+///
+/// A generation of keys is the client key, the authority's key, and a key for each server. Servers accept two generations, so programs
+/// that run, mounts and credentials of before go on. Run it where the deployment was made, as its owner.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  penstock keys                       which generations there are
+  penstock keys --rotate              new keys; programs go on with the former ones, and a later --rotate ends those
+  penstock keys --end-former          a key was stolen: end the former generation now, with connections that use it
+
+After a rotation, give clients on other hosts the new deployment.toml and client key, and make new credentials
+(`penstock credential`): what they have is good until the former generation ends. If servers run on hosts with a
+directory of their own, the command says which files they need, and goes on when it is run again.")]
+pub struct KeysArgs {
+    /// Make new keys and have all servers take them.
+    #[arg(long, conflicts_with = "end_former")]
+    pub rotate: bool,
+    /// End the generation before the current one.
+    #[arg(long)]
+    pub end_former: bool,
+    /// For programs.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// See the module's text.
+pub fn keys(args: &KeysArgs, named: Option<&Path>) -> Result<()> {
+    let mut located = deployment::find(named)?;
+    let mut left = Vec::new();
+    if args.rotate {
+        left = rotate(&mut located)?;
+    }
+    if args.end_former {
+        left = end_former(&mut located)?;
+    }
+    let held = located.deployment.keys_held();
+    if args.json {
+        out::print_json(
+            &json!({ "current": held.current, "other": held.other, "unused_files": left }),
+        );
+        return Ok(());
+    }
+    out::print(&to_text(&located.deployment));
+    if args.rotate {
+        out::line(format_args!(
+            "clients on other hosts need {} and {}; credentials made before are good until generation {} ends",
+            located.file.display(),
+            located.deployment.client_key.display(),
+            held.current - 1
+        ));
+    }
+    if !left.is_empty() {
+        out::line(format_args!("no longer used: {}", left.join(" ")));
+    }
+    Ok(())
+}
+
+/// Adds a generation, has all servers accept it, and makes it the current one. Returns the files of the one that it replaces.
+fn rotate(located: &mut Located) -> Result<Vec<String>> {
+    let client = reached(located)?;
+    let deployment = &mut located.deployment;
+    let next = |d: &Deployment| matches!(&d.other_keys, Some(o) if o.generation > d.generation);
+    let mut former = None;
+    if !next(deployment) {
+        former = deployment.other_keys.clone();
+        let dir = located.file.parent().unwrap_or(Path::new("/"));
+        deployment.add_keys(dir).map_err(owner)?;
+        deployment.save(&located.file).map_err(owner)?;
+    }
+    // All accept it before anybody uses it.
+    tell(&client, located)?;
+    located.deployment.switch_keys();
+    located.deployment.save(&located.file).map_err(owner)?;
+    tell(&client, located)?;
+    Ok(unused(former.as_ref()))
+}
+
+/// Drops the generation that is not the current one. Returns its files.
+fn end_former(located: &mut Located) -> Result<Vec<String>> {
+    let client = reached(located)?;
+    let Some(former) = located.deployment.drop_keys() else {
+        return Err(CliError::new("there is one generation of keys alone")
+            .next("`penstock keys --rotate` makes the next; then the former one can be ended"));
+    };
+    located.deployment.save(&located.file).map_err(owner)?;
+    tell(&client, located)?;
+    Ok(unused(Some(&former)))
+}
+
+fn owner(e: penstock_wire::Error) -> CliError {
+    CliError::new(e).next("run it as the deployment's owner, where the deployment was made; what is not finished goes on when it is run again")
+}
+
+/// A client of all servers, which must be there: one that is away would not learn of the keys. Only with the deployment's own
+/// file, not a copy.
+fn reached(located: &Located) -> Result<Client> {
+    let authority = located.deployment.authority_key.as_deref();
+    if !authority.is_some_and(Path::is_file) {
+        return Err(CliError::new(format!(
+            "{} has no authority.key beside it",
+            located.file.display()
+        ))
+        .next(
+            "run it where the deployment was made, as its owner: servers there read the same file",
+        ));
+    }
+    let client = connect::administrator(located)?;
+    for which in Which::all(&located.deployment) {
+        load(&client, which)?;
+    }
+    Ok(client)
+}
+
+fn load(client: &Client, which: Which) -> Result<KeysHeld> {
+    let held = match which {
+        Which::Meta => client.load_keys(None),
+        Which::Data(id) => client.load_keys(Some(id)),
+    };
+    held.map_err(|e| {
+        CliError::new(format!("{}: {e}", which.title()))
+            .next("keys are replaced only while all servers run: `penstock status` shows them, `penstock up` starts them; then run it again")
+    })
+}
+
+/// Has all servers read the file, those that check capabilities before the one that seals them.
+fn tell(client: &Client, located: &Located) -> Result<()> {
+    let deployment = &located.deployment;
+    let wanted = deployment.keys_held();
+    let generations = |held: KeysHeld| {
+        let mut all: Vec<u32> = [Some(held.current), held.other]
+            .into_iter()
+            .flatten()
+            .collect();
+        all.sort_unstable();
+        all
+    };
+    let mut behind = Vec::new();
+    for which in Which::all(deployment).into_iter().rev() {
+        if generations(load(client, which)?) != generations(wanted) {
+            behind.push(which);
+        }
+    }
+    if behind.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<_> = behind.iter().map(|which| which.title()).collect();
+    Err(CliError::new(format!(
+        "{} read another deployment file, without these keys (generations {:?})",
+        names.join(", "),
+        generations(wanted)
+    ))
+    .next(format!(
+        "copy {}, the client keys and the servers' own NAME-{}.key to their hosts; then run it again",
+        located.file.display(),
+        wanted.other.unwrap_or(wanted.current).max(wanted.current)
+    )))
+}
+
+fn unused(generation: Option<&Generation>) -> Vec<String> {
+    let files = generation.into_iter().flat_map(Generation::files);
+    files.map(|path| path.display().to_string()).collect()
+}
+
+fn to_text(deployment: &Deployment) -> String {
+    let current = vec![
+        deployment.generation.to_string(),
+        "current".to_owned(),
+        deployment.client_key.display().to_string(),
+    ];
+    let other = deployment.other_keys.iter().map(|other| {
+        let what = match other.generation < deployment.generation {
+            true => "former: still accepted",
+            false => "next: not used yet, run `penstock keys --rotate` again",
+        };
+        vec![
+            other.generation.to_string(),
+            what.to_owned(),
+            other.client_key.display().to_string(),
+        ]
+    });
+    let rows = std::iter::once(current).chain(other).collect();
+    out::table(&["generation", "state", "client key"], &[0], rows)
+}

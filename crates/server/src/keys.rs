@@ -1,0 +1,89 @@
+//! A data server's keys: what it proves to others, and what it shares with the metadata server. They can be replaced while it runs.
+use penstock_host::sync::Mutex;
+use penstock_layout::ServerId;
+use penstock_wire::deployment::Deployment;
+use penstock_wire::message::{Capability, KeysHeld, WireError};
+use penstock_wire::{Caller, Keyring, Result, Role, SealKey};
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError};
+
+/// See the module's text.
+pub(crate) struct Keys {
+    id: ServerId,
+    deployment: String,
+    /// Where they are named.
+    file: Option<PathBuf>,
+    /// What clients meet.
+    pub(crate) ring: Arc<Keyring>,
+    shared: Mutex<Shared>,
+}
+
+struct Shared {
+    /// What checks capabilities, of each generation.
+    seals: Arc<[SealKey]>,
+    caller: Caller,
+}
+
+fn shared(deployment: &Deployment, id: ServerId, secrets: &[penstock_wire::Key]) -> Result<Shared> {
+    Ok(Shared {
+        seals: secrets.iter().map(SealKey::of).collect(),
+        caller: deployment.caller(Role::Server(id), 0, 0)?,
+    })
+}
+
+impl Keys {
+    /// Those that the deployment names, which was read from `file`.
+    pub(crate) fn load(
+        deployment: &Deployment,
+        id: ServerId,
+        file: Option<PathBuf>,
+    ) -> Result<Keys> {
+        let (identities, secrets) = deployment.data_identities(id)?;
+        Ok(Keys {
+            id,
+            deployment: deployment.id.clone(),
+            file,
+            ring: Arc::new(Keyring::new(identities)?),
+            shared: Mutex::new(shared(deployment, id, &secrets)?),
+        })
+    }
+
+    /// Takes those that the deployment file names now; with an error the ones of before stay.
+    pub(crate) fn load_again(&self) -> std::result::Result<KeysHeld, WireError> {
+        let deployment = Deployment::load_again(&self.deployment, self.file.as_deref())?;
+        let replace = || {
+            let (identities, secrets) = deployment.data_identities(self.id)?;
+            let shared = shared(&deployment, self.id, &secrets)?;
+            // What a former key has sealed is refused before its connections end.
+            *self.shared.lock().unwrap_or_else(PoisonError::into_inner) = shared;
+            self.ring.replace(identities)
+        };
+        replace().map_err(WireError::of_keys)?;
+        Ok(deployment.keys_held())
+    }
+
+    /// Refuses a capability that the metadata server has not given for this server.
+    pub(crate) fn verify_seal(
+        &self,
+        capability: &Capability,
+    ) -> std::result::Result<(), WireError> {
+        let seals = self.locked(|shared| shared.seals.clone());
+        let mut result = Ok(());
+        for seal in seals.iter() {
+            result = capability.verify_seal(self.id, seal);
+            if result.is_ok() {
+                break;
+            }
+        }
+        result
+    }
+
+    /// What this server says to the metadata server.
+    pub(crate) fn caller(&self) -> Caller {
+        self.locked(|shared| shared.caller.clone())
+    }
+
+    fn locked<T>(&self, get: impl FnOnce(&Shared) -> T) -> T {
+        get(&self.shared.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
