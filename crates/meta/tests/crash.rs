@@ -382,3 +382,73 @@ fn a_full_store_refuses_and_recovers() {
         "{after:?}"
     );
 }
+
+/// Power is lost, which takes the journal, and a bit of the newest commit has flipped: a start finds that, or everything is
+/// there. It never takes the commit for one that was not finished.
+#[test]
+fn a_bad_page_never_takes_back_what_was_synced() {
+    let dir = tempfile::tempdir().unwrap();
+    let d = deployment(dir.path());
+    let file = dir.path().join("deployment.toml");
+    d.save(&file).unwrap();
+    let server = Server::start(&d, &file, None);
+    let mut c = Client::new(&d);
+    for path in ["/first", "/second", "/third"] {
+        c.open(create(path));
+        c.ok(MetaRequest::Sync);
+    }
+    drop(c);
+    server.kill();
+    let files = |of: &Path| -> Vec<_> {
+        let entries = std::fs::read_dir(of).unwrap().map(|e| e.unwrap().path());
+        entries.filter(|path| path.is_file()).collect()
+    };
+    let store = dir.path().join("meta");
+    let gone = |path: &Path| {
+        path.file_name()
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .starts_with("journal-")
+    };
+    let kept: Vec<_> = files(&store)
+        .into_iter()
+        .filter(|path| !gone(path))
+        .map(|path| (std::fs::read(&path).unwrap(), path))
+        .collect();
+    let database = store.join("namespace.redb");
+    let bytes = std::fs::read(&database).unwrap();
+    let pages: Vec<_> = (0..bytes.len() / 4096)
+        .filter(|page| bytes[page * 4096..][..4096].iter().any(|b| *b != 0))
+        .collect();
+    let mut found = 0;
+    for page in &pages {
+        for old in files(&store) {
+            std::fs::remove_file(old).unwrap();
+        }
+        for (bytes, path) in &kept {
+            std::fs::write(path, bytes).unwrap();
+        }
+        let mut bad = bytes.clone();
+        // One that is in use, where the page is not full.
+        let at = page * 4096
+            + bytes[page * 4096..][..4096]
+                .iter()
+                .rposition(|b| *b != 0)
+                .unwrap();
+        bad[at] ^= 4;
+        std::fs::write(&database, bad).unwrap();
+        match penstock_meta::start(&d, penstock_meta::Options::default()) {
+            Err(_) => found += 1,
+            Ok(_server) => {
+                let mut c = Client::new(&d);
+                let gone = matches!(c.call(&stat("/third")).unwrap(), MetaReply::Error(e) if e.kind == ErrorKind::NotFound);
+                assert!(
+                    !gone,
+                    "a bit of page {page} has taken a synced name back, in silence"
+                );
+            }
+        }
+    }
+    assert!(found > 3, "{found} of {} pages were missed", pages.len());
+}
