@@ -46,6 +46,7 @@ impl Cluster {
             former_server_key: None,
             authority: None,
             authority_key: None,
+            munge: None,
             meta: MetaServer {
                 address: address("meta.sock".into()),
                 store: at("meta"),

@@ -264,6 +264,7 @@ fn deployment(dir: &Path) -> Result<Deployment> {
         former_server_key: None,
         authority: None,
         authority_key: None,
+        munge: None,
         meta: MetaServer {
             address: address("meta.sock".into()),
             store: dir.join("meta"),

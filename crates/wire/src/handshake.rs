@@ -23,6 +23,8 @@
 //! *Administrators* are root and the user of the server on the server's host, by the word of the kernel, and whoever shows
 //! a credential that says so, on any connection.
 //!
+//! *Newcomers* have no credential and ask for one ([`crate::newcomer`]): the handshake finds out that they hold the key, and no more.
+//!
 //! Handshake frames have version 0 and never change form from the first release on, so that two releases can always
 //! find out that they do not fit. Until the end a stranger may send 4 KiB a frame and no payload, and all of it must be over
 //! by a deadline.
@@ -55,6 +57,8 @@ pub enum Role {
     Admin,
     /// This data server, which tells the metadata server of its store and asks for the time.
     Server(ServerId),
+    /// Somebody over TCP who has no credential and asks the metadata server for one: nothing else.
+    Newcomer,
 }
 
 /// Opens the exchange.
@@ -135,6 +139,8 @@ pub struct Identity {
     pub pair: KeyPair,
     /// Who signs credentials.
     pub authority: Option<PublicKey>,
+    /// The metadata server's identity, where that may say who a user is ([`Signed::is_vouched_by`]).
+    pub voucher: Option<PublicKey>,
 }
 
 /// Who a client is.
@@ -282,7 +288,7 @@ impl Identity {
 
     fn key(&self, role: Role) -> Option<&Key> {
         match role {
-            Role::Client | Role::Admin => Some(&self.client_key),
+            Role::Client | Role::Admin | Role::Newcomer => Some(&self.client_key),
             Role::Server(id) => self.servers.get(&id),
         }
     }
@@ -298,7 +304,9 @@ impl Identity {
     ) -> std::result::Result<(User, Option<Statement>), WireError> {
         let local = connection.user();
         match (hello.role, local.clone()) {
-            (Role::Server(_), local) => return Ok((local.unwrap_or_else(User::nobody), None)),
+            (Role::Server(_) | Role::Newcomer, local) => {
+                return Ok((local.unwrap_or_else(User::nobody), None));
+            }
             (Role::Client, Some(user)) => return Ok((user, None)),
             (Role::Admin, Some(user)) if user.uid == 0 || user.uid == myself().uid => {
                 return Ok((user, None));
@@ -353,7 +361,8 @@ impl Identity {
                 statement.uid
             ))
         };
-        if !signed.is_of(authority) {
+        let vouched = |server| signed.is_vouched_by(server);
+        if !signed.is_of(authority) && !self.voucher.as_ref().is_some_and(vouched) {
             return Err(refuse(&format!(
                 "it was not signed by the authority of deployment {name}, or was changed since; have a new one made (`penstock credential`)"
             )));
@@ -425,12 +434,16 @@ pub fn answer(
     connection.queue(&envelope, &word)?;
     connection.flush()?;
     let (user, statement) = verdict.map_err(Error::Refused)?;
-    connection.set_deadline(None)?;
-    connection.establish(version);
+    // A newcomer stays a stranger.
+    if hello.role != Role::Newcomer {
+        connection.set_deadline(None)?;
+        connection.establish(version);
+    }
     let who = match hello.role {
         Role::Client => format!("client rank {} of program {:x}", hello.rank, hello.program),
         Role::Admin => "administrator".into(),
         Role::Server(id) => format!("data server {}", id.0),
+        Role::Newcomer => "newcomer".into(),
     };
     let from = connection.peer().to_owned();
     connection.set_peer(format!("{who} ({from})"));
@@ -454,10 +467,15 @@ pub fn introduce(
     let envelope = Envelope::default();
     let shown = match caller.role {
         Role::Client if !connection.is_unix() => Some(caller.wallet.credential()?),
-        Role::Admin if !connection.is_unix() => Some(caller.wallet.administrators()?),
+        Role::Admin if !connection.is_unix() => Some(
+            caller
+                .wallet
+                .administrators()
+                .or_else(|_| caller.wallet.credential())?,
+        ),
         // The kernel's word may do.
         Role::Admin => caller.wallet.administrators().ok(),
-        Role::Client | Role::Server(_) => None,
+        Role::Client | Role::Server(_) | Role::Newcomer => None,
     };
     connection.set_deadline(Some(deadline))?;
     let hello = Hello {
@@ -507,12 +525,20 @@ pub fn introduce(
     }
     let mine = Proof {
         proof: *caller.key.mac(CLIENT_PROOF, &[&exchange]).as_bytes(),
-        signature: shown.map(|c| c.sign_exchange(&exchange)),
+        signature: shown.as_ref().map(|c| c.sign_exchange(&exchange)),
     };
     connection.queue(&envelope, &mine)?;
     connection.flush()?;
     if let Verdict::Refused(e) = receive(connection)? {
+        if let Some(shown) = &shown
+            && e.kind == ErrorKind::Permission
+        {
+            caller.wallet.refused(shown);
+        }
         return Err(Error::Refused(e));
+    }
+    if caller.role == Role::Newcomer {
+        return Ok(());
     }
     connection.set_deadline(None)?;
     connection.establish(version);
@@ -536,7 +562,7 @@ pub(crate) fn myself() -> User {
     }
 }
 
-fn receive<B: serde::de::DeserializeOwned>(connection: &mut Connection) -> Result<B> {
+pub(crate) fn receive<B: serde::de::DeserializeOwned>(connection: &mut Connection) -> Result<B> {
     let received = connection.receive()?;
     received.body.ok_or_else(|| Error::Malformed {
         peer: connection.peer().to_owned(),

@@ -20,7 +20,9 @@ mod key;
 mod listen;
 
 pub mod message;
+pub mod munge;
 mod nearby;
+mod newcomer;
 mod quota;
 pub mod revocation;
 mod serve;
@@ -28,6 +30,7 @@ pub mod share;
 pub mod signing;
 mod tls;
 mod trusted_file;
+pub mod users;
 pub mod wallet;
 
 pub use audit::Audit;
@@ -42,6 +45,7 @@ pub use fence::LinkName;
 pub use frame::Envelope;
 pub use handshake::{Caller, Identity, Peer, Role};
 pub use key::Key;
+pub use newcomer::Newcomer;
 
 pub use serve::{After, RunningServer, ServeLimits, Service, Stopper, serve};
 pub use signing::{KeyPair, PublicKey};

@@ -8,14 +8,17 @@
 use crate::audit::{Audit, Event, Outcome, Subject};
 use crate::closer::Closer;
 use crate::connection::{Connection, Timeouts};
-use crate::credential::Statement;
+use crate::credential::{Signed, Statement};
 use crate::deployment::Address;
 use crate::error::{Error, Result};
 use crate::fence::{Before, Fence, LinkName};
 use crate::handshake::{self, Hello, Identity, Peer, Role};
 use crate::listen::Listener;
 use crate::message::{ErrorKind, WireError};
+use crate::munge;
+use crate::newcomer;
 use crate::quota::{Line, LogQuota};
+use crate::signing::PublicKey;
 use crate::tls::Acceptor;
 use penstock_host::net;
 use penstock_host::sync::{Condvar, Mutex, MutexGuard};
@@ -60,6 +63,19 @@ pub trait Service: Send + Sync + 'static {
     /// Refuses a credential that was taken back.
     fn require(&self, _: &Statement) -> std::result::Result<(), WireError> {
         Ok(())
+    }
+
+    /// What it says about the holder of `key`, by a MUNGE credential that must have this payload. It may wait for a few seconds.
+    fn vouch(
+        &self,
+        _munge: &str,
+        _payload: &[u8; munge::PAYLOAD],
+        _key: PublicKey,
+    ) -> std::result::Result<Signed, WireError> {
+        Err(WireError::new(
+            ErrorKind::Permission,
+            "this server gives no credentials by MUNGE; the metadata server does, if `[munge]` is in the deployment file",
+        ))
     }
 
     /// Where it notes what is refused.
@@ -515,8 +531,13 @@ fn run_session(shared: &Shared, id: u64, mut connection: Connection) {
     };
     let answered = secured
         .and_then(|()| handshake::answer(&mut connection, &shared.identity, deadline, time, admit));
+    let answered = answered.and_then(|peer| match peer.role {
+        Role::Newcomer => vouch(shared, &mut connection).map(|()| None),
+        _ => Ok(Some(peer)),
+    });
     let peer = match answered {
-        Ok(peer) => peer,
+        Ok(Some(peer)) => peer,
+        Ok(None) => return,
         Err(e) => {
             if let Some(audit) = shared.service.audit() {
                 audit.turned_away(&connection, &e);
@@ -552,6 +573,16 @@ fn run_session(shared: &Shared, id: u64, mut connection: Connection) {
             shared.complain(format_args!("ended the connection: {e}"));
         }
     }
+}
+
+/// Serves a newcomer: all that it may ask for.
+fn vouch(shared: &Shared, connection: &mut Connection) -> Result<()> {
+    let given = newcomer::serve(connection, &*shared.service, &shared.identity)?;
+    if let Some(audit) = shared.service.audit() {
+        let subject = Subject::vouched(connection, &given.statement);
+        audit.note(Event::Issue, Outcome::Done, &subject, None, "by MUNGE");
+    }
+    Ok(())
 }
 
 /// Closes the older connection of a link and waits until whatever it was doing has ended.
@@ -594,6 +625,10 @@ fn succeed<'a>(
 }
 
 fn admit(shared: &Shared, id: u64, hello: &Hello) -> std::result::Result<(), WireError> {
+    if hello.role == Role::Newcomer {
+        // It stays half-open, so that strangers' limits hold for it.
+        return Ok(());
+    }
     if let Some(shown) = &hello.credential {
         shared.service.require(&shown.statement)?;
     }
@@ -605,7 +640,7 @@ fn admit(shared: &Shared, id: u64, hello: &Hello) -> std::result::Result<(), Wir
         ));
     }
     let limit = match hello.role {
-        Role::Client => shared.limits.connections,
+        Role::Client | Role::Newcomer => shared.limits.connections,
         Role::Admin | Role::Server(_) => shared.limits.connections + ADMIN_PLACES,
     };
     if state.open >= limit {

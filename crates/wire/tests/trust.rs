@@ -81,6 +81,7 @@ fn identity() -> Identity {
         transport: Transport::PlainTrustedNetwork,
         pair: KeyPair::from_seed(Key::from_bytes([8; 32])).unwrap(),
         authority: None,
+        voucher: None,
     }
 }
 
@@ -429,6 +430,7 @@ fn deployment(dir: &Path) -> Deployment {
         former_server_key: None,
         authority: None,
         authority_key: None,
+        munge: None,
         meta: MetaServer {
             address: address("meta.sock"),
             store: dir.join("meta"),

@@ -67,6 +67,7 @@ pub fn deployment(dir: &Path, plan: Plan) -> Deployment {
         former_server_key: None,
         authority: None,
         authority_key: None,
+        munge: None,
         meta: MetaServer {
             address: address("meta.sock"),
             store: dir.join("meta"),

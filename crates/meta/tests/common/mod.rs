@@ -27,6 +27,7 @@ pub fn deployment(dir: &Path) -> Deployment {
         former_server_key: None,
         authority: None,
         authority_key: None,
+        munge: None,
         meta: MetaServer {
             address: address("meta.sock".into()),
             store: dir.join("meta"),

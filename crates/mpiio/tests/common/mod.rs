@@ -56,6 +56,7 @@ impl Site {
             former_server_key: None,
             authority: None,
             authority_key: None,
+            munge: None,
             meta: MetaServer {
                 address: address("meta.sock"),
                 store: at("meta"),

@@ -46,6 +46,7 @@ pub fn deployment(dir: &Path, servers: u32, store: &str) -> Deployment {
         former_server_key: None,
         authority: None,
         authority_key: None,
+        munge: None,
         meta: MetaServer {
             address: address("meta.sock"),
             store: dir.join("meta"),
