@@ -241,12 +241,18 @@ def test_a_munged_that_hangs_holds_nobody_up(host, munged):
     host.run(USER, "ls")
 
 
-def test_what_was_given_is_renewed(host):
-    """A program outlives what it was given, and notices nothing."""
+def limited(host, seconds):
+    """Starts the servers again: what they give lasts so long. The deployment file."""
     penstock("down", host.deployment)
     file = host.deployment / "deployment.toml"
-    file.write_text(file.read_text().replace("[munge]\n", "[munge]\nlifetime_s = 2\n"))
+    file.write_text(file.read_text().replace("[munge]\n", f"[munge]\nlifetime_s = {seconds}\n"))
     penstock("up", host.deployment)
+    return file
+
+
+def test_what_was_given_is_renewed(host):
+    """A program outlives what it was given, and notices nothing."""
+    file = limited(host, 2)
     told = outcome(newcomer(host, USER, "work", 9))
     assert told["rounds"] > 50, told
     renewed = [r for r in given(host) if r["user"] == USER]
@@ -261,6 +267,41 @@ def test_what_was_given_is_renewed(host):
         told = penstock("status", host.deployment, check=False)
         assert told.code != 0 and words in told.err, told.err
         file.write_text(text)
+
+
+def test_munged_may_be_away_when_something_is_renewed(host, munged):
+    """A program waits for it as it does for servers."""
+    limited(host, 2)
+    working = newcomer(host, USER, "work", 10)
+    time.sleep(1)
+    munged.stop()
+    time.sleep(5)
+    before = len(given(host))
+    munged.start()
+    told = outcome(working)
+    assert told["rounds"] > 50 and len(given(host)) > before, (told, before)
+
+
+def test_ranks_of_an_unmodified_program(host, examples):
+    """Each process asks once."""
+    library, program = host.directory / "libpenstock.so", host.directory / "hard"
+    shutil.copy(PENSTOCK.parent / library.name, library)
+    shutil.copy(examples("hard", "mpich-debian"), program)
+    preload = ["env", f"LD_PRELOAD={library}", f"PENSTOCK_DEPLOYMENT={host.home(USER)}"]
+    done = subprocess.run(
+        ["mpiexec.mpich", "-n", "3", *preload, program, "penstock:/open/hard", "--verify", "--scale", "0.05"],
+        user=USER,
+        group=USER,
+        extra_groups=[],
+        cwd="/",
+        env={"HOME": str(host.home(USER)), "PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0 and '"verified":true' in done.stdout, (done.stdout, done.stderr)
+    assert [r["user"] for r in given(host)] == [USER] * 3
 
 
 def test_what_was_given_is_taken_back(host):
