@@ -8,6 +8,7 @@
 //! ```
 //!
 //! Then the connection ends. All of it is part of the handshake for the server's limits and deadline.
+use crate::audit::{Event, Outcome, Subject};
 use crate::connect::connect;
 use crate::connection::{Connection, Timeouts};
 use crate::credential::{Credential, Signed, unusable};
@@ -138,12 +139,12 @@ impl Offer {
     }
 }
 
-/// The server's side, on a connection whose handshake went well, and whose deadline holds still: what was given.
+/// The server's side, on a connection whose handshake went well, and whose deadline holds still. Notes what it gives.
 pub(crate) fn serve(
     connection: &mut Connection,
     service: &dyn Service,
     identity: &Identity,
-) -> Result<Signed> {
+) -> Result<()> {
     let asked: Asked = receive(connection)?;
     let bound = payload(&identity.deployment, connection.binding(), &asked.key);
     let given = match bound {
@@ -164,7 +165,14 @@ pub(crate) fn serve(
         Ok(signed) => Answered::Given(Box::new(signed.clone())),
         Err(e) => Answered::Refused(e.clone()),
     };
-    connection.queue(&envelope, &answer)?;
-    connection.flush()?;
-    given.map_err(Error::Refused)
+    let told = connection
+        .queue(&envelope, &answer)
+        .and_then(|()| connection.flush());
+    // Noted also of one who has left by now.
+    let given = given.map_err(Error::Refused)?;
+    if let Some(audit) = service.audit() {
+        let subject = Subject::vouched(connection, &given.statement);
+        audit.note(Event::Issue, Outcome::Done, &subject, None, "by MUNGE");
+    }
+    told
 }

@@ -532,7 +532,9 @@ fn run_session(shared: &Shared, id: u64, mut connection: Connection) {
     let answered = secured
         .and_then(|()| handshake::answer(&mut connection, &shared.identity, deadline, time, admit));
     let answered = answered.and_then(|peer| match peer.role {
-        Role::Newcomer => vouch(shared, &mut connection).map(|()| None),
+        Role::Newcomer => {
+            newcomer::serve(&mut connection, &*shared.service, &shared.identity).map(|()| None)
+        }
         _ => Ok(Some(peer)),
     });
     let peer = match answered {
@@ -573,16 +575,6 @@ fn run_session(shared: &Shared, id: u64, mut connection: Connection) {
             shared.complain(format_args!("ended the connection: {e}"));
         }
     }
-}
-
-/// Serves a newcomer: all that it may ask for.
-fn vouch(shared: &Shared, connection: &mut Connection) -> Result<()> {
-    let given = newcomer::serve(connection, &*shared.service, &shared.identity)?;
-    if let Some(audit) = shared.service.audit() {
-        let subject = Subject::vouched(connection, &given.statement);
-        audit.note(Event::Issue, Outcome::Done, &subject, None, "by MUNGE");
-    }
-    Ok(())
 }
 
 /// Closes the older connection of a link and waits until whatever it was doing has ended.
