@@ -237,6 +237,10 @@ pub struct UpArgs {
     /// takes over addresses.
     #[arg(long, value_name = "HOW", value_enum)]
     pub transport: Option<TransportArg>,
+    /// Users over TCP may prove by MUNGE who they are, instead of by a credential of their own; SOCKET: where munged listens on each
+    /// host, if not where libmunge expects it (docs/security.md).
+    #[arg(long, value_name = "SOCKET", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    pub munge: Option<OsString>,
     /// Let members of this group use it, each with the rights that permission bits give: they may read client.key and
     /// reach the sockets. Others are kept out altogether.
     #[arg(long, value_name = "GROUP")]
@@ -305,6 +309,7 @@ Examples:
   penstock up /data/fs                               4 data servers, Unix sockets
   penstock up /data/fs --servers 8 --stripe-unit 1MiB
   penstock up /data/fs --tcp node1:7400              metadata on port 7400, data servers on 7401 and up
+  penstock up /data/fs --tcp node1:7400 --munge      users of hosts with munged need no credential files
   penstock up /tmp/slow --device hdd --time-scale 10  modelled disks, ten times as fast as the real ones
 
 {}",
@@ -580,6 +585,7 @@ impl std::str::FromStr for Life {
 Clients look for it, at each new connection, in
   1. the file that PENSTOCK_CREDENTIAL names
   2. ~/.config/penstock/ID.credential (ID: `id` in deployment.toml; $XDG_CONFIG_HOME instead of ~/.config)
+Where the deployment takes MUNGE (`penstock up --munge`), users without one are believed by munged of their host.
 
 Examples:
   penstock credential --user alice --for 30d --output alice.credential -d /data/fs

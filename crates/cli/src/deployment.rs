@@ -16,10 +16,10 @@ use crate::args::Shape;
 use crate::error::{CliError, Result};
 use crate::settings;
 use penstock_layout::ServerId;
-use penstock_wire::Key;
 use penstock_wire::deployment::{
     Address, DataServer, Deployment, FILE_NAME, MetaServer, Transport,
 };
+use penstock_wire::{Key, munge};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -64,6 +64,8 @@ pub struct Plan {
     pub tcp: Option<(String, u16)>,
     /// What protects TCP connections.
     pub transport: Transport,
+    /// Users over TCP may prove by MUNGE who they are.
+    pub munge: Option<munge::Section>,
     /// Bytes live in memory.
     pub memory: bool,
     /// Where sockets go when the deployment's own directory has too long a name.
@@ -170,6 +172,7 @@ pub fn create(dir: &Path, shape: &Shape, plan: &Plan) -> Result<Located> {
         other_keys: None,
         authority: None,
         authority_key: None,
+        munge: plan.munge.clone(),
         meta: MetaServer {
             address: address("meta", 0)?,
             store: dir.join("meta"),

@@ -269,7 +269,7 @@ fn require_delegate(client: &Client) -> Result<()> {
         id: penstock_layout::FileId(1),
     };
     client.node(&user, root).map(drop).map_err(|e| {
-        CliError::new(e).next("let root or the owner mount, over TCP with a host credential (`penstock credential --speaks-for`); files can be had without a mount: `penstock cp`, `penstock run`")
+        CliError::new(e).next("let root or the owner mount, over TCP with a host credential (`penstock credential --speaks-for`; MUNGE speaks for one user alone); files can be had without a mount: `penstock cp`, `penstock run`")
     })
 }
 

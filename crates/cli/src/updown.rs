@@ -8,6 +8,7 @@ use crate::serve::Which;
 use crate::settings;
 use crate::status;
 use penstock_wire::deployment::Transport;
+use penstock_wire::munge;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -36,6 +37,7 @@ pub fn up(args: &UpArgs) -> Result<()> {
         let plan = Plan {
             tcp: args.tcp.as_deref().map(host_and_port).transpose()?,
             transport: args.transport.map_or_else(Transport::default, Into::into),
+            munge: munge(args)?,
             memory: args.memory,
             sockets: None,
         };
@@ -153,12 +155,36 @@ fn existing(args: &UpArgs) -> Result<Located> {
                 ),
             )
         }
+        _ if args.munge.is_some() && d.munge.is_none() => differs(
+            "--munge",
+            "no `[munge]` in deployment.toml; to have it, `penstock down`, write that section there and into the clients' copies, `penstock up`".into(),
+        ),
         _ if args.shape.device.is_some() => differs("--device", "its stores".into()),
         _ if args.memory && d.servers.iter().any(|s| s.store != "memory") => {
             differs("--memory", "its bytes in files".into())
         }
         _ => Ok(located),
     }
+}
+
+/// The section of a new deployment.
+fn munge(args: &UpArgs) -> Result<Option<munge::Section>> {
+    let Some(socket) = &args.munge else {
+        return Ok(None);
+    };
+    if args.tcp.is_none() {
+        return Err(CliError::new(
+            "--munge is for users over TCP, and the servers would listen on Unix sockets only",
+        )
+        .next("add --tcp HOST:PORT"));
+    }
+    let socket = Some(socket.clone())
+        .filter(|path| !path.is_empty())
+        .map(PathBuf::from);
+    Ok(Some(munge::Section {
+        socket,
+        ..munge::Section::default()
+    }))
 }
 
 fn host_and_port(text: &str) -> Result<(String, u16)> {

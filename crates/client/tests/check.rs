@@ -48,6 +48,7 @@ impl Cluster {
             other_keys: None,
             authority: None,
             authority_key: None,
+            munge: None,
             meta: MetaServer {
                 address: address("meta.sock".into()),
                 store: at("meta"),

@@ -96,6 +96,7 @@ pub(crate) fn deployment(root: &Path, shape: &Shape) -> Result<Deployment, Strin
         other_keys: None,
         authority: None,
         authority_key: None,
+        munge: None,
         meta: MetaServer {
             address: at(0),
             store: root.join("machine-0"),

@@ -266,6 +266,7 @@ fn deployment(dir: &Path) -> Result<Deployment> {
         other_keys: None,
         authority: None,
         authority_key: None,
+        munge: None,
         meta: MetaServer {
             address: address("meta.sock".into()),
             store: dir.join("meta"),

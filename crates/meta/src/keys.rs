@@ -3,7 +3,7 @@ use crate::error::Result;
 use penstock_host::sync::Mutex;
 use penstock_wire::deployment::Deployment;
 use penstock_wire::message::{KeysHeld, WireError};
-use penstock_wire::{Identity, Keyring, SealKeys};
+use penstock_wire::{Identity, KeyPair, Keyring, SealKeys};
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 
@@ -15,12 +15,23 @@ pub struct Keys {
     file: Option<PathBuf>,
     /// What clients meet.
     pub ring: Arc<Keyring>,
-    seals: Mutex<Arc<SealKeys>>,
+    signing: Mutex<Signing>,
 }
 
-/// Of the current generation: data servers check with both.
-fn seals(identities: &[Identity]) -> Arc<SealKeys> {
-    Arc::new(identities.first().map(Identity::seals).unwrap_or_default())
+/// What it signs with: keys of the current generation, since others check with both.
+#[derive(Debug, Clone)]
+struct Signing {
+    seals: Arc<SealKeys>,
+    pair: KeyPair,
+}
+
+impl Signing {
+    fn of(identity: &Identity) -> Signing {
+        Signing {
+            seals: Arc::new(identity.seals()),
+            pair: identity.pair.clone(),
+        }
+    }
 }
 
 impl Keys {
@@ -30,7 +41,7 @@ impl Keys {
         Ok(Keys {
             deployment: deployment.id.clone(),
             file,
-            seals: Mutex::new(seals(&identities)),
+            signing: Mutex::new(Signing::of(&deployment.meta_identity()?)),
             ring: Arc::new(Keyring::new(identities)?),
         })
     }
@@ -39,15 +50,24 @@ impl Keys {
     pub fn load_again(&self) -> Result<KeysHeld> {
         let deployment = Deployment::load_again(&self.deployment, self.file.as_deref())?;
         let identities = deployment.meta_identities().map_err(WireError::of_keys)?;
-        let new = seals(&identities);
+        let current = deployment.meta_identity().map_err(WireError::of_keys)?;
         self.ring.replace(identities).map_err(WireError::of_keys)?;
-        *self.seals.lock().unwrap_or_else(PoisonError::into_inner) = new;
+        *self.signing.lock().unwrap_or_else(PoisonError::into_inner) = Signing::of(&current);
         Ok(deployment.keys_held())
     }
 
     /// What capabilities are sealed with.
     pub fn seals(&self) -> Arc<SealKeys> {
-        self.seals
+        self.signing().seals
+    }
+
+    /// What it signs credentials with.
+    pub fn pair(&self) -> KeyPair {
+        self.signing().pair
+    }
+
+    fn signing(&self) -> Signing {
+        self.signing
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()

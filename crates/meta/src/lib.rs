@@ -39,6 +39,7 @@ mod settled;
 mod slots;
 mod store;
 mod stores;
+mod vouching;
 
 /// In the log: what follows is what the server does before it can serve. `penstock up` waits for it.
 pub const RECOVERS: &str = "recovers";

@@ -13,12 +13,14 @@ use crate::revoked;
 use crate::session::{Granting, Session};
 use crate::store::{READ_THROUGH, Store, StoreError};
 use crate::stores::Stores;
+use crate::vouching::Vouching;
 use penstock_wire::audit::{Audit, Subject};
-use penstock_wire::credential::Statement;
+use penstock_wire::credential::{Signed, Statement};
 use penstock_wire::deployment::Deployment;
-use penstock_wire::message::{MetaReply, MetaRequest, WireError};
+use penstock_wire::message::{ErrorKind, MetaReply, MetaRequest, WireError};
+use penstock_wire::munge;
 use penstock_wire::{
-    After, Connection, Envelope, Peer, Role, RunningServer, ServeLimits, Service, serve,
+    After, Connection, Envelope, Peer, PublicKey, Role, RunningServer, ServeLimits, Service, serve,
 };
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -78,6 +80,7 @@ pub enum Error {
 pub fn start(deployment: &Deployment, options: Options) -> Result<RunningServer, Error> {
     let keys = Keys::load(deployment, options.deployment_file)?;
     let ring = keys.ring.clone();
+    let vouching = Vouching::start(deployment)?;
     let placement = Placement::new(deployment.server_ids(), deployment.stripe_unit)?;
     let owner = (
         rustix::process::geteuid().as_raw(),
@@ -113,6 +116,7 @@ pub fn start(deployment: &Deployment, options: Options) -> Result<RunningServer,
             connections: AtomicU64::new(0),
         }),
         owner,
+        vouching,
         next: AtomicU64::new(0),
     };
     Ok(serve(
@@ -127,6 +131,8 @@ struct Metadata {
     shared: Arc<Granting>,
     /// User and group that the server runs as.
     owner: (u32, u32),
+    /// Where the deployment takes MUNGE.
+    vouching: Option<Vouching>,
     next: AtomicU64,
 }
 
@@ -134,7 +140,7 @@ struct Metadata {
 /// others on this host; over TCP those may whose credentials say so. Mode bits hold everybody but root and administrators.
 fn caller(peer: &Peer, owner: (u32, u32)) -> Caller {
     let (admin, server) = match peer.role {
-        Role::Client => (false, None),
+        Role::Client | Role::Newcomer => (false, None),
         Role::Admin => (true, None),
         Role::Server(id) => (false, Some(id)),
     };
@@ -184,6 +190,22 @@ impl Service for Metadata {
 
     fn require(&self, statement: &Statement) -> Result<(), WireError> {
         self.shared.revoked.require(statement)
+    }
+
+    fn vouch(
+        &self,
+        munge: &str,
+        payload: &[u8; munge::PAYLOAD],
+        key: PublicKey,
+    ) -> Result<Signed, WireError> {
+        let Some(vouching) = &self.vouching else {
+            return Err(WireError::new(
+                ErrorKind::Permission,
+                "the deployment takes no MUNGE; its owner makes credentials (`penstock credential`), or writes `[munge]` into the deployment file",
+            ));
+        };
+        let pair = self.shared.keys.pair();
+        vouching.vouch(&pair, munge, payload, key, self.now_ms())
     }
 
     fn audit(&self) -> Option<&Audit> {

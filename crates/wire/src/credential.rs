@@ -10,6 +10,8 @@
 //! squashing"), and so is a client whose credential is of user 0.
 //!
 //! *File*: TOML of mode 0600 with the statement, the authority's signature and the private half. No error message quotes it.
+mod vouched;
+
 use crate::bounded;
 use crate::error::{Error, Result};
 use crate::key::{self, Key};

@@ -7,6 +7,7 @@
 use crate::error::{Error, Result};
 use crate::handshake::{Caller, Identity, Role};
 use crate::key::Key;
+use crate::munge;
 use crate::signing::{KeyPair, PublicKey};
 use crate::trusted_file::TrustedFile;
 use crate::wallet::Wallet;
@@ -164,6 +165,9 @@ pub struct Deployment {
     /// Which generation of keys these are ([`keys`]).
     #[serde(default = "keys::first", skip_serializing_if = "keys::is_first")]
     pub generation: u32,
+    /// Users over TCP may prove by MUNGE who they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub munge: Option<munge::Section>,
     /// The metadata server.
     pub meta: MetaServer,
     /// The data servers.
@@ -313,6 +317,14 @@ impl Deployment {
                 self.servers.len()
             ));
         }
+        if let Some(munge) = &self.munge {
+            munge.validate()?;
+            if !self.transport.is_tls() {
+                return Err(
+                    "munge: it needs transport = \"tls\": nothing else binds a MUNGE credential to a connection".into(),
+                );
+            }
+        }
         let mut ids = HashSet::new();
         let mut addresses = HashSet::new();
         let mut stores = HashSet::new();
@@ -352,7 +364,7 @@ impl Deployment {
     /// What a client says in the handshake; loads the key of `role`.
     pub fn caller(&self, role: Role, program: u64, rank: u32) -> Result<Caller> {
         let key = match role {
-            Role::Client | Role::Admin => Key::load_shared(&self.client_key)?,
+            Role::Client | Role::Admin | Role::Newcomer => Key::load_shared(&self.client_key)?,
             Role::Server(id) => self.shared_with_meta(id)?,
         };
         Ok(Caller {
@@ -461,6 +473,7 @@ impl Deployment {
             transport: self.transport,
             pair,
             authority: self.authority,
+            voucher: self.munge.as_ref().and(self.meta.address.identity),
         })
     }
 }

@@ -23,6 +23,8 @@
 //! *Administrators* are root and the user of the server on the server's host, by the word of the kernel, and whoever shows
 //! a credential that says so, on any connection.
 //!
+//! *Newcomers* have no credential and ask for one ([`crate::newcomer`]): the handshake finds out that they hold the key, and no more.
+//!
 //! Handshake frames have version 0 and never change form from the first release on, so that two releases can always
 //! find out that they do not fit. Until the end a stranger may send 4 KiB a frame and no payload, and all of it must be over
 //! by a deadline.
@@ -56,6 +58,8 @@ pub enum Role {
     Admin,
     /// This data server, which tells the metadata server of its store and asks for the time.
     Server(ServerId),
+    /// Somebody over TCP who has no credential and asks the metadata server for one: nothing else.
+    Newcomer,
 }
 
 /// Opens the exchange.
@@ -138,6 +142,8 @@ pub struct Identity {
     pub pair: KeyPair,
     /// Who signs credentials.
     pub authority: Option<PublicKey>,
+    /// The metadata server's identity, where that may say who a user is ([`Signed::is_vouched_by`]).
+    pub voucher: Option<PublicKey>,
 }
 
 /// Who a client is.
@@ -289,9 +295,16 @@ impl Identity {
         servers.map(|(id, key)| (*id, SealKey::of(key))).collect()
     }
 
+    /// Whether this generation's keys say that the credential is genuine.
+    pub(crate) fn believes(&self, signed: &Signed) -> bool {
+        let vouched = |server| signed.is_vouched_by(server);
+        let issued = |authority| signed.is_of(authority);
+        self.authority.as_ref().is_some_and(issued) || self.voucher.as_ref().is_some_and(vouched)
+    }
+
     pub(crate) fn key(&self, role: Role) -> Option<&Key> {
         match role {
-            Role::Client | Role::Admin => Some(&self.client_key),
+            Role::Client | Role::Admin | Role::Newcomer => Some(&self.client_key),
             Role::Server(id) => self.servers.get(&id),
         }
     }
@@ -299,7 +312,7 @@ impl Identity {
     /// Who the client is, which has proven the key of its role, if it may be that; `now_ms` by the server's time.
     fn identify(
         &self,
-        authorities: &[&PublicKey],
+        identities: &[Identity],
         connection: &Connection,
         hello: &Hello,
         signature: Option<&Signature>,
@@ -308,7 +321,9 @@ impl Identity {
     ) -> std::result::Result<(User, Option<Statement>), WireError> {
         let local = connection.user();
         match (hello.role, local.clone()) {
-            (Role::Server(_), local) => return Ok((local.unwrap_or_else(User::nobody), None)),
+            (Role::Server(_) | Role::Newcomer, local) => {
+                return Ok((local.unwrap_or_else(User::nobody), None));
+            }
             (Role::Client, Some(user)) => return Ok((user, None)),
             (Role::Admin, Some(user)) if user.uid == 0 || user.uid == myself().uid => {
                 return Ok((user, None));
@@ -325,7 +340,7 @@ impl Identity {
         if let (Some(user), None) = (local, &hello.credential) {
             return Err(no_administrator(user.uid));
         }
-        let statement = self.stated(authorities, hello, signature, exchange, now_ms)?;
+        let statement = self.stated(identities, hello, signature, exchange, now_ms)?;
         if hello.role == Role::Admin && !statement.administrator {
             return Err(no_administrator(statement.uid));
         }
@@ -335,7 +350,7 @@ impl Identity {
     /// What the credential says, which the client has to show and prove.
     fn stated(
         &self,
-        authorities: &[&PublicKey],
+        identities: &[Identity],
         hello: &Hello,
         signature: Option<&Signature>,
         exchange: &[u8],
@@ -343,7 +358,10 @@ impl Identity {
     ) -> std::result::Result<Statement, WireError> {
         let name = &self.deployment_name;
         let refuse = |what: String| WireError::new(ErrorKind::Permission, what);
-        if authorities.is_empty() {
+        if identities
+            .iter()
+            .all(|identity| identity.authority.is_none())
+        {
             return Err(refuse(format!(
                 "{} knows no authority, so nobody can prove over TCP who he is; run `penstock down` and `penstock up` for deployment {name}, then copy its deployment file again",
                 self.server
@@ -364,7 +382,7 @@ impl Identity {
                 statement.uid
             ))
         };
-        if !authorities.iter().any(|authority| signed.is_of(authority)) {
+        if !identities.iter().any(|identity| identity.believes(signed)) {
             return Err(refuse(&format!(
                 "it was not signed by the authority of deployment {name}, or was changed since; have a new one made (`penstock credential`)"
             )));
@@ -418,15 +436,7 @@ pub fn answer(
     let given: Proof = receive(connection)?;
     let verdict = if blake3::Hash::from_bytes(given.proof) == expected.proof {
         let (signature, exchange) = (given.signature.as_ref(), &expected.exchange);
-        let authorities: Vec<_> = keyring::authorities(identities).collect();
-        let known = identity.identify(
-            &authorities,
-            connection,
-            &hello,
-            signature,
-            exchange,
-            now_ms,
-        );
+        let known = identity.identify(identities, connection, &hello, signature, exchange, now_ms);
         known.and_then(|known| admit(&hello).map(|()| known))
     } else {
         // Whoever holds no key learns nothing of this host's files.
@@ -445,12 +455,16 @@ pub fn answer(
     connection.queue(&envelope, &word)?;
     connection.flush()?;
     let (user, statement) = verdict.map_err(Error::Refused)?;
-    connection.set_deadline(None)?;
-    connection.establish(version);
+    // A newcomer stays a stranger.
+    if hello.role != Role::Newcomer {
+        connection.set_deadline(None)?;
+        connection.establish(version);
+    }
     let who = match hello.role {
         Role::Client => format!("client rank {} of program {:x}", hello.rank, hello.program),
         Role::Admin => "administrator".into(),
         Role::Server(id) => format!("data server {}", id.0),
+        Role::Newcomer => "newcomer".into(),
     };
     let from = connection.peer().to_owned();
     connection.set_peer(format!("{who} ({from})"));
@@ -474,10 +488,15 @@ pub fn introduce(
     let envelope = Envelope::default();
     let shown = match caller.role {
         Role::Client if !connection.is_unix() => Some(caller.wallet.credential()?),
-        Role::Admin if !connection.is_unix() => Some(caller.wallet.administrators()?),
+        Role::Admin if !connection.is_unix() => Some(
+            caller
+                .wallet
+                .administrators()
+                .or_else(|_| caller.wallet.credential())?,
+        ),
         // The kernel's word may do.
         Role::Admin => caller.wallet.administrators().ok(),
-        Role::Client | Role::Server(_) => None,
+        Role::Client | Role::Server(_) | Role::Newcomer => None,
     };
     connection.set_deadline(Some(deadline))?;
     let hello = Hello {
@@ -528,12 +547,20 @@ pub fn introduce(
     }
     let mine = Proof {
         proof: *caller.key.mac(CLIENT_PROOF, &[&exchange]).as_bytes(),
-        signature: shown.map(|c| c.sign_exchange(&exchange)),
+        signature: shown.as_ref().map(|c| c.sign_exchange(&exchange)),
     };
     connection.queue(&envelope, &mine)?;
     connection.flush()?;
     if let Verdict::Refused(e) = receive(connection)? {
+        if let Some(shown) = &shown
+            && e.kind == ErrorKind::Permission
+        {
+            caller.wallet.refused(shown);
+        }
         return Err(Error::Refused(e));
+    }
+    if caller.role == Role::Newcomer {
+        return Ok(());
     }
     connection.set_deadline(None)?;
     connection.establish(version);
@@ -557,7 +584,7 @@ pub(crate) fn myself() -> User {
     }
 }
 
-fn receive<B: serde::de::DeserializeOwned>(connection: &mut Connection) -> Result<B> {
+pub(crate) fn receive<B: serde::de::DeserializeOwned>(connection: &mut Connection) -> Result<B> {
     let received = connection.receive()?;
     received.body.ok_or_else(|| Error::Malformed {
         peer: connection.peer().to_owned(),

@@ -7,7 +7,6 @@ use crate::credential::Signed;
 use crate::error::{Error, Result};
 use crate::handshake::{Hello, Identity, Role};
 use crate::key::{Key, KeyName};
-use crate::signing::PublicKey;
 use crate::tls::Acceptor;
 use penstock_host::sync::Mutex;
 use std::sync::{Arc, PoisonError};
@@ -82,7 +81,7 @@ impl Generations {
 
     /// Whether what a client has proven is still good for something.
     pub(crate) fn accept(&self, hello: &Hello) -> bool {
-        let signed = |shown: &Signed| authorities(&self.identities).any(|a| shown.is_of(a));
+        let signed = |shown: &Signed| self.identities.iter().any(|i| i.believes(shown));
         named(&self.identities, hello.role, hello.key).is_some()
             && hello.credential.as_ref().is_none_or(signed)
     }
@@ -92,9 +91,4 @@ impl Generations {
 pub(crate) fn named(identities: &[Identity], role: Role, name: KeyName) -> Option<&Key> {
     let mut keys = identities.iter().filter_map(|identity| identity.key(role));
     keys.find(|key| key.name() == name)
-}
-
-/// Who may have signed credentials.
-pub(crate) fn authorities(identities: &[Identity]) -> impl Iterator<Item = &PublicKey> {
-    identities.iter().filter_map(|i| i.authority.as_ref())
 }

@@ -21,7 +21,9 @@ mod keyring;
 mod listen;
 
 pub mod message;
+pub mod munge;
 mod nearby;
+mod newcomer;
 mod quota;
 pub mod revocation;
 mod serve;
@@ -29,6 +31,7 @@ pub mod share;
 pub mod signing;
 mod tls;
 mod trusted_file;
+pub mod users;
 pub mod wallet;
 
 pub use audit::Audit;
@@ -44,6 +47,7 @@ pub use frame::Envelope;
 pub use handshake::{Caller, Identity, Peer, Role};
 pub use key::{Key, KeyName};
 pub use keyring::Keyring;
+pub use newcomer::Newcomer;
 
 pub use serve::{After, RunningServer, ServeLimits, Service, Stopper, serve};
 pub use signing::{KeyPair, PublicKey};

@@ -8,7 +8,7 @@
 use crate::audit::{Audit, Event, Outcome, Subject};
 use crate::closer::Closer;
 use crate::connection::{Connection, Timeouts};
-use crate::credential::Statement;
+use crate::credential::{Signed, Statement};
 use crate::deployment::Address;
 use crate::error::{Error, Result};
 use crate::fence::{Before, Fence, LinkName};
@@ -16,7 +16,10 @@ use crate::handshake::{self, Hello, Peer, Role};
 use crate::keyring::{Generations, Keyring};
 use crate::listen::Listener;
 use crate::message::{ErrorKind, WireError};
+use crate::munge;
+use crate::newcomer;
 use crate::quota::{Line, LogQuota};
+use crate::signing::PublicKey;
 use penstock_host::net;
 use penstock_host::sync::{Condvar, Mutex, MutexGuard};
 use penstock_host::thread::{self, JoinHandle, sleep};
@@ -60,6 +63,19 @@ pub trait Service: Send + Sync + 'static {
     /// Refuses a credential that was taken back.
     fn require(&self, _: &Statement) -> std::result::Result<(), WireError> {
         Ok(())
+    }
+
+    /// What it says about the holder of `key`, by a MUNGE credential that must have this payload. It may wait for a few seconds.
+    fn vouch(
+        &self,
+        _munge: &str,
+        _payload: &[u8; munge::PAYLOAD],
+        _key: PublicKey,
+    ) -> std::result::Result<Signed, WireError> {
+        Err(WireError::new(
+            ErrorKind::Permission,
+            "this server gives no credentials by MUNGE; the metadata server does, if `[munge]` is in the deployment file",
+        ))
     }
 
     /// Where it notes what is refused.
@@ -523,10 +539,17 @@ fn run_session(shared: &Shared, id: u64, mut connection: Connection) {
     let answered = secured.and_then(|()| {
         handshake::answer(&mut connection, keys.identities(), deadline, time, admit)
     });
+    let answered = answered.and_then(|peer| match peer.role {
+        Role::Newcomer => {
+            newcomer::serve(&mut connection, &*shared.service, keys.current()).map(|()| None)
+        }
+        _ => Ok(Some(peer)),
+    });
     // A connection does not keep keys that are replaced.
     drop(keys);
     let peer = match answered {
-        Ok(peer) => peer,
+        Ok(Some(peer)) => peer,
+        Ok(None) => return,
         Err(e) => {
             if let Some(audit) = shared.service.audit() {
                 audit.turned_away(&connection, &e);
@@ -610,6 +633,10 @@ fn admit(
     keys: &Arc<Generations>,
     hello: &Hello,
 ) -> std::result::Result<(), WireError> {
+    if hello.role == Role::Newcomer {
+        // It stays half-open, so that strangers' limits hold for it.
+        return Ok(());
+    }
     if let Some(shown) = &hello.credential {
         shared.service.require(&shown.statement)?;
     }
@@ -632,7 +659,7 @@ fn admit(
         ));
     }
     let limit = match hello.role {
-        Role::Client => shared.limits.connections,
+        Role::Client | Role::Newcomer => shared.limits.connections,
         Role::Admin | Role::Server(_) => shared.limits.connections + ADMIN_PLACES,
     };
     if state.open >= limit {

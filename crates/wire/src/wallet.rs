@@ -1,16 +1,19 @@
-//! Where a client's credential comes from: a file, or the authority's own key.
+//! Where a client's credential comes from: a file, the authority's own key, or the metadata server by MUNGE.
 use crate::credential::{Credential, Statement, Uids, unusable};
 use crate::deployment::Deployment;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::handshake::myself;
+use crate::message::{self, WireError};
+use crate::newcomer::Newcomer;
 use crate::signing::{KeyPair, PublicKey};
 use penstock_host::sync::{Mutex, MutexGuard};
-use penstock_host::time::since_epoch;
+use penstock_host::time::{now, since_epoch};
 use std::fs::Metadata;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Names the file of the credential.
 pub const VARIABLE: &str = "PENSTOCK_CREDENTIAL";
@@ -31,7 +34,10 @@ pub struct Wallet {
     named: Option<PathBuf>,
     /// The file to use if it is there.
     usual: Option<PathBuf>,
+    newcomer: Option<Newcomer>,
     kept: Mutex<Option<Kept>>,
+    /// Held by the one thread that asks by MUNGE: when that failed last, and why.
+    asking: Mutex<Option<(Instant, WireError)>>,
 }
 
 /// A credential, and what it was made of.
@@ -47,6 +53,13 @@ enum From {
     File(PathBuf, [u64; 2], u64, [i64; 4]),
     /// The authority's key, at this time, for this user.
     Authority { made_ms: u64, uid: u32 },
+    /// MUNGE, for this user. Another one is sought when it has aged, and this one is shown until it ends: by the steady clock of
+    /// this host.
+    Munge {
+        uid: u32,
+        aged: Instant,
+        ends: Instant,
+    },
     /// The caller.
     Given,
 }
@@ -90,7 +103,8 @@ impl Wallet {
                 .filter(|v| !v.is_empty())
                 .map(PathBuf::from),
             usual: usual_file(&deployment.id),
-            kept: Mutex::new(None),
+            newcomer: Newcomer::of(deployment),
+            ..Wallet::default()
         }
     }
 
@@ -106,18 +120,22 @@ impl Wallet {
         }
     }
 
-    /// The same for an administrator: whoever can read the authority's key is one, whatever else is at hand.
+    /// One for an administrator: whoever can read the authority's key is one, whatever else is at hand. MUNGE makes nobody one.
     pub fn administrators(&self) -> Result<Arc<Credential>> {
         match &self.authority_key {
             Some(path) if path.exists() && self.known(&From::Given).is_none() => {
-                self.own(path).or_else(|_| self.credential())
+                self.own(path).or_else(|_| self.at_hand(false))
             }
-            _ => self.credential(),
+            _ => self.at_hand(false),
         }
     }
 
     /// The credential to use now, or where it was sought and what to do.
     pub fn credential(&self) -> Result<Arc<Credential>> {
+        self.at_hand(true)
+    }
+
+    fn at_hand(&self, munge: bool) -> Result<Arc<Credential>> {
         if let Some(given) = self.known(&From::Given) {
             return Ok(given);
         }
@@ -143,6 +161,17 @@ impl Wallet {
                     Err(e) => sought.push(e.to_string()),
                 },
                 Err(e) => sought.push(absent(path, &e)),
+            },
+        }
+        match self.newcomer.as_ref().filter(|_| munge) {
+            None => {}
+            Some(newcomer) => match self.by_munge(newcomer) {
+                Ok(credential) => return Ok(credential),
+                Err(Error::Refused(e)) if e.kind == message::ErrorKind::Permission => {
+                    sought.push(e.message);
+                }
+                // It may work later.
+                Err(e) => return Err(e),
             },
         }
         let usual = self.usual.as_ref().map_or_else(
@@ -179,6 +208,76 @@ impl Wallet {
             credential: credential.clone(),
         });
         credential
+    }
+
+    /// The server takes no notice of this one any more: another may be had.
+    pub(crate) fn refused(&self, credential: &Arc<Credential>) {
+        let mut kept = self.kept();
+        if let Some(Kept {
+            from,
+            credential: own,
+        }) = &*kept
+            && matches!(from, From::Munge { .. })
+            && Arc::ptr_eq(own, credential)
+        {
+            *kept = None;
+        }
+    }
+
+    /// What MUNGE brought for this process's user: not yet aged, or at least not yet ended.
+    fn brought(&self, even_aged: bool) -> Option<Arc<Credential>> {
+        let kept = self.kept();
+        let Kept { from, credential } = kept.as_ref()?;
+        let From::Munge { uid, aged, ends } = from else {
+            return None;
+        };
+        let until = if even_aged { ends } else { aged };
+        let own = rustix::process::geteuid().as_raw() == *uid;
+        (own && now() < *until).then(|| credential.clone())
+    }
+
+    fn had_by_munge(&self) -> bool {
+        matches!(&*self.kept(), Some(kept) if matches!(kept.from, From::Munge { .. }))
+    }
+
+    /// One for all threads of the process, which wait for the first that needs it.
+    fn by_munge(&self, newcomer: &Newcomer) -> Result<Arc<Credential>> {
+        if let Some(known) = self.brought(false) {
+            return Ok(known);
+        }
+        let began = now();
+        let mut failed = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = self.brought(false) {
+            return Ok(known);
+        }
+        if let Some((at, e)) = &*failed
+            && *at > began
+        {
+            return self.brought(true).ok_or_else(|| Error::Refused(e.clone()));
+        }
+        let asked = now();
+        let uid = rustix::process::geteuid().as_raw();
+        let credential = match newcomer.ask() {
+            Ok(credential) => credential,
+            Err(e) => {
+                // Whoever had one before may get another later.
+                let again = e.is_disconnect() || self.had_by_munge();
+                let mut why = WireError::from(e);
+                if again {
+                    why.kind = message::ErrorKind::Busy;
+                }
+                *failed = Some((now(), why.clone()));
+                return self.brought(true).ok_or(Error::Refused(why));
+            }
+        };
+        let said = credential.statement();
+        let life = Duration::from_millis(said.end_ms.saturating_sub(said.not_before_ms));
+        let from = From::Munge {
+            uid,
+            aged: asked + life * 3 / 4,
+            ends: asked + life,
+        };
+        Ok(self.keep(from, credential))
     }
 
     fn load(&self, path: &Path, found: &Metadata) -> Result<Arc<Credential>> {

@@ -31,6 +31,7 @@ fn identity() -> Identity {
         transport: Transport::PlainTrustedNetwork,
         pair: KeyPair::from_seed(Key::from_bytes([8; 32])).unwrap(),
         authority: Some(authority().public()),
+        voucher: None,
     }
 }
 
@@ -367,6 +368,7 @@ fn deployment(dir: &Path) -> Deployment {
         other_keys: None,
         authority: None,
         authority_key: None,
+        munge: None,
         meta: MetaServer {
             address: address(7400),
             store: dir.join("meta"),

@@ -50,6 +50,7 @@ fn identity() -> Identity {
         transport: Transport::PlainTrustedNetwork,
         pair: KeyPair::from_seed(Key::from_bytes([8; 32])).unwrap(),
         authority: None,
+        voucher: None,
     }
 }
 

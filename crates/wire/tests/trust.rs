@@ -81,6 +81,7 @@ fn identity() -> Identity {
         transport: Transport::PlainTrustedNetwork,
         pair: KeyPair::from_seed(Key::from_bytes([8; 32])).unwrap(),
         authority: None,
+        voucher: None,
     }
 }
 
@@ -435,6 +436,7 @@ fn deployment(dir: &Path) -> Deployment {
         other_keys: None,
         authority: None,
         authority_key: None,
+        munge: None,
         meta: MetaServer {
             address: address("meta.sock"),
             store: dir.join("meta"),

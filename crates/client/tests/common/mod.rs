@@ -69,6 +69,7 @@ pub fn deployment(dir: &Path, plan: Plan) -> Deployment {
         other_keys: None,
         authority: None,
         authority_key: None,
+        munge: None,
         meta: MetaServer {
             address: address("meta.sock"),
             store: dir.join("meta"),

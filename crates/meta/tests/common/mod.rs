@@ -29,6 +29,7 @@ pub fn deployment(dir: &Path) -> Deployment {
         other_keys: None,
         authority: None,
         authority_key: None,
+        munge: None,
         meta: MetaServer {
             address: address("meta.sock".into()),
             store: dir.join("meta"),

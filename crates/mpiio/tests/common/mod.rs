@@ -58,6 +58,7 @@ impl Site {
             other_keys: None,
             authority: None,
             authority_key: None,
+            munge: None,
             meta: MetaServer {
                 address: address("meta.sock"),
                 store: at("meta"),

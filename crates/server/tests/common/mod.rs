@@ -48,6 +48,7 @@ pub fn deployment(dir: &Path, servers: u32, store: &str) -> Deployment {
         other_keys: None,
         authority: None,
         authority_key: None,
+        munge: None,
         meta: MetaServer {
             address: address("meta.sock"),
             store: dir.join("meta"),

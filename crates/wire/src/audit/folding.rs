@@ -3,8 +3,9 @@
 //! Problem: whoever is refused ten thousand times a second would turn the log over, and with it what others did.
 //! Idea: in each period the first records of an event from one origin are written; of the rest the last one, with a count, at
 //! the period's end. Origins are counted in a table; those that find no place in it are counted by event alone.
-//! So a period adds a bounded number of records, whatever is refused. What administrators did has a table and bounds of its own.
-use super::record::{Event, Outcome, Record};
+//! So a period adds a bounded number of records, whatever is refused. What administrators did has a table and bounds of its own,
+//! and so has what was done for users.
+use super::record::{Event, Outcome, Record, USER};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,13 @@ const REFUSED: Bounds = Bounds {
 const DONE: Bounds = Bounds {
     own: 64,
     all: 512,
+    origins: 32,
+};
+
+/// Credentials that users were given.
+const GIVEN: Bounds = Bounds {
+    own: 16,
+    all: 128,
     origins: 32,
 };
 
@@ -110,6 +118,7 @@ pub(super) struct Folding {
     began: Option<Instant>,
     refused: Table,
     done: Table,
+    given: Table,
 }
 
 impl Default for Folding {
@@ -118,6 +127,7 @@ impl Default for Folding {
             began: None,
             refused: Table::new(REFUSED),
             done: Table::new(DONE),
+            given: Table::new(GIVEN),
         }
     }
 }
@@ -133,6 +143,9 @@ impl Folding {
         self.began.get_or_insert(now);
         match record.outcome {
             Outcome::Refused => self.refused.offer(record, origin),
+            Outcome::Done if record.event == Event::Issue && record.role == USER => {
+                self.given.offer(record, origin)
+            }
             Outcome::Done => self.done.offer(record, origin),
         }
     }
@@ -143,6 +156,7 @@ impl Folding {
         let mut left = Vec::new();
         self.refused.close(&mut left);
         self.done.close(&mut left);
+        self.given.close(&mut left);
         left
     }
 }
@@ -197,5 +211,22 @@ mod tests {
             left.iter()
                 .any(|r| r.user.is_none() && r.reason.contains("told apart"))
         );
+    }
+
+    #[test]
+    fn what_users_are_given_leaves_room_for_administrators() {
+        let (mut folding, now) = (Folding::default(), Instant::now());
+        for _ in 0..2 {
+            let mut written = 0;
+            for n in 0..10_000 {
+                let given = record(Event::Issue, Outcome::Done, "x");
+                let origin = (n % 100).to_string();
+                written += u64::from(folding.offer(now, given, &origin).is_some());
+            }
+            let done = record(Event::Tune, Outcome::Done, "depth=1");
+            assert!(folding.offer(now, done, "administrator").is_some());
+            let counted: u64 = folding.close().iter().filter_map(|r| r.count).sum();
+            assert_eq!((written, written + counted), (GIVEN.all, 10_000));
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! One record of the audit log: what it says, and how its texts are made safe to show.
 use crate::connection::Connection;
+use crate::credential::Statement;
 use crate::handshake::{Hello, Peer, Role};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -8,6 +9,9 @@ use std::fmt::Write as _;
 const TEXT: usize = 256;
 /// The same of a job's name.
 const SHORT: usize = 64;
+
+/// The role of a user.
+pub(super) const USER: &str = "user";
 
 /// What was done or refused. The list is closed: programs may rely on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -182,6 +186,19 @@ impl Subject {
         }
     }
 
+    /// The user whom a new credential is about, on a connection where nothing else is known.
+    pub(crate) fn vouched(connection: &Connection, statement: &Statement) -> Subject {
+        let (from, place) = place_of(connection);
+        Subject {
+            user: Some(statement.uid),
+            role: USER,
+            peer: Some(from),
+            origin: format!("{USER} {} {place}", statement.uid),
+            job: None,
+            credential: Some(statement.serial()),
+        }
+    }
+
     /// The same, acting for a user.
     #[must_use]
     pub fn acting_for(&self, user: Option<u32>) -> Subject {
@@ -198,9 +215,10 @@ impl Subject {
 
 fn role_name(role: Role) -> &'static str {
     match role {
-        Role::Client => "user",
+        Role::Client => USER,
         Role::Admin => "administrator",
         Role::Server(_) => "server",
+        Role::Newcomer => "stranger",
     }
 }
 

@@ -54,6 +54,7 @@ pub fn identity() -> Identity {
         transport: Transport::Tls,
         pair: KeyPair::from_seed(Key::from_bytes([3; 32])).unwrap(),
         authority: Some(authority().public()),
+        voucher: None,
     }
 }
 
@@ -90,7 +91,7 @@ pub fn caller(role: Role) -> Caller {
         deployment_name: identity.deployment_name,
         role,
         key: match role {
-            Role::Client | Role::Admin => identity.client_key,
+            Role::Client | Role::Admin | Role::Newcomer => identity.client_key,
             Role::Server(id) => identity.servers[&id].clone(),
         },
         program: 7,
