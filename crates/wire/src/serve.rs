@@ -1,13 +1,14 @@
 //! The shell around every server: sockets, threads and their bounds. One thread accepts; each connection has a
 //! thread of its own that does the handshake and then runs the [`Service`]'s session.
 //!
-//! Bounds: so many open connections (one more is told `Busy`), so many half-open ones. When too many strangers
+//! Bounds: so many open connections, of which one user may hold a share (one more is told `Busy`), so many half-open ones.
+//! When too many strangers
 //! hang about half-open, new ones wait in the kernel's queue for a moment; then the oldest stranger is dropped. A
 //! handshake that is not over in time is dropped too. So slow or silent strangers cost a bounded number of
 //! threads and never keep others out.
 use crate::audit::{Audit, Event, Outcome, Subject};
 use crate::closer::Closer;
-use crate::connection::{Connection, Timeouts};
+use crate::connection::{Connection, Credentials, Timeouts};
 use crate::credential::Statement;
 use crate::deployment::Address;
 use crate::error::{Error, Result};
@@ -16,6 +17,7 @@ use crate::handshake::{self, Hello, Identity, Peer, Role};
 use crate::listen::Listener;
 use crate::message::{ErrorKind, WireError};
 use crate::quota::{Line, LogQuota};
+use crate::share::{Charge, Pool, Share, payer};
 use crate::tls::Acceptor;
 use penstock_host::net;
 use penstock_host::sync::{Condvar, Mutex, MutexGuard};
@@ -80,7 +82,7 @@ pub trait Service: Send + Sync + 'static {
 /// Bounds of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServeLimits {
-    /// Open connections.
+    /// Open connections. One user's share is three quarters of them, 1152 of the usual 1536: 256 ranks with four each get in.
     pub connections: usize,
     /// Connections in their handshake.
     pub half_open: usize,
@@ -99,7 +101,7 @@ pub struct ServeLimits {
 impl Default for ServeLimits {
     fn default() -> ServeLimits {
         ServeLimits {
-            connections: 1024,
+            connections: 1536,
             half_open: 128,
             handshake: Duration::from_secs(5),
             grace: Duration::from_millis(250),
@@ -135,6 +137,8 @@ struct Entry {
     link: Option<LinkName>,
     since: Instant,
     thread: Option<JoinHandle>,
+    /// Of an open one, except on a place that is kept for administrators.
+    charge: Option<Charge>,
 }
 
 #[derive(Debug, Default)]
@@ -160,6 +164,8 @@ struct Shared {
     /// For TCP connections.
     acceptor: Option<Acceptor>,
     limits: ServeLimits,
+    /// For open connections.
+    places: Pool,
     service: Arc<dyn Service>,
     state: Mutex<State>,
     /// Of lines about connections that went wrong.
@@ -314,10 +320,16 @@ pub fn serve(
     };
     let wake =
         eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|e| system(e.into()))?;
+    let places = Share::elastic(
+        limits.connections,
+        format!("connections to {}", identity.server),
+        "end programs, use fewer threads or processes, or try again later",
+    );
     let shared = Arc::new(Shared {
         identity: identity.clone(),
         acceptor,
         limits,
+        places: Pool::new(places),
         service,
         state: Mutex::new(State::default()),
         quota: Mutex::new(LogQuota::default()),
@@ -465,6 +477,7 @@ fn start_session(shared: &Arc<Shared>, connection: Connection) {
                     link: None,
                     since: now(),
                     thread: Some(thread),
+                    charge: None,
                 },
             );
         }
@@ -508,7 +521,8 @@ fn run_session(shared: &Shared, id: u64, mut connection: Connection) {
     let server = &shared.identity.server;
     let deadline = now() + shared.limits.handshake;
     let time = || shared.service.now_ms();
-    let admit = |hello: &Hello| admit(shared, id, hello);
+    let credentials = connection.credentials();
+    let admit = |hello: &Hello| admit(shared, id, hello, credentials);
     let secured = match &shared.acceptor {
         Some(acceptor) if !connection.is_unix() => connection.secure_from(acceptor, deadline),
         _ => Ok(()),
@@ -593,7 +607,12 @@ fn succeed<'a>(
     }
 }
 
-fn admit(shared: &Shared, id: u64, hello: &Hello) -> std::result::Result<(), WireError> {
+fn admit(
+    shared: &Shared,
+    id: u64,
+    hello: &Hello,
+    credentials: Option<Credentials>,
+) -> std::result::Result<(), WireError> {
     if let Some(shown) = &hello.credential {
         shared.service.require(&shown.statement)?;
     }
@@ -604,21 +623,23 @@ fn admit(shared: &Shared, id: u64, hello: &Hello) -> std::result::Result<(), Wir
             format!("{} is shutting down", shared.identity.server),
         ));
     }
-    let limit = match hello.role {
-        Role::Client => shared.limits.connections,
-        Role::Admin | Role::Server(_) => shared.limits.connections + ADMIN_PLACES,
+    let statement = hello.credential.as_ref().map(|shown| &shown.statement);
+    let charge = match shared
+        .places
+        .take(payer(hello.role, credentials, statement))
+    {
+        Ok(charge) => Some(charge),
+        Err(_)
+            if hello.role != Role::Client
+                && state.open < shared.limits.connections + ADMIN_PLACES =>
+        {
+            None
+        }
+        Err(e) => return Err(e),
     };
-    if state.open >= limit {
-        return Err(WireError::new(
-            ErrorKind::Busy,
-            format!(
-                "{} has {} connections open, its limit; try again later or raise the limit",
-                shared.identity.server, state.open
-            ),
-        ));
-    }
     if let Some(entry) = state.connections.get_mut(&id) {
         entry.link = Some(hello.link);
+        entry.charge = charge;
         state.open += 1;
         state.fence.open(&hello.link, id);
     }
