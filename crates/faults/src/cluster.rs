@@ -270,7 +270,7 @@ impl Cluster {
     /// No more than these threads may a server ever have: a session per connection, those who have not proven
     /// themselves, and its own.
     pub fn most_threads(&self) -> usize {
-        self.limits.connections + 8 + self.limits.half_open + 4
+        self.limits.connections + 8 + self.limits.half_open + 5
     }
 
     /// What a server may hold when nobody is connected: its tables and what it remembers of files.
@@ -284,7 +284,7 @@ impl Cluster {
 
     /// Threads of a server that nobody is connected to.
     pub fn own_threads(machine: MachineId) -> usize {
-        // Main thread, acceptor; the metadata server's committer, or a data server's clock and background syncs.
-        if machine == 0 { 3 } else { 4 }
+        // Main thread, acceptor; the metadata server's committer, or a data server's clock, revocations and background syncs.
+        if machine == 0 { 3 } else { 5 }
     }
 }
