@@ -16,6 +16,7 @@ mod locks;
 mod look;
 mod loops;
 mod objects;
+mod owner;
 mod passthrough;
 mod queue;
 mod refusals;

@@ -129,9 +129,8 @@ impl Share {
                 self.of_user()
             )),
             Rule::Elastic if !is_fair(of_user + more, free) => busy(format!(
-                "user {uid} has {of_user} {things} in use, and one may have {TIMES} times as many as are free of {}, which is {}; {advice}",
-                self.whole,
-                free + more
+                "user {uid} has {of_user} {things} in use, and one may have {TIMES} times as many as remain free, which would be {free} of {}; {advice}",
+                self.whole
             )),
             _ => Ok(()),
         }
@@ -245,7 +244,7 @@ mod tests {
         let said = share.room(1, 1).unwrap_err();
         assert_eq!(
             said.message,
-            "user 1 has 768 places of the server in use, and one may have 3 times as many as are free of 1024, which is 256; close some"
+            "user 1 has 768 places of the server in use, and one may have 3 times as many as remain free, which would be 255 of 1024; close some"
         );
         assert_eq!((fill(&mut share, 2), fill(&mut share, 3)), (192, 48));
         // Whoever goes makes room for all, and a user who has none gets the last one.
