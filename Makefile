@@ -103,7 +103,7 @@ test-package: build python
 bench: build
 	cargo build --release -p penstock-meta --example rates
 	cargo build --release -p penstock-fuse --example passthrough
-	cargo build --release -p penstock-client --example hostile
+	cargo build --release -p penstock-client --example hostile --example stranger
 	cargo build --release -p penstock-datatype --example pack
 	cargo build --release -p penstock-sched --example decisions
 	$(PYTHON) bench/bench.py $(if $(ONLY),--only '$(ONLY)')

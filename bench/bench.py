@@ -163,6 +163,8 @@ RECORDS["sched/decisions/4KiB/write"] = {
 for op in ("write", "read"):
     RECORDS[f"transport/{op}"] = {"kind": "transport", "op": op, "goal": ">= 0.5x, <= 1.2 CPU-s/GB more"}
 RECORDS["security/hostile"] = {"kind": "hostile", "goal": ">= 0.5x"}
+# One user against another, both at the usual priority.
+RECORDS |= {f"security/{how}": {"kind": "stranger", "how": how, "goal": ">= 0.5x"} for how in ("takes", "disturbs")}
 RECORDS["memory/64-clients"] = {"kind": "memory", "goal": "<= 256 MiB"}
 
 
@@ -618,6 +620,59 @@ class Bench:
             return figure
 
         try:
+            return self.pairs(name, besieged, good, "B/s", "the same client alone", record["goal"])
+        finally:
+            run([PENSTOCK, "down", home])
+
+    def record_stranger(self, name, record):
+        """A good client beside another user of the same host: one takes all connections, and shared locks on a file that it
+        may read; or one wants descriptors, counters, and shared locks on all of that file, over and over. The good client
+        uses another file: who may read its own may keep it waiting for a second at a time (needs root)."""
+        if os.geteuid() != 0:
+            raise Failed("needs root to become another user")
+        home, view = self.dir / f"besieged-{record['how']}", self.dir / f"view-{record['how']}"
+        uid, seconds = 61002, 3
+        examples = ROOT / "target" / "release" / "examples"
+        run([PENSTOCK, "up", home])
+        view.mkdir()
+        text = (home / "deployment.toml").read_text()
+        (view / "deployment.toml").write_text(text.replace('"run/', f'"{home}/run/'))
+        shutil.copy(home / "client.key", view / "client.key")
+        attacker = view / "stranger"
+        shutil.copy(examples / "stranger", attacker)
+        for path in (view / "client.key", view):
+            os.chown(path, uid, uid)
+        for path in (self.dir, home, home / "run", attacker):
+            path.chmod(0o755)
+        for path in (home / "run").glob("*.sock"):
+            path.chmod(0o666)
+
+        def good():
+            told = last_json(run([examples / "hostile", "good", home, seconds])[0])
+            if told["errors"] or told["wrong_bytes"]:
+                raise Failed(f"the good client was harmed: {told}")
+            return told["mb_per_s"] * 1e6, None
+
+        def besieged():
+            take = ["take"] if record["how"] == "takes" else []
+            with subprocess.Popen(
+                [attacker, *take, view, "/other", str(seconds + 2)],
+                user=uid,
+                group=uid,
+                extra_groups=[],
+                cwd="/",
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+            ) as attack:
+                time.sleep(1)
+                figure = good()
+                attack.stdin.close()
+            if attack.returncode:
+                raise Failed(f"the attack ended with exit {attack.returncode}")
+            return figure
+
+        try:
+            run([PENSTOCK, "cp", home / "deployment.toml", "penstock:/other", "-d", home])
             return self.pairs(name, besieged, good, "B/s", "the same client alone", record["goal"])
         finally:
             run([PENSTOCK, "down", home])

@@ -21,6 +21,8 @@ STRANGER_PROGRAM = PENSTOCK.parent / "examples" / "stranger"
 # The metadata server has four times as many.
 COUNTERS_OF_A_USER = 16384
 ATTACK_S = 8
+# What a server has of each, or less with few descriptors.
+CONNECTIONS, LOCKS = 1536, 65536
 
 # Each access of one data server waits at most a second for the stranger's locks. There are four of them.
 OWNERS = """
@@ -106,17 +108,24 @@ def test_planted_deployment_files_are_refused(deployment, short_dir):
         assert told.code != 0 and f"user {STRANGER} has put it there" in told.err, (command, told.err)
 
 
-def stranger(view, directory, path, seconds):
-    """The attack, started."""
-    copy = directory / "stranger"
-    shutil.copy(STRANGER_PROGRAM, copy)
+def copied(program, directory):
+    """Where every user may run it."""
+    copy = directory / program.name
+    shutil.copy(program, copy)
     copy.chmod(0o755)
+    return copy
+
+
+def stranger(view, directory, path, seconds, *how):
+    """The attack, started."""
+    copy = copied(STRANGER_PROGRAM, directory)
     return subprocess.Popen(
-        [copy, view, path, str(seconds)],
+        [copy, *how, view, path, str(seconds)],
         user=STRANGER,
         group=STRANGER,
         extra_groups=[],
         cwd="/",
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -153,3 +162,70 @@ def test_a_reader_stops_no_writer(let_in, short_dir, tmp_path):
     assert got["locks"] > 0 and got["lost_locks"] > 0, got
     rounds, slowest = told.read_text().split()
     assert int(rounds) >= 1 and float(slowest) < 20, (rounds, slowest)
+
+
+def as_owner(command, *args):
+    """Runs the command as the owner, in a process with connections of its own. How long it took."""
+    began = time.monotonic()
+    done = subprocess.run(
+        [command, *map(str, args)],
+        user=OWNER,
+        group=OWNER,
+        extra_groups=[],
+        cwd="/",
+        env={"PATH": os.environ["PATH"], "HOME": "/"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, (args, done.stdout, done.stderr)
+    return time.monotonic() - began
+
+
+def refusals_for_limits(deployment):
+    """Records of the audit logs about the stranger and limits, by server."""
+    found = {}
+    for log in (deployment / "log").glob("audit-*.jsonl"):
+        for line in log.read_text().splitlines():
+            record = json.loads(line)
+            if record["event"] == "limit" and record["user"] == STRANGER:
+                found.setdefault(record["server"], []).append(record["reason"])
+    return found
+
+
+def test_who_takes_all_connections_and_locks_leaves_some(let_in, deployment, short_dir, tmp_path):
+    owners, strangers = let_in
+    command = copied(PENSTOCK, short_dir)
+    data, back = short_dir / "data", short_dir / "back"
+    data.write_bytes(bytes(range(256)) * 4096)
+    data.chmod(0o644)
+    back.mkdir()
+    back.chmod(0o777)
+    as_owner(command, "cp", "--force", data, "penstock:/open/taken", "-d", owners)
+    with stranger(strangers, short_dir, "/open/taken", ATTACK_S, "take") as attack:
+        # It says what it has, and keeps it until its input ends.
+        took = json.loads(attack.stdout.readline() or attack.communicate()[1])
+        slowest = max(
+            as_owner(command, *way, "-d", owners)
+            for i in range(3)
+            for way in (
+                ("cp", "--force", data, "penstock:/open/taken"),
+                ("cp", "penstock:/open/taken", back / str(i)),
+            )
+        )
+        status = penstock("status", "-d", deployment)
+        _, err = attack.communicate(timeout=60)
+    assert attack.returncode == 0, err
+    assert all((back / str(i)).read_bytes() == data.read_bytes() for i in range(3))
+    assert status.out.count(" up ") >= 5, status.out
+    # Three quarters of each server's, as long as nobody else has any; then it is told whose share that is.
+    assert len(took["connections"]) == 5
+    assert all(100 < n <= CONNECTIONS * 3 // 4 for n in took["connections"]), took
+    assert all(f"user {STRANGER} has " in said for said in took["refusals"]), took
+    assert 0 < took["locks"] <= LOCKS * 3 // 4, took
+    assert slowest < 20, slowest
+    refused = refusals_for_limits(deployment)
+    assert len(refused) == 5 and all("connections" in said[0] for said in refused.values()), refused
+    # What it had is there for others again.
+    as_owner(command, "cp", "--force", data, "penstock:/open/taken", "-d", owners)

@@ -8,6 +8,10 @@
 //! - takes all counters of the metadata server that it gets.
 //!
 //! Prints one JSON line: what it got. It holds everything until the end.
+//!
+//! `stranger take DEPLOYMENT PATH SECONDS` takes all connections to all servers that it gets, and by those to the first data
+//! server as many shared locks on bytes of PATH as it gets in that time. Prints one JSON line and holds everything until
+//! the end of its input.
 use penstock_wire::deployment::Deployment;
 use penstock_wire::grant::GrantPage;
 use penstock_wire::message::{
@@ -18,6 +22,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::error::Error;
+use std::io::Read;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -38,13 +43,92 @@ struct Got {
     counters: u64,
 }
 
+#[derive(Debug, Default, Serialize)]
+struct Taken {
+    /// To each server, the metadata server last.
+    connections: Vec<usize>,
+    locks: u64,
+    /// What it was told when it got no more connections, and no more locks.
+    refusals: Vec<String>,
+}
+
 fn main() -> Result<()> {
-    let arguments: Vec<String> = std::env::args().collect();
-    let [_, directory, path, seconds] = &arguments[..] else {
-        return Err("usage: stranger DEPLOYMENT PATH SECONDS".into());
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words[..] {
+        ["take", directory, path, seconds] => take(directory, path, seconds),
+        [directory, path, seconds] => disturb(directory, path, seconds),
+        _ => Err("usage: stranger [take] DEPLOYMENT PATH SECONDS".into()),
+    }
+}
+
+fn until(seconds: &str) -> Result<Instant> {
+    Ok(Instant::now() + Duration::from_secs_f64(seconds.parse()?))
+}
+
+fn take(directory: &str, path: &str, seconds: &str) -> Result<()> {
+    let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
+    let limit = rustix::process::Rlimit {
+        current: most,
+        maximum: most,
     };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, limit)?;
     let deployment = Deployment::load(Path::new(directory))?;
-    let until = Instant::now() + Duration::from_secs_f64(seconds.parse()?);
+    let mut taken = Taken::default();
+    let capability = opened(&mut connected(&deployment, None)?, path)?;
+    let mut kept = Vec::new();
+    let servers = (0..deployment.servers.len()).map(Some);
+    for server in servers.chain([None]) {
+        let mut connections = Vec::new();
+        let refusal = loop {
+            match connected(&deployment, server) {
+                Ok(connection) => connections.push(connection),
+                Err(e) => break e.to_string(),
+            }
+        };
+        taken.refusals.push(refusal);
+        taken.connections.push(connections.len());
+        kept.push(connections);
+    }
+    let until = until(seconds)?;
+    'taking: for connection in &mut kept[0] {
+        let attach = DataRequest::Attach {
+            capability: capability.clone(),
+        };
+        let DataReply::Attached { handle, .. } = ask(connection, &attach)? else {
+            break;
+        };
+        for start in 0.. {
+            let lock = DataRequest::Lock {
+                handle,
+                start,
+                end: start + 1,
+                mode: LockMode::Shared,
+                timeout_ms: 60_000,
+            };
+            match ask(connection, &lock)? {
+                DataReply::Locked { .. } => taken.locks += 1,
+                // A connection may have some, and the user too.
+                DataReply::Error(e) if e.message.contains("this connection") => break,
+                DataReply::Error(e) => {
+                    taken.refusals.push(e.message);
+                    break 'taking;
+                }
+                other => return Err(format!("{other:?}").into()),
+            }
+            if Instant::now() >= until {
+                break 'taking;
+            }
+        }
+    }
+    println!("{}", serde_json::to_string(&taken)?);
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    Ok(())
+}
+
+fn disturb(directory: &str, path: &str, seconds: &str) -> Result<()> {
+    let deployment = Deployment::load(Path::new(directory))?;
+    let until = until(seconds)?;
     let mut got = Got::default();
     let mut meta = connected(&deployment, None)?;
     let capability = opened(&mut meta, path)?;

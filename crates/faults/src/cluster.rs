@@ -273,7 +273,7 @@ impl Cluster {
     /// No more than these threads may a server ever have: a session per connection, those who have not proven
     /// themselves, and its own.
     pub fn most_threads(&self) -> usize {
-        self.limits.connections + 8 + self.limits.half_open + 4
+        self.limits.connections + 8 + self.limits.half_open + 5
     }
 
     /// What a server may hold when nobody is connected: its tables and what it remembers of files.

@@ -56,12 +56,21 @@ pub struct Granting {
 pub struct Session {
     shared: Arc<Granting>,
     caller: Caller,
-    /// Whom capabilities are given to: the peer, whoever it acts for.
+    /// Whom capabilities are given to, unless the peer acts for another.
     subject: u32,
     id: ConnectionId,
     audited: Audited,
-    /// Rights at opening: (read, write).
-    open: Recent<FileId, (bool, bool)>,
+    /// As they were opened.
+    open: Recent<FileId, Opened>,
+}
+
+/// How files were opened on a connection.
+#[derive(Debug, Clone, Copy)]
+struct Opened {
+    read: bool,
+    write: bool,
+    /// Whom the last one was opened for.
+    subject: u32,
 }
 
 /// A reply, and whether it may go out only when everything so far is durable.
@@ -237,13 +246,8 @@ impl Session {
                     return Err(outcome.unexpected());
                 };
                 let file = attributes.id;
-                let rights = self.open.get(&file).unwrap_or((false, false));
-                self.open.insert(file, (rights.0 | read, rights.1 | write));
-                let rights = Rights {
-                    read,
-                    write,
-                    remove: false,
-                };
+                self.opened(file, read, write, self.subject);
+                let rights = to_use(read, write);
                 MetaReply::Opened {
                     capability: shared.grant(self.subject, &attributes, rights)?,
                     attributes,
@@ -251,8 +255,9 @@ impl Session {
                 }
             }
             MetaRequest::Renew { file, read, write } => {
-                let opened = self.open.get(&file).unwrap_or((false, false));
-                if (read && !opened.0) || (write && !opened.1) || !(read || write) {
+                let may = |o: &Opened| (o.read || !read) && (o.write || !write);
+                let opened = self.open.get(&file).filter(may);
+                let Some(opened) = opened.filter(|_| read || write) else {
                     return Err(error(
                         ErrorKind::BadCapability,
                         format!(
@@ -260,15 +265,11 @@ impl Session {
                             file.0
                         ),
                     ));
-                }
-                let attributes = engine.read(|space| space.file(file))?;
-                let rights = Rights {
-                    read,
-                    write,
-                    remove: false,
                 };
+                let attributes = engine.read(|space| space.file(file))?;
+                let rights = to_use(read, write);
                 MetaReply::Renewed {
-                    capability: shared.grant(self.subject, &attributes, rights)?,
+                    capability: shared.grant(opened.subject, &attributes, rights)?,
                 }
             }
             MetaRequest::Stat { path } => {
@@ -463,6 +464,17 @@ impl Session {
         Ok(reply.into())
     }
 
+    /// Remembers how a file was opened.
+    fn opened(&mut self, file: FileId, read: bool, write: bool, subject: u32) {
+        let before = self.open.get(&file);
+        let opened = Opened {
+            read: read || before.is_some_and(|o| o.read),
+            write: write || before.is_some_and(|o| o.write),
+            subject,
+        };
+        self.open.insert(file, opened);
+    }
+
     /// A request by id, for a user.
     fn node(
         &mut self,
@@ -484,6 +496,7 @@ impl Session {
         let shared = self.shared.clone();
         let engine = &shared.engine;
         let caller = Caller::of(user);
+        let subject = caller.uid;
         match &request {
             NodeRequest::Lock { id, lock, how } => {
                 let reply = engine.lock((self.id, caller.uid), *id, lock, *how)?;
@@ -495,7 +508,7 @@ impl Session {
                 return Ok(MetaReply::Node(NodeReply::GivenUp(given_up)).into());
             }
             NodeRequest::Reap { id } => {
-                return shared.gone(self.subject, engine.reap(once, self.id, *id)?.removed()?);
+                return shared.gone(subject, engine.reap(once, self.id, *id)?.removed()?);
             }
             NodeRequest::Keep { ids } => {
                 let kept = engine.keep(self.id, caller.uid, ids)?;
@@ -522,7 +535,7 @@ impl Session {
         };
         let reply = match outcome {
             Outcome::Node(attributes) => NodeReply::Node(attributes),
-            Outcome::Look(attributes) => shared.look(self.subject, attributes)?,
+            Outcome::Look(attributes) => shared.look(subject, attributes)?,
             Outcome::Opened(attributes, created) => {
                 let (NodeRequest::Open { read, write, .. }
                 | NodeRequest::Create { read, write, .. }) = request
@@ -530,15 +543,10 @@ impl Session {
                     return Err(Outcome::Opened(attributes, created).unexpected());
                 };
                 let file = attributes.id;
-                let before = self.open.get(&file).unwrap_or((false, false));
-                self.open.insert(file, (before.0 | read, before.1 | write));
-                let rights = Rights {
-                    read,
-                    write,
-                    remove: false,
-                };
+                self.opened(file, read, write, subject);
+                let rights = to_use(read, write);
                 NodeReply::Opened {
-                    capability: shared.grant(self.subject, &attributes, rights)?,
+                    capability: shared.grant(subject, &attributes, rights)?,
                     attributes,
                     created,
                 }
@@ -554,7 +562,7 @@ impl Session {
                         })
                         .into())
                     }
-                    gone => shared.gone(self.subject, gone.removed()),
+                    gone => shared.gone(subject, gone.removed()),
                 };
             }
             Outcome::Entries(page) => NodeReply::Entries {
@@ -684,6 +692,14 @@ impl Granting {
             reply: MetaReply::Unlinked { capability },
             durable,
         })
+    }
+}
+
+fn to_use(read: bool, write: bool) -> Rights {
+    Rights {
+        read,
+        write,
+        remove: false,
     }
 }
 

@@ -122,16 +122,20 @@ pub(crate) struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    /// A descriptor was refused.
+    /// A descriptor was refused to somebody who may not have it.
     pub(crate) fn no_descriptor(&self, file: FileId, reason: &str) {
+        self.refused(Event::Descriptor, file, reason);
+    }
+
+    /// Requests serve as well, so this is no error.
+    pub(crate) fn beyond_limit(&self, file: FileId, reason: &str) {
+        self.refused(Event::Limit, file, reason);
+    }
+
+    fn refused(&self, event: Event, file: FileId, reason: &str) {
         let object = format!("id {}", file.0);
         let object = Some(object.as_bytes());
-        self.audit.note(
-            Event::Descriptor,
-            Outcome::Refused,
-            &self.subject,
-            object,
-            reason,
-        );
+        self.audit
+            .note(event, Outcome::Refused, &self.subject, object, reason);
     }
 }

@@ -5,10 +5,12 @@
 //! never takes rights from an open for writing.
 use crate::error::refuse;
 use crate::objects::OpenObject;
+use crate::owner::Owner;
 use penstock_host::reservation::Reservation;
 use penstock_layout::{FileId, Layout, ServerIndex};
 use penstock_wire::Rights;
 use penstock_wire::message::{Capability, ErrorKind, Handle, WireError};
+use penstock_wire::share::Charge;
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -18,6 +20,8 @@ const MAX_HANDLES: usize = 4096;
 /// One open file.
 pub(crate) struct OpenFile {
     pub(crate) file: FileId,
+    /// The connection, and the user whom the file was opened for here.
+    pub(crate) owner: Owner,
     pub(crate) rights: Rights,
     /// By the metadata server's time, milliseconds.
     pub(crate) expires_ms: u64,
@@ -29,6 +33,8 @@ pub(crate) struct OpenFile {
     pub(crate) object: Arc<OpenObject>,
     /// Space held aside until the file takes it.
     pub(crate) reservation: Cell<Option<Reservation>>,
+    /// Of the user's share of open files.
+    _charge: Charge,
 }
 
 /// What a request wants to do with a file.
@@ -49,11 +55,13 @@ pub(crate) struct Handles {
 }
 
 impl Handles {
-    /// Adds or renews.
+    /// Adds or renews. What is added is charged; what is renewed stays the owner's who had it first.
     pub(crate) fn attach(
         &mut self,
         capability: Capability,
         index: ServerIndex,
+        owner: Owner,
+        charge: impl FnOnce() -> Result<Charge, WireError>,
         open: impl FnOnce(FileId) -> Arc<OpenObject>,
     ) -> Result<Handle, WireError> {
         let rights = Rights {
@@ -73,23 +81,20 @@ impl Handles {
                 None => free = free.or(Some(at)),
             }
         }
-        let at = match free {
-            Some(at) => at,
-            None if self.slots.len() < MAX_HANDLES => {
-                self.slots.push(None);
-                self.slots.len() - 1
-            }
-            None => {
-                return Err(refuse(
-                    ErrorKind::Busy,
-                    format!(
-                        "this connection has {MAX_HANDLES} files open here, its limit; close some"
-                    ),
-                ));
-            }
-        };
+        if free.is_none() && self.slots.len() >= MAX_HANDLES {
+            return Err(refuse(
+                ErrorKind::Busy,
+                format!("this connection has {MAX_HANDLES} files open here, its limit; close some"),
+            ));
+        }
+        let charge = charge()?;
+        let at = free.unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
         self.slots[at] = Some(OpenFile {
             file: capability.file,
+            owner,
             rights,
             expires_ms: capability.expires_ms,
             lend_to: capability.lend_to,
@@ -97,6 +102,7 @@ impl Handles {
             index,
             object: open(capability.file),
             reservation: Cell::default(),
+            _charge: charge,
         });
         Ok(Handle(at as u32))
     }

@@ -17,6 +17,7 @@ mod locks;
 mod look;
 mod loops;
 mod objects;
+mod owner;
 mod passthrough;
 mod queue;
 mod refusals;

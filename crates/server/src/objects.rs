@@ -1,8 +1,11 @@
 //! The objects that connections have open, each with its range locks and shortcuts; and the waiting.
 //!
 //! The lock rules are in [`crate::locks`]; here threads sleep until those grant what they want.
+mod turn;
+
 use crate::error::{refuse, store_error};
-use crate::locks::{LockLimits, Mode, Owner, RangeLocks, Refusal, Ticket};
+use crate::locks::{LockLimits, Mode, RangeLocks, Refusal, Ticket};
+use crate::owner::Owner;
 use crate::passthrough::{self, Lent};
 use crate::shortcut::Grants;
 use crate::sync::GroupSync;
@@ -14,10 +17,11 @@ use penstock_store::{Object, Store, StoreError, descriptors};
 use penstock_wire::Closer;
 use penstock_wire::grant::GrantPage;
 use penstock_wire::message::{ErrorKind, WireError};
+use penstock_wire::share::{Charge, Pool, Share, TIMES};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -48,8 +52,16 @@ pub(crate) struct Objects {
     waits: Waits,
     stopping: Arc<AtomicBool>,
     open: Mutex<Table>,
+    shares: Shares,
+}
+
+/// What of a server's a user has a share of.
+#[derive(Clone)]
+struct Shares {
     /// Objects that stay open although nobody uses them.
-    pinned: Arc<AtomicUsize>,
+    pins: Pool,
+    /// Range locks and requests for them.
+    locks: Pool,
 }
 
 #[derive(Default)]
@@ -65,7 +77,7 @@ pub(crate) struct OpenObject {
     waits: Waits,
     stopping: Arc<AtomicBool>,
     object: Mutex<Held>,
-    pinned: Arc<AtomicUsize>,
+    shares: Shares,
     removed: AtomicBool,
     /// The object may be lent for writing, by this server or by one before it.
     lent: AtomicBool,
@@ -86,13 +98,12 @@ struct Held {
 /// may write by it.
 struct Pin {
     object: Arc<dyn Object>,
-    count: Arc<AtomicUsize>,
+    _charge: Charge,
 }
 
 impl Drop for Pin {
     fn drop(&mut self) {
         self.object.note_changes();
-        self.count.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -129,13 +140,27 @@ impl Shared {
 }
 
 impl Objects {
-    pub(crate) fn new(store: Box<dyn Store>, waits: Waits) -> Objects {
+    /// With so many range locks, and requests for them.
+    pub(crate) fn new(store: Box<dyn Store>, waits: Waits, locks: usize) -> Objects {
+        let pins = Share::elastic(
+            descriptors::quarter(),
+            "objects that this server cannot close",
+            "close files, or raise its limit of open files (ulimit -n), of which these are a quarter",
+        );
+        let locks = Share::elastic(
+            locks,
+            "range locks of this server or requests for them",
+            "unlock some",
+        );
         Objects {
+            shares: Shares {
+                pins: Pool::new(pins),
+                locks: Pool::new(locks),
+            },
             store,
             waits,
             stopping: Arc::new(AtomicBool::new(false)),
             open: Mutex::new(Table::default()),
-            pinned: Arc::new(AtomicUsize::new(0)),
         }
     }
 
@@ -163,7 +188,7 @@ impl Objects {
             waits: self.waits,
             stopping: self.stopping.clone(),
             object: Mutex::new(Held::default()),
-            pinned: self.pinned.clone(),
+            shares: self.shares.clone(),
             removed: AtomicBool::new(false),
             lent: AtomicBool::new(true),
             shared: Mutex::new(Shared {
@@ -203,19 +228,28 @@ impl Objects {
     }
 
     /// The object, made if need be. After a removal those who have the file open go on with an object
-    /// that has no name.
-    pub(crate) fn created(&self, open: &OpenObject) -> Result<Arc<dyn Object>, WireError> {
-        self.made(open, || self.store.open(open.id, true))
+    /// that has no name, for which `owner` pays.
+    pub(crate) fn created(
+        &self,
+        open: &OpenObject,
+        owner: Owner,
+    ) -> Result<Arc<dyn Object>, WireError> {
+        self.made(open, owner, || self.store.open(open.id, true))
     }
 
     /// The same, also if the store has lost it: its file is cut to nothing.
-    pub(crate) fn renewed(&self, open: &OpenObject) -> Result<Arc<dyn Object>, WireError> {
-        self.made(open, || self.store.renew(open.id))
+    pub(crate) fn renewed(
+        &self,
+        open: &OpenObject,
+        owner: Owner,
+    ) -> Result<Arc<dyn Object>, WireError> {
+        self.made(open, owner, || self.store.renew(open.id))
     }
 
     fn made(
         &self,
         open: &OpenObject,
+        owner: Owner,
         make: impl FnOnce() -> Result<Arc<dyn Object>, StoreError>,
     ) -> Result<Arc<dyn Object>, WireError> {
         if let Some(object) = open.held() {
@@ -224,7 +258,7 @@ impl Objects {
         let object = open.hold(make().map_err(store_error)?);
         // A removal before this look finds no object; one after it finds ours.
         if open.removed.load(Ordering::SeqCst) {
-            open.pin(&object)?;
+            open.pin(&object, owner)?;
             self.remove_if_there(open.id)?;
         }
         Ok(object)
@@ -239,14 +273,15 @@ impl Objects {
         done.map_err(store_error)
     }
 
-    /// Removes a file's object; nothing to do is no error (no byte of the file may have come here).
-    pub(crate) fn remove(&self, id: FileId) -> Result<(), WireError> {
+    /// Removes a file's object; nothing to do is no error (no byte of the file may have come here). If others have it open,
+    /// `owner` pays for what stays.
+    pub(crate) fn remove(&self, id: FileId, owner: Owner) -> Result<(), WireError> {
         let open = self.table().objects.get(&id).and_then(Weak::upgrade);
         if let Some(open) = open {
             open.removed.store(true, Ordering::SeqCst);
             // Those who have it open go on with it. One that cannot be opened may go all the same.
             if let Ok(Some(object)) = self.existing(&open)
-                && let Err(e) = open.pin(&object)
+                && let Err(e) = open.pin(&object, owner)
             {
                 open.removed.store(false, Ordering::SeqCst);
                 return Err(e);
@@ -329,28 +364,16 @@ impl OpenObject {
         object
     }
 
-    /// Keeps the object open for as long as the file is.
-    pub(crate) fn pin(&self, object: &Arc<dyn Object>) -> Result<(), WireError> {
+    /// Keeps the object open for as long as the file is. Who asks first pays.
+    pub(crate) fn pin(&self, object: &Arc<dyn Object>, owner: Owner) -> Result<(), WireError> {
         let mut held = self.object();
-        if held.pin.is_some() {
-            return Ok(());
+        if held.pin.is_none() {
+            held.pin = Some(Pin {
+                _charge: self.shares.pins.take(owner.payer)?,
+                object: object.clone(),
+            });
         }
-        let most = descriptors::quarter();
-        let taken = self.pinned.fetch_add(1, Ordering::SeqCst);
-        held.pin = Some(Pin {
-            object: object.clone(),
-            count: self.pinned.clone(),
-        });
-        if taken < most {
-            return Ok(());
-        }
-        held.pin = None;
-        Err(refuse(
-            ErrorKind::Busy,
-            format!(
-                "this server has {most} objects open that it cannot close, a quarter of its limit of open files; close files or raise the limit (ulimit -n)"
-            ),
-        ))
+        Ok(())
     }
 
     fn shared(&self) -> MutexGuard<'_, Shared> {
@@ -374,11 +397,12 @@ impl OpenObject {
             lent,
             lend_to,
         } = want;
+        let charge = self.shares.locks.take(owner.payer)?;
         let (ticket, pages) = {
             let mut shared = self.shared();
             let ticket = shared
                 .locks
-                .request(owner, range.clone(), mode)
+                .request(owner, range.clone(), mode, Some(charge))
                 .map_err(|r| self.refusal(r))?;
             // From here on no shortcut is granted: the object counts as locked.
             shared.await_grant(ticket);
@@ -390,8 +414,7 @@ impl OpenObject {
             return Err(e);
         }
         if lent == Lent::Awaited && range.start < passthrough::SIGNS {
-            let own = owner.who.is_none_or(|who| Some(who.uid) == lend_to);
-            let deadline = match own {
+            let deadline = match lend_to == Some(owner.user) {
                 true => deadline,
                 false => deadline.min(patience),
             };
@@ -442,79 +465,6 @@ impl OpenObject {
             ));
         }
         Ok(())
-    }
-
-    /// Begins a write of `range` if that needs no waiting: a plain one when no lock of another connection
-    /// covers any of it, one under a lock when the lock still is.
-    pub(crate) fn try_begin_write(
-        &self,
-        owner: Owner,
-        range: &Range<u64>,
-        lock: Option<Ticket>,
-    ) -> Result<Option<Turn<'_>>, WireError> {
-        let mut turn = Turn::new(self, owner);
-        let mut shared = self.shared();
-        if let Some(ticket) = lock {
-            let covers = self.begin_use(&mut shared, &mut turn, ticket, range)?;
-            if covers {
-                return Ok(Some(turn));
-            }
-        }
-        turn.write = shared.locks.try_write(now(), owner, range);
-        let begun = turn.write.is_some();
-        // Dropping the turn takes the mutex.
-        drop(shared);
-        Ok(begun.then_some(turn))
-    }
-
-    /// The same, waiting for others' locks.
-    pub(crate) fn begin_write(
-        &self,
-        owner: Owner,
-        line: &Closer,
-        range: &Range<u64>,
-        lock: Option<Ticket>,
-    ) -> Result<Turn<'_>, WireError> {
-        let mut turn = Turn::new(self, owner);
-        let deadline = now() + self.waits.write;
-        let ticket = {
-            let mut shared = self.shared();
-            if let Some(ticket) = lock {
-                self.begin_use(&mut shared, &mut turn, ticket, range)?;
-            }
-            let ticket = shared
-                .locks
-                .request(owner, range.clone(), Mode::Write)
-                .map_err(|r| self.refusal(r))?;
-            shared.locks.ready(ticket);
-            shared.await_grant(ticket);
-            ticket
-        };
-        turn.write = Some(self.wait(ticket, line, deadline, range)?);
-        Ok(turn)
-    }
-
-    /// Begins a read under a lock: it stays until the read is over.
-    pub(crate) fn begin_read(&self, owner: Owner, lock: Ticket) -> Result<Turn<'_>, WireError> {
-        let mut turn = Turn::new(self, owner);
-        self.begin_use(&mut self.shared(), &mut turn, lock, &(0..0))?;
-        Ok(turn)
-    }
-
-    /// True if the lock covers all of `range` for writing.
-    fn begin_use(
-        &self,
-        shared: &mut Shared,
-        turn: &mut Turn<'_>,
-        ticket: Ticket,
-        range: &Range<u64>,
-    ) -> Result<bool, WireError> {
-        let (locked, mode) = shared
-            .locks
-            .begin_use(turn.owner, ticket)
-            .map_err(|r| self.refusal(r))?;
-        turn.used = Some(ticket);
-        Ok(mode == Mode::Exclusive && locked.start <= range.start && range.end <= locked.end)
     }
 
     /// Ends a lock.
@@ -685,6 +635,12 @@ impl OpenObject {
                 ErrorKind::Busy,
                 format!("too many clients wait for locks on file {file}; try again later"),
             ),
+            Refusal::Crowd(uid) => refuse(
+                ErrorKind::Busy,
+                format!(
+                    "user {uid} has too many requests that wait for locks on file {file}: one may have {TIMES} times as many as there is room for after them; try again later"
+                ),
+            ),
             Refusal::TooMany => refuse(
                 ErrorKind::Busy,
                 format!(
@@ -705,46 +661,6 @@ impl OpenObject {
                     self.waits.locks.lease, self.waits.locks.strangers
                 ),
             ),
-        }
-    }
-}
-
-/// One read or write under way; it ends when this is dropped, however that comes about.
-pub(crate) struct Turn<'a> {
-    object: &'a OpenObject,
-    owner: Owner,
-    /// A lock that must stay meanwhile.
-    used: Option<Ticket>,
-    /// A plain write's hold on its range.
-    write: Option<Ticket>,
-}
-
-impl<'a> Turn<'a> {
-    fn new(object: &'a OpenObject, owner: Owner) -> Turn<'a> {
-        Turn {
-            object,
-            owner,
-            used: None,
-            write: None,
-        }
-    }
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        if self.used.is_none() && self.write.is_none() {
-            return;
-        }
-        let mut shared = self.object.shared();
-        if let Some(ticket) = self.write {
-            shared.locks.cancel(ticket);
-        }
-        if let Some(ticket) = self.used {
-            // Those who wait may sleep until a lease that began before this use; they look again then.
-            shared.locks.end_use(now(), self.owner, ticket);
-        }
-        if !shared.locks.quiet() {
-            shared.advance(now());
         }
     }
 }

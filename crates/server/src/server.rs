@@ -4,7 +4,7 @@ use crate::clock::Clock;
 use crate::error::{Error, refuse, store_error};
 use crate::events::Observer;
 use crate::keys::Keys;
-use crate::locks::{LockLimits, Owner};
+use crate::locks::LockLimits;
 use crate::loops::Loops;
 use crate::objects::{Objects, Waits};
 use crate::queue::Queue;
@@ -28,6 +28,7 @@ use penstock_wire::message::{
     DataReply, DataStatus, ErrorKind, Incarnation, MAX_FINDINGS, MAX_OBJECTS, ObjectFinding,
     ObjectProblem, WireError,
 };
+use penstock_wire::share::{Pool, Share};
 use penstock_wire::{After, Connection, Peer, RunningServer, ServeLimits, Service, serve};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -56,8 +57,15 @@ pub struct Options {
     pub read_only: bool,
     /// A lock that is not used for so long can be taken by others.
     pub lock_lease: Duration,
-    /// Requests waiting for locks of one object.
+    /// Requests waiting for locks of one object. Of these, and of each of the next three, a user has a share
+    /// (docs/decisions/0028).
     pub lock_waiters: usize,
+    /// Range locks of all objects, and requests for them.
+    pub range_locks: usize,
+    /// Files that connections have open.
+    pub open_files: usize,
+    /// Shortcuts that clients have. Each is a mapping of this process, of which Linux gives it 65,530.
+    pub shortcut_grants: usize,
     /// A plain write waits so long for the holder of a lock on its range.
     pub plain_write_wait: Duration,
     /// A client has so long to end an operation under a revoked shortcut; then the lock is refused.
@@ -92,6 +100,9 @@ impl Default for Options {
             read_only: false,
             lock_lease: Duration::from_secs(20),
             lock_waiters: 4096,
+            range_locks: 1 << 16,
+            open_files: 1 << 20,
+            shortcut_grants: 1 << 15,
             plain_write_wait: Duration::from_secs(45),
             revoke_wait: Duration::from_secs(10),
             search_steps: 1 << 24,
@@ -181,13 +192,25 @@ fn start_with(
     queue.observe(options.observer.clone());
     let clock = Clock::begin(store.kept_clock().as_deref());
     let audit = Audit::start(options.audit.as_deref(), &format!("data-{}", id.0));
+    let open_files = Share::elastic(
+        options.open_files,
+        format!("files of data server {}", id.0),
+        "close some",
+    );
+    let shortcuts = Share::elastic(
+        options.shortcut_grants,
+        format!("shortcuts to files of data server {}", id.0),
+        "close some files",
+    );
     let server = Arc::new(Server {
         audit,
+        open_files: Pool::new(open_files),
+        shortcuts: Pool::new(shortcuts),
         queue,
         id,
         keys: keys.clone(),
+        objects: Objects::new(store, waits, options.range_locks),
         options,
-        objects: Objects::new(store, waits),
         loops: Mutex::new(Loops::default()),
         counters: Counters::default(),
         began: penstock_host::time::now(),
@@ -257,6 +280,8 @@ pub(crate) struct Server {
     pub(crate) id: ServerId,
     pub(crate) keys: Arc<Keys>,
     pub(crate) options: Options,
+    pub(crate) open_files: Pool,
+    pub(crate) shortcuts: Pool,
     pub(crate) objects: Objects,
     pub(crate) queue: Queue,
     pub(crate) counters: Counters,
@@ -284,15 +309,12 @@ impl Drop for Server {
 impl Service for Server {
     fn session(&self, connection: &mut Connection, peer: &Peer) -> penstock_wire::Result<After> {
         let _connected = Connected::new(&self.counters);
-        let owner = Owner {
-            connection: self.next_owner.fetch_add(1, Relaxed),
-            who: peer.credentials,
-        };
+        let number = self.next_owner.fetch_add(1, Relaxed);
         let watch = Watch {
             audit: &self.audit,
             subject: Subject::of(peer, connection),
         };
-        Session::new(self, peer, owner, connection.closer(), watch).run(connection)
+        Session::new(self, peer, number, connection.closer(), watch).run(connection)
     }
 
     fn audit(&self) -> Option<&Audit> {

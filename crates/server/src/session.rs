@@ -2,28 +2,28 @@
 //!
 //! Requests that the client sent together are worked off together: answers collect in the connection and leave when it has
 //! nothing more to read, or before the session waits for a lock.
+mod lending;
+
 use crate::access::Access;
 use crate::audited::{Act, Watch};
 use crate::error::{Fail, refuse, store_error};
 use crate::handles::{Handles, Need, OpenFile};
-use crate::locks::{Mode, Owner, Ticket};
+use crate::locks::{Mode, Ticket};
 use crate::objects::Want;
-use crate::passthrough::{self, Lent};
+use crate::owner::{Acting, Owner};
+use crate::passthrough::Lent;
 use crate::refusals::Refusals;
 use crate::server::Server;
-use crate::shortcut;
 use crate::transfer::{Buffers, Transfer, skip_request};
 use penstock_host::thread::sleep;
 use penstock_host::time::{now, since};
 use penstock_layout::{ObjectOffset, SearchLimit};
 use penstock_store::Object;
 use penstock_wire::credential::Statement;
-use penstock_wire::grant::GrantPage;
 use penstock_wire::message::{
     Capability, DataReply, DataRequest, ErrorKind, Handle, LockId, LockMode, Region, WireError,
 };
 use penstock_wire::{After, Closer, Connection, Envelope, Peer, Received, Role, Service};
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,13 +36,9 @@ const SEARCH_STEPS_PER_PIECE: u64 = 256;
 pub(crate) struct Session<'a> {
     server: &'a Server,
     role: Role,
-    /// The user whose capabilities it may use: `None`, those of all.
-    subject: Option<u32>,
-    /// What the credential says that it showed, if it did.
-    statement: Option<Statement>,
+    acting: Acting,
     /// The state of the list of revocations that the credential was looked for in.
     sought: Option<u64>,
-    owner: Owner,
     /// Tells when the connection is closed by others.
     line: Closer,
     handles: Handles,
@@ -64,13 +60,11 @@ impl<'a> Session<'a> {
     pub(crate) fn new(
         server: &'a Server,
         peer: &Peer,
-        owner: Owner,
+        number: u64,
         line: Closer,
         watch: Watch<'a>,
     ) -> Session<'a> {
         let client = line.clone();
-        // Root of this host could read the stores as well.
-        let all = peer.role == Role::Admin || peer.credentials.is_some_and(|who| who.uid == 0);
         let searching = SearchLimit {
             steps: server.options.search_steps,
             per_piece: SEARCH_STEPS_PER_PIECE,
@@ -79,10 +73,8 @@ impl<'a> Session<'a> {
         Session {
             server,
             role: peer.role,
-            subject: (!all).then(|| peer.subject()),
-            statement: peer.statement.clone(),
+            acting: Acting::new(peer, number),
             sought: None,
-            owner,
             line,
             handles: Handles::default(),
             buffers: Buffers::default(),
@@ -97,7 +89,7 @@ impl<'a> Session<'a> {
         let revoked = &self.server.revoked;
         let changes = revoked.changes();
         let sought = self.sought.replace(changes);
-        match &self.statement {
+        match &self.acting.statement {
             Some(statement) if sought != Some(changes) => revoked.require(statement).is_err(),
             _ => false,
         }
@@ -235,7 +227,7 @@ impl<'a> Session<'a> {
             DataRequest::Attach { capability } => self.attach(capability),
             DataRequest::Detach { handle } => {
                 if let Some(object) = self.handles.detach(handle)? {
-                    object.disconnect(self.owner);
+                    object.disconnect(self.acting.own());
                 }
                 Ok(DataReply::Done)
             }
@@ -250,8 +242,8 @@ impl<'a> Session<'a> {
             DataRequest::SetLen { handle, len } => {
                 let file = self.writable(handle)?;
                 let object = match len {
-                    0 => objects.renewed(&file.object)?,
-                    _ => objects.created(&file.object)?,
+                    0 => objects.renewed(&file.object, file.owner)?,
+                    _ => objects.created(&file.object, file.owner)?,
                 };
                 self.cut(file, &*object, len)
             }
@@ -260,7 +252,7 @@ impl<'a> Session<'a> {
                 let file = self.writable(handle)?;
                 file.reservation.take();
                 if len > 0 {
-                    let object = objects.created(&file.object)?;
+                    let object = objects.created(&file.object, file.owner)?;
                     file.reservation.set(object.hold(len).map_err(store_error)?);
                 }
                 Ok(DataReply::Done)
@@ -269,7 +261,7 @@ impl<'a> Session<'a> {
                 let file = self.writable(handle)?;
                 file.reservation.take();
                 objects
-                    .created(&file.object)?
+                    .created(&file.object, file.owner)?
                     .allocate(ObjectOffset(0), len)
                     .map_err(store_error)?;
                 Ok(DataReply::Done)
@@ -286,11 +278,11 @@ impl<'a> Session<'a> {
             }
             DataRequest::Unlock { handle, lock } => {
                 let file = self.file(handle, Need::Any)?;
-                file.object.unlock(self.owner, Ticket(lock.0))?;
+                file.object.unlock(file.owner, Ticket(lock.0))?;
                 Ok(DataReply::Done)
             }
             DataRequest::Remove { capability } => {
-                self.verify(&capability)?;
+                let owner = self.verify(&capability)?;
                 if !capability.remove {
                     return Err(refuse(
                         ErrorKind::Permission,
@@ -301,7 +293,7 @@ impl<'a> Session<'a> {
                     ));
                 }
                 server.writable()?;
-                objects.remove(capability.file)?;
+                objects.remove(capability.file, owner)?;
                 Ok(DataReply::Done)
             }
             DataRequest::Look { capability } => {
@@ -325,7 +317,7 @@ impl<'a> Session<'a> {
             DataRequest::RemoveObject { file } => {
                 self.admin("remove objects without a capability")?;
                 server.writable()?;
-                objects.remove(file)?;
+                objects.remove(file, self.acting.own())?;
                 Ok(DataReply::Done)
             }
             DataRequest::Verify => {
@@ -349,9 +341,9 @@ impl<'a> Session<'a> {
                     lent: Lent::Awaited,
                     lend_to: None,
                 };
-                let ticket = open.lock(self.owner, &self.line, all, deadline)?;
+                let ticket = open.lock(self.acting.own(), &self.line, all, deadline)?;
                 let done = objects.store().accept(file).map_err(store_error);
-                open.unlock(self.owner, ticket)?;
+                open.unlock(self.acting.own(), ticket)?;
                 done?;
                 Ok(DataReply::Done)
             }
@@ -390,9 +382,9 @@ impl<'a> Session<'a> {
             lent,
             lend_to: file.lend_to,
         };
-        let ticket = file.object.lock(self.owner, &self.line, want, deadline)?;
+        let ticket = file.object.lock(file.owner, &self.line, want, deadline)?;
         let done = f();
-        file.object.unlock(self.owner, ticket)?;
+        file.object.unlock(file.owner, ticket)?;
         done
     }
 
@@ -429,7 +421,7 @@ impl<'a> Session<'a> {
         if len == 0 {
             return Ok(DataReply::Done);
         }
-        let object = self.server.objects.created(&file.object)?;
+        let object = self.server.objects.created(&file.object, file.owner)?;
         if object.extend(len).map_err(store_error)? {
             return Ok(DataReply::Done);
         }
@@ -451,7 +443,7 @@ impl<'a> Session<'a> {
 
     fn admin(&self, what: &str) -> Result<(), WireError> {
         let ended = |credential: &Statement| self.server.now_ms() >= credential.end_ms;
-        if self.role == Role::Admin && !self.statement.as_ref().is_some_and(ended) {
+        if self.role == Role::Admin && !self.acting.statement.as_ref().is_some_and(ended) {
             return Ok(());
         }
         Err(refuse(
@@ -473,26 +465,27 @@ impl<'a> Session<'a> {
         Ok(file)
     }
 
-    fn verify(&self, capability: &Capability) -> Result<(), WireError> {
+    /// Who uses a capability that is genuine and has not ended.
+    fn verify(&self, capability: &Capability) -> Result<Owner, WireError> {
         self.server.keys.verify_seal(capability)?;
         let clock = &self.server.clock;
         clock.saw(capability.issued_ms);
-        if let Some(peer) = self.subject
-            && peer != capability.subject
-        {
-            return Err(refuse(
+        let user = self.acting.with_capability_of(capability.subject);
+        let owner = user.map_err(|peer| {
+            refuse(
                 ErrorKind::BadCapability,
                 format!(
                     "the capability for file {} was given to user {}, and this is user {peer}; open the file as that user",
                     capability.file.0, capability.subject
                 ),
-            ));
-        }
-        clock.judged(|now_ms| capability.verify_time(now_ms))
+            )
+        })?;
+        clock.judged(|now_ms| capability.verify_time(now_ms))?;
+        Ok(owner)
     }
 
     fn attach(&mut self, capability: Capability) -> Result<DataReply, WireError> {
-        self.verify(&capability)?;
+        let owner = self.verify(&capability)?;
         let id = self.server.id;
         let index = capability.layout.index_of(id).ok_or_else(|| {
             invalid(format!(
@@ -500,11 +493,13 @@ impl<'a> Session<'a> {
                 capability.file.0, id.0
             ))
         })?;
-        let objects = &self.server.objects;
+        let server = self.server;
+        let charge = || server.open_files.take(owner.payer);
+        let open = |file| server.objects.open(file);
         let handle = self
             .handles
-            .attach(capability, index, |file| objects.open(file))?;
-        let incarnation = self.server.incarnation();
+            .attach(capability, index, owner, charge, open)?;
+        let incarnation = server.incarnation();
         Ok(DataReply::Attached {
             handle,
             incarnation,
@@ -560,7 +555,7 @@ impl<'a> Session<'a> {
         let transfer = Transfer {
             objects: &self.server.objects,
             object: &file.object,
-            owner: self.owner,
+            owner: file.owner,
             line: &self.line,
             lock: lock.map(|l| Ticket(l.0)),
             queue: &self.server.queue,
@@ -600,7 +595,7 @@ impl<'a> Session<'a> {
         let transfer = Transfer {
             objects: &self.server.objects,
             object: &file.object,
-            owner: self.owner,
+            owner: file.owner,
             line: &self.line,
             lock: lock.map(|l| Ticket(l.0)),
             queue: &self.server.queue,
@@ -640,157 +635,9 @@ impl<'a> Session<'a> {
         };
         let ticket = file
             .object
-            .lock(self.owner, &self.line, want, now() + wait)?;
+            .lock(file.owner, &self.line, want, now() + wait)?;
         Ok(DataReply::Locked {
             lock: LockId(ticket.0),
-        })
-    }
-
-    // ---- shortcuts ----
-
-    /// Whether the peer may hold a descriptor of the file. Who holds one can cut the object and lock it with flock(2)
-    /// for ever, so only the file's owner can do that, and root (docs/decisions/0021).
-    fn may_hold(&self, file: &OpenFile) -> Result<(), &'static str> {
-        let may = match (self.owner.who, file.lend_to) {
-            (None, _) => Err("descriptors need a Unix socket"),
-            (_, None) => {
-                Err("the file has belonged to another user, who may hold descriptors of it")
-            }
-            (Some(who), Some(owner)) if who.uid == owner || who.uid == 0 => Ok(()),
-            _ => Err("only the file's owner and root get descriptors of it"),
-        };
-        if let Err(reason) = may {
-            self.watch.no_descriptor(file.file, reason);
-        }
-        may
-    }
-
-    fn shortcut(
-        &mut self,
-        connection: &mut Connection,
-        envelope: &Envelope,
-        handle: Handle,
-    ) -> Result<Outcome, Fail> {
-        let no = |reason: &str| {
-            Ok(Outcome::Reply(DataReply::NoShortcut {
-                reason: reason.to_owned(),
-            }))
-        };
-        if !self.server.options.shortcuts || self.server.queue.is_on() {
-            return no("this server sees each request");
-        }
-        let file = self.file(handle, Need::Any)?;
-        if let Err(reason) = self.may_hold(file) {
-            return no(reason);
-        }
-        let write = file.rights.write && !self.server.options.read_only;
-        let (object, page, page_fd) = match self.prepare(file, write)? {
-            Ok(all) => all,
-            Err(reason) => return no(&reason),
-        };
-        // Descriptors travel in order with all that was answered before.
-        let queue = &self.server.queue;
-        // Looked at with the object's mutex held: whoever switches the queue on takes back what was granted before.
-        let granted = file
-            .object
-            .grant(|grants| (!queue.is_on()).then(|| grants.add(self.owner, page)));
-        match granted {
-            Some(None) => return no("this server sees each request"),
-            None => return no("the file is locked"),
-            Some(Some(false)) => return no("this connection has shortcuts to the file already"),
-            Some(Some(true)) => {}
-        }
-        let reply = DataReply::Shortcut { writable: write };
-        let fds = [object.as_fd(), page_fd.as_fd()];
-        connection.send_descriptors(&envelope.answer(), &reply, &fds)?;
-        Ok(Outcome::Answered)
-    }
-
-    /// A descriptor that the client's kernel keeps: see [`crate::passthrough`].
-    fn lend(
-        &mut self,
-        connection: &mut Connection,
-        envelope: &Envelope,
-        handle: Handle,
-        write: bool,
-    ) -> Result<Outcome, Fail> {
-        let no = |reason: &str| {
-            Ok(Outcome::Reply(DataReply::NoShortcut {
-                reason: reason.to_owned(),
-            }))
-        };
-        if self.owner.who.is_none_or(|who| who.uid != 0) {
-            return no("objects are lent to root of the same host");
-        }
-        let queue = &self.server.queue;
-        if !self.server.options.shortcuts || queue.is_on() {
-            return no("this server sees each request");
-        }
-        let file = self.file(handle, Need::Any)?;
-        if let Err(reason) = self.may_hold(file) {
-            return no(reason);
-        }
-        if file.layout.servers.len() != 1 {
-            return no("the file is striped over several servers");
-        }
-        if write && (!file.rights.write || self.server.options.read_only) {
-            return no("not open for writing");
-        }
-        let objects = &self.server.objects;
-        let object = match write {
-            true => Some(objects.created(&file.object)?),
-            false => objects.existing(&file.object)?,
-        };
-        let Some((object, fd)) = object.as_ref().and_then(|o| Some((o, o.fd()?))) else {
-            return no("the file has no bytes yet");
-        };
-        if let Err(e) = file.object.pin(object) {
-            return no(&e.message);
-        }
-        if let Err(reason) = passthrough::suits(fd) {
-            return no(reason);
-        }
-        let made = shortcut::reopen(fd, true, false);
-        let lent = match made {
-            Ok(lent) => lent,
-            Err(e) => return no(&format!("the system refused: {e}")),
-        };
-        if write {
-            objects.store().share();
-            // Looked at with the object's mutex held: whoever locks from now on finds the loan.
-            match file.object.lend(&lent, || !queue.is_on()) {
-                Ok(true) => {}
-                Ok(false) => return no("the file is locked, or each request is seen"),
-                Err(e) => return no(&format!("the system refused: {e}")),
-            }
-        }
-        connection.send_descriptors(&envelope.answer(), &DataReply::Lent, &[lent.as_fd()])?;
-        Ok(Outcome::Answered)
-    }
-
-    /// What a shortcut consists of: descriptor, grant page, its descriptor. Or why there can be none.
-    #[allow(clippy::type_complexity)]
-    fn prepare(
-        &self,
-        file: &OpenFile,
-        write: bool,
-    ) -> Result<Result<(OwnedFd, Arc<GrantPage>, OwnedFd), String>, WireError> {
-        let objects = &self.server.objects;
-        let object = match write {
-            true => Some(objects.created(&file.object)?),
-            false => objects.existing(&file.object)?,
-        };
-        let Some((object, fd)) = object.as_ref().and_then(|o| Some((o, o.fd()?))) else {
-            return Ok(Err("the object has no descriptor yet".into()));
-        };
-        if let Err(e) = file.object.pin(object) {
-            return Ok(Err(e.message));
-        }
-        let made = shortcut::reopen(fd, file.rights.read, write)
-            .and_then(|fd| GrantPage::create().map(|(page, page_fd)| (fd, page, page_fd)));
-        Ok(match made {
-            Ok((fd, page, page_fd)) => Ok((fd, Arc::new(page), page_fd)),
-            Err(e) => Err(format!("the system refused: {e}")),
         })
     }
 }
@@ -798,7 +645,7 @@ impl<'a> Session<'a> {
 impl Drop for Session<'_> {
     fn drop(&mut self) {
         for object in self.handles.objects() {
-            object.disconnect(self.owner);
+            object.disconnect(self.acting.own());
         }
     }
 }

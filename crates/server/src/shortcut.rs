@@ -7,8 +7,9 @@
 //!
 //! The descriptor is a fresh one, opened anew with the capability's rights alone: descriptor flags that a client sets are
 //! its own, and a reader cannot write.
-use crate::locks::Owner;
+use crate::owner::Owner;
 use penstock_wire::grant::GrantPage;
+use penstock_wire::share::Charge;
 use rustix::fs::{Mode, OFlags};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -19,39 +20,40 @@ const MAX_GRANTS: usize = 4;
 /// Shortcuts to one object that may be in use.
 #[derive(Debug, Default)]
 pub(crate) struct Grants {
-    given: Vec<(Owner, Arc<GrantPage>)>,
+    given: Vec<(Owner, Arc<GrantPage>, Charge)>,
 }
 
 impl Grants {
     /// Adds a grant; false if the connection has too many for this object already.
-    pub(crate) fn add(&mut self, owner: Owner, page: Arc<GrantPage>) -> bool {
+    pub(crate) fn add(&mut self, owner: Owner, page: Arc<GrantPage>, charge: Charge) -> bool {
         // A revoked one stays as long as an operation is under way: a later lock has to wait for it too.
         self.forget_inactive();
-        if self.given.iter().filter(|(o, _)| *o == owner).count() >= MAX_GRANTS {
+        if self.given.iter().filter(|(o, ..)| *o == owner).count() >= MAX_GRANTS {
             return false;
         }
-        self.given.push((owner, page));
+        self.given.push((owner, page, charge));
         true
     }
 
     /// Forbids new operations under all grants; the caller waits for those under way.
     pub(crate) fn revoke_all(&mut self) -> Vec<(Owner, Arc<GrantPage>)> {
-        for (_, page) in &self.given {
+        let revoked = self.given.iter().map(|(owner, page, _)| {
             page.revoke();
-        }
-        self.given.clone()
+            (*owner, page.clone())
+        });
+        revoked.collect()
     }
 
     /// Drops those that were revoked and have no operation under way.
     pub(crate) fn forget_inactive(&mut self) {
         let now = penstock_host::time::now();
         self.given
-            .retain(|(_, page)| !(page.is_revoked() && page.wait_inactive(now)));
+            .retain(|(_, page, _)| !(page.is_revoked() && page.wait_inactive(now)));
     }
 
     /// The connection has ended, and its operations with it.
     pub(crate) fn retire(&mut self, owner: Owner) {
-        self.given.retain(|(o, page)| {
+        self.given.retain(|(o, page, _)| {
             if *o == owner {
                 page.retire();
             }
@@ -102,12 +104,18 @@ mod tests {
             revoke: Duration::ZERO,
         };
         let store = penstock_store::open(&spec, "d", 0).unwrap();
-        let objects = Objects::new(store, waits);
+        let objects = Objects::new(store, waits, 1);
+        let owner = Owner {
+            connection: 1,
+            user: 7,
+            payer: Some(7),
+            process: None,
+        };
         let id = FileId(5);
         let open = objects.open(id);
-        let object = objects.created(&open).unwrap();
+        let object = objects.created(&open, owner).unwrap();
         object.write_at(ObjectOffset(0), b"synced").unwrap();
-        open.pin(&object).unwrap();
+        open.pin(&object, owner).unwrap();
         let lent = File::from(reopen(object.fd().unwrap(), true, true).unwrap());
         objects.sync(&*object).unwrap();
         // After a sync, by the descriptor alone.

@@ -6,8 +6,9 @@
 //! stalls or dies in the middle of a write disturbs nobody and leaves what it sent.
 use crate::access::Access;
 use crate::error::{Fail, refuse};
-use crate::locks::{Owner, Ticket};
+use crate::locks::Ticket;
 use crate::objects::{Objects, OpenObject};
+use crate::owner::Owner;
 use crate::queue::{Origin, Queue};
 use penstock_store::{Object, Scratch};
 use penstock_wire::message::{DataReply, DataRequest, ErrorKind, WireError};
@@ -147,7 +148,7 @@ impl Transfer<'_> {
         if connection.payload_left() == 0 {
             return Ok(());
         }
-        let object = self.objects.created(self.object)?;
+        let object = self.objects.created(self.object, self.owner)?;
         while connection.payload_left() > 0 {
             let len = connection.payload_left().min(CHUNK);
             let whole = connection.payload_left() == len && connection.payload_is_buffered();

@@ -64,8 +64,10 @@ fn only_the_owner_and_root_get_descriptors() {
 fn a_capability_is_good_for_the_user_that_it_was_given_to() {
     let site = Site::one();
     let foreign = site.capability_of(me() + 1, 1, ALL, None);
-    // Over TCP the credential says who one is.
-    let mut tcp = site.client_as(0, Role::Client, true);
+    // Over TCP the credential says who one is, and whom one speaks for.
+    let mut all = site.client_as(0, Role::Client, true);
+    all.attach(foreign.clone()).unwrap();
+    let mut tcp = site.client_with(0, me(), |_| {});
     let e = tcp.attach(foreign.clone()).unwrap_err();
     assert_eq!(e.kind, ErrorKind::BadCapability);
     assert!(e.message.contains(&format!("user {}", me() + 1)), "{e}");

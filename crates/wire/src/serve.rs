@@ -1,13 +1,14 @@
 //! The shell around every server: sockets, threads and their bounds. One thread accepts; each connection has a
 //! thread of its own that does the handshake and then runs the [`Service`]'s session.
 //!
-//! Bounds: so many open connections (one more is told `Busy`), so many half-open ones. When too many strangers
+//! Bounds: so many open connections, of which one user may hold a share (one more is told `Busy`), so many half-open ones.
+//! When too many strangers
 //! hang about half-open, new ones wait in the kernel's queue for a moment; then the oldest stranger is dropped. A
 //! handshake that is not over in time is dropped too. So slow or silent strangers cost a bounded number of
 //! threads and never keep others out.
 use crate::audit::{Audit, Event, Outcome, Subject};
 use crate::closer::Closer;
-use crate::connection::{Connection, Timeouts};
+use crate::connection::{Connection, Credentials, Timeouts};
 use crate::credential::{Signed, Statement};
 use crate::deployment::Address;
 use crate::error::{Error, Result};
@@ -19,6 +20,7 @@ use crate::message::{ErrorKind, WireError};
 use crate::munge;
 use crate::newcomer;
 use crate::quota::{Line, LogQuota};
+use crate::share::{Charge, Pool, Share, payer};
 use crate::signing::PublicKey;
 use penstock_host::net;
 use penstock_host::sync::{Condvar, Mutex, MutexGuard};
@@ -96,7 +98,7 @@ pub trait Service: Send + Sync + 'static {
 /// Bounds of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServeLimits {
-    /// Open connections.
+    /// Open connections. One user's share is three quarters of them, 1152 of the usual 1536: 256 ranks with four each get in.
     pub connections: usize,
     /// Connections in their handshake.
     pub half_open: usize,
@@ -115,7 +117,7 @@ pub struct ServeLimits {
 impl Default for ServeLimits {
     fn default() -> ServeLimits {
         ServeLimits {
-            connections: 1024,
+            connections: 1536,
             half_open: 128,
             handshake: Duration::from_secs(5),
             grace: Duration::from_millis(250),
@@ -153,6 +155,8 @@ struct Entry {
     shown: Option<Box<Hello>>,
     since: Instant,
     thread: Option<JoinHandle>,
+    /// Of an open one, except on a place that is kept for administrators.
+    charge: Option<Charge>,
 }
 
 #[derive(Debug, Default)]
@@ -178,6 +182,8 @@ struct Shared {
     name: String,
     keys: Arc<Keyring>,
     limits: ServeLimits,
+    /// For open connections.
+    places: Pool,
     service: Arc<dyn Service>,
     state: Mutex<State>,
     /// Of lines about connections that went wrong.
@@ -331,10 +337,16 @@ pub fn serve(
     };
     let wake =
         eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|e| system(e.into()))?;
+    let places = Share::elastic(
+        limits.connections,
+        format!("connections to {}", identity.server),
+        "end programs, use fewer threads or processes, or try again later",
+    );
     let shared = Arc::new(Shared {
         name: identity.server.clone(),
         keys: keys.clone(),
         limits,
+        places: Pool::new(places),
         service,
         state: Mutex::new(State::default()),
         quota: Mutex::new(LogQuota::default()),
@@ -490,6 +502,7 @@ fn start_session(shared: &Arc<Shared>, connection: Connection) {
                     shown: None,
                     since: now(),
                     thread: Some(thread),
+                    charge: None,
                 },
             );
         }
@@ -530,8 +543,9 @@ fn run_session(shared: &Shared, id: u64, mut connection: Connection) {
     let server = &shared.name;
     let deadline = now() + shared.limits.handshake;
     let time = || shared.service.now_ms();
+    let credentials = connection.credentials();
     let keys = shared.keys.now();
-    let admit = |hello: &Hello| admit(shared, id, &keys, hello);
+    let admit = |hello: &Hello| admit(shared, id, &keys, hello, credentials);
     let secured = match keys.acceptor() {
         Some(acceptor) if !connection.is_unix() => connection.secure_from(acceptor, deadline),
         _ => Ok(()),
@@ -632,6 +646,7 @@ fn admit(
     id: u64,
     keys: &Arc<Generations>,
     hello: &Hello,
+    credentials: Option<Credentials>,
 ) -> std::result::Result<(), WireError> {
     if hello.role == Role::Newcomer {
         // It stays half-open, so that strangers' limits hold for it.
@@ -658,22 +673,24 @@ fn admit(
             ),
         ));
     }
-    let limit = match hello.role {
-        Role::Client | Role::Newcomer => shared.limits.connections,
-        Role::Admin | Role::Server(_) => shared.limits.connections + ADMIN_PLACES,
+    let statement = hello.credential.as_ref().map(|shown| &shown.statement);
+    let charge = match shared
+        .places
+        .take(payer(hello.role, credentials, statement))
+    {
+        Ok(charge) => Some(charge),
+        Err(_)
+            if hello.role != Role::Client
+                && state.open < shared.limits.connections + ADMIN_PLACES =>
+        {
+            None
+        }
+        Err(e) => return Err(e),
     };
-    if state.open >= limit {
-        return Err(WireError::new(
-            ErrorKind::Busy,
-            format!(
-                "{} has {} connections open, its limit; try again later or raise the limit",
-                shared.name, state.open
-            ),
-        ));
-    }
     if let Some(entry) = state.connections.get_mut(&id) {
         entry.link = Some(hello.link);
         entry.shown = Some(Box::new(hello.clone()));
+        entry.charge = charge;
         state.open += 1;
         state.fence.open(&hello.link, id);
     }

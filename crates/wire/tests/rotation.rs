@@ -34,7 +34,7 @@ fn next() -> Identity {
 fn next_caller() -> Caller {
     Caller {
         key: next().client_key,
-        wallet: wallet_of(&pair(14)),
+        wallet: wallet_of(&pair(14), 7),
         ..caller(Role::Client)
     }
 }
@@ -95,7 +95,7 @@ fn a_server_with_two_generations_answers_clients_of_both() {
         for (to, key, authority) in [(next, 11, 4), (former, 1, 14)] {
             let mixed = Caller {
                 key: Key::from_bytes([key; 32]),
-                wallet: wallet_of(&pair(authority)),
+                wallet: wallet_of(&pair(authority), 7),
                 ..caller(Role::Client)
             };
             open(to, &mixed).unwrap();
@@ -131,7 +131,7 @@ fn connections_end_with_the_keys_that_opened_them() {
     of_before.iter_mut().try_for_each(works).unwrap();
     // A client with the new key, but a credential of the former authority, loses its connection as well.
     let mixed = Caller {
-        wallet: wallet_of(&pair(4)),
+        wallet: wallet_of(&pair(4), 7),
         ..next_caller()
     };
     of_before.push(open(&site.next[0], &mixed).unwrap());

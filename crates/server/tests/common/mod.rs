@@ -3,17 +3,20 @@
 use penstock_datatype::Pattern;
 use penstock_layout::{FileId, Layout, ServerId};
 use penstock_server::{Options, start};
+use penstock_wire::credential::{Credential, Statement};
 use penstock_wire::deployment::{Address, DataServer, Deployment, MetaServer, Transport};
 use penstock_wire::message::{
     Capability, DataReply, DataRequest, ErrorKind, Handle, Incarnation, LockId, LockMode, Region,
-    TraceContext, WireError,
+    TraceContext, User, WireError,
 };
 use penstock_wire::{
-    Connection, Envelope, Key, Rights, Role, RunningServer, SealKeys, Timeouts, connect,
+    Connection, Envelope, Key, KeyPair, Rights, Role, RunningServer, SealKeys, Timeouts, Wallet,
+    connect,
 };
 use rustix::fs::Uid;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub struct Site {
@@ -166,6 +169,36 @@ impl Site {
         become_user(0);
         Client {
             connection: connection.unwrap(),
+            next: 1,
+        }
+    }
+
+    /// A client of another host, with a credential of user `uid`, which `change` makes into what is wanted.
+    pub fn client_with(
+        &self,
+        server: usize,
+        uid: u32,
+        change: impl FnOnce(&mut Statement),
+    ) -> Client {
+        let mut address = self.servers[server].address().clone();
+        address.unix = None;
+        let authority = KeyPair::load(self.deployment.authority_key.as_ref().unwrap()).unwrap();
+        let user = User {
+            uid,
+            ..User::nobody()
+        };
+        let life = now_ms() - 1000..now_ms() + 600_000;
+        let mut statement = Statement::new(&self.deployment.id, user, life);
+        change(&mut statement);
+        let credential = Credential::issue(&authority, statement).unwrap();
+        let mut caller = self.deployment.caller(Role::Client, 1, 0).unwrap();
+        caller.wallet = Arc::new(Wallet::holding(credential));
+        let timeouts = Timeouts {
+            read: Some(Duration::from_secs(30)),
+            write: Some(Duration::from_secs(30)),
+        };
+        Client {
+            connection: connect(&address, &caller, timeouts).unwrap(),
             next: 1,
         }
     }

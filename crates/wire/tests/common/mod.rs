@@ -68,14 +68,14 @@ fn authority() -> KeyPair {
     KeyPair::from_seed(Key::from_bytes([4; 32])).unwrap()
 }
 
-/// A credential of user 7, an administrator, for all time.
-fn wallet() -> Arc<Wallet> {
-    wallet_of(&authority())
+/// A credential of a user, an administrator, for all time.
+pub fn wallet(uid: u32) -> Arc<Wallet> {
+    wallet_of(&authority(), uid)
 }
 
-pub fn wallet_of(authority: &KeyPair) -> Arc<Wallet> {
+pub fn wallet_of(authority: &KeyPair, uid: u32) -> Arc<Wallet> {
     let user = User {
-        uid: 7,
+        uid,
         ..User::default()
     };
     let mut statement = Statement::new(&identity().deployment, user, 0..i64::MAX as u64);
@@ -97,7 +97,7 @@ pub fn caller(role: Role) -> Caller {
         program: 7,
         rank: 3,
         transport: identity.transport,
-        wallet: wallet(),
+        wallet: wallet(7),
     }
 }
 

@@ -1,0 +1,123 @@
+//! Reads and writes that take part in an object's locks while they are under way.
+use super::{OpenObject, Shared};
+use crate::locks::{Mode, Ticket};
+use crate::owner::Owner;
+use penstock_host::time::now;
+use penstock_wire::Closer;
+use penstock_wire::message::WireError;
+use std::ops::Range;
+
+impl OpenObject {
+    /// Begins a write of `range` if that needs no waiting: a plain one when no lock of another connection
+    /// covers any of it, one under a lock when the lock still is.
+    pub(crate) fn try_begin_write(
+        &self,
+        owner: Owner,
+        range: &Range<u64>,
+        lock: Option<Ticket>,
+    ) -> Result<Option<Turn<'_>>, WireError> {
+        let mut turn = Turn::new(self, owner);
+        let mut shared = self.shared();
+        if let Some(ticket) = lock {
+            let covers = self.begin_use(&mut shared, &mut turn, ticket, range)?;
+            if covers {
+                return Ok(Some(turn));
+            }
+        }
+        turn.write = shared.locks.try_write(now(), owner, range);
+        let begun = turn.write.is_some();
+        // Dropping the turn takes the mutex.
+        drop(shared);
+        Ok(begun.then_some(turn))
+    }
+
+    /// The same, waiting for others' locks.
+    pub(crate) fn begin_write(
+        &self,
+        owner: Owner,
+        line: &Closer,
+        range: &Range<u64>,
+        lock: Option<Ticket>,
+    ) -> Result<Turn<'_>, WireError> {
+        let mut turn = Turn::new(self, owner);
+        let deadline = now() + self.waits.write;
+        let ticket = {
+            let mut shared = self.shared();
+            if let Some(ticket) = lock {
+                self.begin_use(&mut shared, &mut turn, ticket, range)?;
+            }
+            let ticket = shared
+                .locks
+                .request(owner, range.clone(), Mode::Write, None)
+                .map_err(|r| self.refusal(r))?;
+            shared.locks.ready(ticket);
+            shared.await_grant(ticket);
+            ticket
+        };
+        turn.write = Some(self.wait(ticket, line, deadline, range)?);
+        Ok(turn)
+    }
+
+    /// Begins a read under a lock: it stays until the read is over.
+    pub(crate) fn begin_read(&self, owner: Owner, lock: Ticket) -> Result<Turn<'_>, WireError> {
+        let mut turn = Turn::new(self, owner);
+        self.begin_use(&mut self.shared(), &mut turn, lock, &(0..0))?;
+        Ok(turn)
+    }
+
+    /// True if the lock covers all of `range` for writing.
+    fn begin_use(
+        &self,
+        shared: &mut Shared,
+        turn: &mut Turn<'_>,
+        ticket: Ticket,
+        range: &Range<u64>,
+    ) -> Result<bool, WireError> {
+        let (locked, mode) = shared
+            .locks
+            .begin_use(turn.owner, ticket)
+            .map_err(|r| self.refusal(r))?;
+        turn.used = Some(ticket);
+        Ok(mode == Mode::Exclusive && locked.start <= range.start && range.end <= locked.end)
+    }
+}
+
+/// One read or write under way; it ends when this is dropped, however that comes about.
+pub(crate) struct Turn<'a> {
+    object: &'a OpenObject,
+    owner: Owner,
+    /// A lock that must stay meanwhile.
+    used: Option<Ticket>,
+    /// A plain write's hold on its range.
+    write: Option<Ticket>,
+}
+
+impl<'a> Turn<'a> {
+    fn new(object: &'a OpenObject, owner: Owner) -> Turn<'a> {
+        Turn {
+            object,
+            owner,
+            used: None,
+            write: None,
+        }
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if self.used.is_none() && self.write.is_none() {
+            return;
+        }
+        let mut shared = self.object.shared();
+        if let Some(ticket) = self.write {
+            shared.locks.cancel(ticket);
+        }
+        if let Some(ticket) = self.used {
+            // Those who wait may sleep until a lease that began before this use; they look again then.
+            shared.locks.end_use(now(), self.owner, ticket);
+        }
+        if !shared.locks.quiet() {
+            shared.advance(now());
+        }
+    }
+}

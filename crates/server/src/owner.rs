@@ -1,0 +1,155 @@
+//! Who asks: a connection, and the user whom it acts for with a file.
+use penstock_wire::credential::{NOBODY, Statement};
+use penstock_wire::message::User;
+use penstock_wire::share::{charged, payer};
+use penstock_wire::{Credentials, Peer, Role};
+use std::fmt;
+
+/// Two are the same if the connection is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Owner {
+    pub connection: u64,
+    /// Of a mount's connection: whom the capability was given to.
+    pub user: u32,
+    /// Whose share takes what it holds; `None`: the whole alone bounds it.
+    pub payer: Option<u32>,
+    /// A process of this host.
+    pub process: Option<i32>,
+}
+
+impl Owner {
+    /// They are of two users.
+    pub(crate) fn is_stranger_to(self, other: Owner) -> bool {
+        self.user != other.user
+    }
+}
+
+impl PartialEq for Owner {
+    fn eq(&self, other: &Owner) -> bool {
+        self.connection == other.connection
+    }
+}
+
+impl Eq for Owner {}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.process {
+            Some(pid) => write!(f, "process {pid} of user {}", self.user),
+            None => write!(f, "a client of user {} on another host", self.user),
+        }
+    }
+}
+
+/// Whom a connection may act for: itself, and a mount for its callers.
+pub(crate) struct Acting {
+    own: Owner,
+    /// Whom capabilities of its own are given to.
+    subject: u32,
+    /// An administrator, root of this host or the user of this server: they could read the stores as well.
+    all: bool,
+    /// As the kernel says.
+    pub(crate) process: Option<Credentials>,
+    /// What the credential says that it showed, if it did.
+    pub(crate) statement: Option<Statement>,
+}
+
+impl Acting {
+    pub(crate) fn new(peer: &Peer, connection: u64) -> Acting {
+        let local = peer.credentials.filter(|who| charged(who.uid).is_none());
+        Acting {
+            own: Owner {
+                connection,
+                user: peer.user.uid,
+                payer: payer(peer.role, peer.credentials, peer.statement.as_ref()),
+                process: peer.credentials.map(|who| who.pid),
+            },
+            subject: peer.subject(),
+            all: peer.role == Role::Admin || local.is_some(),
+            process: peer.credentials,
+            statement: peer.statement.clone(),
+        }
+    }
+
+    /// Without a file.
+    pub(crate) fn own(&self) -> Owner {
+        self.own
+    }
+
+    /// Whoever uses a capability that was given to this user; the connection's own user if it may not.
+    pub(crate) fn with_capability_of(&self, subject: u32) -> Result<Owner, u32> {
+        if subject == self.subject {
+            return Ok(self.own);
+        }
+        if !self.all && !self.speaks_for(subject) {
+            return Err(self.subject);
+        }
+        Ok(Owner {
+            user: subject,
+            payer: charged(subject),
+            ..self.own
+        })
+    }
+
+    /// As the metadata server judges it, which gives the capabilities.
+    fn speaks_for(&self, uid: u32) -> bool {
+        // Root of another host, to which no root was granted, is nobody.
+        let asked = User {
+            uid: if uid == NOBODY { 0 } else { uid },
+            ..User::nobody()
+        };
+        let acts = self.statement.as_ref().and_then(|s| s.acts_for(asked));
+        acts.is_some_and(|user| user.uid == uid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(statement: Statement) -> Peer {
+        Peer {
+            role: Role::Client,
+            program: 1,
+            rank: 0,
+            credentials: None,
+            user: statement.user(),
+            statement: Some(statement),
+        }
+    }
+
+    #[test]
+    fn a_mount_acts_for_those_of_its_credential_and_they_pay() {
+        let user = |uid| User {
+            uid,
+            ..User::default()
+        };
+        // Beyond the ids of whoever runs this.
+        let (first, last) = (4_000_000_000, 4_000_000_009);
+        let mut host = Statement::new("0123456789abcdef0123456789abcdef", user(0), 0..1);
+        host.speaks_for = vec![penstock_wire::credential::Uids { first, last }];
+        let mount = Acting::new(&peer(host.clone()), 3);
+        for uid in [first, last, NOBODY] {
+            let owner = mount.with_capability_of(uid).unwrap();
+            assert_eq!((owner.user, owner.payer), (uid, Some(uid)));
+            assert_eq!(owner, mount.own());
+        }
+        assert_eq!(mount.with_capability_of(last + 1), Err(0));
+        // Its own, which is nobody's here.
+        let own = mount.with_capability_of(0).unwrap();
+        assert_eq!((own.user, own.payer), (NOBODY, Some(0)));
+        host.root = true;
+        let own = Acting::new(&peer(host), 4).with_capability_of(0).unwrap();
+        assert_eq!((own.user, own.payer), (0, None));
+        let alone = Statement::new("0123456789abcdef0123456789abcdef", user(first), 0..1);
+        let alone = Acting::new(&peer(alone), 5);
+        assert_eq!(alone.with_capability_of(last), Err(first));
+        assert_eq!(alone.with_capability_of(NOBODY), Err(first));
+        let own = alone.with_capability_of(first).unwrap();
+        assert_eq!((own.user, own.payer), (first, Some(first)));
+        assert_eq!(
+            own.to_string(),
+            format!("a client of user {first} on another host")
+        );
+    }
+}
