@@ -187,7 +187,9 @@ def test_credentials_are_taken_back(host):
     # What goes on when it happens ends; the other user's goes on.
     command = f"while {host.program} cp --force penstock:/open/f {host.home(USER)}/out -d {host.home(USER)}; do :; done"
     env = {"PENSTOCK_CREDENTIAL": str(second), "HOME": str(host.home(USER)), "PATH": os.environ["PATH"]}
-    with subprocess.Popen(["sh", "-c", command], user=USER, group=USER, extra_groups=[], env=env, stderr=subprocess.PIPE, text=True) as copies:
+    with subprocess.Popen(
+        ["sh", "-c", command], user=USER, group=USER, extra_groups=[], env=env, stderr=subprocess.PIPE, text=True
+    ) as copies:
         time.sleep(1)
         assert copies.poll() is None
         penstock("credential", "--revoke-user", USER, "-d", host.deployment)
@@ -200,7 +202,9 @@ def test_credentials_are_taken_back(host):
     for act in (["--revoke", "4711"], ["--revoke-user", "no-such-user"]):
         wrong = penstock("credential", *act, "-d", host.deployment, check=False)
         assert wrong.code != 0 and "\n  " in wrong.err, wrong.err
-    wrong = host.run(USER, "credential", "--revoke-user", STRANGER, credential=host.credential(USER, "--force"), check=False)
+    wrong = host.run(
+        USER, "credential", "--revoke-user", STRANGER, credential=host.credential(USER, "--force"), check=False
+    )
     assert wrong.code != 0 and "no administrator" in wrong.err, wrong.err
 
 
