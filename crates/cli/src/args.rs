@@ -245,6 +245,10 @@ pub struct UpArgs {
     /// reach the sockets. Others are kept out altogether.
     #[arg(long, value_name = "GROUP")]
     pub group: Option<String>,
+    /// Root only, for a new deployment: its files belong to this user, and its servers run as this user [default: penstock, if there
+    /// is such a user, else root]. Servers of a deployment always run as the owner of its directory, also when root starts them.
+    #[arg(long, value_name = "NAME|UID")]
+    pub service_user: Option<String>,
     /// Keep bytes in memory: they are gone when the servers end.
     #[arg(long, conflicts_with = "device")]
     pub memory: bool,

@@ -14,6 +14,7 @@
 //! ```
 use crate::args::Shape;
 use crate::error::{CliError, Result};
+use crate::service;
 use crate::settings;
 use penstock_layout::ServerId;
 use penstock_wire::deployment::{
@@ -203,14 +204,19 @@ pub fn unprotected(deployment: &Deployment) -> Option<&'static str> {
 
 /// Makes what a deployment needs for running and what may have been removed: its directories for sockets and logs.
 pub fn make_directories(located: &Located) -> Result<()> {
-    make_dir(&located.run_dir())?;
-    make_dir(&located.log_dir())?;
+    let make = |dir: &Path| {
+        make_dir(dir)?;
+        service::give_like(dir, located.dir())
+            .map_err(|e| CliError::io("give to the service user", dir, e))
+    };
+    make(&located.run_dir())?;
+    make(&located.log_dir())?;
     let deployment = &located.deployment;
     let sockets = deployment.servers.iter().map(|s| &s.address);
     sockets
         .chain([&deployment.meta.address])
         .filter_map(|address| address.unix.as_deref()?.parent())
-        .try_for_each(make_dir)
+        .try_for_each(make)
 }
 
 /// Lets a group use a deployment: its members can read the deployment file and the client key, and reach the sockets

@@ -37,6 +37,7 @@ mod quota;
 mod revocation;
 mod run;
 mod serve;
+mod service;
 mod settings;
 mod sim;
 mod size;

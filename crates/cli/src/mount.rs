@@ -8,6 +8,7 @@ use crate::deployment::{self, Located};
 use crate::error::{CliError, Result};
 use crate::out;
 use crate::run::Watcher;
+use crate::service;
 use penstock_client::{Client, ClientOptions, Identity};
 use penstock_wire::Role;
 use rustix::io::Errno;
@@ -197,6 +198,7 @@ fn await_mount(dir: &Path, log: &Path, child: &mut Child) -> Result<()> {
 
 /// The daemon's life: from the mount to whoever unmounts it.
 fn serve(args: &MountArgs, located: &Located) -> Result<()> {
+    service::without_core()?;
     if args.detach {
         // Fails only where this process leads a group already, and then it has no terminal to lose.
         let _ = rustix::process::setsid();

@@ -4,6 +4,7 @@ use crate::deployment;
 use crate::error::{CliError, Result};
 use crate::metadata;
 use crate::process::Process;
+use crate::service;
 use crate::tracing::Decisions;
 use penstock_layout::ServerId;
 use penstock_server::Registration;
@@ -145,6 +146,8 @@ impl Servers {
 /// Runs servers until a signal says to end.
 pub fn serve(args: &ServeArgs, named: Option<&Path>) -> Result<()> {
     let located = deployment::find(named)?;
+    service::become_owner(located.dir())?;
+    service::without_core()?;
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
         .map_err(|e| CliError::new(format!("cannot catch signals: {e}")))?;
     if args.detach {

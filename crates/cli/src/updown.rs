@@ -5,6 +5,7 @@ use crate::error::{CliError, Result};
 use crate::out;
 use crate::process::Process;
 use crate::serve::Which;
+use crate::service;
 use crate::settings;
 use crate::status;
 use penstock_wire::deployment::Transport;
@@ -41,7 +42,12 @@ pub fn up(args: &UpArgs) -> Result<()> {
             memory: args.memory,
             sockets: None,
         };
-        deployment::create(&args.dir, &args.shape, &plan)?
+        let user = service::user(args.service_user.as_deref())?;
+        let located = deployment::create(&args.dir, &args.shape, &plan)?;
+        if let Some(user) = &user {
+            service::give(located.dir(), user)?;
+        }
+        located
     };
     if let Some(group) = &args.group {
         deployment::share(&located, group)?;
@@ -159,6 +165,10 @@ fn existing(args: &UpArgs) -> Result<Located> {
             "--munge",
             "no `[munge]` in deployment.toml; to have it, `penstock down`, write that section there and into the clients' copies, `penstock up`".into(),
         ),
+        _ if args.service_user.is_some() => differs(
+            "--service-user",
+            "an owner: servers run as the owner of its directory; `penstock down`, `chown -R` and `penstock up` change it".into(),
+        ),
         _ if args.shape.device.is_some() => differs("--device", "its stores".into()),
         _ if args.memory && d.servers.iter().any(|s| s.store != "memory") => {
             differs("--memory", "its bytes in files".into())
@@ -226,7 +236,7 @@ fn start(
     let me = std::env::current_exe()
         .map_err(|e| CliError::new(format!("cannot find this program's own path: {e}")))?;
     let log = log_file(located, which);
-    let open = || closed(&log, std::fs::OpenOptions::new().append(true));
+    let open = || closed(located, &log, std::fs::OpenOptions::new().append(true));
     let child = Command::new(&me)
         .args(["serve", "--detach", "--deployment"])
         .arg(&located.file)
@@ -246,6 +256,7 @@ fn start(
     if let Some(process) = find(&child) {
         let pid_file = &pid_file(located, which);
         closed(
+            located,
             pid_file,
             std::fs::OpenOptions::new().write(true).truncate(true),
         )?
@@ -275,11 +286,15 @@ fn about(replaced: &ReplacedArgs, which: Which) -> Vec<String> {
 }
 
 /// A file, made closed to others if it is not there.
-fn closed(path: &Path, how: &mut std::fs::OpenOptions) -> Result<File> {
-    how.create(true)
+fn closed(located: &Located, path: &Path, how: &mut std::fs::OpenOptions) -> Result<File> {
+    let file = how
+        .create(true)
         .mode(0o600)
         .open(path)
-        .map_err(|e| CliError::io("write", path, e))
+        .map_err(|e| CliError::io("write", path, e))?;
+    service::give_like(path, located.dir())
+        .map_err(|e| CliError::io("give to the service user", path, e))?;
+    Ok(file)
 }
 
 fn find(child: &Child) -> Option<Process> {
