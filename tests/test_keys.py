@@ -171,6 +171,8 @@ def test_all_servers_must_have_the_keys(host):
         assert "data server 1" in failed.err and "NAME-2.key" in failed.err, failed.err
         # The next generation waits; the first is used.
         assert generations(deployment) == (1, 2)
+        begun = penstock("keys", "--end-former", "-d", deployment, check=False)
+        assert begun.code != 0 and "not finished" in begun.err and generations(deployment) == (1, 2), begun.err
         host.run(USER, "ls", credential=host.credential(USER))
         for name in ("deployment.toml", "client-2.key", "data-1-2.key"):
             shutil.copy2(deployment / name, copy / name)

@@ -57,6 +57,7 @@ def test_servers_of_root_run_as_the_service_user(deployment, tmp_path):
     penstock("cp", source, "penstock:/f", "-d", deployment)
     # Root starts them again, after changes of its own.
     penstock("keys", "--rotate", "-d", deployment)
+    penstock("tune", "--save", "depth=2", "-d", deployment)
     penstock("down", deployment)
     (deployment / "log" / "data-0.log").unlink()
     penstock("up", deployment)
@@ -67,6 +68,37 @@ def test_servers_of_root_run_as_the_service_user(deployment, tmp_path):
     assert owners(deployment) == []
     refused = penstock("up", deployment, "--service-user", SERVICE + 1, check=False)
     assert refused.code != 0 and "chown" in refused.err, refused.err
+
+
+def test_links_of_the_service_user_lead_root_nowhere(deployment, tmp_path):
+    """Who has taken the service user over puts links where root writes."""
+    target, made = tmp_path / "roots", tmp_path / "made"
+    target.write_text("root's")
+    target.chmod(0o600)
+    penstock("down", deployment)
+    for name in ("log/data-0.log", "log/audit-authority.jsonl", "run/meta.pid"):
+        path = deployment / name
+        path.unlink(missing_ok=True)
+        path.symlink_to(target)
+        os.lchown(path, SERVICE, SERVICE)
+    (deployment / "client-2.key").symlink_to(made)
+    acts = (
+        ("up", deployment),
+        ("credential", "--user", SERVICE, "--output", tmp_path / "credential", "-d", deployment),
+        ("keys", "--rotate", "-d", deployment),
+        ("down", deployment),
+    )
+    for act in acts:
+        penstock(*act, check=False)
+    assert target.read_text() == "root's" and target.stat().st_uid == 0 and not made.exists()
+    # With the links gone everything works again.
+    for path in [*deployment.glob("log/*"), *deployment.glob("run/*.pid"), deployment / "client-2.key"]:
+        if path.is_symlink():
+            path.unlink()
+    penstock("up", deployment)
+    penstock("keys", "--rotate", "-d", deployment)
+    check(deployment)
+    assert owners(deployment) == []
 
 
 def test_only_root_names_a_service_user(short_dir, tmp_path):

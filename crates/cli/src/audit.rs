@@ -4,6 +4,7 @@ use crate::deployment::{self, Located};
 use crate::error::{CliError, Result};
 use crate::out;
 use crate::serve::Which;
+use crate::service;
 use crate::users;
 use clap::Args;
 use penstock_wire::audit::{Audit, Event, OLD_FILES, Outcome, Subject, path_of, time_text};
@@ -287,13 +288,16 @@ fn shortened(text: &str, most: usize) -> String {
 /// Notes that a credential was made. That it could not be noted is said, and is no failure.
 pub fn issued(located: &Located, object: &str, reason: &str) {
     let directory = located.log_dir();
-    let audit = Audit::start(Some(&directory), AUTHORITY);
     let me = rustix::process::geteuid().as_raw();
-    let subject = Subject::itself(Some(me), "authority");
-    let object = Some(object.as_bytes());
-    audit.note(Event::Issue, Outcome::Done, &subject, object, reason);
-    audit.stop();
-    if audit.status().dropped > 0 {
+    let noted = service::as_owner(located.dir(), || {
+        let audit = Audit::start(Some(&directory), AUTHORITY);
+        let subject = Subject::itself(Some(me), "authority");
+        let object = Some(object.as_bytes());
+        audit.note(Event::Issue, Outcome::Done, &subject, object, reason);
+        audit.stop();
+        Ok(audit.status().dropped == 0)
+    });
+    if !matches!(noted, Ok(true)) {
         out::note(format_args!(
             "the audit log in {} cannot be written: this credential is not noted there",
             directory.display()

@@ -47,6 +47,13 @@ impl Located {
         self.file.parent().unwrap_or(Path::new("/"))
     }
 
+    /// Writes the deployment file again.
+    pub fn save(&self) -> Result<()> {
+        service::as_owner(self.dir(), || {
+            self.deployment.save(&self.file).map_err(CliError::new)
+        })
+    }
+
     /// Where process numbers are kept.
     pub fn run_dir(&self) -> PathBuf {
         self.dir().join("run")
@@ -204,19 +211,14 @@ pub fn unprotected(deployment: &Deployment) -> Option<&'static str> {
 
 /// Makes what a deployment needs for running and what may have been removed: its directories for sockets and logs.
 pub fn make_directories(located: &Located) -> Result<()> {
-    let make = |dir: &Path| {
-        make_dir(dir)?;
-        service::give_like(dir, located.dir())
-            .map_err(|e| CliError::io("give to the service user", dir, e))
-    };
-    make(&located.run_dir())?;
-    make(&located.log_dir())?;
+    make_dir(&located.run_dir())?;
+    make_dir(&located.log_dir())?;
     let deployment = &located.deployment;
     let sockets = deployment.servers.iter().map(|s| &s.address);
     sockets
         .chain([&deployment.meta.address])
         .filter_map(|address| address.unix.as_deref()?.parent())
-        .try_for_each(make)
+        .try_for_each(make_dir)
 }
 
 /// Lets a group use a deployment: its members can read the deployment file and the client key, and reach the sockets
@@ -244,7 +246,11 @@ pub fn share(located: &Located, group: &str) -> Result<()> {
                 let mode = std::fs::Permissions::from_mode(mode);
                 std::fs::set_permissions(&path, mode)
             })
-            .map_err(|e| CliError::io("give to the group", &path, e))?;
+            .map_err(|e| {
+                CliError::io("give to the group", &path, e).next(
+                    "who does this, or the owner of the directory if root does, must be in the group",
+                )
+            })?;
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ use crate::deployment::{self, Located};
 use crate::error::{CliError, Result};
 use crate::out;
 use crate::serve::Which;
+use crate::service;
 use clap::Args;
 use penstock_client::Client;
 use penstock_wire::deployment::{Deployment, Generation};
@@ -69,40 +70,54 @@ pub fn keys(args: &KeysArgs, named: Option<&Path>) -> Result<()> {
     Ok(())
 }
 
+/// Whether a rotation was begun and not finished.
+fn is_begun(deployment: &Deployment) -> bool {
+    matches!(&deployment.other_keys, Some(other) if other.generation > deployment.generation)
+}
+
 /// Adds a generation, has all servers accept it, and makes it the current one. Returns the files of the one that it replaces.
 fn rotate(located: &mut Located) -> Result<Vec<String>> {
     let client = reached(located)?;
-    let deployment = &mut located.deployment;
-    let next = |d: &Deployment| matches!(&d.other_keys, Some(o) if o.generation > d.generation);
     let mut former = None;
-    if !next(deployment) {
-        former = deployment.other_keys.clone();
-        let dir = located.file.parent().unwrap_or(Path::new("/"));
-        deployment.add_keys(dir).map_err(owner)?;
-        deployment.save(&located.file).map_err(owner)?;
+    if !is_begun(&located.deployment) {
+        former = located.deployment.other_keys.clone();
+        let dir = located.dir().to_owned();
+        service::as_owner(&dir, || {
+            located.deployment.add_keys(&dir).map_err(CliError::new)
+        })?;
+        located.save()?;
     }
     // All accept it before anybody uses it.
     tell(&client, located)?;
     located.deployment.switch_keys();
-    located.deployment.save(&located.file).map_err(owner)?;
-    tell(&client, located)?;
+    located.save()?;
+    tell(&client, located).map_err(|e| {
+        CliError::new(e).next(format!(
+            "generation {} is the current one now and accepted by all servers; what has not read that yet does when it is started again: `penstock up`, not another --rotate",
+            located.deployment.generation
+        ))
+    })?;
     Ok(unused(former.as_ref()))
 }
 
-/// Drops the generation that is not the current one. Returns its files.
+/// Drops the generation before the current one. Returns its files.
 fn end_former(located: &mut Located) -> Result<Vec<String>> {
     let client = reached(located)?;
+    if is_begun(&located.deployment) {
+        return Err(CliError::new(
+            "a rotation was begun and is not finished: there is no former generation",
+        )
+        .next("`penstock keys --rotate` finishes it"));
+    }
     let Some(former) = located.deployment.drop_keys() else {
         return Err(CliError::new("there is one generation of keys alone")
             .next("`penstock keys --rotate` makes the next; then the former one can be ended"));
     };
-    located.deployment.save(&located.file).map_err(owner)?;
-    tell(&client, located)?;
+    located.save()?;
+    tell(&client, located).map_err(|e| {
+        CliError::new(e).next("NOT ended everywhere: a server that has not read this still accepts the former keys until it is started again")
+    })?;
     Ok(unused(Some(&former)))
-}
-
-fn owner(e: penstock_wire::Error) -> CliError {
-    CliError::new(e).next("run it as the deployment's owner, where the deployment was made; what is not finished goes on when it is run again")
 }
 
 /// A client of all servers, which must be there: one that is away would not learn of the keys. Only with the deployment's own

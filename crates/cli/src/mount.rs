@@ -142,11 +142,17 @@ fn start(dir: &Path, located: &Located, extra: &[String], log: &Path) -> Result<
     let me = std::env::current_exe()
         .map_err(|e| CliError::new(format!("cannot find this program's own path: {e}")))?;
     let open = || {
-        std::fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(log)
-            .map_err(|e| CliError::io("write", log, e))
+        let mut how = std::fs::OpenOptions::new();
+        let mut open = || {
+            how.create(true)
+                .append(true)
+                .open(log)
+                .map_err(|e| CliError::io("write", log, e))
+        };
+        match log.starts_with(located.dir()) {
+            true => service::as_owner(located.dir(), open),
+            false => open(),
+        }
     };
     let dir = dir
         .canonicalize()

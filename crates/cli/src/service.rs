@@ -2,7 +2,8 @@
 use crate::error::{CliError, Result};
 use penstock_wire::message::User;
 use penstock_wire::users;
-use rustix::process::{Resource, Rlimit, geteuid, setrlimit};
+use rustix::process::{Gid, Resource, Rlimit, Uid, geteuid, getgroups, setrlimit};
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use std::os::unix::fs::{MetadataExt, lchown};
 use std::path::Path;
 
@@ -23,59 +24,108 @@ pub fn user(named: Option<&str>) -> Result<Option<User>> {
     .map(|user| user.filter(|user| user.uid != 0))
 }
 
-/// Gives the directory of a new deployment, with all that is in it, to the user that its servers run as.
-pub fn give(directory: &Path, user: &User) -> Result<()> {
-    let mut left = vec![directory.to_owned()];
-    while let Some(path) = left.pop() {
-        let failed = |e| CliError::io("give to the service user", &path, e);
+/// Gives the directory of a new deployment, with all that is in it, to the user that its servers run as, and to the user's group
+/// unless another group has it already.
+///
+/// What is inside comes before the directory around it: the new owner can change nothing that is still to be looked at.
+pub fn give(directory: &Path, user: &User, group: bool) -> Result<()> {
+    let mut all = vec![directory.to_owned()];
+    let mut at = 0;
+    while let Some(path) = all.get(at).cloned() {
+        at += 1;
+        let failed = |e| CliError::io("look at", &path, e);
         if path.symlink_metadata().map_err(failed)?.is_dir() {
             for entry in std::fs::read_dir(&path).map_err(failed)? {
-                left.push(entry.map_err(failed)?.path());
+                all.push(entry.map_err(failed)?.path());
             }
         }
-        lchown(&path, Some(user.uid), Some(user.gid)).map_err(failed)?;
     }
-    Ok(())
+    let gid = group.then_some(user.gid);
+    all.iter().rev().try_for_each(|path| {
+        lchown(path, Some(user.uid), gid)
+            .map_err(|e| CliError::io("give to the service user", path, e))
+    })
 }
 
-/// Gives what root has just made for servers to the owner of their directory.
-pub fn give_like(path: &Path, directory: &Path) -> std::io::Result<()> {
-    let (owner, file) = (directory.metadata()?, path.symlink_metadata()?);
-    if geteuid().is_root() && file.uid() != owner.uid() {
-        lchown(path, Some(owner.uid()), Some(owner.gid()))?;
+/// The owner of a deployment's directory, if root is to act as that user there.
+fn owner(directory: &Path) -> Result<Option<User>> {
+    let uid = directory
+        .metadata()
+        .map_err(|e| CliError::io("look at", directory, e))?
+        .uid();
+    if !geteuid().is_root() || uid == 0 {
+        return Ok(None);
     }
-    Ok(())
+    let found = users::find(&uid.to_string()).map_err(|e| failed(directory, uid, &e))?;
+    Ok(found)
+}
+
+fn failed(directory: &Path, uid: u32, e: &dyn std::fmt::Display) -> CliError {
+    CliError::new(format!(
+        "cannot become user {uid}, the owner of {}: {e}",
+        directory.display()
+    ))
+}
+
+/// Runs `f`, which works on files of a deployment, with the rights of its directory's owner if root asks. So what it makes is the
+/// owner's, and a link that the owner has put there leads root to nothing that the owner may not touch.
+///
+/// Threads that `f` starts keep those rights.
+pub fn as_owner<T>(directory: &Path, f: impl FnOnce() -> Result<T>) -> Result<T> {
+    let Some(user) = owner(directory)? else {
+        return f();
+    };
+    let before = getgroups().map_err(|e| failed(directory, user.uid, &e))?;
+    let _back = Back(before);
+    let groups: Vec<Gid> = user.groups.iter().copied().map(Gid::from_raw).collect();
+    let become_owner = || {
+        set_thread_groups(&groups)?;
+        set_thread_res_gid(None, Gid::from_raw(user.gid), None)?;
+        set_thread_res_uid(None, Uid::from_raw(user.uid), None)
+    };
+    become_owner().map_err(|e| failed(directory, user.uid, &e))?;
+    f()
+}
+
+/// Makes this thread root's again.
+struct Back(Vec<Gid>);
+
+impl Drop for Back {
+    fn drop(&mut self) {
+        let back = || {
+            set_thread_res_uid(None, Uid::ROOT, None)?;
+            set_thread_res_gid(None, Gid::ROOT, None)?;
+            set_thread_groups(&self.0)
+        };
+        if let Err(e) = back() {
+            log::error!("cannot become root again: {e}");
+        }
+    }
 }
 
 /// For a server: root becomes the owner of the deployment's directory for good, before anything is opened and before there are
 /// threads.
 pub fn become_owner(directory: &Path) -> Result<()> {
-    let owner = directory
-        .metadata()
-        .map_err(|e| CliError::io("look at", directory, e))?
-        .uid();
-    if !geteuid().is_root() || owner == 0 {
+    let Some(user) = owner(directory)? else {
         return Ok(());
-    }
-    let fail = |e: std::io::Error| {
-        CliError::new(format!(
-            "cannot become user {owner}, the owner of {}: {e}",
-            directory.display()
-        ))
     };
-    let user = users::find(&owner.to_string()).map_err(fail)?;
-    let user = user.unwrap_or_else(User::nobody);
-    let groups: Vec<libc::gid_t> = std::iter::once(user.gid).chain(user.groups).collect();
+    let groups: Vec<libc::gid_t> = std::iter::once(user.gid)
+        .chain(user.groups.iter().copied())
+        .collect();
     let done = |result| match result {
         0 => Ok(()),
-        _ => Err(fail(std::io::Error::last_os_error())),
+        _ => Err(failed(
+            directory,
+            user.uid,
+            &std::io::Error::last_os_error(),
+        )),
     };
     // SAFETY: the list is as long as said, and is only read.
     done(unsafe { libc::setgroups(groups.len(), groups.as_ptr()) })?;
     // SAFETY: numbers alone; glibc does it for all threads.
     done(unsafe { libc::setresgid(user.gid, user.gid, user.gid) })?;
     // SAFETY: as above.
-    done(unsafe { libc::setresuid(owner, owner, owner) })
+    done(unsafe { libc::setresuid(user.uid, user.uid, user.uid) })
 }
 
 /// No core of this process is written, which holds keys: neither into a file nor into a program that collects cores. Those

@@ -50,10 +50,7 @@ pub fn tune(args: &TuneArgs, named: Option<&Path>) -> Result<()> {
     }
     if args.save {
         located.deployment.tune = all;
-        located
-            .deployment
-            .save(&located.file)
-            .map_err(CliError::new)?;
+        located.save()?;
     }
     show(&located, args)
 }
@@ -63,10 +60,7 @@ pub fn save(named: Option<&Path>, setting: String) -> Result<usize> {
     let mut located = deployment::find(named)?;
     let settings = [setting];
     located.deployment.tune = merged(&located.deployment.tune, &settings);
-    located
-        .deployment
-        .save(&located.file)
-        .map_err(CliError::new)?;
+    located.save()?;
     let Ok(client) = connect::administrator(&located) else {
         return Ok(0);
     };

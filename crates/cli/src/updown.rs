@@ -33,7 +33,11 @@ const QUOTED: usize = 5;
 /// Makes the deployment if need be and starts the servers that don't run.
 pub fn up(args: &UpArgs) -> Result<()> {
     let located = if deployment::is_in(&args.dir) {
-        existing(args)?
+        service::as_owner(&args.dir, || {
+            let located = existing(args)?;
+            share(args, &located)?;
+            Ok(located)
+        })?
     } else {
         let plan = Plan {
             tcp: args.tcp.as_deref().map(host_and_port).transpose()?,
@@ -44,14 +48,12 @@ pub fn up(args: &UpArgs) -> Result<()> {
         };
         let user = service::user(args.service_user.as_deref())?;
         let located = deployment::create(&args.dir, &args.shape, &plan)?;
+        share(args, &located)?;
         if let Some(user) = &user {
-            service::give(located.dir(), user)?;
+            service::give(located.dir(), user, args.group.is_none())?;
         }
         located
     };
-    if let Some(group) = &args.group {
-        deployment::share(&located, group)?;
-    }
     let trace = match &args.trace {
         Some(dir) => {
             refuse_running(&located)?;
@@ -91,6 +93,13 @@ pub fn up(args: &UpArgs) -> Result<()> {
     Ok(())
 }
 
+fn share(args: &UpArgs, located: &Located) -> Result<()> {
+    match &args.group {
+        Some(group) => deployment::share(located, group),
+        None => Ok(()),
+    }
+}
+
 /// Data servers trace from their start: one that runs would be missing.
 fn refuse_running(located: &Located) -> Result<()> {
     let runs =
@@ -112,10 +121,7 @@ fn existing(args: &UpArgs) -> Result<Located> {
     let dir = located.dir().to_owned();
     // Of a release without them.
     if located.deployment.make_keys(&dir).map_err(CliError::new)? {
-        located
-            .deployment
-            .save(&located.file)
-            .map_err(CliError::new)?;
+        located.save()?;
     }
     let d = &located.deployment;
     deployment::make_directories(&located)?;
@@ -287,14 +293,12 @@ fn about(replaced: &ReplacedArgs, which: Which) -> Vec<String> {
 
 /// A file, made closed to others if it is not there.
 fn closed(located: &Located, path: &Path, how: &mut std::fs::OpenOptions) -> Result<File> {
-    let file = how
-        .create(true)
-        .mode(0o600)
-        .open(path)
-        .map_err(|e| CliError::io("write", path, e))?;
-    service::give_like(path, located.dir())
-        .map_err(|e| CliError::io("give to the service user", path, e))?;
-    Ok(file)
+    service::as_owner(located.dir(), || {
+        how.create(true)
+            .mode(0o600)
+            .open(path)
+            .map_err(|e| CliError::io("write", path, e))
+    })
 }
 
 fn find(child: &Child) -> Option<Process> {

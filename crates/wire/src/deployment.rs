@@ -15,7 +15,7 @@ use penstock_layout::ServerId;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
 use std::io::Write;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -249,7 +249,6 @@ impl Deployment {
                 .mode(0o644)
                 .open(&temporary)?;
             file.write_all(text.as_bytes())?;
-            own_like(dir, &temporary)?;
             file.sync_all()?;
             std::fs::rename(&temporary, &absolute)?;
             std::fs::File::open(dir)?.sync_all()
@@ -477,15 +476,6 @@ impl Deployment {
             voucher: self.munge.as_ref().and(self.meta.address.identity),
         })
     }
-}
-
-/// What root writes into a directory of somebody else's belongs to that user, whose servers read it.
-fn own_like(dir: &Path, path: &Path) -> std::io::Result<()> {
-    let owner = dir.metadata()?;
-    if rustix::process::geteuid().is_root() && owner.uid() != 0 {
-        std::os::unix::fs::chown(path, Some(owner.uid()), Some(owner.gid()))?;
-    }
-    Ok(())
 }
 
 fn validate_address(

@@ -5,7 +5,7 @@
 //! generation ([`Deployment::add_keys`]). When all servers have read that, the two change places
 //! ([`Deployment::switch_keys`]), and programs that still use the former keys go on until it is dropped
 //! ([`Deployment::drop_keys`]) or the next rotation takes its place.
-use super::{Deployment, own_like};
+use super::Deployment;
 use crate::error::{Error, Result};
 use crate::key::Key;
 use crate::message::{ErrorKind, KeysHeld, WireError};
@@ -217,10 +217,8 @@ fn name(id: Option<ServerId>) -> String {
 fn share_like(old: &Path, new: &Path) -> Result<()> {
     let share = || -> std::io::Result<()> {
         let (found, made) = (old.metadata()?, new.metadata()?);
-        let group = (found.gid() != made.gid()).then_some(found.gid());
-        let owner = (found.uid() != made.uid()).then_some(found.uid());
-        if group.is_some() || owner.is_some() {
-            std::os::unix::fs::chown(new, owner, group)?;
+        if found.gid() != made.gid() {
+            std::os::unix::fs::chown(new, None, Some(found.gid()))?;
         }
         let mode = std::fs::Permissions::from_mode(found.mode() & 0o640);
         std::fs::set_permissions(new, mode)
@@ -238,9 +236,5 @@ fn key_pair(dir: &Path, name: &str) -> Result<(PublicKey, PathBuf)> {
         true => KeyPair::load(&path)?,
         false => KeyPair::generate().and_then(|mut pair| pair.save(&path).map(|()| pair))?,
     };
-    own_like(dir, &path).map_err(|e| Error::KeyFile {
-        path: path.display().to_string(),
-        what: format!("cannot be given to the owner of its directory: {e}"),
-    })?;
     Ok((pair.public(), path))
 }
