@@ -48,11 +48,13 @@ impl Keys {
 
     /// Takes those that the deployment file names now; with an error the ones of before stay.
     pub fn load_again(&self) -> Result<KeysHeld> {
+        // Two requests at a time would mix what they read.
+        let mut now = self.signing.lock().unwrap_or_else(PoisonError::into_inner);
         let deployment = Deployment::load_again(&self.deployment, self.file.as_deref())?;
         let identities = deployment.meta_identities().map_err(WireError::of_keys)?;
         let current = deployment.meta_identity().map_err(WireError::of_keys)?;
         self.ring.replace(identities).map_err(WireError::of_keys)?;
-        *self.signing.lock().unwrap_or_else(PoisonError::into_inner) = Signing::of(&current);
+        *now = Signing::of(&current);
         Ok(deployment.keys_held())
     }
 

@@ -50,15 +50,16 @@ impl Keys {
 
     /// Takes those that the deployment file names now; with an error the ones of before stay.
     pub(crate) fn load_again(&self) -> std::result::Result<KeysHeld, WireError> {
+        // Two requests at a time would mix what they read.
+        let mut now = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let deployment = Deployment::load_again(&self.deployment, self.file.as_deref())?;
-        let replace = || {
+        let load = || {
             let (identities, secrets) = deployment.data_identities(self.id)?;
             let shared = shared(&deployment, self.id, &secrets)?;
-            // What a former key has sealed is refused before its connections end.
-            *self.shared.lock().unwrap_or_else(PoisonError::into_inner) = shared;
-            self.ring.replace(identities)
+            self.ring.replace(identities)?;
+            Ok(shared)
         };
-        replace().map_err(WireError::of_keys)?;
+        *now = load().map_err(WireError::of_keys)?;
         Ok(deployment.keys_held())
     }
 
