@@ -3,6 +3,7 @@
 Users here see a deployment as those of another host do: TCP addresses alone, the client key, no other key.
 """
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -71,16 +72,23 @@ class Host:
         return done
 
 
-@pytest.fixture
-def host(short_dir, tmp_path):
+@contextlib.contextmanager
+def deployed(short_dir, tmp_path, *options):
+    """A deployment with a directory for everybody and one for its owner, as another host sees it."""
     deployment = short_dir / "fs"
-    penstock("up", deployment, "--servers", SERVERS, "--tcp", f"localhost:{free_ports(SERVERS + 1)}")
+    penstock("up", deployment, "--servers", SERVERS, "--tcp", f"localhost:{free_ports(SERVERS + 1)}", *options)
     for name, mode in (("open", 0o777), ("closed", 0o700)):
         (tmp_path / name).mkdir()
         (tmp_path / name).chmod(mode)
         penstock("cp", "-r", tmp_path / name, f"penstock:/{name}", "-d", deployment)
     yield Host(deployment, short_dir)
     penstock("down", deployment, check=False)
+
+
+@pytest.fixture
+def host(short_dir, tmp_path):
+    with deployed(short_dir, tmp_path) as host:
+        yield host
 
 
 def test_who_has_none_is_told_what_to_do(host):

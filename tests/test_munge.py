@@ -11,12 +11,11 @@ import time
 
 import pytest
 from conftest import PENSTOCK, free_ports, penstock
-from test_credentials import NOBODY, STRANGER, USER, Host
+from test_credentials import NOBODY, STRANGER, USER, deployed
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become others")
 
 MUNGED = 61003
-SERVERS = 2
 NEWCOMER = PENSTOCK.parent / "examples" / "newcomer"
 
 
@@ -68,15 +67,8 @@ def munged(short_dir):
 
 @pytest.fixture
 def host(munged, short_dir, tmp_path):
-    deployment = short_dir / "fs"
-    tcp = ["--tcp", f"localhost:{free_ports(SERVERS + 1)}"]
-    penstock("up", deployment, "--servers", SERVERS, *tcp, f"--munge={munged.socket}")
-    for name, mode in (("open", 0o777), ("closed", 0o700)):
-        (tmp_path / name).mkdir()
-        (tmp_path / name).chmod(mode)
-        penstock("cp", "-r", tmp_path / name, f"penstock:/{name}", "-d", deployment)
-    yield Host(deployment, short_dir)
-    penstock("down", deployment, check=False)
+    with deployed(short_dir, tmp_path, f"--munge={munged.socket}") as host:
+        yield host
 
 
 def given(host):

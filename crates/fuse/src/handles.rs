@@ -58,7 +58,7 @@ impl Open {
         let appender = match self.appender.get() {
             Some(appender) => appender,
             None => {
-                // By the rights that it was opened with: nobody is asked again, as a daemon may be nobody itself.
+                // With the capability of the open file: over TCP the daemon's own user may have no rights to the file.
                 let opened = self.file().beside()?;
                 self.appender.get_or_init(|| opened)
             }

@@ -19,6 +19,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+const PATIENT: Timeouts = Timeouts {
+    read: Some(Duration::from_secs(30)),
+    write: Some(Duration::from_secs(30)),
+};
+
 pub struct Site {
     pub dir: tempfile::TempDir,
     pub deployment: Deployment,
@@ -137,12 +142,8 @@ impl Site {
             address.unix = None;
         }
         let caller = self.deployment.caller(role, 1, 0).unwrap();
-        let timeouts = Timeouts {
-            read: Some(Duration::from_secs(30)),
-            write: Some(Duration::from_secs(30)),
-        };
         Client {
-            connection: connect(&address, &caller, timeouts).unwrap(),
+            connection: connect(&address, &caller, PATIENT).unwrap(),
             next: 1,
         }
     }
@@ -156,16 +157,12 @@ impl Site {
         mode(self.dir.path(), 0o755);
         mode(address.unix.as_ref().unwrap(), 0o666);
         let caller = self.deployment.caller(Role::Client, 1, 0).unwrap();
-        let timeouts = Timeouts {
-            read: Some(Duration::from_secs(30)),
-            write: Some(Duration::from_secs(30)),
-        };
         // Of this thread alone.
         let become_user = |uid: u32| {
             rustix::thread::set_thread_res_uid(Uid::ROOT, Uid::from_raw(uid), Uid::ROOT).unwrap();
         };
         become_user(uid);
-        let connection = connect(&address, &caller, timeouts);
+        let connection = connect(&address, &caller, PATIENT);
         become_user(0);
         Client {
             connection: connection.unwrap(),
@@ -193,12 +190,8 @@ impl Site {
         let credential = Credential::issue(&authority, statement).unwrap();
         let mut caller = self.deployment.caller(Role::Client, 1, 0).unwrap();
         caller.wallet = Arc::new(Wallet::holding(credential));
-        let timeouts = Timeouts {
-            read: Some(Duration::from_secs(30)),
-            write: Some(Duration::from_secs(30)),
-        };
         Client {
-            connection: connect(&address, &caller, timeouts).unwrap(),
+            connection: connect(&address, &caller, PATIENT).unwrap(),
             next: 1,
         }
     }
