@@ -11,11 +11,16 @@ use serde::Serialize;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Seeds of one process.
 const BATCH: u64 = 8;
+/// Time for one seed, which takes about a second on a quiet machine.
+const LONGEST: Duration = Duration::from_secs(300);
+/// Exit code of a process whose seed took longer.
+const STANDS_STILL: i32 = 75;
 
 /// What all seeds of a command came to.
 #[derive(Debug, Default, Serialize)]
@@ -85,6 +90,7 @@ pub fn faults(args: &FaultsArgs) -> Result<ExitCode> {
 /// Runs all seeds in this process.
 fn here(args: &FaultsArgs, plant: Option<Plant>) -> Summary {
     quiet_panics();
+    let ended = args.here.then(watch);
     let mut summary = Summary::default();
     for seed in args.seed..args.seed.saturating_add(args.seeds) {
         let options = Options {
@@ -106,9 +112,27 @@ fn here(args: &FaultsArgs, plant: Option<Plant>) -> Summary {
         if args.here {
             out::print_json(&report);
         }
+        if let Some(ended) = &ended {
+            let _ = ended.send(());
+        }
         summary.add(report);
     }
     summary
+}
+
+/// Ends this process when no seed is over within [`LONGEST`]: threads that wait for each other outside of the world never end.
+fn watch() -> mpsc::Sender<()> {
+    let (ended, seeds) = mpsc::channel();
+    std::thread::spawn(move || {
+        loop {
+            match seeds.recv_timeout(LONGEST) {
+                Ok(()) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => std::process::exit(STANDS_STILL),
+            }
+        }
+    });
+    ended
 }
 
 /// Runs batches of seeds in processes of their own, as many at once as there are processors.
@@ -186,8 +210,12 @@ fn batch(program: &std::path::Path, args: &FaultsArgs, first: u64, seeds: u64) -
                 let lines = BufReader::new(output).lines().map_while(|line| line.ok());
                 reports.extend(lines.filter_map(|line| serde_json::from_str(&line).ok()));
             }
-            if let Ok(status) = child.wait() {
-                why = format!("its process ended with {status}");
+            match child.wait() {
+                Ok(status) if status.code() == Some(STANDS_STILL) => {
+                    why = format!("it stood still for {} s", LONGEST.as_secs());
+                }
+                Ok(status) => why = format!("its process ended with {status}"),
+                Err(_) => {}
             }
         }
         Err(e) => why = format!("no process could be started: {e}"),

@@ -1,7 +1,7 @@
-//! Mutex and condition variable: std's, and in a world a wait for them hands over to another thread.
+//! Mutex, condition variable and shared lock: std's, and in a world a wait for them hands over to another thread.
 use crate::world::current;
 use std::ops::{Deref, DerefMut};
-use std::sync::{LockResult, PoisonError, TryLockError};
+use std::sync::{LockResult, PoisonError, TryLockError, TryLockResult};
 use std::time::Duration;
 
 /// Like [`std::sync::Mutex`].
@@ -187,6 +187,89 @@ impl Condvar {
     }
 }
 
+/// Like [`std::sync::RwLock`], of no value. A panic of its holder is nothing to those after.
+#[derive(Debug, Default)]
+pub struct RwLock {
+    inner: std::sync::RwLock<()>,
+}
+
+/// A shared or an exclusive hold of a [`RwLock`], until it is dropped.
+#[derive(Debug)]
+pub struct RwLockGuard<'a> {
+    lock: &'a RwLock,
+    /// `None` only while it is being dropped.
+    inner: Option<Hold<'a>>,
+}
+
+#[derive(Debug)]
+#[expect(dead_code, reason = "held, never looked at")]
+enum Hold<'a> {
+    Shared(std::sync::RwLockReadGuard<'a, ()>),
+    Exclusive(std::sync::RwLockWriteGuard<'a, ()>),
+}
+
+impl RwLock {
+    /// An unlocked one.
+    pub const fn new() -> RwLock {
+        RwLock {
+            inner: std::sync::RwLock::new(()),
+        }
+    }
+
+    fn place(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// Locks it together with others who share it; waits while somebody has it alone.
+    #[inline]
+    pub fn read(&self) -> RwLockGuard<'_> {
+        let wait = || self.inner.read().unwrap_or_else(PoisonError::into_inner);
+        let hold = self.locked(wait, || self.inner.try_read());
+        self.guard(Hold::Shared(hold))
+    }
+
+    /// Locks it alone; waits while anybody has it.
+    #[inline]
+    pub fn write(&self) -> RwLockGuard<'_> {
+        let wait = || self.inner.write().unwrap_or_else(PoisonError::into_inner);
+        let hold = self.locked(wait, || self.inner.try_write());
+        self.guard(Hold::Exclusive(hold))
+    }
+
+    fn guard<'a>(&'a self, hold: Hold<'a>) -> RwLockGuard<'a> {
+        RwLockGuard {
+            lock: self,
+            inner: Some(hold),
+        }
+    }
+
+    fn locked<G>(&self, wait: impl FnOnce() -> G, attempt: impl Fn() -> TryLockResult<G>) -> G {
+        let Some(world) = current() else {
+            return wait();
+        };
+        world.pass();
+        loop {
+            match attempt() {
+                Ok(guard) => return guard,
+                Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => {
+                    world.wait(self.place(), None);
+                }
+            }
+        }
+    }
+}
+
+impl Drop for RwLockGuard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.inner = None;
+        if let Some(world) = current() {
+            world.wake(self.lock.place(), true);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -214,6 +297,22 @@ mod tests {
             .wait_timeout(value, Duration::from_millis(1))
             .unwrap();
         assert!(late);
+    }
+
+    #[test]
+    fn a_shared_lock_keeps_one_who_wants_it_alone_waiting() {
+        let lock = Arc::new(RwLock::new());
+        let shared = (lock.read(), lock.read());
+        let (other, (tell, told)) = (lock.clone(), std::sync::mpsc::channel());
+        let thread = crate::thread::spawn("alone", None, move || {
+            let _alone = other.write();
+            tell.send(()).unwrap();
+        })
+        .unwrap();
+        assert!(told.recv_timeout(Duration::from_millis(20)).is_err());
+        drop(shared);
+        told.recv_timeout(Duration::from_secs(30)).unwrap();
+        thread.join().unwrap();
     }
 
     #[test]

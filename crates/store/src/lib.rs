@@ -38,11 +38,12 @@ pub use mapped::{Mapped, Maps, View};
 pub use superblock::Identity;
 
 use penstock_host::reservation::Reservation;
+use penstock_host::sync::RwLockGuard;
 use penstock_layout::{FileId, ObjectOffset};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::BorrowedFd;
 use std::path::Path;
-use std::sync::{Arc, RwLockReadGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Opens the store of data server `server` named by `spec`: `dir:PATH`, `memory`, or `model:DEVICE[,key=value...][,dir=PATH]`
@@ -291,7 +292,7 @@ pub trait Object: Send + Sync {
     /// As long as this is held nobody cuts anything off through this object. Whoever stores through a mapping of it holds
     /// this: a page is there for its whole length, and what is stored behind a new end would come back with the next
     /// bytes behind it (on tmpfs; POSIX leaves it open). `None` where somebody else sees to that.
-    fn steady(&self) -> Option<RwLockReadGuard<'_, ()>> {
+    fn steady(&self) -> Option<RwLockGuard<'_>> {
         None
     }
 

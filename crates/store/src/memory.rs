@@ -1,5 +1,6 @@
 //! Objects in memory: one memfd each, so that descriptors can be passed. Nothing survives the process.
 use crate::{Finding, Object, Store, StoreError, descriptor};
+use penstock_host::sync::{RwLock, RwLockGuard};
 use penstock_layout::{FileId, ObjectOffset};
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
@@ -7,7 +8,7 @@ use std::collections::BTreeMap;
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Bound;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The memory backend. Objects are bounded by the limit of open files.
 pub(crate) struct MemoryStore {
@@ -55,7 +56,7 @@ impl Store for MemoryStore {
             .map_err(|e| error("create object in", e))?;
         let object = Arc::new(MemoryObject {
             fd,
-            cutting: RwLock::new(()),
+            cutting: RwLock::new(),
         });
         objects.insert(id, object.clone());
         Ok(object)
@@ -124,7 +125,7 @@ impl Store for MemoryStore {
 struct MemoryObject {
     fd: OwnedFd,
     /// Taken by whoever cuts it, shared by those who store through mappings of it and those who make it longer.
-    cutting: RwLock<()>,
+    cutting: RwLock,
 }
 
 impl Object for MemoryObject {
@@ -150,11 +151,11 @@ impl Object for MemoryObject {
         descriptor::len(self.fd.as_fd()).map_err(|e| error("stat object in", e))
     }
     fn set_len(&self, len: u64) -> Result<(), StoreError> {
-        let _cutting = self.cutting.write().unwrap_or_else(PoisonError::into_inner);
+        let _cutting = self.cutting.write();
         rustix::fs::ftruncate(&self.fd, len).map_err(|e| error("set object length in", e))
     }
     fn cut(&self, len: u64, end: u64) -> Result<bool, StoreError> {
-        let _cutting = self.cutting.write().unwrap_or_else(PoisonError::into_inner);
+        let _cutting = self.cutting.write();
         let short = self.len()? <= end;
         if short {
             rustix::fs::ftruncate(&self.fd, len).map_err(|e| error("set object length in", e))?;
@@ -164,8 +165,8 @@ impl Object for MemoryObject {
     fn extend(&self, len: u64) -> Result<bool, StoreError> {
         descriptor::extend(self.fd.as_fd(), len).map_err(|e| error("extend in", e))
     }
-    fn steady(&self) -> Option<RwLockReadGuard<'_, ()>> {
-        Some(self.cutting.read().unwrap_or_else(PoisonError::into_inner))
+    fn steady(&self) -> Option<RwLockGuard<'_>> {
+        Some(self.cutting.read())
     }
     fn allocate(&self, at: ObjectOffset, len: u64) -> Result<(), StoreError> {
         descriptor::allocate(self.fd.as_fd(), at.0, len).map_err(|e| error("allocate in", e))

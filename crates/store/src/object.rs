@@ -3,14 +3,14 @@ use crate::dir::{OBJECTS, Place};
 use crate::record::{Bad, Records};
 use crate::{Object, Problem, StoreError, descriptor, unsynced};
 use penstock_host::reservation::{self, Reservation};
-use penstock_host::sync::{Mutex, MutexGuard};
+use penstock_host::sync::{Mutex, MutexGuard, RwLock, RwLockGuard};
 use penstock_layout::{FileId, ObjectOffset};
 use rustix::fs::{FileType, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, PoisonError};
 
 const SYNC_FAILED: &str = "a sync of it failed: what was written since the one before may be lost";
 
@@ -29,7 +29,7 @@ pub(crate) struct DirObject {
     damaged: AtomicBool,
     state: Mutex<State>,
     /// Taken by whoever cuts it, shared by those who store through mappings of it and those who make it longer.
-    cutting: RwLock<()>,
+    cutting: RwLock,
 }
 
 /// A change under way. It counts once it is over: a sync meanwhile need not cover it.
@@ -141,7 +141,7 @@ impl DirObject {
                 cuts: 0,
                 removed: false,
             }),
-            cutting: RwLock::new(()),
+            cutting: RwLock::new(),
             file,
         })
     }
@@ -484,8 +484,9 @@ impl Object for DirObject {
     fn cut(&self, len: u64, end: u64) -> Result<bool, StoreError> {
         self.sound()?;
         let _changes = Changes(self);
+        // Before the state, which whoever is steady may lock.
+        let _cutting = self.cutting.write();
         let mut state = self.state();
-        let _cutting = self.cutting.write().unwrap_or_else(PoisonError::into_inner);
         if end < u64::MAX
             && descriptor::len(self.file.as_fd()).map_err(self.error("examine"))? > end
         {
@@ -530,8 +531,8 @@ impl Object for DirObject {
         Ok(extended)
     }
 
-    fn steady(&self) -> Option<RwLockReadGuard<'_, ()>> {
-        Some(self.cutting.read().unwrap_or_else(PoisonError::into_inner))
+    fn steady(&self) -> Option<RwLockGuard<'_>> {
+        Some(self.cutting.read())
     }
 
     fn allocate(&self, at: ObjectOffset, len: u64) -> Result<(), StoreError> {
