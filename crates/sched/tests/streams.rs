@@ -223,7 +223,7 @@ impl Player {
         let asked = &mut self.asked;
         let mut company = |_: Nanos, parts: &mut dyn Iterator<Item = u64>| {
             let first = parts.next().unwrap();
-            match first % 9 == 0 && asked.insert(first) {
+            match first.is_multiple_of(9) && asked.insert(first) {
                 true => 30_000,
                 false => 0,
             }
