@@ -88,6 +88,9 @@ pub(crate) struct Virtual {
     last: usize,
     pub(crate) parts: u32,
     pub(crate) queue: usize,
+    /// Neighbours by age while it is queued.
+    older: usize,
+    newer: usize,
     pub(crate) op: Op,
     /// The algorithm that has it.
     pub(crate) lane: u8,
@@ -108,9 +111,6 @@ pub(crate) struct Table {
     pub(crate) virtuals: Slab<Virtual>,
     pub(crate) queues: Slab<Queue>,
     by_file: Map<(u64, Op), usize>,
-    /// Neighbours by age of each virtual request that is queued: the older, the newer. Apart from the records, which a
-    /// choice of their neighbours does not need.
-    ages: Vec<[usize; 2]>,
     lanes: Vec<Lane>,
     /// Of the algorithm that is being asked.
     current: u8,
@@ -160,7 +160,6 @@ impl Table {
             virtuals: Slab::default(),
             queues: Slab::default(),
             by_file: Map::default(),
-            ages: Vec::new(),
             lanes: vec![Lane::new(parts_limit)],
             current: 0,
             lane_of: Default::default(),
@@ -350,19 +349,18 @@ impl Table {
             fresh: 1,
             visits: self.visits(queue),
             later: 0,
+            older: NONE,
+            newer: NONE,
         }
     }
 
     fn make(&mut self, entry: usize, queue: usize) -> usize {
         let at = self.virtuals.insert(self.alone(entry, queue));
         let lane = &mut self.lanes[usize::from(self.current)];
-        if self.ages.len() <= at {
-            self.ages.resize(at + 1, [NONE; 2]);
-        }
-        self.ages[at] = [lane.newest, NONE];
+        self.virtuals[at].older = lane.newest;
         match lane.newest {
             NONE => lane.oldest = at,
-            newest => self.ages[newest][1] = at,
+            newest => self.virtuals[newest].newer = at,
         }
         lane.newest = at;
         lane.queued += 1;
@@ -425,12 +423,13 @@ impl Table {
         if r.serial < v.serial {
             (v.serial, v.arrived, v.program) = (r.serial, r.arrived, r.program);
             self.unlink(left);
-            let older = self.ages[right][0];
-            self.ages[left] = [older, right];
-            self.ages[right][0] = left;
+            // Not the copy's: `left` may have stood just before it.
+            let older = std::mem::replace(&mut self.virtuals[right].older, left);
+            let v = &mut self.virtuals[left];
+            (v.older, v.newer) = (older, right);
             match older {
                 NONE => self.lane_mut().oldest = left,
-                _ => self.ages[older][1] = left,
+                _ => self.virtuals[older].newer = left,
             }
         }
         self.unlink(right);
@@ -548,15 +547,15 @@ impl Table {
     }
 
     fn unlink(&mut self, at: usize) {
-        let [older, newer] = self.ages[at];
+        let Virtual { older, newer, .. } = self.virtuals[at];
         let lane = &mut self.lanes[usize::from(self.current)];
         match older {
             NONE => lane.oldest = newer,
-            _ => self.ages[older][1] = newer,
+            _ => self.virtuals[older].newer = newer,
         }
         match newer {
             NONE => lane.newest = older,
-            _ => self.ages[newer][0] = older,
+            _ => self.virtuals[newer].older = older,
         }
     }
 }
