@@ -112,6 +112,11 @@ def test_only_the_algorithms_are_measured_to_learn_from_and_their_means_are_show
     assert abs(float(row["mlf"]) - 20.1) < 1e-3 and abs(float(row["to error"]) - 0.05) < 1e-3
 
 
+def test_what_servers_choose_by_is_made_of_the_figures_kept_here():
+    made = subprocess.run([sys.executable, REAL.with_name("learn_own.py")], capture_output=True, text=True, check=True)
+    assert made.stdout == (ROOT / "crates" / "sched" / "data" / "measured.csv").read_text()
+
+
 def test_rounds_go_on_only_where_it_is_not_sure_which_are_right(tmp_path):
     spec = importlib.util.spec_from_file_location("real", REAL)
     module = importlib.util.module_from_spec(spec)

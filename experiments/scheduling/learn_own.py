@@ -1,9 +1,9 @@
-"""Makes the tree `own` out of the experiment's figures: what each algorithm gave of the best one, situation by situation.
+"""Makes the figures that `own` goes by out of the experiment's: what each algorithm gave of the best one, situation by situation.
 
 cargo run --release -p penstock-sched --example selection -- --learn --seeds 1-3 > experiments/scheduling/measured.csv
 ... the same with --alone and --four into measured-alone.csv and measured-four.csv
 .venv/bin/python experiments/scheduling/real.py means RESULTS > experiments/scheduling/measured-real.csv     (-2, -3, -4: other runs)
-.venv/bin/python experiments/scheduling/learn_own.py > crates/sched/src/select/measured.rs
+.venv/bin/python experiments/scheduling/learn_own.py > crates/sched/data/measured.csv
 .venv/bin/python experiments/scheduling/learn_own.py --without measured-real-4.csv > ...     what is to be judged by that run
 """
 
@@ -79,12 +79,6 @@ unknown = set(left_out) - set(itertools.chain.from_iterable(REAL.values()))
 if unknown:
     parser.error(f"{', '.join(sorted(unknown))}: not among {REAL}")
 
-print("//! Made by `experiments/scheduling/learn_own.py`; do not edit.")
-print("use super::own::Row;")
-print()
-print(
-    "/// What to, to-agg, sjf, mlf and aioli gave of the best, by operation, order, size, files, processes, servers, request and ratio."
-)
 table = []
 for name, setup in SETUPS.items():
     found = read(name)
@@ -92,11 +86,7 @@ for name, setup in SETUPS.items():
         found |= smoothed(together(read(run) for run in REAL[name] if run not in left_out))
     table += [(key(case, setup), rates) for case, rates in found.items()]
 table.sort()
-print("#[rustfmt::skip]")
-print(f"pub(super) static ROWS: [Row; {len(table)}] = [")
+print("write,contiguous,large,files,processes,servers,request_bytes,ratio,to,to-agg,sjf,mlf,aioli")
 for (write, contiguous, large, files, processes, servers, request, ratio), rates in table:
-    flags = ", ".join(str(f).lower() for f in (write, contiguous, large))
-    print(
-        f"    Row::new({flags}, {files}, {processes}, {servers}, {request}, {ratio:.2f}, [{', '.join(f'{p:.3f}' for p in rates)}]),"
-    )
-print("];")
+    flags = ",".join(str(f).lower() for f in (write, contiguous, large))
+    print(f"{flags},{files},{processes},{servers},{request},{ratio:.2f},{','.join(f'{p:.3f}' for p in rates)}")

@@ -22,23 +22,19 @@
 //! ```
 //!
 //! One algorithm per file in `algorithms/`; what they share: `table` (requests, virtual requests, queues, aggregation),
-//! `places`, `set` and `heap` (what is behind every choice by offset, size, age or time), `waiting` (when a queue waits for more), `order` (conflicting requests),
+//! `ranks` (choices by size, age or time), `waiting` (when a queue waits for more), `order` (conflicting requests),
 //! `statistics`; `groups` (files under different algorithms at once). `journal`: each call with its answer, to be checked elsewhere.
 mod algorithms;
 mod error;
 mod groups;
-mod heap;
 pub mod journal;
-mod memory;
 mod options;
 mod order;
-mod places;
+mod ranks;
 mod request;
 mod ring;
 mod scheduler;
 mod select;
-mod set;
-mod slab;
 mod statistics;
 mod table;
 mod waiting;

@@ -8,9 +8,9 @@
 //! Live requests of a file are a treap by offset that knows the furthest end below each node, for all and for writes.
 //! Its priorities are a hash of the arrival number: shape and decisions are the same on every run.
 use crate::request::Op;
-use crate::slab::{NONE, Slab};
-use crate::table::{Entry, Map};
-use std::hash::Hasher;
+use crate::table::{Entry, Map, NONE};
+use slab::Slab;
+use std::hash::BuildHasher;
 
 #[derive(Debug)]
 struct Node {
@@ -19,8 +19,8 @@ struct Node {
     serial: u64,
     writes: bool,
     priority: u64,
-    left: u32,
-    right: u32,
+    left: usize,
+    right: usize,
     /// Furthest end in this subtree: of all, of writes.
     furthest: [u64; 2],
 }
@@ -28,24 +28,24 @@ struct Node {
 /// Of one file.
 #[derive(Debug, Clone, Copy)]
 struct File {
-    root: u32,
+    root: usize,
     /// Requests held back, linked by `Entry::next`.
-    first: u32,
-    last: u32,
+    first: usize,
+    last: usize,
 }
 
 /// See the module's text.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
     nodes: Slab<Node>,
-    files: Map<File>,
+    files: Map<u64, File>,
     /// Requests held back.
     pub(crate) held: usize,
 }
 
 impl Order {
     /// True if the request goes on; false if it is held back.
-    pub(crate) fn admit(&mut self, entries: &mut Slab<Entry>, entry: u32) -> bool {
+    pub(crate) fn admit(&mut self, entries: &mut Slab<Entry>, entry: usize) -> bool {
         let file = entries[entry].file;
         let mut state = *self.files.entry(file).or_insert(File {
             root: NONE,
@@ -78,7 +78,7 @@ impl Order {
     }
 
     /// All that is held back, no longer in any list.
-    pub(crate) fn drain(&mut self, entries: &mut Slab<Entry>) -> Vec<u32> {
+    pub(crate) fn drain(&mut self, entries: &mut Slab<Entry>) -> Vec<usize> {
         let mut all = Vec::with_capacity(self.held);
         for state in self.files.values_mut() {
             let mut entry = state.first;
@@ -106,7 +106,7 @@ impl Order {
     }
 
     /// A request of this file that needs not be held back any longer.
-    pub(crate) fn release(&mut self, entries: &mut Slab<Entry>, file: u64) -> Option<u32> {
+    pub(crate) fn release(&mut self, entries: &mut Slab<Entry>, file: u64) -> Option<usize> {
         let mut state = *self.files.get(&file)?;
         let entry = state.first;
         if entry == NONE || self.conflicts(state.root, &entries[entry]) {
@@ -123,11 +123,11 @@ impl Order {
         Some(entry)
     }
 
-    fn conflicts(&self, root: u32, e: &Entry) -> bool {
+    fn conflicts(&self, root: usize, e: &Entry) -> bool {
         // A read conflicts with writes only.
         let kind = usize::from(e.op == Op::Read);
         let (start, end) = (e.offset, e.end);
-        let furthest = |at: u32| match at {
+        let furthest = |at: usize| match at {
             NONE => 0,
             _ => self.nodes[at].furthest[kind],
         };
@@ -146,16 +146,14 @@ impl Order {
         false
     }
 
-    fn insert(&mut self, root: u32, e: &Entry) -> u32 {
-        let mut hash = crate::table::Mix::default();
-        hash.write_u64(e.serial);
+    fn insert(&mut self, root: usize, e: &Entry) -> usize {
         let writes = e.op == Op::Write;
         let node = self.nodes.insert(Node {
             start: e.offset,
             end: e.end,
             serial: e.serial,
             writes,
-            priority: hash.finish(),
+            priority: self.files.hasher().hash_one(e.serial),
             left: NONE,
             right: NONE,
             furthest: [e.end, if writes { e.end } else { 0 }],
@@ -165,17 +163,17 @@ impl Order {
         self.merge(left, right)
     }
 
-    fn remove(&mut self, root: u32, start: u64, serial: u64) -> u32 {
+    fn remove(&mut self, root: usize, start: u64, serial: u64) -> usize {
         let (left, rest) = self.split(root, start, serial);
         let (node, right) = self.split(rest, start, serial + 1);
         if node != NONE {
-            self.nodes.free(node);
+            self.nodes.remove(node);
         }
         self.merge(left, right)
     }
 
     /// Those below (start, serial), and the rest.
-    fn split(&mut self, at: u32, start: u64, serial: u64) -> (u32, u32) {
+    fn split(&mut self, at: usize, start: u64, serial: u64) -> (usize, usize) {
         if at == NONE {
             return (NONE, NONE);
         }
@@ -193,7 +191,7 @@ impl Order {
         }
     }
 
-    fn merge(&mut self, left: u32, right: u32) -> u32 {
+    fn merge(&mut self, left: usize, right: usize) -> usize {
         if left == NONE || right == NONE {
             return if left == NONE { right } else { left };
         }
@@ -208,7 +206,7 @@ impl Order {
         }
     }
 
-    fn update(&mut self, at: u32) {
+    fn update(&mut self, at: usize) {
         let n = &self.nodes[at];
         let mut furthest = [n.end, if n.writes { n.end } else { 0 }];
         for child in [n.left, n.right] {

@@ -1,17 +1,16 @@
 //! Rounds of queues: a ring linked by `before` and `after` of the queues themselves.
-use crate::slab::NONE;
-use crate::table::{Queue, Table};
+use crate::table::{NONE, Queue, Table};
 
 /// A place in a list of queues linked by `before` and `after`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ring {
     /// Where the round is.
-    pub(crate) at: u32,
+    pub(crate) at: usize,
 }
 
 impl Table {
     /// Adds a queue with requests to a round, as the last to be visited.
-    pub(crate) fn join(&mut self, ring: &mut Ring, queue: u32) {
+    pub(crate) fn join(&mut self, ring: &mut Ring, queue: usize) {
         if ring.at == NONE {
             (self.queues[queue].before, self.queues[queue].after) = (queue, queue);
             ring.at = queue;
@@ -24,7 +23,7 @@ impl Table {
     }
 
     /// Takes a queue out of a round.
-    pub(crate) fn leave(&mut self, ring: &mut Ring, queue: u32) {
+    pub(crate) fn leave(&mut self, ring: &mut Ring, queue: usize) {
         let Queue { before, after, .. } = self.queues[queue];
         if after == queue {
             ring.at = NONE;

@@ -3,9 +3,8 @@ use crate::algorithms::{self, Choice, Policy};
 use crate::groups::{Groups, Turns};
 use crate::journal::{self, Call, Journal};
 use crate::order::Order;
-use crate::slab::NONE;
 use crate::statistics::Recorder;
-use crate::table::{Entry, Map, Table, UNKNOWN, Virtual};
+use crate::table::{Entry, Map, NONE, Table, UNKNOWN, Virtual};
 use crate::waiting::Company;
 use crate::{Algorithm, Error, Nanos, Next, Op, Options, Request, Statistics};
 use std::sync::Arc;
@@ -25,7 +24,7 @@ pub struct Scheduler {
     turns: Turns,
     /// The only algorithm goes by arrival, and this request is all that is queued: it is next, and not in the table's
     /// lists unless another one comes.
-    front: Option<u32>,
+    front: Option<usize>,
     order: Option<Order>,
     recorder: Recorder,
     now: Nanos,
@@ -155,7 +154,7 @@ impl Scheduler {
     }
 
     /// A request may be chosen from now on.
-    fn queue(&mut self, entry: u32) {
+    fn queue(&mut self, entry: usize) {
         self.place_front();
         self.place(entry);
     }
@@ -166,7 +165,7 @@ impl Scheduler {
         }
     }
 
-    fn place(&mut self, entry: u32) {
+    fn place(&mut self, entry: usize) {
         let e = &self.table.entries[entry];
         let lane = self.table.lane_of(e.file, e.op);
         self.table.enter(lane);
@@ -320,7 +319,7 @@ impl Scheduler {
         for _ in 0..parts {
             let e = &self.table.entries[part];
             let response = self.now - e.arrived;
-            self.recorder.completed(e.program, e.bytes(), response);
+            self.recorder.completed(e.program, e.bytes, response);
             if let Some(order) = &mut self.order {
                 order.ended(e);
             }
@@ -411,7 +410,7 @@ impl Scheduler {
                 ..self.options.clone()
             })
             .collect();
-        let mut lane_of: [Map<u8>; 2] = Default::default();
+        let mut lane_of: [Map<u64, u8>; 2] = Default::default();
         for ((file, op), algorithm) in &groups.files {
             let lane = all.iter().position(|o| o.algorithm == *algorithm);
             lane_of[*op as usize].insert(*file, lane.unwrap_or(0) as u8);

@@ -150,7 +150,7 @@ impl Statistics {
 #[derive(Debug, Default)]
 pub(crate) struct Recorder {
     pub(crate) counts: Statistics,
-    by_program: Map<usize>,
+    by_program: Map<u32, usize>,
     /// The program of the last completion, and its index: the next one is likely to be of the same.
     last: Option<(u32, usize)>,
 }
@@ -182,7 +182,7 @@ impl Recorder {
     fn find(&mut self, program: u32) -> usize {
         let programs = &mut self.counts.programs;
         let next = programs.len();
-        let at = *self.by_program.entry(program.into()).or_insert_with(|| {
+        let at = *self.by_program.entry(program).or_insert_with(|| {
             let (at, program) = match next {
                 MAX_PROGRAMS => (next, ProgramStatistics::OTHERS),
                 0..MAX_PROGRAMS => (next, program),

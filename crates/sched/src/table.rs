@@ -5,25 +5,18 @@
 //! queue in an ordered set by (offset, number), in which neighbours are found for aggregation: a request joins the
 //! neighbour that it touches or overlaps (TS 3.1), and may close the gap between two. What MLF does not let through yet
 //! is in a second set of its queue, and in a third by the visit that lets it through.
-//!
-//! Most of the time goes into waiting for memory: records are small and aligned to lines of the processor's cache, the
-//! links of the list by age lie apart, and what the next choices will look at is fetched ahead of them (`memory`).
 mod aging;
 mod queues;
 
-use crate::memory::fetch;
 use crate::request::{Nanos, Op, Request, VirtualRequest};
-use crate::set::{Forest, Spot};
-use crate::slab::{NONE, Slab};
 use crate::waiting::Waited;
-use hashbrown::HashTable;
 pub(crate) use queues::{Queue, UNKNOWN};
+use slab::Slab;
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::{BuildHasherDefault, DefaultHasher};
 
-/// One request that is held: one line of the processor's cache.
+/// One request that is held.
 #[derive(Debug, Clone, Copy)]
-#[repr(align(64))]
 pub(crate) struct Entry {
     id: u64,
     pub(crate) file: u64,
@@ -35,16 +28,14 @@ pub(crate) struct Entry {
     pub(crate) serial: u64,
     pub(crate) program: u32,
     /// The next part of the same virtual request, or the next one that waits for a conflict to end.
-    pub(crate) next: u32,
+    pub(crate) next: usize,
     process: u16,
     pub(crate) op: Op,
-    /// The lowest first; a request has at most 2^38.
-    bytes: [u8; 5],
+    pub(crate) bytes: u64,
 }
 
 impl Entry {
     pub(crate) fn new(request: Request, end: u64, arrived: Nanos, serial: u64) -> Entry {
-        let [b0, b1, b2, b3, b4, ..] = request.bytes.to_le_bytes();
         Entry {
             id: request.id,
             file: request.file,
@@ -56,13 +47,8 @@ impl Entry {
             next: NONE,
             process: request.process,
             op: request.op,
-            bytes: [b0, b1, b2, b3, b4],
+            bytes: request.bytes,
         }
-    }
-
-    pub(crate) fn bytes(&self) -> u64 {
-        let [b0, b1, b2, b3, b4] = self.bytes;
-        u64::from_le_bytes([b0, b1, b2, b3, b4, 0, 0, 0])
     }
 
     /// As it came.
@@ -72,16 +58,15 @@ impl Entry {
             file: self.file,
             op: self.op,
             offset: self.offset,
-            bytes: self.bytes(),
+            bytes: self.bytes,
             program: self.program,
             process: self.process,
         }
     }
 }
 
-/// Requests that are served as one: two lines of the processor's cache.
+/// Requests that are served as one.
 #[derive(Debug, Clone, Copy)]
-#[repr(align(64))]
 pub(crate) struct Virtual {
     pub(crate) file: u64,
     pub(crate) offset: u64,
@@ -99,12 +84,13 @@ pub(crate) struct Virtual {
     /// MLF: the visit that lets it through; 0: it may go.
     later: u64,
     /// Parts, by offset.
-    pub(crate) first: u32,
-    last: u32,
+    pub(crate) first: usize,
+    last: usize,
     pub(crate) parts: u32,
-    pub(crate) queue: u32,
-    /// WFQ, TWINS: the next in the program's queue.
-    pub(crate) chain: u32,
+    pub(crate) queue: usize,
+    /// Neighbours by age while it is queued.
+    older: usize,
+    newer: usize,
     pub(crate) op: Op,
     /// The algorithm that has it.
     pub(crate) lane: u8,
@@ -112,31 +98,11 @@ pub(crate) struct Virtual {
     served: bool,
 }
 
-/// A fixed hash: decisions must not depend on a random one, and files have numbers given by ourselves.
-#[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Mix(u64);
+/// No record: where links end.
+pub(crate) const NONE: usize = usize::MAX;
 
-impl Hasher for Mix {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64((*byte).into());
-        }
-    }
-
-    fn write_u64(&mut self, value: u64) {
-        // SplitMix64's finisher.
-        let mut z = (self.0 ^ value).wrapping_add(0x9e37_79b9_7f4a_7c15);
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        self.0 = z ^ (z >> 31);
-    }
-}
-
-pub(crate) type Map<V> = HashMap<u64, V, BuildHasherDefault<Mix>>;
+/// Hashed with fixed keys, so that the same calls always cost the same.
+pub(crate) type Map<K, V> = HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
 
 /// See the module's text.
 #[derive(Debug)]
@@ -144,23 +110,17 @@ pub(crate) struct Table {
     pub(crate) entries: Slab<Entry>,
     pub(crate) virtuals: Slab<Virtual>,
     pub(crate) queues: Slab<Queue>,
-    /// By file and operation. Only numbers are in it, so that it stays in the processor's cache.
-    by_file: HashTable<u32>,
-    sets: Forest,
-    /// Neighbours by age of each virtual request that is queued: the older, the newer.
-    ages: Vec<[u32; 2]>,
-    /// The virtual request that is likely to be chosen next.
-    expected: u32,
+    by_file: Map<(u64, Op), usize>,
     lanes: Vec<Lane>,
     /// Of the algorithm that is being asked.
     current: u8,
     /// Files that are not in the first lane; reads and writes apart.
-    lane_of: [Map<u8>; 2],
+    lane_of: [Map<u64, u8>; 2],
     /// Waits for company begun since they were last forgotten.
     pub(crate) waited: Waited,
     /// Empty queues, the one empty for the longest first.
-    empty_oldest: u32,
-    empty_newest: u32,
+    empty_oldest: usize,
+    empty_newest: usize,
     file_limit: usize,
     bytes_limit: u64,
 }
@@ -168,8 +128,8 @@ pub(crate) struct Table {
 /// What one algorithm has of the table: the queues of a group of files.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lane {
-    oldest: u32,
-    newest: u32,
+    oldest: usize,
+    newest: usize,
     /// Queued virtual requests.
     pub(crate) queued: usize,
     /// Virtual requests being served.
@@ -199,10 +159,7 @@ impl Table {
             entries: Slab::default(),
             virtuals: Slab::default(),
             queues: Slab::default(),
-            by_file: HashTable::new(),
-            sets: Forest::default(),
-            ages: Vec::new(),
-            expected: NONE,
+            by_file: Map::default(),
             lanes: vec![Lane::new(parts_limit)],
             current: 0,
             lane_of: Default::default(),
@@ -248,25 +205,25 @@ impl Table {
     }
 
     /// The queued virtual request that arrived first.
-    pub(crate) fn oldest(&self) -> Option<u32> {
+    pub(crate) fn oldest(&self) -> Option<usize> {
         let oldest = self.lane().oldest;
         (oldest != NONE).then_some(oldest)
     }
 
     /// The number by which callers know a virtual request.
-    pub(crate) fn id(&self, at: u32) -> u64 {
-        (self.virtuals[at].serial << 32) | u64::from(at)
+    pub(crate) fn id(&self, at: usize) -> u64 {
+        (self.virtuals[at].serial << 32) | at as u64
     }
 
     /// A virtual request that is being served.
-    pub(crate) fn serving(&self, id: u64) -> Option<u32> {
-        let at = id as u32;
+    pub(crate) fn serving(&self, id: u64) -> Option<usize> {
+        let at = id as u32 as usize;
         let known = self.virtuals.get(at)?;
-        (known.served && known.parts > 0 && self.id(at) == id).then_some(at)
+        (known.served && self.id(at) == id).then_some(at)
     }
 
     /// The callers' names of its parts.
-    pub(crate) fn ids(&self, at: u32) -> impl Iterator<Item = u64> + '_ {
+    pub(crate) fn ids(&self, at: usize) -> impl Iterator<Item = u64> + '_ {
         let v = &self.virtuals[at];
         let (mut part, mut left) = (v.first, v.parts);
         std::iter::from_fn(move || {
@@ -277,7 +234,7 @@ impl Table {
         })
     }
 
-    pub(crate) fn describe(&self, at: u32) -> VirtualRequest {
+    pub(crate) fn describe(&self, at: usize) -> VirtualRequest {
         let v = &self.virtuals[at];
         VirtualRequest {
             id: self.id(at),
@@ -294,17 +251,15 @@ impl Table {
     // ---- in ----
 
     /// A virtual request of its own, the newest, in no queue.
-    pub(crate) fn append(&mut self, entry: u32) -> u32 {
+    pub(crate) fn append(&mut self, entry: usize) -> usize {
         self.make(entry, NONE)
     }
 
     /// Into the queue of its file and operation, joined with neighbours as far as the limits allow. The virtual
     /// request it is a part of now.
-    pub(crate) fn aggregate(&mut self, entry: u32) -> u32 {
+    pub(crate) fn aggregate(&mut self, entry: usize) -> usize {
         let e = self.entries[entry];
-        let (bytes, offset) = (e.bytes(), e.offset);
-        // An arrival lies between two choices, and waits for memory itself.
-        self.prepare();
+        let (bytes, offset) = (e.bytes, e.offset);
         let queue = self.queue(e.file, e.op);
         if self.queues[queue].queued == 0 {
             self.unlist_empty(queue);
@@ -313,8 +268,8 @@ impl Table {
         let q = &mut self.queues[queue];
         q.bytes += bytes;
         q.seen = q.seen.saturating_add(bytes);
-        let (left, right, spot) = match self.lane().parts_limit {
-            1 => (None, None, Spot::default()),
+        let (left, right) = match self.lane().parts_limit {
+            1 => (None, None),
             _ => self.neighbours(queue, offset, e.end),
         };
         if let Some(left) = left.filter(|at| self.has_room(*at, 1, bytes)) {
@@ -342,7 +297,7 @@ impl Table {
             None => {
                 let at = self.make(entry, queue);
                 self.queues[queue].queued += 1;
-                self.file_near(at, spot);
+                self.file(at);
                 at
             }
         };
@@ -350,20 +305,20 @@ impl Table {
         at
     }
 
-    fn stretch(&mut self, at: u32) {
+    fn stretch(&mut self, at: usize) {
         let v = &self.virtuals[at];
         let reach = &mut self.queues[v.queue].reach;
-        *reach = (*reach).max(u32::try_from(v.end - v.offset).unwrap_or(u32::MAX));
+        *reach = (*reach).max(v.end - v.offset);
     }
 
-    fn has_room(&self, at: u32, parts: u32, bytes: u64) -> bool {
+    fn has_room(&self, at: usize, parts: u32, bytes: u64) -> bool {
         let v = &self.virtuals[at];
         v.parts.saturating_add(parts) <= self.lane().parts_limit
             && v.bytes.saturating_add(bytes) <= self.bytes_limit
     }
 
     /// One that is served at once, without having been queued.
-    pub(crate) fn serve(&mut self, entry: u32) -> u32 {
+    pub(crate) fn serve(&mut self, entry: usize) -> usize {
         let v = Virtual {
             served: true,
             ..self.alone(entry, NONE)
@@ -373,7 +328,7 @@ impl Table {
     }
 
     /// A request by itself.
-    fn alone(&self, entry: u32, queue: u32) -> Virtual {
+    fn alone(&self, entry: usize, queue: usize) -> Virtual {
         let e = &self.entries[entry];
         Virtual {
             file: e.file,
@@ -381,7 +336,7 @@ impl Table {
             program: e.program,
             offset: e.offset,
             end: e.end,
-            bytes: e.bytes(),
+            bytes: e.bytes,
             first: entry,
             last: entry,
             parts: 1,
@@ -394,20 +349,18 @@ impl Table {
             fresh: 1,
             visits: self.visits(queue),
             later: 0,
-            chain: NONE,
+            older: NONE,
+            newer: NONE,
         }
     }
 
-    fn make(&mut self, entry: u32, queue: u32) -> u32 {
+    fn make(&mut self, entry: usize, queue: usize) -> usize {
         let at = self.virtuals.insert(self.alone(entry, queue));
-        if self.ages.len() <= at as usize {
-            self.ages.resize(at as usize + 1, [NONE; 2]);
-        }
         let lane = &mut self.lanes[usize::from(self.current)];
-        self.ages[at as usize] = [lane.newest, NONE];
+        self.virtuals[at].older = lane.newest;
         match lane.newest {
             NONE => lane.oldest = at,
-            newest => self.ages[newest as usize][1] = at,
+            newest => self.virtuals[newest].newer = at,
         }
         lane.newest = at;
         lane.queued += 1;
@@ -415,11 +368,11 @@ impl Table {
     }
 
     /// Adds a part that does not begin before the virtual request.
-    fn push(&mut self, at: u32, entry: u32) {
+    fn push(&mut self, at: usize, entry: usize) {
         let new = self.entries[entry];
         self.age(at);
         let v = self.virtuals[at];
-        let offset = |e: u32| self.entries[e].offset;
+        let offset = |e: usize| self.entries[e].offset;
         if offset(v.last) <= new.offset {
             self.entries[v.last].next = entry;
             self.virtuals[at].last = entry;
@@ -433,13 +386,13 @@ impl Table {
         }
         let v = &mut self.virtuals[at];
         v.end = v.end.max(new.end);
-        v.bytes += new.bytes();
+        v.bytes += new.bytes;
         v.parts += 1;
         v.fresh += 1;
     }
 
     /// Adds a part that begins before the virtual request.
-    fn push_front(&mut self, at: u32, entry: u32) {
+    fn push_front(&mut self, at: usize, entry: usize) {
         let new = self.entries[entry];
         self.age(at);
         let v = &mut self.virtuals[at];
@@ -447,13 +400,13 @@ impl Table {
         v.first = entry;
         v.offset = new.offset;
         v.end = v.end.max(new.end);
-        v.bytes += new.bytes();
+        v.bytes += new.bytes;
         v.parts += 1;
         v.fresh += 1;
     }
 
     /// Joins `right` to `left`, which begins before it; the older one's place by age is kept.
-    fn swallow(&mut self, left: u32, right: u32) {
+    fn swallow(&mut self, left: usize, right: usize) {
         self.withdraw(right);
         self.age(right);
         let r = self.virtuals[right];
@@ -470,25 +423,24 @@ impl Table {
         if r.serial < v.serial {
             (v.serial, v.arrived, v.program) = (r.serial, r.arrived, r.program);
             self.unlink(left);
-            let older = self.ages[right as usize][0];
-            self.ages[left as usize] = [older, right];
-            self.ages[right as usize][0] = left;
+            // Not the copy's: `left` may have stood just before it.
+            let older = std::mem::replace(&mut self.virtuals[right].older, left);
+            let v = &mut self.virtuals[left];
+            (v.older, v.newer) = (older, right);
             match older {
                 NONE => self.lane_mut().oldest = left,
-                _ => self.ages[older as usize][1] = left,
+                _ => self.virtuals[older].newer = left,
             }
         }
         self.unlink(right);
         self.lane_mut().queued -= 1;
-        self.virtuals[right].parts = 0;
-        self.virtuals.free(right);
+        self.virtuals.remove(right);
     }
 
     // ---- out ----
 
     /// Takes a queued virtual request out of list and queue, to be served.
-    pub(crate) fn take(&mut self, at: u32) {
-        fetch(&self.entries[self.virtuals[at].first]);
+    pub(crate) fn take(&mut self, at: usize) {
         self.unlink(at);
         self.lane_mut().queued -= 1;
         let Virtual { queue, bytes, .. } = self.virtuals[at];
@@ -506,16 +458,13 @@ impl Table {
     }
 
     /// Forgets a virtual request that has been taken. Its parts go with it.
-    pub(crate) fn forget(&mut self, at: u32) {
-        self.lanes[usize::from(self.virtuals[at].lane)].serving -= 1;
-        let mut part = self.virtuals[at].first;
-        for _ in 0..self.virtuals[at].parts {
-            let next = self.entries[part].next;
-            self.entries.free(part);
-            part = next;
+    pub(crate) fn forget(&mut self, at: usize) {
+        let v = self.virtuals.remove(at);
+        self.lanes[usize::from(v.lane)].serving -= 1;
+        let mut part = v.first;
+        for _ in 0..v.parts {
+            part = self.entries.remove(part).next;
         }
-        self.virtuals[at].parts = 0;
-        self.virtuals.free(at);
     }
 
     /// Takes everything queued, by age, for other algorithms; forgets all queues. Each algorithm with the most requests
@@ -524,8 +473,8 @@ impl Table {
         &mut self,
         parts_limits: impl Iterator<Item = u32>,
         bytes_limit: u64,
-        lane_of: [Map<u8>; 2],
-    ) -> Vec<u32> {
+        lane_of: [Map<u64, u8>; 2],
+    ) -> Vec<usize> {
         let mut all = Vec::new();
         for lane in 0..self.lanes.len() {
             self.enter(lane);
@@ -537,19 +486,17 @@ impl Table {
                     part = self.entries[part].next;
                 }
                 self.unlink(at);
-                self.virtuals[at].parts = 0;
-                self.virtuals.free(at);
+                self.virtuals.remove(at);
             }
         }
         self.lanes = parts_limits.map(Lane::new).collect();
         self.lane_of = lane_of;
         self.enter(0);
         let (lanes, lane_of) = (&mut self.lanes, &self.lane_of);
-        for v in self.virtuals.records_mut() {
-            if v.served && v.parts > 0 {
-                v.lane = lane_of[v.op as usize].get(&v.file).copied().unwrap_or(0);
-                lanes[usize::from(v.lane)].serving += 1;
-            }
+        // All that is left is being served.
+        for (_, v) in &mut self.virtuals {
+            v.lane = lane_of[v.op as usize].get(&v.file).copied().unwrap_or(0);
+            lanes[usize::from(v.lane)].serving += 1;
         }
         all.sort_unstable_by_key(|part| self.entries[*part].serial);
         for part in &all {
@@ -557,13 +504,11 @@ impl Table {
         }
         let mut predicted = Vec::new();
         let known = |q: &Queue| Some(q.predicted).filter(|bytes| *bytes != UNKNOWN);
-        let queues = self.by_file.iter().map(|q| &self.queues[*q]);
+        let queues = self.queues.iter().map(|(_, q)| q);
         predicted.extend(queues.filter_map(|q| Some((q.file, q.op, known(q)?, q.seen))));
-        // The order of a hash table must not leak into decisions.
-        predicted.sort_unstable_by_key(|p| (p.0, p.1 as u8));
-        self.queues = Slab::default();
+        predicted.sort_unstable_by_key(|p| (p.0, p.1));
+        self.queues.clear();
         self.by_file.clear();
-        self.sets = Forest::default();
         (self.empty_oldest, self.empty_newest) = (NONE, NONE);
         self.bytes_limit = bytes_limit;
         for (file, op, bytes, seen) in predicted {
@@ -574,25 +519,24 @@ impl Table {
         }
         for part in &all {
             let e = &self.entries[*part];
-            if let Some(queue) = self.find(e.file, e.op) {
-                let q = &mut self.queues[queue];
-                q.seen = q.seen.saturating_sub(e.bytes());
+            if let Some(queue) = self.by_file.get(&(e.file, e.op)) {
+                let q = &mut self.queues[*queue];
+                q.seen = q.seen.saturating_sub(e.bytes);
             }
         }
         all
     }
 
     /// The one that has waited longest, if it has waited for the bound.
-    pub(crate) fn overdue(&self, now: Nanos, bound: Option<Nanos>) -> Option<u32> {
+    pub(crate) fn overdue(&self, now: Nanos, bound: Option<Nanos>) -> Option<usize> {
         let oldest = self.oldest()?;
         (now.saturating_sub(self.virtuals[oldest].arrived) >= bound?).then_some(oldest)
     }
 
     /// All requests that are being served. Looks at every record: for a change of the order of conflicts only.
-    pub(crate) fn parts_served(&self) -> Vec<u32> {
+    pub(crate) fn parts_served(&self) -> Vec<usize> {
         let mut all = Vec::new();
-        let records = self.virtuals.records();
-        for v in records.filter(|v| v.served && v.parts > 0) {
+        for (_, v) in self.virtuals.iter().filter(|(_, v)| v.served) {
             let mut part = v.first;
             for _ in 0..v.parts {
                 all.push(part);
@@ -602,18 +546,16 @@ impl Table {
         all
     }
 
-    fn unlink(&mut self, at: u32) {
-        let [older, newer] = self.ages[at as usize];
+    fn unlink(&mut self, at: usize) {
+        let Virtual { older, newer, .. } = self.virtuals[at];
         let lane = &mut self.lanes[usize::from(self.current)];
         match older {
             NONE => lane.oldest = newer,
-            _ => self.ages[older as usize][1] = newer,
+            _ => self.virtuals[older].newer = newer,
         }
         match newer {
             NONE => lane.newest = older,
-            _ => self.ages[newer as usize][0] = older,
+            _ => self.virtuals[newer].older = older,
         }
     }
 }
-
-const _: () = assert!(size_of::<Entry>() == 64 && size_of::<Virtual>() == 128);

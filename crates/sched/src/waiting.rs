@@ -8,7 +8,7 @@
 //! *Prediction*: a trace of an earlier run says that more of the same aggregation is to come ([`Company`]).
 //! Each of the first two happens at most once for one decision; whoever predicts sees to that itself. A queue that waits is out of the choice and so never delays others.
 use crate::Nanos;
-use crate::heap::Heap;
+use crate::ranks::Ranks;
 use crate::table::{Table, Virtual};
 
 /// No offset is expected.
@@ -52,32 +52,32 @@ pub type Company<'a> = dyn FnMut(Nanos, &mut dyn Iterator<Item = u64>) -> Nanos 
 #[derive(Debug)]
 pub(crate) struct Waiting {
     longest: Waits,
-    until: Heap,
+    until: Ranks,
 }
 
 impl Waiting {
     pub(crate) fn new(longest: Waits) -> Waiting {
         Waiting {
             longest,
-            until: Heap::default(),
+            until: Ranks::default(),
         }
     }
 
     /// A queue that has waited long enough; it waits no more.
-    pub(crate) fn over(&mut self, now: Nanos) -> Option<u32> {
-        let next = self.until.first()?;
-        if next.rank > now {
+    pub(crate) fn over(&mut self, now: Nanos) -> Option<usize> {
+        let (until, queue) = self.until.first()?;
+        if until > now {
             return None;
         }
-        self.until.remove(next.number());
-        Some(next.number())
+        self.until.remove(queue);
+        Some(queue)
     }
 
     /// Should the queue of this virtual request, the next one to be served, wait instead? Then it does.
     pub(crate) fn begin(
         &mut self,
         table: &mut Table,
-        next: u32,
+        next: usize,
         now: Nanos,
         company: &mut Company<'_>,
     ) -> bool {
@@ -99,17 +99,17 @@ impl Waiting {
     }
 
     /// The queue waits no more, if it did.
-    pub(crate) fn end(&mut self, queue: u32) {
+    pub(crate) fn end(&mut self, queue: usize) {
         self.until.remove(queue);
     }
 
-    pub(crate) fn has(&self, queue: u32) -> bool {
+    pub(crate) fn has(&self, queue: usize) -> bool {
         self.until.has(queue)
     }
 
     /// When the first of them has waited long enough.
     pub(crate) fn first(&self) -> Option<Nanos> {
-        Some(self.until.first()?.rank)
+        self.until.first().map(|first| first.0)
     }
 }
 

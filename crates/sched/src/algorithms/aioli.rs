@@ -7,11 +7,10 @@
 //! time, so that the next can grow meanwhile. A queue's quantum follows its use; a queue may wait for better company
 //! (`waiting`) while others are served. *When it pays*: large requests to shared files, devices with slow seeks.
 //! *Parameters*: `quantum` (64 KiB), `aggregation` (16 parts), `shift_wait`, `aggregation_wait`, `starvation_bound`.
-//! *Source*: TS section 3.1.1, after Lebre et al. (2006). All quantities are bytes. Nothing is scanned: heads wait in a
-//! heap by the scan that lets them through, so a decision is O(log queues).
+//! *Source*: TS section 3.1.1, after Lebre et al. (2006). All quantities are bytes. Nothing is scanned: heads are
+//! ordered by the scan that lets them through, so a decision is O(log queues).
 use super::{Choice, Company, Policy};
-use crate::heap::Heap;
-use crate::set::Key;
+use crate::ranks::Ranks;
 use crate::table::Table;
 use crate::waiting::Waiting;
 use crate::{Nanos, Options};
@@ -22,7 +21,7 @@ const MOST: u64 = 16;
 /// What is left for the queue served last.
 #[derive(Debug, Clone, Copy)]
 struct Turn {
-    queue: u32,
+    queue: usize,
     /// Where a contiguous request begins.
     end: u64,
     /// Bytes left of the quantum.
@@ -30,15 +29,15 @@ struct Turn {
     used: u64,
 }
 
-/// See the module's text. A queue with requests is in one of the three heaps.
+/// See the module's text. A queue with requests is in one of the three orders.
 pub(super) struct Aioli {
     quantum: u64,
     bound: Option<Nanos>,
     turn: Option<Turn>,
     /// Queues whose head may go, by its arrival.
-    ripe: Heap,
+    ripe: Ranks,
     /// Queues whose head may not, by the scan that lets it through.
-    unripe: Heap,
+    unripe: Ranks,
     waiting: Waiting,
 }
 
@@ -48,13 +47,13 @@ impl Aioli {
             quantum: options.quantum,
             bound: options.starvation_bound,
             turn: None,
-            ripe: Heap::default(),
-            unripe: Heap::default(),
+            ripe: Ranks::default(),
+            unripe: Ranks::default(),
             waiting: Waiting::new([options.shift_wait, options.aggregation_wait]),
         }
     }
 
-    fn quantum(&self, table: &Table, queue: u32) -> u64 {
+    fn quantum(&self, table: &Table, queue: usize) -> u64 {
         match table.queues[queue].quantum {
             0 => self.quantum,
             adapted => adapted,
@@ -62,7 +61,7 @@ impl Aioli {
     }
 
     /// The queue's head has changed, or it waits no more.
-    fn refresh(&mut self, table: &Table, queue: u32) {
+    fn refresh(&mut self, table: &Table, queue: usize) {
         self.waiting.end(queue);
         let Some(at) = table.head(queue) else {
             self.ripe.remove(queue);
@@ -80,18 +79,17 @@ impl Aioli {
         }
     }
 
-    fn serve(&mut self, table: &mut Table, at: u32) -> Choice {
+    fn serve(&mut self, table: &mut Table, at: usize) -> Choice {
         let v = &table.virtuals[at];
         let queue = v.queue;
         table.queues[queue].history.serve(v);
         table.take(at);
         self.refresh(table, queue);
-        table.expect(self.ripe.first().map(Key::number), self.ripe.second());
         Choice::Serve(at)
     }
 
     /// Begins a turn with this one.
-    fn begin(&mut self, table: &mut Table, at: u32) -> Choice {
+    fn begin(&mut self, table: &mut Table, at: usize) -> Choice {
         table.age(at);
         let v = table.virtuals[at];
         let allowed = table
@@ -107,7 +105,7 @@ impl Aioli {
     }
 
     /// The next contiguous one of the turn, if it fits.
-    fn go_on(&mut self, table: &mut Table) -> Option<u32> {
+    fn go_on(&mut self, table: &mut Table) -> Option<usize> {
         let turn = self.turn.as_mut()?;
         if let Some(at) = table.beginning_at(turn.queue, turn.end) {
             let v = &table.virtuals[at];
@@ -145,7 +143,7 @@ fn adapted(quantum: u64, used: u64, default: u64) -> u64 {
 }
 
 impl Policy for Aioli {
-    fn add(&mut self, table: &mut Table, entry: u32) {
+    fn add(&mut self, table: &mut Table, entry: usize) {
         let at = table.aggregate(entry);
         let queue = table.virtuals[at].queue;
         // A queue that waits looks again: this may be what it waits for.
@@ -173,17 +171,17 @@ impl Policy for Aioli {
         }
         loop {
             if self.ripe.is_empty()
-                && let Some(next) = self.unripe.first()
+                && let Some((scan, _)) = self.unripe.first()
             {
                 // Scans that let nothing through are left out.
-                table.lane_mut().scans = table.lane().scans.max(next.rank);
+                table.lane_mut().scans = table.lane().scans.max(scan);
             }
-            while let Some(next) = self.unripe.first()
-                && next.rank <= table.lane().scans
+            while let Some((scan, queue)) = self.unripe.first()
+                && scan <= table.lane().scans
             {
-                self.refresh(table, next.number());
+                self.refresh(table, queue);
             }
-            let Some(queue) = self.ripe.first().map(Key::number) else {
+            let Some((_, queue)) = self.ripe.first() else {
                 return Choice::none_but(&self.waiting);
             };
             let Some(at) = table.head(queue) else {

@@ -10,8 +10,7 @@
 //! nothing per request; which requests have become large enough is read off an ordered set.
 use super::{Choice, Company, Policy};
 use crate::ring::Ring;
-use crate::slab::NONE;
-use crate::table::Table;
+use crate::table::{NONE, Table};
 use crate::waiting::Waiting;
 use crate::{Nanos, Options};
 
@@ -33,7 +32,7 @@ impl Mlf {
         }
     }
 
-    fn enter(&mut self, table: &mut Table, queue: u32) {
+    fn enter(&mut self, table: &mut Table, queue: usize) {
         if !table.queues[queue].active {
             self.waiting.end(queue);
             table.queues[queue].active = true;
@@ -41,7 +40,7 @@ impl Mlf {
         }
     }
 
-    fn exit(&mut self, table: &mut Table, queue: u32) {
+    fn exit(&mut self, table: &mut Table, queue: usize) {
         if table.queues[queue].active {
             table.queues[queue].active = false;
             table.leave(&mut self.ring, queue);
@@ -49,7 +48,7 @@ impl Mlf {
     }
 
     /// Visits a queue: which of its requests is first of those that may go?
-    fn visit(&mut self, table: &mut Table, queue: u32) -> Option<u32> {
+    fn visit(&mut self, table: &mut Table, queue: usize) -> Option<usize> {
         table.queues[queue].visits += 1;
         let visits = table.visits(queue);
         while let Some(at) = table.due(queue, visits) {
@@ -58,7 +57,7 @@ impl Mlf {
         table.head(queue)
     }
 
-    fn serve(&mut self, table: &mut Table, at: u32) -> Choice {
+    fn serve(&mut self, table: &mut Table, at: usize) -> Choice {
         let v = &table.virtuals[at];
         let queue = v.queue;
         table.queues[queue].history.serve(v);
@@ -71,16 +70,12 @@ impl Mlf {
             _ => self.enter(table, queue),
         }
         table.take(at);
-        if self.ring.at != NONE {
-            let then = table.queues[self.ring.at].after;
-            table.expect(Some(self.ring.at), Some(then));
-        }
         Choice::Serve(at)
     }
 }
 
 impl Policy for Mlf {
-    fn add(&mut self, table: &mut Table, entry: u32) {
+    fn add(&mut self, table: &mut Table, entry: usize) {
         let at = table.aggregate(entry);
         let queue = table.virtuals[at].queue;
         // A choice follows a visit: what the next one lets through need not be looked for then.

@@ -2,7 +2,6 @@
 mod aioli;
 mod mlf;
 mod noop;
-mod programs;
 mod shortest;
 mod sjf;
 mod srtf;
@@ -19,7 +18,7 @@ use crate::{Algorithm, Nanos, Options};
 /// What an algorithm decides.
 pub(crate) enum Choice {
     /// This virtual request, which has been taken from the table.
-    Serve(u32),
+    Serve(usize),
     /// Nothing before this time.
     Wait(Nanos),
     /// Nothing is queued, or all of it waits for a completion.
@@ -29,7 +28,7 @@ pub(crate) enum Choice {
 /// An algorithm: places arrivals in the table and in sets of its own, and chooses.
 pub(crate) trait Policy: Send {
     /// A request may be chosen from now on.
-    fn add(&mut self, table: &mut Table, entry: u32);
+    fn add(&mut self, table: &mut Table, entry: usize);
 
     /// Chooses. Who waits for company asks whether more is to be expected.
     fn next(&mut self, table: &mut Table, now: Nanos, company: &mut Company<'_>) -> Choice;
@@ -74,6 +73,5 @@ fn serve_oldest(table: &mut Table) -> Choice {
         return Choice::Nothing;
     };
     table.take(at);
-    table.expect_oldest();
     Choice::Serve(at)
 }

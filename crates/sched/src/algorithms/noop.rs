@@ -11,7 +11,7 @@ use crate::table::Table;
 pub(super) struct Noop;
 
 impl Policy for Noop {
-    fn add(&mut self, table: &mut Table, entry: u32) {
+    fn add(&mut self, table: &mut Table, entry: usize) {
         table.append(entry);
     }
 

@@ -1,7 +1,6 @@
 //! The queue with the least of something first, and of it the lowest offset: what SJF and SRTF share.
 use super::{Choice, Company, Policy};
-use crate::heap::Heap;
-use crate::set::Key;
+use crate::ranks::Ranks;
 use crate::table::{Queue, Table};
 use crate::{Nanos, Options};
 
@@ -9,7 +8,7 @@ use crate::{Nanos, Options};
 pub(super) struct Shortest {
     rank: fn(&Queue) -> u64,
     bound: Option<Nanos>,
-    queues: Heap,
+    queues: Ranks,
 }
 
 impl Shortest {
@@ -17,11 +16,11 @@ impl Shortest {
         Shortest {
             rank,
             bound: options.starvation_bound,
-            queues: Heap::default(),
+            queues: Ranks::default(),
         }
     }
 
-    fn refresh(&mut self, table: &Table, queue: u32) {
+    fn refresh(&mut self, table: &Table, queue: usize) {
         let q = &table.queues[queue];
         match q.queued {
             0 => self.queues.remove(queue),
@@ -31,20 +30,19 @@ impl Shortest {
 }
 
 impl Policy for Shortest {
-    fn add(&mut self, table: &mut Table, entry: u32) {
+    fn add(&mut self, table: &mut Table, entry: usize) {
         let at = table.aggregate(entry);
         self.refresh(table, table.virtuals[at].queue);
     }
 
     fn next(&mut self, table: &mut Table, now: Nanos, _: &mut Company<'_>) -> Choice {
-        let shortest = || table.head(self.queues.first()?.number());
+        let shortest = || table.head(self.queues.first()?.1);
         let Some(at) = table.overdue(now, self.bound).or_else(shortest) else {
             return Choice::Nothing;
         };
         let queue = table.virtuals[at].queue;
         table.take(at);
         self.refresh(table, queue);
-        table.expect(self.queues.first().map(Key::number), self.queues.second());
         Choice::Serve(at)
     }
 }

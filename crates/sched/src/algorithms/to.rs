@@ -10,7 +10,7 @@ use crate::table::Table;
 pub(super) struct To;
 
 impl Policy for To {
-    fn add(&mut self, table: &mut Table, entry: u32) {
+    fn add(&mut self, table: &mut Table, entry: usize) {
         table.append(entry);
     }
 

@@ -12,7 +12,7 @@ use crate::table::Table;
 pub(super) struct ToAgg;
 
 impl Policy for ToAgg {
-    fn add(&mut self, table: &mut Table, entry: u32) {
+    fn add(&mut self, table: &mut Table, entry: usize) {
         table.aggregate(entry);
     }
 

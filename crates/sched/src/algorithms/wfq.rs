@@ -6,17 +6,25 @@
 //! Over time each gets bytes by its weight, and a program that asks for little hardly waits.
 //! *Parameters*: `weights` (1 for who is not listed), `quantum` (64 KiB). *Source*: beyond TS; AGIOS, second generation;
 //! deficit round robin after Shreedhar and Varghese (1995). Rounds in which nobody can send are skipped in one step.
-use super::programs::Programs;
 use super::{Choice, Company, Policy};
-use crate::table::Table;
+use crate::table::{Map, Table};
 use crate::{Nanos, Options};
 use std::collections::VecDeque;
+
+/// A program with requests.
+struct Program {
+    queued: VecDeque<usize>,
+    /// Bytes it may still send.
+    deficit: u64,
+    /// Bytes it gets per round.
+    share: u64,
+}
 
 /// See the module's text.
 pub(super) struct Wfq {
     options: Options,
-    programs: Programs,
-    /// Programs with requests, in order of their turns.
+    programs: Map<u32, Program>,
+    /// The same in order of their turns.
     round: VecDeque<u32>,
     /// The first has got its bytes for this turn.
     credited: bool,
@@ -26,7 +34,7 @@ impl Wfq {
     pub(super) fn new(options: &Options) -> Wfq {
         Wfq {
             options: options.clone(),
-            programs: Programs::default(),
+            programs: Map::default(),
             round: VecDeque::new(),
             credited: false,
         }
@@ -34,15 +42,12 @@ impl Wfq {
 
     /// Rounds that nobody could use: each program gets its bytes of them at once.
     fn skip(&mut self, table: &Table) {
-        let programs = &mut self.programs.slab;
-        let rounds = |number: &u32| {
-            let p = &programs[*number];
-            let missing = table.virtuals[p.first].bytes.saturating_sub(p.deficit);
-            missing.div_ceil(p.share)
+        let rounds = |p: &Program| {
+            let first = p.queued.front().map_or(0, |at| table.virtuals[*at].bytes);
+            first.saturating_sub(p.deficit).div_ceil(p.share)
         };
-        let rounds = self.round.iter().map(rounds).min().unwrap_or(0);
-        for number in &self.round {
-            let p = &mut programs[*number];
+        let rounds = self.programs.values().map(rounds).min().unwrap_or(0);
+        for p in self.programs.values_mut() {
             let bytes = p.share.saturating_mul(rounds.saturating_sub(1));
             p.deficit = p.deficit.saturating_add(bytes);
         }
@@ -50,32 +55,37 @@ impl Wfq {
 }
 
 impl Policy for Wfq {
-    fn add(&mut self, table: &mut Table, entry: u32) {
+    fn add(&mut self, table: &mut Table, entry: usize) {
+        let program = table.entries[entry].program;
         let at = table.append(entry);
-        let options = &self.options;
-        let share = |program| options.weight(program).saturating_mul(options.quantum);
-        let (number, new) = self.programs.push(table, at, share);
-        if new {
-            self.round.push_back(number);
-        }
+        let queue = self.programs.entry(program).or_insert_with(|| {
+            self.round.push_back(program);
+            let weight = self.options.weight(program);
+            Program {
+                queued: VecDeque::new(),
+                deficit: 0,
+                share: weight.saturating_mul(self.options.quantum),
+            }
+        });
+        queue.queued.push_back(at);
     }
 
     fn next(&mut self, table: &mut Table, _: Nanos, _: &mut Company<'_>) -> Choice {
         let mut passed = 0;
-        loop {
-            let Some(number) = self.round.front().copied() else {
-                return Choice::Nothing;
-            };
-            let p = &mut self.programs.slab[number];
+        while let Some(program) = self.round.front()
+            && let Some(p) = self.programs.get_mut(program)
+            && let Some(at) = p.queued.front().copied()
+        {
             if !self.credited {
                 p.deficit = p.deficit.saturating_add(p.share);
                 self.credited = true;
             }
-            let bytes = table.virtuals[p.first].bytes;
+            let bytes = table.virtuals[at].bytes;
             if bytes <= p.deficit {
                 p.deficit -= bytes;
-                let (at, last) = self.programs.pop(table, number);
-                if last {
+                p.queued.pop_front();
+                if p.queued.is_empty() {
+                    self.programs.remove(program);
                     self.round.pop_front();
                     self.credited = false;
                 }
@@ -89,5 +99,6 @@ impl Policy for Wfq {
                 self.skip(table);
             }
         }
+        Choice::Nothing
     }
 }

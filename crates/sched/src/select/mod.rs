@@ -2,7 +2,6 @@
 //! device, `online` by what each algorithm is seen to give, re-decided over a sliding window.
 mod belief;
 mod learnt;
-mod measured;
 mod objective;
 mod online;
 mod own;

@@ -8,8 +8,10 @@
 //! servers, since processes also wait for the others, and the requests' size, 8 KiB in the source's servers whatever programs
 //! ask for, up to 256 KiB in ours. *When it pays*: most on devices like those
 //! measured; the further the nearest one is, the more what is expected is to be doubted. *Source*: ours; nearest neighbours.
-use super::{Situation, measured};
+use super::Situation;
 use crate::{Algorithm, Op};
+use serde::Deserialize;
+use std::sync::LazyLock;
 
 /// What the figures of a row stand for, in their order.
 pub const ALGORITHMS: [Algorithm; 5] = [
@@ -33,8 +35,24 @@ const SHARP: f64 = 30.0;
 /// What is not expected to give so much more than TO is not worth leaving the baseline for.
 const WORTH: f64 = 0.01;
 
+/// Made by `experiments/scheduling/learn_own.py`: a line for each situation, its columns in the order of [`Row`].
+const FIGURES: &str = include_str!("../../data/measured.csv");
+
+/// The same, read.
+static ROWS: LazyLock<Vec<Row>> = LazyLock::new(|| {
+    read(FIGURES).expect("data/measured.csv is built in, and a test of this file reads it")
+});
+
+fn read(figures: &str) -> Result<Vec<Row>, csv::Error> {
+    let mut lines = csv::Reader::from_reader(figures.as_bytes());
+    lines
+        .records()
+        .map(|line| line?.deserialize(None))
+        .collect()
+}
+
 /// A situation that was measured.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Row {
     write: bool,
     contiguous: bool,
@@ -70,31 +88,6 @@ impl Distance {
 }
 
 impl Row {
-    #[allow(clippy::too_many_arguments)]
-    pub(super) const fn new(
-        write: bool,
-        contiguous: bool,
-        large: bool,
-        files: u32,
-        processes: u32,
-        servers: u32,
-        request_bytes: u64,
-        ratio: f64,
-        parts: [f64; 5],
-    ) -> Row {
-        Row {
-            write,
-            contiguous,
-            large,
-            files,
-            processes,
-            servers,
-            request_bytes,
-            ratio,
-            parts,
-        }
-    }
-
     /// The rates of [`ALGORITHMS`] in a situation.
     pub fn measured(situation: &Situation, rates: [f64; 5]) -> Row {
         let best = rates.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
@@ -193,12 +186,29 @@ pub fn expect<'a>(
 
 /// The same, from what was measured on the modelled devices.
 pub(super) fn expected(situation: &Situation) -> Option<Expectation> {
-    expect(measured::ROWS.iter(), situation)
+    expect(ROWS.iter(), situation)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_figures_are_read_whole() {
+        let names: Vec<&str> = ALGORITHMS.iter().map(|a| a.name()).collect();
+        let head = "write,contiguous,large,files,processes,servers,request_bytes,ratio";
+        let columns = format!("{head},{}", names.join(","));
+        assert_eq!(FIGURES.lines().next(), Some(&columns[..]));
+        assert_eq!(ROWS.len(), FIGURES.lines().count() - 1);
+        for row in ROWS.iter() {
+            assert!(row.files > 0 && row.processes > 0 && row.servers > 0 && row.ratio > 0.0);
+            assert!(row.parts.iter().all(|part| (0.0..=1.0).contains(part)));
+            assert!(row.parts.contains(&1.0), "no best one in {row:?}");
+        }
+        for damage in ["true,x", "true,false,true,1,8,1,16384"] {
+            assert!(read(&format!("{FIGURES}{damage}\n")).is_err(), "{damage}");
+        }
+    }
 
     #[test]
     fn situations_that_were_measured_are_expected_again_and_others_are_doubted() {

@@ -4,12 +4,11 @@
 //! *Idea*: a virtual request keeps its factor and the number of visits at which that was right, and is brought up to date when it is
 //! looked at; the visit that will let it through is computed. So no visit touches requests. *Parameter*: the quantum, given by
 //! the algorithm. *Source*: TS sections 3.1.1 and 3.1.2.
-use super::Table;
-use crate::slab::NONE;
+use super::{NONE, Table};
 
 impl Table {
     /// How often a queue has been looked at.
-    pub(crate) fn visits(&self, queue: u32) -> u64 {
+    pub(crate) fn visits(&self, queue: usize) -> u64 {
         match queue {
             NONE => 0,
             _ => {
@@ -20,7 +19,7 @@ impl Table {
     }
 
     /// Brings a virtual request's factor up to date: every visit doubles it, a part's first visit makes it 1.
-    pub(crate) fn age(&mut self, at: u32) {
+    pub(crate) fn age(&mut self, at: usize) {
         let visits = self.visits(self.virtuals[at].queue);
         let v = &mut self.virtuals[at];
         let passed = visits - v.visits;
@@ -38,12 +37,12 @@ impl Table {
     }
 
     /// As it was brought up to date last.
-    pub(crate) fn factor(&self, at: u32) -> u64 {
+    pub(crate) fn factor(&self, at: usize) -> u64 {
         self.virtuals[at].factor
     }
 
     /// At which visit the factor will let the virtual request through: factor × quantum ≥ its bytes.
-    pub(crate) fn ripe_at(&self, at: u32, quantum: u64) -> u64 {
+    pub(crate) fn ripe_at(&self, at: usize, quantum: u64) -> u64 {
         let v = &self.virtuals[at];
         let needed = v.bytes.div_ceil(quantum);
         if v.factor >= needed {
