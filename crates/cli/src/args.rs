@@ -1,5 +1,6 @@
 //! The command line: what can be asked for, and help that teaches by example.
 use crate::size::Size;
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use penstock_wire::deployment::Transport;
 use std::ffi::OsString;
@@ -80,12 +81,10 @@ Examples:
     Watch,
 }
 
-/// Methods by the names they have in hints; `auto` leaves the choice to the library.
-fn methods() -> clap::builder::PossibleValuesParser {
-    penstock_mpiio::Method::ALL
-        .iter()
-        .map(|method| method.name())
-        .chain(["auto"])
+/// Methods by the names they have in hints.
+fn methods() -> PossibleValuesParser {
+    penstock_mpiio::method_values()
+        .map(|(name, summary)| PossibleValue::new(name).help(summary))
         .collect::<Vec<_>>()
         .into()
 }

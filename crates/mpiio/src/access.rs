@@ -64,17 +64,15 @@ pub(crate) struct Tally {
     pub largest: u64,
 }
 
-/// What the methods work with: the file, their buffers' sizes, and the tally they keep.
+/// What a method works with: the file, its buffer's size, and the tally it keeps.
 pub(crate) struct Io<'f> {
     pub handle: &'f dyn FileHandle,
     /// Use descriptors in place of requests.
     pub shortcut: bool,
     /// The whole access is under a range lock already.
     pub locked: bool,
-    /// Bytes of a sieve buffer.
-    pub sieve_buffer: u64,
-    /// Bytes of an aggregator's buffer.
-    pub cb_buffer: u64,
+    /// Bytes of the method's buffer.
+    pub buffer: u64,
     pub tally: Tally,
 }
 

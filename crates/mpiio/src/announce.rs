@@ -1,16 +1,24 @@
-//! What the ranks of a collective access tell each other first: each its pattern, as an encoded loop, or that it failed.
+//! What the ranks of a collective access tell each other first: each its pattern, as an encoded loop, and its regions in
+//! memory, or that it failed. Rank 0 adds what the choice of a method depends on, so that all ranks choose alike.
 //!
 //! A loop travels once: every rank keeps the last few loops of every other, and later calls send the hash alone. Sender
 //! and receivers apply the same rule to the same messages, so they always agree on what is known.
+//!
+//! | bytes | |
+//! | --- | --- |
+//! | 1 | kind: contiguous, known loop, loop inline, failed (an outcome follows) |
+//! | 8 | regions in memory |
+//! | rank 0: 1, 4, 1, 5 each | descriptors may be used; processors; number of ratios other than 1; candidate and ratio |
+//! | 8, 8, 8 | displacement, start and length of the pattern |
+//! | 0, 16, rest | nothing, hash of the loop, the loop |
 use crate::comm::{Comm, decode_outcome, encode_outcome};
 use crate::error::{Error, ErrorClass, Result};
+use crate::methods::auto::{Candidate, Ratios, UNKNOWN, bounded};
 use penstock_datatype::{Loop, LoopHash, Pattern};
 use std::collections::VecDeque;
 
 /// Loops remembered of each rank.
 const REMEMBERED: usize = 4;
-/// Numbers a rank tells about its costs and memory.
-pub(crate) const NOTES: usize = 16;
 
 const CONTIGUOUS: u8 = 0;
 const KNOWN: u8 = 1;
@@ -22,12 +30,33 @@ pub(crate) struct Announcements {
     known: Vec<VecDeque<(LoopHash, Loop)>>,
 }
 
-/// What one rank announced.
-#[derive(Debug, Clone)]
+/// What rank 0 knows, which counts for all.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Experience {
+    /// Descriptors may be used.
+    pub shortcut: bool,
+    /// Processors that it may use.
+    pub processors: u32,
+    pub ratios: Ratios,
+}
+
+impl Default for Experience {
+    fn default() -> Experience {
+        Experience {
+            shortcut: false,
+            processors: 1,
+            ratios: [UNKNOWN; Candidate::COUNT],
+        }
+    }
+}
+
+/// What all ranks announced.
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Announced {
-    pub pattern: Pattern,
-    /// Numbers for the cost model; rank 0's costs count for all.
-    pub notes: [f32; NOTES],
+    pub patterns: Vec<Pattern>,
+    /// Each rank's regions in memory.
+    pub memory_regions: Vec<u64>,
+    pub experience: Experience,
 }
 
 impl Announcements {
@@ -42,17 +71,23 @@ impl Announcements {
         &mut self,
         comm: &dyn Comm,
         mine: &Result<Pattern>,
-        notes: &[f32; NOTES],
-    ) -> Result<Vec<Announced>> {
-        let all = comm.allgather(&self.encode(comm.rank(), mine, notes))?;
-        let mut announced = Vec::with_capacity(all.len());
+        memory_regions: u64,
+        experience: &Experience,
+    ) -> Result<Announced> {
+        let told = self.encode(comm.rank(), mine, memory_regions, experience);
+        let all = comm.allgather(&told)?;
+        let mut announced = Announced {
+            patterns: Vec::with_capacity(all.len()),
+            memory_regions: Vec::with_capacity(all.len()),
+            experience: Experience::default(),
+        };
         let mut failed = Ok(());
         for (rank, bytes) in all.iter().enumerate() {
             // Every message is looked at, also after a failure, so that all ranks remember the same loops.
-            match self.decode(rank, bytes) {
-                Ok(one) => announced.push(one),
-                Err(e) if failed.is_ok() => failed = Err(e),
-                Err(_) => {}
+            if let Err(e) = self.decode(rank, bytes, &mut announced)
+                && failed.is_ok()
+            {
+                failed = Err(e);
             }
         }
         match (mine, failed) {
@@ -61,7 +96,13 @@ impl Announcements {
         }
     }
 
-    fn encode(&self, rank: usize, mine: &Result<Pattern>, notes: &[f32; NOTES]) -> Vec<u8> {
+    fn encode(
+        &self,
+        rank: usize,
+        mine: &Result<Pattern>,
+        memory_regions: u64,
+        experience: &Experience,
+    ) -> Vec<u8> {
         let mut out = Vec::new();
         let pattern = match mine {
             Ok(pattern) => pattern,
@@ -79,8 +120,9 @@ impl Announcements {
             (false, true) => KNOWN,
             (false, false) => INLINE,
         });
-        for note in notes {
-            out.extend(note.to_le_bytes());
+        out.extend(memory_regions.to_le_bytes());
+        if rank == 0 {
+            experience.encode(&mut out);
         }
         let (disp, start) = if contiguous {
             (pattern.bounds().0, 0)
@@ -98,7 +140,8 @@ impl Announcements {
         out
     }
 
-    fn decode(&mut self, rank: usize, bytes: &[u8]) -> Result<Announced> {
+    /// Adds to `announced` what `rank` told.
+    fn decode(&mut self, rank: usize, bytes: &[u8], announced: &mut Announced) -> Result<()> {
         let unreadable = || {
             Error::new(
                 ErrorClass::Intern,
@@ -112,39 +155,83 @@ impl Announcements {
             decode_outcome(rank, rest)?;
             return Err(unreadable());
         }
-        let mut notes = [0.0; NOTES];
-        for note in &mut notes {
-            *note = f32::from_le_bytes(take(&mut rest).ok_or_else(unreadable)?);
+        let memory_regions = u64::from_le_bytes(take(&mut rest).ok_or_else(unreadable)?);
+        if rank == 0 {
+            announced.experience = Experience::decode(&mut rest).ok_or_else(unreadable)?;
         }
         let disp = i64::from_le_bytes(take(&mut rest).ok_or_else(unreadable)?);
         let start = u64::from_le_bytes(take(&mut rest).ok_or_else(unreadable)?);
         let len = u64::from_le_bytes(take(&mut rest).ok_or_else(unreadable)?);
         let tile = match *kind {
-            CONTIGUOUS => {
-                return Ok(Announced {
-                    pattern: Pattern::contiguous(disp, len),
-                    notes,
-                });
-            }
+            CONTIGUOUS => None,
             KNOWN => {
                 let hash = LoopHash(take(&mut rest).ok_or_else(unreadable)?);
                 let known = self.known[rank].iter().find(|(h, _)| *h == hash);
-                known.ok_or_else(unreadable)?.1.clone()
+                Some(known.ok_or_else(unreadable)?.1.clone())
             }
             INLINE => {
-                let tile = Loop::decode(rest)?;
+                let tile = Loop::decode(std::mem::take(&mut rest)).map_err(|_| unreadable())?;
                 let known = &mut self.known[rank];
                 known.push_back((tile.hash(), tile.clone()));
                 if known.len() > REMEMBERED {
                     known.pop_front();
                 }
-                tile
+                Some(tile)
             }
             _ => return Err(unreadable()),
         };
-        Ok(Announced {
-            pattern: Pattern::new(disp, tile, start, len)?,
-            notes,
+        if !rest.is_empty() {
+            return Err(unreadable());
+        }
+        let pattern = match tile {
+            Some(tile) => Pattern::new(disp, tile, start, len).map_err(|_| unreadable())?,
+            None if i128::from(disp) + i128::from(len) <= i128::from(i64::MAX) => {
+                Pattern::contiguous(disp, len)
+            }
+            None => return Err(unreadable()),
+        };
+        announced.patterns.push(pattern);
+        announced.memory_regions.push(memory_regions);
+        Ok(())
+    }
+}
+
+impl Experience {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(u8::from(self.shortcut));
+        out.extend(self.processors.to_le_bytes());
+        let learnt = || {
+            self.ratios
+                .iter()
+                .enumerate()
+                .filter(|(_, r)| **r != UNKNOWN)
+        };
+        out.push(learnt().count() as u8);
+        for (candidate, ratio) in learnt() {
+            out.push(candidate as u8);
+            out.extend(ratio.to_le_bytes());
+        }
+    }
+
+    fn decode(rest: &mut &[u8]) -> Option<Experience> {
+        let shortcut = match take(rest)? {
+            [0] => false,
+            [1] => true,
+            _ => return None,
+        };
+        let processors = u32::from_le_bytes(take(rest)?);
+        let mut ratios = [UNKNOWN; Candidate::COUNT];
+        let [count] = take(rest)?;
+        for _ in 0..count {
+            let [candidate] = take(rest)?;
+            let ratio = f32::from_le_bytes(take(rest)?);
+            let place = ratios.get_mut(usize::from(candidate))?;
+            *place = bounded(Some(ratio).filter(|r| r.is_finite())?);
+        }
+        Some(Experience {
+            shortcut,
+            processors,
+            ratios,
         })
     }
 }
@@ -153,4 +240,99 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     let (head, tail) = rest.split_first_chunk()?;
     *rest = tail;
     Some(*head)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::run;
+
+    fn strided(disp: i64) -> Pattern {
+        let tile = Loop::bytes(10).resized(0, 40).unwrap();
+        Pattern::new(disp, tile, 3, 1000).unwrap()
+    }
+
+    /// A ratio of its own for every candidate there is.
+    fn experience() -> Experience {
+        let mut experience = Experience {
+            shortcut: true,
+            processors: 7,
+            ..Experience::default()
+        };
+        for (i, ratio) in experience.ratios.iter_mut().enumerate() {
+            *ratio = 1.5 + i as f32 / 64.0;
+        }
+        experience
+    }
+
+    #[test]
+    fn all_ranks_learn_the_same_and_rank_0s_experience_counts() {
+        let of = |rank: usize| match rank {
+            1 => Pattern::contiguous(50, 70),
+            _ => strided(10 * rank as i64),
+        };
+        let told = run(3, |comm| {
+            let mut announcements = Announcements::new(3);
+            let rank = comm.rank();
+            let mine = match rank {
+                0 => experience(),
+                _ => Experience::default(),
+            };
+            // The second time loops are known.
+            let twice = [(); 2].map(|()| {
+                let regions = 5 + rank as u64;
+                announcements
+                    .exchange(&comm, &Ok(of(rank)), regions, &mine)
+                    .unwrap()
+            });
+            assert_eq!(announcements.known[2].len(), 1);
+            assert_eq!(twice[0], twice[1]);
+            twice
+        });
+        assert!(told.iter().all(|one| *one == told[0]));
+        let [announced, _] = &told[0];
+        assert_eq!(announced.experience, experience());
+        assert_eq!(announced.memory_regions, [5, 6, 7]);
+        let patterns: Vec<_> = (0..3).map(of).collect();
+        assert_eq!(announced.patterns, patterns);
+    }
+
+    #[test]
+    fn what_cannot_be_an_announcement_is_an_error_that_names_the_rank() {
+        let announcements = Announcements::new(2);
+        for rank in 0..2 {
+            for mine in [strided(0), Pattern::contiguous(7, 100)] {
+                let whole = announcements.encode(rank, &Ok(mine), 3, &experience());
+                let decode = |bytes: &[u8]| {
+                    let mut announced = Announced {
+                        patterns: Vec::new(),
+                        memory_regions: Vec::new(),
+                        experience: Experience::default(),
+                    };
+                    Announcements::new(2).decode(rank, bytes, &mut announced)
+                };
+                decode(&whole).unwrap();
+                for end in 0..whole.len() {
+                    let why = decode(&whole[..end]).unwrap_err().message;
+                    assert!(why.contains(&format!("rank {rank} announced")), "{why}");
+                }
+                decode(&[&whole[..], &[0]].concat()).unwrap_err();
+                // Whatever a byte becomes, nothing panics.
+                for at in 0..whole.len() {
+                    for value in 0..=255 {
+                        let mut other = whole.clone();
+                        other[at] = value;
+                        let _ = decode(&other);
+                    }
+                }
+            }
+        }
+        let mut unknown = vec![0, 1, 0, 0, 0, 1, Candidate::COUNT as u8];
+        unknown.extend(1.5_f32.to_le_bytes());
+        assert_eq!(Experience::decode(&mut &unknown[..]), None);
+        unknown[6] = 0;
+        assert!(Experience::decode(&mut &unknown[..]).is_some());
+        unknown[7..].copy_from_slice(&f32::NAN.to_le_bytes());
+        assert_eq!(Experience::decode(&mut &unknown[..]), None);
+    }
 }

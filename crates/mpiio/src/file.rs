@@ -8,7 +8,8 @@ use crate::datatype::Datatype;
 use crate::error::{Error, ErrorClass, Result};
 use crate::filesystem::{FileHandle, FileSystem, OpenHow};
 use crate::hints::{Hints, Info};
-use crate::methods::auto::Costs;
+use crate::methods::Method;
+use crate::methods::cost::Costs;
 use crate::node::{Nodes, mark};
 use crate::node_memory::{NodeComm, NodeMemory};
 use crate::nonblocking::Worker;
@@ -635,7 +636,9 @@ impl Inner {
             if !self.nodes.is_one() || self.comm.size() == 1 {
                 return None;
             }
-            NodeMemory::new(&*self.comm, self.hints().exchange_buffer_size)
+            // One hint for both directions.
+            let bytes = self.hints().buffer(Method::NODE_EXCHANGE, Direction::Read);
+            NodeMemory::new(&*self.comm, bytes)
                 .inspect_err(|e| log::warn!("{}: {e}; ranks exchange by messages", self.path))
                 .ok()
         });

@@ -1,5 +1,7 @@
 //! Hints: what a user may ask for in an `MPI_Info`, and what the library answers.
-use crate::methods::Method;
+use crate::access::Direction;
+use crate::methods::row::BufferHint;
+use crate::methods::{self, Method};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -70,29 +72,17 @@ impl Toggle {
     }
 }
 
-/// Every hint this library knows. docs/hints.md explains each.
-pub const HINTS: &[&str] = &[
+/// Hints that are no method's own. docs/hints.md explains each.
+const GENERAL: &[&str] = &[
     "penstock_method",
     "penstock_shortcut",
     "penstock_sync_on_close",
-    "penstock_exchange_buffer_size",
     "cb_nodes",
-    "cb_buffer_size",
     "cb_config_list",
     "collective_buffering",
     "romio_cb_read",
     "romio_cb_write",
-    "romio_ds_read",
-    "romio_ds_write",
-    "ind_rd_buffer_size",
-    "ind_wr_buffer_size",
     "romio_no_indep_rw",
-    "romio_pvfs2_dtype_read",
-    "romio_pvfs2_dtype_write",
-    "romio_pvfs2_listio_read",
-    "romio_pvfs2_listio_write",
-    "romio_pvfs2_posix_read",
-    "romio_pvfs2_posix_write",
     "striping_unit",
     "striping_factor",
     "start_iodevice",
@@ -106,6 +96,18 @@ pub const HINTS: &[&str] = &[
     "penstock_one_node",
     "penstock_file_system",
 ];
+
+/// Every hint this library knows. docs/hints.md explains each.
+pub fn hint_keys() -> impl Iterator<Item = &'static str> {
+    let own = Method::ALL.into_iter().flat_map(|method| {
+        let row = method.row();
+        let toggles = row.toggles.into_iter().flatten();
+        let [reads, writes] = row.buffer.as_ref().map_or([None; 2], |b| b.keys.map(Some));
+        let buffers = [reads, writes.filter(|_| writes != reads)];
+        toggles.chain(buffers.into_iter().flatten())
+    });
+    GENERAL.iter().copied().chain(own)
+}
 
 /// Hints without effect that are reported, for one file.
 const MAX_REPORTED: usize = 32;
@@ -122,21 +124,15 @@ pub(crate) struct Hints {
     pub method_fixed: bool,
     pub shortcut: Toggle,
     pub sync_on_close: bool,
-    /// Bytes of one rank's window in the exchange through node-shared memory.
-    pub exchange_buffer_size: u64,
     pub cb_nodes: Option<usize>,
-    pub cb_buffer_size: u64,
     pub cb_config_list: String,
     /// `romio_cb_read`, `romio_cb_write`.
     pub cb: [Toggle; 2],
-    /// `romio_ds_read`, `romio_ds_write`.
-    pub ds: [Toggle; 2],
-    /// `ind_rd_buffer_size`, `ind_wr_buffer_size`.
-    pub sieve_buffer_size: [u64; 2],
+    /// Each method's own, of reads and of writes; [`Toggle::Automatic`] where it has none.
+    pub toggles: [[Toggle; 2]; Method::COUNT],
+    /// Bytes of each method's buffer, of reads and of writes; 0 where it has none.
+    pub buffers: [[u64; 2]; Method::COUNT],
     pub no_indep_rw: bool,
-    pub dtype: [Toggle; 2],
-    pub listio: [Toggle; 2],
-    pub posix: [Toggle; 2],
     pub striping_unit: Option<u64>,
     pub striping_factor: Option<u32>,
     pub start_iodevice: Option<u32>,
@@ -153,17 +149,12 @@ impl Default for Hints {
             method_fixed: false,
             shortcut: Toggle::Automatic,
             sync_on_close: false,
-            exchange_buffer_size: 1 << 20,
             cb_nodes: None,
-            cb_buffer_size: 4 << 20,
             cb_config_list: "*:*".into(),
             cb: Default::default(),
-            ds: Default::default(),
-            sieve_buffer_size: [4 << 20; 2],
+            toggles: Default::default(),
+            buffers: Method::ALL.map(|m| [m.row().buffer.as_ref().map_or(0, |b| b.default); 2]),
             no_indep_rw: false,
-            dtype: Default::default(),
-            listio: Default::default(),
-            posix: Default::default(),
             striping_unit: None,
             striping_factor: None,
             start_iodevice: None,
@@ -192,10 +183,6 @@ impl Hints {
 
     fn take_one(&mut self, key: &str, value: &str) -> Option<()> {
         let number = || value.parse::<u64>().ok();
-        let size = || {
-            let asked = number().filter(|n| *n > 0)?;
-            Some(asked.clamp(*BUFFER_BYTES.start(), *BUFFER_BYTES.end()))
-        };
         let flag = || match value {
             "true" | "enable" | "1" => Some(true),
             "false" | "disable" | "0" => Some(false),
@@ -203,20 +190,14 @@ impl Hints {
         };
         match key {
             "penstock_method" => {
-                let method = if value == "auto" {
-                    None
-                } else {
-                    Some(Method::parse(value)?)
-                };
+                let method = methods::parse_choice(value)?;
                 if !self.method_fixed {
                     self.method = method;
                 }
             }
             "penstock_shortcut" => self.shortcut = Toggle::parse(value)?,
             "penstock_sync_on_close" => self.sync_on_close = flag()?,
-            "penstock_exchange_buffer_size" => self.exchange_buffer_size = size()?,
             "cb_nodes" => self.cb_nodes = Some(number().filter(|n| *n > 0)? as usize),
-            "cb_buffer_size" => self.cb_buffer_size = size()?,
             "cb_config_list" => self.cb_config_list = value.to_owned(),
             "collective_buffering" => {
                 let toggle = if flag()? {
@@ -228,17 +209,7 @@ impl Hints {
             }
             "romio_cb_read" => self.cb[0] = Toggle::parse(value)?,
             "romio_cb_write" => self.cb[1] = Toggle::parse(value)?,
-            "romio_ds_read" => self.ds[0] = Toggle::parse(value)?,
-            "romio_ds_write" => self.ds[1] = Toggle::parse(value)?,
-            "ind_rd_buffer_size" => self.sieve_buffer_size[0] = size()?,
-            "ind_wr_buffer_size" => self.sieve_buffer_size[1] = size()?,
             "romio_no_indep_rw" => self.no_indep_rw = flag()?,
-            "romio_pvfs2_dtype_read" => self.dtype[0] = Toggle::parse(value)?,
-            "romio_pvfs2_dtype_write" => self.dtype[1] = Toggle::parse(value)?,
-            "romio_pvfs2_listio_read" => self.listio[0] = Toggle::parse(value)?,
-            "romio_pvfs2_listio_write" => self.listio[1] = Toggle::parse(value)?,
-            "romio_pvfs2_posix_read" => self.posix[0] = Toggle::parse(value)?,
-            "romio_pvfs2_posix_write" => self.posix[1] = Toggle::parse(value)?,
             "striping_unit" => self.striping_unit = Some(number().filter(|n| *n > 0)?),
             "striping_factor" => {
                 self.striping_factor = Some(u32::try_from(number().filter(|n| *n > 0)?).ok()?);
@@ -249,40 +220,77 @@ impl Hints {
                     .ok()
                     .filter(|m| *m <= 0o7777)?;
             }
-            _ => {} // MPI: unknown keys are ignored
+            _ => return self.take_of_method(key, value),
         }
         Some(())
+    }
+
+    /// Takes a hint of a method's own.
+    fn take_of_method(&mut self, key: &str, value: &str) -> Option<()> {
+        for method in Method::ALL {
+            let row = method.row();
+            if let Some(keys) = &row.toggles {
+                let of = keys.iter().zip(&mut self.toggles[method.index()]);
+                for (_, toggle) in of.filter(|(own, _)| **own == key) {
+                    *toggle = Toggle::parse(value)?;
+                }
+            }
+            if let Some(BufferHint { keys, .. }) = &row.buffer {
+                let of = keys.iter().zip(&mut self.buffers[method.index()]);
+                for (_, buffer) in of.filter(|(own, _)| **own == key) {
+                    let asked = value.parse::<u64>().ok().filter(|n| *n > 0)?;
+                    *buffer = asked.clamp(*BUFFER_BYTES.start(), *BUFFER_BYTES.end());
+                }
+            }
+        }
+        Some(()) // MPI: unknown keys are ignored
+    }
+
+    /// What a method's own hint says of accesses without exchange.
+    pub(crate) fn toggle(&self, method: Method, direction: Direction) -> Toggle {
+        self.toggles[method.index()][direction.index()]
+    }
+
+    /// Whether the methods' own hints leave `method`: they neither rule it out nor ask for another.
+    pub(crate) fn leave(&self, method: Method, direction: Direction) -> bool {
+        let others = Method::ALL.into_iter().filter(|other| *other != method);
+        self.toggle(method, direction) != Toggle::Disable
+            && others.fold(true, |left, other| {
+                left & (self.toggle(other, direction) != Toggle::Enable)
+            })
+    }
+
+    /// Bytes of a method's buffer.
+    pub(crate) fn buffer(&self, method: Method, direction: Direction) -> u64 {
+        self.buffers[method.index()][direction.index()]
     }
 
     /// What `MPI_File_get_info` says of the hints a user can set.
     pub(crate) fn report(&self, ranks: usize) -> Info {
         let mut info = Info::new();
         let yes = |b: bool| if b { "true" } else { "false" };
-        info.set("penstock_method", self.method.map_or("auto", Method::name));
+        info.set("penstock_method", methods::choice_name(self.method));
         info.set("penstock_shortcut", self.shortcut.name());
         info.set("penstock_sync_on_close", yes(self.sync_on_close));
-        info.set(
-            "penstock_exchange_buffer_size",
-            self.exchange_buffer_size.to_string(),
-        );
         let nodes = self.cb_nodes.unwrap_or(ranks).min(ranks);
         info.set("cb_nodes", nodes.to_string());
-        info.set("cb_buffer_size", self.cb_buffer_size.to_string());
         info.set("cb_config_list", &*self.cb_config_list);
         info.set("collective_buffering", yes(self.cb != [Toggle::Disable; 2]));
-        let pairs = [
-            ("romio_cb", self.cb),
-            ("romio_ds", self.ds),
-            ("romio_pvfs2_dtype", self.dtype),
-            ("romio_pvfs2_listio", self.listio),
-            ("romio_pvfs2_posix", self.posix),
-        ];
-        for (stem, [read, write]) in pairs {
-            info.set(format!("{stem}_read"), read.name());
-            info.set(format!("{stem}_write"), write.name());
+        info.set("romio_cb_read", self.cb[0].name());
+        info.set("romio_cb_write", self.cb[1].name());
+        for method in Method::ALL {
+            let row = method.row();
+            if let Some(keys) = &row.toggles {
+                for (key, toggle) in keys.iter().zip(self.toggles[method.index()]) {
+                    info.set(*key, toggle.name());
+                }
+            }
+            if let Some(BufferHint { keys, .. }) = &row.buffer {
+                for (key, bytes) in keys.iter().zip(self.buffers[method.index()]) {
+                    info.set(*key, bytes.to_string());
+                }
+            }
         }
-        info.set("ind_rd_buffer_size", self.sieve_buffer_size[0].to_string());
-        info.set("ind_wr_buffer_size", self.sieve_buffer_size[1].to_string());
         info.set("romio_no_indep_rw", yes(self.no_indep_rw));
         info.set("file_perm", format!("{:o}", self.file_perm));
         info
@@ -310,19 +318,23 @@ mod tests {
                 ("cb_nodes", "3"),
                 ("cb_buffer_size", "zero"),
                 ("romio_ds_write", "disable"),
+                ("ind_rd_buffer_size", "8192"),
+                ("penstock_exchange_buffer_size", "1"),
                 ("penstock_method", "two-phase"),
                 ("file_perm", "0640"),
                 ("nobody_knows_this", "x"),
             ]),
             false,
         );
-        let want = Hints {
+        let mut want = Hints {
             cb_nodes: Some(3),
-            ds: [Toggle::Automatic, Toggle::Disable],
-            method: Some(Method::TwoPhase),
+            method: Some(Method::TWO_PHASE),
             file_perm: 0o640,
             ..Hints::default()
         };
+        want.toggles[Method::SIEVE.index()][1] = Toggle::Disable;
+        want.buffers[Method::SIEVE.index()][0] = 8192;
+        want.buffers[Method::NODE_EXCHANGE.index()] = [4096; 2];
         assert_eq!(hints, want);
         // What has no effect is reported, once.
         for _ in 0..2 {
@@ -337,15 +349,7 @@ mod tests {
     #[test]
     fn every_reported_key_is_in_the_table() {
         for (key, _) in Hints::default().report(4).iter() {
-            assert!(HINTS.contains(&key), "{key}");
-        }
-    }
-
-    #[test]
-    fn the_manual_lists_every_hint() {
-        let manual = include_str!("../../../docs/hints.md");
-        for key in HINTS {
-            assert!(manual.contains(&format!("`{key}`")), "{key}");
+            assert!(hint_keys().any(|known| known == key), "{key}");
         }
     }
 

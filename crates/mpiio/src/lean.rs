@@ -20,19 +20,15 @@ use std::time::Instant;
 
 /// How the lean path performs every access.
 const LEAN: Candidate = Candidate {
-    method: Method::Datatype,
+    method: Method::DATATYPE,
     shortcut: true,
 };
 
 /// No hint asks for anything else.
 fn is_free(hints: &Hints, direction: Direction) -> bool {
-    let d = direction.index();
     hints.method.is_none()
         && hints.shortcut != Toggle::Disable
-        && hints.dtype[d] != Toggle::Disable
-        && [hints.ds[d], hints.listio[d], hints.posix[d]]
-            .iter()
-            .all(|&other| other != Toggle::Enable)
+        && hints.leave(LEAN.method, direction)
 }
 
 /// Moves the bytes if both sides are contiguous and the file system can.

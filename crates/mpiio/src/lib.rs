@@ -11,7 +11,7 @@
 //! pointer.rs    individual, shared and ordered pointers      nonblocking.rs
 //! access.rs     one access: patterns -> method -> operations
 //! lean.rs       one range to one stretch of memory, by descriptors
-//! methods/      posix, sieve, two-phase, list, datatype, node exchange, auto
+//! methods/      a file and a row of the table for each method; auto chooses
 //! filesystem.rs what a method needs below it: penstock.rs (servers), direct.rs (a mounted file system)
 //! probe.rs      costs of the deployment
 //! stats.rs      what was done                                model.rs     what DT predicts
@@ -52,14 +52,19 @@ pub use datarep::DataRep;
 pub use datatype::Datatype;
 pub use error::{Error, ErrorClass, Result};
 pub use file::{DISPLACEMENT_CURRENT, File};
-pub use hints::{HINTS, Info};
-pub use methods::Method;
+pub use hints::{Info, hint_keys};
+pub use methods::{Method, method_values};
 pub use model::{Prediction, Shape, predict};
 pub use pointer::Whence;
 pub use process::{Claim, Environment, Process, belongs, write_summary};
 pub use spans::Spans;
 pub use stats::{Counts, DirectionSummary, FileSummary, ServerTraffic, Summary};
 pub use view::View;
+
+/// docs/hints.md, as far as the table of methods says it.
+pub mod manual {
+    pub use crate::methods::manual::{hints, methods};
+}
 
 /// How methods cut accesses, without the I/O: what a simulator of them shares with this library.
 pub mod planning {

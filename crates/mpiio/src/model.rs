@@ -1,20 +1,11 @@
 //! The analytic model of DT table I: what each method costs an access in operations and bytes, from a few statistics of
 //! the access. Counters of a run are compared with it.
 //!
-//! n = bytes wanted; all per client:
-//!
-//! | method | operations | bytes accessed | bytes resent |
-//! | --- | --- | --- | --- |
-//! | posix | ≥ regions | n | – |
-//! | sieve | ⌈file extent / buffer⌉ | file extent | – |
-//! | two-phase | ⌈aggregate extent / (aggregators × buffer)⌉ | aggregate extent / aggregators | from the patterns |
-//! | list | ⌈regions / 64⌉ | n | – |
-//! | datatype | 1 | n | – |
+//! Each method's file has its own line of the table.
 //!
 //! A region is contiguous in file and memory; the larger of the two sides' counts is its lower bound, exact where one
 //! side's pieces hold whole pieces of the other.
 use crate::methods::Method;
-use penstock_wire::message::MAX_LIST;
 use serde::{Deserialize, Serialize};
 
 /// Statistics of one rank's access, or of a collective call.
@@ -34,6 +25,13 @@ pub struct Shape {
     pub aggregators: u64,
 }
 
+impl Shape {
+    /// The least pieces that are contiguous in file and memory alike.
+    pub(crate) fn regions(&self) -> u64 {
+        self.file_regions.max(self.memory_regions)
+    }
+}
+
 /// What a method costs one client.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prediction {
@@ -45,20 +43,12 @@ pub struct Prediction {
     pub resent_bytes: u64,
 }
 
-/// DT table I. `buffer` is the sieve's or the aggregator's.
+/// DT table I. `buffer` is the method's.
 pub fn predict(method: Method, shape: &Shape, buffer: u64) -> Prediction {
-    let regions = shape.file_regions.max(shape.memory_regions);
-    let buffer = buffer.max(1);
-    let (operations, accessed_bytes) = match method {
-        _ if shape.bytes == 0 && !method.is_collective() => (0, 0),
-        Method::Posix => (regions, shape.bytes),
-        Method::Sieve => (shape.extent.div_ceil(buffer), shape.extent),
-        Method::TwoPhase | Method::NodeExchange => {
-            let share = shape.aggregate_extent.div_ceil(shape.aggregators.max(1));
-            (share.div_ceil(buffer), share)
-        }
-        Method::List => (regions.div_ceil(MAX_LIST as u64), shape.bytes),
-        Method::Datatype => (1, shape.bytes),
+    let (operations, accessed_bytes) = if shape.bytes == 0 && !method.is_collective() {
+        (0, 0)
+    } else {
+        (method.row().counts)(shape, buffer.max(1))
     };
     Prediction {
         operations,
@@ -76,11 +66,11 @@ mod tests {
     /// (posix, sieve, two-phase, list, datatype) operations.
     fn operations(shape: &Shape) -> [u64; 5] {
         [
-            Method::Posix,
-            Method::Sieve,
-            Method::TwoPhase,
-            Method::List,
-            Method::Datatype,
+            Method::POSIX,
+            Method::SIEVE,
+            Method::TWO_PHASE,
+            Method::LIST,
+            Method::DATATYPE,
         ]
         .map(|method| predict(method, shape, BUFFER).operations)
     }
@@ -102,9 +92,9 @@ mod tests {
             let bytes = predict(method, &shape, BUFFER).accessed_bytes;
             (bytes as f64 / f64::from(1 << 20) * 100.0).round() / 100.0
         };
-        assert_eq!(mib(Method::Posix), 2.25);
-        assert_eq!(mib(Method::Sieve), 5.56);
-        assert_eq!(mib(Method::TwoPhase), 1.70);
+        assert_eq!(mib(Method::POSIX), 2.25);
+        assert_eq!(mib(Method::SIEVE), 5.56);
+        assert_eq!(mib(Method::TWO_PHASE), 1.70);
     }
 
     /// DT table III. The table prints 1408, 626 and 352 list operations; its own formula gives the values here.

@@ -15,7 +15,7 @@
 //! barrier) or scales with what is: pieces of memory and bytes of messages with the copies, bytes through requests with
 //! the calls; what a real network adds is learnt from the first accesses.
 use crate::filesystem::FileHandle;
-use crate::methods::auto::Costs;
+use crate::methods::cost::Costs;
 use rustix::fs::MemfdFlags;
 use rustix::io::{Errno, pread, pwrite};
 use std::time::Instant;

@@ -3,8 +3,9 @@ use crate::direct::Direct;
 use crate::error::{Error, ErrorClass, Result};
 use crate::filesystem::{FileHandle, FileSystem};
 use crate::hints::{Hints, Info, Toggle};
-use crate::methods::Method;
-use crate::methods::auto::{Costs, Learnt};
+use crate::methods::auto::Learnt;
+use crate::methods::cost::Costs;
+use crate::methods::{self, Method};
 use crate::penstock::Penstock;
 use crate::probe;
 use crate::stats::{FORMAT, FileSummary, Summary};
@@ -97,18 +98,11 @@ impl Environment {
             parsed
         }
         let take = |name: &'static str| (name, get(name));
-        let methods = || {
-            let names: Vec<&str> = Method::ALL.iter().map(|m| m.name()).collect();
-            format!("auto, {}", names.join(", "))
-        };
         let method = known(
             take("PENSTOCK_METHOD"),
-            &methods(),
+            &methods::choices(),
             &mut wrong,
-            |name| match name {
-                "auto" => Some(None),
-                name => Method::parse(name).map(Some),
-            },
+            methods::parse_choice,
         );
         let shortcut = known(
             take("PENSTOCK_SHORTCUT"),
@@ -255,7 +249,7 @@ pub struct Process {
     /// Measured when this process, as rank 0, first opened a file in direct mode, of servers.
     costs: [OnceLock<Costs>; 2],
     /// Processors this process may use. Asked once: the answer costs tens of microseconds of files read.
-    pub(crate) processors: usize,
+    pub(crate) processors: u32,
 }
 
 impl Process {
@@ -272,7 +266,8 @@ impl Process {
             next_checkpoint: Mutex::new(next_checkpoint),
             learnt: Mutex::new(Learnt::default()),
             costs: Default::default(),
-            processors: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            processors: std::thread::available_parallelism()
+                .map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX)),
         }
     }
 
@@ -417,11 +412,7 @@ impl Process {
             } else {
                 "penstock".into()
             },
-            method: self
-                .environment
-                .method
-                .map_or("auto", Method::name)
-                .to_owned(),
+            method: methods::choice_name(self.environment.method).to_owned(),
             files: files.values().cloned().collect(),
         }
     }

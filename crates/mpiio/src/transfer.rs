@@ -1,6 +1,6 @@
 //! Performs prepared accesses: picks the method, runs it, agrees on the outcome, keeps the books.
 use crate::access::{Buffer, Direction, Io};
-use crate::announce::{Announced, NOTES};
+use crate::announce::{Announced, Experience};
 use crate::calls::Prepared;
 use crate::comm::{Comm, agree, confer};
 use crate::datarep::DataRep;
@@ -9,10 +9,11 @@ use crate::external32;
 use crate::file::{Inner, Turn, lock};
 use crate::filesystem::LockMode;
 use crate::hints::{Hints, Toggle};
-use crate::methods::auto::{self, Candidate, Choice, Learnt, Place};
+use crate::methods::auto::{self, Access, Candidate, Choice};
+use crate::methods::cost::{self, Place};
 use crate::methods::domains::{self, Domains};
-use crate::methods::two_phase::Aggregators;
-use crate::methods::{Method, datatype, list, node_exchange, posix, sieve, two_phase};
+use crate::methods::row::{Group, Work};
+use crate::methods::{Method, datatype, two_phase};
 use crate::model::{Prediction, Shape, predict};
 use crate::node_memory::NodeMemory;
 use crate::stats::Record;
@@ -203,16 +204,12 @@ impl Inner {
         }
 
         let pattern = mine.map(|(pattern, _)| pattern);
-        let learnt = self.learnt();
-        let notes = notes(
-            buffer.pattern(),
-            self.handle.has_shortcut(),
-            &learnt,
-            direction,
-        );
-        let announced = lock(&self.announcements).exchange(comm, &pattern, &notes)?;
+        let memory_regions = buffer.pattern().regions();
+        let experience = self.experience(direction);
+        let announced =
+            lock(&self.announcements).exchange(comm, &pattern, memory_regions, &experience)?;
         let began = Instant::now();
-        let patterns: Vec<Pattern> = announced.iter().map(|a| a.pattern.clone()).collect();
+        let patterns = &announced.patterns;
         if !patterns.iter().all(Pattern::is_monotone) {
             // Of several instances that interleave: region by region.
             let mine = &patterns[comm.rank()];
@@ -221,7 +218,7 @@ impl Inner {
         }
         let plan = match named {
             Some(method) => self.plan_named(&hints, method),
-            None => self.plan_exchange(&hints, direction, &announced, &learnt),
+            None => self.plan_exchange(&hints, direction, &announced),
         };
         if !plan.candidate.method.is_collective() {
             let moved = self.run_alone(&patterns[comm.rank()], buffer, &plan, true);
@@ -229,7 +226,7 @@ impl Inner {
             self.learn(direction, &plan, began.elapsed().as_secs_f64());
             return moved;
         }
-        self.run_exchange(comm, memory, &hints, &patterns, buffer, plan, began)
+        self.run_exchange(comm, memory, &hints, patterns, buffer, plan, began)
     }
 
     /// An access of this rank by itself.
@@ -252,12 +249,18 @@ impl Inner {
             None => self.plan_alone(&hints, pattern, buffer),
         };
         if !monotone {
-            plan = plan.instead(Method::Posix, "the view is not in ascending order");
-        } else if atomic && plan.candidate.method == Method::Sieve {
-            plan = plan.instead(Method::Datatype, "atomic mode locks the whole access");
-        } else if plan.candidate.method.is_collective() {
-            let because = "it needs a collective call of several ranks, not atomic";
-            plan = plan.instead(Method::Datatype, because);
+            plan = plan.instead(Method::POSIX, "the view is not in ascending order");
+        } else {
+            match plan.candidate.method.row().work {
+                Work::Alone { locks: true, .. } if atomic => {
+                    plan = plan.instead(Method::DATATYPE, "atomic mode locks the whole access");
+                }
+                Work::Alone { .. } => {}
+                Work::Exchange { .. } | Work::SharedMemory { .. } => {
+                    let because = "it needs a collective call of several ranks, not atomic";
+                    plan = plan.instead(Method::DATATYPE, because);
+                }
+            }
         }
         self.run_alone(pattern, buffer, &plan, collective)
     }
@@ -273,7 +276,9 @@ impl Inner {
         let hints = self.hints();
         let direction = buffer.direction();
         let atomic = lock(&self.state).atomic;
-        let mut io = self.io(&hints, direction, plan.candidate.shortcut);
+        let Candidate { method, shortcut } = plan.candidate;
+        let row = method.row();
+        let mut io = self.io(&hints, direction, plan.candidate);
         let (lo, hi) = pattern.bounds();
         let _lock = if atomic && pattern.len > 0 {
             let mode = match direction {
@@ -285,18 +290,14 @@ impl Inner {
         } else {
             None
         };
-        let method = plan.candidate.method;
-        let moved = if pattern.len == 0 {
-            Ok(0)
-        } else {
-            match method {
-                Method::Posix => posix::access(&mut io, pattern, buffer),
-                Method::Sieve => sieve::access(&mut io, pattern, buffer),
-                Method::List => list::access(&mut io, pattern, buffer),
-                Method::Datatype | Method::TwoPhase | Method::NodeExchange => {
-                    datatype::access(&mut io, pattern, buffer)
-                }
-            }
+        let access = match row.work {
+            Work::Alone { access, .. } => access,
+            // No plan of one rank names these.
+            Work::Exchange { .. } | Work::SharedMemory { .. } => datatype::access,
+        };
+        let moved = match pattern.len {
+            0 => Ok(0),
+            _ => access(&mut io, pattern, buffer),
         };
         let seconds = began.elapsed().as_secs_f64();
         // A collective call is learnt from when all ranks are done.
@@ -311,20 +312,15 @@ impl Inner {
             aggregate_extent: (hi - lo) as u64,
             aggregators: 1,
         };
-        let region_bytes = match method {
-            Method::Posix => io.tally.accessed / io.tally.operations.max(1),
-            Method::Sieve => io.tally.largest,
-            _ => shape.bytes / shape.file_regions.max(1),
-        };
         let record = Record {
             direction,
             collective,
             method,
-            shortcut: plan.candidate.shortcut,
+            shortcut,
             bytes: *moved.as_ref().unwrap_or(&0),
-            region_bytes,
+            region_bytes: (row.region)(&io.tally, &shape),
             tally: io.tally,
-            model: predict(method, &shape, io.sieve_buffer),
+            model: predict(method, &shape, io.buffer),
             began,
             seconds,
         };
@@ -345,47 +341,51 @@ impl Inner {
         began: Instant,
     ) -> Result<u64> {
         let direction = buffer.direction();
-        let memory = memory.filter(|_| plan.candidate.method == Method::NodeExchange);
-        if plan.candidate.method == Method::NodeExchange && memory.is_none() {
-            plan = plan.instead(Method::TwoPhase, "the ranks share no memory");
+        let needs_memory = |plan: &Plan| {
+            let row = plan.candidate.method.row();
+            matches!(row.work, Work::SharedMemory { .. })
+        };
+        if needs_memory(&plan) && memory.is_none() {
+            plan = plan.instead(Method::TWO_PHASE, "the ranks share no memory");
         }
-        let mut io = self.io(hints, direction, plan.candidate.shortcut);
-        let unit = self.handle.layout().map_or(0, |layout| layout.stripe_unit);
+        let memory = memory.filter(|_| needs_memory(&plan));
+        let Candidate { method, shortcut } = plan.candidate;
+        let row = method.row();
+        let mut io = self.io(hints, direction, plan.candidate);
         let aggregators = match memory {
             Some(_) => (0..comm.size()).collect(),
             None => self.nodes.aggregators(hints),
         };
-        let moved = match memory {
-            Some(memory) => node_exchange::access(&mut io, comm, memory, patterns, unit, buffer),
-            None => {
-                let aggregators = Aggregators {
-                    ranks: &aggregators,
-                    unit,
-                };
-                two_phase::access(&mut io, comm, patterns, &aggregators, buffer)
+        let group = Group {
+            comm,
+            patterns,
+            aggregators: &aggregators,
+            window: memory.map_or(io.buffer, |m| m.half_bytes() as u64),
+            unit: self.handle.layout().map_or(0, |layout| layout.stripe_unit),
+        };
+        let moved = match (&row.work, memory) {
+            (Work::SharedMemory { access, .. }, Some(memory)) => {
+                access(&mut io, &group, memory, buffer)
+            }
+            (Work::Exchange { access, .. }, _) => access(&mut io, &group, buffer),
+            // No plan of an exchange names these.
+            (Work::SharedMemory { .. } | Work::Alone { .. }, _) => {
+                two_phase::access(&mut io, &group, buffer)
             }
         };
         let moved = agree(comm, moved);
         let seconds = began.elapsed().as_secs_f64();
         self.learn(direction, &plan, seconds);
-        let window = memory.map_or(io.cb_buffer, |m| m.half_bytes() as u64);
+        let (model, shape) = predict_exchange(method, direction, &group);
         let record = Record {
             direction,
             collective: true,
-            method: plan.candidate.method,
-            shortcut: plan.candidate.shortcut,
+            method,
+            shortcut,
             bytes: *moved.as_ref().unwrap_or(&0),
-            region_bytes: io.tally.largest,
+            region_bytes: (row.region)(&io.tally, &shape),
             tally: io.tally,
-            model: predict_exchange(
-                plan.candidate.method,
-                direction,
-                comm.rank(),
-                patterns,
-                &aggregators,
-                window,
-                unit,
-            ),
+            model,
             began,
             seconds,
         };
@@ -393,13 +393,12 @@ impl Inner {
         moved
     }
 
-    fn io<'f>(&'f self, hints: &Hints, direction: Direction, shortcut: bool) -> Io<'f> {
+    fn io<'f>(&'f self, hints: &Hints, direction: Direction, candidate: Candidate) -> Io<'f> {
         Io {
             handle: &*self.handle,
-            shortcut,
+            shortcut: candidate.shortcut,
             locked: false,
-            sieve_buffer: hints.sieve_buffer_size[direction.index()],
-            cb_buffer: hints.cb_buffer_size,
+            buffer: hints.buffer(candidate.method, direction),
             tally: Default::default(),
         }
     }
@@ -415,55 +414,44 @@ impl Inner {
     }
 
     fn plan_alone(&self, hints: &Hints, pattern: &Pattern, buffer: &Buffer<'_, '_>) -> Plan {
-        let place = self.place(hints, buffer.direction(), 1);
+        let direction = buffer.direction();
+        let experience = self.experience(direction);
+        let place = self.place(1, &experience);
         let shape = self.shape(pattern, buffer.pattern().regions());
-        let learnt = self.learnt();
-        let choice = auto::choose(
-            &learnt,
-            hints,
-            buffer.direction(),
-            &[shape],
-            shape.extent,
-            false,
-            &place,
-        );
-        Plan::cheapest(choice)
-    }
-
-    fn plan_exchange(
-        &self,
-        hints: &Hints,
-        direction: Direction,
-        announced: &[Announced],
-        learnt: &Learnt,
-    ) -> Plan {
-        let patterns = announced.iter().map(|a| &a.pattern);
-        let shapes: Vec<_> = announced
-            .iter()
-            .map(|a| self.shape(&a.pattern, a.notes[0] as u64))
-            .collect();
-        let (lo, hi) = patterns
-            .filter(|p| p.len > 0)
-            .map(Pattern::bounds)
-            .reduce(|(a, b), (c, d)| (a.min(c), b.max(d)))
-            .unwrap_or((0, 0));
-        // Rank 0's experience and means count for all, so that all choose alike.
-        let learnt = learnt.with_ratios(direction, &announced[0].notes[2..]);
-        let mut place = self.place(hints, direction, announced.len());
-        place.shortcut = announced[0].notes[1] > 0.0;
-        let choice = auto::choose(
-            &learnt,
-            hints,
+        let access = Access {
             direction,
-            &shapes,
-            (hi - lo) as f64,
-            true,
-            &place,
-        );
+            shapes: &[shape],
+            extent: shape.extent,
+            collective: false,
+        };
+        let choice = auto::choose(&self.costs, &experience.ratios, hints, &access, &place);
         Plan::cheapest(choice)
     }
 
-    fn shape(&self, pattern: &Pattern, memory_regions: u64) -> auto::Shape {
+    fn plan_exchange(&self, hints: &Hints, direction: Direction, announced: &Announced) -> Plan {
+        let Announced {
+            patterns,
+            memory_regions,
+            experience,
+        } = announced;
+        let shapes: Vec<_> = patterns
+            .iter()
+            .zip(memory_regions)
+            .map(|(pattern, regions)| self.shape(pattern, *regions))
+            .collect();
+        let (lo, hi) = domains::extent(patterns).unwrap_or((0, 0));
+        let place = self.place(patterns.len(), experience);
+        let access = Access {
+            direction,
+            shapes: &shapes,
+            extent: (hi - lo) as f64,
+            collective: true,
+        };
+        let choice = auto::choose(&self.costs, &experience.ratios, hints, &access, &place);
+        Plan::cheapest(choice)
+    }
+
+    fn shape(&self, pattern: &Pattern, memory_regions: u64) -> cost::Shape {
         let (lo, hi) = pattern.bounds();
         let regions = pattern.regions() as f64;
         let cut = self.handle.layout().map_or(0.0, |layout| {
@@ -474,7 +462,7 @@ impl Inner {
                 units.min(layout.servers.len() as f64)
             }
         });
-        auto::Shape {
+        cost::Shape {
             bytes: pattern.len as f64,
             file_regions: regions + cut,
             memory_regions: memory_regions as f64,
@@ -482,23 +470,23 @@ impl Inner {
         }
     }
 
-    fn place(&self, hints: &Hints, direction: Direction, ranks: usize) -> Place {
-        Place {
-            ranks: ranks as f64,
-            processors: self.process.processors as f64,
-            one_node: self.nodes.is_one(),
+    /// What this rank knows; rank 0's counts for all in a collective call.
+    fn experience(&self, direction: Direction) -> Experience {
+        Experience {
             shortcut: self.handle.has_shortcut(),
-            servers: self.handle.layout().is_some(),
-            exchange_buffer: hints.exchange_buffer_size as f64,
-            cb_buffer: hints.cb_buffer_size as f64,
-            sieve_buffer: hints.sieve_buffer_size[direction.index()] as f64,
+            processors: self.process.processors,
+            ratios: *lock(&self.process.learnt).ratios(direction),
         }
     }
 
-    fn learnt(&self) -> Learnt {
-        let mut learnt = *lock(&self.process.learnt);
-        learnt.costs = self.costs;
-        learnt
+    fn place(&self, ranks: usize, experience: &Experience) -> Place {
+        Place {
+            ranks: ranks as f64,
+            processors: experience.processors.into(),
+            one_node: self.nodes.is_one(),
+            shortcut: experience.shortcut,
+            servers: self.handle.layout().is_some(),
+        }
     }
 
     fn learn(&self, direction: Direction, plan: &Plan, seconds: f64) {
@@ -517,24 +505,22 @@ impl Inner {
     }
 }
 
-/// DT table I for an exchange, with the bytes this rank hands to others computed from the patterns.
+/// DT table I for an exchange, with the bytes this rank hands to others computed from the patterns; and the statistics
+/// it is made from.
 fn predict_exchange(
     method: Method,
     direction: Direction,
-    rank: usize,
-    patterns: &[Pattern],
-    aggregators: &[usize],
-    window: u64,
-    unit: u64,
-) -> Prediction {
+    group: &Group<'_>,
+) -> (Prediction, Shape) {
+    let (rank, patterns) = (group.comm.rank(), group.patterns);
     let (lo, hi) = domains::extent(patterns).unwrap_or((0, 0));
     let shape = Shape {
         aggregate_extent: (hi - lo) as u64,
-        aggregators: aggregators.len() as u64,
+        aggregators: group.aggregators.len() as u64,
         ..Shape::default()
     };
-    let mut prediction = predict(method, &shape, window);
-    let parts = Domains::parts(patterns, aggregators.len(), unit);
+    let mut prediction = predict(method, &shape, group.window);
+    let parts = Domains::parts(patterns, group.aggregators.len(), group.unit);
     let wanted = |who: usize, part: &std::ops::Range<i64>| {
         let pattern = &patterns[who];
         pattern.stream_at(part.end) - pattern.stream_at(part.start)
@@ -542,13 +528,13 @@ fn predict_exchange(
     prediction.resent_bytes = match direction {
         Direction::Write => parts
             .iter()
-            .zip(aggregators)
+            .zip(group.aggregators)
             .filter(|(_, owner)| **owner != rank)
             .map(|(part, _)| wanted(rank, part))
             .sum(),
         Direction::Read => parts
             .iter()
-            .zip(aggregators)
+            .zip(group.aggregators)
             .filter(|(_, owner)| **owner == rank)
             .flat_map(|(part, _)| {
                 (0..patterns.len())
@@ -557,15 +543,5 @@ fn predict_exchange(
             })
             .sum(),
     };
-    prediction
-}
-
-/// What this rank tells the others beside its pattern: pieces in memory, whether descriptors may be used, experience.
-fn notes(memory: &Pattern, shortcut: bool, learnt: &Learnt, direction: Direction) -> [f32; NOTES] {
-    let mut notes = [0.0; NOTES];
-    notes[0] = memory.regions() as f32;
-    notes[1] = f32::from(u8::from(shortcut));
-    let ratios = learnt.ratios(direction);
-    notes[2..2 + ratios.len()].copy_from_slice(&ratios);
-    notes
+    (prediction, shape)
 }

@@ -302,7 +302,7 @@ impl<'s> Cluster<'s> {
                     sync: program.sync,
                     in_flight: program.in_flight,
                     pipeline: match program.method {
-                        Method::Posix | Method::List => program.pipeline,
+                        Method::POSIX | Method::LIST => program.pipeline,
                         _ => 1,
                     },
                     cohort: program.cohort,

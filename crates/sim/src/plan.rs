@@ -23,6 +23,15 @@ const ENTRY: u64 = 16;
 /// grow with their regions.
 const LOOP: u64 = 64;
 
+/// The methods that are simulated; others are refused.
+pub(crate) const SIMULATED: [Method; 5] = [
+    Method::POSIX,
+    Method::SIEVE,
+    Method::TWO_PHASE,
+    Method::LIST,
+    Method::DATATYPE,
+];
+
 /// One file system operation.
 #[derive(Debug, Clone)]
 pub(crate) struct Operation {
@@ -114,14 +123,14 @@ impl Plan {
             return Plan::Whole(None);
         }
         match method {
-            Method::Posix | Method::List => Plan::Pieces {
+            Method::POSIX | Method::LIST => Plan::Pieces {
                 op,
                 pieces: Box::new(Joint::new(&file, memory)),
-                at_most: if method == Method::List { MAX_LIST } else { 1 },
+                at_most: if method == Method::LIST { MAX_LIST } else { 1 },
                 file,
             },
             // Without holes there is nothing to sieve.
-            Method::Sieve if !file.is_contiguous() && file.is_monotone() => {
+            Method::SIEVE if !file.is_contiguous() && file.is_monotone() => {
                 let (at, end) = file.bounds();
                 Plan::Sieve {
                     op,
@@ -235,7 +244,7 @@ mod tests {
                 extent: (hi - lo) as u64,
                 ..Shape::default()
             };
-            for method in [Method::Posix, Method::Sieve, Method::List, Method::Datatype] {
+            for method in [Method::POSIX, Method::SIEVE, Method::LIST, Method::DATATYPE] {
                 let plan = Plan::new(method, Op::Read, file.clone(), memory.as_ref(), BUFFER);
                 let (mut operations, mut bytes) = (0, 0);
                 for operation in plan {
@@ -254,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_sieved_write_with_holes_reads_first() {
-        let plan = Plan::new(Method::Sieve, Op::Write, vector(64, 64, 256), None, BUFFER);
+        let plan = Plan::new(Method::SIEVE, Op::Write, vector(64, 64, 256), None, BUFFER);
         let ops: Vec<Op> = plan.map(|o| o.op).collect();
         assert_eq!(
             ops,

@@ -32,7 +32,7 @@ impl Cluster<'_> {
         loop {
             let program = self.program_of(rank);
             let exchanges =
-                program.collective && program.method == Method::TwoPhase && !program.atomic;
+                program.collective && program.method == Method::TWO_PHASE && !program.atomic;
             let barrier = program.barrier;
             let r = &self.ranks[rank as usize];
             match r.stage {
@@ -111,7 +111,7 @@ impl Cluster<'_> {
         let atomic = program.atomic && call.pattern.len > 0;
         let method = match program.method {
             // As the library: it locks the whole access instead.
-            Method::Sieve | Method::TwoPhase if atomic => Method::Datatype,
+            Method::SIEVE | Method::TWO_PHASE if atomic => Method::DATATYPE,
             method => method,
         };
         let plan = Plan::new(

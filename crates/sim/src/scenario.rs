@@ -1,5 +1,6 @@
 //! Scenarios: a cluster, the programs on it, and how a run is to be compared, as TOML (docs/simulator.md).
 use crate::error::{Error, Result};
+use crate::plan::SIMULATED;
 use crate::program::{self, Benchmark, Setup};
 use crate::units::{Bytes, Rate, Time};
 use penstock_device::Op;
@@ -285,7 +286,7 @@ fn read() -> Direction {
     Direction::Read
 }
 fn datatype() -> Method {
-    Method::Datatype
+    Method::DATATYPE
 }
 
 /// Reading or writing.
@@ -401,20 +402,25 @@ impl Scenario {
             within(&at("instances"), program.instances.into(), 1, 4096)?;
             within(&at("in_flight"), program.in_flight.into(), 1, 65_536)?;
             ranks += u64::from(simulated) * u64::from(program.instances);
-            if program.method == Method::NodeExchange {
-                let says = "node-exchange is two-phase through shared memory; simulate two-phase with ranks_per_node";
+            if !SIMULATED.contains(&program.method) {
+                let says = match program.method {
+                    Method::NODE_EXCHANGE => {
+                        "node-exchange is two-phase through shared memory; simulate two-phase with ranks_per_node"
+                    }
+                    _ => "this method is not simulated; take one of docs/simulator.md",
+                };
                 return Err(Error::key(at("method"), says));
             }
             if program.atomic && (program.cohort > 1 || program.in_flight > 1) {
                 let says = "an atomic call is one rank's, and holds its range until it is done; leave cohort and in_flight at 1";
                 return Err(Error::key(at("atomic"), says));
             }
-            if program.method == Method::TwoPhase && !program.collective {
+            if program.method == Method::TWO_PHASE && !program.collective {
                 let says = "two-phase needs collective calls; add `collective = true`";
                 return Err(Error::key(at("method"), says));
             }
             let benchmark = self.benchmark(i)?;
-            if program.method == Method::TwoPhase && benchmark.files().count > 1 {
+            if program.method == Method::TWO_PHASE && benchmark.files().count > 1 {
                 let says = "each rank has a file of its own here, and two-phase exchanges within one; take another method";
                 return Err(Error::key(at("method"), says));
             }

@@ -7,10 +7,65 @@
 //! one request per server.
 //! **Parameters.** None. **Hint.** `penstock_method=datatype`, `romio_pvfs2_dtype_read`, `romio_pvfs2_dtype_write`.
 //! **Source.** DT section III.
-use crate::access::{Buffer, Io};
+use super::Method;
+use super::cost::{Shape, Terms};
+use super::row::{Row, Work};
+use crate::access::{Buffer, Direction, Io};
 use crate::error::Result;
 use crate::filesystem::Form;
+use crate::model;
 use penstock_datatype::Pattern;
+
+pub(super) const ROW: Row = Row {
+    name: "datatype",
+    summary: "one operation that carries the loop",
+    toggles: Some(["romio_pvfs2_dtype_read", "romio_pvfs2_dtype_write"]),
+    buffer: None,
+    offered: |_, _| true,
+    offered_when: "always",
+    counts,
+    region: |_, shape| shape.bytes / shape.file_regions.max(1),
+    work: Work::Alone {
+        locks: false,
+        cost,
+        access,
+    },
+};
+
+impl Method {
+    /// One operation that carries the loop.
+    pub const DATATYPE: Method = Method::named(ROW.name);
+}
+
+/// Reads of smaller regions, closer together, come out of a mapping.
+const MAPPED_REGION: f64 = 32e3;
+const MAPPED_DISTANCE: f64 = 16e3;
+/// Such a region costs as much as so many pieces of memory: it is looked up, and its page's address is not at hand.
+const MAPPED_PIECES: f64 = 5.0;
+
+/// One operation, and the bytes wanted.
+fn counts(shape: &model::Shape, _: u64) -> (u64, u64) {
+    (1, shape.bytes)
+}
+
+/// A request whose regions the server visits, or a call for each region.
+fn cost(terms: &Terms<'_>, shape: &Shape) -> f64 {
+    let costs = terms.costs;
+    // Dense small pieces are copied out of a mapping, without calls (`penstock_store::Mapped`).
+    let mapped = terms.direction == Direction::Read
+        && terms.shortcut
+        && shape.bytes < MAPPED_REGION * shape.file_regions
+        && shape.extent <= MAPPED_DISTANCE * shape.file_regions;
+    let bytes = shape.bytes * terms.byte();
+    let operations = if mapped {
+        shape.file_regions * MAPPED_PIECES * costs.piece + bytes
+    } else if terms.by_call() {
+        shape.file_regions * terms.operation() + bytes
+    } else {
+        costs.request + bytes + shape.file_regions * costs.server_region
+    };
+    operations + shape.memory_regions * costs.piece
+}
 
 /// Performs an access; returns the stream bytes moved.
 pub(crate) fn access(io: &mut Io<'_>, file: &Pattern, buffer: &mut Buffer<'_, '_>) -> Result<u64> {

@@ -1,6 +1,8 @@
 //! File domains: which aggregator owns which part of the file in a collective call, and the windows in which each
 //! works through its part. Every rank computes the same from the same patterns.
-use crate::access::first_offset;
+use super::cost::{Shape, Terms};
+use crate::access::{Direction, first_offset};
+use crate::model;
 use penstock_datatype::Pattern;
 use std::ops::Range;
 
@@ -91,6 +93,49 @@ pub fn part(pattern: &Pattern, window: &Range<i64>) -> (u64, Pattern) {
     }
     let at = pattern.stream_at(window.start);
     (at, pattern.slice(at, pattern.stream_at(window.end) - at))
+}
+
+/// DT table I: an aggregator's share of the aggregate extent, a window in each operation.
+pub(crate) fn counts(shape: &model::Shape, window: u64) -> (u64, u64) {
+    let share = shape.aggregate_extent.div_ceil(shape.aggregators.max(1));
+    (share.div_ceil(window), share)
+}
+
+/// Seconds of an exchange in which every rank owns a part of the aggregate extent. `own` adds the processor time of the
+/// method itself, from the bytes and regions of all ranks; a round has so many `barriers`.
+pub(crate) fn cost(
+    terms: &Terms<'_>,
+    shapes: &[Shape],
+    aggregate_extent: f64,
+    own: impl FnOnce(f64, f64) -> f64,
+    barriers: f64,
+) -> f64 {
+    let (costs, window) = (terms.costs, terms.buffer);
+    let bytes: f64 = shapes.iter().map(|s| s.bytes).sum();
+    let regions: f64 = shapes.iter().map(Shape::regions).sum();
+    // Empty windows are skipped: no more is touched than a window for each region.
+    let touched = aggregate_extent.min(regions * window);
+    let file = match terms.direction {
+        Direction::Read => touched,
+        Direction::Write => bytes.min(touched),
+    };
+    // Windows with holes are written as each rank's pieces.
+    let holes = match terms.direction {
+        Direction::Write if bytes < 0.999 * touched => {
+            let each = if terms.by_call() {
+                terms.operation()
+            } else {
+                costs.server_region
+            };
+            regions * each
+        }
+        _ => 0.0,
+    };
+    let rounds = (touched / (terms.place.ranks * window)).ceil().max(1.0);
+    let work = file * terms.byte() + holes + regions * costs.piece + bytes * costs.copy_byte;
+    terms.place.shared_out(work + own(bytes, regions))
+        + rounds * barriers * costs.barrier
+        + rounds * terms.operation()
 }
 
 /// Which bytes of a window are covered by a set of parts.

@@ -4,18 +4,59 @@
 //! **Idea.** Hand the file system lists of offsets and lengths, a bounded number at a time. A region is a piece that is
 //! contiguous in file and memory alike, as the source counts: its FLASH checkpoint of 983,040 such pieces of 8 bytes
 //! takes 15,360 operations although the file regions are 4 KiB (DT table IV), 768 tile rows take 12 (table II).
-//! **When it pays.** Irregular accesses of medium regions on file systems without structured requests.
+//! **When it pays.** Irregular accesses of medium regions on file systems without structured requests. `auto` does not
+//! offer it: `datatype` is never slower.
 //! **Parameters.** 64 regions, the limit of the request format. **Hint.** `penstock_method=list`,
 //! `romio_pvfs2_listio_read`, `romio_pvfs2_listio_write`.
 //! **Source.** DT II.D, table I.
+use super::Method;
+use super::cost::{Shape, Terms};
+use super::row::{Row, Work};
 use crate::access::{Buffer, Io, Joint};
 use crate::error::Result;
 use crate::filesystem::Form;
+use crate::model;
 use penstock_datatype::Pattern;
 use penstock_wire::message::MAX_LIST;
 
+pub(super) const ROW: Row = Row {
+    name: "list",
+    summary: "at most 64 regions in an operation",
+    toggles: Some(["romio_pvfs2_listio_read", "romio_pvfs2_listio_write"]),
+    buffer: None,
+    offered: |_, _| false,
+    offered_when: "only where a hint asks for it",
+    counts,
+    region: |_, shape| shape.bytes / shape.file_regions.max(1),
+    work: Work::Alone {
+        locks: false,
+        cost,
+        access,
+    },
+};
+
+impl Method {
+    /// At most 64 regions in an operation.
+    pub const LIST: Method = Method::named(ROW.name);
+}
+
+/// ⌈regions / 64⌉ operations, and the bytes wanted.
+fn counts(shape: &model::Shape, _: u64) -> (u64, u64) {
+    (shape.regions().div_ceil(MAX_LIST as u64), shape.bytes)
+}
+
+/// Requests in flight as posix has them, and each region's entry made, sent and visited.
+fn cost(terms: &Terms<'_>, shape: &Shape) -> f64 {
+    let (costs, regions) = (terms.costs, shape.regions());
+    let lists = (regions / MAX_LIST as f64).ceil();
+    costs.request
+        + lists * costs.request / 4.0
+        + regions * (costs.server_region + 4.0 * costs.piece)
+        + shape.bytes * costs.request_byte[terms.direction.index()]
+}
+
 /// Performs an access; returns the stream bytes moved.
-pub(crate) fn access(io: &mut Io<'_>, file: &Pattern, buffer: &mut Buffer<'_, '_>) -> Result<u64> {
+fn access(io: &mut Io<'_>, file: &Pattern, buffer: &mut Buffer<'_, '_>) -> Result<u64> {
     let mut pieces = Joint::new(file, buffer.pattern());
     let mut lists = std::iter::from_fn(|| {
         let first = pieces.next()?;

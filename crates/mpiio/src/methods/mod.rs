@@ -1,65 +1,96 @@
 //! The methods: ways of turning an access into file system operations (DT section II), one per file, named
 //! as the hint `penstock_method` names it.
 //!
-//! | method | operations |
-//! | --- | --- |
-//! | [`posix`] | one contiguous operation for each region of file and memory jointly |
-//! | [`sieve`] | whole extents through a buffer |
-//! | [`two_phase`] | ranks exchange with aggregators, which own parts of the file |
-//! | [`list`] | at most 64 regions in an operation |
-//! | [`datatype`] | one operation that carries the loop |
-//! | [`node_exchange`] | two-phase through memory the ranks of a node share |
-//! | [`auto`] | the cheapest of these by a cost model |
+//! A method is a file with its [`Row`] and a line in [`TABLE`]. Hints, `--help`, docs/hints.md, the candidates of
+//! [`auto`], the counts of DT table I and the call that performs an access come from the row.
 pub(crate) mod auto;
+pub(crate) mod cost;
 pub(crate) mod datatype;
 pub(crate) mod domains;
 pub(crate) mod list;
+pub(crate) mod manual;
 pub(crate) mod node_exchange;
 pub(crate) mod posix;
+pub(crate) mod row;
 pub(crate) mod sieve;
+#[cfg(test)]
+mod toy;
 pub(crate) mod two_phase;
 
-use serde::{Deserialize, Serialize};
+use row::{Row, Work};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
 
-/// A method by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Method {
-    /// See [`posix`].
-    Posix,
-    /// See [`sieve`].
-    Sieve,
-    /// See [`two_phase`].
-    TwoPhase,
-    /// See [`list`].
-    List,
-    /// See [`datatype`].
-    Datatype,
-    /// See [`node_exchange`].
-    NodeExchange,
-}
+/// All methods, in the order in which they are listed.
+const TABLE: &[&Row] = &[
+    &posix::ROW,
+    &sieve::ROW,
+    &two_phase::ROW,
+    &list::ROW,
+    &datatype::ROW,
+    &node_exchange::ROW,
+    #[cfg(test)]
+    &toy::ALONE,
+    #[cfg(test)]
+    &toy::EXCHANGE,
+];
+
+/// A method: its place in the table.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Method(u8);
 
 impl Method {
+    /// How many there are.
+    pub(crate) const COUNT: usize = TABLE.len();
+
     /// All of them.
-    pub const ALL: [Method; 6] = [
-        Method::Posix,
-        Method::Sieve,
-        Method::TwoPhase,
-        Method::List,
-        Method::Datatype,
-        Method::NodeExchange,
-    ];
+    pub const ALL: [Method; Method::COUNT] = {
+        // In an announcement a candidate, two for each method, is a byte.
+        assert!(Method::COUNT < 128, "too many methods");
+        let mut all = [Method(0); Method::COUNT];
+        let mut i = 0;
+        while i < all.len() {
+            all[i] = Method(i as u8);
+            i += 1;
+        }
+        all
+    };
+
+    const NAMES: [&'static str; Method::COUNT] = {
+        let mut names = [""; Method::COUNT];
+        let mut i = 0;
+        while i < names.len() {
+            names[i] = TABLE[i].name;
+            i += 1;
+        }
+        names
+    };
+
+    /// The method of this name in the table, for constants: does not compile where there is none.
+    const fn named(name: &str) -> Method {
+        let mut i = 0;
+        while i < TABLE.len() {
+            if is_same(TABLE[i].name, name) {
+                return Method(i as u8);
+            }
+            i += 1;
+        }
+        panic!("the table has no method of this name");
+    }
+
+    pub(crate) fn row(self) -> &'static Row {
+        TABLE[self.index()]
+    }
+
+    /// Index into arrays of one entry for each method.
+    pub(crate) fn index(self) -> usize {
+        usize::from(self.0)
+    }
 
     /// Its name in hints, environment and statistics.
     pub fn name(self) -> &'static str {
-        match self {
-            Method::Posix => "posix",
-            Method::Sieve => "sieve",
-            Method::TwoPhase => "two-phase",
-            Method::List => "list",
-            Method::Datatype => "datatype",
-            Method::NodeExchange => "node-exchange",
-        }
+        self.row().name
     }
 
     /// From its name.
@@ -69,6 +100,87 @@ impl Method {
 
     /// The ranks of a collective call work together.
     pub(crate) fn is_collective(self) -> bool {
-        matches!(self, Method::TwoPhase | Method::NodeExchange)
+        !matches!(self.row().work, Work::Alone { .. })
+    }
+}
+
+/// The value of the hint `penstock_method`: a method, or `None` for [`auto`]; outer `None` when it is neither.
+pub(crate) fn parse_choice(value: &str) -> Option<Option<Method>> {
+    match value {
+        auto::NAME => Some(None),
+        name => Method::parse(name).map(Some),
+    }
+}
+
+/// The values of the hint `penstock_method`, each with what it means in a line.
+pub fn method_values() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let methods = Method::ALL.into_iter();
+    methods
+        .map(|method| (method.name(), method.row().summary))
+        .chain([(auto::NAME, auto::SUMMARY)])
+}
+
+/// The value of the hint `penstock_method` for a choice.
+pub(crate) fn choice_name(choice: Option<Method>) -> &'static str {
+    choice.map_or(auto::NAME, Method::name)
+}
+
+/// The values of the hint `penstock_method`, for messages.
+pub(crate) fn choices() -> String {
+    format!("{}, {}", auto::NAME, Method::NAMES.join(", "))
+}
+
+impl fmt::Debug for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl Serialize for Method {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+impl<'de> Deserialize<'de> for Method {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Method, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        Method::parse(&name).ok_or_else(|| D::Error::unknown_variant(&name, &Method::NAMES))
+    }
+}
+
+/// Whether two names are the same, in constants.
+const fn is_same(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let mut same = a.len() == b.len();
+    let mut i = 0;
+    while same && i < a.len() {
+        same = a[i] == b[i];
+        i += 1;
+    }
+    same
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_lead_back_to_their_methods() {
+        for method in Method::ALL {
+            assert_eq!(Method::parse(method.name()), Some(method));
+            assert_eq!(parse_choice(method.name()), Some(Some(method)));
+            let json = serde_json::to_string(&method).unwrap();
+            assert_eq!(serde_json::from_str::<Method>(&json).unwrap(), method);
+        }
+        assert_eq!(parse_choice("auto"), Some(None));
+        assert_eq!(parse_choice("fast"), None);
+        let why = serde_json::from_str::<Method>("\"fast\"")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            why.contains("`fast`") && why.contains("`two-phase`"),
+            "{why}"
+        );
     }
 }

@@ -13,8 +13,11 @@
 //! **Hint.** `penstock_method=node-exchange`, `penstock_exchange_buffer_size`. Where ranks are on several nodes or cannot
 //! share memory, two-phase takes its place.
 //! **Source.** Ours; the idea of keeping an exchange within a node is RS 7.3.
-use super::domains::{Coverage, Domains, extent, part};
-use crate::access::{Buffer, Io, copy, rebase};
+use super::Method;
+use super::cost::{Shape, Terms};
+use super::domains::{self, Coverage, Domains, extent, part};
+use super::row::{BufferHint, Group, Row, Work};
+use crate::access::{Buffer, Direction, Io, copy, rebase};
 use crate::comm::Comm;
 use crate::error::Result;
 use crate::filesystem::Form;
@@ -22,16 +25,44 @@ use crate::node_memory::NodeMemory;
 use penstock_datatype::{Pattern, Source, Target};
 use std::ops::Range;
 
-/// Performs this rank's side of a collective access; `patterns` are all ranks', parts of the file begin at multiples of
-/// `unit`. Returns the stream bytes moved here.
-pub(crate) fn access(
+pub(super) const ROW: Row = Row {
+    name: "node-exchange",
+    summary: "two-phase through memory that the ranks of a node share",
+    toggles: None,
+    buffer: Some(BufferHint {
+        keys: ["penstock_exchange_buffer_size"; 2],
+        default: 1 << 20,
+        meaning: "a rank's buffer in memory that the ranks of a node share (each rank has two)",
+    }),
+    offered: |_, place| place.one_node && place.ranks > 1.0,
+    offered_when: "ranks on one node",
+    counts: domains::counts,
+    region: |tally, _| tally.largest,
+    work: Work::SharedMemory { cost, access },
+};
+
+impl Method {
+    /// Two-phase through memory that the ranks of a node share.
+    pub const NODE_EXCHANGE: Method = Method::named(ROW.name);
+}
+
+/// The domains' work; in a write each piece's coverage is marked.
+fn cost(terms: &Terms<'_>, shapes: &[Shape], aggregate_extent: f64) -> f64 {
+    let marks = |_, regions: f64| match terms.direction {
+        Direction::Read => 0.0,
+        Direction::Write => regions * terms.costs.piece,
+    };
+    domains::cost(terms, shapes, aggregate_extent, marks, 1.0)
+}
+
+/// Performs this rank's side of a collective access; every rank owns a part. Returns the stream bytes moved here.
+fn access(
     io: &mut Io<'_>,
-    comm: &dyn Comm,
+    group: &Group<'_>,
     memory: &NodeMemory,
-    patterns: &[Pattern],
-    unit: u64,
     buffer: &mut Buffer<'_, '_>,
 ) -> Result<u64> {
+    let (comm, patterns) = (group.comm, group.patterns);
     let mut exchange = Exchange {
         io,
         comm,
@@ -40,7 +71,12 @@ pub(crate) fn access(
         coverage: Coverage::new(),
         failed: Ok(()),
     };
-    let mut domains = Domains::new(patterns, comm.size(), memory.half_bytes() as u64, unit);
+    let mut domains = Domains::new(
+        patterns,
+        comm.size(),
+        memory.half_bytes() as u64,
+        group.unit,
+    );
     let mut moved = 0;
     let mut half = 0;
     while let Some(windows) = domains.next_windows() {

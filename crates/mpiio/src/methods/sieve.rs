@@ -10,18 +10,66 @@
 //! **Source.** DT II.B; operations and bytes as in table I: buffers follow each other from the first wanted byte to
 //! the last, a hole between two of them is not cut out (a buffer without any wanted byte is). A read-modify-write
 //! counts as one operation on its bytes; the bytes it reads before are counted apart.
-use crate::access::{Buffer, Io, drain_window, fill_window, first_offset};
+use super::Method;
+use super::cost::{Shape, Terms};
+use super::row::{BufferHint, Row, Work};
+use crate::access::{Buffer, Direction, Io, drain_window, fill_window, first_offset};
 use crate::error::Result;
 use crate::filesystem::LockMode;
+use crate::model;
 use penstock_datatype::{Pattern, Source};
+
+pub(super) const ROW: Row = Row {
+    name: "sieve",
+    summary: "whole extents through a buffer",
+    toggles: Some(["romio_ds_read", "romio_ds_write"]),
+    buffer: Some(BufferHint {
+        keys: ["ind_rd_buffer_size", "ind_wr_buffer_size"],
+        default: 4 << 20,
+        meaning: "sieve buffer of reads, of writes",
+    }),
+    // Sieved writes read first and lock out other writers.
+    offered: |direction, _| direction == Direction::Read,
+    offered_when: "reads; writes only where a hint asks for it",
+    counts,
+    region: |tally, _| tally.largest,
+    work: Work::Alone {
+        locks: true,
+        cost,
+        access,
+    },
+};
+
+impl Method {
+    /// Whole extents through a buffer.
+    pub const SIEVE: Method = Method::named(ROW.name);
+}
 
 /// A lock that is lost with its server is taken anew this often, in case the server goes away again and again.
 const LOSSES: u32 = 10;
 
+/// ⌈extent / buffer⌉ operations, and all bytes of the extent.
+fn counts(shape: &model::Shape, buffer: u64) -> (u64, u64) {
+    (shape.extent.div_ceil(buffer), shape.extent)
+}
+
+/// All bytes of the extent, and the wanted ones copied.
+fn cost(terms: &Terms<'_>, shape: &Shape) -> f64 {
+    let rewrite = match terms.direction {
+        Direction::Read => 1.0,
+        // Reads first, and keeps all other writers out meanwhile.
+        Direction::Write => 2.0 * terms.place.ranks,
+    };
+    (shape.extent / terms.buffer).ceil() * terms.operation()
+        + rewrite * shape.extent * terms.byte()
+        + shape.bytes * terms.costs.copy_byte
+        + shape.regions() * terms.costs.piece
+}
+
 /// Performs an access; returns the stream bytes moved.
-pub(crate) fn access(io: &mut Io<'_>, file: &Pattern, buffer: &mut Buffer<'_, '_>) -> Result<u64> {
+fn access(io: &mut Io<'_>, file: &Pattern, buffer: &mut Buffer<'_, '_>) -> Result<u64> {
     let (begin, end) = file.bounds();
-    let step = io.sieve_buffer.max(1) as i64;
+    let step = io.buffer.max(1) as i64;
     let mut memory = vec![0; (end - begin).min(step) as usize];
     let mut moved = 0;
     let mut lo = begin;

@@ -13,7 +13,10 @@
 //!
 //! An error of one rank does not stop the others' rounds: it sends nothing more of use, and the caller agrees on the
 //! outcome at the end.
-use super::domains::{Coverage, Domains, part};
+use super::Method;
+use super::cost::{Shape, Terms};
+use super::domains::{self, Coverage, Domains, part};
+use super::row::{BufferHint, Group, Row, Work};
 use crate::access::{Buffer, Io, drain_window, fill_window};
 use crate::comm::Comm;
 use crate::error::Result;
@@ -21,30 +24,44 @@ use crate::filesystem::Form;
 use penstock_datatype::{Pattern, Source, Target};
 use std::ops::Range;
 
-/// Who owns the parts of the file.
-pub(crate) struct Aggregators<'a> {
-    /// Ranks, in order of their parts.
-    pub ranks: &'a [usize],
-    /// Parts begin at multiples of this many bytes.
-    pub unit: u64,
+pub(super) const ROW: Row = Row {
+    name: "two-phase",
+    summary: "ranks exchange with aggregators, which own parts of the file",
+    toggles: None,
+    buffer: Some(BufferHint {
+        keys: ["cb_buffer_size"; 2],
+        default: 4 << 20,
+        meaning: "an aggregator's buffer",
+    }),
+    offered: |_, place| place.ranks > 1.0 && !place.one_node,
+    offered_when: "ranks on several nodes",
+    counts: domains::counts,
+    region: |tally, _| tally.largest,
+    work: Work::Exchange { cost, access },
+};
+
+impl Method {
+    /// Ranks exchange with aggregators, which own parts of the file.
+    pub const TWO_PHASE: Method = Method::named(ROW.name);
 }
 
-/// Performs this rank's side of a collective access; `patterns` are all ranks'. Returns the stream bytes moved here.
+/// The domains' work; each byte is a message's as well, packed and unpacked, and a round ends with a second barrier.
+fn cost(terms: &Terms<'_>, shapes: &[Shape], aggregate_extent: f64) -> f64 {
+    let messages =
+        |bytes: f64, regions: f64| bytes * terms.costs.message_byte + regions * terms.costs.piece;
+    domains::cost(terms, shapes, aggregate_extent, messages, 2.0)
+}
+
+/// Performs this rank's side of a collective access; returns the stream bytes moved here.
 pub(crate) fn access(
     io: &mut Io<'_>,
-    comm: &dyn Comm,
-    patterns: &[Pattern],
-    aggregators: &Aggregators<'_>,
+    group: &Group<'_>,
     buffer: &mut Buffer<'_, '_>,
 ) -> Result<u64> {
+    let (comm, patterns) = (group.comm, group.patterns);
     let rank = comm.rank();
-    let own = aggregators.ranks.iter().position(|r| *r == rank);
-    let mut domains = Domains::new(
-        patterns,
-        aggregators.ranks.len(),
-        io.cb_buffer,
-        aggregators.unit,
-    );
+    let own = group.aggregators.iter().position(|r| *r == rank);
+    let mut domains = Domains::new(patterns, group.aggregators.len(), group.window, group.unit);
     let mut round = Round {
         io,
         comm,
@@ -58,7 +75,7 @@ pub(crate) fn access(
         let mine = own.map(|i| windows[i].clone()).filter(|w| !w.is_empty());
         let parts: Vec<(usize, u64, Pattern)> = windows
             .iter()
-            .zip(aggregators.ranks)
+            .zip(group.aggregators)
             .map(|(window, owner)| {
                 let (at, part) = part(&patterns[rank], window);
                 (*owner, at, part)

@@ -1,0 +1,240 @@
+//! # toy: two methods that show what a method is
+//!
+//! This file and two lines of [`super::TABLE`] are all there is of them. The tests below reach them as users reach any
+//! method: by hints, under `auto`, in collective calls, in statistics and in the manual.
+use super::cost::{Shape, Terms};
+use super::row::{BufferHint, Group, Row, Work};
+use crate::access::{Buffer, Io};
+use crate::error::Result;
+use crate::filesystem::Form;
+use crate::model;
+use penstock_datatype::Pattern;
+
+/// One operation for each buffer of bytes.
+pub(super) const ALONE: Row = Row {
+    name: "toy",
+    summary: "one structured operation for each buffer",
+    toggles: Some(["toy_read", "toy_write"]),
+    buffer: Some(BufferHint {
+        keys: ["toy_buffer_size"; 2],
+        default: 1 << 16,
+        meaning: "most bytes of an operation",
+    }),
+    offered: |_, _| false,
+    offered_when: "only where a hint asks for it",
+    counts: |shape, buffer| (shape.bytes.div_ceil(buffer), shape.bytes),
+    region: |tally, _| tally.largest,
+    work: Work::Alone {
+        locks: false,
+        cost: |terms, shape| shape.bytes * terms.byte(),
+        access,
+    },
+};
+
+/// Ranks meet, and each does what it wants.
+pub(super) const EXCHANGE: Row = Row {
+    name: "toy-exchange",
+    summary: "ranks meet, and each does what it wants",
+    toggles: None,
+    buffer: None,
+    offered: |_, place| place.ranks > 1.0,
+    offered_when: "several ranks",
+    counts: |shape: &model::Shape, _| (1, shape.aggregate_extent),
+    region: |tally, _| tally.largest,
+    work: Work::Exchange {
+        cost: |_: &Terms<'_>, shapes: &[Shape], _| 1000.0 * shapes.len() as f64,
+        access: meet,
+    },
+};
+
+fn access(io: &mut Io<'_>, file: &Pattern, buffer: &mut Buffer<'_, '_>) -> Result<u64> {
+    let step = io.buffer;
+    let mut parts = (0..file.len.div_ceil(step)).map(|i| {
+        let at = i * step;
+        (at, file.slice(at, step.min(file.len - at)))
+    });
+    io.operate(&mut parts, Form::Structured, buffer, file.bounds())
+}
+
+fn meet(io: &mut Io<'_>, group: &Group<'_>, buffer: &mut Buffer<'_, '_>) -> Result<u64> {
+    group.comm.barrier()?;
+    let file = &group.patterns[group.comm.rank()];
+    let mut whole = std::iter::once((0, file.clone()));
+    io.operate(&mut whole, Form::Structured, buffer, file.bounds())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::auto::{Access, Candidate, Learnt, choose};
+    use super::super::cost::{Costs, Place};
+    use super::super::{Method, manual};
+    use super::*;
+    use crate::access::Direction;
+    use crate::hints::{Hints, hint_keys};
+    use crate::process::{Environment, Process};
+    use crate::testing::run;
+    use crate::{Amode, Comm, DataRep, Datatype, File, Info, Where};
+    use penstock_datatype::{Loop, Source, Target};
+    use std::sync::Arc;
+
+    const TOY: Method = Method::named("toy");
+    const TOY_EXCHANGE: Method = Method::named("toy-exchange");
+    const RANKS: usize = 3;
+    const BYTES: usize = 10_000;
+
+    /// Ranks write and read interleaved pieces of a file; rank 0's summary and answers after the write and the read.
+    fn interleaved(hints: &[(&str, &str)], collective: bool) -> (crate::FileSummary, [Info; 2]) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("f").display().to_string();
+        let mut told = run(RANKS, |comm| {
+            let rank = comm.rank();
+            let process = Arc::new(Process::new(Environment {
+                direct: true,
+                ..Environment::default()
+            }));
+            let hints = hints.iter().copied().collect();
+            let amode = Amode::RDWR | Amode::CREATE;
+            let file = File::open_in(&process, Box::new(comm), &path, amode, &hints).unwrap();
+            let tile = Loop::bytes(50).resized(0, 50 * RANKS as i64).unwrap();
+            let disp = 50 * rank as i64;
+            file.set_view(
+                disp,
+                &Datatype::byte(),
+                &Datatype::opaque(tile).unwrap(),
+                DataRep::Native,
+                &Info::new(),
+            )
+            .unwrap();
+            let mine = vec![1 + rank as u8; BYTES];
+            let of = Datatype::byte();
+            let wrote = file.write(
+                Where::At(0),
+                collective,
+                &mut Source::from_slice(&mine),
+                &of,
+            );
+            assert_eq!(wrote.unwrap(), BYTES as u64);
+            let written = file.info();
+            file.sync().unwrap();
+            let mut back = vec![0; BYTES];
+            let into = &mut Target::from_slice(&mut back);
+            let got = file.read(Where::At(0), collective, into, &of).unwrap();
+            assert_eq!(got, BYTES as u64);
+            assert!(back == mine, "rank {rank} reads other bytes");
+            let told = (file.summary(), [written, file.info()]);
+            file.close().unwrap();
+            told
+        });
+        let contents = std::fs::read(path).unwrap();
+        assert_eq!(contents.len(), RANKS * BYTES);
+        for (i, byte) in contents.iter().enumerate() {
+            assert_eq!(usize::from(*byte), 1 + i / 50 % RANKS, "byte {i}");
+        }
+        told.swap_remove(0)
+    }
+
+    #[test]
+    fn a_hint_names_it() {
+        for collective in [false, true] {
+            let hints = [("penstock_method", "toy"), ("toy_buffer_size", "4096")];
+            let (summary, infos) = interleaved(&hints, collective);
+            for info in infos {
+                assert_eq!(info.get("penstock_method_chosen"), Some("toy"));
+                assert_eq!(info.get("toy_buffer_size"), Some("4096"));
+                assert_eq!(info.get("toy_read"), Some("automatic"));
+            }
+            for direction in [summary.read, summary.write] {
+                let counts = &direction.methods["toy"];
+                assert_eq!((counts.operations, counts.model.operations), (3, 3));
+                assert_eq!(counts.accessed_bytes, counts.model.accessed_bytes);
+                assert_eq!(counts.region_bytes, 4096);
+            }
+        }
+        let (summary, _) = interleaved(&[("penstock_method", "toy-exchange")], true);
+        assert_eq!(summary.write.methods["toy-exchange"].operations, 1);
+        let (summary, infos) = interleaved(&[("penstock_method", "toy-exchange")], false);
+        assert_eq!(summary.write.methods["datatype"].calls, 1);
+        let reason = infos[0].get("penstock_method_reason").unwrap();
+        assert!(reason.contains("in place of toy-exchange"), "{reason}");
+    }
+
+    #[test]
+    fn auto_takes_it_where_its_own_hint_asks() {
+        let exchange = ["disable", "automatic", "enable"];
+        for (collective, cb) in [(false, "automatic")]
+            .into_iter()
+            .chain(exchange.map(|cb| (true, cb)))
+        {
+            let hints = [("toy_write", "enable"), ("romio_cb_write", cb)];
+            let (_, [written, read]) = interleaved(&hints, collective);
+            let chosen = written.get("penstock_method_chosen").unwrap();
+            let reason = written.get("penstock_method_reason").unwrap();
+            match (collective, cb) {
+                // Only methods that exchange are left, and the toy costs more.
+                (_, "enable") => {
+                    assert_eq!(chosen, "node-exchange", "{reason}");
+                    assert!(reason.contains("next toy-exchange"), "{reason}");
+                }
+                (true, "automatic") => assert!(reason.contains("toy"), "{reason}"),
+                _ => assert_eq!(chosen, "toy", "{reason}"),
+            }
+            let untouched = read.get("penstock_method_chosen").unwrap();
+            assert_ne!(untouched, "toy");
+        }
+    }
+
+    #[test]
+    fn what_is_learnt_about_it_counts() {
+        let mut hints = Hints::default();
+        hints.take(&Info::from_iter([("romio_cb_read", "enable")]), false);
+        let shape = Shape {
+            bytes: 1e6,
+            file_regions: 100.0,
+            memory_regions: 1.0,
+            extent: 4e6,
+        };
+        let access = Access {
+            direction: Direction::Read,
+            shapes: &[shape; 4],
+            extent: 4e6,
+            collective: true,
+        };
+        let place = Place {
+            ranks: 4.0,
+            processors: 4.0,
+            one_node: false,
+            shortcut: false,
+            servers: true,
+        };
+        let mut learnt = Learnt::default();
+        let toy = Candidate {
+            method: TOY_EXCHANGE,
+            shortcut: false,
+        };
+        for _ in 0..100 {
+            learnt.learn(Direction::Read, toy, 1000.0, 2.0);
+        }
+        let choice = choose(
+            &Costs::default(),
+            learnt.ratios(Direction::Read),
+            &hints,
+            &access,
+            &place,
+        );
+        assert_eq!(choice.candidate.method, Method::TWO_PHASE);
+        let (next, seconds) = choice.next.unwrap();
+        assert_eq!(next, toy);
+        assert!((seconds - 1000.0).abs() < 1.0, "{seconds}");
+    }
+
+    #[test]
+    fn tables_of_hints_and_the_manual_have_it() {
+        assert!(Method::ALL.len() >= 8 && Method::ALL.contains(&TOY));
+        for key in ["toy_read", "toy_write", "toy_buffer_size"] {
+            assert_eq!(hint_keys().filter(|known| *known == key).count(), 1);
+            assert!(manual::hints().contains(&format!("`{key}`")));
+        }
+        assert!(manual::methods().contains("| `toy` | one structured operation"));
+        assert!(manual::methods().contains("| `toy-exchange` | ranks meet"));
+    }
+}
