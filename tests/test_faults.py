@@ -27,6 +27,7 @@ EFFECTS = [
     "delay",
     "reordering",
     "duplicate",
+    "wire-flip",
     "partition",
     "crash",
     "power-loss",
@@ -52,7 +53,7 @@ EFFECTS = [
 
 
 def test_every_fault_happens_and_a_seed_repeats_it():
-    code, summary = faults("--seed", "200", "--seeds", "32")
+    code, summary = faults("--seed", "100", "--seeds", "32")
     assert code == 0, summary["failing"]
     assert sorted(summary["effects"]) == sorted(EFFECTS)
     # Seed 1 alone, once more and in detail, as one command repeats it.
