@@ -178,7 +178,7 @@ pub(crate) struct Directory {
     pending: Vec<Pending>,
     next: u64,
     event: u64,
-    /// Operations that have ended.
+    /// Operations, and listings that told the present state, that have ended.
     ends: u64,
     /// When each state was possible last.
     states: BTreeMap<Listing, u64>,
@@ -407,6 +407,8 @@ impl Directory {
         }
         if alone {
             self.pairs.retain(|pair| pair.state == *found);
+            // A listing under way may have been made before this one, of another state: it says no more of the present one.
+            self.ends += 1;
         }
         Ok(())
     }
@@ -466,6 +468,18 @@ mod tests {
         let c = d.begin(1, NameOp::Unlink('a'));
         d.end(b, Outcome::Refused, 2).unwrap();
         assert!(d.end(c, Outcome::Refused, 2).is_err());
+    }
+
+    #[test]
+    fn a_listing_that_was_made_earlier_may_come_after_a_later_one() {
+        let mut d = Directory::new();
+        let (early, late) = (d.moment(), d.moment());
+        let a = d.begin(0, NameOp::Create('a', 0o600));
+        d.saw(1, &holding("a"), late).unwrap();
+        d.saw(2, &holding(""), early).unwrap();
+        d.end(a, Outcome::Done, 1).unwrap();
+        see(&mut d, &holding("a")).unwrap();
+        assert!(see(&mut d, &holding("")).is_err());
     }
 
     #[test]

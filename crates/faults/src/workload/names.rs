@@ -89,6 +89,15 @@ impl Worker {
             Ok(()) if lost_power => (Outcome::Unknown, Ok(())),
             // Whatever became of earlier copies: it was carried out once, and this is its answer.
             Ok(()) => (Outcome::Done, Ok(())),
+            // The repetition of an open finds that its file was removed since it was made.
+            Err(e)
+                if matches!(op, NameOp::Create(..))
+                    && e.kind() == ErrorKind::NotFound
+                    && refused(&e)
+                    && !lost_power =>
+            {
+                (Outcome::Done, Ok(()))
+            }
             Err(e) if refused(&e) && !lost_power => (Outcome::Refused, Ok(())),
             Err(e) if refused(&e) => (Outcome::Unknown, Ok(())),
             Err(e) => (Outcome::Unknown, Err(e)),
