@@ -482,14 +482,26 @@ impl FileInner {
             create: None,
             exclusive: false,
         };
-        match self.client.meta(RENEW, &open)? {
-            MetaReply::Opened { capability, .. } if capability.file == self.id => Ok(capability),
-            MetaReply::Opened { .. } => Err(Error::Local {
-                what: format!("{RENEW} for {}", self.path),
-                kind: ErrorKind::ExpiredCapability,
-                detail: "another file has this name now; open the file again".into(),
-            }),
-            other => Err(self.client.meta_protocol(RENEW, &other)),
+        let changed = |kind, detail: &str| Error::Local {
+            what: format!("{RENEW} for {}", self.path),
+            kind,
+            detail: format!("{detail}; open the file again"),
+        };
+        match self.client.meta(RENEW, &open) {
+            Ok(MetaReply::Opened { capability, .. }) if capability.file == self.id => {
+                Ok(capability)
+            }
+            Ok(MetaReply::Opened { .. }) => {
+                let now = "another file has this name now";
+                Err(changed(ErrorKind::ExpiredCapability, now))
+            }
+            Err(e) if e.kind() == ErrorKind::NotFound => {
+                let gone = "nothing has this name any more: since it was opened the file was renamed or removed, or its \
+                            name was lost with the metadata server's host";
+                Err(changed(ErrorKind::NotFound, gone))
+            }
+            Ok(other) => Err(self.client.meta_protocol(RENEW, &other)),
+            Err(e) => Err(e),
         }
     }
 

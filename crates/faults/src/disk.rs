@@ -121,6 +121,8 @@ pub(crate) struct Disk {
     pub starved: bool,
     /// One descriptor in two is refused.
     pub without_descriptors: bool,
+    /// A failed sync has not yet been told to a sync of the file system, which tells of all once.
+    unreported: bool,
     /// Syncs and other accesses that have failed.
     pub failed: u64,
     /// Accesses until the power fails.
@@ -130,6 +132,8 @@ pub(crate) struct Disk {
     pub effects: Effects,
     /// Losses of power so far, by time.
     pub losses: Vec<Nanos>,
+    /// When a sync of the file system has told of a failed one: the store's incarnation ended then.
+    pub told: Vec<Nanos>,
     /// For [`Plant::StaleRead`]: the last write's place and what it replaced; whether it is taken back at the moment.
     last: Option<(Inode, u64, Vec<u8>, Vec<u8>)>,
     stale: bool,
@@ -167,11 +171,13 @@ impl Disk {
             erring: false,
             starved: false,
             without_descriptors: false,
+            unreported: false,
             failed: 0,
             power: None,
             before_sync: false,
             effects: Effects::default(),
             losses: Vec::new(),
+            told: Vec::new(),
             last: None,
             stale: false,
             same: false,
@@ -224,7 +230,7 @@ impl Disk {
     }
 
     /// How long an access takes, and how many bytes of it are allowed.
-    pub fn before(&mut self, access: &Access<'_>, _now: Nanos) -> (Nanos, Result<usize, Errno>) {
+    pub fn before(&mut self, access: &Access<'_>, now: Nanos) -> (Nanos, Result<usize, Errno>) {
         if self.stale {
             self.stale = false;
             self.put_last(access, true);
@@ -281,6 +287,13 @@ impl Disk {
             Access::Make { .. } if self.full => Err(Errno::NOSPC),
             Access::Sync { file } if self.failing && self.random.one_in(2) => {
                 self.fail_to_sync(*file);
+                Err(Errno::IO)
+            }
+            Access::SyncAll if std::mem::take(&mut self.unreported) => {
+                self.sync_all();
+                self.told.push(now);
+                self.failed += 1;
+                self.effects.count(Effect::FailedSync);
                 Err(Errno::IO)
             }
             Access::SetLen { file, len } if self.full => {
@@ -375,16 +388,7 @@ impl Disk {
                     file.durable.apply(&change);
                 }
             }
-            Access::SyncAll => {
-                for naming in std::mem::take(&mut self.naming).into_values().flatten() {
-                    rename(&mut self.names, &naming);
-                }
-                for file in self.files.values_mut() {
-                    for change in std::mem::take(&mut file.since) {
-                        file.durable.apply(&change);
-                    }
-                }
-            }
+            Access::SyncAll => self.sync_all(),
             Access::Make { directory, name } => {
                 let path = directory.join(name);
                 if let Ok(metadata) = std::fs::symlink_metadata(&path) {
@@ -412,10 +416,23 @@ impl Disk {
         }
     }
 
+    fn sync_all(&mut self) {
+        for naming in std::mem::take(&mut self.naming).into_values().flatten() {
+            rename(&mut self.names, &naming);
+        }
+        for file in self.files.values_mut() {
+            for change in std::mem::take(&mut file.since) {
+                file.durable.apply(&change);
+            }
+        }
+    }
+
     /// As Linux has it: some of what was to be written is on the disk, the rest counts as written all the same. It is seen in the
-    /// page cache, and no later sync knows of it.
+    /// page cache, and no later sync of the file knows of it. The next one of the file system does, also after the process
+    /// that synced the file was killed before it heard of the failure.
     fn fail_to_sync(&mut self, file: BorrowedFd<'_>) {
         self.failed += 1;
+        self.unreported = true;
         self.effects.count(Effect::FailedSync);
         if is_directory(file) {
             return;
@@ -468,6 +485,7 @@ impl Disk {
     pub fn lose_power(&mut self, now: Nanos) -> std::io::Result<()> {
         self.power = None;
         self.before_sync = false;
+        self.unreported = false;
         self.losses.push(now);
         self.effects.count(Effect::PowerLoss);
         let mut names = std::mem::take(&mut self.names);

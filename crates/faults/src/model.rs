@@ -4,7 +4,8 @@
 //! byte by byte, a write that had begun when it ended, unless a later one hides it: one that began after the first
 //! was acknowledged and was itself acknowledged before the read began. What the power took hides nothing, unless it is firm.
 //! A sync that has succeeded makes firm all that was acknowledged before it began: against later losses of power what any
-//! client wrote; against those between write and sync, which it should have told, what its own client wrote.
+//! client wrote; against those between write and sync, which it should have told, what its own client wrote. A failed sync
+//! of which a server was told at its start counts as a loss of power at that moment.
 //!
 //! *Names*: see [`crate::directory`].
 use crate::world::Nanos;

@@ -76,6 +76,16 @@ impl Worker {
         lock(&self.history).losses[machine].clone()
     }
 
+    /// When what a data server had not synced may have gone: its machine lost power, or its next server was told of a failed
+    /// sync. Only the writers hear of either.
+    fn ends(&self, losses: &[Vec<Nanos>], machine: usize) -> Vec<Nanos> {
+        [
+            &losses[machine][..],
+            &self.world.state().disks[machine].told,
+        ]
+        .concat()
+    }
+
     fn say(&self, text: &str) {
         let mut state = self.world.state();
         let now = state.now;
@@ -456,9 +466,9 @@ impl Worker {
         let history = &mut *history;
         for (b, found) in blocks.iter().zip(bytes.chunks(size)) {
             let block = &history.files[f].blocks[*b];
-            let losses = &history.losses[block.machine];
+            let losses = self.ends(&history.losses, block.machine);
             block
-                .check((b * size) as u64, found, begun.0, now, losses)
+                .check((b * size) as u64, found, begun.0, now, &losses)
                 .map_err(|e| {
                     let from = origin(found, history.next_write, self.shape.blocks * size as u64);
                     format!("visibility: file {f} block {b} of {blocks:?} ({form:?}): {e}; from {from:?}")
@@ -518,7 +528,7 @@ impl Worker {
             block.synced(self.life, begun.0, now);
             // No operation lasts longer than all its time-outs.
             let horizon = now.saturating_sub(120 * SECOND);
-            block.forget(horizon, &history.losses[block.machine]);
+            block.forget(horizon, &self.ends(&history.losses, block.machine));
         }
         Ok(())
     }

@@ -179,8 +179,13 @@ impl Worker {
             .write(&at, Form::Contiguous, &mut Source::from_slice(&[7; 8]))
             .and_then(|_| file.sync());
         let result = match result {
-            // The power has taken the name before the sync.
-            Err(Error::LostName { .. }) if self.losses(0).len() > losses => return Ok(()),
+            // The power has taken the name before the sync, or before the write needed a new capability.
+            Err(e)
+                if self.losses(0).len() > losses
+                    && (e.kind() == ErrorKind::NotFound || matches!(e, Error::LostName { .. })) =>
+            {
+                return Ok(());
+            }
             // The power has taken the bytes before the sync.
             Err(Error::LostWrites { lost, .. }) => return self.lost_by_a_fault(&path, &lost),
             result => result,
