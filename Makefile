@@ -29,19 +29,23 @@ PRODUCT := -p penstock-capi -p penstock-cli
 
 EXPERIMENTS := noncontiguous-tile noncontiguous-block noncontiguous-flash resonance lost-locality queue-depth schedulers
 
-.PHONY: reproduce demo setup build shim examples h5py python test test-all test-crates test-faults test-programs test-package bench soak fuzz lint clean
+.PHONY: reproduce demo setup setup-build build shim examples h5py python test test-all test-crates test-faults test-programs test-package bench soak fuzz lint clean
 
-demo: build
+demo: build examples
 	$(PYTHON) scripts/demo.py $(DEMO)
 
 setup:
 	@scripts/setup.sh
 
-build: setup examples shim
+# What making the product takes, and no more.
+setup-build:
+	@scripts/setup.sh build
+
+build: setup-build shim
 	cargo build --release $(PRODUCT)
 
 # The library that programs preload, for all MPI ABIs.
-shim: setup
+shim: setup-build
 	$(MAKE) -C mpi
 
 # Plain mpicc of the MPI in .venv; nothing of Penstock is compiled or linked in.
@@ -74,10 +78,11 @@ python: setup
 # In this order; `make -k test` goes on after a part that failed, and PYTEST=--lf takes those that failed last time.
 test: test-crates test-faults test-programs test-package
 
-# All crates, or those that CRATES names by options of cargo.
+# All crates, or those that CRATES names by options of cargo; all tests, or those that TESTS names. What is shipped is
+# tested: other settings would compile everything once more. `make test-all` does that, with assertions and checks of overflow.
 CRATES := --workspace
 test-crates: setup
-	cargo test --no-fail-fast $(CRATES)
+	cargo test --release --no-fail-fast $(CRATES) $(if $(TESTS),-- --exact $(TESTS))
 
 test-faults: build
 	$(RELEASE)/penstock faults --seeds 200
@@ -89,18 +94,19 @@ MARKED := not long and
 # With --lf one of two runs may have nothing to repeat, which pytest calls an error.
 NOTHING := { code=$$?; [ "$(PYTEST)" = --lf ] && [ $$code -eq 5 ]; }
 
-test-programs: build python
+test-programs: build examples python
 	cargo build --release $(PRODUCT) -p penstock-client -p penstock-meta --bins --example hostile --example stranger --example newcomer --example names
 	$(PYTHON) -m pytest -q -rfEs -m "$(MARKED) not alone" $(WORKERS) $(PYTEST) tests || $(NOTHING)
 	$(PYTHON) -m pytest -q -rfEs -m "$(MARKED) alone" $(PYTEST) tests || $(NOTHING)
 
 test-all: h5py
+	cargo test --workspace --no-fail-fast
 	$(MAKE) test MARKED=
 
 test-package: build python
 	$(PYTHON) -m pytest -q -rfEs -m "$(MARKED) not alone" $(PYTEST) python/tests
 
-bench: build
+bench: build examples
 	cargo build --release -p penstock-meta --example rates
 	cargo build --release -p penstock-fuse --example passthrough
 	cargo build --release -p penstock-client --example hostile --example stranger
@@ -116,10 +122,10 @@ reproduce:
 	$(RELEASE)/penstock sim experiments/cohorts.toml
 
 .PHONY: makespan
-makespan: build
+makespan: build examples
 	$(PYTHON) bench/makespan.py --runs $(or $(RUNS),3)
 
-soak: build
+soak: build examples
 	for bug in lost-sync lost-name stale-read trusted-clock any-store twice-delivered lost-wakeup no-fence same-bytes kept-incarnation; do \
 		$(RELEASE)/penstock faults --plant $$bug --seeds 1000 || exit 1; done
 	$(RELEASE)/penstock faults $(if $(TIME),--time $(TIME),--seeds 5000) --seed $$((RANDOM * 1000000))
@@ -135,7 +141,9 @@ fuzz:
 
 lint: setup
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets -- -D warnings
+	cargo clippy --release --workspace --all-targets -- -D warnings
+	@for file in crates/*/tests/*.rs; do all=$${file%/*}/all.rs; name=$${file##*/}; name=$${name%.rs}; \
+		[ "$$name" = all ] || [ ! -e "$$all" ] || grep -qx "mod $$name;" "$$all" || { echo "$$all does not have $$file"; exit 1; }; done
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	shellcheck scripts/*.sh .ci/run fuzz/run

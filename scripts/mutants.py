@@ -196,7 +196,7 @@ class Tree:
 
     def tests(self, crate):
         """Tests of a crate that fail."""
-        code, out, err = self.run("cargo", "test", "-p", f"penstock-{crate}", "--no-fail-fast", limit=900)
+        code, out, err = self.run("cargo", "test", "--release", "-p", f"penstock-{crate}", "--no-fail-fast", limit=900)
         if code == 0:
             return []
         failed = re.findall(r"^test (\S+) \.\.\. FAILED$", out, re.MULTILINE)

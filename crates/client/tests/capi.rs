@@ -1,7 +1,5 @@
 //! A C program compiled against `include/penstock.h` does its I/O through the library.
-mod common;
-
-use common::{Cluster, Plan};
+use crate::common::{Cluster, Plan};
 use penstock_client::capi;
 use std::ffi::{CString, c_char, c_int};
 use std::path::Path;

@@ -1,5 +1,4 @@
 //! The check of a real deployment: servers in this process, stores in a temporary directory.
-#![allow(clippy::unwrap_used)]
 
 use penstock_client::{
     CheckOptions, CheckReport, Client, ClientOptions, CreateOptions, ErrorKind, FindingKind, Form,

@@ -1,9 +1,6 @@
 //! Data servers that know the time wrongly after a start. What a server has kept of the time is edited between two starts, as a
 //! wrong clock of its host or a copied store would have left it.
-#![allow(clippy::unwrap_used)]
-mod common;
-
-use common::{Cluster, Plan, create, options};
+use crate::common::{Cluster, Plan, create, options};
 use penstock_client::{Client, Identity, OpenOptions};
 use penstock_datatype::{Pattern, Source, Target};
 use penstock_host::time::{since_boot, since_epoch};

@@ -1,8 +1,5 @@
 //! The lean path gives what the general one gives, or leaves the access to it.
-#![allow(clippy::unwrap_used)]
-mod common;
-
-use common::{Cluster, Plan, create, options};
+use crate::common::{Cluster, Plan, create, options};
 use penstock_client::{Client, File, Form, Identity, LockMode};
 use penstock_datatype::{Pattern, Source, Target};
 use penstock_layout::ServerId;

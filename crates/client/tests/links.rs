@@ -1,9 +1,6 @@
 //! Connections of a client: what breaks is fenced off, what nobody uses any more ends.
-#![allow(clippy::unwrap_used)]
-mod common;
-
-use common::net::{LIMIT, Net};
-use common::{Cluster, Plan, create};
+use crate::common::net::{LIMIT, Net};
+use crate::common::{Cluster, Plan, create};
 use penstock_client::{File, Form, LockMode};
 use penstock_datatype::{Pattern, Source, Target};
 use std::io::{Read, Write};

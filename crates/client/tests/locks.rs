@@ -1,8 +1,5 @@
 //! Range locks, and what they do to shortcuts and to others' writes.
-#![allow(clippy::unwrap_used)]
-mod common;
-
-use common::{Cluster, Plan, create, options};
+use crate::common::{Cluster, Plan, create, options};
 use penstock_client::{ClientOptions, ErrorKind, File, Form, LockMode};
 use penstock_datatype::{Loop, Pattern, Source, Target};
 use penstock_layout::ServerId;

@@ -1,8 +1,5 @@
 //! Many clients at once, and many threads of one client: everybody gets through, within bounds.
-#![allow(clippy::unwrap_used)]
-mod common;
-
-use common::{Cluster, Plan, create, options};
+use crate::common::{Cluster, Plan, create, options};
 use penstock_client::{Client, ClientOptions, Form, Identity};
 use penstock_datatype::{Loop, Pattern, Source, Target};
 use penstock_wire::Role;

@@ -1,8 +1,5 @@
 //! Clients that read and write through mappings of passed objects, beside others that cut, extend, unlink and die.
-#![allow(clippy::unwrap_used)]
-mod common;
-
-use common::{Cluster, Plan, create, options, temporary};
+use crate::common::{Cluster, Plan, create, options, temporary};
 use penstock_client::{Client, File, Form, Identity};
 use penstock_datatype::{Loop, Pattern, Source, Target};
 use penstock_wire::Role;
@@ -232,7 +229,10 @@ fn a_client_that_is_killed_stores_nothing_any_more() {
         let file = client.open("/f", &create(1 << 16, 1)).unwrap();
         for round in 0..6 {
             let mut other = Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", "a_client_that_is_killed_stores_nothing_any_more"])
+                .args([
+                    "--exact",
+                    "mappings::a_client_that_is_killed_stores_nothing_any_more",
+                ])
                 .arg("--nocapture")
                 .env(DEPLOYMENT, &path)
                 .stdin(Stdio::piped())

@@ -1,8 +1,5 @@
 //! Names, attributes, removal and counters.
-#![allow(clippy::unwrap_used)]
-mod common;
-
-use common::{Cluster, Plan, create};
+use crate::common::{Cluster, Plan, create};
 use penstock_client::{Client, ErrorKind, Form, Identity, OpenOptions, SetAttributes};
 use penstock_datatype::{Pattern, Source};
 use penstock_layout::ServerId;
@@ -23,7 +20,7 @@ fn objects(cluster: &Cluster) -> u64 {
         &cluster.deployment,
         Identity::default(),
         Role::Admin,
-        common::options(),
+        crate::common::options(),
     )
     .unwrap();
     admin

@@ -1,9 +1,6 @@
 //! Changes of names take effect once: the answer to each is lost after the server has carried it out, somebody else acts
 //! meanwhile, and the client, which repeats the change, is told what came of the first copy.
-#![allow(clippy::unwrap_used)]
-mod common;
-
-use common::{Cluster, Plan, create, options};
+use crate::common::{Cluster, Plan, create, options};
 use penstock_client::{Client, ErrorKind, Identity, Keeper, Locked, OpenFiles, OpenOptions};
 use penstock_layout::FileId;
 use penstock_wire::Role;

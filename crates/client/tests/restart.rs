@@ -1,8 +1,5 @@
 //! Servers are processes that are killed (kill -9) and started again under a working client.
-#![allow(clippy::unwrap_used)]
-mod common;
-
-use common::{Cluster, Plan, create, deployment, options};
+use crate::common::{Cluster, Plan, create, deployment, options};
 use penstock_client::{
     Client, ClientOptions, Error, ErrorKind, File, Form, Identity, LockMode, OpenOptions,
 };
@@ -17,66 +14,22 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 use tempfile::TempDir;
 
-fn main() {
-    let args: Vec<String> = std::env::args().collect();
-    if let [_, serve, path, role] = &args[..]
-        && serve == "serve"
-    {
-        return serve_until_parent_ends(Path::new(path), role);
-    }
-    let tests: &[(&str, fn())] = &[
-        (
-            "writers_outlive_killed_data_servers",
-            writers_outlive_killed_data_servers,
-        ),
-        (
-            "an_unreachable_server_is_named",
-            an_unreachable_server_is_named,
-        ),
-        (
-            "a_killed_metadata_server_is_waited_for",
-            a_killed_metadata_server_is_waited_for,
-        ),
-        (
-            "sync_tells_of_a_lost_memory_store",
-            sync_tells_of_a_lost_memory_store,
-        ),
-        (
-            "a_sync_after_a_loss_of_power_fails_once",
-            a_sync_after_a_loss_of_power_fails_once,
-        ),
-        (
-            "a_lock_is_lost_with_its_server",
-            a_lock_is_lost_with_its_server,
-        ),
-        ("a_grant_ends_with_its_server", a_grant_ends_with_its_server),
-        (
-            "expired_capabilities_are_renewed",
-            expired_capabilities_are_renewed,
-        ),
-        (
-            "what_nobody_synced_is_missed_when_it_is_gone",
-            what_nobody_synced_is_missed_when_it_is_gone,
-        ),
-    ];
-    let filter = args.iter().skip(1).find(|a| !a.starts_with('-'));
-    for (name, test) in tests {
-        if filter.is_none_or(|f| name.contains(f.as_str())) {
-            println!("test {name} ...");
-            test();
-        }
-    }
-    println!("test result: ok.");
-}
+/// The deployment file, and which of its servers, of a child process.
+const SERVE: &str = "PENSTOCK_TEST_SERVE";
+const ROLE: &str = "PENSTOCK_TEST_ROLE";
 
 /// Data server 0, which tells the metadata server of its store and often syncs in the background.
 const REGISTERED: &str = "registered";
 
-/// The child's part.
-fn serve_until_parent_ends(path: &Path, role: &str) {
-    let deployment = Deployment::load(path).unwrap();
+/// The child's part: a server, if the environment says which, until the parent ends.
+#[test]
+fn server_process() {
+    let (Some(file), Ok(role)) = (std::env::var_os(SERVE), std::env::var(ROLE)) else {
+        return;
+    };
+    let deployment = Deployment::load(Path::new(&file)).unwrap();
     let server = match role.parse::<u32>() {
-        Ok(i) => common::start_data(&deployment, i),
+        Ok(i) => crate::common::start_data(&deployment, i),
         Err(_) if role == REGISTERED => {
             let options = penstock_server::Options {
                 registration: Some(penstock_server::Registration::default()),
@@ -103,7 +56,7 @@ struct Processes {
 
 impl Processes {
     fn start(plan: Plan) -> Processes {
-        let dir = common::temporary();
+        let dir = crate::common::temporary();
         let deployment = deployment(dir.path(), plan);
         let file = dir.path().join("deployment.toml");
         deployment.save(&file).unwrap();
@@ -137,18 +90,16 @@ impl Processes {
 
     fn spawn(&mut self, role: &str) {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .arg("serve")
-            .arg(&self.file)
-            .arg(role)
+            .args(["--exact", "restart::server_process", "--nocapture"])
+            .env(SERVE, &self.file)
+            .env(ROLE, role)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap())
-            .read_line(&mut line)
-            .unwrap();
-        assert_eq!(line.trim(), "ready", "server {role} did not start");
+        let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
+        let ready = said.any(|line| line.unwrap().ends_with("ready"));
+        assert!(ready, "server {role} did not start");
         self.running.push((role.to_owned(), child));
     }
 
@@ -207,6 +158,7 @@ fn write(file: &File, bytes: &[u8]) -> penstock_client::Result<u64> {
 
 /// Four writers of interleaved records, one per form, while data servers are killed and started
 /// again: no call fails, and what was written last is there.
+#[test]
 fn writers_outlive_killed_data_servers() {
     let mut servers = Processes::start(Plan {
         servers: 3,
@@ -273,6 +225,7 @@ fn writers_outlive_killed_data_servers() {
     assert!(file.client().stats().reconnections > 0);
 }
 
+#[test]
 fn an_unreachable_server_is_named() {
     let mut servers = Processes::start(Plan {
         servers: 2,
@@ -303,6 +256,7 @@ fn an_unreachable_server_is_named() {
     assert_eq!(read(&file, 0, 100), [3; 100]);
 }
 
+#[test]
 fn a_killed_metadata_server_is_waited_for() {
     let mut servers = Processes::start(Plan {
         servers: 1,
@@ -345,6 +299,7 @@ fn servers_gone(servers: &Processes) -> Error {
     .unwrap_err()
 }
 
+#[test]
 fn sync_tells_of_a_lost_memory_store() {
     let mut servers = Processes::start(Plan {
         servers: 2,
@@ -406,6 +361,7 @@ impl Processes {
     }
 }
 
+#[test]
 fn a_sync_after_a_loss_of_power_fails_once() {
     let mut servers = Processes::start(Plan {
         servers: 2,
@@ -468,6 +424,7 @@ fn a_sync_after_a_loss_of_power_fails_once() {
     }
 }
 
+#[test]
 fn a_lock_is_lost_with_its_server() {
     let mut servers = Processes::start(Plan {
         servers: 2,
@@ -493,6 +450,7 @@ fn a_lock_is_lost_with_its_server() {
     assert_eq!(read(&file, 0, 100), [3; 100]);
 }
 
+#[test]
 fn a_grant_ends_with_its_server() {
     let mut servers = Processes::start(Plan {
         servers: 1,
@@ -516,6 +474,7 @@ fn a_grant_ends_with_its_server() {
     assert_eq!(read(&file, 0, 5000), [7; 5000]);
 }
 
+#[test]
 fn expired_capabilities_are_renewed() {
     // In one process: the metadata server gives capabilities of a very short life.
     let mut cluster = Cluster::start(Plan::default());
@@ -550,6 +509,7 @@ fn expired_capabilities_are_renewed() {
 }
 
 /// Neither the writer nor the end of the server syncs: only the background does.
+#[test]
 fn what_nobody_synced_is_missed_when_it_is_gone() {
     let mut servers = Processes::registered();
     let client = servers.client(options());

@@ -1,8 +1,5 @@
 //! Credentials that are taken back: what data servers do on connections that are open.
-#![allow(clippy::unwrap_used)]
-mod common;
-
-use common::{Cluster, Plan};
+use crate::common::{Cluster, Plan};
 use penstock_client::{Client, Identity};
 use penstock_wire::credential::{Credential, Statement};
 use penstock_wire::message::{DataReply, DataRequest, User};
@@ -61,8 +58,13 @@ fn open_connections_to_data_servers_end_with_a_credential_that_is_taken_back() {
         program: 7,
         rank: 0,
     };
-    let administrator =
-        Client::connect_with(&cluster.deployment, who, Role::Admin, common::options()).unwrap();
+    let administrator = Client::connect_with(
+        &cluster.deployment,
+        who,
+        Role::Admin,
+        crate::common::options(),
+    )
+    .unwrap();
     let list = administrator.revoke(Revoked::User(USER), u64::MAX);
     assert_eq!(list.unwrap().entries.len(), 1);
     let begun = Instant::now();

@@ -1,5 +1,4 @@
 //! Element counts and conversion against element-by-element reference code.
-#![allow(clippy::unwrap_used)]
 
 use penstock_datatype::{Elem, ElemKind, Error, Signature};
 use proptest::prelude::*;

@@ -1,5 +1,4 @@
 //! Absurd datatypes are refused, huge regular ones cost nothing, and bad encodings are rejected.
-#![allow(clippy::unwrap_used)]
 
 use penstock_datatype::{Distribution, Error, Loop, MAX_DEPTH, MAX_ENCODED, Order, Pattern, Run};
 

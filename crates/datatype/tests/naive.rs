@@ -1,6 +1,5 @@
 //! Every constructor, nested at random, against a flattening that lists each byte.
 //! (Tests may unwrap.)
-#![allow(clippy::unwrap_used)]
 
 use penstock_datatype::{Distribution, Loop, Order, Pattern, Run, Source, Target, copy};
 use proptest::prelude::*;

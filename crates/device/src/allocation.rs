@@ -4,6 +4,7 @@
 //! extents (fragmentation) that go elsewhere. A new file begins `distance` bytes behind the file before it, so that
 //! two files can be set any seek apart. The choice depends on the file and the extent alone: equal histories give equal places.
 
+use penstock_base::Random;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What makes an allocation.
@@ -124,11 +125,11 @@ impl Allocation {
             .range(..index)
             .next_back()
             .map(|(i, s)| s + (index - i));
-        let chance = hash(file ^ hash(index));
+        let chance = Random::mix(file ^ Random::mix(index));
         let elsewhere = (chance >> 11) as f64 / ((1u64 << 53) as f64) < self.options.fragmentation;
         let wanted = match before {
             Some(next) if !elsewhere => next,
-            Some(_) => hash(chance) % self.slots,
+            Some(_) => Random::mix(chance) % self.slots,
             None => {
                 let start = self.cursor;
                 self.cursor =
@@ -155,13 +156,6 @@ impl Allocation {
         }
         (0..wanted).find(|s| !self.used.contains(s))
     }
-}
-
-fn hash(x: u64) -> u64 {
-    let mut z = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]

@@ -19,6 +19,8 @@ mod seek;
 mod segments;
 mod ssd;
 
+pub use penstock_base::{Nanos, Op};
+
 pub use allocation::{Allocation, AllocationOptions};
 pub use block::{BlockQueue, BlockQueueOptions, Elevator};
 pub use disk::{Disk, DiskOptions};
@@ -30,18 +32,6 @@ pub use queueing::Queueing;
 pub use raid::{Raid0, RaidOptions};
 pub use seek::SeekCurve;
 pub use ssd::{Ssd, SsdOptions, write_amplification};
-
-/// Nanoseconds since an origin of the caller's choice, or a span of them.
-pub type Nanos = u64;
-
-/// What a request does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Op {
-    /// Bytes come from the device.
-    Read,
-    /// Bytes go to the device.
-    Write,
-}
 
 /// One request to a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

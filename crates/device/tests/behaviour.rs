@@ -1,7 +1,5 @@
 //! What every model keeps: nothing lost, nothing twice, the same again, and the effects that the sources rely on.
 
-#![allow(clippy::unwrap_used)]
-
 use penstock_device::{
     BlockQueue, BlockQueueOptions, Completion, Device, Elevator, HardDisk, Model, Nanos, Op, Raid0,
     RaidOptions, Request, closed_loop, random_addresses,

@@ -1,5 +1,4 @@
 //! Profiles of models and of a file: the estimate against full measurement, and what is refused.
-#![allow(clippy::unwrap_used)]
 use penstock_device::profile::{
     FileTarget, Interval, ModelTarget, Options, Profile, ProfileError, Step, Target, profile,
 };

@@ -1,8 +1,6 @@
 //! The models against published figures. The table of docs/devices.md is what this test computes: with
 //! PENSTOCK_UPDATE_DOCS=1 it writes the table, without it the page has to agree.
 
-#![allow(clippy::unwrap_used)]
-
 use penstock_device::{
     Device, Model, Op, Request, closed_loop, random_addresses, write_amplification,
 };

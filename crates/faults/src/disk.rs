@@ -12,8 +12,8 @@ pub(crate) use copy::{Aside, Item};
 
 use crate::effects::{Effect, Effects};
 use crate::plant::Plant;
-use crate::random::Random;
 use crate::world::{MS, MachineId, Nanos};
+use penstock_base::Random;
 use penstock_host::Access;
 use rustix::fs::{FileType, Mode, XattrFlags};
 use rustix::io::Errno;
@@ -156,7 +156,7 @@ fn path_of(file: BorrowedFd<'_>) -> PathBuf {
 
 impl Disk {
     pub fn new(seed: u64, machine: MachineId, root: PathBuf, plant: Option<Plant>) -> Disk {
-        let mut random = Random::new(seed, 100 + machine as u64);
+        let mut random = Random::for_purpose(seed, 100 + machine as u64);
         Disk {
             root,
             plain: random.one_in(3),
@@ -188,7 +188,9 @@ impl Disk {
     pub fn kind(access: &Access<'_>) -> (u8, u64) {
         match access {
             Access::Read { len, .. } => (10, *len as u64),
-            Access::Write { at, bytes, .. } => (11, crate::random::mix(*at) ^ bytes.len() as u64),
+            Access::Write { at, bytes, .. } => {
+                (11, penstock_base::Random::mix(*at) ^ bytes.len() as u64)
+            }
             Access::SetLen { len, .. } => (12, *len),
             Access::Attribute { value, .. } => (13, value.len() as u64),
             Access::Sync { .. } => (14, 0),
@@ -235,14 +237,14 @@ impl Disk {
         }
         let takes = self.slow
             * match access {
-                Access::Open | Access::Read { .. } => self.random.between(2_000, 10_000),
+                Access::Open | Access::Read { .. } => self.random.from_to(2_000, 10_000),
                 Access::Write { .. }
                 | Access::Attribute { .. }
                 | Access::Mode { .. }
-                | Access::SetLen { .. } => self.random.between(3_000, 15_000),
-                Access::Sync { .. } | Access::SyncAll => self.random.between(MS / 5, 6 * MS),
+                | Access::SetLen { .. } => self.random.from_to(3_000, 15_000),
+                Access::Sync { .. } | Access::SyncAll => self.random.from_to(MS / 5, 6 * MS),
                 Access::Make { .. } | Access::Rename { .. } | Access::Remove { .. } => {
-                    self.random.between(10_000, 60_000)
+                    self.random.from_to(10_000, 60_000)
                 }
             };
         let allowed = match access {

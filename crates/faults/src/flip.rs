@@ -1,5 +1,5 @@
 //! One bit of what a stopped server has stored flips.
-use crate::random::Random;
+use penstock_base::Random;
 use penstock_layout::FileId;
 use rustix::fs::XattrFlags;
 use std::io::Result;

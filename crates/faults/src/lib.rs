@@ -30,7 +30,6 @@ mod network;
 mod plan;
 mod plant;
 mod pointer;
-mod random;
 mod run;
 mod workload;
 mod world;

@@ -8,8 +8,8 @@
 //! of which a server was told at its start counts as a loss of power at that moment.
 //!
 //! *Names*: see [`crate::directory`].
-use crate::random::mix;
 use crate::world::Nanos;
+use penstock_base::Random;
 
 /// One write of one block.
 #[derive(Debug, Clone)]
@@ -51,7 +51,7 @@ fn byte(id: u64, at: u64) -> u8 {
     match id {
         NOTHING => 0,
         id if id & CUT != 0 => 0,
-        id => (mix((id << 24) ^ (at / 8)) >> (at % 8 * 8)) as u8,
+        id => (Random::mix((id << 24) ^ (at / 8)) >> (at % 8 * 8)) as u8,
     }
 }
 

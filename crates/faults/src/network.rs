@@ -11,8 +11,8 @@
 //! a request is delivered twice.
 use crate::effects::{Effect, Effects};
 use crate::plant::Plant;
-use crate::random::Random;
 use crate::world::{Due, MS, MachineId, Nanos, ProcessId, SECOND, State};
+use penstock_base::Random;
 use rustix::event::epoll;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
@@ -112,7 +112,7 @@ fn pair(a: MachineId, b: MachineId) -> (MachineId, MachineId) {
 impl Network {
     pub fn new(seed: u64) -> std::io::Result<Network> {
         Ok(Network {
-            random: Random::new(seed, 2),
+            random: Random::for_purpose(seed, 2),
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             next: 0,
             connections: BTreeMap::new(),
@@ -129,7 +129,7 @@ impl Network {
     }
 
     fn latency(&mut self) -> Nanos {
-        let usual = self.random.between(20_000, USUAL);
+        let usual = self.random.from_to(20_000, USUAL);
         let late = if self.random.one_in(40) {
             self.random.below(40 * MS)
         } else {
@@ -235,7 +235,7 @@ pub(crate) fn dial(
     .into_iter()
     .enumerate()
     {
-        let buffer = 1usize << net.random.between(14, 18);
+        let buffer = 1usize << net.random.from_to(14, 18);
         let (app, ours) = socket_pair(buffer)?;
         let flags = epoll::EventFlags::IN
             | epoll::EventFlags::OUT

@@ -1,8 +1,8 @@
 //! Which faults happen when: drawn from the seed before a run begins, so that a plan can be read.
 use crate::cluster::Shape;
 use crate::flip::Target;
-use crate::random::Random;
 use crate::world::{MS, MachineId, Nanos, SECOND};
+use penstock_base::Random;
 
 /// One fault.
 #[derive(Debug, Clone)]
@@ -96,7 +96,7 @@ fn wrong(r: &mut Random) -> i64 {
 
 /// Clocks of servers that are wrong from the beginning to the end: in one run in four each second one.
 pub(crate) fn clocks(seed: u64, shape: &Shape) -> Vec<(MachineId, i64)> {
-    let mut r = Random::new(seed, 6);
+    let mut r = Random::for_purpose(seed, 6);
     if !r.one_in(4) {
         return Vec::new();
     }
@@ -117,15 +117,15 @@ const SCHEDULERS: [&str; 24] = [
 
 /// The size of a run.
 pub(crate) fn shape(seed: u64) -> Shape {
-    let mut r = Random::new(seed, 3);
+    let mut r = Random::for_purpose(seed, 3);
     Shape {
-        servers: r.between(2, 4) as usize,
-        clients: r.between(2, 4) as usize,
-        files: r.between(1, 3) as usize,
-        blocks: r.between(8, 40),
+        servers: r.from_to(2, 4) as usize,
+        clients: r.from_to(2, 4) as usize,
+        files: r.from_to(1, 3) as usize,
+        blocks: r.from_to(8, 40),
         block: [512, 1000, 1000, 4096, 5000, 5000, 20_000, 70_000][r.index(8)],
-        time: r.between(3, 9) * SECOND,
-        pause: r.between(10, 100) * MS,
+        time: r.from_to(3, 9) * SECOND,
+        pause: r.from_to(10, 100) * MS,
         scheduler: SCHEDULERS[r.index(SCHEDULERS.len())],
         tls: seed.is_multiple_of(8),
     }
@@ -133,19 +133,19 @@ pub(crate) fn shape(seed: u64) -> Shape {
 
 /// The faults of a run in order, each with its time.
 pub(crate) fn plan(seed: u64, shape: &Shape) -> Vec<(Nanos, Fault)> {
-    let mut r = Random::new(seed, 4);
+    let mut r = Random::for_purpose(seed, 4);
     // Some runs know only some kinds of faults, some none at all.
     let kinds: u64 = match r.below(8) {
         0 => 0,
-        1..=3 => r.next() & r.next(),
-        _ => r.next() | r.next(),
+        1..=3 => r.bits() & r.bits(),
+        _ => r.bits() | r.bits(),
     };
-    let faults = r.between(2, 16);
+    let faults = r.from_to(2, 16);
     let mut plan = Vec::new();
     for _ in 0..faults {
         let at = r.below(shape.time);
         let machine = r.index(shape.servers + 1);
-        let time = r.between(SECOND / 5, 6 * SECOND);
+        let time = r.from_to(SECOND / 5, 6 * SECOND);
         // Failed syncs need a loss of power beside them to show.
         let kind = match r.below(17) {
             16 => 9,
@@ -153,7 +153,7 @@ pub(crate) fn plan(seed: u64, shape: &Shape) -> Vec<(Nanos, Fault)> {
         };
         let fault = match kind {
             0 => Fault::Break {
-                share: r.between(1, 8),
+                share: r.from_to(1, 8),
                 late: r.one_in(2),
             },
             1 => Fault::Partition {
@@ -162,7 +162,7 @@ pub(crate) fn plan(seed: u64, shape: &Shape) -> Vec<(Nanos, Fault)> {
                 time: 3 * time,
             },
             2 => Fault::SlowNetwork {
-                times: r.between(5, 100),
+                times: r.from_to(5, 100),
                 time,
             },
             3 => Fault::Kill {
@@ -177,7 +177,7 @@ pub(crate) fn plan(seed: u64, shape: &Shape) -> Vec<(Nanos, Fault)> {
             5 => Fault::Full { machine, time },
             6 => Fault::SlowDisk {
                 machine,
-                times: r.between(10, 200),
+                times: r.from_to(10, 200),
                 time,
             },
             7 => Fault::Flip {
@@ -202,7 +202,7 @@ pub(crate) fn plan(seed: u64, shape: &Shape) -> Vec<(Nanos, Fault)> {
                 if machine == 0 && kinds >> kind & 1 == 1 {
                     // What a failed sync has lost shows once the power fails.
                     let accesses = r.below(100);
-                    let down = r.between(SECOND / 5, 2 * SECOND);
+                    let down = r.from_to(SECOND / 5, 2 * SECOND);
                     let power = Fault::Power {
                         machine,
                         accesses,
@@ -246,14 +246,14 @@ pub(crate) fn plan(seed: u64, shape: &Shape) -> Vec<(Nanos, Fault)> {
 
 /// In some runs, something else in the place of a store. Drawn apart, so that all other faults of a seed stay as they are.
 fn replaced_store(seed: u64, shape: &Shape) -> Vec<(Nanos, Fault)> {
-    let mut r = Random::new(seed, 6);
+    let mut r = Random::for_purpose(seed, 6);
     if !r.one_in(STORES) {
         return Vec::new();
     }
     let machine = 1 + r.index(shape.servers);
     let with = [StoreFault::Lost, StoreFault::Older, StoreFault::Anothers][r.index(3)];
     let renew = r.one_in(2);
-    let at = r.between(shape.time / 2, shape.time);
+    let at = r.from_to(shape.time / 2, shape.time);
     let replace = Fault::ReplaceStore {
         machine,
         with,

@@ -12,9 +12,9 @@ use crate::flip::{self, Flip, Target};
 use crate::network;
 use crate::plan::{self, Fault, StoreFault};
 use crate::plant::Plant;
-use crate::random::Random;
 use crate::workload::{History, Phase, Worker};
 use crate::world::{MachineId, Nanos, ProcessId, SECOND, Setup, Simulation, lock};
+use penstock_base::Random;
 use penstock_layout::FileId;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
@@ -236,7 +236,7 @@ impl Driver {
             shape,
             cluster,
             history: Arc::new(Mutex::new(history)),
-            random: Random::new(options.seed, 5),
+            random: Random::for_purpose(options.seed, 5),
             clients: (0..shape.clients).map(|_| None).collect(),
             later: Vec::new(),
             flipped: BTreeMap::new(),
@@ -345,7 +345,7 @@ impl Driver {
             index,
             locked_in: None,
             life: self.lives,
-            random: Random::new(self.seed, 1000 + self.lives),
+            random: Random::for_purpose(self.seed, 1000 + self.lives),
         }
     }
 

@@ -10,8 +10,8 @@ use crate::cluster::Shape;
 use crate::effects::Effect;
 use crate::model::{Block, CUT, fill, origin};
 use crate::pointer::Pointer;
-use crate::random::Random;
 use crate::world::{Nanos, SECOND, Simulation, lock};
+use penstock_base::Random;
 use penstock_client::{
     Client, ClientOptions, Counter, CreateOptions, Error, ErrorKind, File, Form, Identity, Loss,
     OpenOptions,
@@ -155,7 +155,7 @@ impl Worker {
         let client = self.connect(Role::Client).map_err(text)?;
         for f in 0..self.shape.files {
             let path = format!("/data-{f}");
-            let unit = self.shape.block * self.random.between(1, 4);
+            let unit = self.shape.block * self.random.from_to(1, 4);
             let how = OpenOptions {
                 create: Some(CreateOptions {
                     mode: 0o644,
@@ -570,7 +570,7 @@ impl Worker {
     fn point(&mut self, client: &Client, made: &mut Option<Counter>) -> Result<(), Fault> {
         let shared = lock(&self.history).pointer.as_mut().map(Pointer::begin);
         let Some((token, least)) = shared else {
-            let token = u128::from(self.random.next()) << 64 | u128::from(self.random.next());
+            let token = u128::from(self.random.bits()) << 64 | u128::from(self.random.bits());
             let counter = client.counter(token);
             let begun = self.begin();
             let broken = self.world.state().net.broken;
@@ -609,7 +609,7 @@ impl Worker {
 
     /// A counter of its own: nothing disturbs it.
     fn point_alone(&mut self, client: &Client) -> Result<(), Fault> {
-        let token = u128::from(self.random.next()) << 64 | u128::from(self.random.next());
+        let token = u128::from(self.random.bits()) << 64 | u128::from(self.random.bits());
         let counter = client.counter(token);
         let begun = self.begin();
         let all = || {

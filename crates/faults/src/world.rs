@@ -14,7 +14,7 @@ use crate::disk::Disk;
 use crate::effects::{Effect, Effects};
 use crate::network::Network;
 use crate::plant::Plant;
-use crate::random::Random;
+use penstock_base::Random;
 use penstock_host::{Access, Pace, World};
 use rustix::event::PollFd;
 use rustix::io::Errno;
@@ -29,8 +29,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Virtual nanoseconds.
-pub(crate) type Nanos = u64;
+pub(crate) use penstock_base::Nanos;
 /// One millisecond.
 pub(crate) const MS: Nanos = 1_000_000;
 /// One second.
@@ -158,7 +157,7 @@ impl Log {
     pub fn note(&mut self, now: Nanos, kind: u8, a: u64, b: u64) {
         let mut hash = self.hash;
         for word in [now, u64::from(kind), a, b] {
-            hash = crate::random::mix(hash ^ word);
+            hash = penstock_base::Random::mix(hash ^ word);
         }
         self.hash = hash;
         self.events += 1;
@@ -363,7 +362,7 @@ impl Simulation {
         let machines = setup.roots.len();
         let state = State {
             now: 0,
-            random: Random::new(setup.seed, 1),
+            random: Random::for_purpose(setup.seed, 1),
             log: Log {
                 hash: setup.seed,
                 events: 0,

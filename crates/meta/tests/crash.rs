@@ -1,11 +1,8 @@
 //! The server is killed with SIGKILL at random moments of a workload and started again: everything
 //! acknowledged is there, by Sync or not, each client finds what it did, what was not answered and is repeated has taken
 //! effect once, and ids are never used twice.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Client, create, deployment, mkdir, rename, stat, unlink};
+use crate::common::{Client, create, deployment, mkdir, rename, stat, unlink};
 use penstock_layout::FileId;
 use penstock_wire::Role;
 use penstock_wire::deployment::Deployment;
@@ -68,7 +65,7 @@ impl Server {
             command.env(LARGE, "");
         }
         let child = command
-            .args(["--exact", "server_process", "--nocapture"])
+            .args(["--exact", "crash::server_process", "--nocapture"])
             .env(SERVE, file)
             .stdout(Stdio::null())
             .stderr(Stdio::null())

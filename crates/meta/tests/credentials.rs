@@ -1,7 +1,4 @@
 //! What a credential allows over TCP, and for how long.
-#![allow(clippy::unwrap_used)]
-mod common;
-
 use penstock_layout::{FileId, ServerId};
 use penstock_meta::{Options, start};
 use penstock_wire::credential::{Credential, NOBODY, Statement, Uids};
@@ -27,7 +24,7 @@ struct Cluster {
 
 fn cluster() -> Cluster {
     let dir = tempfile::tempdir().unwrap();
-    let mut deployment = common::deployment(dir.path());
+    let mut deployment = crate::common::deployment(dir.path());
     deployment.meta.address = Address {
         tcp: Some("127.0.0.1:0".into()),
         unix: None,

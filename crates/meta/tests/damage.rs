@@ -1,9 +1,6 @@
 //! Stores that are damaged, foreign or in use: never a wrong answer, always a clear error.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Client, create, deployment};
+use crate::common::{Client, create, deployment};
 use penstock_layout::FileId;
 use penstock_meta::{Error, Options, StoreError, start};
 use penstock_wire::deployment::Deployment;

@@ -1,8 +1,5 @@
 //! Requests by id, for users, over a connection.
-#![allow(clippy::unwrap_used)]
-mod common;
-
-use common::{Client, deployment};
+use crate::common::{Client, deployment};
 use penstock_layout::FileId;
 use penstock_meta::{Options, start};
 use penstock_wire::Role;
@@ -294,7 +291,7 @@ fn links_attributes_and_striping_outlive_a_restart() {
     let names: Vec<String> = c.list("/", 10).into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["a", "b", "s"]);
     // By path, over the symbolic link.
-    let (attributes, capability, _) = c.open(common::open("/s", true, false));
+    let (attributes, capability, _) = c.open(crate::common::open("/s", true, false));
     assert_eq!(attributes.nlink, 2);
     assert_eq!(capability.layout.stripe_unit, 128 << 10);
     assert_eq!(capability.layout.servers.len(), 2);

@@ -1,9 +1,6 @@
 //! Slots of sessions, as a client uses and misuses them.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Client, create, deployment, mkdir, stat, unlink};
+use crate::common::{Client, create, deployment, mkdir, stat, unlink};
 use penstock_meta::Options;
 use penstock_wire::Role;
 use penstock_wire::deployment::Deployment;

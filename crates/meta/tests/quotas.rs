@@ -1,9 +1,6 @@
 //! Limits on the files of users, over a connection: what counts, what is refused, who may see and set them, and what a
 //! store of an older release becomes.
-#![allow(clippy::unwrap_used)]
-mod common;
-
-use common::{Client, create, deployment, mkdir, unlink};
+use crate::common::{Client, create, deployment, mkdir, unlink};
 use penstock_layout::FileId;
 use penstock_meta::{Options, start};
 use penstock_wire::Role;

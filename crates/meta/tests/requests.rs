@@ -1,9 +1,6 @@
 //! The metadata server over its socket.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Client, create, deployment, mkdir, open, rename, stat, unlink};
+use crate::common::{Client, create, deployment, mkdir, open, rename, stat, unlink};
 use penstock_layout::{FileId, ServerId};
 use penstock_meta::{Options, start};
 use penstock_wire::message::{

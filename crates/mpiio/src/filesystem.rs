@@ -7,20 +7,9 @@ use penstock_layout::{Layout, ServerId};
 use std::ops::Range;
 use std::sync::Arc;
 
-pub use penstock_wire::message::LockMode;
-
 /// How an operation reaches the bytes. A file system without a form uses its nearest one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Form {
-    /// Requests of one contiguous region.
-    Contiguous,
-    /// Requests of at most 64 regions.
-    List,
-    /// Requests that carry the loop.
-    Structured,
-    /// No requests: this host's own descriptors of the bytes, where they may be used now.
-    Shortcut,
-}
+pub use penstock_client::Form;
+pub use penstock_wire::message::LockMode;
 
 /// How to open a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -140,15 +140,6 @@ struct PenstockFile {
     file: penstock_client::File,
 }
 
-fn form(form: Form) -> penstock_client::Form {
-    match form {
-        Form::Contiguous => penstock_client::Form::Contiguous,
-        Form::List => penstock_client::Form::List,
-        Form::Structured => penstock_client::Form::Structured,
-        Form::Shortcut => penstock_client::Form::Shortcut,
-    }
-}
-
 impl FileHandle for PenstockFile {
     fn identity(&self, _one_node: bool) -> (u64, u64) {
         (0, self.file.id().0)
@@ -168,7 +159,7 @@ impl FileHandle for PenstockFile {
         how: Form,
         into: &mut Target<'_>,
     ) -> Result<u64> {
-        Ok(self.file.read_each(operations, form(how), into)?)
+        Ok(self.file.read_each(operations, how, into)?)
     }
 
     fn write_each(
@@ -177,7 +168,7 @@ impl FileHandle for PenstockFile {
         how: Form,
         from: &mut Source<'_>,
     ) -> Result<u64> {
-        Ok(self.file.write_each(operations, form(how), from)?)
+        Ok(self.file.write_each(operations, how, from)?)
     }
 
     fn read_lean(&self, offset: u64, into: &mut [u8]) -> bool {

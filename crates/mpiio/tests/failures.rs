@@ -1,8 +1,5 @@
 //! What fails fails on every rank, soon, and with a message; nobody hangs.
-#![allow(clippy::unwrap_used)]
-mod common;
-
-use common::{Memory, Site, byte, of};
+use crate::common::{Memory, Site, byte, of};
 use penstock_datatype::Loop;
 use penstock_mpiio::testing::{ThreadComm, run};
 use penstock_mpiio::{Amode, Comm, DataRep, ErrorClass, File, Info, Where};

@@ -1,6 +1,5 @@
 //! docs/hints.md has what the table of methods says. With PENSTOCK_UPDATE_DOCS=1 the test writes that, without it the
 //! page has to agree.
-#![allow(clippy::unwrap_used)]
 use penstock_mpiio::{Method, hint_keys, manual};
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/hints.md");

@@ -1,8 +1,5 @@
 //! Every method, collective and independent, reading and writing, over several kinds of pattern, against a flat model.
-#![allow(clippy::unwrap_used)]
-mod common;
-
-use common::{Memory, Site, byte, flatten, mark, of};
+use crate::common::{Memory, Site, byte, flatten, mark, of};
 use penstock_datatype::{Distribution, Loop, Order, Pattern};
 use penstock_mpiio::testing::run;
 use penstock_mpiio::{Amode, DataRep, Info, Whence, Where};

@@ -42,7 +42,8 @@ mod waiting;
 pub use error::Error;
 pub use groups::Groups;
 pub use options::{Algorithm, Options};
-pub use request::{Nanos, Next, Op, Request, VirtualRequest};
+pub use penstock_base::{Nanos, Op};
+pub use request::{Next, Request, VirtualRequest};
 pub use scheduler::Scheduler;
 pub use select::{
     Decision, Expectation, MEASURED, Objective, Row, Selector, SelectorOptions, Situation, Tree,

@@ -7,8 +7,8 @@
 //!
 //! Live requests of a file are a treap by offset that knows the furthest end below each node, for all and for writes.
 //! Its priorities are a hash of the arrival number: shape and decisions are the same on every run.
-use crate::request::Op;
 use crate::table::{Entry, Map, NONE};
+use penstock_base::Op;
 use slab::Slab;
 use std::hash::BuildHasher;
 

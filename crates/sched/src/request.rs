@@ -1,16 +1,5 @@
 //! What comes in and what goes out.
-
-/// Time or a duration in nanoseconds, from a start that the caller chooses.
-pub type Nanos = u64;
-
-/// Kind of access.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Op {
-    /// Bytes from the store.
-    Read,
-    /// Bytes to the store.
-    Write,
-}
+use penstock_base::{Nanos, Op};
 
 /// One request for a run of bytes of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,8 +8,9 @@
 mod aging;
 mod queues;
 
-use crate::request::{Nanos, Op, Request, VirtualRequest};
+use crate::request::{Request, VirtualRequest};
 use crate::waiting::Waited;
+use penstock_base::{Nanos, Op};
 pub(crate) use queues::{Queue, UNKNOWN};
 use slab::Slab;
 use std::collections::HashMap;

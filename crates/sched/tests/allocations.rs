@@ -1,5 +1,4 @@
 //! What a scheduler allocates once it has grown to what is needed: little for each request, and nothing that stays.
-#![allow(clippy::unwrap_used)]
 use penstock_sched::{Algorithm, Next, Op, Options, Request, Scheduler};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -1,5 +1,4 @@
 //! Groups of files under different algorithms at once: none starves another, and each has what it would have alone.
-#![allow(clippy::unwrap_used)]
 use penstock_sched::{Algorithm, Groups, Next, Op, Options, Request, Scheduler, VirtualRequest};
 use proptest::prelude::*;
 

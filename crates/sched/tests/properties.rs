@@ -1,5 +1,4 @@
 //! What holds for every algorithm, whatever arrives.
-#![allow(clippy::unwrap_used)]
 use penstock_sched::{Algorithm, Error, Groups, Nanos, Next, Op, Options, Request, Scheduler};
 use proptest::prelude::*;
 use std::collections::{HashMap, HashSet};

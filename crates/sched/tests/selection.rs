@@ -1,5 +1,4 @@
 //! A part of the selection experiment: what has to hold whatever the device.
-#![allow(clippy::unwrap_used)]
 
 #[path = "../examples/selection/cluster.rs"]
 #[allow(dead_code)]

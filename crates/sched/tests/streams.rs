@@ -4,7 +4,6 @@
 //! their order, each completion. Every algorithm plays every workload. The file has the number of requests and of
 //! decisions and a hash of the stream's lines. A change that is meant to decide differently records the streams anew: the
 //! failing test prints what the file should say.
-#![allow(clippy::unwrap_used)]
 use penstock_sched::journal::{Call, Journal};
 use penstock_sched::{Algorithm, Groups, Nanos, Next, Op, Options, Request, Scheduler};
 use std::collections::HashSet;

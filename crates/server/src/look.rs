@@ -2,7 +2,6 @@
 //!
 //! The last [`RECENT`] requests count, and `penstock_trace`'s detector says of each file and operation contiguous or strided,
 //! small or large. Those with the same operation and pattern are a [`Class`]: a selection tree has one answer for each.
-use crate::tracing::traced;
 use penstock_sched::{Algorithm, Nanos, Op, Request, Situation, Tree};
 use penstock_trace::{self as trace, Detector, DetectorLimits, MIN_WINDOW, Pattern};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -113,7 +112,7 @@ impl Lookout {
             process,
             ..
         } = *request;
-        self.detector.arrived(now, file, traced(op), offset, bytes);
+        self.detector.arrived(now, file, op, offset, bytes);
         if self.recent.len() >= RECENT {
             self.recent.pop_front();
         }
@@ -142,7 +141,7 @@ impl Lookout {
             sums.0 += 1;
             sums.1 += seen.bytes;
         }
-        let verdicts: HashMap<(u64, trace::Op), (Option<Pattern>, u64)> = self
+        let verdicts: HashMap<(u64, Op), (Option<Pattern>, u64)> = self
             .detector
             .verdicts()
             .map(|v| ((v.file, v.op), (v.pattern, v.bytes)))
@@ -158,7 +157,7 @@ impl Lookout {
         };
         for ((file, write), (requests, bytes)) in files {
             let op = if write { Op::Write } else { Op::Read };
-            let verdict = verdicts.get(&(file, traced(op))).copied();
+            let verdict = verdicts.get(&(file, op)).copied();
             let (pattern, all_bytes) = verdict.unwrap_or((None, bytes));
             let (contiguous, large) = match pattern {
                 Some(pattern) => (pattern.is_contiguous(), !pattern.is_small()),

@@ -31,14 +31,6 @@ fn failed(e: impl std::fmt::Display) -> WireError {
     refuse(ErrorKind::InvalidArgument, e.to_string())
 }
 
-/// Operations as traces have them.
-pub(crate) fn traced(op: Op) -> trace::Op {
-    match op {
-        Op::Read => trace::Op::Read,
-        Op::Write => trace::Op::Write,
-    }
-}
-
 /// A trace that is being written. It is ended when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Tracing {
@@ -98,7 +90,7 @@ impl Tracing {
                 EventKind::Dispatch => Kind::Dispatch,
                 EventKind::Completion => Kind::Completion,
             },
-            op: traced(event.op),
+            op: event.op,
             file: event.file,
             offset: event.offset,
             bytes: event.bytes,
@@ -163,7 +155,7 @@ impl Prediction {
             ..
         } = *request;
         self.predictor
-            .arrived(now, id, traced(op), file, offset, bytes, program);
+            .arrived(now, id, op, file, offset, bytes, program);
         if let Some([reads, writes]) = self.predictor.begun() {
             scheduler.predict_more(file, Op::Read, reads);
             scheduler.predict_more(file, Op::Write, writes);

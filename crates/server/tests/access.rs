@@ -1,7 +1,5 @@
 //! Who may do what: capabilities, keys, roles, read-only servers, two servers on one store.
-#![allow(clippy::unwrap_used)]
-mod common;
-use common::*;
+use crate::common::*;
 use penstock_layout::{FileId, Layout, ServerId};
 use penstock_server::{Error, Options, start};
 use penstock_wire::credential::Statement;

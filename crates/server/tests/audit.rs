@@ -1,7 +1,5 @@
 //! What a data server refuses is in its audit log, with who asked and for what; so is what administrators do.
-#![allow(clippy::unwrap_used)]
-mod common;
-use common::*;
+use crate::common::*;
 use penstock_layout::FileId;
 use penstock_server::Options;
 use penstock_wire::Role;

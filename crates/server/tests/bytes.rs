@@ -1,7 +1,5 @@
 //! Bytes through the server: every form of access, pipelining, sizes, lengths.
-#![allow(clippy::unwrap_used)]
-mod common;
-use common::*;
+use crate::common::*;
 use penstock_datatype::{Loop, Pattern};
 use penstock_layout::FileId;
 use penstock_server::Options;

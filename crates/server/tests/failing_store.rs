@@ -1,8 +1,6 @@
 //! A store that runs full, and one that fails in the middle of a read: the client is told, the connection and
 //! everybody else go on.
-#![allow(clippy::unwrap_used)]
-mod common;
-use common::*;
+use crate::common::*;
 use penstock_layout::{FileId, ObjectOffset, ServerId};
 use penstock_server::{Options, start_on};
 use penstock_store::{Finding, Object, Store, StoreError};

@@ -1,7 +1,5 @@
 //! Bad input and bad behaviour: each ends at its own connection.
-#![allow(clippy::unwrap_used)]
-mod common;
-use common::*;
+use crate::common::*;
 use penstock_datatype::{Loop, Pattern};
 use penstock_server::Options;
 use penstock_wire::frame::{HEADER_LEN, Header, VERSION};

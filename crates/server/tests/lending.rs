@@ -1,7 +1,5 @@
 //! Objects lent to the kernel of a mount: to whom, and what waits for them.
-#![allow(clippy::unwrap_used)]
-mod common;
-use common::*;
+use crate::common::*;
 use penstock_layout::ServerId;
 use penstock_server::Options;
 use penstock_wire::Role;

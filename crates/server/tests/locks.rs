@@ -1,7 +1,5 @@
 //! Range locks over the wire: order, time-outs, leases, disconnects, and what they are for.
-#![allow(clippy::unwrap_used)]
-mod common;
-use common::*;
+use crate::common::*;
 use penstock_server::Options;
 use penstock_wire::message::{DataReply, DataRequest, ErrorKind, LockMode};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};

@@ -1,7 +1,5 @@
 //! The queue between arrival and store: every algorithm keeps every byte, joins what touches, and is changed in flight.
-#![allow(clippy::unwrap_used)]
-mod common;
-use common::*;
+use crate::common::*;
 use penstock_datatype::{Loop, Pattern};
 use penstock_layout::{FileId, ObjectOffset, ServerId};
 use penstock_server::{Event, EventKind, Observer, Options, check_settings, start_on};

@@ -1,7 +1,5 @@
 //! What one user may hold of a data server's, and how long one keeps another waiting, over TCP: users are those of credentials.
-#![allow(clippy::unwrap_used)]
-mod common;
-use common::*;
+use crate::common::*;
 use penstock_server::Options;
 use penstock_wire::credential::Uids;
 use penstock_wire::message::{Capability, DataReply, DataRequest, ErrorKind, LockMode, WireError};

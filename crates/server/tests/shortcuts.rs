@@ -1,7 +1,5 @@
 //! Shortcuts: granted, used, revoked under load, never in the way of a lock.
-#![allow(clippy::unwrap_used)]
-mod common;
-use common::*;
+use crate::common::*;
 use penstock_server::Options;
 use penstock_wire::Role;
 use penstock_wire::grant::GrantPage;

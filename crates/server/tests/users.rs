@@ -1,7 +1,5 @@
 //! Users of one host: who gets descriptors, and how long one may keep another waiting. As root: it takes two users.
-#![allow(clippy::unwrap_used)]
-mod common;
-use common::*;
+use crate::common::*;
 use penstock_server::Options;
 use penstock_wire::Role;
 use penstock_wire::grant::GrantPage;

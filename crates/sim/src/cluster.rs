@@ -11,12 +11,13 @@ use crate::pages::{Needs, Range};
 use crate::placement::Files;
 use crate::plan::{Operation, Plan};
 use crate::program::Benchmark;
-use crate::random::{Random, hash};
+use crate::random::{delay, hash};
 use crate::report::{Latencies, ProgramReport, Report, Samples, Timeline};
 use crate::scenario::Scenario;
 use crate::server::Server;
 use crate::slab::Slab;
-use penstock_device::{Nanos, Op};
+use penstock_base::Random;
+use penstock_base::{Nanos, Op};
 use penstock_layout::{Layout, Pieces};
 use penstock_mpiio::Method;
 use std::sync::Arc;
@@ -353,7 +354,7 @@ impl<'s> Cluster<'s> {
             failed: None,
         };
         for rank in 0..cluster.ranks.len() as u32 {
-            let late = cluster.random.exponential(scenario.client.start.0);
+            let late = delay(&mut cluster.random, scenario.client.start.0);
             let start = cluster.program_of(rank).start + late;
             cluster.events.push(start, Event::Step(rank));
         }

@@ -10,8 +10,8 @@
 use crate::cluster::{Cluster, Event, Stage};
 use crate::error::Result;
 use crate::plan::{Operation, Plan};
+use penstock_base::{Nanos, Op};
 use penstock_datatype::Pattern;
-use penstock_device::{Nanos, Op};
 use penstock_mpiio::planning::{Domains, extent, part};
 use std::collections::VecDeque;
 use std::ops::Range;

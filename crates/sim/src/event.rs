@@ -8,7 +8,7 @@
 //! Events of one instant come out in the order in which they went in (they are always in one bucket, and stay in order there),
 //! so that a run depends on nothing but its input. Source: Ahuja, Mehlhorn, Orlin, Tarjan, Faster Algorithms for the Shortest
 //! Path Problem, J. ACM 37 (1990).
-use penstock_device::Nanos;
+use penstock_base::Nanos;
 
 /// One for each bit of a time, and one for the present.
 const BUCKETS: usize = 65;
@@ -74,7 +74,7 @@ impl<E: Copy> Queue<E> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
+    use penstock_base::Random;
 
     #[test]
     fn time_first_then_the_order_of_arrival() {

@@ -1,7 +1,7 @@
 //! The network: a message waits for the sender's card, the switch and the receiver's card, each of which carries one
 //! byte after the other, and crosses in one latency. Messages cut through: the receiver's card is busy while the
 //! sender's still is. Two ends on one node exchange through memory.
-use penstock_device::Nanos;
+use penstock_base::Nanos;
 
 /// Picoseconds per byte, so that arithmetic stays in whole numbers at any rate.
 fn per_byte(bytes_per_second: u64) -> u64 {

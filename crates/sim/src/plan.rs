@@ -10,8 +10,8 @@
 //!
 //! Two-phase is a matter of all ranks: see `collective`.
 use crate::locks::Span;
+use penstock_base::Op;
 use penstock_datatype::Pattern;
-use penstock_device::Op;
 use penstock_mpiio::Method;
 use penstock_mpiio::planning::{Joint, first_offset};
 use penstock_wire::message::MAX_LIST;

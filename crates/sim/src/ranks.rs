@@ -2,8 +2,9 @@
 use crate::cluster::{Cluster, Event, Flight, Left, Part, Rank, Request, Stage};
 use crate::pages::PAGE;
 use crate::plan::{Operation, Plan};
+use crate::random::delay;
+use penstock_base::{Nanos, Op};
 use penstock_datatype::Pattern;
-use penstock_device::{Nanos, Op};
 use penstock_layout::{ObjectOffset, ServerIndex};
 use penstock_mpiio::Method;
 
@@ -155,9 +156,9 @@ impl Cluster<'_> {
                 Some(operation) => {
                     let client = &self.scenario.client;
                     let work = client.operation.0 + client.region.0 * operation.regions;
-                    let delay = work + self.random.exponential(self.scenario.client.jitter.0);
+                    let late = work + delay(&mut self.random, self.scenario.client.jitter.0);
                     self.rank(rank).prepared = Some(operation);
-                    self.events.push(self.now + delay, Event::Issue(rank));
+                    self.events.push(self.now + late, Event::Issue(rank));
                     return;
                 }
                 // Without a barrier or computing in between, asynchronous calls follow each other.
@@ -337,7 +338,7 @@ impl Cluster<'_> {
         });
         let head = (self.scenario.network.header.0 + operation.description) * u64::from(weight);
         let to = self.servers[server as usize].node;
-        let late = self.random.exponential(self.scenario.server.jitter.0);
+        let late = delay(&mut self.random, self.scenario.server.jitter.0);
         match operation.op {
             Op::Read => {
                 let at = self.network.send(self.now, node, to, head);

@@ -1,5 +1,5 @@
 //! What a run was like: totals, programs, distributions, and what plots show.
-use penstock_device::Nanos;
+use penstock_base::Nanos;
 use serde::Serialize;
 
 /// The result of a run. Equal scenarios give equal reports, to the byte.

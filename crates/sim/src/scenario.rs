@@ -3,7 +3,7 @@ use crate::error::{Error, Result};
 use crate::plan::SIMULATED;
 use crate::program::{self, Benchmark, Setup};
 use crate::units::{Bytes, Rate, Time};
-use penstock_device::Op;
+use penstock_base::Op;
 use penstock_layout::{Layout, ServerId};
 use penstock_mpiio::Method;
 use penstock_sched::Algorithm;

@@ -11,8 +11,10 @@ use crate::connection::Ends;
 use crate::error::{Error, Result};
 use crate::network::Node;
 use crate::pages::{Pages, Range};
+use crate::random::delay;
 use crate::scenario::{Processes, Runs, Scenario};
-use penstock_device::{Completion, Device, Nanos, Op, Request as Access};
+use penstock_base::{Nanos, Op};
+use penstock_device::{Completion, Device, Request as Access};
 use penstock_sched as sched;
 use std::collections::VecDeque;
 
@@ -204,10 +206,7 @@ impl Cluster<'_> {
         let request = sched::Request {
             id: u64::from(part) << RUN_BITS | run as u64,
             file: r.file.into(),
-            op: match r.op {
-                Op::Read => sched::Op::Read,
-                Op::Write => sched::Op::Write,
-            },
+            op: r.op,
             offset,
             bytes,
             program: self.ranks[r.rank as usize].program,
@@ -259,10 +258,7 @@ impl Cluster<'_> {
                         offset: chosen.offset,
                         bytes: chosen.end - chosen.offset,
                     };
-                    let op = match chosen.op {
-                        sched::Op::Read => Op::Read,
-                        sched::Op::Write => Op::Write,
-                    };
+                    let op = chosen.op;
                     let service = self.services.put(|old| match old {
                         Some(old) => {
                             old.server = server;
@@ -556,7 +552,7 @@ impl Cluster<'_> {
 
     /// The device is through with a virtual request; the thread that waited for it runs again soon.
     fn wake_service(&mut self, service: u32) {
-        match self.random.exponential(self.scenario.server.wake.0) {
+        match delay(&mut self.random, self.scenario.server.wake.0) {
             0 => self.served(service),
             late => self.events.push(self.now + late, Event::Woken(service)),
         }

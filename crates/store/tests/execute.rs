@@ -1,5 +1,4 @@
 //! Executions against whole files kept as vectors of bytes.
-#![allow(clippy::unwrap_used)]
 use penstock_datatype::{Loop, Pattern, Source, Target};
 use penstock_layout::{FileId, FileOffset, Layout, ObjectOffset, ServerId, ServerIndex};
 use penstock_store::{

@@ -1,6 +1,5 @@
 //! Stores and loads through mappings beside whatever else may happen to an object: it grows, is cut, loses its name, has
 //! holes, or its file system is full. Nobody's bytes are lost, none come back, and no process ends by a signal.
-#![allow(clippy::unwrap_used)]
 use penstock_datatype::{Loop, Pattern};
 use penstock_layout::{FileId, Layout, ObjectOffset, ServerId, ServerIndex};
 use penstock_store::{Descriptor, Execution, Mapped, Maps, Object, Scratch, Store, open};
@@ -201,7 +200,7 @@ fn processes_that_grow_an_object_together_lose_nothing() {
     let mut other = Command::new(std::env::current_exe().unwrap())
         .args([
             "--exact",
-            "processes_that_grow_an_object_together_lose_nothing",
+            "mappings::processes_that_grow_an_object_together_lose_nothing",
             "--nocapture",
         ])
         .env(FILES, dir.path())

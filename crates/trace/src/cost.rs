@@ -1,6 +1,6 @@
 //! TTP: how long a device takes for a request of some size, by operation.
 use crate::error::{Error, Result};
-use crate::event::{Nanos, Op};
+use penstock_base::{Nanos, Op};
 
 /// Two curves of (bytes, nanoseconds), as `penstock profile` measures them; linear between their points, and beyond
 /// the last one as between the last two.

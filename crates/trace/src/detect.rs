@@ -2,9 +2,10 @@
 //!
 //! A file's pattern online is that of its last [`WINDOW`] requests. In a trace it is the pattern of most windows, each
 //! weighed with its requests. Where one answer for all files is wanted, the files vote with their requests.
-use crate::event::{Event, Kind, Nanos, Op};
+use crate::event::{Event, Kind};
 use crate::features::{Features, MIN_WINDOW, WINDOW, Window};
 use crate::pattern::{Pattern, Tree};
+use penstock_base::{Nanos, Op};
 use std::collections::{BTreeMap, HashMap};
 
 /// Bounds of a [`Detector`].

@@ -1,26 +1,5 @@
 //! What is recorded: one event in the life of one request at one data server.
-
-/// Nanoseconds since the trace began.
-pub type Nanos = u64;
-
-/// What a request does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Op {
-    /// Bytes leave the server.
-    Read,
-    /// Bytes reach the server.
-    Write,
-}
-
-impl Op {
-    /// `read` or `write`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Op::Read => "read",
-            Op::Write => "write",
-        }
-    }
-}
+use penstock_base::{Nanos, Op};
 
 /// Which moment of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -5,7 +5,7 @@
 //! requests, which is the same on slow and on fast devices. The others are ours. They look at the window as a set:
 //! programs whose ranks have a part of the file each leave separate runs that grow at their ends, strided programs
 //! fill one dense region in no strict order. Source of D and dT: Boito 2015, section 4.3.
-use crate::event::Nanos;
+use penstock_base::Nanos;
 use std::collections::HashMap;
 
 /// Requests of a full window.

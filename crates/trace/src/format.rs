@@ -12,7 +12,8 @@
 //! tables that begin empty in each block. Within it, an event is a tag byte, the time since the event before, the
 //! request's number, and of its file only what differs from what the file's last event suggests: the usual arrival
 //! takes about six bytes, whatever the file. Differences are zigzag varints.
-use crate::event::{Event, Kind, Op};
+use crate::event::{Event, Kind};
+use penstock_base::Op;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 

@@ -9,10 +9,11 @@
 //! accesses, slow and fast processes and devices, processors that are taken away for a while, and whether the processes of
 //! a program wait for each other before each access. The same seed gives the same run.
 use crate::detect::{Look, looks};
-use crate::event::{Event, Kind, Nanos, Op};
+use crate::event::{Event, Kind};
 use crate::features::{MIN_WINDOW, WINDOW};
 use crate::pattern::Pattern;
-use crate::random::Random;
+use penstock_base::Random;
+use penstock_base::{Nanos, Op};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
 
@@ -166,7 +167,7 @@ fn program(scenario: &Scenario, number: u64, servers: u64, random: &mut Random) 
     let processes = u64::from(scenario.processes);
     let small = scenario.pattern.is_small();
     let kib = 1024;
-    let size = match (small, random.next() % 4) {
+    let size = match (small, random.bits() % 4) {
         // One in four programs does not care for powers of two.
         (true, 0) => random.between(2048.0, UNIT as f64 - 1.0) as u64,
         (true, _) => random.pick(&[4, 8, 12, 16, 24, 32, 40, 48]) * kib,
@@ -221,7 +222,7 @@ pub fn generate(scenario: &Scenario, seed: u64, servers: Option<u64>) -> Labelle
     let mut barriers: Vec<Option<Barrier>> = Vec::new();
     for number in 0..u64::from(scenario.programs) {
         let begin = number as f64 * random.between(0.0, 5e6);
-        barriers.push(random.next().is_multiple_of(3).then_some(Barrier {
+        barriers.push(random.bits().is_multiple_of(3).then_some(Barrier {
             processes: scenario.processes,
             arrived: 0,
             last: 0.0,
@@ -362,7 +363,7 @@ impl Labelled {
             );
         }
         for i in 0..examples.len().min(most) {
-            let other = i + (random.next() % (examples.len() - i) as u64) as usize;
+            let other = i + (random.bits() % (examples.len() - i) as u64) as usize;
             examples.swap(i, other);
         }
         examples.truncate(most);

@@ -22,8 +22,9 @@
 //! then it follows what the scheduler reports ([`Predictor::waited`]). Source: Boito 2015, section 4.1.
 use crate::cost::Cost;
 use crate::error::{Error, Result};
-use crate::event::{Event, Kind, Nanos, Op};
+use crate::event::{Event, Kind};
 use crate::merge::{same_time, tolerance};
+use penstock_base::{Nanos, Op};
 use std::collections::{BTreeSet, HashMap};
 
 /// Bounds of a [`Predictor`].

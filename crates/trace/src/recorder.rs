@@ -5,8 +5,9 @@
 //! of its own; a thread takes the buffers whole, orders what is in them by time and writes it. When a buffer is full, the
 //! file has reached its bound or cannot be written, events are dropped and counted; the server goes on.
 use crate::error::{Error, Result};
-use crate::event::{Event, Nanos};
+use crate::event::Event;
 use crate::format::{self, BLOCK_EVENTS, Header};
+use penstock_base::Nanos;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};

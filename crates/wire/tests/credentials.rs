@@ -1,5 +1,4 @@
 //! Credentials in the handshake over TCP, and where clients find them.
-#![allow(clippy::unwrap_used)]
 use penstock_wire::credential::{Credential, MAX_RANGES, NOBODY, Signed, Statement, Uids};
 use penstock_wire::deployment::{Address, DataServer, Deployment, MetaServer, Transport};
 use penstock_wire::handshake::{self, Challenge, Hello, Peer, Proof, Verdict};

@@ -1,5 +1,4 @@
 //! Decoding what strangers send: never a panic, never memory beyond the limits.
-#![allow(clippy::unwrap_used)]
 use penstock_layout::{FileId, Layout, ServerId};
 use penstock_wire::Envelope;
 use penstock_wire::capability::Seal;

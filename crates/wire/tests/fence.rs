@@ -1,5 +1,4 @@
 //! A connection that takes the place of another: nothing of the older one is carried out afterwards.
-#![allow(clippy::unwrap_used)]
 use penstock_wire::deployment::{Address, Transport};
 use penstock_wire::message::{DataReply, DataRequest, ErrorKind, Handle, TraceContext};
 use penstock_wire::{

@@ -1,8 +1,5 @@
 //! TLS under the frames: what somebody on the network can do, and who is believed to be a server.
-#![allow(clippy::unwrap_used)]
-mod common;
-
-use common::{LEN, caller, exchange, identity, only_tcp, start, start_as, timeouts};
+use crate::common::{LEN, caller, exchange, identity, only_tcp, start, start_as, timeouts};
 use penstock_wire::deployment::{Address, Transport};
 use penstock_wire::message::{DataReply, DataRequest, ErrorKind, TraceContext};
 use penstock_wire::{

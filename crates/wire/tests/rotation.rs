@@ -1,8 +1,5 @@
 //! Keys of two generations, and what becomes of connections when they are replaced.
-#![allow(clippy::unwrap_used)]
-mod common;
-
-use common::{LEN, caller, identity, only_tcp, start_with, timeouts, wallet_of};
+use crate::common::{LEN, caller, identity, only_tcp, start_with, timeouts, wallet_of};
 use penstock_wire::deployment::Address;
 use penstock_wire::message::DataReply;
 use penstock_wire::{

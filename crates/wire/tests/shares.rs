@@ -1,7 +1,5 @@
 //! Places for connections: one user leaves some for others.
-#![allow(clippy::unwrap_used)]
-mod common;
-use common::*;
+use crate::common::*;
 use penstock_wire::message::ErrorKind;
 use penstock_wire::{Caller, Connection, Error, Role, ServeLimits, connect};
 use std::time::Duration;

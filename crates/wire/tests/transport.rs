@@ -1,8 +1,5 @@
 //! Connections and servers over real sockets.
-#![allow(clippy::unwrap_used)]
-mod common;
-
-use common::{Echo, caller, exchange, keys, only_tcp, start, timeouts};
+use crate::common::{Echo, caller, exchange, keys, only_tcp, start, timeouts};
 use penstock_layout::ServerId;
 use penstock_wire::deployment::Address;
 use penstock_wire::message::{DataReply, DataRequest, ErrorKind, TraceContext};

@@ -1,5 +1,4 @@
 //! Keys, handshake, capabilities, deployment files.
-#![allow(clippy::unwrap_used)]
 use penstock_layout::{FileId, Layout, ServerId};
 use penstock_wire::capability::SEAL_LEN;
 use penstock_wire::deployment::{Address, DataServer, Deployment, MetaServer, Target, Transport};

@@ -2,8 +2,8 @@
 use super::{Fault, Worker};
 use crate::directory::{Entry, Kind, Listing, Moment, NameOp, Outcome};
 use crate::effects::Effect;
-use crate::random::Random;
 use crate::world::lock;
+use penstock_base::Random;
 use penstock_client::{Client, CreateOptions, Error, ErrorKind, Form, OpenOptions, SetAttributes};
 use penstock_datatype::{Pattern, Source};
 use penstock_wire::message::{NodeKind, NodeReply, NodeRequest, User};

@@ -41,7 +41,7 @@ impl World for Simulation {
     fn random(&self, into: &mut [u8]) {
         let mut state = self.state();
         for byte in into {
-            *byte = state.random.next() as u8;
+            *byte = state.random.bits() as u8;
         }
     }
 

@@ -1,5 +1,4 @@
 //! A deployment in a temporary directory and a raw client of its metadata server.
-#![allow(dead_code)]
 use penstock_layout::{FileId, ServerId};
 use penstock_wire::deployment::{Address, DataServer, Deployment, MetaServer, Transport};
 use penstock_wire::message::{

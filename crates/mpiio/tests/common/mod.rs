@@ -1,6 +1,4 @@
 //! What the tests share: places to run in, and patterns with their flat models.
-#![allow(dead_code)]
-#![allow(clippy::unwrap_used)]
 use penstock_datatype::{Loop, Pattern, Source, Target};
 use penstock_layout::ServerId;
 use penstock_mpiio::{Amode, Comm, Datatype, Environment, File, Info, Process};

@@ -331,13 +331,9 @@ impl Run<'_> {
                 let id = self.next_device;
                 self.next_device += 1;
                 self.at_device.insert(id, v.id);
-                let op = match v.op {
-                    Op::Read => device::Op::Read,
-                    Op::Write => device::Op::Write,
-                };
                 let request = device::Request {
                     id,
-                    op,
+                    op: v.op,
                     address,
                     bytes,
                     process,

@@ -1,5 +1,5 @@
 //! A deployment of data servers in a temporary directory, and a client that speaks the bare protocol.
-#![allow(clippy::unwrap_used, dead_code, missing_docs)]
+#![allow(missing_docs)]
 use penstock_datatype::Pattern;
 use penstock_layout::{FileId, Layout, ServerId};
 use penstock_server::{Options, start};

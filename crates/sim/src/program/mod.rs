@@ -18,8 +18,8 @@ mod noncontig;
 mod s3asim;
 
 use crate::error::{Error, Result};
+use penstock_base::Nanos;
 use penstock_datatype::{Loop, Pattern};
-use penstock_device::Nanos;
 use serde::de::DeserializeOwned;
 
 /// One I/O call of a rank.

@@ -8,8 +8,8 @@ use super::{Benchmark, Call, Files, Refused, Setup, number, unfolded};
 use crate::error::Result;
 use crate::random::hash;
 use crate::units::Time;
+use penstock_base::Nanos;
 use penstock_datatype::Pattern;
-use penstock_device::Nanos;
 use serde::Deserialize;
 
 #[derive(Debug, Deserialize)]

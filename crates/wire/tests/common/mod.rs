@@ -1,5 +1,4 @@
 //! A server that echoes, and clients for it.
-#![allow(dead_code)]
 use penstock_layout::ServerId;
 use penstock_wire::credential::Statement;
 use penstock_wire::deployment::{Address, Transport};

@@ -1,8 +1,4 @@
 //! Semantics of MPI-4.1 chapter 14: modes, views, pointers, forms of call, representations, errors.
-#![allow(clippy::unwrap_used)]
-#[path = "../common/mod.rs"]
-mod common;
-
 /// Runs a test on every kind of place.
 macro_rules! everywhere {
     ($($name:ident),* $(,)?) => {
@@ -22,7 +18,7 @@ mod pointers;
 mod representations;
 mod views;
 
-use common::{Memory, Site, byte, mark, of};
+use crate::common::{Memory, Site, byte, mark, of};
 use penstock_datatype::{Elem, ElemKind, Loop, Pattern, Signature, Source, Target};
 use penstock_mpiio::testing::{ThreadComm, run};
 use penstock_mpiio::{

@@ -1,0 +1,26 @@
+//! What every layer needs and none should define again: time, operations, random numbers. No dependencies.
+mod random;
+
+pub use random::{Random, finalise};
+
+/// Nanoseconds since an origin of the caller's choice, or a span of them.
+pub type Nanos = u64;
+
+/// What an access does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Op {
+    /// Bytes come from the store.
+    Read,
+    /// Bytes go to the store.
+    Write,
+}
+
+impl Op {
+    /// `read` or `write`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Op::Read => "read",
+            Op::Write => "write",
+        }
+    }
+}

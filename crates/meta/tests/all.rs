@@ -1,0 +1,11 @@
+//! The tests of this crate from outside, as one program: to link one for each file takes longer than to compile it.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+mod crash;
+mod credentials;
+mod damage;
+mod nodes;
+mod once;
+mod quotas;
+mod requests;

@@ -1,0 +1,8 @@
+//! The tests of this crate from outside, as one program: to link one for each file takes longer than to compile it.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+mod failures;
+mod manual;
+mod methods;
+mod semantics;
