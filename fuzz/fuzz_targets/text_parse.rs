@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use penstock_device::Model;
 use penstock_sim::{Experiment, Scenario};
-use penstock_trace::{FEATURES, Tree};
+use penstock_sched::learn::{FEATURES, Tree};
 use penstock_wire::Credential;
 
 fuzz_target!(|bytes: &[u8]| {

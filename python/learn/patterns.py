@@ -1,7 +1,7 @@
 """Learns the decision tree that detects access patterns (docs/detection.md).
 
     penstock trace generate --training windows.csv --runs 20 --seed 1
-    python python/learn/patterns.py windows.csv --export crates/trace/data/patterns.json
+    python python/learn/patterns.py windows.csv --export crates/sched/data/patterns.json
 
 Prints the report: confusion matrix, precision and recall by 10-fold cross-validation in which all windows of one run
 stay in one fold, accuracy on numbers of processes that were held out, and what the source's two figures alone give.

@@ -3,10 +3,10 @@ use crate::error::{CliError, Result};
 use crate::out;
 use crate::size::{self, Size};
 use clap::{Args, Subcommand};
-use penstock_trace::{
-    Cost, Error, Event, FEATURES, FileVerdict, Header, Kind, Limits, Look, Op, Pattern, Predictor,
-    Reader, Scenario, Tree, Writer,
+use penstock_sched::learn::{
+    self, Cost, FEATURES, FileVerdict, Limits, Look, Pattern, Predictor, Scenario, Tree,
 };
+use penstock_trace::{Error, Event, Header, Kind, Op, Reader, Writer};
 use serde_json::json;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -346,7 +346,7 @@ fn merge(args: &MergeArgs) -> Result<()> {
         return Err(CliError::new("no trace to merge"));
     };
     let count = traces.len();
-    let merged = penstock_trace::merge(traces, args.min_seen);
+    let merged = learn::merge(traces, args.min_seen);
     let header = Header {
         repetitions,
         ..header
@@ -381,7 +381,7 @@ fn predict(args: &PredictArgs) -> Result<()> {
         Some(path) => cost_of(path)?,
         None => Cost::default(),
     };
-    let predictor = Predictor::new(&events, cost, Limits::default()).map_err(|e| told(&e))?;
+    let predictor = Predictor::new(&events, cost, Limits::default()).map_err(CliError::new)?;
     let s = predictor.statistics();
     if args.json {
         out::print_json(&json!({
@@ -431,7 +431,7 @@ fn detect(args: &DetectArgs) -> Result<()> {
             let text = std::fs::read_to_string(path).map_err(|e| CliError::io("read", path, e))?;
             Tree::from_json(&text).map_err(|e| CliError::new(format!("{}: {e}", path.display())))?
         }
-        None => Tree::builtin().map_err(|e| told(&e))?,
+        None => Tree::builtin().map_err(CliError::new)?,
     };
     let mut windows = match &args.windows {
         Some(path) => Some(Windows::create(path)?),
@@ -441,11 +441,11 @@ fn detect(args: &DetectArgs) -> Result<()> {
         let (header, events) = whole(path)?;
         let unit = args.unit.map_or(header.unit, |u| u.0);
         if let Some(windows) = &mut windows {
-            for look in penstock_trace::looks(&events, unit) {
+            for look in learn::looks(&events, unit) {
                 windows.add(header.server, &look, tree.classify(&look.features).0)?;
             }
         }
-        let (files, all) = penstock_trace::detect(&events, &tree, unit);
+        let (files, all) = learn::detect(&events, &tree, unit);
         let name = |p: Option<Pattern>| p.map(Pattern::name);
         if args.json {
             for f in &files {
@@ -544,7 +544,7 @@ fn generate(args: &GenerateArgs) -> Result<()> {
         processes: args.processes,
         programs: args.programs,
     };
-    let run = penstock_trace::generate(&scenario, args.seed, Some(SERVERS));
+    let run = learn::generate(&scenario, args.seed, Some(SERVERS));
     std::fs::create_dir_all(dir).map_err(|e| CliError::io("make", dir, e))?;
     for (server, events) in run.servers.iter().enumerate() {
         let path = dir.join(format!("data-{server}.trace"));
@@ -588,7 +588,7 @@ fn training(args: &GenerateArgs, path: &Path) -> Result<()> {
     for repetition in 0..u64::from(args.runs) {
         for scenario in Scenario::all() {
             let seed = args.seed.wrapping_mul(1_000_003).wrapping_add(runs);
-            let run = penstock_trace::generate(&scenario, seed, None);
+            let run = learn::generate(&scenario, seed, None);
             for e in run.examples(seed ^ repetition, WINDOWS_PER_RUN) {
                 writeln!(
                     file,

@@ -73,4 +73,7 @@ pub enum Error {
         "virtual request {0} is not being served: it was completed before, or never dispatched"
     )]
     NotServed(u64),
+    /// Inputs that don't go together.
+    #[error("{0}")]
+    Invalid(String),
 }

@@ -24,10 +24,12 @@
 //! One algorithm per file in `algorithms/`; what they share: `table` (requests, virtual requests, queues, aggregation),
 //! `ranks` (choices by size, age or time), `waiting` (when a queue waits for more), `order` (conflicting requests),
 //! `statistics`; `groups` (files under different algorithms at once). `journal`: each call with its answer, to be checked elsewhere.
+//! [`learn`]: predictions and patterns, from traces and online.
 mod algorithms;
 mod error;
 mod groups;
 pub mod journal;
+pub mod learn;
 mod options;
 mod order;
 mod ranks;
@@ -35,6 +37,7 @@ mod request;
 mod ring;
 mod scheduler;
 mod select;
+mod settings;
 mod statistics;
 mod table;
 mod waiting;
@@ -46,8 +49,9 @@ pub use penstock_base::{Nanos, Op};
 pub use request::{Next, Request, VirtualRequest};
 pub use scheduler::Scheduler;
 pub use select::{
-    Decision, Expectation, MEASURED, Objective, Row, Selector, SelectorOptions, Situation, Tree,
-    expect,
+    Chooser, Choosing, Class, Decision, Expectation, FileView, MEASURED, Mode, Objective, Row,
+    Selector, SelectorOptions, Site, Situation, Tree, View, expect,
 };
+pub use settings::Settings;
 pub use statistics::{Histogram, ProgramStatistics, Statistics};
 pub use waiting::Company;

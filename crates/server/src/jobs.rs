@@ -1,16 +1,16 @@
 //! What the queue holds and decides, under its mutex: slices that wait or are served, the scheduler, and who chose it.
 use crate::access::Access;
-use crate::choose::{Chooser, Choosing};
 use crate::error::refuse;
 use crate::events::{Event, EventKind};
 use crate::loan::Loan;
-use crate::look::Site;
 use crate::queue::Origin;
 use crate::settings::Settings;
 use crate::tracing::Prediction;
 use crate::watch::Watch;
 use penstock_host::thread::{self, Thread};
-use penstock_sched::{Algorithm, Groups, Nanos, Next, Request, Scheduler, VirtualRequest};
+use penstock_sched::{
+    Algorithm, Chooser, Choosing, Groups, Nanos, Next, Request, Scheduler, Site, VirtualRequest,
+};
 use penstock_wire::message::{ErrorKind, TraceContext, WireError};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -170,7 +170,7 @@ impl State {
         let groups = self.scheduler.groups();
         let depth = match groups.algorithm {
             Algorithm::Noop if groups.files.is_empty() => u32::MAX,
-            _ => self.settings.depth,
+            _ => self.settings.sched.depth,
         };
         if self.serving >= depth {
             return Next::Idle;

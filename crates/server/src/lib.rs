@@ -5,7 +5,7 @@
 //! those of [`penstock_wire::serve`].
 mod access;
 mod audited;
-mod choose;
+mod choice;
 mod clock;
 mod error;
 mod events;
@@ -14,7 +14,6 @@ mod jobs;
 mod keys;
 mod loan;
 mod locks;
-mod look;
 mod loops;
 mod objects;
 mod owner;
@@ -33,10 +32,8 @@ mod tracing;
 mod transfer;
 mod watch;
 
-pub use choose::Chooser;
 pub use error::Error;
 pub use events::{Event, EventKind, Observer, Op};
-pub use look::Site;
 pub use penstock_sched::journal::{Call, Journal};
 pub use register::Registration;
 pub use server::{Options, check_settings, start, start_on};

@@ -11,12 +11,11 @@
 //!
 //! Everything that is decided is decided under one mutex ([`State`]), and observers hear of it there, in that order.
 use crate::access::Access;
-use crate::choose::Mode;
+use crate::choice;
 use crate::error::refuse;
 use crate::events::{Event, EventKind, Observer};
 use crate::jobs::{Job, Numbered, Place, Slice, State, event};
 use crate::loan::{Loan, serve};
-use crate::look::Site;
 use crate::settings::Settings;
 use crate::tracing::{Member, Prediction, Tracing};
 use crate::transfer::CHUNK;
@@ -25,7 +24,7 @@ use penstock_host::sync::{Mutex, MutexGuard};
 use penstock_host::thread;
 use penstock_host::time::now;
 use penstock_sched::journal::Journal;
-use penstock_sched::{Algorithm, Error, Nanos, Op, Request, Scheduler};
+use penstock_sched::{Algorithm, Error, Mode, Nanos, Op, Request, Scheduler, Site};
 use penstock_store::{Object, Scratch};
 use penstock_wire::message::{ErrorKind, ProgramStatus, SchedulerStatus, TraceContext, WireError};
 use std::ops::Range;
@@ -69,7 +68,7 @@ impl Queue {
         member: Member,
         journal: Option<Arc<dyn Journal>>,
     ) -> Result<Queue, WireError> {
-        let mut scheduler = Scheduler::new(settings.options.clone())
+        let mut scheduler = Scheduler::new(settings.sched.options.clone())
             .map_err(|e| refuse(ErrorKind::InvalidArgument, e.to_string()))?;
         let journaled = journal.is_some();
         scheduler.keep(journal);
@@ -141,13 +140,13 @@ impl Queue {
         };
         let mut state = self.state();
         let time = self.time();
-        let choosing = &settings.choosing;
+        let choosing = &settings.sched.choosing;
         let chooser = match &state.chooser {
             _ if choosing.mode == Mode::Fixed => None,
             Some(chooser) if chooser.choosing() == choosing => state.chooser.take(),
             _ => Some(state.new_chooser(time, *choosing)?),
         };
-        let mut options = settings.options.clone();
+        let mut options = settings.sched.options.clone();
         if let Some(chooser) = &chooser {
             options.algorithm = chooser.groups().algorithm;
         }
@@ -419,10 +418,13 @@ impl Queue {
         });
         SchedulerStatus {
             algorithm: in_use(&state.scheduler),
-            choice: state.chooser.as_ref().map(|c| c.status(self.time())),
-            depth: state.settings.depth,
-            quantum: state.settings.options.quantum,
-            order_conflicts: state.settings.options.order_conflicts,
+            choice: state
+                .chooser
+                .as_ref()
+                .map(|c| choice::status(c, self.time())),
+            depth: state.settings.sched.depth,
+            quantum: state.settings.sched.options.quantum,
+            order_conflicts: state.settings.sched.options.order_conflicts,
             observed: state.hears,
             predicted_waits: s.predicted_waits,
             trace: self.watch.trace_status(),

@@ -1,44 +1,16 @@
-//! What can be set in a running server: the scheduler's options, `depth`, and who chooses the algorithm.
-use crate::choose::{Choosing, Mode};
+//! What can be set in a running server: how requests are scheduled, what is traced, and the trace that predicts.
 use crate::error::refuse;
-use penstock_sched::{Error, Nanos, Objective, Options, Tree};
+use penstock_sched::{self as sched, Error};
 use penstock_wire::message::{ErrorKind, MAX_SETTINGS, WireError};
 use std::path::{Path, PathBuf};
 
-/// A window or wait that one setting may impose on requests.
-const MAX_WAIT: Nanos = 10_000_000_000;
-/// Requests served at once, unless set.
-const DEPTH: u32 = 4;
-const MAX_DEPTH: u32 = 4096;
-/// SJF and others: nobody waits longer than this and what is served then.
-const STARVATION_BOUND: Nanos = 500_000_000;
-/// Sequential-to-random ratios that can be set.
-const RATIOS: std::ops::RangeInclusive<f64> = 0.01..=10_000.0;
-
 /// See the module's text.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Settings {
-    pub(crate) options: Options,
-    pub(crate) depth: u32,
-    pub(crate) choosing: Choosing,
+    pub(crate) sched: sched::Settings,
     /// Directories of the trace that is written, and of the one that predicts.
     pub(crate) trace: Option<PathBuf>,
     pub(crate) predict: Option<PathBuf>,
-}
-
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
-            options: Options {
-                starvation_bound: Some(STARVATION_BOUND),
-                ..Options::default()
-            },
-            depth: DEPTH,
-            choosing: Choosing::default(),
-            trace: None,
-            predict: None,
-        }
-    }
 }
 
 impl Settings {
@@ -50,88 +22,43 @@ impl Settings {
                 changes.len()
             )));
         }
+        let refused = |e: Error| invalid(e.to_string());
         let mut new = self.clone();
         for change in changes {
-            let (name, value) = change.split_once('=').ok_or_else(|| {
-                invalid(format!(
-                    "setting `{change}`: write name=value, such as sched=aioli"
-                ))
-            })?;
+            let (name, value) = sched::Settings::split(change).map_err(refused)?;
             new.set(name, value)?;
         }
-        new.options.check().map_err(|e| invalid(e.to_string()))?;
-        let o = &new.options;
-        for (name, wait) in [
-            ("shift_wait", o.shift_wait),
-            ("aggregation_wait", o.aggregation_wait),
-            ("twins_window", o.twins_window),
-            ("starvation_bound", o.starvation_bound.unwrap_or(0)),
-        ] {
-            if wait > MAX_WAIT {
-                return Err(invalid(format!(
-                    "{name} is {wait} ns; in a data server it may be 10 s at most"
-                )));
-            }
-        }
+        new.sched.check().map_err(refused)?;
         Ok(new)
     }
 
     fn set(&mut self, name: &str, value: &str) -> Result<(), WireError> {
-        let wanted = |what: &str| invalid(format!("{name} is `{value}`; it takes {what}"));
         match name {
-            "depth" => {
-                let depth = value.parse().ok().filter(|d| (1..=MAX_DEPTH).contains(d));
-                self.depth = depth.ok_or_else(|| wanted(&format!("1..{MAX_DEPTH} requests")))?;
-            }
-            "sched" => {
-                let mode = Mode::ALL.into_iter().find(|m| m.name() == Some(value));
-                self.choosing.mode = mode.unwrap_or_default();
-                if mode.is_none() {
-                    self.options.set(name, value).map_err(|e| match e {
-                        Error::UnknownAlgorithm(_) => {
-                            invalid(format!("{e}; tree and online choose among them themselves"))
-                        }
-                        e => invalid(e.to_string()),
-                    })?;
+            "trace" => self.trace = directory(name, value)?,
+            "predict" => self.predict = directory(name, value)?,
+            _ => self.sched.set(name, value).map_err(|e| match e {
+                Error::UnknownAlgorithm(_) => {
+                    invalid(format!("{e}; tree and online choose among them themselves"))
                 }
-            }
-            "tree" => {
-                let tree = value.parse::<Tree>();
-                self.choosing.tree = tree.map_err(|_| wanted("T1, T2, T3, T4 or own"))?;
-            }
-            "objective" => {
-                let found = Objective::ALL.into_iter().find(|(_, n)| *n == value);
-                let (objective, _) = found.ok_or_else(|| wanted("bandwidth, fairness or p99"))?;
-                self.choosing.objective = objective;
-            }
-            "ratio" => {
-                let one = |text: &str| text.parse().ok().filter(|r| RATIOS.contains(r));
-                let (read, write) = value.split_once(':').unwrap_or((value, value));
-                let ratio = one(read).zip(one(write));
-                let (read, write) = ratio.ok_or_else(|| {
-                    wanted("one number from 0.01 to 10000, or READ:WRITE, such as 38.9:21.3")
-                })?;
-                self.choosing.ratio = [read, write];
-            }
-            "trace" | "predict" => {
-                let dir = match value {
-                    "off" => None,
-                    dir if Path::new(dir).is_absolute() => Some(PathBuf::from(dir)),
-                    _ => return Err(wanted("the whole path of a directory, from / on, or off")),
-                };
-                match name {
-                    "trace" => self.trace = dir,
-                    _ => self.predict = dir,
+                Error::UnknownSetting(_) => {
+                    let more = sched::Settings::MORE.join(", ");
+                    invalid(format!("{e}, {more}, trace, predict"))
                 }
-            }
-            _ => self.options.set(name, value).map_err(|e| match e {
-                Error::UnknownSetting(_) => invalid(format!(
-                    "{e}, depth, tree, objective, ratio, trace, predict"
-                )),
                 e => invalid(e.to_string()),
             })?,
         }
         Ok(())
+    }
+}
+
+/// The directory that a setting names; none for `off`.
+fn directory(name: &str, value: &str) -> Result<Option<PathBuf>, WireError> {
+    match value {
+        "off" => Ok(None),
+        dir if Path::new(dir).is_absolute() => Ok(Some(PathBuf::from(dir))),
+        _ => Err(invalid(format!(
+            "{name} is `{value}`; it takes the whole path of a directory, from / on, or off"
+        ))),
     }
 }
 
@@ -144,44 +71,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_chooses_is_set_by_name_and_mistakes_are_named() {
-        let with = |words: &[&str]| {
-            let words: Vec<String> = words.iter().map(|w| (*w).to_owned()).collect();
-            Settings::default().with(&words)
-        };
-        let s = with(&[
-            "sched=online",
-            "objective=p99",
-            "tree=T2",
-            "ratio=38.9:21.3",
-        ])
-        .unwrap();
-        let expected = Choosing {
-            mode: Mode::Online,
-            tree: Tree::T2,
-            objective: Objective::P99,
-            ratio: [38.9, 21.3],
-        };
-        assert_eq!(s.choosing, expected);
-        assert_eq!(
-            with(&["sched=tree", "ratio=5"]).unwrap().choosing.ratio,
-            [5.0, 5.0]
-        );
-        let fixed = with(&["sched=tree", "sched=mlf"]).unwrap();
-        assert_eq!(fixed.choosing.mode, Mode::Fixed);
+    fn mistakes_are_named_with_what_there_is() {
         for (word, named) in [
             ("sched=forest", "online"),
-            ("tree=T5", "T4 or own"),
-            ("objective=speed", "fairness"),
-            ("ratio=0", "0.01"),
-            ("ratio=nan", "0.01"),
-            ("ratio=1:2:3", "READ:WRITE"),
-            ("ratio=-3", "READ:WRITE"),
-            ("shape=round", "ratio"),
+            ("shape=round", "ratio, trace, predict"),
             ("trace=here", "from / on"),
             ("predict=", "from / on"),
+            ("depth=many", "1..4096"),
         ] {
-            let error = with(&[word]).unwrap_err().message;
+            let error = Settings::default()
+                .with(&[word.to_owned()])
+                .unwrap_err()
+                .message;
             assert!(error.contains(named), "{word}: {error}");
         }
     }

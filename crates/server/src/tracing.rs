@@ -2,14 +2,13 @@
 //!
 //! `trace=DIR` writes each event of the queue to DIR/data-N.trace; `predict=DIR` reads DIR/data-N.trace, links arriving
 //! requests to those of the trace, lets MLF and aIOLi wait for an aggregation that is known to come, and tells SRTF how
-//! many bytes of a file are still to come. Both are settings of a running server. See `penstock_trace`.
+//! many bytes of a file are still to come. Both are settings of a running server. See `penstock_trace` and `penstock_sched::learn`.
 use crate::error::refuse;
 use crate::events::{Event, EventKind};
 use penstock_host::time::since_epoch;
+use penstock_sched::learn::{Cost, Limits, Predictor};
 use penstock_sched::{Nanos, Op, Request, Scheduler};
-use penstock_trace::{
-    self as trace, Cost, Header, Kind, Limits, Predictor, Recorder, RecorderOptions,
-};
+use penstock_trace::{self as trace, Header, Kind, Recorder, RecorderOptions};
 use penstock_wire::message::{ErrorKind, PredictionStatus, TraceStatus, WireError};
 use std::path::{Path, PathBuf};
 

@@ -2,12 +2,11 @@
 //!
 //! *Problem*: results of the simulator say something about real servers only if both decide alike. *Idea*: a server started with
 //! `--trace` writes down each call of its scheduler. Here the calls' inputs, with their times, go to the very same
-//! state machines (`penstock_sched::Scheduler`, and `penstock_server::Chooser` if the server chose its algorithm itself) on
+//! state machines (`penstock_sched::Scheduler`, and `penstock_sched::Chooser` if the server chose its algorithm itself) on
 //! virtual time; each answer has to be the recorded one: which virtual request, of which requests in which order,
 //! how long to wait, which algorithm. The first one that isn't ends the replay.
 use penstock_sched::journal::{Call, digest};
-use penstock_sched::{Groups, Nanos, Next, Request, Scheduler};
-use penstock_server::{Chooser, Site};
+use penstock_sched::{Chooser, Groups, Nanos, Next, Request, Scheduler, Site};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// What was replayed.

@@ -1,9 +1,10 @@
 //! What is going on at a data server: its recent requests, and per file and operation their pattern.
 //!
-//! The last [`RECENT`] requests count, and `penstock_trace`'s detector says of each file and operation contiguous or strided,
+//! The last [`RECENT`] requests count, and the [`Detector`] says of each file and operation contiguous or strided,
 //! small or large. Those with the same operation and pattern are a [`Class`]: a selection tree has one answer for each.
-use penstock_sched::{Algorithm, Nanos, Op, Request, Situation, Tree};
-use penstock_trace::{self as trace, Detector, DetectorLimits, MIN_WINDOW, Pattern};
+use super::{Situation, Tree};
+use crate::learn::{self, Detector, DetectorLimits, MIN_WINDOW, Pattern};
+use crate::{Algorithm, Error, Nanos, Op, Request};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 /// Requests that a look considers at most.
@@ -46,36 +47,47 @@ struct Seen {
 
 /// What a look saw.
 #[derive(Debug, Default)]
-pub(crate) struct View {
-    pub(crate) files: u32,
-    pub(crate) requests: u32,
-    pub(crate) classes: Vec<Class>,
+pub struct View {
+    /// Distinct files.
+    pub files: u32,
+    /// Recent requests.
+    pub requests: u32,
+    /// Kinds of files.
+    pub classes: Vec<Class>,
     /// By number and operation.
-    pub(crate) seen: Vec<FileView>,
+    pub seen: Vec<FileView>,
 }
 
 /// One file and operation.
 #[derive(Debug)]
-pub(crate) struct FileView {
-    pub(crate) file: u64,
-    pub(crate) op: Op,
-    pub(crate) requests: u32,
-    pub(crate) bytes: u64,
+pub struct FileView {
+    /// Its number.
+    pub file: u64,
+    /// Reads or writes.
+    pub op: Op,
+    /// Recent ones.
+    pub requests: u32,
+    /// Of these.
+    pub bytes: u64,
     /// Of the detector; a file with few requests has none yet.
-    pub(crate) pattern: Option<Pattern>,
+    pub pattern: Option<Pattern>,
     /// Index of its class.
-    pub(crate) class: usize,
+    pub class: usize,
 }
 
 /// Files with the same operation and pattern.
 #[derive(Debug)]
-pub(crate) struct Class {
-    pub(crate) situation: Situation,
-    pub(crate) files: u32,
-    pub(crate) requests: u32,
-    pub(crate) bytes: u64,
+pub struct Class {
+    /// What a selection tree is asked.
+    pub situation: Situation,
+    /// How many are of it.
+    pub files: u32,
+    /// Their recent requests.
+    pub requests: u32,
+    /// Of these.
+    pub bytes: u64,
     /// What the tree says of it.
-    pub(crate) choice: Algorithm,
+    pub choice: Algorithm,
 }
 
 /// What tells classes apart: operation, contiguous, large.
@@ -89,13 +101,13 @@ impl Class {
 }
 
 impl Lookout {
-    pub(crate) fn new(site: Site, ratio: [f64; 2]) -> trace::Result<Lookout> {
+    pub(crate) fn new(site: Site, ratio: [f64; 2]) -> Result<Lookout, Error> {
         let limits = DetectorLimits {
             files: FILES,
             ..DetectorLimits::default()
         };
         Ok(Lookout {
-            detector: Detector::new(trace::Tree::builtin()?, site.unit, limits),
+            detector: Detector::new(learn::Tree::builtin()?, site.unit, limits),
             recent: VecDeque::with_capacity(RECENT),
             site,
             ratio,

@@ -8,12 +8,12 @@
 //! below the stripe unit; large: reaching all servers), how long programs go on, strides, starts, network, time between
 //! accesses, slow and fast processes and devices, processors that are taken away for a while, and whether the processes of
 //! a program wait for each other before each access. The same seed gives the same run.
-use crate::detect::{Look, looks};
-use crate::event::{Event, Kind};
-use crate::features::{MIN_WINDOW, WINDOW};
-use crate::pattern::Pattern;
+use super::detect::{Look, looks};
+use super::features::{MIN_WINDOW, WINDOW};
+use super::pattern::Pattern;
 use penstock_base::Random;
 use penstock_base::{Nanos, Op};
+use penstock_trace::{Event, Kind};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
 

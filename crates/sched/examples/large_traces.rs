@@ -1,10 +1,11 @@
 //! How long a large trace takes: two repetitions are written, read back and merged.
 //!
-//!     cargo run --release -p penstock-trace --example large -- DIR [REQUESTS]
+//!     cargo run --release -p penstock-sched --example large_traces -- DIR [REQUESTS]
 //!
 //! Leaves DIR/1.trace and DIR/2.trace, for `penstock trace merge DIR/1.trace DIR/2.trace -o DIR/merged.trace`. REQUESTS of both
 //! together [10000000]: 64 processes take turns in one file, in a file each, or at random places of one, and the second run is a little later.
-use penstock_trace::{Event, Header, Kind, Op, Writer, merge, read_all};
+use penstock_sched::learn::merge;
+use penstock_trace::{Event, Header, Kind, Op, Writer, read_all};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 

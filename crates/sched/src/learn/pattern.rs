@@ -2,8 +2,8 @@
 //!
 //! The tree is data, `data/patterns.json`, made by `python/learn/patterns.py` (docs/detection.md). It is checked when
 //! it is read, node by node: a tree that was cut, edited or made for other figures is refused.
-use crate::error::{Error, Result};
-use crate::features::{FEATURES, Features};
+use super::features::{FEATURES, Features};
+use crate::Error;
 use serde::{Deserialize, Serialize};
 
 /// How the clients of a file access it, as seen by themselves: whether one client's accesses follow one another, and
@@ -90,12 +90,12 @@ pub struct Tree {
 
 impl Tree {
     /// The tree that is delivered with this crate.
-    pub fn builtin() -> Result<Tree> {
-        Tree::from_json(include_str!("../data/patterns.json"))
+    pub fn builtin() -> Result<Tree, Error> {
+        Tree::from_json(include_str!("../../data/patterns.json"))
     }
 
     /// Reads and checks a tree.
-    pub fn from_json(text: &str) -> Result<Tree> {
+    pub fn from_json(text: &str) -> Result<Tree, Error> {
         let invalid = |why: String| {
             Error::Invalid(format!(
                 "this is no decision tree for access patterns: {why}; python/learn/patterns.py makes one"

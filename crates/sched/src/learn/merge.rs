@@ -10,8 +10,8 @@
 //! matched with one that does the same amount of the same operations, in the order of first arrival.
 //!
 //! Cost: one sort of all requests. Source: Boito 2015, section 4.2.1.
-use crate::event::{Event, Kind};
 use penstock_base::{Nanos, Op};
+use penstock_trace::{Event, Kind};
 use std::collections::HashMap;
 
 /// Part of an arrival time by which repetitions may differ.

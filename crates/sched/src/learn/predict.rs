@@ -20,11 +20,11 @@
 //! For an aggregation of more than two, |AT2 - AT1| is what the next part adds to the span of arrivals. Alpha is
 //! estimated from the trace first: a gap is overlapped as far as requests between its two ends keep the device busy;
 //! then it follows what the scheduler reports ([`Predictor::waited`]). Source: Boito 2015, section 4.1.
-use crate::cost::Cost;
-use crate::error::{Error, Result};
-use crate::event::{Event, Kind};
-use crate::merge::{same_time, tolerance};
+use super::cost::Cost;
+use super::merge::{same_time, tolerance};
+use crate::Error;
 use penstock_base::{Nanos, Op};
+use penstock_trace::{Event, Kind};
 use std::collections::{BTreeSet, HashMap};
 
 /// Bounds of a [`Predictor`].
@@ -158,7 +158,7 @@ const CANDIDATES: usize = 32;
 
 impl Predictor {
     /// Predicts from a (merged) trace. Only arrivals count.
-    pub fn new(trace: &[Event], cost: Cost, limits: Limits) -> Result<Predictor> {
+    pub fn new(trace: &[Event], cost: Cost, limits: Limits) -> Result<Predictor, Error> {
         let mut arrivals: Vec<&Event> = trace.iter().filter(|e| e.kind == Kind::Arrival).collect();
         if arrivals.len() > limits.requests.min(u32::MAX as usize) {
             return Err(Error::Invalid(format!(

@@ -2,10 +2,10 @@
 //!
 //! A file's pattern online is that of its last [`WINDOW`] requests. In a trace it is the pattern of most windows, each
 //! weighed with its requests. Where one answer for all files is wanted, the files vote with their requests.
-use crate::event::{Event, Kind};
-use crate::features::{Features, MIN_WINDOW, WINDOW, Window};
-use crate::pattern::{Pattern, Tree};
+use super::features::{Features, MIN_WINDOW, WINDOW, Window};
+use super::pattern::{Pattern, Tree};
 use penstock_base::{Nanos, Op};
+use penstock_trace::{Event, Kind};
 use std::collections::{BTreeMap, HashMap};
 
 /// Bounds of a [`Detector`].
@@ -227,8 +227,8 @@ pub fn detect(events: &[Event], tree: &Tree, unit: u64) -> (Vec<FileVerdict>, Op
 
 #[cfg(test)]
 mod tests {
+    use super::super::generate::{Scenario, generate};
     use super::*;
-    use crate::generate::{Scenario, generate};
 
     fn tree() -> Tree {
         Tree::builtin().unwrap()

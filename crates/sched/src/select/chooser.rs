@@ -9,14 +9,11 @@
 //! [`Choosing`]. *Source*: TS chapter 6; choices by file are ours.
 //!
 //! A plain state machine under the queue's mutex: a few hundred nanoseconds per request, a look every 100 ms.
-use crate::error::Error;
-use crate::look::{Class, Kind, Lookout, Site, View};
+use super::lookout::{Class, FileView, Kind, Lookout, Site, View};
+use super::{Objective, Selector, SelectorOptions, Situation, Tree};
+use crate::learn::MIN_WINDOW;
 use crate::settings::Settings;
-use penstock_sched::{
-    Algorithm, Groups, Nanos, Objective, Op, Request, Selector, SelectorOptions, Situation, Tree,
-};
-use penstock_trace::{self as trace, MIN_WINDOW, Pattern};
-use penstock_wire::message::{ChoiceStatus, FileStatus, PatternStatus};
+use crate::{Algorithm, Error, Groups, Nanos, Op, Request};
 use std::collections::BTreeMap;
 
 /// Time between looks.
@@ -25,14 +22,12 @@ const PERIOD: Nanos = 100_000_000;
 const AGREE: u32 = 2;
 /// Per cent of recent requests that a class needs for trials of its own.
 const WORTH: u32 = 5;
-/// Files that the status names.
-const SHOWN: usize = 16;
 /// What runs until enough has been seen.
 const FIRST: Algorithm = Algorithm::To;
 
 /// Who chooses the algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Mode {
+pub enum Mode {
     /// The user.
     #[default]
     Fixed,
@@ -43,10 +38,11 @@ pub(crate) enum Mode {
 }
 
 impl Mode {
-    pub(crate) const ALL: [Mode; 3] = [Mode::Fixed, Mode::Tree, Mode::Online];
+    /// All of them.
+    pub const ALL: [Mode; 3] = [Mode::Fixed, Mode::Tree, Mode::Online];
 
     /// The name that users write after `sched=`.
-    pub(crate) fn name(self) -> Option<&'static str> {
+    pub fn name(self) -> Option<&'static str> {
         match self {
             Mode::Fixed => None,
             Mode::Tree => Some("tree"),
@@ -57,12 +53,15 @@ impl Mode {
 
 /// How to choose.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Choosing {
-    pub(crate) mode: Mode,
-    pub(crate) tree: Tree,
-    pub(crate) objective: Objective,
+pub struct Choosing {
+    /// Who chooses.
+    pub mode: Mode,
+    /// Which tree is asked.
+    pub tree: Tree,
+    /// What `online` measures.
+    pub objective: Objective,
     /// Sequential / random throughput of the device, for reads and writes. 1: no difference, as in memory and flash.
-    pub(crate) ratio: [f64; 2],
+    pub ratio: [f64; 2],
 }
 
 impl Default for Choosing {
@@ -118,13 +117,11 @@ impl Chooser {
         site: Site,
         held: usize,
     ) -> Result<Option<Chooser>, Error> {
-        let all = Settings::default().with(settings);
-        let choosing = all.map_err(|e| Error::Setting(e.message))?.choosing;
+        let choosing = Settings::default().with(settings)?.choosing;
         if choosing.mode == Mode::Fixed {
             return Ok(None);
         }
-        let chooser = Chooser::new(now, choosing, site, held);
-        chooser.map(Some).map_err(|e| Error::Setting(e.to_string()))
+        Chooser::new(now, choosing, site, held).map(Some)
     }
 
     /// The settings that it comes from, for [`Chooser::of`].
@@ -145,12 +142,7 @@ impl Chooser {
     }
 
     /// Begins at `now`, with `held` requests in the queue.
-    pub(crate) fn new(
-        now: Nanos,
-        choosing: Choosing,
-        site: Site,
-        held: usize,
-    ) -> trace::Result<Chooser> {
+    pub fn new(now: Nanos, choosing: Choosing, site: Site, held: usize) -> Result<Chooser, Error> {
         let mut chooser = Chooser {
             lookout: Lookout::new(site, choosing.ratio)?,
             choosing,
@@ -189,8 +181,42 @@ impl Chooser {
         selector
     }
 
-    pub(crate) fn choosing(&self) -> &Choosing {
+    /// How it chooses.
+    pub fn choosing(&self) -> &Choosing {
         &self.choosing
+    }
+
+    /// What the last look saw.
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// Files of the last look, those with the most requests first.
+    pub fn busiest(&self) -> Vec<&FileView> {
+        let mut busiest: Vec<_> = self.view.seen.iter().collect();
+        busiest.sort_by_key(|f| (std::cmp::Reverse(f.requests), f.file));
+        busiest
+    }
+
+    /// Why what runs was chosen.
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    /// Changes so far, and when the last was.
+    pub fn changes(&self) -> (u64, Nanos) {
+        (self.changes, self.since)
+    }
+
+    /// `online`: what each algorithm gives, in the objective's unit: bytes/s, Jain's index, or ns.
+    pub fn scores(&self, now: Nanos) -> Vec<(Algorithm, f64)> {
+        let unit = |score: f64| match self.choosing.objective {
+            Objective::P99 => 1e9 / score.max(f64::MIN_POSITIVE),
+            _ => score,
+        };
+        let trial = self.trials.get(self.trying);
+        let scores = trial.map_or(Vec::new(), |t| t.selector.scores(now));
+        scores.into_iter().map(|(a, s)| (a, unit(s))).collect()
     }
 
     /// What is to run.
@@ -414,50 +440,6 @@ impl Chooser {
             Tree::T3 | Tree::T4 | Tree::Own => situation.to_string(),
         }
     }
-
-    /// For people and programs.
-    pub(crate) fn status(&self, now: Nanos) -> ChoiceStatus {
-        let milli = |ratio: f64| (ratio * 1e3).round() as u64;
-        let objective = self.choosing.objective;
-        let name = Objective::ALL.iter().find(|(o, _)| *o == objective);
-        let trial = self.trials.get(self.trying);
-        let scores = trial.map_or(Vec::new(), |t| t.selector.scores(now));
-        let mut busiest: Vec<_> = self.view.seen.iter().collect();
-        busiest.sort_by_key(|f| (std::cmp::Reverse(f.requests), f.file));
-        let unit = |score: f64| match objective {
-            Objective::P99 => 1e9 / score.max(f64::MIN_POSITIVE),
-            _ => score,
-        };
-        ChoiceStatus {
-            mode: self.choosing.mode.name().unwrap_or("fixed").into(),
-            tree: self.choosing.tree.name().into(),
-            objective: name.map_or("", |n| n.1).into(),
-            ratio_read_milli: milli(self.choosing.ratio[0]),
-            ratio_write_milli: milli(self.choosing.ratio[1]),
-            changes: self.changes,
-            age_ns: now.saturating_sub(self.since),
-            reason: self.reason.clone(),
-            requests: self.view.requests,
-            files: self.view.files,
-            patterns: self.view.classes.iter().map(pattern_status).collect(),
-            busiest: busiest
-                .into_iter()
-                .take(SHOWN)
-                .map(|f| FileStatus {
-                    file: f.file,
-                    write: f.op == Op::Write,
-                    pattern: f.pattern.map_or("", Pattern::name).into(),
-                    requests: f.requests,
-                    request_bytes: f.bytes / u64::from(f.requests.max(1)),
-                    choice: self.groups.of(f.file, f.op).name().into(),
-                })
-                .collect(),
-            scores: scores
-                .into_iter()
-                .map(|(a, score)| (a.name().into(), unit(score).round() as u64))
-                .collect(),
-        }
-    }
 }
 
 /// Those that run under something else than all others, as groups.
@@ -468,28 +450,14 @@ fn grouped(all: Algorithm, files: impl Iterator<Item = ((u64, Op), Algorithm)>) 
     }
 }
 
-fn pattern_status(class: &Class) -> PatternStatus {
-    let s = &class.situation;
-    PatternStatus {
-        write: s.op == Op::Write,
-        contiguous: s.contiguous,
-        large: s.large,
-        files: class.files,
-        requests: class.requests,
-        request_bytes: class.bytes / u64::from(class.requests.max(1)),
-        bytes_per_file: s.bytes_per_file,
-        choice: class.choice.name().into(),
-    }
-}
-
 fn mebibytes(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::lookout::{HORIZON, RECENT};
     use super::*;
-    use crate::look::{HORIZON, RECENT};
 
     const MILLI: Nanos = 1_000_000;
     const SITE: Site = Site {
@@ -553,17 +521,17 @@ mod tests {
             "too little is known"
         );
         assert_eq!(drive(&mut c, &mut now, 600, large), [Algorithm::Aioli]);
-        let status = c.status(now);
+        let reason = c.reason();
         assert!(
-            status
-                .reason
-                .starts_with("t3 says so for write, 1 file, contiguous large, ratio 21.29")
-                && status.reason.contains("100%"),
-            "{status:?}"
+            reason.starts_with("t3 says so for write, 1 file, contiguous large, ratio 21.29")
+                && reason.contains("100%"),
+            "{reason}"
         );
-        assert_eq!((status.files, status.changes), (1, 1));
-        assert_eq!(status.patterns.len(), 1);
-        assert_eq!(status.patterns[0].request_bytes, 1 << 18);
+        assert_eq!((c.view().files, c.changes().0), (1, 1));
+        let [class] = &c.view().classes[..] else {
+            panic!("{:?}", c.view());
+        };
+        assert_eq!(class.situation.request_bytes, 1 << 18);
         // Many files that are read: T3 has another answer, and it comes once they are most of the window.
         let read = |i: u64| (100 + i % 20, Op::Read, (i / 20) << 12, 1 << 12);
         let ran = drive(&mut c, &mut now, 2000, read);
@@ -584,29 +552,22 @@ mod tests {
             0 => (1, Op::Write, (i / 4) << 18, 1 << 18),
             _ => (2, Op::Read, (i - i / 4) << 12, 1 << 12),
         });
-        let status = c.status(now);
-        assert_eq!((status.files, status.requests), (2, RECENT as u32));
-        assert_eq!(status.patterns.len(), 2, "{status:?}");
-        let write = status.patterns.iter().find(|p| p.write).unwrap();
-        let read = status.patterns.iter().find(|p| !p.write).unwrap();
-        assert!(write.large && !read.large && write.requests * 3 == read.requests);
-        assert_eq!(
-            read.choice,
-            c.groups().algorithm.name(),
-            "the most requests"
-        );
+        let view = c.view();
+        assert_eq!((view.files, view.requests), (2, RECENT as u32));
+        assert_eq!(view.classes.len(), 2, "{view:?}");
+        let class = |op| view.classes.iter().find(|c| c.situation.op == op).unwrap();
+        let (read, write) = (class(Op::Read), class(Op::Write));
+        assert!(write.situation.large && !read.situation.large);
+        assert_eq!(write.requests * 3, read.requests);
+        assert_eq!(read.choice, c.groups().algorithm, "the most requests");
         assert_ne!(read.choice, write.choice);
-        let of = |file, op| c.groups().of(file, op).name();
+        let of = |file, op| c.groups().of(file, op);
         assert_eq!(of(1, Op::Write), write.choice, "its own");
         assert_eq!(of(2, Op::Read), read.choice);
-        let files: Vec<(u64, bool, &str)> = status
-            .busiest
-            .iter()
-            .map(|f| (f.file, f.write, f.choice.as_str()))
-            .collect();
-        let (r, w) = (read.choice.as_str(), write.choice.as_str());
-        assert_eq!(files, [(2, false, r), (1, true, w)]);
-        assert!(status.busiest.iter().all(|f| !f.pattern.is_empty()));
+        let busiest = c.busiest();
+        let files: Vec<(u64, Op)> = busiest.iter().map(|f| (f.file, f.op)).collect();
+        assert_eq!(files, [(2, Op::Read), (1, Op::Write)]);
+        assert!(busiest.iter().all(|f| f.pattern.is_some()));
     }
 
     #[test]
@@ -618,17 +579,12 @@ mod tests {
         for tried in [Algorithm::ToAgg, Algorithm::Sjf, Algorithm::Mlf] {
             assert!(ran.contains(&tried), "{ran:?}");
         }
-        let status = c.status(now);
-        assert_eq!(status.scores.len(), 5);
-        assert!(status.changes >= 4 && !status.reason.is_empty());
+        let scores = c.scores(now);
+        assert_eq!(scores.len(), 5);
+        assert!(c.changes().0 >= 4 && !c.reason().is_empty());
         // All gave 256 KiB per ms.
         let rate = 262_144_000.0;
-        assert!(
-            status
-                .scores
-                .iter()
-                .all(|s| (s.1 as f64 / rate - 1.0).abs() < 0.01)
-        );
+        assert!(scores.iter().all(|s| (s.1 / rate - 1.0).abs() < 0.01));
     }
 
     #[test]
@@ -665,8 +621,8 @@ mod tests {
             ran.extend(c.decide(now));
         }
         let of = |file, op| c.groups().of(file, op);
-        assert_eq!(of(1, Op::Write), Algorithm::Sjf, "{:?}", c.status(now));
-        assert_eq!(of(2, Op::Read), Algorithm::Mlf, "{:?}", c.status(now));
+        assert_eq!(of(1, Op::Write), Algorithm::Sjf, "{:?}", c.view());
+        assert_eq!(of(2, Op::Read), Algorithm::Mlf, "{:?}", c.view());
         assert_eq!(c.trials.len(), 2);
         assert!(ran.len() < 60, "{} changes in {now} ns", ran.len());
     }
@@ -680,7 +636,7 @@ mod tests {
             _ => (2, Op::Read, (i / 2) << 12, 1 << 12),
         });
         assert!(ran.len() <= 2, "{ran:?}");
-        let changes = c.status(now).changes;
+        let changes = c.changes().0;
         assert!(changes <= 3, "{changes}");
         let before = c.groups().of(2, Op::Read);
         assert_ne!(before, c.groups().of(1, Op::Write));
@@ -689,10 +645,9 @@ mod tests {
             0 => (1, Op::Write, (4000 + i / 2) << 18, 1 << 18),
             _ => (100 + i / 2 % 20, Op::Read, (i / 40) << 12, 1 << 12),
         });
-        let status = c.status(now);
-        for file in &status.busiest {
-            let class = status.patterns.iter().find(|p| p.write == file.write);
-            assert_eq!(file.choice, class.unwrap().choice, "{status:?}");
+        for file in c.busiest() {
+            let class = &c.view().classes[file.class];
+            assert_eq!(c.groups().of(file.file, file.op), class.choice, "{file:?}");
         }
     }
 
@@ -704,7 +659,7 @@ mod tests {
             let ran = drive(&mut c, &mut now, 3000, |i| {
                 (i % 7, Op::Read, i << 13, 1 << 13)
             });
-            (ran, c.status(now))
+            (ran, c.reason().to_owned(), c.changes(), c.scores(now))
         };
         for mode in [Mode::Tree, Mode::Online] {
             assert_eq!(run(mode), run(mode));
@@ -722,6 +677,6 @@ mod tests {
         assert!(Chooser::of(&["sched=oak".into()], 0, SITE, 0).is_err());
         let mut c = chooser(disk(Mode::Tree));
         assert_eq!(drive(&mut c, &mut 0, 15, |i| (1, Op::Read, i, 1)), []);
-        assert!(c.status(0).reason.contains("16 requests"));
+        assert!(c.reason().contains("16 requests"));
     }
 }

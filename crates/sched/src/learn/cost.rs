@@ -1,5 +1,5 @@
 //! TTP: how long a device takes for a request of some size, by operation.
-use crate::error::{Error, Result};
+use crate::Error;
 use penstock_base::{Nanos, Op};
 
 /// Two curves of (bytes, nanoseconds), as `penstock profile` measures them; linear between their points, and beyond
@@ -23,8 +23,8 @@ impl Cost {
     }
 
     /// From measured points, sizes ascending.
-    pub fn from_points(read: &[(u64, Nanos)], write: &[(u64, Nanos)]) -> Result<Cost> {
-        let curve = |points: &[(u64, Nanos)]| -> Result<Vec<(f64, f64)>> {
+    pub fn from_points(read: &[(u64, Nanos)], write: &[(u64, Nanos)]) -> Result<Cost, Error> {
+        let curve = |points: &[(u64, Nanos)]| -> Result<Vec<(f64, f64)>, Error> {
             let ascending = points
                 .windows(2)
                 .all(|w| w[0].0 < w[1].0 && w[0].1 <= w[1].1);

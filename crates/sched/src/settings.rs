@@ -1,0 +1,172 @@
+//! What can be set while a dispatcher runs: the scheduler's options, `depth`, and who chooses the algorithm.
+use crate::select::{Choosing, Mode};
+use crate::{Error, Nanos, Objective, Options, Tree};
+
+/// A window or wait that one setting may impose on requests.
+const MAX_WAIT: Nanos = 10_000_000_000;
+/// Requests served at once, unless set.
+const DEPTH: u32 = 4;
+const MAX_DEPTH: u32 = 4096;
+/// SJF and others: nobody waits longer than this and what is served then.
+const STARVATION_BOUND: Nanos = 500_000_000;
+/// Sequential-to-random ratios that can be set.
+const RATIOS: std::ops::RangeInclusive<f64> = 0.01..=10_000.0;
+
+/// See the module's text.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The scheduler's.
+    pub options: Options,
+    /// Virtual requests that are served at once.
+    pub depth: u32,
+    /// Who chooses the algorithm, and how.
+    pub choosing: Choosing,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            options: Options {
+                starvation_bound: Some(STARVATION_BOUND),
+                ..Options::default()
+            },
+            depth: DEPTH,
+            choosing: Choosing::default(),
+        }
+    }
+}
+
+impl Settings {
+    /// Names beside [`Options::SETTINGS`].
+    pub const MORE: [&'static str; 4] = ["depth", "tree", "objective", "ratio"];
+
+    /// These with changes, each `name=value`.
+    pub fn with(&self, changes: &[String]) -> Result<Settings, Error> {
+        let mut new = self.clone();
+        for change in changes {
+            let (name, value) = Settings::split(change)?;
+            new.set(name, value)?;
+        }
+        new.check()?;
+        Ok(new)
+    }
+
+    /// Name and value of a change.
+    pub fn split(change: &str) -> Result<(&str, &str), Error> {
+        change.split_once('=').ok_or_else(|| {
+            Error::Invalid(format!(
+                "setting `{change}`: write name=value, such as sched=aioli"
+            ))
+        })
+    }
+
+    /// Sets one. [`Settings::check`] has to follow once all are set.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), Error> {
+        let wanted = |wanted| Error::Value {
+            name: name.to_owned(),
+            value: value.to_owned(),
+            wanted,
+        };
+        match name {
+            "depth" => {
+                let depth = value.parse().ok().filter(|d| (1..=MAX_DEPTH).contains(d));
+                self.depth = depth.ok_or_else(|| wanted("1..4096 requests"))?;
+            }
+            "sched" => {
+                let mode = Mode::ALL.into_iter().find(|m| m.name() == Some(value));
+                self.choosing.mode = mode.unwrap_or_default();
+                if mode.is_none() {
+                    self.options.set(name, value)?;
+                }
+            }
+            "tree" => {
+                let tree = value.parse::<Tree>();
+                self.choosing.tree = tree.map_err(|_| wanted("T1, T2, T3, T4 or own"))?;
+            }
+            "objective" => {
+                let found = Objective::ALL.into_iter().find(|(_, n)| *n == value);
+                let (objective, _) = found.ok_or_else(|| wanted("bandwidth, fairness or p99"))?;
+                self.choosing.objective = objective;
+            }
+            "ratio" => {
+                let one = |text: &str| text.parse().ok().filter(|r| RATIOS.contains(r));
+                let (read, write) = value.split_once(':').unwrap_or((value, value));
+                let ratio = one(read).zip(one(write));
+                let (read, write) = ratio.ok_or_else(|| {
+                    wanted("one number from 0.01 to 10000, or READ:WRITE, such as 38.9:21.3")
+                })?;
+                self.choosing.ratio = [read, write];
+            }
+            _ => self.options.set(name, value)?,
+        }
+        Ok(())
+    }
+
+    /// Whether all that is set goes together.
+    pub fn check(&self) -> Result<(), Error> {
+        let o = &self.options;
+        o.check()?;
+        for (name, wait) in [
+            ("shift_wait", o.shift_wait),
+            ("aggregation_wait", o.aggregation_wait),
+            ("twins_window", o.twins_window),
+            ("starvation_bound", o.starvation_bound.unwrap_or(0)),
+        ] {
+            if wait > MAX_WAIT {
+                return Err(Error::Invalid(format!(
+                    "{name} is {wait} ns; in a data server it may be 10 s at most"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_chooses_is_set_by_name_and_mistakes_are_named() {
+        let with = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|w| (*w).to_owned()).collect();
+            Settings::default().with(&words)
+        };
+        let s = with(&[
+            "sched=online",
+            "objective=p99",
+            "tree=T2",
+            "ratio=38.9:21.3",
+        ])
+        .unwrap();
+        let expected = Choosing {
+            mode: Mode::Online,
+            tree: Tree::T2,
+            objective: Objective::P99,
+            ratio: [38.9, 21.3],
+        };
+        assert_eq!(s.choosing, expected);
+        assert_eq!(
+            with(&["sched=tree", "ratio=5"]).unwrap().choosing.ratio,
+            [5.0, 5.0]
+        );
+        let fixed = with(&["sched=tree", "sched=mlf"]).unwrap();
+        assert_eq!(fixed.choosing.mode, Mode::Fixed);
+        for (word, named) in [
+            ("sched=forest", "forest"),
+            ("tree=T5", "T4 or own"),
+            ("objective=speed", "fairness"),
+            ("depth=0", "1..4096"),
+            ("ratio=0", "0.01"),
+            ("ratio=nan", "0.01"),
+            ("ratio=1:2:3", "READ:WRITE"),
+            ("ratio=-3", "READ:WRITE"),
+            ("shape=round", "shape"),
+            ("round", "name=value"),
+            ("shift_wait=10000000001", "10 s at most"),
+        ] {
+            let error = with(&[word]).unwrap_err().to_string();
+            assert!(error.contains(named), "{word}: {error}");
+        }
+    }
+}
