@@ -90,7 +90,7 @@ MARKED := not long and
 NOTHING := { code=$$?; [ "$(PYTEST)" = --lf ] && [ $$code -eq 5 ]; }
 
 test-programs: build python
-	cargo build --release $(PRODUCT) -p penstock-client -p penstock-meta --bins --example hostile --example stranger --example newcomer --example names
+	cargo build --release $(PRODUCT) -p penstock-client -p penstock-meta --bins --example hostile --example stranger --example newcomer --example thief --example names
 	$(PYTHON) -m pytest -q -rfEs -m "$(MARKED) not alone" $(WORKERS) $(PYTEST) tests || $(NOTHING)
 	$(PYTHON) -m pytest -q -rfEs -m "$(MARKED) alone" $(PYTEST) tests || $(NOTHING)
 
