@@ -138,7 +138,7 @@ lint: setup
 	cargo clippy --workspace --all-targets -- -D warnings
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
-	shellcheck scripts/*.sh .ci/run fuzz/run
+	shellcheck -x scripts/*.sh .ci/run fuzz/run contrib/slurm/prolog contrib/slurm/epilog contrib/slurm/authority
 
 clean:
 	cargo clean

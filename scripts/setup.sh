@@ -5,6 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages=(build-essential fuse3 libmpich-dev mpich libopenmpi-dev openmpi-bin gfortran shellcheck python3-venv python3-dev munge
+    slurmctld slurmd slurm-client openssh-client dropbear-bin
     libhdf5-mpich-dev libhdf5-openmpi-dev libpnetcdf-dev libnetcdf-pnetcdf-dev python3-h5py-mpi python3-mpi4py)
 least_cargo=1.90
 
