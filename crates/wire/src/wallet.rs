@@ -166,6 +166,10 @@ impl Wallet {
         let mut sought = vec![format!("{VARIABLE} is not set")];
         for path in self.job.iter().chain(&self.usual) {
             match path.metadata() {
+                // Such as root's, with the variables of a user's job.
+                Ok(found) if Some(path) == self.job.as_ref() && !is_own(&found) => sought.push(
+                    format!("{} belongs to user {}", path.display(), found.uid()),
+                ),
                 Ok(found) => return self.load(path, &found),
                 Err(e) => sought.push(absent(path, &e)),
             }
@@ -350,6 +354,10 @@ impl Wallet {
     }
 }
 
+fn is_own(found: &Metadata) -> bool {
+    found.uid() == rustix::process::geteuid().as_raw()
+}
+
 fn absent(path: &Path, e: &std::io::Error) -> String {
     let why = match e.kind() {
         ErrorKind::NotFound => "is not there".to_owned(),
@@ -407,6 +415,10 @@ mod tests {
         std::fs::set_permissions(&file, PermissionsExt::from_mode(0o640)).unwrap();
         let e = wallet.credential().unwrap_err().to_string();
         assert!(e.contains("readable by others"), "{e}");
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&file, Some(61_001), None).unwrap();
+            assert_eq!(uid(), 1);
+        }
         std::fs::remove_dir_all(&job).unwrap();
         assert_eq!(uid(), 1);
     }
