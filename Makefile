@@ -95,7 +95,7 @@ MARKED := not long and
 NOTHING := { code=$$?; [ "$(PYTEST)" = --lf ] && [ $$code -eq 5 ]; }
 
 test-programs: build examples python
-	cargo build --release $(PRODUCT) -p penstock-client -p penstock-meta --bins --example hostile --example stranger --example newcomer --example names
+	cargo build --release $(PRODUCT) -p penstock-client -p penstock-meta --bins --example hostile --example stranger --example newcomer --example thief --example names
 	$(PYTHON) -m pytest -q -rfEs -m "$(MARKED) not alone" $(WORKERS) $(PYTEST) tests || $(NOTHING)
 	$(PYTHON) -m pytest -q -rfEs -m "$(MARKED) alone" $(PYTEST) tests || $(NOTHING)
 
@@ -146,7 +146,7 @@ lint: setup
 		[ "$$name" = all ] || [ ! -e "$$all" ] || grep -qx "mod $$name;" "$$all" || { echo "$$all does not have $$file"; exit 1; }; done
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
-	shellcheck scripts/*.sh .ci/run fuzz/run
+	shellcheck -x scripts/*.sh .ci/run fuzz/run contrib/slurm/prolog contrib/slurm/epilog contrib/slurm/authority
 
 clean:
 	cargo clean

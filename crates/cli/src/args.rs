@@ -587,16 +587,16 @@ impl std::str::FromStr for Life {
 #[command(after_help = "\
 Clients look for it, at each new connection, in
   1. the file that PENSTOCK_CREDENTIAL names
-  2. ~/.config/penstock/ID.credential (ID: `id` in deployment.toml; $XDG_CONFIG_HOME instead of ~/.config)
+  2. /run/penstock/JOB/ID.credential, in a Slurm job (docs/slurm.md; JOB: $SLURM_JOB_ID, ID: `id` in deployment.toml)
+  3. ~/.config/penstock/ID.credential ($XDG_CONFIG_HOME instead of ~/.config)
 Where the deployment takes MUNGE (`penstock up --munge`), users without one are believed by munged of their host.
 
 Examples:
   penstock credential --user alice --for 30d --output alice.credential -d /data/fs
                                        as root: alice's file; move it to where her programs look
   penstock credential --user alice --output - | ssh login1 'umask 077; cat > alice.credential'
-  penstock credential --user \"$SLURM_JOB_UID\" --job \"$SLURM_JOB_ID\" --for 26h -o /run/job.cred
-                                       for the time of a job, in a prolog that can read authority.key;
-                                       the job has PENSTOCK_CREDENTIAL=/run/job.cred
+  penstock credential --user alice --job 4711 --for 24h --output job.credential
+                                       for the time of a job; docs/slurm.md has a prolog that does it
   penstock credential --user root --speaks-for 1000-60000 --for 90d --output node7.credential
                                        for the mount of a host: it acts for these users; root of that
                                        host is user 65534, and its groups are believed

@@ -8,6 +8,7 @@ use crate::newcomer::Newcomer;
 use crate::signing::{KeyPair, PublicKey};
 use penstock_host::sync::{Mutex, MutexGuard};
 use penstock_host::time::{now, since_epoch};
+use std::ffi::OsStr;
 use std::fs::Metadata;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
@@ -17,6 +18,12 @@ use std::time::{Duration, Instant};
 
 /// Names the file of the credential.
 pub const VARIABLE: &str = "PENSTOCK_CREDENTIAL";
+/// Root puts the credentials of a job that runs on this host into a directory of this one, named by the job (contrib/slurm).
+const JOBS: &str = "/run/penstock";
+/// Names the Slurm job that a process belongs to.
+const JOB_VARIABLE: &str = "SLURM_JOB_ID";
+/// Digits of a job's id.
+const MAX_JOB: usize = 10;
 /// A credential of one's own making is good for so long before and after it was made, milliseconds: it never leaves the
 /// process, and clocks that are wrong by hours must not matter.
 const OWN_LIFE_MS: u64 = 24 * 3_600_000;
@@ -32,7 +39,9 @@ pub struct Wallet {
     authority_key: Option<PathBuf>,
     /// The one file to use.
     named: Option<PathBuf>,
-    /// The file to use if it is there.
+    /// The file to use if it is there, made for this process's job.
+    job: Option<PathBuf>,
+    /// The file to use if it is there, of this process's user.
     usual: Option<PathBuf>,
     newcomer: Option<Newcomer>,
     kept: Mutex<Option<Kept>>,
@@ -80,6 +89,13 @@ impl From {
     }
 }
 
+/// The file of the job `job` among those of `jobs`; `None` if that is no job's id, which must not lead anywhere else.
+fn job_file(jobs: &Path, job: &OsStr, deployment: &str) -> Option<PathBuf> {
+    let id = job.to_str()?;
+    let is_id = (1..=MAX_JOB).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_digit());
+    is_id.then(|| jobs.join(id).join(format!("{deployment}.credential")))
+}
+
 /// The file in which this user's programs look for a credential of a deployment.
 fn usual_file(deployment: &str) -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).filter(|v| !v.is_empty());
@@ -102,6 +118,8 @@ impl Wallet {
             named: std::env::var_os(VARIABLE)
                 .filter(|v| !v.is_empty())
                 .map(PathBuf::from),
+            job: std::env::var_os(JOB_VARIABLE)
+                .and_then(|job| job_file(Path::new(JOBS), &job, &deployment.id)),
             usual: usual_file(&deployment.id),
             newcomer: Newcomer::of(deployment),
             ..Wallet::default()
@@ -146,12 +164,18 @@ impl Wallet {
             return self.load(path, &found);
         }
         let mut sought = vec![format!("{VARIABLE} is not set")];
-        match &self.usual {
-            None => sought.push("HOME is not set".into()),
-            Some(path) => match path.metadata() {
+        for path in self.job.iter().chain(&self.usual) {
+            match path.metadata() {
+                // Such as root's, with the variables of a user's job.
+                Ok(found) if Some(path) == self.job.as_ref() && !is_own(&found) => sought.push(
+                    format!("{} belongs to user {}", path.display(), found.uid()),
+                ),
                 Ok(found) => return self.load(path, &found),
                 Err(e) => sought.push(absent(path, &e)),
-            },
+            }
+        }
+        if self.usual.is_none() {
+            sought.push("HOME is not set".into());
         }
         match &self.authority_key {
             None => sought.push("the deployment file names no authority_key".into()),
@@ -330,10 +354,81 @@ impl Wallet {
     }
 }
 
+fn is_own(found: &Metadata) -> bool {
+    found.uid() == rustix::process::geteuid().as_raw()
+}
+
 fn absent(path: &Path, e: &std::io::Error) -> String {
     let why = match e.kind() {
         ErrorKind::NotFound => "is not there".to_owned(),
         _ => format!("cannot be read ({e})"),
     };
     format!("{} {why}", path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::User;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// A wallet that looks for the files of job 4711 and of the user in `dir`.
+    fn wallet(dir: &Path, deployment: &str) -> Wallet {
+        Wallet {
+            deployment: deployment.into(),
+            job: job_file(&dir.join("jobs"), OsStr::new("4711"), deployment),
+            usual: Some(dir.join("usual")),
+            ..Wallet::default()
+        }
+    }
+
+    fn saved(deployment: &str, uid: u32, path: &Path) {
+        let user = User {
+            uid,
+            ..User::default()
+        };
+        let statement = Statement::new(deployment, user, 0..1000);
+        let credential = Credential::issue(&KeyPair::generate().unwrap(), statement).unwrap();
+        credential.save(path, None, true).unwrap();
+    }
+
+    #[test]
+    fn a_jobs_credential_comes_before_the_users() {
+        let dir = tempfile::tempdir().unwrap();
+        let deployment = "ab".repeat(16);
+        let wallet = wallet(dir.path(), &deployment);
+        let uid = || wallet.credential().unwrap().statement().uid;
+        let e = wallet.credential().unwrap_err().to_string();
+        let file = format!("jobs/4711/{deployment}.credential is not there");
+        assert!(e.contains(&file) && e.contains("usual is not there"), "{e}");
+        saved(&deployment, 1, &dir.path().join("usual"));
+        assert_eq!(uid(), 1);
+        let job = dir.path().join("jobs/4711");
+        std::fs::create_dir_all(&job).unwrap();
+        let file = job.join(format!("{deployment}.credential"));
+        saved(&deployment, 2, &file);
+        assert_eq!(uid(), 2);
+        // The next run of the job has another one.
+        saved(&deployment, 3, &file);
+        assert_eq!(uid(), 3);
+        // One that others may read is refused, although there is another.
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o640)).unwrap();
+        let e = wallet.credential().unwrap_err().to_string();
+        assert!(e.contains("readable by others"), "{e}");
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&file, Some(61_001), None).unwrap();
+            assert_eq!(uid(), 1);
+        }
+        std::fs::remove_dir_all(&job).unwrap();
+        assert_eq!(uid(), 1);
+    }
+
+    #[test]
+    fn a_job_is_a_number() {
+        let file = |job: &str| job_file(Path::new("/jobs"), OsStr::new(job), "d");
+        assert_eq!(file("4711"), Some("/jobs/4711/d.credential".into()));
+        for job in ["", ".", "..", "7/../8", "/tmp", "7 ", "-7", "12345678901"] {
+            assert_eq!(file(job), None, "{job}");
+        }
+    }
 }
