@@ -97,9 +97,11 @@ impl Processes {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
-        let ready = said.any(|line| line.unwrap().ends_with("ready"));
+        let mut said = BufReader::new(child.stdout.take().unwrap());
+        let ready = (said.by_ref().lines()).any(|line| line.unwrap().ends_with("ready"));
         assert!(ready, "server {role} did not start");
+        // Open until the child has ended, which may say more.
+        child.stdout = Some(said.into_inner());
         self.running.push((role.to_owned(), child));
     }
 
