@@ -24,10 +24,7 @@ use penstock_wire::message::{
 use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
-use std::time::{Duration, Instant};
-
-/// How long closing waits for a server.
-const CLOSE: Duration = Duration::from_secs(2);
+use std::time::Instant;
 
 /// How to open a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -93,6 +90,8 @@ pub(crate) struct FileInner {
     pub written_by_kernel: AtomicBool,
     pub behind: Behind,
     counters: Counters,
+    /// Its attachments look at whether this is still there.
+    open: Arc<()>,
 }
 
 /// How a file was opened, and can be again.
@@ -194,6 +193,7 @@ impl File {
             notes,
             written_by_kernel: AtomicBool::new(false),
             counters: Counters::default(),
+            open: Arc::default(),
         })))
     }
 
@@ -552,6 +552,7 @@ impl FileInner {
                         expires_ms,
                         ends,
                         taken,
+                        open: Arc::downgrade(&self.open),
                     };
                     link.attached.insert(self.open_as(), at);
                     return Ok(handle);
@@ -698,8 +699,7 @@ impl Drop for FileInner {
     /// Closes the file at the servers, so that a removed file's space is not kept. Where that fails, it
     /// is closed with the connection.
     fn drop(&mut self) {
-        let trace = self.client.trace();
-        self.give_back_grants(trace);
+        self.give_back_grants();
         if *self.written_by_kernel.get_mut() {
             self.notes.iter().for_each(|note| note.lend(false));
         }
@@ -707,6 +707,9 @@ impl Drop for FileInner {
         self.client
             .notes()
             .close(self.id, &self.layout.servers, notes);
+        // From here on connections that are in use elsewhere close it when they come back.
+        self.open = Arc::default();
+        self.sites.iter().for_each(|site| site.closed());
         let Some(_permit) = self.client.permit_soon() else {
             return;
         };
@@ -715,12 +718,7 @@ impl Drop for FileInner {
                 let Some(at) = link.attached.remove(&self.open_as()) else {
                     continue;
                 };
-                let request = DataRequest::Detach { handle: at.handle };
-                let closed = link
-                    .set_patience(Some(CLOSE))
-                    .and_then(|()| link.call("close", trace, &request))
-                    .and_then(|_| link.set_patience(None));
-                match closed {
+                match link.close(at.handle) {
                     Ok(()) => site.put(link),
                     // The next would take as long: let all of them end.
                     Err(_) => site.lost(),

@@ -19,15 +19,18 @@ use penstock_wire::{Caller, Connection, Envelope, LinkName, Received, Timeouts, 
 use std::collections::HashMap;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
+
+/// How long closing waits for a server.
+const CLOSE: Duration = Duration::from_secs(2);
 
 /// What a server gives one handle on a connection: a file, opened for (reading, writing).
 pub(crate) type OpenAs = (FileId, bool, bool);
 
 /// A file open on a connection.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct Attachment {
     pub handle: Handle,
     /// When its capability ends, by the metadata server's time.
@@ -36,6 +39,8 @@ pub(crate) struct Attachment {
     pub ends: Option<Instant>,
     /// The incarnation that takes its writes.
     pub taken: Taken,
+    /// Gone when the file has been closed that it was attached for.
+    pub open: Weak<()>,
 }
 
 /// Where a server is and how to reach it.
@@ -123,6 +128,7 @@ impl Endpoint {
                 epoch,
                 next: 1,
                 attached: HashMap::new(),
+                closes: 0,
                 buffers: Buffers::default(),
                 name,
                 asked: 0,
@@ -193,6 +199,8 @@ pub(crate) struct Link {
     /// Of its site, when it was made.
     pub epoch: u64,
     pub attached: HashMap<OpenAs, Attachment>,
+    /// Files that its site had closed when the closed ones were last looked for here.
+    pub closes: u64,
     next: u64,
     buffers: Buffers,
     name: LinkName,
@@ -276,6 +284,26 @@ impl Link {
             rustix::net::recv(self.fd(), &mut byte, flags),
             Err(rustix::io::Errno::AGAIN)
         )
+    }
+
+    /// Closes what is still open here of files that have been closed: the connection was in use then.
+    pub fn close_left(&mut self) -> Result<(), Fault> {
+        let closed = |at: &Attachment| at.open.strong_count() == 0;
+        let left: Vec<Handle> = self
+            .attached
+            .extract_if(|_, at| closed(at))
+            .map(|(_, at)| at.handle)
+            .collect();
+        left.into_iter().try_for_each(|handle| self.close(handle))
+    }
+
+    /// Closes a file at the server, so that a removed file's space is not kept.
+    pub fn close(&mut self, handle: Handle) -> Result<(), Fault> {
+        let request = DataRequest::Detach { handle };
+        self.set_patience(Some(CLOSE))?;
+        // A handle that the server does not know is as good as closed.
+        let _: DataReply = self.call("close", TraceContext::default(), &request)?;
+        self.set_patience(None)
     }
 
     /// Waits at most this long for an answer from now on.

@@ -236,6 +236,7 @@ impl FileInner {
             if !link.is_unix() {
                 return Ok(Err("not on this host".to_owned()));
             }
+            site.close_left(&mut link)?;
             let handle = self.attach(&mut link, trace)?;
             let request = DataRequest::Shortcut { handle };
             let writable = match link.call("ask for a shortcut", trace, &request)? {
@@ -391,23 +392,28 @@ impl FileInner {
     }
 
     /// Gives all grants back, so that the servers may close the object.
-    pub fn give_back_grants(&self, trace: TraceContext) {
+    pub fn give_back_grants(&self) {
         for (site, shortcut) in self.sites.iter().zip(&self.shortcuts) {
-            let Some(grant) = guard(shortcut).grant.take() else {
-                continue;
-            };
-            if !grant.page.quiesce(QUIESCE) {
+            let grant = guard(shortcut).grant.take();
+            if let Some(grant) = &grant
+                && !grant.page.quiesce(QUIESCE)
+            {
                 log::warn!("{}: a shortcut at {} is still in use", self.path, site.peer);
                 continue;
             }
-            let mut link = guard(&grant.link.link);
-            if let Some(attached) = link.attached.remove(&self.open_as()) {
-                let request = DataRequest::Detach {
-                    handle: attached.handle,
-                };
-                if link.call("close", trace, &request).is_err() {
-                    grant.link.dead.store(true, Relaxed);
-                }
+            // One that was refused or taken back leaves the file open on the connection, too.
+            let holder = match grant {
+                Some(grant) => Some(grant.link.clone()),
+                None => guard(&site.grants).clone().filter(|link| link.is_alive()),
+            };
+            let Some(holder) = holder else {
+                continue;
+            };
+            let mut link = guard(&holder.link);
+            if let Some(attached) = link.attached.remove(&self.open_as())
+                && link.close(attached.handle).is_err()
+            {
+                holder.dead.store(true, Relaxed);
             }
         }
     }

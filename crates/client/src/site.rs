@@ -12,7 +12,10 @@ use penstock_layout::ServerId;
 use penstock_wire::deployment::Address;
 use penstock_wire::{Caller, Timeouts};
 use std::ops::Deref;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -63,6 +66,8 @@ pub(crate) struct Site {
     idle: Mutex<Vec<Link>>,
     /// Raised when a connection is lost: idle ones from before are probably lost too.
     epoch: AtomicU64,
+    /// Files that have been closed so far.
+    closes: AtomicU64,
     /// The connection that descriptors came over.
     pub grants: Mutex<Option<Arc<GrantLink>>>,
     /// Loops the server has been sent.
@@ -105,6 +110,7 @@ impl Site {
             limit,
             idle: Mutex::new(Vec::new()),
             epoch: AtomicU64::new(0),
+            closes: AtomicU64::new(0),
             grants: Mutex::new(None),
             known: Arc::default(),
         }
@@ -139,14 +145,36 @@ impl Site {
         }
     }
 
-    /// Takes an idle connection back.
-    pub fn put(&self, link: Link) {
-        if link.epoch == self.epoch() && link.attached.len() <= MAX_LEFT_OPEN {
-            let mut idle = guard(&self.idle);
-            if idle.len() < self.limit {
-                idle.push(link);
+    /// Takes an idle connection back. Files that were closed while it was in use are closed here first.
+    pub fn put(&self, mut link: Link) {
+        while link.epoch == self.epoch() && link.attached.len() <= MAX_LEFT_OPEN {
+            {
+                let mut idle = guard(&self.idle);
+                // Under the lock: who closes a file after this finds the connection idle.
+                if idle.len() >= self.limit {
+                    return;
+                }
+                if self.closes.load(SeqCst) == link.closes {
+                    idle.push(link);
+                    return;
+                }
+            }
+            if self.close_left(&mut link).is_err() {
+                return self.lost();
             }
         }
+    }
+
+    /// Closes on a connection what is left of files that have been closed.
+    pub fn close_left(&self, link: &mut Link) -> Result<(), Fault> {
+        link.closes = self.closes.load(SeqCst);
+        link.close_left()
+    }
+
+    /// A file has been closed, whose attachments are void now: idle connections are to be looked through next, others will be
+    /// when they come back.
+    pub fn closed(&self) {
+        self.closes.fetch_add(1, SeqCst);
     }
 
     /// An idle connection on which this file is open.

@@ -101,3 +101,49 @@ fn connections_end_with_their_last_user() {
     drop(client);
     wait_for_connections(&cluster, 0);
 }
+
+/// A file is closed while another thread uses the connection on which it is open.
+#[test]
+fn a_removed_file_keeps_no_space_on_a_connection_that_was_in_use() {
+    let cluster = Cluster::start(Plan {
+        servers: 1,
+        tcp: true,
+        plain: true,
+        ..Plan::default()
+    });
+    let (net, far) = Net::before(&cluster.deployment);
+    let client = penstock_client::Client::connect(&far, Default::default()).unwrap();
+    let gone = client.open("/gone", &create(4096, 1)).unwrap();
+    let other = client.open("/other", &create(4096, 1)).unwrap();
+    write(&gone, &[1; 1000]);
+    let held = || {
+        let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+        let open = open.filter_map(|fd| std::fs::read_link(fd.path()).ok());
+        open.filter(|path| {
+            path.starts_with(cluster.dir.path()) && path.to_string_lossy().ends_with(" (deleted)")
+        })
+        .count()
+    };
+    net.hold(0);
+    std::thread::scope(|s| {
+        let writer = s.spawn(|| write(&other, &[2; 1000]));
+        drop(net.wait(|held| !held.is_empty()));
+        client.unlink("/gone").unwrap();
+        assert_eq!(held(), 1, "it is open");
+        drop(gone);
+        let mut state = net.state.lock().unwrap();
+        state.holding = false;
+        let kept = std::mem::take(&mut state.held);
+        let of = state.of;
+        state.ends[of].1.write_all(&kept).unwrap();
+        drop(state);
+        writer.join().unwrap();
+    });
+    for _ in 0..LIMIT.as_millis() / 10 {
+        if held() == 0 {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("the removed file is still open");
+}
