@@ -90,7 +90,7 @@ pub(crate) struct FileInner {
     pub written_by_kernel: AtomicBool,
     pub behind: Behind,
     counters: Counters,
-    /// Its attachments look at whether this is still there.
+    /// What was attached for this file lasts as long as this does.
     open: Arc<()>,
 }
 
@@ -699,7 +699,7 @@ impl Drop for FileInner {
     /// Closes the file at the servers, so that a removed file's space is not kept. Where that fails, it
     /// is closed with the connection.
     fn drop(&mut self) {
-        self.give_back_grants();
+        self.quiesce_grants();
         if *self.written_by_kernel.get_mut() {
             self.notes.iter().for_each(|note| note.lend(false));
         }
@@ -707,23 +707,18 @@ impl Drop for FileInner {
         self.client
             .notes()
             .close(self.id, &self.layout.servers, notes);
-        // From here on connections that are in use elsewhere close it when they come back.
+        // From here on its attachments are void. Connections that are in use close them when they come back.
         self.open = Arc::default();
-        self.sites.iter().for_each(|site| site.closed());
+        for site in &self.sites {
+            site.closed();
+            site.close_left_by_grants();
+        }
         let Some(_permit) = self.client.permit_soon() else {
             return;
         };
         for site in &self.sites {
-            while let Some(mut link) = site.take_with(self.open_as()) {
-                let Some(at) = link.attached.remove(&self.open_as()) else {
-                    continue;
-                };
-                match link.close(at.handle) {
-                    Ok(()) => site.put(link),
-                    // The next would take as long: let all of them end.
-                    Err(_) => site.lost(),
-                }
-            }
+            let left: Vec<_> = iter::from_fn(|| site.take_closed(self.open_as())).collect();
+            left.into_iter().for_each(|link| site.put(link));
         }
     }
 }

@@ -43,6 +43,12 @@ pub(crate) struct Attachment {
     pub open: Weak<()>,
 }
 
+impl Attachment {
+    pub fn is_closed(&self) -> bool {
+        self.open.strong_count() == 0
+    }
+}
+
 /// Where a server is and how to reach it.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
@@ -286,23 +292,19 @@ impl Link {
         )
     }
 
-    /// Closes what is still open here of files that have been closed: the connection was in use then.
+    /// Closes at the server what is still attached here for files that have been closed.
     pub fn close_left(&mut self) -> Result<(), Fault> {
-        let closed = |at: &Attachment| at.open.strong_count() == 0;
-        let left: Vec<Handle> = self
-            .attached
-            .extract_if(|_, at| closed(at))
-            .map(|(_, at)| at.handle)
-            .collect();
-        left.into_iter().try_for_each(|handle| self.close(handle))
-    }
-
-    /// Closes a file at the server, so that a removed file's space is not kept.
-    pub fn close(&mut self, handle: Handle) -> Result<(), Fault> {
-        let request = DataRequest::Detach { handle };
+        let left = self.attached.extract_if(|_, at| at.is_closed());
+        let left: Vec<Handle> = left.map(|(_, at)| at.handle).collect();
+        if left.is_empty() {
+            return Ok(());
+        }
         self.set_patience(Some(CLOSE))?;
-        // A handle that the server does not know is as good as closed.
-        let _: DataReply = self.call("close", TraceContext::default(), &request)?;
+        for handle in left {
+            let request = DataRequest::Detach { handle };
+            // A handle that the server does not know is as good as closed.
+            let _: DataReply = self.call("close", TraceContext::default(), &request)?;
+        }
         self.set_patience(None)
     }
 

@@ -160,6 +160,16 @@ impl Site {
         *slot = Some(link.clone());
         Ok(link)
     }
+
+    /// Closes on that connection what is left of files that have been closed; also where shortcuts were refused or taken back.
+    pub fn close_left_by_grants(&self) {
+        let Some(holder) = guard(&self.grants).clone().filter(|l| l.is_alive()) else {
+            return;
+        };
+        if self.close_left(&mut guard(&holder.link)).is_err() {
+            holder.dead.store(true, Relaxed);
+        }
+    }
 }
 
 impl FileInner {
@@ -391,29 +401,13 @@ impl FileInner {
         }
     }
 
-    /// Gives all grants back, so that the servers may close the object.
-    pub fn give_back_grants(&self) {
+    /// Waits until nobody uses the grants any more, so that the servers may close the object.
+    pub fn quiesce_grants(&self) {
         for (site, shortcut) in self.sites.iter().zip(&self.shortcuts) {
-            let grant = guard(shortcut).grant.take();
-            if let Some(grant) = &grant
+            if let Some(grant) = guard(shortcut).grant.take()
                 && !grant.page.quiesce(QUIESCE)
             {
                 log::warn!("{}: a shortcut at {} is still in use", self.path, site.peer);
-                continue;
-            }
-            // One that was refused or taken back leaves the file open on the connection, too.
-            let holder = match grant {
-                Some(grant) => Some(grant.link.clone()),
-                None => guard(&site.grants).clone().filter(|link| link.is_alive()),
-            };
-            let Some(holder) = holder else {
-                continue;
-            };
-            let mut link = guard(&holder.link);
-            if let Some(attached) = link.attached.remove(&self.open_as())
-                && link.close(attached.handle).is_err()
-            {
-                holder.dead.store(true, Relaxed);
             }
         }
     }

@@ -165,22 +165,26 @@ impl Site {
         }
     }
 
-    /// Closes on a connection what is left of files that have been closed.
+    /// Closes on a connection what is left of files that were closed since this was done last.
     pub fn close_left(&self, link: &mut Link) -> Result<(), Fault> {
-        link.closes = self.closes.load(SeqCst);
+        let closes = self.closes.load(SeqCst);
+        if link.closes == closes {
+            return Ok(());
+        }
+        link.closes = closes;
         link.close_left()
     }
 
-    /// A file has been closed, whose attachments are void now: idle connections are to be looked through next, others will be
-    /// when they come back.
+    /// A file has been closed, and its attachments are void: each connection looks for them when it comes back.
     pub fn closed(&self) {
         self.closes.fetch_add(1, SeqCst);
     }
 
-    /// An idle connection on which this file is open.
-    pub fn take_with(&self, file: OpenAs) -> Option<Link> {
+    /// An idle connection on which this file is open still, although it has been closed.
+    pub fn take_closed(&self, file: OpenAs) -> Option<Link> {
+        let is_left = |link: &Link| link.attached.get(&file).is_some_and(|at| at.is_closed());
         let mut idle = guard(&self.idle);
-        let at = idle.iter().position(|l| l.attached.contains_key(&file))?;
+        let at = idle.iter().position(is_left)?;
         Some(idle.swap_remove(at))
     }
 

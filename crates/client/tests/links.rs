@@ -1,11 +1,25 @@
 //! Connections of a client: what breaks is fenced off, what nobody uses any more ends.
 use crate::common::net::{LIMIT, Net};
 use crate::common::{Cluster, Plan, create};
-use penstock_client::{File, Form, LockMode};
+use penstock_client::{Client, File, Form, LockMode};
 use penstock_datatype::{Pattern, Source, Target};
 use std::io::{Read, Write};
 use std::net::Shutdown;
+use std::sync::Arc;
 use std::time::Duration;
+
+/// One data server, a network before it that may keep what is sent, and a client there.
+fn behind_a_net() -> (Cluster, Arc<Net>, Client) {
+    let cluster = Cluster::start(Plan {
+        servers: 1,
+        tcp: true,
+        plain: true,
+        ..Plan::default()
+    });
+    let (net, far) = Net::before(&cluster.deployment);
+    let client = Client::connect(&far, Default::default()).unwrap();
+    (cluster, net, client)
+}
 
 fn write(file: &File, bytes: &[u8]) {
     let access = Pattern::contiguous(0, bytes.len() as u64);
@@ -15,14 +29,7 @@ fn write(file: &File, bytes: &[u8]) {
 
 #[test]
 fn a_write_that_arrives_after_its_repetition_changes_nothing() {
-    let cluster = Cluster::start(Plan {
-        servers: 1,
-        tcp: true,
-        plain: true,
-        ..Plan::default()
-    });
-    let (net, far) = Net::before(&cluster.deployment);
-    let client = penstock_client::Client::connect(&far, Default::default()).unwrap();
+    let (cluster, net, client) = behind_a_net();
     let file = client.open("/f", &create(4096, 1)).unwrap();
     write(&file, &[1; 1000]);
     net.hold(0);
@@ -105,14 +112,7 @@ fn connections_end_with_their_last_user() {
 /// A file is closed while another thread uses the connection on which it is open.
 #[test]
 fn a_removed_file_keeps_no_space_on_a_connection_that_was_in_use() {
-    let cluster = Cluster::start(Plan {
-        servers: 1,
-        tcp: true,
-        plain: true,
-        ..Plan::default()
-    });
-    let (net, far) = Net::before(&cluster.deployment);
-    let client = penstock_client::Client::connect(&far, Default::default()).unwrap();
+    let (cluster, net, client) = behind_a_net();
     let gone = client.open("/gone", &create(4096, 1)).unwrap();
     let other = client.open("/other", &create(4096, 1)).unwrap();
     write(&gone, &[1; 1000]);
