@@ -11,6 +11,8 @@
 //! `hostile hold DEPLOYMENT FILES [shortcuts]` opens so many files, writes to each on every server and prints one line. At
 //! the end of its input it reads everything back, syncs and closes the files, and prints its errors and how many files
 //! this process had open.
+mod raw;
+
 use penstock_client::{Client, ClientOptions, Form, Identity, OpenOptions};
 use penstock_datatype::{Loop, Pattern, Source, Target};
 use penstock_layout::{FileId, Layout};
@@ -24,16 +26,14 @@ use penstock_wire::message::{
 use penstock_wire::{
     Connection, Envelope, Key, LinkName, Rights, Role, SealKeys, Timeouts, connect,
 };
+use raw::{Result, ask};
 use serde::Serialize;
-use std::error::Error;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-
-type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 /// How a connection misbehaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -755,17 +755,6 @@ impl Attack<'_> {
 /// The socket below a connection.
 fn stream(connection: &Connection) -> Result<UnixStream> {
     Ok(UnixStream::from(connection.as_fd().try_clone_to_owned()?))
-}
-
-fn ask<Q: Serialize, A: serde::de::DeserializeOwned>(
-    connection: &mut Connection,
-    request: &Q,
-) -> Result<A> {
-    connection.queue(&Envelope::request(1, TraceContext::default()), request)?;
-    connection.flush()?;
-    let got = connection.receive::<A>()?;
-    connection.skip_payload()?;
-    got.body.ok_or_else(|| "an answer without a body".into())
 }
 
 /// 2^40 copies or more: of single bytes, all at one place, or of pairs far apart that are all on the first server.

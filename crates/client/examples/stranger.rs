@@ -12,21 +12,21 @@
 //! `stranger take DEPLOYMENT PATH SECONDS` takes all connections to all servers that it gets, and by those to the first data
 //! server as many shared locks on bytes of PATH as it gets in that time. Prints one JSON line and holds everything until
 //! the end of its input.
+mod raw;
+
 use penstock_wire::deployment::Deployment;
 use penstock_wire::grant::GrantPage;
 use penstock_wire::message::{
-    Capability, DataReply, DataRequest, LockMode, MetaReply, MetaRequest, TraceContext,
+    Capability, DataReply, DataRequest, LockMode, MetaReply, MetaRequest,
 };
-use penstock_wire::{Connection, Envelope, Role, Timeouts, connect};
+use penstock_wire::{Connection, Role, Timeouts, connect};
+use raw::{Result, ask};
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use std::error::Error;
 use std::io::Read;
 use std::path::Path;
 use std::time::{Duration, Instant};
-
-type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 /// Connections to each data server that want locks.
 const LOCKERS: usize = 8;
@@ -282,12 +282,4 @@ fn connected(deployment: &Deployment, server: Option<usize>) -> Result<Connectio
         &deployment.caller(Role::Client, 1, 0)?,
         timeouts,
     )?)
-}
-
-fn ask<Q: Serialize, A: DeserializeOwned>(connection: &mut Connection, request: &Q) -> Result<A> {
-    connection.queue(&Envelope::request(1, TraceContext::default()), request)?;
-    connection.flush()?;
-    let got = connection.receive::<A>()?;
-    connection.skip_payload()?;
-    got.body.ok_or_else(|| "an answer without a body".into())
 }

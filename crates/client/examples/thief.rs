@@ -7,27 +7,24 @@
 //!
 //! Prints a JSON object for each attempt: what was tried, where, the kind and the text of the refusal, or that it was `granted`.
 //! Those with `own` are what the key is good for: they show that the forgeries are well made.
+mod raw;
+
 use penstock_layout::{Layout, ServerId};
 use penstock_wire::credential::{Statement, Uids};
 use penstock_wire::deployment::Deployment;
 use penstock_wire::message::{
     Capability, DataReply, DataRequest, MetaReply, MetaRequest, NodeRequest, Region, StoreReport,
-    StoreState, TraceContext, User, WireError,
+    StoreState, User, WireError,
 };
 use penstock_wire::revocation::Revoked;
 use penstock_wire::{
-    Connection, Credential, Envelope, KeyPair, Rights, Role, SealKey, SealKeys, Timeouts, Wallet,
-    connect,
+    Connection, Credential, KeyPair, Rights, Role, SealKey, SealKeys, Timeouts, Wallet, connect,
 };
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use raw::{Result, ask};
 use serde_json::json;
-use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-
-type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 const HOUR_MS: u64 = 3_600_000;
 
@@ -380,12 +377,4 @@ fn told_data(what: &str, at: &str, reply: DataReply) {
         _ => None,
     };
     told(what, at, refusal);
-}
-
-fn ask<Q: Serialize, A: DeserializeOwned>(connection: &mut Connection, request: &Q) -> Result<A> {
-    connection.queue(&Envelope::request(1, TraceContext::default()), request)?;
-    connection.flush()?;
-    let got = connection.receive::<A>()?;
-    connection.skip_payload()?;
-    got.body.ok_or_else(|| "an answer without a body".into())
 }
