@@ -432,11 +432,11 @@ impl Disk {
     /// that synced the file was killed before it heard of the failure.
     fn fail_to_sync(&mut self, file: BorrowedFd<'_>) {
         self.failed += 1;
-        self.unreported = true;
         self.effects.count(Effect::FailedSync);
         if is_directory(file) {
             return;
         }
+        self.unreported = true;
         let file = self.files.entry(inode(file)).or_default();
         for change in std::mem::take(&mut file.since) {
             let lost = matches!(change, Change::Write { .. }) && self.random.one_in(2);
