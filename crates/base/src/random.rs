@@ -27,7 +27,8 @@ impl Random {
         Random(x).bits()
     }
 
-    /// A stream of its own for each purpose, so that one part of a run can change without the others.
+    /// A stream of its own for each purpose, so that one part of a run can change without the others. It begins one step late, as
+    /// it did when the first seeds were noted.
     pub fn for_purpose(seed: u64, purpose: u64) -> Random {
         Random(Random::mix(seed ^ Random::mix(purpose)).wrapping_add(STEP))
     }

@@ -114,7 +114,7 @@ impl Settings {
         ] {
             if wait > MAX_WAIT {
                 return Err(Error::Invalid(format!(
-                    "{name} is {wait} ns; in a data server it may be 10 s at most"
+                    "{name} is {wait} ns; it may be 10 s at most"
                 )));
             }
         }

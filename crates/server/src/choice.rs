@@ -6,6 +6,7 @@ use penstock_wire::message::{ChoiceStatus, FileStatus, PatternStatus};
 /// Files that are named.
 const SHOWN: usize = 16;
 
+/// At `now`, on the queue's clock.
 pub(crate) fn status(chooser: &Chooser, now: Nanos) -> ChoiceStatus {
     let choosing = chooser.choosing();
     let milli = |ratio: f64| (ratio * 1e3).round() as u64;
