@@ -22,6 +22,7 @@ mod queue;
 mod refusals;
 mod register;
 mod revoked;
+mod searches;
 mod server;
 mod session;
 mod settings;

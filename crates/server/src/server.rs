@@ -31,7 +31,7 @@ use penstock_wire::message::{
 use penstock_wire::share::{Pool, Share};
 use penstock_wire::{After, Connection, Peer, RunningServer, ServeLimits, Service, serve};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -212,6 +212,7 @@ fn start_with(
         objects: Objects::new(store, waits, options.range_locks),
         options,
         loops: Mutex::new(Loops::default()),
+        long_searches: Arc::default(),
         counters: Counters::default(),
         began: penstock_host::time::now(),
         next_owner: AtomicU64::new(1),
@@ -286,6 +287,8 @@ pub(crate) struct Server {
     pub(crate) queue: Queue,
     pub(crate) counters: Counters,
     loops: Mutex<Loops>,
+    /// Requests that search long for their pieces, now.
+    pub(crate) long_searches: Arc<AtomicU32>,
     began: Instant,
     next_owner: AtomicU64,
     registrar: Option<Registrar>,

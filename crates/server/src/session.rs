@@ -13,6 +13,7 @@ use crate::objects::Want;
 use crate::owner::{Acting, Owner};
 use crate::passthrough::Lent;
 use crate::refusals::Refusals;
+use crate::searches::Searches;
 use crate::server::Server;
 use crate::transfer::{Buffers, Transfer, skip_request};
 use penstock_host::thread::sleep;
@@ -46,6 +47,7 @@ pub(crate) struct Session<'a> {
     refusals: Refusals,
     watch: Watch<'a>,
     searching: SearchLimit,
+    searches: Arc<Searches>,
 }
 
 /// What came of a request, besides its answer.
@@ -64,11 +66,15 @@ impl<'a> Session<'a> {
         line: Closer,
         watch: Watch<'a>,
     ) -> Session<'a> {
-        let client = line.clone();
+        let searches = Arc::new(Searches::new(server.long_searches.clone()));
+        let (client, slices) = (line.clone(), searches.clone());
         let searching = SearchLimit {
             steps: server.options.search_steps,
             per_piece: SEARCH_STEPS_PER_PIECE,
-            wanted: Arc::new(move || !client.is_deserted()),
+            wanted: Arc::new(move || {
+                slices.slice_ended();
+                !client.is_deserted()
+            }),
         };
         Session {
             server,
@@ -81,6 +87,7 @@ impl<'a> Session<'a> {
             refusals: Refusals::default(),
             watch,
             searching,
+            searches,
         }
     }
 
@@ -130,6 +137,7 @@ impl<'a> Session<'a> {
                 Err(Fail::Reply(e)) => Outcome::Reply(DataReply::Error(e)),
                 Err(Fail::Connection(e)) => return Err(e),
             };
+            self.searches.ended();
             self.server.counters.request(since(began));
             let reply = match &outcome {
                 Outcome::Reply(reply) => Some(reply),
