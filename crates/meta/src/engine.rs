@@ -8,6 +8,7 @@ mod counting;
 mod looking;
 
 use crate::advisory::{AdvisoryLocks, Answer};
+use crate::change_log::ChangeLog;
 use crate::commit::{GroupCommit, Waiter};
 use crate::counters::{ConnectionId, Counters};
 use crate::error::{Result, damaged, error};
@@ -123,6 +124,7 @@ impl Engine {
         placement: Placement,
         interval: Duration,
         mut kept: Kept,
+        log: Box<dyn ChangeLog>,
     ) -> std::result::Result<Engine, crate::server::Error> {
         let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
         let mut sessions = Sessions::default();
@@ -131,7 +133,7 @@ impl Engine {
         }
         let same_boot = snapshot.is_of_this_boot();
         let mut layers = Layers::new(snapshot, wall_clock_ns())?;
-        let replayed = journal::replay(store.path(), store.commits(), same_boot)?;
+        let replayed = journal::replay(&*log, store.commits(), same_boot)?;
         let found = replayed.changes;
         if !found.is_empty() {
             log::info!("{} changes are taken over from the journal", found.len());
@@ -174,7 +176,7 @@ impl Engine {
             state: Mutex::new(State {
                 space,
                 group: GroupCommit::new(interval_ns),
-                journal: Journal::begin(store.path(), store.commits() + 1)?,
+                journal: Journal::begin(log, store.commits() + 1)?,
                 counters: Counters::default(),
                 sessions,
                 locks: match noted_locks {

@@ -6,12 +6,13 @@
 //! wait for a disk flush; `Sync` does, and so does whoever gets the right to free the objects of a removed
 //! file. Files without a name that somebody has open outlive connections and restarts (`kept`).
 //! Changes that clients repeat take effect once (`slots`).
-//! What waits for its commit is in a journal (`journal`) that outlives the process. After a failed sync nothing is
+//! What waits for its commit is in a journal (`journal`), written to a log (`change_log`) that outlives the process. After a failed sync nothing is
 //! built on what may be in the page cache alone (`settled`, `noted`). Damage of large stores is looked for while they serve
 //! (`look`). How many files each user has, and may have, is counted with each change (`quota`).
 mod access;
 mod advisory;
 mod audited;
+mod change_log;
 mod commit;
 mod counters;
 mod engine;

@@ -418,7 +418,7 @@ proptest! {
         let dir = tempfile::tempdir().unwrap();
         let root = Namespace::<Layers>::root(0, 1, 1);
         let open = || {
-            let (mut store, snapshot) = Store::open(dir.path(), "d", &root, u64::MAX).unwrap();
+            let (mut store, snapshot) = Store::open(dir.path(), "d", &root, u64::MAX, &crate::change_log::MemoryLog::default()).unwrap();
             let mut layers = Layers::new(snapshot, 0).unwrap();
             let reserved = layers.freeze();
             layers.committed(store.commit(&reserved).unwrap());

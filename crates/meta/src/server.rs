@@ -1,6 +1,7 @@
 //! The metadata server as a running thing: store, committing thread, and a session per connection.
 use crate::access::{Caller, Delegation};
 use crate::audited::Audited;
+use crate::change_log::DirectoryLog;
 use crate::counters::ConnectionId;
 use crate::engine::{Engine, wall_clock_ns};
 use crate::issue::Issue;
@@ -87,11 +88,13 @@ pub fn start(deployment: &Deployment, options: Options) -> Result<RunningServer,
         rustix::process::getegid().as_raw(),
     );
     let root = Namespace::<Layers>::root(wall_clock_ns(), owner.0, owner.1);
+    let log = DirectoryLog::new(&deployment.meta.store);
     let (store, snapshot) = Store::open(
         &deployment.meta.store,
         &deployment.id,
         &root,
         options.read_through,
+        &log,
     )?;
     let files = snapshot.totals().files > 0;
     let stores = Stores::load(&deployment.meta.store, store.commits(), files)?;
@@ -103,6 +106,7 @@ pub fn start(deployment: &Deployment, options: Options) -> Result<RunningServer,
         placement,
         options.commit_interval,
         Kept::new(options.keep_grace),
+        Box::new(log),
     )?;
     let service = Metadata {
         shared: Arc::new(Granting {

@@ -13,6 +13,7 @@
 mod users;
 
 use crate::RECOVERS;
+use crate::change_log::ChangeLog;
 use crate::error::{Result, damaged, error};
 use crate::node::{Node, ROOT};
 use crate::noted::Trouble;
@@ -291,12 +292,13 @@ pub struct Store {
 
 impl Store {
     /// Opens the store in `directory` for the deployment, or makes a new one whose root directory is `root`.
-    /// Stores of up to `read_through` bytes are read through first.
+    /// Stores of up to `read_through` bytes are read through first. `log` has the journal.
     pub fn open(
         directory: &Path,
         deployment: &str,
         root: &Node,
         read_through: u64,
+        log: &dyn ChangeLog,
     ) -> Opened<(Store, Snapshot)> {
         let at = |what| {
             let path = directory.display().to_string();
@@ -325,7 +327,7 @@ impl Store {
         let was_read = size <= read_through;
         let (database, snapshot) = open_database(directory, deployment, exists && was_read)?;
         let commits = snapshot.facts.commits;
-        if let Some(last) = crate::journal::missing(directory, commits)? {
+        if let Some(last) = crate::journal::missing(log, commits)? {
             let detail = format!("it ends at commit {commits}, but the journal tells of {last}");
             return Err(damage(directory, &detail));
         }
@@ -749,6 +751,7 @@ pub fn unpanicked<T>(f: impl FnOnce() -> T) -> std::result::Result<T, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::change_log::MemoryLog;
 
     #[test]
     fn ranges_of_given_ids_are_kept_and_bounded() {
@@ -792,7 +795,8 @@ mod tests {
         for (read_through, walks) in [(0, false), (u64::MAX, true)] {
             let dir = tempfile::tempdir().unwrap();
             let root = Node::new(penstock_wire::message::NodeKind::Directory);
-            let (mut store, snapshot) = Store::open(dir.path(), "d", &root, read_through).unwrap();
+            let (mut store, snapshot) =
+                Store::open(dir.path(), "d", &root, read_through, &MemoryLog::default()).unwrap();
             drop(snapshot);
             for id in 2..200 {
                 let mut pending = Pending::default();
