@@ -127,7 +127,7 @@ impl FileInner {
             if self.notes[i].is_dirty()
                 && let Some(grant) = self.grant_at_hand(i)
             {
-                grant.operate(|object| object.fd().map(start_writeback));
+                grant.operate(|object| object.mappable().map(|file| start_writeback(file.fd())));
             }
         }
     }

@@ -103,7 +103,9 @@ struct Pin {
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        self.object.note_changes();
+        if let Some(file) = self.object.mappable() {
+            file.note_changes();
+        }
     }
 }
 
@@ -482,8 +484,8 @@ impl OpenObject {
 
     /// The connection has ended, or has let go of the file.
     pub(crate) fn disconnect(&self, owner: Owner) {
-        if let Some(object) = self.held() {
-            object.observe();
+        if let Some(file) = self.held().as_ref().and_then(|o| o.mappable()) {
+            file.observe();
         }
         let mut shared = self.shared();
         shared.grants.retire(owner);
@@ -523,8 +525,8 @@ impl OpenObject {
         let object = self.held();
         let out = object
             .as_ref()
-            .and_then(|o| o.fd())
-            .is_some_and(passthrough::is_out);
+            .and_then(|o| o.mappable())
+            .is_some_and(|file| passthrough::is_out(file.fd()));
         self.lent.store(out, Ordering::SeqCst);
         out
     }

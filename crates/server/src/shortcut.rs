@@ -116,7 +116,7 @@ mod tests {
         let object = objects.created(&open, owner).unwrap();
         object.write_at(ObjectOffset(0), b"synced").unwrap();
         open.pin(&object, owner).unwrap();
-        let lent = File::from(reopen(object.fd().unwrap(), true, true).unwrap());
+        let lent = File::from(reopen(object.mappable().unwrap().fd(), true, true).unwrap());
         objects.sync(&*object).unwrap();
         // After a sync, by the descriptor alone.
         lent.write_all_at(b"by descriptor", 1000).unwrap();

@@ -5,7 +5,6 @@ use penstock_layout::{FileId, ObjectOffset, ServerId};
 use penstock_server::{Options, start_on};
 use penstock_store::{Finding, Object, Store, StoreError};
 use penstock_wire::message::{DataReply, DataRequest, ErrorKind};
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 /// The memory store, but nothing can be written from `limit` on, nor read across `broken`.
@@ -87,9 +86,6 @@ impl Object for FailingObject {
     }
     fn sync(&self) -> Result<(), StoreError> {
         self.inner.sync()
-    }
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        None
     }
 }
 

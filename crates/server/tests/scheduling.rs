@@ -8,7 +8,6 @@ use penstock_wire::Role;
 use penstock_wire::message::{DataReply, DataRequest, DataStatus, ErrorKind, Handle};
 use std::collections::HashMap;
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -131,9 +130,6 @@ impl Object for GatedObject {
     }
     fn sync(&self) -> Result<(), StoreError> {
         self.0.sync()
-    }
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        None
     }
 }
 

@@ -1,4 +1,5 @@
 //! Positioned I/O on a raw descriptor: partial transfers, interruptions and the limits of one call.
+use crate::mappable::Mappable;
 use crate::{Object, StoreError};
 use penstock_layout::ObjectOffset;
 use rustix::fs::FallocateFlags;
@@ -194,7 +195,13 @@ impl Object for Descriptor<'_> {
     fn sync(&self) -> Result<(), StoreError> {
         Err(self.error("sync", Errno::OPNOTSUPP))
     }
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.fd)
+    fn mappable(&self) -> Option<&dyn Mappable> {
+        Some(self)
+    }
+}
+
+impl Mappable for Descriptor<'_> {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.fd
     }
 }

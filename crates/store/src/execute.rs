@@ -242,7 +242,7 @@ impl Execution {
             }
             let window = &scratch.window;
             if window.through == Through::All {
-                let view = object.view(ObjectOffset(window.low), window.extent(), window.calls());
+                let view = view(object, window);
                 for pick in &window.picks {
                     let mut at = pick.object;
                     let mut result = Ok(());
@@ -343,17 +343,14 @@ impl Execution {
             }
             let window = &scratch.window;
             match &window.picks[..] {
-                picks if window.through == Through::All => {
-                    let low = ObjectOffset(window.low);
-                    match object.view(low, window.extent(), window.calls()) {
-                        Some(view) => copy(&view, window, memory, self.len >= far::FROM as u64),
-                        None => {
-                            for pick in picks {
-                                self.fetch(object, pick.object, &mut memory[pick.memory()])?;
-                            }
+                picks if window.through == Through::All => match view(object, window) {
+                    Some(view) => copy(&view, window, memory, self.len >= far::FROM as u64),
+                    None => {
+                        for pick in picks {
+                            self.fetch(object, pick.object, &mut memory[pick.memory()])?;
                         }
                     }
-                }
+                },
                 [pick] => {
                     self.fetch(object, window.low, &mut memory[pick.memory()])?;
                 }
@@ -394,7 +391,7 @@ impl Execution {
 
     /// Collects what is read next: small pieces whatever their gaps, if the object has mappings.
     fn open_read(&mut self, object: &dyn Object, max: u64, window: &mut Window) -> u64 {
-        let maps = object.maps();
+        let maps = object.mappable().is_some_and(|file| file.maps());
         let through = |first: &Piece| match maps && first.len < LARGE {
             true => Through::All,
             false => Through::Gaps,
@@ -464,9 +461,11 @@ impl Execution {
 
     /// Opens a window that can be spread if that may pay, otherwise one of adjacent pieces.
     fn open_write(&mut self, object: &dyn Object, max: u64, window: &mut Window) -> u64 {
-        let distance = *self
-            .distance
-            .get_or_insert_with(|| object.fd().map_or(0, spread::distance));
+        let distance = *self.distance.get_or_insert_with(|| {
+            object
+                .mappable()
+                .map_or(0, |file| spread::distance(file.fd()))
+        });
         self.open_window(max, |_| Through::Within(distance), window)
     }
 
@@ -479,7 +478,9 @@ impl Execution {
         staging: &mut Option<Staging>,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<usize, StoreError> {
-        let Some(fd) = object.fd() else { return Ok(0) };
+        let Some(file) = object.mappable() else {
+            return Ok(0);
+        };
         if !window.gapped || window.picks.len() < FEWEST {
             return Ok(0);
         }
@@ -500,14 +501,14 @@ impl Execution {
             object.write_at(ObjectOffset(last.object), bytes)?;
             self.object_len = before.max(window.high);
         }
-        let steady = object.steady();
+        let steady = file.steady();
         if steady.is_some() && object.len()? < window.high {
             return Ok(0); // cut since
         }
-        let region = Region::around(window.low, fd, self.region.take());
+        let region = Region::around(window.low, file.fd(), self.region.take());
         let done = region.and_then(|region| {
             let done = staging.spread(&region, window);
-            object.note_changes();
+            file.note_changes();
             self.region = Some(region);
             done
         });
@@ -620,6 +621,13 @@ impl Execution {
     fn ended_at(&mut self, end: u64) {
         self.window_end = Some(self.window_end.map_or(end, |known| known.min(end)));
     }
+}
+
+/// What a window spans, in place of the reads within it.
+fn view(object: &dyn Object, window: &Window) -> Option<View> {
+    let at = ObjectOffset(window.low);
+    let file = object.mappable()?;
+    file.view(at, window.extent(), window.calls())
 }
 
 /// Copies the pieces of a window to where they belong in `memory`, which is all of the stream. The hardware's own

@@ -17,6 +17,7 @@ mod full_disk;
 mod incarnation;
 mod look;
 mod manifest;
+mod mappable;
 mod mapped;
 mod mapping;
 mod memory;
@@ -34,14 +35,13 @@ pub use descriptor::Descriptor;
 pub use error::{Finding, Problem, StoreError};
 pub use execute::{End, Execution, Scratch};
 pub use look::{Look, State, look};
+pub use mappable::Mappable;
 pub use mapped::{Mapped, Maps, View};
 pub use superblock::Identity;
 
 use penstock_host::reservation::Reservation;
-use penstock_host::sync::RwLockGuard;
 use penstock_layout::{FileId, ObjectOffset};
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -251,16 +251,6 @@ pub trait Object: Send + Sync {
         Ok(())
     }
 
-    /// Whether [`Self::view`] is worth asking.
-    fn maps(&self) -> bool {
-        false
-    }
-
-    /// `len` bytes in place of `calls` reads within them, where that is cheaper.
-    fn view(&self, _at: ObjectOffset, _len: u64, _calls: u64) -> Option<View> {
-        None
-    }
-
     /// Length in bytes.
     fn len(&self) -> Result<u64, StoreError>;
 
@@ -289,13 +279,6 @@ pub trait Object: Send + Sync {
         Ok(false)
     }
 
-    /// As long as this is held nobody cuts anything off through this object. Whoever stores through a mapping of it holds
-    /// this: a page is there for its whole length, and what is stored behind a new end would come back with the next
-    /// bytes behind it (on tmpfs; POSIX leaves it open). `None` where somebody else sees to that.
-    fn steady(&self) -> Option<RwLockGuard<'_>> {
-        None
-    }
-
     /// Reserves space (fallocate) without changing contents or length, where the backend can.
     fn allocate(&self, at: ObjectOffset, len: u64) -> Result<(), StoreError>;
 
@@ -311,21 +294,18 @@ pub trait Object: Send + Sync {
 
     /// When bytes or length were last changed, nanoseconds since the epoch.
     fn modified_ns(&self) -> Result<i64, StoreError> {
-        let Some(fd) = self.fd() else { return Ok(0) };
-        descriptor::modified_ns(fd).map_err(|e| StoreError::Io {
+        let Some(file) = self.mappable() else {
+            return Ok(0);
+        };
+        descriptor::modified_ns(file.fd()).map_err(|e| StoreError::Io {
             what: "stat",
             path: "object".into(),
             source: e.into(),
         })
     }
 
-    /// Bytes have been stored through a mapping or a descriptor of it, which the backend does not see: they have to be
-    /// synced before it may be closed.
-    fn note_changes(&self) {}
-
-    /// Somebody has let go of [`Object::fd`] and may have made the object longer: notes how long it is.
-    fn observe(&self) {}
-
-    /// A descriptor that same-host clients may use directly, where the backend has one.
-    fn fd(&self) -> Option<BorrowedFd<'_>>;
+    /// What it can as a file of this host; `None` where it is none, or is damaged.
+    fn mappable(&self) -> Option<&dyn Mappable> {
+        None
+    }
 }

@@ -22,6 +22,7 @@
 //! *Holes.* Where files are memory a page of a hole that is touched through a mapping is one more page of the file, for
 //! good: a reader of a sparse object would fill the store. There chunks with holes are read by calls.
 //! Parameters: [`CHUNK`], [`SMALL`], [`PATIENCE`], [`DENSE`], [`WINDOW`].
+use crate::mappable::Mappable;
 use crate::mapping::Mapping;
 use crate::{Descriptor, Object, StoreError};
 use penstock_datatype::far;
@@ -323,36 +324,6 @@ impl Object for Mapped<'_> {
         }
         self.object.read_at(at, buf)
     }
-    fn maps(&self) -> bool {
-        self.kind() != Kind::Unknown && self.maps.seen().as_ref().is_none_or(|seen| !seen.failed)
-    }
-    fn view(&self, at: ObjectOffset, len: u64, calls: u64) -> Option<View> {
-        let end =
-            at.0.checked_add(len)
-                .filter(|_| len > 0 && self.kind() != Kind::Unknown)?;
-        let patience = if calls * CHUNK >= DENSE * len {
-            0
-        } else if len < calls * SMALL {
-            1
-        } else {
-            PATIENCE
-        };
-        let window = self.maps.window(self.fd, at.0, end, patience)?;
-        let reached = self.reached(end).ok().filter(|&reached| end <= reached)?;
-        let base = at.0 / WINDOW * WINDOW;
-        let limit = (reached - base).min(WINDOW);
-        let from = at.0 - base;
-        let solid = |from, end| self.is_solid(base + from, base + end);
-        match window.bring_in((from, end - base), limit, solid) {
-            Ok(true) => Some(View { window, from, len }),
-            Ok(false) => None,
-            Err(e) => {
-                log::debug!("pages of an object cannot be mapped: {e}");
-                self.maps.failed();
-                None
-            }
-        }
-    }
     fn read_vectored_at(
         &self,
         at: ObjectOffset,
@@ -395,8 +366,44 @@ impl Object for Mapped<'_> {
     fn sync(&self) -> Result<(), StoreError> {
         self.object.sync()
     }
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
+    fn mappable(&self) -> Option<&dyn Mappable> {
+        Some(self)
+    }
+}
+
+impl Mappable for Mapped<'_> {
+    fn fd(&self) -> BorrowedFd<'_> {
         self.object.fd()
+    }
+    fn maps(&self) -> bool {
+        self.kind() != Kind::Unknown && self.maps.seen().as_ref().is_none_or(|seen| !seen.failed)
+    }
+    fn view(&self, at: ObjectOffset, len: u64, calls: u64) -> Option<View> {
+        let end =
+            at.0.checked_add(len)
+                .filter(|_| len > 0 && self.kind() != Kind::Unknown)?;
+        let patience = if calls * CHUNK >= DENSE * len {
+            0
+        } else if len < calls * SMALL {
+            1
+        } else {
+            PATIENCE
+        };
+        let window = self.maps.window(self.fd, at.0, end, patience)?;
+        let reached = self.reached(end).ok().filter(|&reached| end <= reached)?;
+        let base = at.0 / WINDOW * WINDOW;
+        let limit = (reached - base).min(WINDOW);
+        let from = at.0 - base;
+        let solid = |from, end| self.is_solid(base + from, base + end);
+        match window.bring_in((from, end - base), limit, solid) {
+            Ok(true) => Some(View { window, from, len }),
+            Ok(false) => None,
+            Err(e) => {
+                log::debug!("pages of an object cannot be mapped: {e}");
+                self.maps.failed();
+                None
+            }
+        }
     }
 }
 
@@ -412,7 +419,7 @@ mod tests {
         let object = store.open(FileId(1), true).unwrap();
         let bytes: Vec<u8> = (0..300_000u32).map(|i| (i / 7) as u8).collect();
         object.write_at(ObjectOffset(0), &bytes).unwrap();
-        let fd = object.fd().unwrap();
+        let fd = object.mappable().unwrap().fd();
         let maps = Maps::default();
         let is_mapped = || {
             let seen = maps.seen();

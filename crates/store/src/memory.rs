@@ -1,4 +1,5 @@
 //! Objects in memory: one memfd each, so that descriptors can be passed. Nothing survives the process.
+use crate::mappable::Mappable;
 use crate::{Finding, Object, Store, StoreError, descriptor};
 use penstock_host::sync::{RwLock, RwLockGuard};
 use penstock_layout::{FileId, ObjectOffset};
@@ -165,16 +166,22 @@ impl Object for MemoryObject {
     fn extend(&self, len: u64) -> Result<bool, StoreError> {
         descriptor::extend(self.fd.as_fd(), len).map_err(|e| error("extend in", e))
     }
-    fn steady(&self) -> Option<RwLockGuard<'_>> {
-        Some(self.cutting.read())
-    }
     fn allocate(&self, at: ObjectOffset, len: u64) -> Result<(), StoreError> {
         descriptor::allocate(self.fd.as_fd(), at.0, len).map_err(|e| error("allocate in", e))
     }
     fn sync(&self) -> Result<(), StoreError> {
         Ok(())
     }
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.fd.as_fd())
+    fn mappable(&self) -> Option<&dyn Mappable> {
+        Some(self)
+    }
+}
+
+impl Mappable for MemoryObject {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+    fn steady(&self) -> Option<RwLockGuard<'_>> {
+        Some(self.cutting.read())
     }
 }

@@ -21,7 +21,6 @@ use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{IoSlice, IoSliceMut};
 use std::num::NonZeroU64;
-use std::os::fd::BorrowedFd;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -404,10 +403,6 @@ impl Object for ModelObject {
         self.modelled.flush();
         Ok(())
     }
-
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
 }
 
 #[cfg(test)]
@@ -422,7 +417,7 @@ mod tests {
         let store = open("model:hdd,queue=none,read-ahead=0,scale=10", "d", 0).unwrap();
         let object = store.open(FileId(1), true).unwrap();
         object.set_len(8 << 30).unwrap();
-        assert!(object.fd().is_none());
+        assert!(object.mappable().is_none());
         let read = |i: u64| {
             let mut buf = [1; 4096];
             let at = ObjectOffset(i * 7919 % 2000 * 4_000_000);

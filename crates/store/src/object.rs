@@ -1,5 +1,6 @@
 //! One object of a directory store: an open file, its record, and what is known to be wrong with it.
 use crate::dir::{OBJECTS, Place};
+use crate::mappable::Mappable;
 use crate::record::{Bad, Records};
 use crate::{Object, Problem, StoreError, descriptor, unsynced};
 use penstock_host::reservation::{self, Reservation};
@@ -467,16 +468,6 @@ impl Object for DirObject {
         Ok(len)
     }
 
-    fn observe(&self) {
-        let mut state = self.state();
-        if let (Ok(len), Ok(_)) = (descriptor::len(self.file.as_fd()), &state.recorded)
-            && len > state.known
-        {
-            state.known = len;
-            self.known.fetch_max(len, Ordering::AcqRel);
-        }
-    }
-
     fn set_len(&self, len: u64) -> Result<(), StoreError> {
         self.cut(len, u64::MAX).map(drop)
     }
@@ -531,10 +522,6 @@ impl Object for DirObject {
         Ok(extended)
     }
 
-    fn steady(&self) -> Option<RwLockGuard<'_>> {
-        Some(self.cutting.read())
-    }
-
     fn allocate(&self, at: ObjectOffset, len: u64) -> Result<(), StoreError> {
         self.sound()?;
         let _changes = Changes(self);
@@ -556,6 +543,20 @@ impl Object for DirObject {
         Ok(())
     }
 
+    fn mappable(&self) -> Option<&dyn Mappable> {
+        (!self.damaged.load(Ordering::Acquire)).then_some(self)
+    }
+}
+
+impl Mappable for DirObject {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    fn steady(&self) -> Option<RwLockGuard<'_>> {
+        Some(self.cutting.read())
+    }
+
     fn note_changes(&self) {
         // Mostly set already: no line of the cache is taken from others then.
         if !self.dirty.load(Ordering::SeqCst) {
@@ -563,8 +564,14 @@ impl Object for DirObject {
         }
     }
 
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        (!self.damaged.load(Ordering::Acquire)).then(|| self.file.as_fd())
+    fn observe(&self) {
+        let mut state = self.state();
+        if let (Ok(len), Ok(_)) = (descriptor::len(self.file.as_fd()), &state.recorded)
+            && len > state.known
+        {
+            state.known = len;
+            self.known.fetch_max(len, Ordering::AcqRel);
+        }
     }
 }
 

@@ -413,7 +413,7 @@ fn a_truncated_object_is_found_and_never_reads_as_short_or_zero() {
         assert!(damaged(object.set_len(4000)));
         assert!(damaged(object.sync()));
         assert!(damaged(object.len().map(drop)));
-        assert!(object.fd().is_none());
+        assert!(object.mappable().is_none());
 
         store.accept(ID).unwrap();
         assert_eq!(findings(&store), vec![]);
@@ -690,7 +690,7 @@ fn mappings_on_full_file_systems_give_errors_and_no_signals() {
         let tile = Loop::bytes(100).resized(0, 500).unwrap();
         let access = Pattern::new(1 << 20, tile, 0, 100 * 20_000).unwrap();
         let data = vec![3; access.len as usize];
-        for passed in [None, object.fd()] {
+        for passed in [None, object.mappable().map(|m| m.fd())] {
             let passed = passed.as_ref().map(Descriptor::new);
             let object: &dyn Object = match &passed {
                 Some(descriptor) => descriptor,
@@ -700,7 +700,7 @@ fn mappings_on_full_file_systems_give_errors_and_no_signals() {
             let write = execution.write(object, &data, &mut Scratch::new());
             assert!(matches!(write, Err(StoreError::Full(_))), "{write:?}");
         }
-        let (fd, maps) = (object.fd().unwrap(), crate::Maps::default());
+        let (fd, maps) = (object.mappable().unwrap().fd(), crate::Maps::default());
         for _ in 0..5 {
             for at in (0..64 << 20).step_by(20_000) {
                 let mut some = [9; 100];

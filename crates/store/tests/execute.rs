@@ -7,7 +7,6 @@ use penstock_store::{
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
@@ -197,7 +196,7 @@ proptest! {
             // SAFETY: the pattern stays within `memory`, which nobody else touches meanwhile.
             let mut target = unsafe { Target::new(memory.as_mut_ptr(), pattern.clone()) };
             for ((server, object), maps) in striped.servers().zip(&maps) {
-                let fd = object.fd().unwrap();
+                let fd = object.mappable().unwrap().fd();
                 let (by_calls, mapped) = (Descriptor::new(&fd), Mapped::new(&fd, maps));
                 let object: &dyn Object = if round == 0 { &by_calls } else { &mapped };
                 let mut execution = Execution::new(&striped.layout, server, &access);
@@ -243,7 +242,7 @@ proptest! {
             // SAFETY: the pattern stays within `memory`.
             let mut source = unsafe { Source::new(memory.as_ptr(), pattern) };
             for (server, object) in striped.servers() {
-                let fd = object.fd().unwrap();
+                let fd = object.mappable().unwrap().fd();
                 let object = Descriptor::new(&fd);
                 let mut execution = Execution::new(&striped.layout, server, &access);
                 let budget = chunk as u64;
@@ -337,8 +336,8 @@ impl Object for Counted {
     fn sync(&self) -> Result<(), StoreError> {
         self.object.sync()
     }
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.object.fd()
+    fn mappable(&self) -> Option<&dyn penstock_store::Mappable> {
+        self.object.mappable()
     }
 }
 
@@ -402,7 +401,7 @@ fn a_large_strided_read_out_of_a_mapping_is_exact() {
             let mut memory = vec![0xee; (9 << 20) + 40];
             let mut target = Target::from_slice(&mut memory[13..(9 << 20) + 13]);
             for ((server, object), maps) in striped.servers().zip(&maps) {
-                let fd = object.fd().unwrap();
+                let fd = object.mappable().unwrap().fd();
                 let object = Mapped::new(&fd, maps);
                 let mut execution = Execution::new(&striped.layout, server, &access);
                 while execution
@@ -425,7 +424,7 @@ fn a_mapping_shows_what_others_write() {
     let on_disk = open(&format!("dir:{}", dir.path().display()), "d", 0).unwrap();
     for store in [on_disk, open("memory", "d", 0).unwrap()] {
         let object = store.open(FileId(1), true).unwrap();
-        let fd = object.fd().unwrap();
+        let fd = object.mappable().unwrap().fd();
         let maps = Maps::default();
         let read = |at: u64, len: usize| {
             let mut out = vec![0xee; len];

@@ -2,7 +2,7 @@
 //! holes, or its file system is full. Nobody's bytes are lost, none come back, and no process ends by a signal.
 use penstock_datatype::{Loop, Pattern};
 use penstock_layout::{FileId, Layout, ObjectOffset, ServerId, ServerIndex};
-use penstock_store::{Descriptor, Execution, Mapped, Maps, Object, Scratch, Store, open};
+use penstock_store::{Descriptor, Execution, Mappable, Mapped, Maps, Object, Scratch, Store, open};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::Path;
@@ -137,7 +137,7 @@ fn reading_holes_takes_no_space() {
     let object = store.open(FileId(1), true).unwrap();
     object.set_len(END).unwrap();
     object.write_at(ObjectOffset(5 << 20), &[7; 200]).unwrap();
-    let fd = object.fd().unwrap();
+    let fd = object.mappable().unwrap().fd();
     let maps = Maps::default();
     let mapped = Mapped::new(&fd, &maps);
     let layout = layout();
@@ -233,7 +233,12 @@ fn a_removed_object_stays_whole_for_those_who_map_it() {
     let (dir, store) = on_disk();
     let object = store.open(FileId(1), true).unwrap();
     write_pieces(&*object, 0);
-    let fd = object.fd().unwrap().try_clone_to_owned().unwrap();
+    let fd = object
+        .mappable()
+        .unwrap()
+        .fd()
+        .try_clone_to_owned()
+        .unwrap();
     let (passed, maps) = (Descriptor::new(&fd), Maps::default());
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -110,7 +110,7 @@ impl Session<'_> {
             true => Some(objects.created(&file.object, file.owner)?),
             false => objects.existing(&file.object)?,
         };
-        let Some((object, fd)) = object.as_ref().and_then(|o| Some((o, o.fd()?))) else {
+        let Some((object, fd)) = object.as_ref().and_then(|o| Some((o, o.mappable()?.fd()))) else {
             return no("the file has no bytes yet");
         };
         if let Err(e) = file.object.pin(object, file.owner) {
@@ -149,7 +149,7 @@ impl Session<'_> {
             true => Some(objects.created(&file.object, file.owner)?),
             false => objects.existing(&file.object)?,
         };
-        let Some((object, fd)) = object.as_ref().and_then(|o| Some((o, o.fd()?))) else {
+        let Some((object, fd)) = object.as_ref().and_then(|o| Some((o, o.mappable()?.fd()))) else {
             return Ok(Err("the object has no descriptor yet".into()));
         };
         if let Err(e) = file.object.pin(object, file.owner) {
