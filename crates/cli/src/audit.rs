@@ -1,11 +1,11 @@
 //! `penstock audit`: what servers of this host refused, and what administrators did.
-use crate::args::Life;
 use crate::deployment::{self, Located};
 use crate::error::{CliError, Result};
+use crate::life::Life;
 use crate::out;
-use crate::serve::Which;
 use crate::service;
 use crate::users;
+use crate::which::Which;
 use clap::Args;
 use penstock_wire::audit::{Audit, Event, OLD_FILES, Outcome, Subject, path_of, time_text};
 use serde_json::Value;

@@ -1,15 +1,44 @@
 //! `penstock check`: names against objects, and what is wrong with either.
-use crate::args::CheckArgs;
 use crate::connect;
 use crate::deployment;
 use crate::error::{CliError, Result};
 use crate::out;
 use crate::size;
+use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget};
 use penstock_client::{CheckOptions, CheckReport, FindingKind, check as run_check};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+
+/// Compare names with objects: find what a crash left behind, and what is missing.
+///
+/// Exit code 0: nothing found, or all of it mended. 1: something is wrong.
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// Free the space of objects whose file is gone.
+    #[arg(long)]
+    pub repair: bool,
+    /// Free objects that the metadata store never knew, too. If it is an older copy or a new one, they may be all
+    /// that is left of their files.
+    #[arg(long)]
+    pub free_unknown: bool,
+    /// Free objects without a file also where they are more than 16, and more than one in a hundred objects. So many tell of
+    /// lost names rather than of a crash: make sure that the metadata are the newest.
+    #[arg(long)]
+    pub free_many: bool,
+    /// Take damaged objects as they are, so that their files can be used again: those that were cut short, whose record
+    /// cannot be read, or that could not be synced. What is missing is lost for good: copy what can be read first.
+    #[arg(long)]
+    pub accept_damaged: bool,
+    /// Take this file as it is; may be repeated. What a data server has lost reads as zeros, or as it was in the older copy that
+    /// `--new-store` took for new. Checks nothing else.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["repair", "free_unknown", "free_many", "accept_damaged", "json"])]
+    pub accept_lost: Vec<String>,
+    /// For programs.
+    #[arg(long)]
+    pub json: bool,
+}
 
 /// Checks shorter than this show no progress.
 const SILENT: Duration = Duration::from_secs(2);

@@ -1,26 +1,117 @@
 //! `penstock credential`: who a user is for servers that are reached over TCP, and who administers them.
 //! Taking credentials back is in [`crate::revocation`].
-use crate::args::CredentialArgs;
 use crate::audit;
 use crate::deployment::{self, Located};
 use crate::error::{CliError, Result};
+use crate::life::Life;
 use crate::names::time_text;
 use crate::out;
-use crate::revocation;
+use crate::revocation::{self, Revoking};
 use crate::size;
 use crate::users;
+use clap::Args;
 use penstock_wire::KeyPair;
 use penstock_wire::credential::{Credential, NOBODY, Statement};
 use penstock_wire::message::{MAX_GROUPS, User};
 use penstock_wire::wallet::VARIABLE;
 use serde_json::json;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
+
+/// Make the file with which a user is known to the servers over TCP, or show what one says.
+///
+/// On the servers' hosts the kernel says who a user is, and nobody needs this. Over TCP a client proves a credential:
+/// a file of mode 0600 in which the deployment's authority says that its holder is this user, in these groups, until
+/// then. Whoever can read authority.key of the deployment, its owner or root, makes them, and needs none. Groups are
+/// taken from the system's database now; whoever changes them makes new credentials.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Clients look for it, at each new connection, in
+  1. the file that PENSTOCK_CREDENTIAL names
+  2. /run/penstock/JOB/ID.credential, in a Slurm job (docs/slurm.md; JOB: $SLURM_JOB_ID, ID: `id` in deployment.toml)
+  3. ~/.config/penstock/ID.credential ($XDG_CONFIG_HOME instead of ~/.config)
+Where the deployment takes MUNGE (`penstock up --munge`), users without one are believed by munged of their host.
+
+Examples:
+  penstock credential --user alice --for 30d --output alice.credential -d /data/fs
+                                       as root: alice's file; move it to where her programs look
+  penstock credential --user alice --output - | ssh login1 'umask 077; cat > alice.credential'
+  penstock credential --user alice --job 4711 --for 24h --output job.credential
+                                       for the time of a job; docs/slurm.md has a prolog that does it
+  penstock credential --user root --speaks-for 1000-60000 --for 90d --output node7.credential
+                                       for the mount of a host: it acts for these users; root of that
+                                       host is user 65534, and its groups are believed
+  penstock credential --user alice --for 30d --output alice.credential --force
+                                       a new one takes its place; programs that run notice nothing
+  penstock credential --user olga --administrator --for 8h --output olga.credential
+                                       olga may run status, tune, check and down from another host
+  penstock credential --show alice.credential
+  penstock credential --revoke alice.credential        a lost laptop; also by the serial number (--show, audit log)
+  penstock credential --revoke-user alice              all that alice has; then make her a new one")]
+pub struct CredentialArgs {
+    /// The user, by name or number [default: who runs the command].
+    #[arg(long, value_name = "NAME|UID")]
+    pub user: Option<String>,
+    /// How long it is good: 90m, 24h, 30d. A job that outlives it fails, so leave time.
+    #[arg(long = "for", value_name = "TIME", default_value = "24h")]
+    pub life: Life,
+    /// The job that it is made for, to be told apart from others.
+    #[arg(long, value_name = "ID")]
+    pub job: Option<String>,
+    /// A mount or an agent with it may act for the users A to B; may be repeated.
+    #[arg(long, value_name = "A-B")]
+    pub speaks_for: Vec<penstock_wire::credential::Uids>,
+    /// User 0 keeps its rights. Without this option its requests have the rights of user 65534.
+    #[arg(long)]
+    pub root: bool,
+    /// The holder may also administer the servers: status of everything, tune, check, stop. Without it only root and the
+    /// deployment's owner may, on the servers' hosts.
+    #[arg(long)]
+    pub administrator: bool,
+    /// The file, or - for standard output. Made by root, it belongs to the user.
+    #[arg(short, long, value_name = "FILE", required_unless_present_any = ["show", "revoke", "revoke_user", "revoked"])]
+    pub output: Option<PathBuf>,
+    /// Replace a file that is there.
+    #[arg(long)]
+    pub force: bool,
+    /// Take a credential back, by its serial number or file: no server takes it from then on, ten seconds at most.
+    #[arg(long, value_name = "SERIAL|FILE", conflicts_with_all = MAKING)]
+    pub revoke: Option<String>,
+    /// Take back all credentials of a user so far, by name or number.
+    #[arg(long, value_name = "NAME|UID", conflicts_with_all = MAKING)]
+    pub revoke_user: Option<String>,
+    /// List what was taken back and has not ended yet.
+    #[arg(long, conflicts_with_all = MAKING)]
+    pub revoked: bool,
+    /// Show what this file says, and when it ends; makes nothing.
+    #[arg(long, value_name = "FILE", conflicts_with_all = MAKING)]
+    pub show: Option<PathBuf>,
+    /// For programs: of what is shown or listed.
+    #[arg(long, conflicts_with_all = MAKING)]
+    pub json: bool,
+}
+
+/// What belongs to making a credential alone.
+const MAKING: [&str; 7] = [
+    "user",
+    "job",
+    "speaks_for",
+    "root",
+    "administrator",
+    "output",
+    "force",
+];
 
 /// Writes a credential, or shows one.
 pub fn credential(args: &CredentialArgs, named: Option<&Path>) -> Result<()> {
     if args.revoke.is_some() || args.revoke_user.is_some() || args.revoked {
-        return revocation::revoke(args, &deployment::find(named)?);
+        let asked = Revoking {
+            credential: args.revoke.as_deref(),
+            user: args.revoke_user.as_deref(),
+            list: args.revoked,
+            json: args.json,
+        };
+        return revocation::revoke(&asked, &deployment::find(named)?);
     }
     match (&args.show, &args.output) {
         (Some(file), _) => show(file, args.json, named),

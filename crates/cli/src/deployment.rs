@@ -12,10 +12,10 @@
 //! run/               sockets and process numbers
 //! log/               one log per server, and its audit log
 //! ```
-use crate::args::Shape;
 use crate::error::{CliError, Result};
 use crate::service;
 use crate::settings;
+use crate::shape::Shape;
 use penstock_layout::ServerId;
 use penstock_wire::deployment::{
     Address, DataServer, Deployment, FILE_NAME, MetaServer, Transport,

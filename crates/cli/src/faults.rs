@@ -2,9 +2,9 @@
 //!
 //! A run leaves the threads of its killed processes behind, so a few seeds share a process and many take many: this
 //! command starts itself for each batch.
-use crate::args::FaultsArgs;
 use crate::error::{CliError, Result};
 use crate::{out, size};
+use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use penstock_faults::{Effects, Options, Plant, Report, quiet_panics, run};
 use serde::Serialize;
@@ -14,6 +14,52 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+/// Run whole clusters under faults in a simulated world, each decided by a seed.
+///
+/// Metadata server, data servers and clients are the real ones; time, network and disks are simulated. Connections break,
+/// machines are cut off or lose their power, disks are full or slow, processes are killed. Then everything that was
+/// acknowledged is held against what clients see (docs/faults.md). A seed does the same each time.
+///
+/// Exit code 0: nothing wrong was found (with --plant: the planted bug was). 1: otherwise.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  penstock faults --seeds 300                        seeds 1 to 300
+  penstock faults --seed 17 --trace                  one seed, and all that happens in it
+  penstock faults --time 3600 --seed 100000          new seeds for an hour
+  penstock faults --plant lost-sync --seeds 1000     how many seeds find a disk that forgets syncs?
+  penstock faults --twice --seeds 20                 each seed twice: do both runs agree in every event?")]
+pub struct FaultsArgs {
+    /// The first seed.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// How many seeds.
+    #[arg(long, value_name = "K", default_value_t = 1)]
+    pub seeds: u64,
+    /// As many seeds as take so many seconds, instead.
+    #[arg(long, value_name = "SECONDS", conflicts_with = "seeds")]
+    pub time: Option<u64>,
+    /// Plant a bug in the simulated machines: lost-sync, lost-name, stale-read, lost-wakeup, trusted-clock,
+    /// twice-delivered, no-fence, same-bytes, kept-incarnation or any-store.
+    #[arg(long, value_name = "BUG")]
+    pub plant: Option<String>,
+    /// Run each seed twice and compare all events.
+    #[arg(long)]
+    pub twice: bool,
+    /// Print what happens, on standard error (one seed).
+    #[arg(long)]
+    pub trace: bool,
+    /// Processes at once [default: one per processor].
+    #[arg(long, value_name = "N")]
+    pub jobs: Option<usize>,
+    /// For programs.
+    #[arg(long)]
+    pub json: bool,
+    /// All seeds in this process, a line of JSON for each (used by the command itself).
+    #[arg(long, hide = true)]
+    pub here: bool,
+}
 
 /// Seeds of one process.
 const BATCH: u64 = 8;

@@ -27,6 +27,7 @@ mod deployment;
 mod error;
 mod faults;
 mod keys;
+mod life;
 mod metadata;
 mod mount;
 mod names;
@@ -34,11 +35,13 @@ mod out;
 mod process;
 mod profile;
 mod quota;
+mod replaced;
 mod revocation;
 mod run;
 mod serve;
 mod service;
 mod settings;
+mod shape;
 mod sim;
 mod size;
 mod status;
@@ -47,6 +50,8 @@ mod tracing;
 mod tune;
 mod updown;
 mod users;
+mod watcher;
+mod which;
 
 use args::{Cli, Command};
 use clap::Parser;
@@ -117,6 +122,6 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
         Command::Serve(args) => serve::serve(args, deployment).map(done),
         Command::Sim(args) => sim::sim(args).map(done),
         Command::Faults(args) => faults::faults(args),
-        Command::Watch => run::watch(std::io::stdin().lock()).map(done),
+        Command::Watch => watcher::watch(std::io::stdin().lock()).map(done),
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! Problem: a metadata directory that is empty (its disk is lost, or not mounted) is made anew at a start, with no names. Idea: the
 //! deployment's own directory notes that there have been names, and whether they were on a file system of their own.
-use crate::args::{ReplacedArgs, WhichStore};
 use crate::deployment::Located;
 use crate::error::{CliError, Result};
+use crate::replaced::{ReplacedArgs, WhichStore};
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};

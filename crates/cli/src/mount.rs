@@ -3,12 +3,12 @@
 //! The daemon is this program again with `--foreground`, in a session of its own. It is guarded by a watcher, which
 //! takes the mount point away if the daemon is killed outright; a dead mount point that is left all the same (both
 //! were killed) is cleared by the next `penstock mount` there.
-use crate::args::{MountArgs, UmountArgs};
 use crate::deployment::{self, Located};
 use crate::error::{CliError, Result};
 use crate::out;
-use crate::run::Watcher;
 use crate::service;
+use crate::watcher::Watcher;
+use clap::Args;
 use penstock_client::{Client, ClientOptions, Identity};
 use penstock_wire::Role;
 use rustix::io::Errno;
@@ -17,6 +17,62 @@ use signal_hook::iterator::Signals;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+/// Show a deployment as a directory, for programs that know files only.
+///
+/// Needs FUSE (/dev/fuse), and root or the deployment's owner. Mounted by root, it serves all users of this host, each
+/// with the rights that owners and permission bits give. Returns when the mount is usable; a daemon serves it, and logs
+/// to log/mount.log of the deployment. A dead mount point is cleared first.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  penstock mount /mnt/fs -d /data/fs
+  ls -l /mnt/fs; cp big.nc /mnt/fs/in/
+  penstock run -n 8 -d /data/fs -- ./app /mnt/fs/out   MPI-IO goes to the servers, open() through the mount
+  setfattr -n user.penstock.layout -v 'unit=1MiB count=2' /mnt/fs/wide    striping of new files there
+  penstock umount /mnt/fs
+
+docs/mount.md says what programs may rely on.")]
+pub struct MountArgs {
+    /// An empty directory.
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+    /// Seconds for which names, and attributes of directories, may be out of date when others change them. Attributes
+    /// of files: at most 0.1 s of that.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
+    pub staleness: f64,
+    /// Only the user who mounts may use it, even if that is root.
+    #[arg(long)]
+    pub private: bool,
+    /// All bytes go through the daemon, also those of files whole on one server of this host. Then range locks never wait
+    /// for a file that is open here (docs/mount.md).
+    #[arg(long)]
+    pub no_passthrough: bool,
+    /// Stay in this terminal and log to it; Ctrl-C unmounts.
+    #[arg(long)]
+    pub foreground: bool,
+    /// Leave the terminal's session.
+    #[arg(long, hide = true, requires = "foreground")]
+    pub detach: bool,
+}
+
+fn seconds(text: &str) -> std::result::Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(s) if (0.0..=3600.0).contains(&s) => Ok(s),
+        _ => Err("a number of seconds from 0 to 3600".into()),
+    }
+}
+
+/// Take a mount away, also a dead one.
+#[derive(Debug, Args)]
+pub struct UmountArgs {
+    /// The directory it is mounted on.
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+    /// Though files are open there: it is gone at once, and ends when they are closed.
+    #[arg(short = 'z', long)]
+    pub lazy: bool,
+}
 
 /// The device that mounts need.
 const DEVICE: &str = "/dev/fuse";

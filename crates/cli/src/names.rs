@@ -1,15 +1,65 @@
 //! `penstock ls`, `stat`, `rm` and `mkdir`.
-use crate::args::{LsArgs, MkdirArgs, RmArgs, StatArgs};
 use crate::connect;
 use crate::deployment;
 use crate::error::{CliError, Result};
 use crate::out;
 use crate::size;
+use clap::Args;
 use penstock_client::{Client, ErrorKind, Stat};
 use penstock_wire::message::{Attributes, NodeKind};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
+
+/// List directories.
+#[derive(Debug, Args)]
+pub struct LsArgs {
+    /// What to list [default: /].
+    #[arg(value_name = "PATH")]
+    pub paths: Vec<String>,
+    /// Sizes, owners and times too.
+    #[arg(short, long)]
+    pub long: bool,
+    /// For programs: one object per entry.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Show everything known of files: size, striping, owner, times.
+#[derive(Debug, Args)]
+pub struct StatArgs {
+    /// Files or directories.
+    #[arg(value_name = "PATH", required = true)]
+    pub paths: Vec<String>,
+    /// For programs.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Remove files and empty directories.
+#[derive(Debug, Args)]
+pub struct RmArgs {
+    /// What to remove.
+    #[arg(value_name = "PATH", required = true)]
+    pub paths: Vec<String>,
+    /// Directories with all they hold.
+    #[arg(short, long)]
+    pub recursive: bool,
+    /// Missing files are no error.
+    #[arg(short, long)]
+    pub force: bool,
+}
+
+/// Make directories.
+#[derive(Debug, Args)]
+pub struct MkdirArgs {
+    /// Directories to make.
+    #[arg(value_name = "PATH", required = true)]
+    pub paths: Vec<String>,
+    /// Missing parents too; existing directories are no error.
+    #[arg(short, long)]
+    pub parents: bool,
+}
 
 /// Begins the names of Penstock's files in programs.
 pub const PREFIX: &str = "penstock:";

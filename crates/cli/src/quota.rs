@@ -1,8 +1,8 @@
 //! `penstock quota`: how many files users have, and may have.
-use crate::args::Life;
 use crate::connect;
 use crate::deployment::{self, Located};
 use crate::error::{CliError, Result};
+use crate::life::Life;
 use crate::names::time_text;
 use crate::out;
 use crate::size;

@@ -1,5 +1,4 @@
 //! `penstock credential --revoke`: credentials that are good no longer.
-use crate::args::CredentialArgs;
 use crate::connect;
 use crate::deployment::Located;
 use crate::error::{CliError, Result};
@@ -11,27 +10,38 @@ use penstock_wire::revocation::{Revocation, Revocations, Revoked};
 use serde_json::{Value, json};
 use std::path::Path;
 
+/// What is asked for.
+pub struct Revoking<'a> {
+    /// The serial number or the file of a credential to be taken back.
+    pub credential: Option<&'a str>,
+    /// The user of whom all are to be taken back.
+    pub user: Option<&'a str>,
+    /// List those that were taken back.
+    pub list: bool,
+    pub json: bool,
+}
+
 /// Takes credentials back, or lists those that were.
-pub fn revoke(args: &CredentialArgs, located: &Located) -> Result<()> {
+pub fn revoke(asked: &Revoking<'_>, located: &Located) -> Result<()> {
     let client = connect::administrator(located)?;
     let failed = |e: penstock_client::Error| CliError::new(e);
     let mut list = client.revocations().map_err(failed)?;
     let mut told = Vec::new();
-    if let Some(named) = &args.revoke {
+    if let Some(named) = asked.credential {
         let (what, until_ms) = credential(named)?;
         list = client.revoke(what, until_ms).map_err(failed)?;
         told.push(what);
     }
-    if let Some(name) = &args.revoke_user {
+    if let Some(name) = asked.user {
         let what = Revoked::User(users::named(name)?.uid);
         list = client.revoke(what, u64::MAX).map_err(failed)?;
         told.push(what);
     }
-    if args.json {
+    if asked.json {
         for entry in &list.entries {
             out::print_json(&to_json(entry));
         }
-    } else if args.revoked {
+    } else if asked.list {
         out::print(&to_text(&list));
     } else {
         for what in told {

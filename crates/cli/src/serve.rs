@@ -1,11 +1,12 @@
 //! `penstock serve`: servers of a deployment in this process. Also used by `penstock run`.
-use crate::args::{ReplacedArgs, ServeArgs, WhichStore};
 use crate::deployment;
 use crate::error::{CliError, Result};
 use crate::metadata;
-use crate::process::Process;
+use crate::replaced::{ReplacedArgs, WhichStore};
 use crate::service;
 use crate::tracing::Decisions;
+use crate::which::Which;
+use clap::Args;
 use penstock_layout::ServerId;
 use penstock_server::Registration;
 use penstock_store::descriptors;
@@ -13,63 +14,57 @@ use penstock_wire::RunningServer;
 use penstock_wire::deployment::Deployment;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// The file of every store that its server locks and writes its process number to.
-const LOCK: &str = "lock";
-
-/// One server of a deployment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Which {
+/// Run servers of a deployment in this process, until it is told to end (SIGTERM).
+///
+/// This is what `penstock up` starts for each server, and what a service manager or a node of a cluster runs.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  penstock serve -d /data/fs                         all servers of the deployment
+  penstock serve -d /data/fs --meta
+  penstock serve -d /data/fs --server 0 --server 1")]
+pub struct ServeArgs {
     /// The metadata server.
-    Meta,
-    /// A data server.
-    Data(ServerId),
+    #[arg(long)]
+    pub meta: bool,
+    /// A data server, by number; may be repeated.
+    #[arg(long = "server", value_name = "ID")]
+    pub servers: Vec<u32>,
+    /// Each data server writes a trace of the requests it serves to a file in DIR (docs/traces.md).
+    #[arg(long, value_name = "DIR")]
+    pub trace: Option<PathBuf>,
+    #[command(flatten)]
+    pub replaced: ReplacedArgs,
+    /// Leave the terminal's session, so that closing it does not end the servers.
+    #[arg(long, hide = true)]
+    pub detach: bool,
+}
+
+/// How servers are started.
+#[derive(Default)]
+pub struct How<'a> {
+    /// Data servers write what they serve to files in this directory.
+    pub trace: Option<&'a Path>,
+    /// The deployment file, which servers read again for new keys.
+    pub file: Option<&'a Path>,
+    /// Servers write their audit logs to this directory.
+    pub audit: Option<&'a Path>,
+    /// Stores outlive the servers: they are registered and looked after.
+    pub stores: Option<Stores<'a>>,
+}
+
+/// Stores that stay.
+pub struct Stores<'a> {
+    pub replaced: &'a ReplacedArgs,
+    /// Ends the wait for the metadata server.
+    pub stop: Arc<AtomicBool>,
 }
 
 impl Which {
-    /// All servers, the metadata server first.
-    pub fn all(deployment: &Deployment) -> Vec<Which> {
-        std::iter::once(Which::Meta)
-            .chain(deployment.server_ids().into_iter().map(Which::Data))
-            .collect()
-    }
-
-    /// Its name in files and messages.
-    pub fn name(self) -> String {
-        match self {
-            Which::Meta => "meta".into(),
-            Which::Data(id) => format!("data-{}", id.0),
-        }
-    }
-
-    /// Its name in sentences.
-    pub fn title(self) -> String {
-        match self {
-            Which::Meta => "the metadata server".into(),
-            Which::Data(id) => format!("data server {}", id.0),
-        }
-    }
-
-    /// The process of this host that holds the lock on its store. Stores in memory have none.
-    pub fn holder(self, deployment: &Deployment) -> Option<Process> {
-        let target = match self {
-            Which::Meta => return Process::holding(&deployment.meta.store.join(LOCK)),
-            Which::Data(id) => deployment.server(id)?.target().ok()?,
-        };
-        Process::holding(&target.dir()?.join(LOCK))
-    }
-
-    /// Arguments of `penstock serve` that mean it.
-    pub fn arguments(self) -> Vec<String> {
-        match self {
-            Which::Meta => vec!["--meta".into()],
-            Which::Data(id) => vec!["--server".into(), id.0.to_string()],
-        }
-    }
-
     /// `share`: descriptors that this server may count on.
     fn start(self, deployment: &Deployment, how: &How<'_>, share: usize) -> Result<RunningServer> {
         let failed = |e: &dyn std::fmt::Display| CliError::new(format!("{}: {e}", self.name()));
@@ -99,26 +94,6 @@ impl Which {
             }
         }
     }
-}
-
-/// How servers are started.
-#[derive(Default)]
-pub struct How<'a> {
-    /// Data servers write what they serve to files in this directory.
-    pub trace: Option<&'a Path>,
-    /// The deployment file, which servers read again for new keys.
-    pub file: Option<&'a Path>,
-    /// Servers write their audit logs to this directory.
-    pub audit: Option<&'a Path>,
-    /// Stores outlive the servers: they are registered and looked after.
-    pub stores: Option<Stores<'a>>,
-}
-
-/// Stores that stay.
-pub struct Stores<'a> {
-    pub replaced: &'a ReplacedArgs,
-    /// Ends the wait for the metadata server.
-    pub stop: Arc<AtomicBool>,
 }
 
 /// Servers that run in this process.

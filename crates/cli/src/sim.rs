@@ -1,9 +1,9 @@
 //! `penstock sim`: clusters on virtual time.
-use crate::args::SimArgs;
 use crate::error::{CliError, Result};
 use crate::out;
 use crate::size::{bytes, count};
 use crate::tracing::DECISIONS;
+use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use penstock_server::Call;
 use penstock_sim::replay::{Replay, Replayed as Done};
@@ -12,6 +12,43 @@ use penstock_trace::{LinesEnd, LinesReader};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+
+/// Simulate a cluster: programs, MPI-IO methods, network, data servers and devices on virtual time.
+///
+/// A scenario is a TOML file (docs/simulator.md). It may have cases, and what a source published for them: then the
+/// published stands beside ours, with a verdict on each relation. A scenario and its seed give one result, to the byte.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  penstock sim experiments/resonance.toml             all cases, published beside ours
+  penstock sim --list experiments/resonance.toml      their names
+  penstock sim --case 'collective, 4 processes, 64KiB' --plot plots experiments/resonance.toml
+  penstock sim --json experiments/scale.toml          one line of JSON for each file
+  penstock run --trace T -n 4 -- ./app penstock:/f; penstock sim --replay T/data-0.decisions")]
+pub struct SimArgs {
+    /// Scenarios.
+    #[arg(required_unless_present = "replay", value_name = "SCENARIO.toml")]
+    pub scenarios: Vec<PathBuf>,
+    /// Decides again, by the same code on virtual time, what a data server's scheduler decided, and compares each
+    /// decision. `penstock up --trace DIR` and `penstock run --trace DIR` write DIR/data-N.decisions.
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["scenarios", "case", "list", "plot", "markdown"])]
+    pub replay: Vec<PathBuf>,
+    /// Only the case of this name.
+    #[arg(long, value_name = "NAME")]
+    pub case: Option<String>,
+    /// Names the cases and runs none.
+    #[arg(long)]
+    pub list: bool,
+    /// Writes plots there (SVG): throughput over time, where the first server's device stood, and that for 0.2 s.
+    #[arg(long, value_name = "DIR")]
+    pub plot: Option<PathBuf>,
+    /// Writes the results as tables into a page, below its line for results (docs/reproduction.md).
+    #[arg(long, value_name = "PAGE.md", conflicts_with_all = ["case", "list"])]
+    pub markdown: Option<PathBuf>,
+    /// Print one line of JSON for each scenario.
+    #[arg(long)]
+    pub json: bool,
+}
 
 /// Redraws a second, at most.
 const REDRAWS: u8 = 4;

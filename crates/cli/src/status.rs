@@ -1,11 +1,11 @@
 //! `penstock status`: which servers answer, what they hold and what they did.
-use crate::args::StatusArgs;
 use crate::connect;
 use crate::deployment::{self, Located};
 use crate::error::{CliError, Result};
 use crate::out;
-use crate::serve::Which;
 use crate::size;
+use crate::which::Which;
+use clap::Args;
 use penstock_wire::clock::WRONG_MS;
 use penstock_wire::deployment::{Address, Deployment};
 use penstock_wire::message::{
@@ -14,8 +14,19 @@ use penstock_wire::message::{
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+/// Show which servers answer, what they hold and what they did.
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// Directory of the deployment [default: --deployment].
+    #[arg(value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// For programs.
+    #[arg(long)]
+    pub json: bool,
+}
 
 type Answer<T> = std::result::Result<T, Why>;
 

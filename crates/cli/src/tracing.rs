@@ -1,6 +1,6 @@
 //! Data servers that write down what their schedulers decide. Traces are theirs alone: the setting `trace=DIR`.
 use crate::error::{CliError, Result};
-use crate::serve::Which;
+use crate::which::Which;
 use penstock_server::{Call, Journal};
 use penstock_trace::Lines;
 use std::path::{Path, PathBuf};

@@ -1,13 +1,66 @@
 //! `penstock tune`: settings of running data servers.
-use crate::args::TuneArgs;
 use crate::connect;
 use crate::deployment::{self, Located};
 use crate::error::{CliError, Result};
 use crate::out;
 use crate::settings;
 use crate::size;
+use clap::Args;
 use serde_json::json;
 use std::path::Path;
+
+/// Show or change settings of running data servers.
+///
+/// What is queued is carried over, and programs go on. Without settings the present ones are shown.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Settings:
+  sched=ALGORITHM        noop (none: fastest), to, to-agg, sjf, mlf, aioli, sw, twins, wfq, srtf
+                         tree: by the programs' patterns and the device; online: by what each is seen to give
+  tree=T1..T4|own        tree, online: the selection tree that is asked [own]
+  objective=WHAT         online: bandwidth, fairness (equal slowdown of programs) or p99 [bandwidth]
+  ratio=R                tree, online: sequential / random throughput of the device; READ:WRITE if they differ, or
+                         FILE.json from `penstock profile --json` [1: no difference, as in memory and flash]
+  trace=on               write what is served to DIR/data-N.trace, from now on; on: a new directory in traces/ of
+                         the deployment; DIR; off
+  predict=DIR            wait for aggregations that DIR/data-N.trace of an earlier run foretells (mlf, aioli), and
+                         know how much is still to come (srtf); off
+  depth=N                virtual requests served at once [4]
+  quantum=BYTES          mlf, aioli, wfq: bytes per turn [64KiB]
+  aggregation=N          requests joined at most [mlf 200; to-agg, sjf, aioli, srtf 16]
+  aggregation_bytes=B    bytes joined at most [16MiB]
+  shift_wait=TIME        mlf, aioli: wait for a request that fell behind [1350us]; off
+  aggregation_wait=TIME  mlf, aioli: wait for a larger aggregation [900us]; off
+  starvation_bound=TIME  sjf, srtf, mlf, aioli: nobody waits longer [500ms]; off
+  sw_window=TIME         sw [1s]          twins_window=TIME   twins [1ms]
+  weights=P:W,...        wfq: shares of programs [1 each]
+  order_conflicts=on     requests for the same bytes in order of arrival, if one writes [off]
+
+Examples:
+  penstock tune sched=aioli quantum=128KiB -d /data/fs
+  penstock tune sched=to-agg depth=1 --save          servers started later too
+  penstock tune sched=tree ratio=38.9:21.3           the server chooses, for a disk
+  penstock tune sched=online objective=p99           it tries and measures; `penstock status` gives the reason
+  penstock tune trace=on                             trace a program, then trace=off
+  penstock tune sched=aioli predict=/data/fs/traces/1
+  penstock tune sched=noop                           as fast as without
+  penstock tune                                      what is set now; `penstock status` shows what it does
+
+docs/scheduling.md says when each algorithm pays.")]
+pub struct TuneArgs {
+    /// What to set.
+    #[arg(value_name = "NAME=VALUE")]
+    pub settings: Vec<String>,
+    /// Only this data server; may be repeated.
+    #[arg(long = "server", value_name = "ID")]
+    pub servers: Vec<u32>,
+    /// Write it to the deployment file, for servers that are started later.
+    #[arg(long)]
+    pub save: bool,
+    /// For programs.
+    #[arg(long)]
+    pub json: bool,
+}
 
 /// Changes settings, or shows them.
 pub fn tune(args: &TuneArgs, named: Option<&Path>) -> Result<()> {

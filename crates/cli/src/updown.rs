@@ -1,21 +1,106 @@
 //! `penstock up` and `penstock down`: a deployment's servers as processes of their own.
-use crate::args::{DownArgs, ReplacedArgs, UpArgs, WhichStore};
 use crate::deployment::{self, Located, Plan};
 use crate::error::{CliError, Result};
 use crate::out;
 use crate::process::Process;
-use crate::serve::Which;
+use crate::replaced::{ReplacedArgs, WhichStore};
 use crate::service;
 use crate::settings;
+use crate::shape::Shape;
 use crate::status;
+use crate::which::Which;
+use clap::{Args, ValueEnum};
 use penstock_wire::deployment::Transport;
 use penstock_wire::munge;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+/// Start a deployment that stays: one process per server.
+///
+/// DIR is made on first use and holds everything: deployment.toml, keys, metadata, bytes, sockets and logs. Where
+/// it exists, its servers that don't run are started again.
+#[derive(Debug, Args)]
+#[command(after_help = up_help())]
+pub struct UpArgs {
+    /// Directory of the deployment.
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+    #[command(flatten)]
+    pub shape: Shape,
+    /// Each data server writes a trace of the requests it serves to a file in DIR (docs/traces.md).
+    #[arg(long, value_name = "DIR")]
+    pub trace: Option<PathBuf>,
+    /// Listen on TCP as well: the first port is the metadata server's, the data servers take the following ones.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub tcp: Option<String>,
+    /// What protects TCP connections. `plain-trusted-network`: nothing, for a network on which nobody listens, changes packets or
+    /// takes over addresses.
+    #[arg(long, value_name = "HOW", value_enum)]
+    pub transport: Option<TransportArg>,
+    /// Users over TCP may prove by MUNGE who they are, instead of by a credential of their own; SOCKET: where munged listens on each
+    /// host, if not where libmunge expects it (docs/security.md).
+    #[arg(long, value_name = "SOCKET", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    pub munge: Option<OsString>,
+    /// Let members of this group use it, each with the rights that permission bits give: they may read client.key and
+    /// reach the sockets. Others are kept out altogether.
+    #[arg(long, value_name = "GROUP")]
+    pub group: Option<String>,
+    /// Root only, for a new deployment: its files belong to this user, and its servers run as this user [default: penstock, if there
+    /// is such a user, else root]. Servers of a deployment always run as the owner of its directory, also when root starts them.
+    #[arg(long, value_name = "NAME|UID")]
+    pub service_user: Option<String>,
+    /// Keep bytes in memory: they are gone when the servers end.
+    #[arg(long, conflicts_with = "device")]
+    pub memory: bool,
+    #[command(flatten)]
+    pub replaced: ReplacedArgs,
+}
+
+/// See [`UpArgs::transport`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TransportArg {
+    /// TLS 1.3; servers prove the identities in the deployment file.
+    Tls,
+    /// Nothing.
+    PlainTrustedNetwork,
+}
+
+impl From<TransportArg> for Transport {
+    fn from(arg: TransportArg) -> Transport {
+        match arg {
+            TransportArg::Tls => Transport::Tls,
+            TransportArg::PlainTrustedNetwork => Transport::PlainTrustedNetwork,
+        }
+    }
+}
+
+fn up_help() -> String {
+    format!(
+        "\
+Examples:
+  penstock up /data/fs                               4 data servers, Unix sockets
+  penstock up /data/fs --servers 8 --stripe-unit 1MiB
+  penstock up /data/fs --tcp node1:7400              metadata on port 7400, data servers on 7401 and up
+  penstock up /data/fs --tcp node1:7400 --munge      users of hosts with munged need no credential files
+  penstock up /tmp/slow --device hdd --time-scale 10  modelled disks, ten times as fast as the real ones
+
+{}",
+        penstock_device::Model::help()
+    )
+}
+
+/// End a deployment's servers on this host. Its files stay.
+#[derive(Debug, Args)]
+pub struct DownArgs {
+    /// Directory of the deployment [default: --deployment].
+    #[arg(value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+}
 
 /// How long a server has to answer.
 const START: Duration = Duration::from_secs(30);

@@ -15,25 +15,76 @@ mod progress;
 mod stage;
 mod tree;
 
-pub use stage::{Way, stage};
+pub use stage::{StageArgs, Way, stage};
 
-use crate::args::{CpArgs, OnLink};
 use crate::connect;
 use crate::deployment;
 use crate::error::{CliError, Result};
 use crate::out;
 use crate::size;
+use clap::Args;
 use file::Outcome;
 use penstock_client::Client;
 use place::{Kind, Place};
 use progress::Progress;
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
+use std::ffi::OsString;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use tree::Job;
+
+/// Copy files and directories in, out, or inside.
+///
+/// A copy appears under its name when it is complete, synced, and equal to its source by checksum (BLAKE3, what b3sum
+/// prints). Until then it is `.NAME.copying` beside it; the same command, given again after it was interrupted in any
+/// way, finds that and goes on.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  penstock cp big.nc penstock:/in/big.nc             in
+  penstock cp penstock:/out/field.h5 .               out
+  penstock cp a.nc b.nc penstock:/in/                several, into a directory
+  penstock cp -r case7 penstock:/case7               a directory, as penstock:/case7
+  penstock cp -r case7 penstock:/in/                 a directory, into another, as penstock:/in/case7
+
+With -r, files that are there already and have the same bytes are left alone, and files that can't
+be copied are named while the others go on; the exit code is then 1, and a directory that was not
+there before stays under its temporary name. Mode bits (on this machine under the umask) and times
+of the last change are kept; owners, hard links and extended attributes are not. Sparse files stay
+sparse, symbolic links stay links with the same path in them.")]
+pub struct CpArgs {
+    /// Sources, then the target. Names in Penstock begin with `penstock:`.
+    #[arg(value_name = "PATH", num_args = 2.., required = true)]
+    pub paths: Vec<OsString>,
+    /// Directories with all they hold.
+    #[arg(short, long)]
+    pub recursive: bool,
+    /// Replace a target that exists.
+    #[arg(short, long)]
+    pub force: bool,
+    /// Symbolic links below a directory: made anew, copied as what they lead to, left out, or an error.
+    #[arg(long, value_enum, default_value_t = OnLink::Copy, value_name = "WHAT")]
+    pub links: OnLink,
+    /// For programs: one object per file, with its checksum; with -r a last one with totals.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What becomes of symbolic links below a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum OnLink {
+    /// The copy is a link with the same path in it.
+    Copy,
+    /// They are errors.
+    Fail,
+    /// What they lead to is copied.
+    Follow,
+    /// They are left out.
+    Skip,
+}
 
 /// What becomes of symbolic links inside of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

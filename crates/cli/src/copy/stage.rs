@@ -4,14 +4,40 @@
 //! every path is on the target's side, synced, read back and equal by checksum. The same command given again goes on.
 use super::place::{Kind, Place};
 use super::tree::Job;
-use super::{Context, Links, Report, prepare};
-use crate::args::StageArgs;
+use super::{Context, Links, OnLink, Report, prepare};
 use crate::error::{CliError, Result};
+use clap::Args;
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::io::BufRead;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
+
+/// What is staged, and between which directories.
+#[derive(Debug, Args)]
+pub struct StageArgs {
+    /// What to stage: files, or directories with all they hold, below --from; `.` is everything.
+    #[arg(value_name = "PATH")]
+    pub paths: Vec<OsString>,
+    /// Paths are below this directory [default: for stage-in ., for stage-out penstock:/].
+    #[arg(long, value_name = "DIR")]
+    pub from: Option<OsString>,
+    /// They get the same names below this directory, which is made [default: for stage-in penstock:/, for stage-out .].
+    #[arg(long, value_name = "DIR")]
+    pub to: Option<OsString>,
+    /// More paths, one a line, from a file or (`-`) from standard input.
+    #[arg(short, long, value_name = "FILE")]
+    pub list: Option<PathBuf>,
+    /// Paths of the list end with a zero byte, as `find -print0` writes them.
+    #[arg(short = '0', long, requires = "list")]
+    pub null: bool,
+    /// Symbolic links below a directory: made anew, copied as what they lead to, left out, or an error.
+    #[arg(long, value_enum, default_value_t = OnLink::Copy, value_name = "WHAT")]
+    pub links: OnLink,
+    /// For programs: one object per file, with its checksum; a last one with totals.
+    #[arg(long)]
+    pub json: bool,
+}
 
 /// Longest path of a list, in bytes.
 const PATH_MAX: usize = 16 << 10;

@@ -6,15 +6,19 @@
 mod crowding;
 mod launcher;
 mod summary;
-mod watcher;
 
-use crate::args::{ReplacedArgs, RunArgs};
 use crate::deployment::{self, Located, Plan};
 use crate::error::{CliError, Result};
 use crate::mount::Temporary;
 use crate::out;
 use crate::process::Process;
-use crate::serve::{How, Servers, Stores, Which};
+use crate::replaced::ReplacedArgs;
+use crate::serve::{How, Servers, Stores};
+use crate::shape::Shape;
+use crate::watcher::Watcher;
+use crate::which::Which;
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use launcher::{Family, Launcher};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::SignalsInfo;
@@ -27,7 +31,78 @@ use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 use summary::Report;
 
-pub use watcher::{Watcher, watch};
+/// Run an MPI program with its I/O through Penstock.
+///
+/// Without a deployment, a file system is started inside this process for the time of the run: a metadata server
+/// and data servers that keep their bytes in a temporary directory. The launcher (mpiexec) is the one that belongs
+/// to the program's MPI library. At the end a summary of the program's I/O is printed to standard error.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  penstock run -n 8 -- ./app penstock:/out            files disappear with the run
+  penstock run -n 8 --store /scratch/fs --keep -- ./app penstock:/out
+                                                      files stay in /scratch/fs
+  penstock run -n 4 --method datatype -- ./app penstock:/out
+  penstock run -n 4 --direct -- ./app /lustre/me/out  no servers: an ordinary file system
+  penstock run -n 4 -- python3 script.py              mpi4py
+  penstock run -n 4 --device hdd --time-scale 10 -- ./app penstock:/out
+                                                      as on 7200 rpm disks, ten times as fast
+
+The exit code is the program's. `penstock up --help` lists the modelled devices.")]
+pub struct RunArgs {
+    /// Number of ranks.
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub ranks: u32,
+    /// Where the embedded deployment keeps its files: a temporary directory in DIR, or DIR itself with --keep. A DIR
+    /// that was kept is used again.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["deployment", "direct"])]
+    pub store: Option<PathBuf>,
+    /// Each data server writes a trace of the requests it serves to a file in DIR (docs/traces.md).
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["deployment", "direct"])]
+    pub trace: Option<PathBuf>,
+    /// Keep the embedded deployment and its files.
+    #[arg(long, conflicts_with_all = ["deployment", "direct"])]
+    pub keep: bool,
+    #[command(flatten)]
+    pub shape: Shape,
+    /// How noncontiguous accesses are carried out, whatever the program's hints say (docs/hints.md).
+    #[arg(long, value_name = "METHOD", value_parser = methods())]
+    pub method: Option<String>,
+    /// No servers: the same library on the file systems that are mounted.
+    #[arg(long, conflicts_with = "deployment")]
+    pub direct: bool,
+    /// Same-host shortcuts: `disable` sends every access through the servers' request path.
+    #[arg(long, value_name = "WHEN", value_parser = ["enable", "disable"])]
+    pub shortcut: Option<String>,
+    /// The launcher, when the one that belongs to the program's MPI is not the right one.
+    #[arg(long, value_name = "COMMAND")]
+    pub launcher: Option<OsString>,
+    /// An argument for the launcher; may be repeated.
+    #[arg(long = "launcher-arg", value_name = "ARG", allow_hyphen_values = true)]
+    pub launcher_args: Vec<OsString>,
+    /// Print the summary as one line of JSON on standard output, last, instead of for people.
+    #[arg(long)]
+    pub json: bool,
+    /// Print no summary.
+    #[arg(short, long, conflicts_with = "json")]
+    pub quiet: bool,
+    /// The program and its arguments.
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
+    pub program: Vec<OsString>,
+}
+
+/// Methods by the names they have in hints.
+fn methods() -> PossibleValuesParser {
+    penstock_mpiio::method_values()
+        .map(|(name, summary)| PossibleValue::new(name).help(summary))
+        .collect::<Vec<_>>()
+        .into()
+}
 
 /// The library that ranks preload.
 const LIBRARY: &str = "libpenstock.so";

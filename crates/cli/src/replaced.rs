@@ -1,0 +1,34 @@
+//! Stores that are not those that were there, as `up`, `run` and `serve` are told.
+use clap::Args;
+
+/// What an administrator says about stores that are not those that were there.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ReplacedArgs {
+    /// The store of data server N is lost: make a new one where it was, or take what is there (an older copy, another disk)
+    /// for new. Files made before stay errors where they may have lost bytes, until they are written anew, cut to
+    /// nothing, removed, or taken as they are (`penstock check --accept-lost`). `meta`: the names are lost.
+    #[arg(long, value_name = "N|meta", value_parser = which_store)]
+    pub new_store: Vec<WhichStore>,
+    /// The store of data server N is right: the metadata are an older copy or new. Look at `penstock check` afterwards.
+    #[arg(long, value_name = "N")]
+    pub adopt_store: Vec<u32>,
+}
+
+/// The store of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhichStore {
+    /// The metadata server's.
+    Meta,
+    /// A data server's.
+    Data(u32),
+}
+
+fn which_store(text: &str) -> Result<WhichStore, String> {
+    match text {
+        "meta" => Ok(WhichStore::Meta),
+        number => number
+            .parse()
+            .map(WhichStore::Data)
+            .map_err(|_| "write the number of a data server, or `meta`".into()),
+    }
+}

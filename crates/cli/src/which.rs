@@ -1,0 +1,58 @@
+//! The servers of a deployment, one by one.
+use crate::process::Process;
+use penstock_layout::ServerId;
+use penstock_wire::deployment::Deployment;
+
+/// The file of every store that its server locks and writes its process number to.
+const LOCK: &str = "lock";
+
+/// One server of a deployment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Which {
+    /// The metadata server.
+    Meta,
+    /// A data server.
+    Data(ServerId),
+}
+
+impl Which {
+    /// All servers, the metadata server first.
+    pub fn all(deployment: &Deployment) -> Vec<Which> {
+        std::iter::once(Which::Meta)
+            .chain(deployment.server_ids().into_iter().map(Which::Data))
+            .collect()
+    }
+
+    /// Its name in files and messages.
+    pub fn name(self) -> String {
+        match self {
+            Which::Meta => "meta".into(),
+            Which::Data(id) => format!("data-{}", id.0),
+        }
+    }
+
+    /// Its name in sentences.
+    pub fn title(self) -> String {
+        match self {
+            Which::Meta => "the metadata server".into(),
+            Which::Data(id) => format!("data server {}", id.0),
+        }
+    }
+
+    /// The process of this host that holds the lock on its store. Stores in memory have none.
+    pub fn holder(self, deployment: &Deployment) -> Option<Process> {
+        let target = match self {
+            Which::Meta => return Process::holding(&deployment.meta.store.join(LOCK)),
+            Which::Data(id) => deployment.server(id)?.target().ok()?,
+        };
+        Process::holding(&target.dir()?.join(LOCK))
+    }
+
+    /// Arguments of `penstock serve` that mean it.
+    pub fn arguments(self) -> Vec<String> {
+        match self {
+            Which::Meta => vec!["--meta".into()],
+            Which::Data(id) => vec!["--server".into(), id.0.to_string()],
+        }
+    }
+}
