@@ -33,6 +33,7 @@ mod names;
 mod out;
 mod process;
 mod profile;
+mod programs;
 mod quota;
 mod revocation;
 mod run;

@@ -8,7 +8,8 @@
 //! Changes that clients repeat take effect once (`slots`).
 //! What waits for its commit is in a journal (`journal`) that outlives the process. After a failed sync nothing is
 //! built on what may be in the page cache alone (`settled`, `noted`). Damage of large stores is looked for while they serve
-//! (`look`). How many files each user has, and may have, is counted with each change (`quota`).
+//! (`look`). How many files each user has, and may have, is counted with each change (`quota`). Who runs the
+//! programs that use the deployment is listed while they are connected (`registry`).
 mod access;
 mod advisory;
 mod audited;
@@ -31,6 +32,7 @@ mod pending;
 mod placement;
 mod quota;
 mod recent;
+mod registry;
 mod resolve;
 mod revoked;
 mod server;

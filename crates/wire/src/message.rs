@@ -7,11 +7,13 @@
 mod data;
 mod meta;
 mod node;
+mod program;
 mod quota;
 
 pub use data::*;
 pub use meta::*;
 pub use node::*;
+pub use program::*;
 pub use quota::*;
 
 use crate::capability::Seal;
