@@ -1,6 +1,7 @@
 """Who uses a deployment: `penstock status` names programs by user, host, job and command (docs/decisions/0033)."""
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -177,6 +178,35 @@ def test_what_a_command_holds_does_not_reach_the_terminal(site):
     text = site.status().out
     (line,) = [line for line in text.splitlines() if "penstock:/a" in line]
     assert "\\u{1b}[2J\\u{a}root@" in line and "\x1b" not in text and "\u202e" not in text
+
+
+def test_rates_are_shown_while_bytes_move(site):
+    def row(command):
+        return next(row for row in site.programs() if row["command"].endswith(command))
+
+    busy, quiet = (
+        site.start("penstock:/a", PENSTOCK_SHORTCUT="disable"),
+        site.start("penstock:/b", PENSTOCK_SHORTCUT="disable"),
+    )
+    seen = []
+
+    def moves():
+        assert site.write(busy, 4 << 20) == "written\n"
+        seen.append(row("/a")["written_per_s"])
+        return seen[-1] > 4 << 20
+
+    await_(moves, "no rate is shown")
+    assert row("/a")["requests_per_s"] > 0 and row("/a")["read_per_s"] == 0
+    (line,) = [line for line in site.status().out.splitlines() if "penstock:/a" in line]
+    assert re.search(r"\d (K|M|G)iB/s", line), line
+    # What is over is not shown as going on.
+    await_(lambda: row("/a")["written_per_s"] == 0)
+    assert row("/b")["requests_per_s"] == 0 and quiet.poll() is None
+    # After a restart of the metadata server the data servers go on to report, and the program is named again.
+    os.kill(metadata_server(site.deployment), signal.SIGKILL)
+    penstock("up", site.deployment)
+    seen.clear()
+    await_(moves, "no rate is shown after the restart")
 
 
 def test_the_scheduler_names_programs(site):

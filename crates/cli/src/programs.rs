@@ -5,7 +5,7 @@ use crate::{size, users};
 use penstock_client::Client;
 use penstock_wire::audit::printable;
 use penstock_wire::deployment::Deployment;
-use penstock_wire::message::{ProgramRow, Programs};
+use penstock_wire::message::{ProgramRow, Programs, Traffic};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -40,9 +40,9 @@ fn beginning(text: &str) -> String {
 }
 
 /// `alice@node1`, or `alice@node1 +3` of a program on four hosts.
-fn whose(rows: &[&ProgramRow]) -> String {
+fn whose(uid: u32, rows: &[&ProgramRow]) -> String {
     let Some(first) = rows.first() else {
-        return String::new();
+        return user(uid);
     };
     let name = format!("{}@{}", user(first.uid), printable(&first.info.host));
     match rows.len() {
@@ -58,8 +58,15 @@ fn dash(text: String) -> String {
     }
 }
 
+fn per_second(bytes: u64) -> String {
+    match bytes {
+        0 => "-".into(),
+        bytes => format!("{}/s", size::bytes(bytes)),
+    }
+}
+
 impl Listed {
-    /// The hosts of each program of each user.
+    /// The hosts of each program of each user; none of a program that has only traffic.
     fn programs(&self) -> BTreeMap<(u64, u32), Vec<&ProgramRow>> {
         let mut programs: BTreeMap<(u64, u32), Vec<&ProgramRow>> = BTreeMap::new();
         for row in &self.0.rows {
@@ -68,7 +75,17 @@ impl Listed {
                 .or_default()
                 .push(row);
         }
+        for row in &self.0.traffic {
+            programs.entry((row.program, row.uid)).or_default();
+        }
         programs
+    }
+
+    /// What goes through the servers for a program, per second.
+    fn rate(&self, program: u64, uid: u32) -> Traffic {
+        let mut rows = self.0.traffic.iter();
+        let row = rows.find(|row| (row.program, row.uid) == (program, uid));
+        row.map_or(Traffic::default(), |row| row.traffic)
     }
 
     /// A program as tables name it: by its user, host and command, or by its number where those are not known.
@@ -79,9 +96,9 @@ impl Listed {
         let programs = self.programs();
         let names = programs
             .range((program, 0)..=(program, u32::MAX))
-            .map(|(_, rows)| {
-                let command = rows.first().map(|row| beginning(&row.info.command));
-                format!("{} {}", whose(rows), command.unwrap_or_default())
+            .filter_map(|((_, uid), rows)| {
+                let command = beginning(&rows.first()?.info.command);
+                Some(format!("{} {command}", whose(*uid, rows)))
             });
         let names: Vec<String> = names.collect();
         match names.is_empty() {
@@ -92,36 +109,63 @@ impl Listed {
 
     /// A table, or nothing.
     pub fn to_text(&self) -> String {
-        if self.0.rows.is_empty() {
+        let mut rows: Vec<Vec<String>> = self
+            .programs()
+            .into_iter()
+            .map(|((program, uid), hosts)| self.line(program, uid, &hosts))
+            .collect();
+        let others = &self.0.others;
+        if !others.is_empty() {
+            let mut row = vec!["others".to_owned(), "-".into(), "-".into(), "-".into()];
+            row.extend([per_second(others.read), per_second(others.written)]);
+            row.push("-".into());
+            rows.push(row);
+        }
+        if rows.is_empty() {
             return String::new();
         }
-        let rows = self.programs().into_values().map(|rows| {
-            let first = rows[0];
-            let age = rows.iter().map(|row| row.age_ms).max().unwrap_or(0);
-            vec![
-                whose(&rows),
-                dash(printable(&first.info.job)),
-                first
-                    .info
-                    .ranks
-                    .map_or("-".into(), |n| size::count(n.into())),
-                size::duration(age as f64 / 1e3),
-                dash(beginning(&first.info.command)),
-            ]
-        });
-        let header = ["user", "job", "ranks", "for", "command"];
-        format!("\n{}", out::table(&header, &[2, 3], rows.collect()))
+        let header = ["user", "job", "ranks", "for", "reads", "writes", "command"];
+        format!("\n{}", out::table(&header, &[2, 3, 4, 5], rows))
     }
 
-    /// A row for each host of each program.
+    fn line(&self, program: u64, uid: u32, hosts: &[&ProgramRow]) -> Vec<String> {
+        let rate = self.rate(program, uid);
+        let first = hosts.first().map(|row| &row.info);
+        let age = hosts.iter().map(|row| row.age_ms).max();
+        let ranks = first.and_then(|info| info.ranks);
+        vec![
+            whose(uid, hosts),
+            dash(first.map_or(String::new(), |info| printable(&info.job))),
+            ranks.map_or("-".into(), |n| size::count(n.into())),
+            age.map_or("-".into(), |ms| size::duration(ms as f64 / 1e3)),
+            per_second(rate.read),
+            per_second(rate.written),
+            match first {
+                Some(info) => dash(beginning(&info.command)),
+                None if program == 0 => "(no program)".into(),
+                None => format!("(program {program})"),
+            },
+        ]
+    }
+
+    /// A row for each host of each program, or for one that is not listed and has traffic. Rates are those of the program on all
+    /// hosts.
     pub fn to_json(&self) -> Value {
-        let rows = self.0.rows.iter().map(|row| {
-            json!({
-                "program": row.program, "uid": row.uid, "user": user(row.uid), "host": row.info.host,
-                "job": Some(&row.info.job).filter(|job| !job.is_empty()), "command": row.info.command,
-                "ranks": row.info.ranks, "age_ms": row.age_ms,
-            })
-        });
-        Value::Array(rows.collect())
+        let none = ProgramRow::default();
+        let mut all = Vec::new();
+        for ((program, uid), hosts) in self.programs() {
+            let rate = self.rate(program, uid);
+            let listed = !hosts.is_empty();
+            for row in if listed { hosts } else { vec![&none] } {
+                let text = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+                all.push(json!({
+                    "program": program, "uid": uid, "user": user(uid), "host": text(&row.info.host),
+                    "job": text(&row.info.job), "command": text(&row.info.command), "ranks": row.info.ranks,
+                    "age_ms": listed.then_some(row.age_ms), "requests_per_s": rate.requests,
+                    "read_per_s": rate.read, "written_per_s": rate.written,
+                }));
+            }
+        }
+        Value::Array(all)
     }
 }

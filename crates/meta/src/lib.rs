@@ -9,11 +9,13 @@
 //! What waits for its commit is in a journal (`journal`) that outlives the process. After a failed sync nothing is
 //! built on what may be in the page cache alone (`settled`, `noted`). Damage of large stores is looked for while they serve
 //! (`look`). How many files each user has, and may have, is counted with each change (`quota`). Who runs the
-//! programs that use the deployment is listed while they are connected (`registry`).
+//! programs that use the deployment is listed while they are connected (`registry`). Data servers report what went through them, and
+//! are told what holds for them (`control`).
 mod access;
 mod advisory;
 mod audited;
 mod commit;
+mod control;
 mod counters;
 mod engine;
 mod error;

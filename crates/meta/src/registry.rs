@@ -9,17 +9,23 @@
 //! A plain state machine: times are passed in.
 use crate::error::{Result, error};
 use penstock_wire::message::{
-    ErrorKind, MAX_COMMAND, MAX_PROGRAM_NAME, MAX_PROGRAMS, ProgramInfo, ProgramRow, Programs,
+    ErrorKind, MAX_COMMAND, MAX_PROGRAM_NAME, MAX_PROGRAMS, ProgramInfo, ProgramRow,
+    ProgramTraffic, Programs, Report, Traffic,
 };
 use penstock_wire::share::Share;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// A report tells of now for so long: two fail to come, or a server has nothing more to say.
+const FRESH: Duration = Duration::from_secs(2);
+/// Bytes of a program's traffic, with four numbers of ten bytes and a user.
+const TRAFFIC: usize = 48;
 /// Bytes of the longest encoded row: three texts, and numbers of ten bytes each.
 const ROW: usize = 2 * MAX_PROGRAM_NAME + MAX_COMMAND + 128;
 /// Upper bound of a list.
-pub const MAX_REPLY: usize = ROW * MAX_PROGRAMS;
-const _: () = assert!(MAX_REPLY <= penstock_wire::message::MAX_BODY / 2);
+pub const MAX_REPLY: usize = (ROW + TRAFFIC) * (MAX_PROGRAMS + 1);
+const _: () = assert!(MAX_REPLY < penstock_wire::message::MAX_BODY * 3 / 4);
 
 /// A program's processes on a host: user, program, host.
 type Key = (u32, u64, String);
@@ -49,6 +55,8 @@ pub struct Place {
 #[derive(Debug)]
 pub struct Registry {
     rows: BTreeMap<Key, Row>,
+    /// The newest of each data server.
+    reports: BTreeMap<u32, (Duration, Report)>,
     share: Share,
     next: u64,
 }
@@ -57,6 +65,7 @@ impl Default for Registry {
     fn default() -> Registry {
         Registry {
             rows: BTreeMap::new(),
+            reports: BTreeMap::new(),
             share: Share::elastic(MAX_PROGRAMS, "programs in the list", "end some"),
             next: 0,
         }
@@ -146,10 +155,68 @@ impl Registry {
             info: row.info.clone(),
             age_ms: milliseconds(now.saturating_sub(row.since)),
         });
+        let (mut traffic, others) = self.traffic(now);
+        traffic.retain(|row| seen(row.uid));
+        traffic.sort_by_key(|row| Reverse(row.traffic.bytes()));
+        traffic.truncate(MAX_PROGRAMS);
         Programs {
             rows: rows.collect(),
+            traffic,
+            others: match of {
+                None => others,
+                Some(_) => Traffic::default(),
+            },
             all: of.is_none(),
         }
+    }
+
+    /// A data server has told for the first time what programs did.
+    pub fn reported(&mut self, now: Duration, server: u32, report: Report) {
+        for told in &report.programs {
+            let from = (told.uid, told.program, String::new());
+            let hosts = self.rows.range_mut(from..);
+            hosts
+                .take_while(|(key, _)| (key.0, key.1) == (told.uid, told.program))
+                .for_each(|(_, row)| row.heard = now);
+        }
+        self.reports.insert(server, (now, report));
+    }
+
+    /// What goes through all data servers per second, by program and user, and what is not told apart.
+    fn traffic(&self, now: Duration) -> (Vec<ProgramTraffic>, Traffic) {
+        let (mut programs, mut others) = (BTreeMap::<_, Traffic>::new(), Traffic::default());
+        for (at, report) in self.reports.values() {
+            if now.saturating_sub(*at) >= FRESH {
+                continue;
+            }
+            let rate = |traffic: &Traffic| per_second(traffic, report.period_ms);
+            for row in &report.programs {
+                let sum = programs.entry((row.program, row.uid)).or_default();
+                *sum = sum.plus(&rate(&row.traffic));
+            }
+            others = others.plus(&rate(&report.others));
+        }
+        let programs = programs
+            .into_iter()
+            .map(|((program, uid), traffic)| ProgramTraffic {
+                program,
+                uid,
+                traffic,
+            });
+        (programs.collect(), others)
+    }
+}
+
+/// A server that reports of no time at all counts as one of a millisecond.
+fn per_second(traffic: &Traffic, period_ms: u64) -> Traffic {
+    let rate = |n: u64| {
+        let rate = u128::from(n) * 1000 / u128::from(period_ms.max(1));
+        u64::try_from(rate).unwrap_or(u64::MAX)
+    };
+    Traffic {
+        requests: rate(traffic.requests),
+        read: rate(traffic.read),
+        written: rate(traffic.written),
     }
 }
 
@@ -238,6 +305,62 @@ mod tests {
         assert_eq!(registry.list(NOW, Some(9)).rows.len(), 1);
         let encoded = postcard::to_stdvec(&registry.list(NOW, None)).unwrap();
         assert!(encoded.len() <= MAX_REPLY);
+    }
+
+    #[test]
+    fn rates_are_those_of_all_servers_as_long_as_they_report() {
+        let mut registry = Registry::default();
+        registry.register(NOW, (7, Some(7)), 1, on("a")).unwrap();
+        registry.register(NOW, (8, Some(8)), 1, on("a")).unwrap();
+        let report = |uid, program, written| Report {
+            period_ms: 500,
+            programs: vec![ProgramTraffic {
+                program,
+                uid,
+                traffic: Traffic {
+                    requests: 1,
+                    read: 0,
+                    written,
+                },
+            }],
+            others: Traffic {
+                read: 5,
+                ..Traffic::default()
+            },
+            ..Report::default()
+        };
+        registry.reported(after(1), 0, report(7, 1, 100));
+        registry.reported(after(2), 0, report(7, 1, 10));
+        registry.reported(after(2), 1, report(7, 1, 20));
+        // Of a program that is not listed, as copies are.
+        registry.reported(after(2), 2, report(9, 0, 4));
+        let all = registry.list(after(3), None);
+        let told = |p: &Programs| -> Vec<_> {
+            let rows = p.traffic.iter();
+            rows.map(|t| (t.uid, t.program, t.traffic.written, t.traffic.requests))
+                .collect()
+        };
+        assert_eq!(told(&all), [(7, 1, 60, 4), (9, 0, 8, 2)]);
+        assert_eq!((all.others.read, all.rows.len()), (30, 2));
+        // A user is told of his own alone.
+        let own = registry.list(after(3), Some(9));
+        assert_eq!((told(&own), own.others.read), (vec![(9, 0, 8, 2)], 0));
+        assert!(registry.list(after(4), None).traffic.is_empty());
+        // A report that claims no time, or numbers without bound.
+        let wild = Report {
+            period_ms: 0,
+            ..report(7, 1, u64::MAX)
+        };
+        registry.reported(after(5), 0, wild);
+        assert_eq!(
+            told(&registry.list(after(5), None)),
+            [(7, 1, u64::MAX, 1000)]
+        );
+        let rows = registry.rows.values().map(|row| (row.payer, row.heard));
+        assert_eq!(
+            rows.collect::<Vec<_>>(),
+            [(Some(7), after(5)), (Some(8), NOW)]
+        );
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The metadata server as a running thing: store, committing thread, and a session per connection.
 use crate::access::{Caller, Delegation};
 use crate::audited::Audited;
+use crate::control::Control;
 use crate::counters::ConnectionId;
 use crate::engine::{Engine, wall_clock_ns};
 use crate::issue::Issue;
@@ -99,6 +100,7 @@ pub fn start(deployment: &Deployment, options: Options) -> Result<RunningServer,
     let stores = Stores::load(&deployment.meta.store, store.commits(), files)?;
     let issue = Issue::begin(&deployment.meta.store);
     let revoked = revoked::List::load(&deployment.meta.store)?;
+    let control = Control::begin(&deployment.meta.store)?;
     let engine = Engine::start(
         store,
         snapshot,
@@ -115,6 +117,7 @@ pub fn start(deployment: &Deployment, options: Options) -> Result<RunningServer,
             revoked,
             audit: Arc::new(Audit::start(options.audit.as_deref(), "meta")),
             registry: Mutex::new(Registry::default()),
+            control,
             lifetime: options.capability_lifetime,
             connections: AtomicU64::new(0),
         }),

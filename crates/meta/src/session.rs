@@ -4,6 +4,7 @@ mod quota;
 
 use crate::access::Caller;
 use crate::audited::Audited;
+use crate::control::Control;
 use crate::counters::ConnectionId;
 use crate::engine::Engine;
 use crate::error::{Result, error};
@@ -53,6 +54,7 @@ pub struct Granting {
     pub revoked: revoked::List,
     pub audit: Arc<Audit>,
     pub registry: Mutex<Registry>,
+    pub control: Control,
     /// Life of a capability.
     pub lifetime: Duration,
     /// Sessions there are.
@@ -465,6 +467,7 @@ impl Session {
             }
             MetaRequest::Register(info) => self.register(info)?,
             MetaRequest::Programs => self.programs(),
+            MetaRequest::Report(report) => self.reported(report)?,
             MetaRequest::LoadKeys => {
                 self.require_admin("have keys read again")?;
                 MetaReply::Keys(shared.keys.load_again()?)
@@ -594,13 +597,17 @@ impl Session {
     fn require_user(&self, request: &MetaRequest) -> Result<()> {
         match (self.caller.server, request) {
             (None, _)
-            | (_, MetaRequest::Time | MetaRequest::Store(_) | MetaRequest::Revocations { .. }) => {
-                Ok(())
-            }
+            | (
+                _,
+                MetaRequest::Time
+                | MetaRequest::Store(_)
+                | MetaRequest::Revocations { .. }
+                | MetaRequest::Report(_),
+            ) => Ok(()),
             (Some(server), _) => Err(error(
                 ErrorKind::Permission,
                 format!(
-                    "data server {} may tell of its store, ask for the time and for revocations, no more; connect as a user",
+                    "data server {} may tell of its store and of what it did, ask for the time and for revocations, no more; connect as a user",
                     server.0
                 ),
             )),

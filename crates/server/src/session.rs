@@ -6,6 +6,7 @@ mod lending;
 
 use crate::access::Access;
 use crate::audited::{Act, Watch};
+use crate::control::Counted;
 use crate::error::{Fail, refuse, store_error};
 use crate::handles::{Handles, Need, OpenFile};
 use crate::locks::{Mode, Ticket};
@@ -45,6 +46,7 @@ pub(crate) struct Session<'a> {
     buffers: Buffers,
     refusals: Refusals,
     watch: Watch<'a>,
+    counted: Counted,
     searching: SearchLimit,
 }
 
@@ -80,6 +82,7 @@ impl<'a> Session<'a> {
             buffers: Buffers::default(),
             refusals: Refusals::default(),
             watch,
+            counted: server.control.counted(peer.program, peer.subject()),
             searching,
         }
     }
@@ -563,6 +566,7 @@ impl<'a> Session<'a> {
         };
         let sent = transfer.read(connection, &mut self.buffers, envelope, access)?;
         self.server.counters.read(sent);
+        self.counted.read(sent);
         Ok(Outcome::Answered)
     }
 
@@ -603,6 +607,7 @@ impl<'a> Session<'a> {
         };
         let bytes = transfer.write(connection, &mut self.buffers, envelope, access)?;
         self.server.counters.written(bytes);
+        self.counted.written(bytes);
         Ok(Outcome::Reply(DataReply::Written { bytes }))
     }
 

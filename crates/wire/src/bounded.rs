@@ -73,6 +73,13 @@ pub(crate) fn programs<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     at_most(crate::message::MAX_PROGRAMS, from)
 }
 
+/// At most [`crate::message::MAX_REPORT_ROWS`] items.
+pub(crate) fn report_rows<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Vec<T>, D::Error> {
+    at_most(crate::message::MAX_REPORT_ROWS, from)
+}
+
 /// At most [`crate::credential::MAX_RANGES`] items.
 pub(crate) fn ranges<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     from: D,

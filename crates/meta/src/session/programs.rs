@@ -6,7 +6,7 @@ use crate::registry::{Place, Registry};
 use penstock_host::sync::MutexGuard;
 use penstock_host::time::since_boot;
 use penstock_wire::Peer;
-use penstock_wire::message::{ErrorKind, MetaReply, ProgramInfo};
+use penstock_wire::message::{ErrorKind, MetaReply, ProgramInfo, Report};
 use penstock_wire::share;
 use std::sync::PoisonError;
 
@@ -55,6 +55,21 @@ impl Session {
         if let Some(place) = self.program.place.take() {
             self.registry().leave(&place);
         }
+    }
+
+    /// A data server tells what went through it.
+    pub(super) fn reported(&mut self, report: Report) -> Result<MetaReply> {
+        let Some(server) = self.caller.server else {
+            return Err(error(
+                ErrorKind::Permission,
+                "only data servers report what went through them",
+            ));
+        };
+        let (decision, fresh) = self.shared.control.heard(server.0, &report);
+        if fresh {
+            self.registry().reported(since_boot(), server.0, report);
+        }
+        Ok(MetaReply::Decision(decision))
     }
 
     /// Whoever may act for all users sees the programs of all.

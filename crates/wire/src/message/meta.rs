@@ -1,7 +1,7 @@
 //! Requests and replies of the metadata server.
 use super::{
-    AuditStatus, Capability, KeysHeld, NodeReply, NodeRequest, ProgramInfo, Programs, QuotaReply,
-    QuotaRequest, User, WireError,
+    AuditStatus, Capability, Decision, KeysHeld, NodeReply, NodeRequest, ProgramInfo, Programs,
+    QuotaReply, QuotaRequest, Report, User, WireError,
 };
 use crate::bounded;
 use crate::revocation::{Revocations, Revoked};
@@ -273,6 +273,8 @@ pub enum MetaRequest {
     /// The programs in the list: one's own; administrators, and root and the owner on this server's host, see all. Answered
     /// by `Programs`.
     Programs,
+    /// What a data server did (data servers). Answered by `Decision`.
+    Report(Report),
 }
 
 impl MetaRequest {
@@ -313,6 +315,7 @@ impl MetaRequest {
             | MetaRequest::LoadKeys
             | MetaRequest::Register(_)
             | MetaRequest::Programs
+            | MetaRequest::Report(_)
             | MetaRequest::Revoke { .. }
             | MetaRequest::Revocations { .. } => false,
         }
@@ -463,6 +466,8 @@ pub enum MetaReply {
     Keys(KeysHeld),
     /// To `Programs`.
     Programs(Programs),
+    /// To `Report`.
+    Decision(Decision),
 }
 
 /// Health and usage of the metadata server.
