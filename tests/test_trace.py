@@ -162,6 +162,18 @@ def test_an_mpi_program_is_traced(examples, short_dir):
     assert tuple(s["read_bytes"] for s in summaries) == reads and sum(reads) > 1 << 20
     found = penstock("trace", "detect", "--json", *sorted(traces.glob("*.trace"))).json()
     assert {f["op"] for f in found if "op" in f} == {"read", "write"}
+    callers = {}
+    for trace in traces.glob("*.trace"):
+        for e in csv.DictReader(io.StringIO(penstock("trace", "show", "--csv", trace).out)):
+            who = tuple(int(e[name]) for name in ("program", "rank", "mpi_call", "client_call"))
+            callers.setdefault((trace, e["request"]), set()).add(who)
+    # Arrival, dispatch and completion name the same call, and each rank made several of one program.
+    assert all(len(who) == 1 for who in callers.values())
+    calls = set.union(*callers.values())
+    assert len({program for program, *_ in calls}) == 1 and min(program for program, *_ in calls) > 0
+    assert {rank for _, rank, *_ in calls} == set(range(6))
+    assert min(min(mpi, client) for *_, mpi, client in calls) > 0
+    assert len({(rank, mpi) for _, rank, mpi, _ in calls}) > 6
 
 
 def test_a_killed_server_leaves_a_readable_trace(short_dir):

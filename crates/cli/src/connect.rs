@@ -2,8 +2,8 @@
 use crate::deployment::Located;
 use crate::error::{CliError, Result};
 use penstock_client::{Client, ClientOptions, Identity};
-use penstock_wire::Role;
 use penstock_wire::deployment::Deployment;
+use penstock_wire::{Role, Wallet};
 use std::time::Duration;
 
 /// How long a server that is away is tried again; a person waits.
@@ -39,6 +39,15 @@ pub fn administrator(located: &Located) -> Result<Client> {
 /// A client that asks servers about themselves and takes silence for an answer.
 pub fn inspector(deployment: &Deployment) -> std::result::Result<Client, penstock_client::Error> {
     connect(deployment, Role::Client, Duration::ZERO)
+}
+
+/// The same for the list of programs: as an administrator where there is a credential that says so. Root and the owner need
+/// none on the servers' hosts.
+pub fn program_inspector(
+    deployment: &Deployment,
+) -> Option<std::result::Result<Client, penstock_client::Error>> {
+    Wallet::new(deployment).administrators().ok()?;
+    Some(connect(deployment, Role::Admin, Duration::ZERO))
 }
 
 fn connect(

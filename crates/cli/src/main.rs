@@ -34,6 +34,7 @@ mod names;
 mod out;
 mod process;
 mod profile;
+mod programs;
 mod quota;
 mod replaced;
 mod revocation;

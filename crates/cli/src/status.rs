@@ -3,6 +3,7 @@ use crate::connect;
 use crate::deployment::{self, Located};
 use crate::error::{CliError, Result};
 use crate::out;
+use crate::programs::{self, Listed};
 use crate::size;
 use crate::which::Which;
 use clap::Args;
@@ -85,6 +86,8 @@ struct Answers {
     meta: Answer<MetaStatus>,
     /// In the order of the deployment.
     data: Vec<Answer<DataStatus>>,
+    /// Who uses the servers, as far as the metadata server tells this user.
+    programs: Listed,
 }
 
 fn ask(deployment: &Deployment) -> Answers {
@@ -104,6 +107,7 @@ fn ask(deployment: &Deployment) -> Answers {
 fn questions(deployment: &Deployment) -> Answers {
     match connect::inspector(deployment) {
         Ok(client) => Answers {
+            programs: programs::ask(&client, deployment),
             meta: client.meta_status().map_err(|e| Why::of(&e)),
             data: client
                 .data_status()
@@ -124,6 +128,7 @@ fn questions(deployment: &Deployment) -> Answers {
             Answers {
                 meta: Err(why),
                 data: vec![Err(others); deployment.servers.len()],
+                programs: Listed::default(),
             }
         }
     }
@@ -306,6 +311,7 @@ fn to_text(deployment: &Deployment, answers: &Answers) -> String {
     }
     text += &refused(deployment, answers);
     text += &clocks(deployment, answers);
+    text += &answers.programs.to_text();
     text += &scheduling(deployment, answers);
     if !reasons.is_empty() {
         text += "\n";
@@ -501,13 +507,13 @@ fn scheduling(deployment: &Deployment, answers: &Answers) -> String {
         text += &format!("\n{notes}");
     }
     if !programs.is_empty() {
-        text += &format!("\n{}", programs_text(&programs));
+        text += &format!("\n{}", programs_text(&programs, &answers.programs));
     }
     text
 }
 
 /// Who uses the servers, the one with the most bytes first: over all servers, and times as at the slowest of them.
-fn programs_text(programs: &BTreeMap<u64, Vec<&ProgramStatus>>) -> String {
+fn programs_text(programs: &BTreeMap<u64, Vec<&ProgramStatus>>, listed: &Listed) -> String {
     let sum = |at: &[&ProgramStatus], of: fn(&ProgramStatus) -> u64| -> u64 {
         at.iter().map(|p| of(p)).sum()
     };
@@ -523,7 +529,7 @@ fn programs_text(programs: &BTreeMap<u64, Vec<&ProgramStatus>>) -> String {
     let total: u64 = all.iter().map(|(bytes, ..)| bytes).sum();
     let rows = all.iter().map(|(bytes, program, at)| {
         vec![
-            program.to_string(),
+            listed.name(**program),
             size::count(at.len() as u64),
             size::count(sum(at, |p| p.requests)),
             size::bytes(*bytes),
@@ -699,5 +705,6 @@ fn to_json(deployment: &Deployment, answers: &Answers) -> Value {
     json!({
         "name": deployment.name, "id": deployment.id, "stripe_unit": deployment.stripe_unit,
         "mount": deployment.mount, "transport": deployment.transport, "meta": meta, "servers": servers,
+        "programs": answers.programs.to_json(),
     })
 }

@@ -198,7 +198,7 @@ fn show(args: &ShowArgs) -> Result<ExitCode> {
     let mut totals = Totals::default();
     let mut events = Vec::new();
     if args.csv {
-        out::print("at_ns,request,kind,op,file,offset,bytes,program\n");
+        out::print("at_ns,request,kind,op,file,offset,bytes,program,rank,mpi_call,client_call\n");
     }
     let error = loop {
         events.clear();
@@ -294,10 +294,10 @@ impl Totals {
 
 /// False: nobody reads any more.
 fn print_csv(events: &[Event]) -> bool {
-    let mut text = String::with_capacity(events.len() * 64);
+    let mut text = String::with_capacity(events.len() * 80);
     for e in events {
         text.push_str(&format!(
-            "{},{},{},{},{},{},{},{}\n",
+            "{},{},{},{},{},{},{},{},{},{},{}\n",
             e.at,
             e.request,
             e.kind.name(),
@@ -305,7 +305,10 @@ fn print_csv(events: &[Event]) -> bool {
             e.file,
             e.offset,
             e.bytes,
-            e.program
+            e.program,
+            e.rank,
+            e.mpi_call,
+            e.client_call
         ));
     }
     std::io::stdout().lock().write_all(text.as_bytes()).is_ok()

@@ -2,8 +2,9 @@
 //! that is the contract all `SAFETY` comments here refer to. No panic crosses into C.
 #![allow(non_camel_case_types)]
 use crate::error::{Error, Result};
-use crate::{Client, CreateOptions, File, Form, Identity, OpenOptions};
+use crate::{Client, ClientOptions, CreateOptions, File, Form, Identity, OpenOptions};
 use penstock_datatype::{Loop, Pattern, Source, Target};
+use penstock_wire::Role;
 use penstock_wire::deployment::Deployment;
 use penstock_wire::message::NodeKind;
 use std::cell::RefCell;
@@ -125,7 +126,12 @@ pub unsafe extern "C" fn penstock_connect(
             kind: e.kind(),
             detail: e.to_string(),
         })?;
-        let client = Client::connect(&deployment, Identity { program, rank })?;
+        let options = ClientOptions {
+            program: Some(crate::announce::program()),
+            ..ClientOptions::default()
+        };
+        let who = Identity { program, rank };
+        let client = Client::connect_with(&deployment, who, Role::Client, options)?;
         Ok(Box::into_raw(Box::new(client)).cast())
     })
 }

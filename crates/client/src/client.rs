@@ -13,7 +13,7 @@ use penstock_host::time::now;
 use penstock_layout::{Layout, ServerId};
 use penstock_wire::deployment::Deployment;
 use penstock_wire::message::{
-    DataReply, DataRequest, ErrorKind, MetaReply, MetaRequest, TraceContext,
+    DataReply, DataRequest, ErrorKind, MetaReply, MetaRequest, ProgramInfo, TraceContext,
 };
 use penstock_wire::{Caller, Role};
 use std::collections::BTreeMap;
@@ -46,10 +46,13 @@ pub struct ClientOptions {
     /// Whether shortcuts to the user's own files read out of mappings. A file that its owner cuts by a descriptor of his
     /// own then ends this process with SIGBUS; so who serves others reads by calls.
     pub mappings: bool,
+    /// What the metadata server lists the program as ([`crate::announce::program`]) while this client is connected; `None`, or
+    /// where the program has no number: it is not listed.
+    pub program: Option<ProgramInfo>,
 }
 
 impl Default for ClientOptions {
-    /// 30 s, 60 s, 60 s, 4 connections, shortcuts, mappings.
+    /// 30 s, 60 s, 60 s, 4 connections, shortcuts, mappings; not listed.
     fn default() -> ClientOptions {
         ClientOptions {
             retry_limit: Duration::from_secs(30),
@@ -58,6 +61,7 @@ impl Default for ClientOptions {
             connections: 4,
             shortcuts: true,
             mappings: true,
+            program: None,
         }
     }
 }
@@ -113,11 +117,13 @@ impl Client {
         let mut options = options;
         let sites = deployment.servers.len() + 1;
         let descriptors = Descriptors::share(sites, &mut options.connections);
-        let site = |id, address| {
+        let listed = options.program.clone().filter(|_| who.program != 0);
+        let site = |id: Option<ServerId>, address| {
             let answer = options.answer_timeout;
             let limit = options.connections;
             let caller = caller.clone();
-            Arc::new(Site::new(id, address, caller, answer, limit))
+            let listed = listed.clone().filter(|_| id.is_none());
+            Arc::new(Site::new(id, address, caller, answer, limit, listed))
         };
         let client = Client(Arc::new(Inner {
             meta: site(None, &deployment.meta.address),

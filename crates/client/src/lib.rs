@@ -24,6 +24,7 @@
 //! | `shortcut` | same-host descriptors under revocable grants |
 //! | `lend` | a whole file for the kernel of a mount |
 //! | `site`, `link`, `permits` | a server, connections to it and those that break, how many there are at once |
+//! | `announce`, `job` | what a program says of itself, and its number |
 //! | `slots` | changes of names that take effect once |
 //! | `unsynced` | what was written and not synced, and whether it is still there |
 //! | `retry` | when to try again |
@@ -31,6 +32,7 @@
 //! | `stats`, `error` | counters; what, where, and what to do |
 //! | `capi` | the C interface, `include/penstock.h` |
 
+pub mod announce;
 pub mod capi;
 mod check;
 mod client;

@@ -14,7 +14,9 @@ use crate::unsynced::{Numbers, Taken};
 use penstock_host::sync::Mutex;
 use penstock_layout::FileId;
 use penstock_wire::deployment::Address;
-use penstock_wire::message::{DataReply, DataRequest, ErrorKind, Handle, TraceContext};
+use penstock_wire::message::{
+    DataReply, DataRequest, ErrorKind, Handle, MetaReply, MetaRequest, ProgramInfo, TraceContext,
+};
 use penstock_wire::{Caller, Connection, Envelope, LinkName, Received, Timeouts, connect_as};
 use std::collections::HashMap;
 use std::io::{IoSlice, IoSliceMut};
@@ -56,6 +58,8 @@ pub(crate) struct Endpoint {
     address: Address,
     caller: Arc<Caller>,
     timeouts: Timeouts,
+    /// What each connection is listed as, by the metadata server.
+    listed: Option<ProgramInfo>,
     /// Connections that were dropped with something unanswered.
     severed: Mutex<Vec<LinkName>>,
     /// Tries to fence them that failed.
@@ -70,12 +74,14 @@ impl Endpoint {
         address: Address,
         caller: Arc<Caller>,
         timeouts: Timeouts,
+        listed: Option<ProgramInfo>,
     ) -> Arc<Endpoint> {
         Arc::new(Endpoint {
             peer,
             address,
             caller,
             timeouts,
+            listed,
             severed: Mutex::new(Vec::new()),
             unfenced: AtomicU64::new(0),
             incarnations: Numbers::default(),
@@ -129,18 +135,24 @@ impl Endpoint {
         epoch: u64,
     ) -> Result<Link, Fault> {
         match connect_as(&self.address, &self.caller, name, self.timeouts) {
-            Ok(connection) => Ok(Link {
-                connection,
-                epoch,
-                next: 1,
-                attached: HashMap::new(),
-                closes: 0,
-                buffers: Buffers::default(),
-                name,
-                asked: 0,
-                lent: false,
-                server: self.clone(),
-            }),
+            Ok(connection) => {
+                let mut link = Link {
+                    connection,
+                    epoch,
+                    next: 1,
+                    attached: HashMap::new(),
+                    closes: 0,
+                    buffers: Buffers::default(),
+                    name,
+                    asked: 0,
+                    lent: false,
+                    server: self.clone(),
+                };
+                if let Some(program) = &self.listed {
+                    link.register(program)?;
+                }
+                Ok(link)
+            }
             Err(penstock_wire::Error::TimedOut { .. }) => {
                 Err(Fault::Away("no answer to a new connection".into()))
             }
@@ -235,6 +247,19 @@ impl Link {
 
     pub fn version(&self) -> u16 {
         self.connection.version()
+    }
+
+    /// Has the program listed. Nothing depends on it, so a refusal does not matter.
+    fn register(&mut self, program: &ProgramInfo) -> Result<(), Fault> {
+        let request = MetaRequest::Register(program.clone());
+        let trace = TraceContext::default();
+        let reply = self.converse("register", trace, &request, &mut false);
+        // Nor does one that is carried out late: a connection that breaks here leaves no name behind.
+        self.asked = 0;
+        if let MetaReply::Error(e) = reply? {
+            log::debug!("the metadata server does not list this program: {e}");
+        }
+        Ok(())
     }
 
     /// Lends request ids and buffers to a lane.

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::site::Fault;
 use penstock_wire::message::{
     Attributes, Capability, DataReply, DataRequest, DataStatus, ErrorKind, MetaReply, MetaRequest,
-    MetaStatus,
+    MetaStatus, Programs,
 };
 
 /// Entries of one page of a directory.
@@ -250,6 +250,18 @@ impl Client {
             MetaReply::Status(s) => Ok(s),
             other => Err(other.into()),
         })
+    }
+
+    /// The programs that the metadata server lists: one's own, or all ([`MetaRequest::Programs`]).
+    pub fn programs(&self) -> Result<Programs> {
+        self.expect(
+            "list programs",
+            &MetaRequest::Programs,
+            |reply| match reply {
+                MetaReply::Programs(programs) => Ok(programs),
+                other => Err(other.into()),
+            },
+        )
     }
 
     /// What each data server says of itself, or why it does not.

@@ -10,6 +10,7 @@ use crate::shortcut::GrantLink;
 use penstock_host::sync::{Mutex, MutexGuard};
 use penstock_layout::ServerId;
 use penstock_wire::deployment::Address;
+use penstock_wire::message::ProgramInfo;
 use penstock_wire::{Caller, Timeouts};
 use std::ops::Deref;
 use std::sync::atomic::{
@@ -89,6 +90,7 @@ impl Site {
         caller: Arc<Caller>,
         answer: Duration,
         limit: usize,
+        listed: Option<ProgramInfo>,
     ) -> Site {
         let mut ways = Vec::new();
         if let Some(path) = &address.unix {
@@ -106,7 +108,7 @@ impl Site {
             write: Some(answer),
         };
         Site {
-            server: Endpoint::new(peer, address.clone(), caller, timeouts),
+            server: Endpoint::new(peer, address.clone(), caller, timeouts, listed),
             limit,
             idle: Mutex::new(Vec::new()),
             epoch: AtomicU64::new(0),

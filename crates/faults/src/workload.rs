@@ -20,6 +20,7 @@ use penstock_datatype::{Pattern, Source, Target};
 use penstock_layout::FileOffset;
 use penstock_wire::Role;
 use penstock_wire::deployment::Deployment;
+use penstock_wire::message::ProgramInfo;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -106,6 +107,11 @@ impl Worker {
             connections: 2,
             shortcuts: true,
             mappings: false,
+            program: Some(ProgramInfo {
+                host: format!("client {}", self.index),
+                command: "workload".into(),
+                ..ProgramInfo::default()
+            }),
         };
         Client::connect_with(&self.deployment, who, role, options)
     }

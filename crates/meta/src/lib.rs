@@ -8,12 +8,15 @@
 //! Changes that clients repeat take effect once (`slots`).
 //! What waits for its commit is in a journal (`journal`), written to a log (`change_log`) that outlives the process. After a failed sync nothing is
 //! built on what may be in the page cache alone (`settled`, `noted`). Damage of large stores is looked for while they serve
-//! (`look`). How many files each user has, and may have, is counted with each change (`quota`).
+//! (`look`). How many files each user has, and may have, is counted with each change (`quota`). Who runs the
+//! programs that use the deployment is listed while they are connected (`registry`). Data servers report what went through them, and
+//! are told what holds for them (`control`).
 mod access;
 mod advisory;
 mod audited;
 mod change_log;
 mod commit;
+mod control;
 mod counters;
 mod engine;
 mod error;
@@ -32,6 +35,7 @@ mod pending;
 mod placement;
 mod quota;
 mod recent;
+mod registry;
 mod resolve;
 mod revoked;
 mod server;

@@ -2,6 +2,7 @@
 use crate::access::{Caller, Delegation};
 use crate::audited::Audited;
 use crate::change_log::DirectoryLog;
+use crate::control::Control;
 use crate::counters::ConnectionId;
 use crate::engine::{Engine, wall_clock_ns};
 use crate::issue::Issue;
@@ -10,11 +11,13 @@ use crate::keys::Keys;
 use crate::layers::Layers;
 use crate::namespace::Namespace;
 use crate::placement::Placement;
+use crate::registry::Registry;
 use crate::revoked;
-use crate::session::{Granting, Session};
+use crate::session::{Granting, Program, Session};
 use crate::store::{READ_THROUGH, Store, StoreError};
 use crate::stores::Stores;
 use crate::vouching::Vouching;
+use penstock_host::sync::Mutex;
 use penstock_wire::audit::{Audit, Subject};
 use penstock_wire::credential::{Signed, Statement};
 use penstock_wire::deployment::Deployment;
@@ -100,6 +103,7 @@ pub fn start(deployment: &Deployment, options: Options) -> Result<RunningServer,
     let stores = Stores::load(&deployment.meta.store, store.commits(), files)?;
     let issue = Issue::begin(&deployment.meta.store);
     let revoked = revoked::List::load(&deployment.meta.store)?;
+    let control = Control::begin(&deployment.meta.store)?;
     let engine = Engine::start(
         store,
         snapshot,
@@ -116,6 +120,8 @@ pub fn start(deployment: &Deployment, options: Options) -> Result<RunningServer,
             issue,
             revoked,
             audit: Arc::new(Audit::start(options.audit.as_deref(), "meta")),
+            registry: Mutex::new(Registry::default()),
+            control,
             lifetime: options.capability_lifetime,
             connections: AtomicU64::new(0),
         }),
@@ -169,7 +175,14 @@ impl Service for Metadata {
         let shared = &self.shared;
         let caller = caller(peer, self.owner);
         let audited = Audited::new(shared.audit.clone(), Subject::of(peer, connection));
-        let mut session = Session::new(shared.clone(), caller, peer.subject(), id, audited);
+        let mut session = Session::new(
+            shared.clone(),
+            caller,
+            peer.subject(),
+            id,
+            audited,
+            Program::of(peer),
+        );
         // The version of the list of revocations that the credential was looked for in.
         let sought = Cell::new(None);
         let over = || {

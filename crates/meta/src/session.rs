@@ -1,8 +1,10 @@
 //! One connection: its caller, its open files and counters, and the answer to each of its requests.
+mod programs;
 mod quota;
 
 use crate::access::Caller;
 use crate::audited::Audited;
+use crate::control::Control;
 use crate::counters::ConnectionId;
 use crate::engine::Engine;
 use crate::error::{Result, error};
@@ -11,9 +13,11 @@ use crate::keys::Keys;
 use crate::namespace::{Change, How, Removed, When, attributes_size};
 use crate::nodes::{Gone, Outcome};
 use crate::recent::Recent;
+use crate::registry::{self, Registry};
 use crate::revoked;
 use crate::slots::{Once, Owner};
 use crate::stores::Stores;
+use penstock_host::sync::Mutex;
 use penstock_layout::{FileId, Layout, ServerId};
 use penstock_wire::capability::SEAL_LEN;
 use penstock_wire::credential::NOBODY;
@@ -27,6 +31,8 @@ use penstock_wire::{Audit, Rights};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+pub use programs::Program;
 
 /// Files of one connection whose capabilities can be renewed; of more, those unused for longest have to
 /// be opened again.
@@ -47,6 +53,8 @@ pub struct Granting {
     pub issue: Issue,
     pub revoked: revoked::List,
     pub audit: Arc<Audit>,
+    pub registry: Mutex<Registry>,
+    pub control: Control,
     /// Life of a capability.
     pub lifetime: Duration,
     /// Sessions there are.
@@ -60,6 +68,8 @@ pub struct Session {
     subject: u32,
     id: ConnectionId,
     audited: Audited,
+    /// The program that it says it is of, and who is charged for what it takes.
+    program: programs::Program,
     /// As they were opened.
     open: Recent<FileId, Opened>,
 }
@@ -95,6 +105,7 @@ impl Session {
         subject: u32,
         id: ConnectionId,
         audited: Audited,
+        program: programs::Program,
     ) -> Session {
         shared.connections.fetch_add(1, Ordering::Relaxed);
         Session {
@@ -103,6 +114,7 @@ impl Session {
             subject,
             id,
             audited,
+            program,
             open: Recent::new(OPEN_FILES),
         }
     }
@@ -168,6 +180,7 @@ impl Session {
             } => MAX_XATTRS.max(MAX_XATTR_VALUE),
             MetaRequest::GivenIds => 20 * (crate::store::PAST_IDS + 1),
             MetaRequest::Quota(_) => quota::MAX_REPLY,
+            MetaRequest::Programs => registry::MAX_REPLY,
             MetaRequest::Revoke { .. } | MetaRequest::Revocations { .. } => {
                 REVOCATION * MAX_REVOCATIONS
             }
@@ -452,6 +465,9 @@ impl Session {
             MetaRequest::Once { .. } => {
                 return Err(error(ErrorKind::InvalidArgument, "a slot within a slot"));
             }
+            MetaRequest::Register(info) => self.register(info)?,
+            MetaRequest::Programs => self.programs(),
+            MetaRequest::Report(report) => self.reported(report)?,
             MetaRequest::LoadKeys => {
                 self.require_admin("have keys read again")?;
                 MetaReply::Keys(shared.keys.load_again()?)
@@ -581,13 +597,17 @@ impl Session {
     fn require_user(&self, request: &MetaRequest) -> Result<()> {
         match (self.caller.server, request) {
             (None, _)
-            | (_, MetaRequest::Time | MetaRequest::Store(_) | MetaRequest::Revocations { .. }) => {
-                Ok(())
-            }
+            | (
+                _,
+                MetaRequest::Time
+                | MetaRequest::Store(_)
+                | MetaRequest::Revocations { .. }
+                | MetaRequest::Report(_),
+            ) => Ok(()),
             (Some(server), _) => Err(error(
                 ErrorKind::Permission,
                 format!(
-                    "data server {} may tell of its store, ask for the time and for revocations, no more; connect as a user",
+                    "data server {} may tell of its store and of what it did, ask for the time and for revocations, no more; connect as a user",
                     server.0
                 ),
             )),
@@ -610,6 +630,7 @@ impl Drop for Session {
         self.shared.connections.fetch_sub(1, Ordering::Relaxed);
         let id = self.id;
         self.shared.engine.leave(id);
+        self.unregister();
         // Fails only when the server stops, and its counters and locks with it.
         let _ = self.shared.engine.counters(|c| {
             c.connection_closed(id);

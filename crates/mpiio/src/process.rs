@@ -444,6 +444,7 @@ fn connect(environment: &Environment, rank: usize) -> Result<Arc<dyn FileSystem>
         retry_limit: environment
             .patience
             .unwrap_or(ClientOptions::default().retry_limit),
+        program: Some(penstock_client::announce::program()),
         ..ClientOptions::default()
     };
     Ok(Arc::new(Penstock::connect(&deployment, who, options)?))

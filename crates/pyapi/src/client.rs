@@ -264,6 +264,7 @@ fn connect(
         retry_limit,
         connections,
         shortcuts,
+        program: Some(penstock_client::announce::program()),
         ..ClientOptions::default()
     };
     let who = Identity {

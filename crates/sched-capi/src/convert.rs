@@ -69,7 +69,7 @@ impl CRequest {
             op,
             offset: self.offset,
             bytes: self.bytes,
-            program: self.program,
+            program: self.program.into(),
             process: 0,
         })
     }
@@ -83,7 +83,8 @@ impl From<Request> for CRequest {
             offset: r.offset,
             bytes: r.bytes,
             op: r.op as u32,
-            program: r.program,
+            // As it came from C.
+            program: r.program as u32,
         }
     }
 }

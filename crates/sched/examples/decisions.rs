@@ -62,7 +62,7 @@ impl Source {
             },
             offset: (self.state >> 20) % 4_000_000 * 4096,
             bytes: 4096,
-            program: (self.state >> 40) as u32 % 4,
+            program: (self.state >> 40) % 4,
             process: 0,
         }
     }

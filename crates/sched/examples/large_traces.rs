@@ -76,6 +76,9 @@ fn write(path: &Path, requests: u64, run: u64) -> penstock_trace::Result<()> {
             offset,
             bytes: BYTES,
             program: 1,
+            rank: process as u32,
+            mpi_call: turn,
+            client_call: turn,
         };
         writer.push(event(at, Kind::Arrival))?;
         writer.push(event(at + 1_000, Kind::Dispatch))?;

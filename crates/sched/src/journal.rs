@@ -197,7 +197,7 @@ fn parse(line: &str) -> Option<Call> {
             let op = op(&mut words)?;
             let (offset, end) = (number(&mut words)?, number(&mut words)?);
             let bytes = number(&mut words)?;
-            let program = number(&mut words)?.try_into().ok()?;
+            let program = number(&mut words)?;
             let process = number(&mut words)?.try_into().ok()?;
             Call::Add {
                 now,

@@ -130,7 +130,7 @@ pub struct Options {
     /// TWINS: how long one queue is served.
     pub twins_window: Nanos,
     /// WFQ: shares of programs; who is not listed has 1.
-    pub weights: Vec<(u32, u32)>,
+    pub weights: Vec<(u64, u32)>,
     /// Conflicting requests (same file, common bytes, one of them a write) are served in order of arrival.
     pub order_conflicts: bool,
 }
@@ -303,7 +303,7 @@ impl Options {
     }
 
     /// WFQ: the share of a program.
-    pub(crate) fn weight(&self, program: u32) -> u64 {
+    pub(crate) fn weight(&self, program: u64) -> u64 {
         let found = self.weights.iter().find(|(p, _)| *p == program);
         found.map_or(1, |(_, weight)| u64::from(*weight))
     }

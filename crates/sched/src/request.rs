@@ -15,9 +15,9 @@ pub struct Request {
     /// Bytes moved.
     pub bytes: u64,
     /// Who asks: the parallel job. To TWINS behind a forwarder: the data server it goes to.
-    pub program: u32,
-    /// Which process of the program, as far as 16 bits tell; 0: unknown. Processes are counted, no order depends on them.
-    pub process: u16,
+    pub program: u64,
+    /// Which process of the program: its rank; 0: unknown. Processes are counted, no order depends on them.
+    pub process: u32,
 }
 
 /// Requests of one file and operation that are served as one. [`crate::Scheduler::parts`] lists them.

@@ -77,7 +77,7 @@ impl Histogram {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ProgramStatistics {
     /// Its number.
-    pub program: u32,
+    pub program: u64,
     /// Requests completed.
     pub requests: u64,
     /// Bytes of them.
@@ -90,7 +90,7 @@ pub struct ProgramStatistics {
 
 impl ProgramStatistics {
     /// All programs beyond the number that is told apart.
-    pub const OTHERS: u32 = u32::MAX;
+    pub const OTHERS: u64 = u64::MAX;
 }
 
 /// Since the start or the last reset, but for what is present.
@@ -150,9 +150,9 @@ impl Statistics {
 #[derive(Debug, Default)]
 pub(crate) struct Recorder {
     pub(crate) counts: Statistics,
-    by_program: Map<u32, usize>,
+    by_program: Map<u64, usize>,
     /// The program of the last completion, and its index: the next one is likely to be of the same.
-    last: Option<(u32, usize)>,
+    last: Option<(u64, usize)>,
 }
 
 impl Recorder {
@@ -165,7 +165,7 @@ impl Recorder {
         counts.largest_aggregation = counts.largest_aggregation.max(v.parts);
     }
 
-    pub(crate) fn completed(&mut self, program: u32, bytes: u64, response: Nanos) {
+    pub(crate) fn completed(&mut self, program: u64, bytes: u64, response: Nanos) {
         self.counts.completed += 1;
         let at = match self.last {
             Some((last, at)) if last == program => at,
@@ -179,7 +179,7 @@ impl Recorder {
     }
 
     /// Where a program is counted.
-    fn find(&mut self, program: u32) -> usize {
+    fn find(&mut self, program: u64) -> usize {
         let programs = &mut self.counts.programs;
         let next = programs.len();
         let at = *self.by_program.entry(program).or_insert_with(|| {

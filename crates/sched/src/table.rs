@@ -27,10 +27,10 @@ pub(crate) struct Entry {
     pub(crate) arrived: Nanos,
     /// Counts arrivals.
     pub(crate) serial: u64,
-    pub(crate) program: u32,
+    pub(crate) program: u64,
     /// The next part of the same virtual request, or the next one that waits for a conflict to end.
     pub(crate) next: usize,
-    process: u16,
+    process: u32,
     pub(crate) op: Op,
     pub(crate) bytes: u64,
 }
@@ -81,7 +81,7 @@ pub(crate) struct Virtual {
     visits: u64,
     fresh: u32,
     /// Of its first arrival.
-    pub(crate) program: u32,
+    pub(crate) program: u64,
     /// MLF: the visit that lets it through; 0: it may go.
     later: u64,
     /// Parts, by offset.

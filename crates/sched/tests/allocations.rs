@@ -84,7 +84,7 @@ fn grown(algorithm: Algorithm, files: u64, order_conflicts: bool, held: usize) -
                 op: if place % 3 == 0 { Op::Write } else { Op::Read },
                 offset: place * 4096,
                 bytes: 4096,
-                program: (place % 5) as u32,
+                program: place % 5,
                 process: 0,
             };
             s.add(now, request).unwrap();

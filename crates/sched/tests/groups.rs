@@ -9,7 +9,7 @@ fn request(id: u64, file: u64, offset: u64, bytes: u64) -> Request {
         op: Op::Write,
         offset,
         bytes,
-        program: file as u32,
+        program: file,
         process: 0,
     }
 }

@@ -11,7 +11,7 @@ enum Step {
         offset: u64,
         bytes: u64,
         spread: u64,
-        program: u32,
+        program: u64,
     },
     Next,
     Complete(usize),
@@ -23,7 +23,7 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     // Offsets in a grid, so that many requests touch or overlap.
-    let add = (0u64..4, any::<bool>(), 0u64..40, 1u64..6, 0u64..3, 0u32..3).prop_map(
+    let add = (0u64..4, any::<bool>(), 0u64..40, 1u64..6, 0u64..3, 0u64..3).prop_map(
         |(file, write, at, len, spread, program)| Step::Add {
             file,
             write,
@@ -333,7 +333,7 @@ fn add(s: &mut Scheduler, now: Nanos, id: u64, file: u64, offset: u64, bytes: u6
         op: Op::Read,
         offset,
         bytes,
-        program: file as u32,
+        program: file,
         process: 0,
     };
     s.add(now, request).unwrap();

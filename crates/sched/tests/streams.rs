@@ -201,8 +201,8 @@ impl Player {
             op: [Op::Read, Op::Write][random.below(5) as usize / 3],
             offset,
             bytes,
-            program: random.below(4) as u32,
-            process: random.below(9) as u16,
+            program: random.below(4),
+            process: random.below(9) as u32,
         };
         let spread = [0, 0, 0, 2048][random.below(4) as usize];
         self.id += 1;

@@ -32,8 +32,6 @@ pub(crate) struct State {
     pub(crate) jobs: Numbered<u64, Job>,
     /// Virtual requests being served.
     pub(crate) serving: u32,
-    /// Full numbers of programs, by the short ones.
-    pub(crate) programs: Numbered<u32, u64>,
 }
 
 /// By numbers that nobody outside can choose, or of which few are kept: a product spreads them well enough.
@@ -49,10 +47,6 @@ impl Hasher for Product {
 
     fn write(&mut self, bytes: &[u8]) {
         bytes.iter().for_each(|byte| self.write_u64((*byte).into()));
-    }
-
-    fn write_u32(&mut self, number: u32) {
-        self.write_u64(number.into());
     }
 
     fn write_u64(&mut self, number: u64) {

@@ -7,6 +7,7 @@ mod access;
 mod audited;
 mod choice;
 mod clock;
+mod control;
 mod error;
 mod events;
 mod handles;

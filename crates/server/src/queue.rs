@@ -34,8 +34,6 @@ use std::time::{Duration, Instant};
 
 /// Longest sleep without looking again: nothing depends on it.
 const LOOK: Duration = Duration::from_secs(1);
-/// Programs whose full number is remembered.
-const MAX_PROGRAMS: usize = 1024;
 
 /// Ways of a request: past all of this, past the scheduler only, or through it.
 const PAST: u8 = 0;
@@ -95,7 +93,6 @@ impl Queue {
                 prediction: None,
                 jobs: Numbered::default(),
                 serving: 0,
-                programs: Numbered::default(),
             }),
         };
         queue.apply(settings, true)?;
@@ -304,23 +301,18 @@ impl Queue {
         let mut state = self.state();
         let time = self.time();
         let id = self.watch.number();
-        let wide = origin.trace.program;
-        let program = (wide ^ (wide >> 32)) as u32;
-        if state.programs.len() < MAX_PROGRAMS {
-            state.programs.entry(program).or_insert(wide);
-        }
         let request = Request {
             id,
             file: origin.file,
             op,
             offset: span.start,
             bytes: len as u64,
-            program,
-            process: origin.trace.rank as u16,
+            program: origin.trace.program,
+            process: origin.trace.rank,
         };
         let known = &mut *state;
         if let Some(prediction) = &mut known.prediction {
-            prediction.arrived(time, &request, wide, &mut known.scheduler);
+            prediction.arrived(time, &request, &mut known.scheduler);
         }
         let added = known.scheduler.add_spread(time, request, span.end);
         if added.is_err()
@@ -406,10 +398,7 @@ impl Queue {
         let state = self.state();
         let s = state.scheduler.statistics();
         let programs = s.programs.iter().map(|p| ProgramStatus {
-            program: match state.programs.get(&p.program) {
-                Some(wide) => *wide,
-                None => p.program.into(),
-            },
+            program: p.program,
             requests: p.requests,
             bytes: p.bytes,
             share_ppm: (p.share * 1e6).round() as u32,

@@ -1,6 +1,7 @@
 //! A data server: what all its connections share.
 use crate::audited::Watch;
 use crate::clock::Clock;
+use crate::control::Control;
 use crate::error::{Error, refuse, store_error};
 use crate::events::Observer;
 use crate::keys::Keys;
@@ -82,7 +83,7 @@ pub struct Options {
     pub registration: Option<Registration>,
     /// Rest before each round of that. A round, too, has to fit into the half minute that is promised.
     pub background_sync: Duration,
-    /// Ask the metadata server for its time and for revocations: a server that does not judges capabilities by its own wall clock
+    /// Ask the metadata server for its time and for revocations, and report to it what programs do: a server that does not judges capabilities by its own wall clock
     /// after a start, and takes credentials that were taken back.
     pub ask_time: bool,
     /// The deployment file, for keys that are rotated while the server runs.
@@ -221,6 +222,7 @@ fn start_with(
         settling: Settling::default(),
         clock,
         revoked: Revoked::default(),
+        control: Control::default(),
     });
     if server.registrar.is_some() && !server.options.read_only {
         server.settling.start(&server).map_err(|source| {
@@ -233,6 +235,7 @@ fn start_with(
     }
     if server.options.ask_time {
         server.clock.follow(&server, deployment)?;
+        server.control.follow(id, deployment, keys.clone())?;
         if address.tcp.is_some() {
             server.revoked.follow(id, deployment, keys.clone())?;
         }
@@ -297,6 +300,7 @@ pub(crate) struct Server {
     settling: Settling,
     pub(crate) clock: Clock,
     pub(crate) revoked: Revoked,
+    pub(crate) control: Control,
 }
 
 impl Drop for Server {
@@ -340,6 +344,7 @@ impl Service for Server {
     fn stopping(&self) {
         self.clock.stop();
         self.revoked.stop();
+        self.control.stop();
         self.settling.stop();
         self.objects.stop();
         self.queue.stop();

@@ -6,6 +6,7 @@ mod lending;
 
 use crate::access::Access;
 use crate::audited::{Act, Watch};
+use crate::control::Counted;
 use crate::error::{Fail, refuse, store_error};
 use crate::handles::{Handles, Need, OpenFile};
 use crate::locks::{Mode, Ticket};
@@ -46,6 +47,7 @@ pub(crate) struct Session<'a> {
     buffers: Buffers,
     refusals: Refusals,
     watch: Watch<'a>,
+    counted: Counted,
     searching: SearchLimit,
     searches: Arc<Searches>,
 }
@@ -86,6 +88,7 @@ impl<'a> Session<'a> {
             buffers: Buffers::default(),
             refusals: Refusals::default(),
             watch,
+            counted: server.control.counted(peer.program, peer.subject()),
             searching,
             searches,
         }
@@ -571,6 +574,7 @@ impl<'a> Session<'a> {
         };
         let sent = transfer.read(connection, &mut self.buffers, envelope, access)?;
         self.server.counters.read(sent);
+        self.counted.read(sent);
         Ok(Outcome::Answered)
     }
 
@@ -611,6 +615,7 @@ impl<'a> Session<'a> {
         };
         let bytes = transfer.write(connection, &mut self.buffers, envelope, access)?;
         self.server.counters.written(bytes);
+        self.counted.written(bytes);
         Ok(Outcome::Reply(DataReply::Written { bytes }))
     }
 

@@ -94,6 +94,9 @@ impl Tracing {
             offset: event.offset,
             bytes: event.bytes,
             program: event.trace.program,
+            rank: event.trace.rank,
+            mpi_call: event.trace.mpi_call,
+            client_call: event.trace.client_call,
         };
         let who = first.trace.rank as usize;
         match events {
@@ -138,19 +141,14 @@ impl Prediction {
     }
 
     /// A request comes to the queue.
-    pub(crate) fn arrived(
-        &mut self,
-        now: Nanos,
-        request: &Request,
-        program: u64,
-        scheduler: &mut Scheduler,
-    ) {
+    pub(crate) fn arrived(&mut self, now: Nanos, request: &Request, scheduler: &mut Scheduler) {
         let Request {
             id,
             file,
             op,
             offset,
             bytes,
+            program,
             ..
         } = *request;
         self.predictor

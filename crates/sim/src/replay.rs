@@ -325,7 +325,7 @@ mod tests {
                     op: Op::Read,
                     offset: (round * 4 + 3 - i) * 4096,
                     bytes: 4096,
-                    program: i as u32,
+                    program: i,
                     process: 0,
                 };
                 now += 1000;

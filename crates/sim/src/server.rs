@@ -209,8 +209,8 @@ impl Cluster<'_> {
             op: r.op,
             offset,
             bytes,
-            program: self.ranks[r.rank as usize].program,
-            process: r.rank as u16,
+            program: self.ranks[r.rank as usize].program.into(),
+            process: r.rank,
         };
         let scheduler = &mut self.servers[r.server as usize].scheduler;
         if let Err(error) = scheduler.add(self.now, request) {

@@ -30,16 +30,16 @@ pub enum Error {
     },
     /// Written by another version.
     #[error(
-        "{path} has trace format {found}, this program reads format {ours}; use the `penstock` that wrote it",
-        path = .path.display()
+        "{path} has trace format {found}, this program reads formats {} to {}; use the `penstock` that wrote it",
+        .ours.0, .ours.1, path = .path.display()
     )]
     Version {
         /// Which file.
         path: PathBuf,
         /// Its version.
         found: u32,
-        /// The version read here.
-        ours: u32,
+        /// The oldest and the newest version read here.
+        ours: (u32, u32),
     },
     /// The file ends too early: its writer was killed, still writes, or the file was cut.
     #[error(

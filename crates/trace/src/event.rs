@@ -42,6 +42,12 @@ pub struct Event {
     pub bytes: u64,
     /// The program that asked; 0: unknown.
     pub program: u64,
+    /// Its process that asked: a rank.
+    pub rank: u32,
+    /// The MPI call of that rank, counted; 0: none.
+    pub mpi_call: u64,
+    /// The call of the client library of that rank, counted; 0: unknown.
+    pub client_call: u64,
 }
 
 impl Event {

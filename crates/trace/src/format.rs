@@ -11,14 +11,19 @@
 //! Numbers are little-endian. A block is read without those before it: file names and program names are kept in
 //! tables that begin empty in each block. Within it, an event is a tag byte, the time since the event before, the
 //! request's number, and of its file only what differs from what the file's last event suggests: the usual arrival
-//! takes about six bytes, whatever the file. Differences are zigzag varints.
+//! takes about nine bytes, whatever the file. Differences are zigzag varints. Calls are counted by rank, so each is the
+//! difference to the last event of a rank with the same number modulo [`RANKS`].
+//!
+//! Version 1 has no rank and no calls: [`SAME_CALL`] is never set there, and nothing stands for them.
 use crate::event::{Event, Kind};
 use penstock_base::Op;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Version that is written, and the only one that is read.
-pub const VERSION: u32 = 1;
+/// Version that is written.
+pub const VERSION: u32 = 2;
+/// Oldest version that is read.
+pub const OLDEST_VERSION: u32 = 1;
 
 pub(crate) const MAGIC: &[u8; 8] = b"PSTTRACE";
 pub(crate) const BLOCK: &[u8; 4] = b"BLCK";
@@ -29,8 +34,10 @@ pub(crate) const BODY: usize = 28;
 pub(crate) const MAX_BODY: u32 = 4096;
 /// Events of one block.
 pub(crate) const BLOCK_EVENTS: usize = 16 << 10;
-/// Most bytes that one event takes: tag and seven varints.
-const EVENT_MOST: usize = 1 + 7 * 10;
+/// Most bytes that one event takes: tag and ten varints.
+const EVENT_MOST: usize = 1 + 10 * 10;
+/// Ranks of a block whose last calls are kept apart.
+const RANKS: usize = 256;
 /// Largest payload that is read.
 pub(crate) const MAX_PAYLOAD: u32 = (BLOCK_EVENTS * EVENT_MOST) as u32;
 /// Bytes of a block before its payload.
@@ -111,6 +118,26 @@ const SAME_FILE: u8 = 1 << 3;
 const CONTIGUOUS: u8 = 1 << 4;
 const SAME_BYTES: u8 = 1 << 5;
 const SAME_PROGRAM: u8 = 1 << 6;
+/// Rank and calls are those of the file's last event.
+const SAME_CALL: u8 = 1 << 7;
+
+/// Which call of which rank.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Call {
+    rank: u32,
+    mpi: u64,
+    client: u64,
+}
+
+impl Call {
+    fn of(event: &Event) -> Call {
+        Call {
+            rank: event.rank,
+            mpi: event.mpi_call,
+            client: event.client_call,
+        }
+    }
+}
 
 /// What the last event of a file suggests for the next one.
 #[derive(Debug, Clone, Copy, Default)]
@@ -120,18 +147,36 @@ struct Known {
     end: u64,
     bytes: u64,
     program: u64,
+    call: Call,
 }
 
 /// What both ends keep of a block so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Context {
     files: Vec<Known>,
     last_file: usize,
     at: u64,
     request: u64,
+    /// By rank, modulo their number.
+    calls: [Call; RANKS],
 }
 
 impl Context {
+    fn new() -> Context {
+        Context {
+            files: Vec::new(),
+            last_file: 0,
+            at: 0,
+            request: 0,
+            calls: [Call::default(); RANKS],
+        }
+    }
+
+    /// The last call of this rank, or of one that shares its place.
+    fn last_call(&self, rank: u32) -> Call {
+        self.calls[rank as usize % RANKS]
+    }
+
     /// Offsets follow the last arrival; dispatches and completions mostly repeat an offset that came a few events ago.
     fn expected_offset(known: &Known, kind: Kind) -> u64 {
         match kind {
@@ -148,6 +193,8 @@ impl Context {
         known.offset = event.offset;
         known.bytes = event.bytes;
         known.program = event.program;
+        known.call = Call::of(event);
+        self.calls[event.rank as usize % RANKS] = known.call;
         if event.kind == Kind::Arrival {
             known.end = event.offset.wrapping_add(event.bytes);
         }
@@ -180,7 +227,7 @@ pub(crate) fn encode_block(events: &[Event], out: &mut Vec<u8>) {
     out.extend(BLOCK);
     out.extend((events.len() as u32).to_le_bytes());
     out.extend([0; 4]);
-    let mut context = Context::default();
+    let mut context = Context::new();
     let mut slots: HashMap<u64, usize, BuildHasherDefault<Product>> = HashMap::default();
     for event in events {
         let last = context.files.get(context.last_file);
@@ -206,6 +253,7 @@ pub(crate) fn encode_block(events: &[Event], out: &mut Vec<u8>) {
             (event.offset == expected, CONTIGUOUS),
             (event.bytes == known.bytes, SAME_BYTES),
             (event.program == known.program, SAME_PROGRAM),
+            (Call::of(event) == known.call, SAME_CALL),
         ];
         for (set, flag) in flags {
             tag |= if set { flag } else { 0 };
@@ -228,6 +276,12 @@ pub(crate) fn encode_block(events: &[Event], out: &mut Vec<u8>) {
         if tag & SAME_PROGRAM == 0 {
             put(out, event.program);
         }
+        if tag & SAME_CALL == 0 {
+            let last = context.last_call(event.rank);
+            put(out, event.rank.into());
+            put(out, zigzag(event.mpi_call.wrapping_sub(last.mpi)));
+            put(out, zigzag(event.client_call.wrapping_sub(last.client)));
+        }
         context.learn(slot, event);
     }
     let length = (out.len() - start - BLOCK_HEAD) as u32;
@@ -236,16 +290,17 @@ pub(crate) fn encode_block(events: &[Event], out: &mut Vec<u8>) {
     out.extend(crc.to_le_bytes());
 }
 
-/// Decodes a payload whose checksum is right. What is wrong with it otherwise.
+/// Decodes a payload of this version whose checksum is right. What is wrong with it otherwise.
 pub(crate) fn decode_payload(
+    version: u32,
     count: u32,
     payload: &[u8],
     out: &mut Vec<Event>,
 ) -> Result<(), String> {
     let mut bytes = payload;
-    let mut context = Context::default();
+    let mut context = Context::new();
     for _ in 0..count {
-        out.push(decode_event(&mut bytes, &mut context)?);
+        out.push(decode_event(version, &mut bytes, &mut context)?);
     }
     match bytes.len() {
         0 => Ok(()),
@@ -253,7 +308,7 @@ pub(crate) fn decode_payload(
     }
 }
 
-fn decode_event(bytes: &mut &[u8], context: &mut Context) -> Result<Event, String> {
+fn decode_event(version: u32, bytes: &mut &[u8], context: &mut Context) -> Result<Event, String> {
     let short = || "an event reaches beyond its block".to_string();
     let (&tag, rest) = bytes.split_first().ok_or_else(short)?;
     *bytes = rest;
@@ -264,7 +319,7 @@ fn decode_event(bytes: &mut &[u8], context: &mut Context) -> Result<Event, Strin
         2 => Kind::Completion,
         _ => return Err("an event of an unknown kind".into()),
     };
-    if tag & 0x80 != 0 {
+    if version < 2 && tag & SAME_CALL != 0 {
         return Err("an event with unknown flags".into());
     }
     let at = context.at.wrapping_add(unzigzag(get()?));
@@ -292,6 +347,29 @@ fn decode_event(bytes: &mut &[u8], context: &mut Context) -> Result<Event, Strin
         true => expected,
         false => expected.wrapping_add(unzigzag(get()?)),
     };
+    let bytes = if tag & SAME_BYTES != 0 {
+        known.bytes
+    } else {
+        get()?
+    };
+    let program = if tag & SAME_PROGRAM != 0 {
+        known.program
+    } else {
+        get()?
+    };
+    let call = match version < 2 || tag & SAME_CALL != 0 {
+        true => known.call,
+        false => {
+            let rank = get()?;
+            let rank = u32::try_from(rank).map_err(|_| format!("an event of rank {rank}"))?;
+            let last = context.last_call(rank);
+            Call {
+                rank,
+                mpi: last.mpi.wrapping_add(unzigzag(get()?)),
+                client: last.client.wrapping_add(unzigzag(get()?)),
+            }
+        }
+    };
     let event = Event {
         at,
         request,
@@ -303,16 +381,11 @@ fn decode_event(bytes: &mut &[u8], context: &mut Context) -> Result<Event, Strin
         },
         file: known.file,
         offset,
-        bytes: if tag & SAME_BYTES != 0 {
-            known.bytes
-        } else {
-            get()?
-        },
-        program: if tag & SAME_PROGRAM != 0 {
-            known.program
-        } else {
-            get()?
-        },
+        bytes,
+        program,
+        rank: call.rank,
+        mpi_call: call.mpi,
+        client_call: call.client,
     };
     context.learn(slot, &event);
     Ok(event)
@@ -374,9 +447,10 @@ mod tests {
             number(),
             number(),
             number(),
+            (any::<u32>(), number(), number()),
         )
             .prop_map(
-                |(at, request, kind, op, file, offset, bytes, program)| Event {
+                |(at, request, kind, op, file, offset, bytes, program, call)| Event {
                     at,
                     request,
                     kind,
@@ -385,6 +459,9 @@ mod tests {
                     offset,
                     bytes,
                     program,
+                    rank: call.0,
+                    mpi_call: call.1,
+                    client_call: call.2,
                 },
             )
     }
@@ -397,7 +474,7 @@ mod tests {
             let mut back = Vec::new();
             let payload = &bytes[BLOCK_HEAD..bytes.len() - 4];
             prop_assert!(payload.len() <= MAX_PAYLOAD as usize);
-            decode_payload(events.len() as u32, payload, &mut back).unwrap();
+            decode_payload(VERSION, events.len() as u32, payload, &mut back).unwrap();
             prop_assert_eq!(back, events);
         }
 
@@ -405,9 +482,10 @@ mod tests {
         fn garbage_is_an_error_or_events_but_never_more(
             payload in proptest::collection::vec(any::<u8>(), 0..200),
             count in 0u32..100,
+            version in OLDEST_VERSION..=VERSION,
         ) {
             let mut out = Vec::new();
-            if decode_payload(count, &payload, &mut out).is_ok() {
+            if decode_payload(version, count, &payload, &mut out).is_ok() {
                 prop_assert_eq!(out.len(), count as usize);
             }
         }
@@ -425,10 +503,13 @@ mod tests {
                 offset: i / 8 * 65536,
                 bytes: 65536,
                 program: 77,
+                rank: (i % 8) as u32,
+                mpi_call: i / 8,
+                client_call: 2 * (i / 8),
             })
             .collect();
         let mut bytes = Vec::new();
         encode_block(&events, &mut bytes);
-        assert!(bytes.len() < 8 * 1000, "{}", bytes.len());
+        assert!(bytes.len() < 11 * 1000, "{}", bytes.len());
     }
 }

@@ -16,7 +16,7 @@ mod recorder;
 
 pub use error::{Error, Result};
 pub use event::{Event, Kind};
-pub use format::{Header, VERSION};
+pub use format::{Header, OLDEST_VERSION, VERSION};
 pub use lines::{Lines, LinesEnd, LinesReader};
 pub use penstock_base::{Nanos, Op};
 pub use reader::{Reader, read_all};

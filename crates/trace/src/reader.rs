@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::format::{
     self, BLOCK, BLOCK_EVENTS, BLOCK_HEAD, BODY, END, END_TAIL, Header, MAGIC, MAX_BODY,
-    MAX_PAYLOAD, VERSION,
+    MAX_PAYLOAD, OLDEST_VERSION, VERSION,
 };
 use crate::recorder::Summary;
 use std::fs::File;
@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 pub struct Reader {
     file: File,
     path: PathBuf,
+    version: u32,
     header: Header,
     at: u64,
     events: u64,
@@ -48,11 +49,11 @@ impl Reader {
             return Err(not("it ends within its header"));
         }
         let version = format::u32_at(&head, 8);
-        if version != VERSION {
+        if !(OLDEST_VERSION..=VERSION).contains(&version) {
             return Err(Error::Version {
                 path: path.to_owned(),
                 found: version,
-                ours: VERSION,
+                ours: (OLDEST_VERSION, VERSION),
             });
         }
         let length = format::u32_at(&head, 12);
@@ -76,6 +77,7 @@ impl Reader {
             at: head.len() as u64,
             file,
             path: path.to_owned(),
+            version,
             header,
             events: 0,
             end: None,
@@ -136,7 +138,7 @@ impl Reader {
             return Err(self.damaged("its checksum does not fit"));
         }
         let before = out.len();
-        if let Err(why) = format::decode_payload(count, &checked[BLOCK_HEAD..], out) {
+        if let Err(why) = format::decode_payload(self.version, count, &checked[BLOCK_HEAD..], out) {
             out.truncate(before);
             return Err(self.damaged(&why));
         }

@@ -135,7 +135,7 @@ pub struct RecorderOptions {
 }
 
 impl Default for RecorderOptions {
-    /// 128 Ki events (7 MiB), 1 GiB, one second.
+    /// 128 Ki events (9 MiB), 1 GiB, one second.
     fn default() -> RecorderOptions {
         RecorderOptions {
             buffer: 128 << 10,

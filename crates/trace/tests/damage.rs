@@ -29,6 +29,9 @@ fn event(i: u64) -> Event {
         offset: i * 4096,
         bytes: 4096,
         program: 3,
+        rank: (i % 7) as u32,
+        mpi_call: i / 7,
+        client_call: i / 3,
     }
 }
 
@@ -75,7 +78,7 @@ fn other_files_are_named_as_such() {
     other[8] = VERSION as u8 + 1;
     let error = opened(&other);
     assert!(matches!(error, Error::Version { found, .. } if found == VERSION + 1));
-    assert!(error.to_string().contains("format 2"), "{error}");
+    assert!(error.to_string().contains("format 3"), "{error}");
     for bytes in [
         &b""[..],
         b"PST",
@@ -91,6 +94,51 @@ fn other_files_are_named_as_such() {
     assert!(opened(&damaged).to_string().contains("header is damaged"));
     std::fs::remove_file(&path).unwrap();
     assert!(matches!(Reader::open(&path).unwrap_err(), Error::Io { .. }));
+}
+
+#[test]
+fn the_first_version_is_read() {
+    let mut file = b"PSTTRACE".to_vec();
+    for number in [1, 28, 0, 1] {
+        file.extend(u32::to_le_bytes(number));
+    }
+    file.extend(65536u64.to_le_bytes());
+    file.extend(7u64.to_le_bytes());
+    file.extend(1u32.to_le_bytes());
+    file.extend(crc32fast::hash(&file).to_le_bytes());
+    // An arrival with all that an event had, and one that follows it in the file.
+    let first = [4, 10, 2, 0, 9, 0x80, 0x40, 0x80, 0x20, 3];
+    let payload = [&first[..], &[0x7c, 10, 2]].concat();
+    let block = file.len();
+    file.extend(b"BLCK");
+    file.extend(2u32.to_le_bytes());
+    file.extend((payload.len() as u32).to_le_bytes());
+    file.extend(payload);
+    file.extend(crc32fast::hash(&file[block..]).to_le_bytes());
+    let end = file.len();
+    file.extend(b"DONE");
+    file.extend(2u64.to_le_bytes());
+    file.extend(0u64.to_le_bytes());
+    file.extend(crc32fast::hash(&file[end..]).to_le_bytes());
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.trace");
+    std::fs::write(&path, file).unwrap();
+    let (header, events, damage) = read_all(&path).unwrap();
+    assert!(damage.is_none() && header.began == 7);
+    let arrival = |i: u64| Event {
+        at: 5 * i,
+        request: i,
+        kind: Kind::Arrival,
+        op: Op::Write,
+        file: 9,
+        offset: 4096 * i,
+        bytes: 4096,
+        program: 3,
+        rank: 0,
+        mpi_call: 0,
+        client_call: 0,
+    };
+    assert_eq!(events, [arrival(1), arrival(2)]);
 }
 
 #[test]

@@ -12,7 +12,7 @@ mod record;
 
 pub use files::{FILE_LIMIT, OLD_FILES, path_of};
 pub(crate) use record::Claim;
-pub use record::{Event, Outcome, Subject, time_text};
+pub use record::{Event, Outcome, Subject, printable, time_text};
 
 use crate::background::Background;
 use crate::connection::Connection;

@@ -66,6 +66,20 @@ pub(crate) fn wrong_counts<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     at_most(crate::message::MAX_WRONG_COUNTS, from)
 }
 
+/// At most [`crate::message::MAX_PROGRAMS`] items.
+pub(crate) fn programs<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Vec<T>, D::Error> {
+    at_most(crate::message::MAX_PROGRAMS, from)
+}
+
+/// At most [`crate::message::MAX_REPORT_ROWS`] items.
+pub(crate) fn report_rows<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Vec<T>, D::Error> {
+    at_most(crate::message::MAX_REPORT_ROWS, from)
+}
+
 /// At most [`crate::credential::MAX_RANGES`] items.
 pub(crate) fn ranges<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     from: D,

@@ -9,6 +9,7 @@ pub mod clock;
 mod closer;
 mod connect;
 mod connection;
+pub mod control;
 pub mod credential;
 pub mod deployment;
 mod error;

@@ -4,14 +4,18 @@
 //!
 //! Here is what both kinds of server share; `data` and `meta` have the requests and replies of each.
 //! The order of variants is part of the protocol: new ones go to the end, with a new version.
+mod control;
 mod data;
 mod meta;
 mod node;
+mod program;
 mod quota;
 
+pub use control::*;
 pub use data::*;
 pub use meta::*;
 pub use node::*;
+pub use program::*;
 pub use quota::*;
 
 use crate::capability::Seal;

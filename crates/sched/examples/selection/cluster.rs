@@ -284,7 +284,7 @@ impl Run<'_> {
             return;
         }
         process.waiting = chunks.len();
-        let program = process.program as u32;
+        let program = process.program;
         for offset in chunks {
             let id = self.next_request;
             self.next_request += 1;
@@ -296,7 +296,7 @@ impl Run<'_> {
                 offset,
                 bytes: chunk,
                 program,
-                process: process.rank as u16,
+                process: process.rank as u32,
             };
             if self.scheduler.add(now, request).is_ok()
                 && let Some(s) = &mut self.selector
@@ -321,9 +321,7 @@ impl Run<'_> {
             // The thread of the first part serves all of them.
             let first = self.scheduler.parts(v.id).next();
             let process = match first {
-                Some(part) if self.case.setup.threads => {
-                    part.program << 16 | u32::from(part.process)
-                }
+                Some(part) if self.case.setup.threads => (part.program as u32) << 16 | part.process,
                 _ => 0,
             };
             self.serving.insert(v.id, ranges.len());

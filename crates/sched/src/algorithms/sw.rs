@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 pub(super) struct Sw {
     window: Nanos,
     /// (window, program, arrival, virtual request).
-    queued: BTreeSet<(u64, u32, u64, usize)>,
+    queued: BTreeSet<(u64, u64, u64, usize)>,
     /// The latest window in which something arrived, and arrivals so far.
     last: u64,
     arrivals: u64,

@@ -17,8 +17,8 @@ use std::ops::Bound::{Excluded, Unbounded};
 pub(super) struct Twins {
     window: Nanos,
     /// Queues with requests, by program.
-    queues: BTreeMap<u32, VecDeque<usize>>,
-    active: u32,
+    queues: BTreeMap<u64, VecDeque<usize>>,
+    active: u64,
     /// End of the active one's window.
     until: Nanos,
 }

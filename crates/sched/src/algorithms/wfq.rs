@@ -23,9 +23,9 @@ struct Program {
 /// See the module's text.
 pub(super) struct Wfq {
     options: Options,
-    programs: Map<u32, Program>,
+    programs: Map<u64, Program>,
     /// The same in order of their turns.
-    round: VecDeque<u32>,
+    round: VecDeque<u64>,
     /// The first has got its bytes for this turn.
     credited: bool,
 }

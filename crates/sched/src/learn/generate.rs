@@ -280,6 +280,9 @@ pub fn generate(scenario: &Scenario, seed: u64, servers: Option<u64>) -> Labelle
             offset: low,
             bytes: end - low,
             program: process.program,
+            rank: i as u32 % scenario.processes,
+            mpi_call: 0,
+            client_call: 0,
         });
         let state = &mut servers[server];
         let moves = state.file != process.file || state.end != low;

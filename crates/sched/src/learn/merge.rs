@@ -97,6 +97,10 @@ pub fn merge(traces: Vec<Vec<Event>>, min_seen: u32) -> Merged {
                 offset: same[0].offset,
                 bytes: same[0].bytes,
                 program: cluster.program,
+                // Repetitions differ in who asked, and in which call.
+                rank: 0,
+                mpi_call: 0,
+                client_call: 0,
             });
         }
     }
@@ -273,6 +277,9 @@ mod tests {
             offset,
             bytes: 4096,
             program: 1,
+            rank: 0,
+            mpi_call: 0,
+            client_call: 0,
         }
     }
 

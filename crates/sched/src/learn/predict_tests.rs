@@ -14,6 +14,9 @@ fn arrival(at: Nanos, file: u64, offset: u64, bytes: u64) -> Event {
         offset,
         bytes,
         program: 5,
+        rank: 0,
+        mpi_call: 0,
+        client_call: 0,
     }
 }
 

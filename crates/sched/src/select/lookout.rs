@@ -42,7 +42,7 @@ struct Seen {
     op: Op,
     bytes: u64,
     /// Program and process.
-    who: (u32, u16),
+    who: (u64, u32),
 }
 
 /// What a look saw.
@@ -160,7 +160,7 @@ impl Lookout {
             .collect();
         let mut distinct: Vec<u64> = files.keys().map(|k| k.0).collect();
         distinct.dedup();
-        let processes: HashSet<(u32, u16)> = self.recent.iter().map(|s| s.who).collect();
+        let processes: HashSet<(u64, u32)> = self.recent.iter().map(|s| s.who).collect();
         let mut view = View {
             files: distinct.len() as u32,
             requests: self.recent.len() as u32,

@@ -40,7 +40,7 @@ pub(super) struct Stretch {
     pub(super) completions: u64,
     busy: Nanos,
     /// (program, bytes, time waited)
-    programs: Vec<(u32, u64, Nanos)>,
+    programs: Vec<(u64, u64, Nanos)>,
     responses: Vec<Nanos>,
 }
 
@@ -61,7 +61,7 @@ impl Stretch {
         self.busy += time;
     }
 
-    pub(super) fn completed(&mut self, program: u32, bytes: u64, response: Nanos) {
+    pub(super) fn completed(&mut self, program: u64, bytes: u64, response: Nanos) {
         self.bytes += bytes;
         self.completions += 1;
         if self.responses.len() < RESPONSES {
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn objectives_prefer_what_they_name() {
-        let made = |programs: [(u32, u64, Nanos); 2], responses: Vec<Nanos>| Stretch {
+        let made = |programs: [(u64, u64, Nanos); 2], responses: Vec<Nanos>| Stretch {
             bytes: programs[0].1 + programs[1].1,
             busy: 10,
             programs: programs.to_vec(),

@@ -360,7 +360,7 @@ impl Selector {
     }
 
     /// A request of `program` is done, `response` after it came.
-    pub fn completed(&mut self, now: Nanos, program: u32, bytes: u64, response: Nanos) {
+    pub fn completed(&mut self, now: Nanos, program: u64, bytes: u64, response: Nanos) {
         self.held = self.held.saturating_sub(1);
         self.stretch.completed(program, bytes, response);
         if self.held == 0 {

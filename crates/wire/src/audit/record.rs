@@ -362,6 +362,11 @@ enum Piece {
     Byte(u8),
 }
 
+/// A text from elsewhere on one line of a terminal, in the same form.
+pub fn printable(text: &str) -> String {
+    self::text(text.as_bytes(), usize::MAX)
+}
+
 fn hidden(c: char) -> bool {
     let directs = matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}');
     c.is_control() || directs

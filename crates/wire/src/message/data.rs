@@ -516,7 +516,7 @@ pub struct PatternStatus {
 /// A program's use of a data server.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ProgramStatus {
-    /// As in [`TraceContext`](super::TraceContext); 2^32-1: all beyond the number that is told apart.
+    /// As in [`TraceContext`](super::TraceContext); 2^64-1: all beyond the number that is told apart.
     pub program: u64,
     /// Served.
     pub requests: u64,

@@ -1,7 +1,7 @@
 //! Requests and replies of the metadata server.
 use super::{
-    AuditStatus, Capability, KeysHeld, NodeReply, NodeRequest, QuotaReply, QuotaRequest, User,
-    WireError,
+    AuditStatus, Capability, Decision, KeysHeld, NodeReply, NodeRequest, ProgramInfo, Programs,
+    QuotaReply, QuotaRequest, Report, User, WireError,
 };
 use crate::bounded;
 use crate::revocation::{Revocations, Revoked};
@@ -268,6 +268,13 @@ pub enum MetaRequest {
     },
     /// Read the deployment file again and take the keys that it names. Needs the admin right. Answered by `Keys`.
     LoadKeys,
+    /// Lists the program that the connection is of, as long as the connection lasts. Answered by `Done`.
+    Register(ProgramInfo),
+    /// The programs in the list: one's own; administrators, and root and the owner on this server's host, see all. Answered
+    /// by `Programs`.
+    Programs,
+    /// What a data server did (data servers). Answered by `Decision`.
+    Report(Report),
 }
 
 impl MetaRequest {
@@ -306,6 +313,9 @@ impl MetaRequest {
             // Limits are set to what they are to be: a second copy changes nothing.
             | MetaRequest::Quota(_)
             | MetaRequest::LoadKeys
+            | MetaRequest::Register(_)
+            | MetaRequest::Programs
+            | MetaRequest::Report(_)
             | MetaRequest::Revoke { .. }
             | MetaRequest::Revocations { .. } => false,
         }
@@ -454,6 +464,10 @@ pub enum MetaReply {
     Revoked(Option<Revocations>),
     /// To `LoadKeys`.
     Keys(KeysHeld),
+    /// To `Programs`.
+    Programs(Programs),
+    /// To `Report`.
+    Decision(Decision),
 }
 
 /// Health and usage of the metadata server.

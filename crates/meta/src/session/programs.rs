@@ -1,0 +1,81 @@
+//! A connection's part in the list of programs ([`crate::registry`]).
+use super::Session;
+use crate::access::Delegation;
+use crate::error::{Result, error};
+use crate::registry::{Place, Registry};
+use penstock_host::sync::MutexGuard;
+use penstock_host::time::since_boot;
+use penstock_wire::Peer;
+use penstock_wire::message::{ErrorKind, MetaReply, ProgramInfo, Report};
+use penstock_wire::share;
+use std::sync::PoisonError;
+
+/// The program of a connection.
+#[derive(Debug, Default)]
+pub struct Program {
+    number: u64,
+    payer: Option<u32>,
+    place: Option<Place>,
+}
+
+impl Program {
+    /// As the peer said when it connected. 0: of none.
+    pub fn of(peer: &Peer) -> Program {
+        Program {
+            number: peer.program,
+            payer: share::payer(peer.role, peer.credentials, peer.statement.as_ref()),
+            place: None,
+        }
+    }
+}
+
+impl Session {
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        // Rows are added and removed as a whole.
+        let registry = self.shared.registry.lock();
+        registry.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn register(&mut self, info: ProgramInfo) -> Result<MetaReply> {
+        let Program { number, payer, .. } = self.program;
+        if number == 0 {
+            return Err(error(
+                ErrorKind::InvalidArgument,
+                "this connection is of no program; connect with the number of one",
+            ));
+        }
+        self.unregister();
+        let who = (self.subject, payer);
+        let place = self.registry().register(since_boot(), who, number, info)?;
+        self.program.place = Some(place);
+        Ok(MetaReply::Done)
+    }
+
+    pub(super) fn unregister(&mut self) {
+        if let Some(place) = self.program.place.take() {
+            self.registry().leave(&place);
+        }
+    }
+
+    /// A data server tells what went through it.
+    pub(super) fn reported(&mut self, report: Report) -> Result<MetaReply> {
+        let Some(server) = self.caller.server else {
+            return Err(error(
+                ErrorKind::Permission,
+                "only data servers report what went through them",
+            ));
+        };
+        let (decision, fresh) = self.shared.control.heard(server.0, &report);
+        if fresh {
+            self.registry().reported(since_boot(), server.0, report);
+        }
+        Ok(MetaReply::Decision(decision))
+    }
+
+    /// Whoever may act for all users sees the programs of all.
+    pub(super) fn programs(&self) -> MetaReply {
+        let all = matches!(self.caller.delegation, Delegation::Everybody);
+        let of = (!all).then_some(self.subject);
+        MetaReply::Programs(self.registry().list(since_boot(), of))
+    }
+}

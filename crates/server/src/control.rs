@@ -1,0 +1,396 @@
+//! The data server's end of the control channel ([`penstock_wire::control`]): what programs did, reported by a thread.
+//!
+//! *Problem*: the metadata server is to know who moves how much now, and an idle deployment is to cost nothing. *Idea*: each
+//! connection counts into the tally of its program and user, two additions a request. The thread takes the tallies once a
+//! [`PERIOD`] while there is something to say. Else it sleeps, and the next request that is counted wakes it; after
+//! [`LINGER`] it ends its connection as well.
+//! *Bounds*: a tally for each program and user that is connected; one connection; one report under way.
+use crate::error::Error;
+use crate::keys::Keys;
+use penstock_host::sync::{Condvar, Mutex, MutexGuard};
+use penstock_host::time::since_boot;
+use penstock_layout::ServerId;
+use penstock_wire::control::{Figures, Follower, PERIOD};
+use penstock_wire::deployment::{Address, Deployment};
+use penstock_wire::message::{
+    Decision, MAX_REPORT_ROWS, MetaReply, MetaRequest, ProgramTraffic, Report, Traffic,
+};
+use penstock_wire::{Background, Connection, Envelope, Timeouts, connect};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+/// Longest sleep without looking at the tallies: only a wake-up that was lost depends on it.
+const IDLE: Duration = Duration::from_secs(10);
+/// A connection over which nothing goes is kept for so long.
+const LINGER: Duration = Duration::from_secs(2);
+/// Longest pause between tries to reach the metadata server.
+const PAUSE: Duration = Duration::from_secs(10);
+/// The answer has so long to come and to go, each.
+const ANSWER: Timeouts = Timeouts {
+    read: Some(Duration::from_secs(1)),
+    write: Some(Duration::from_secs(1)),
+};
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(crate) struct Control {
+    shared: Arc<Shared>,
+    thread: Background,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// The thread sleeps until something is counted.
+    idle: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// By program and user.
+    tallies: BTreeMap<(u64, u32), Arc<Tally>>,
+    stop: bool,
+}
+
+#[derive(Debug, Default)]
+struct Tally {
+    requests: AtomicU64,
+    read: AtomicU64,
+    written: AtomicU64,
+}
+
+impl Tally {
+    fn take(&self) -> Traffic {
+        Traffic {
+            requests: self.requests.swap(0, Relaxed),
+            read: self.read.swap(0, Relaxed),
+            written: self.written.swap(0, Relaxed),
+        }
+    }
+}
+
+/// Where one connection counts.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    shared: Arc<Shared>,
+    tally: Arc<Tally>,
+}
+
+impl Counted {
+    pub(crate) fn read(&self, bytes: u64) {
+        self.tally.read.fetch_add(bytes, Relaxed);
+        self.request();
+    }
+
+    pub(crate) fn written(&self, bytes: u64) {
+        self.tally.written.fetch_add(bytes, Relaxed);
+        self.request();
+    }
+
+    fn request(&self) {
+        self.tally.requests.fetch_add(1, Relaxed);
+        let shared = &self.shared;
+        if shared.idle.load(Relaxed) && shared.idle.swap(false, SeqCst) {
+            drop(shared.state());
+            shared.changed.notify_all();
+        }
+    }
+}
+
+/// How a rest ended.
+#[derive(Debug, PartialEq, Eq)]
+enum Rest {
+    Counted,
+    Over,
+    Stop,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Tallies are added and removed as a whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What has been counted since the last call; those with the most bytes apart.
+    fn take(&self) -> Figures {
+        let mut all = Vec::new();
+        self.state().tallies.retain(|(program, uid), tally| {
+            let traffic = tally.take();
+            if !traffic.is_empty() {
+                all.push(ProgramTraffic {
+                    program: *program,
+                    uid: *uid,
+                    traffic,
+                });
+            }
+            // Of a connection that is still open.
+            Arc::strong_count(tally) > 1 || !traffic.is_empty()
+        });
+        all.sort_by_key(|row| Reverse(row.traffic.bytes()));
+        let others = all.split_off(all.len().min(MAX_REPORT_ROWS));
+        Figures {
+            programs: all,
+            others: others
+                .iter()
+                .fold(Traffic::default(), |sum, row| sum.plus(&row.traffic)),
+        }
+    }
+
+    /// Sleeps for so long, unless the server stops: then false.
+    fn sleep(&self, end: Duration) -> bool {
+        let mut state = self.state();
+        loop {
+            let left = end.saturating_sub(since_boot());
+            if state.stop || left.is_zero() {
+                return !state.stop;
+            }
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Sleeps until something is counted, at most for so long.
+    fn rest(&self, most: Duration) -> Rest {
+        let end = since_boot() + most;
+        let mut state = self.state();
+        self.idle.store(true, SeqCst);
+        let counted = |tally: &Arc<Tally>| tally.requests.load(SeqCst) > 0;
+        if state.tallies.values().any(counted) {
+            self.idle.store(false, SeqCst);
+        }
+        loop {
+            let left = end.saturating_sub(since_boot());
+            let counted = !self.idle.load(SeqCst);
+            if state.stop || left.is_zero() || counted {
+                self.idle.store(false, SeqCst);
+                return match (state.stop, counted) {
+                    (true, _) => Rest::Stop,
+                    (false, true) => Rest::Counted,
+                    (false, false) => Rest::Over,
+                };
+            }
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+impl Control {
+    /// Reports from now on, on a thread of its own.
+    pub(crate) fn follow(
+        &self,
+        id: ServerId,
+        deployment: &Deployment,
+        keys: Arc<Keys>,
+    ) -> Result<(), Error> {
+        let failed = |source| {
+            Error::Wire(penstock_wire::Error::Io {
+                what: "start the reports of",
+                peer: format!("data server {}", id.0),
+                source,
+            })
+        };
+        let mut incarnation = [0; 8];
+        penstock_host::random(&mut incarnation).map_err(failed)?;
+        let follower = Follower::new(u64::from_le_bytes(incarnation));
+        let line = Line {
+            meta: deployment.meta.address.clone(),
+            keys,
+            connection: None,
+        };
+        let shared = self.shared.clone();
+        let run = move || run(&shared, line, follower);
+        self.thread.start("control", run).map_err(failed)
+    }
+
+    /// Where a connection of this program and user counts.
+    pub(crate) fn counted(&self, program: u64, uid: u32) -> Counted {
+        let tally = self
+            .shared
+            .state()
+            .tallies
+            .entry((program, uid))
+            .or_default()
+            .clone();
+        Counted {
+            shared: self.shared.clone(),
+            tally,
+        }
+    }
+
+    /// Ends the thread and waits for it, at most as long as the metadata server may take to answer.
+    pub(crate) fn stop(&self) {
+        self.shared.state().stop = true;
+        self.shared.changed.notify_all();
+        self.thread.join("reports to the metadata server");
+    }
+}
+
+impl Drop for Control {
+    /// Of a server that has not been started after all.
+    fn drop(&mut self) {
+        self.shared.state().stop = true;
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Drop for Counted {
+    /// What nobody takes, because there is no thread, goes with its last connection.
+    fn drop(&mut self) {
+        let mut state = self.shared.state();
+        let unused =
+            |tally: &Arc<Tally>| Arc::strong_count(tally) == 2 && tally.requests.load(Relaxed) == 0;
+        let own = |tally: &Arc<Tally>| Arc::ptr_eq(tally, &self.tally) && unused(tally);
+        state.tallies.retain(|_, tally| !own(tally));
+    }
+}
+
+/// The way to the metadata server.
+struct Line {
+    meta: Address,
+    keys: Arc<Keys>,
+    connection: Option<Connection>,
+}
+
+impl Line {
+    fn send(&mut self, report: &Report) -> penstock_wire::Result<Decision> {
+        // One that was kept may have ended with the metadata server.
+        if let Some(connection) = self.connection.take()
+            && let Ok(decision) = self.over(connection, report)
+        {
+            return Ok(decision);
+        }
+        let connection = connect(&self.meta, &self.keys.caller(), ANSWER)?;
+        self.over(connection, report)
+    }
+
+    fn over(
+        &mut self,
+        mut connection: Connection,
+        report: &Report,
+    ) -> penstock_wire::Result<Decision> {
+        let request = MetaRequest::Report(report.clone());
+        let answer = connection.call(&Envelope::default(), &request, &mut false)?;
+        match answer.body {
+            Some(MetaReply::Decision(decision)) => {
+                self.connection = Some(connection);
+                Ok(decision)
+            }
+            Some(MetaReply::Error(why)) => Err(penstock_wire::Error::Refused(why)),
+            other => Err(penstock_wire::Error::Malformed {
+                peer: connection.peer().to_owned(),
+                what: format!("{other:?} in answer to a report"),
+            }),
+        }
+    }
+}
+
+fn run(shared: &Shared, mut line: Line, mut follower: Follower) {
+    let mut from = since_boot();
+    let mut pause = PERIOD;
+    loop {
+        let now = since_boot();
+        if follower.pending().is_none() {
+            let figures = shared.take();
+            if figures.is_empty() && !follower.owes() {
+                let kept = line.connection.is_some();
+                let woken = match shared.rest(if kept { LINGER } else { IDLE }) {
+                    Rest::Stop => return,
+                    Rest::Over => {
+                        line.connection = None;
+                        false
+                    }
+                    Rest::Counted => true,
+                };
+                from = since_boot();
+                if woken && !shared.sleep(from + PERIOD) {
+                    return;
+                }
+                continue;
+            }
+            follower.report(now, now.saturating_sub(from).max(PERIOD), figures);
+            from = now;
+        }
+        pause = match follower.pending().map(|report| line.send(report)) {
+            Some(Err(e)) => {
+                log::debug!("the metadata server is not there to take a report: {e}");
+                (2 * pause).min(PAUSE)
+            }
+            Some(Ok(decision)) => {
+                follower.told(decision);
+                PERIOD
+            }
+            None => PERIOD,
+        };
+        if !shared.sleep(now + pause) {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_are_told_apart_and_nothing_is_counted_twice() {
+        let control = Control::default();
+        let counted: Vec<Counted> = (0..20).map(|i| control.counted(i, 7)).collect();
+        for (i, counted) in (0..).zip(&counted) {
+            counted.written(i);
+            counted.read(1);
+        }
+        let figures = control.shared.take();
+        let first = &figures.programs[0];
+        assert_eq!(
+            (figures.programs.len(), first.program),
+            (MAX_REPORT_ROWS, 19)
+        );
+        assert_eq!((first.traffic.read, first.traffic.written), (1, 19));
+        assert_eq!(
+            (figures.others.requests, figures.others.bytes()),
+            (8, 4 + 6)
+        );
+        assert!(control.shared.take().is_empty());
+        // Two connections of one program and user count into one tally, which goes with the last.
+        let second = control.counted(3, 7);
+        second.read(2);
+        counted[3].read(3);
+        let figures = control.shared.take();
+        assert_eq!(
+            (figures.programs.len(), figures.programs[0].traffic.read),
+            (1, 5)
+        );
+        drop(second);
+        assert_eq!(control.shared.state().tallies.len(), 20);
+        drop(counted);
+        assert!(control.shared.state().tallies.is_empty());
+    }
+
+    #[test]
+    fn what_is_counted_wakes_the_one_who_rests() {
+        let control = Control::default();
+        let counted = control.counted(1, 1);
+        let shared = control.shared.clone();
+        let rests = std::thread::spawn(move || shared.rest(IDLE));
+        while !control.shared.idle.load(SeqCst) {
+            std::thread::yield_now();
+        }
+        let began = since_boot();
+        counted.read(1);
+        assert_eq!(rests.join().unwrap(), Rest::Counted);
+        assert!(since_boot() - began < IDLE / 2);
+        let pause = Duration::from_millis(1);
+        control.shared.take();
+        assert_eq!(control.shared.rest(pause), Rest::Over);
+        control.stop();
+        assert_eq!(control.shared.rest(pause), Rest::Stop);
+    }
+}
