@@ -287,7 +287,8 @@ impl Cluster {
 
     /// Threads of a server that nobody is connected to.
     pub fn own_threads(machine: MachineId) -> usize {
-        // Main thread, acceptor; the metadata server's committer, or a data server's clock, revocations and background syncs.
-        if machine == 0 { 3 } else { 5 }
+        // Main thread, acceptor; the metadata server's committer, or a data server's clock, revocations, background syncs and
+        // the queue's timer.
+        if machine == 0 { 3 } else { 6 }
     }
 }
