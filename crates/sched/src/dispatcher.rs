@@ -167,6 +167,14 @@ impl Dispatcher {
         arrival: &Arrival,
         started: &mut Vec<VirtualRequest>,
     ) -> Result<Verdict, Error> {
+        self.add(now, arrival)?;
+        let alone = self.start(now, Some(arrival.request.id), started);
+        Ok(alone.map_or(Verdict::Wait, Verdict::Go))
+    }
+
+    /// One of several requests arrives that come at once. [`Dispatcher::look`] has to follow the last. Errors as for
+    /// [`Dispatcher::arrive`].
+    pub fn add(&mut self, now: Nanos, arrival: &Arrival) -> Result<(), Error> {
         let request = arrival.request;
         self.expected(now, arrival);
         let added = self.scheduler.add_spread(now, request, arrival.end);
@@ -180,8 +188,7 @@ impl Dispatcher {
             chooser.arrived(now, &request);
             self.choose(now);
         }
-        let alone = self.start(now, Some(request.id), started);
-        Ok(alone.map_or(Verdict::Wait, Verdict::Go))
+        Ok(())
     }
 
     fn expected(&mut self, now: Nanos, arrival: &Arrival) {
@@ -211,6 +218,13 @@ impl Dispatcher {
         id: u64,
         started: &mut Vec<VirtualRequest>,
     ) -> Result<(), Error> {
+        self.forget(now, id)?;
+        self.start(now, None, started);
+        Ok(())
+    }
+
+    /// The same, where requests arrive because of it: [`Dispatcher::look`] has to follow them.
+    pub fn forget(&mut self, now: Nanos, id: u64) -> Result<(), Error> {
         if let Some(chooser) = &mut self.chooser {
             for (part, arrived) in self.scheduler.parts_with_arrival(id) {
                 chooser.completed(now, &part, now.saturating_sub(arrived));
@@ -219,7 +233,6 @@ impl Dispatcher {
         self.scheduler.completed(now, id)?;
         self.serving -= 1;
         self.choose(now);
-        self.start(now, None, started);
         Ok(())
     }
 
