@@ -64,6 +64,44 @@ def test_one_scenario_gives_one_result_to_the_byte(scenario):
     assert [p["instance"] for p in report["programs"]] == [0, 1]
 
 
+SCHEDULED = """
+name = "eight readers of a disk"
+[cluster]
+servers = 2
+[device]
+model = "hdd"
+[server]
+scheduler = "noop"
+[[program]]
+benchmark = "mpi-io-test"
+ranks = 8
+parameters = { segment = "16KiB", file_size = "256MiB" }
+"""
+
+
+@pytest.mark.parametrize("scheduler, tune", [("tree", ["ratio=20"]), ("online", []), ("online", ["objective=p99"])])
+def test_simulated_servers_choose_their_algorithm(scenario, scheduler, tune):
+    scenario.write_text(SCHEDULED.replace('"noop"', f'"{scheduler}"\ntune = {json.dumps(tune)}'))
+    first = sim("--json", scenario)
+    assert first[0] == 0, first[2]
+    assert first == sim("--json", scenario)
+    report = json.loads(first[1])["cases"][0]["report"]
+    assert report["bytes"] == 256 << 20 and report["choices"] > 0, report
+    code, out, _ = sim(scenario)
+    assert code == 0 and "algorithms changed" in out
+
+
+def test_simulated_servers_wait_for_what_a_run_before_foretells(scenario):
+    scenario.write_text(SCHEDULED.replace('"noop"', '"aioli"'))
+    plain = json.loads(sim("--json", scenario)[1])["cases"][0]["report"]
+    scenario.write_text(SCHEDULED.replace('"noop"', '"aioli"\npredict = true'))
+    first = sim("--json", scenario)
+    assert first[0] == 0 and first == sim("--json", scenario), first[2]
+    report = json.loads(first[1])["cases"][0]["report"]
+    assert "predicted_waits" not in plain and report["predicted_waits"] > 0, report
+    assert report["bytes"] == plain["bytes"]
+
+
 def test_people_get_a_summary_and_plots(scenario, tmp_path):
     code, out, err = sim("--plot", tmp_path / "plots", scenario)
     assert code == 0, err
@@ -99,6 +137,8 @@ def test_cases_stand_beside_what_was_published(scenario, tmp_path):
         (("servers = 4", "severs = 4"), "unknown field `severs`"),
         (('"16MiB"', '"900TiB"'), "on each device"),
         (('"mpi-io-test"', '"mpi-test"'), "there are demo, mpi-io-test"),
+        (("[client]", '[server]\nscheduler = "forest"\n[client]'), "server.scheduler"),
+        (("[client]", '[server]\nscheduler = "tree"\ntune = ["tree=T9"]\n[client]'), "server.tune"),
     ],
 )
 def test_a_bad_scenario_is_explained(scenario, change, says):

@@ -329,8 +329,14 @@ fn one(text: &mut String, r: &Report) {
         ),
         ("balance of servers", format!("{:.3}", r.balance)),
     ];
+    let chosen = [
+        ("algorithms changed", r.choices),
+        ("predicted waits", r.predicted_waits),
+    ];
+    let chosen = chosen.into_iter().filter(|(_, n)| *n > 0);
+    let chosen = chosen.map(|(name, n)| (name, count(n)));
     let _ = writeln!(text, "{}", r.name);
-    for (name, value) in facts {
+    for (name, value) in facts.into_iter().chain(chosen) {
         let _ = writeln!(text, "  {name:<20} {value}");
     }
     if r.programs.len() > 1 {

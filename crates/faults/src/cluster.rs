@@ -287,8 +287,8 @@ impl Cluster {
 
     /// Threads of a server that nobody is connected to.
     pub fn own_threads(machine: MachineId) -> usize {
-        // Main thread, acceptor; the metadata server's committer, or a data server's clock, revocations, reports and background
-        // syncs.
-        if machine == 0 { 3 } else { 6 }
+        // Main thread, acceptor; the metadata server's committer, or a data server's clock, revocations, reports, background
+        // syncs and the queue's timer.
+        if machine == 0 { 3 } else { 7 }
     }
 }

@@ -4,7 +4,12 @@
 //! completed, so that so many stay queued. Printed are requests per second through add, next and completed, on the clock
 //! and by processor time (what other programs take from a busy machine left out), the median and 99th percentile of one
 //! decision (one call of `next`) in ns, and allocations per request meanwhile.
-#![allow(clippy::unwrap_used, missing_docs)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    missing_docs
+)]
 use penstock_sched::{Algorithm, Histogram, Next, Op, Options, Request, Scheduler};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

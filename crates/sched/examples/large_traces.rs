@@ -4,6 +4,7 @@
 //!
 //! Leaves DIR/1.trace and DIR/2.trace, for `penstock trace merge DIR/1.trace DIR/2.trace -o DIR/merged.trace`. REQUESTS of both
 //! together [10000000]: 64 processes take turns in one file, in a file each, or at random places of one, and the second run is a little later.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 use penstock_sched::learn::merge;
 use penstock_trace::{Event, Header, Kind, Op, Writer, read_all};
 use std::path::{Path, PathBuf};

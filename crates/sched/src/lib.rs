@@ -24,8 +24,9 @@
 //! One algorithm per file in `algorithms/`; what they share: `table` (requests, virtual requests, queues, aggregation),
 //! `ranks` (choices by size, age or time), `waiting` (when a queue waits for more), `order` (conflicting requests),
 //! `statistics`; `groups` (files under different algorithms at once). `journal`: each call with its answer, to be checked elsewhere.
-//! [`learn`]: predictions and patterns, from traces and online.
+//! [`learn`]: predictions and patterns, from traces and online. A [`Dispatcher`] is all of it for one data server.
 mod algorithms;
+mod dispatcher;
 mod error;
 mod groups;
 pub mod journal;
@@ -42,6 +43,7 @@ mod statistics;
 mod table;
 mod waiting;
 
+pub use dispatcher::{Arrival, Dispatcher, SLICE, Site, Verdict};
 pub use error::Error;
 pub use groups::Groups;
 pub use options::{Algorithm, Options};
@@ -50,7 +52,7 @@ pub use request::{Next, Request, VirtualRequest};
 pub use scheduler::Scheduler;
 pub use select::{
     Chooser, Choosing, Class, Decision, Expectation, FileView, MEASURED, Mode, Objective, Row,
-    Selector, SelectorOptions, Site, Situation, Tree, View, expect,
+    Selector, SelectorOptions, Situation, Tree, View, expect,
 };
 pub use settings::Settings;
 pub use statistics::{Histogram, ProgramStatistics, Statistics};

@@ -289,6 +289,19 @@ impl Scheduler {
 
     /// The requests of a virtual request that is being served, by offset. None if it is not.
     pub fn parts(&self, id: u64) -> impl Iterator<Item = Request> + '_ {
+        self.entries(id).map(Entry::request)
+    }
+
+    /// The same, each with the time of its arrival.
+    pub(crate) fn parts_with_arrival(
+        &self,
+        id: u64,
+    ) -> impl Iterator<Item = (Request, Nanos)> + '_ {
+        self.entries(id)
+            .map(|entry| (entry.request(), entry.arrived))
+    }
+
+    fn entries(&self, id: u64) -> impl Iterator<Item = &Entry> {
         let (mut part, mut left) = match self.table.serving(id) {
             Some(at) => (self.table.virtuals[at].first, self.table.virtuals[at].parts),
             None => (NONE, 0),
@@ -297,7 +310,7 @@ impl Scheduler {
             left = left.checked_sub(1)?;
             let entry = &self.table.entries[part];
             part = entry.next;
-            Some(entry.request())
+            Some(entry)
         })
     }
 

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod allocations;
+mod dispatching;
 mod groups;
 mod properties;
 mod selection;

@@ -13,10 +13,10 @@ use std::sync::{Arc, Mutex};
 const RECORDED: &str = include_str!("data/streams.txt");
 
 /// The same numbers on every run (xorshift).
-struct Random(u64);
+pub struct Random(pub u64);
 
 impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
+    pub fn below(&mut self, limit: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -26,10 +26,20 @@ impl Random {
 
 /// Hash of the lines so far (FNV-1a).
 #[derive(Debug)]
-struct Lines(Mutex<u64>);
+pub struct Lines(Mutex<u64>);
+
+impl Default for Lines {
+    fn default() -> Lines {
+        Lines(Mutex::new(0xcbf2_9ce4_8422_2325))
+    }
+}
 
 impl Lines {
-    fn add(&self, line: &str) {
+    pub fn hash(&self) -> u64 {
+        *self.0.lock().unwrap()
+    }
+
+    pub fn add(&self, line: &str) {
         let mut sum = self.0.lock().unwrap();
         for byte in line.bytes().chain([b'\n']) {
             *sum = (*sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
@@ -292,7 +302,7 @@ fn stream(work: &Workload, algorithm: Algorithm) -> String {
         algorithm,
         ..work.options.clone()
     };
-    let lines = Arc::new(Lines(Mutex::new(0xcbf2_9ce4_8422_2325)));
+    let lines = Arc::new(Lines::default());
     let mut player = Player {
         scheduler: Scheduler::new(options).unwrap(),
         random: Random(0x9e37_79b9_7f4a_7c15),
@@ -311,7 +321,7 @@ fn stream(work: &Workload, algorithm: Algorithm) -> String {
         "{:?} {} {} {} {}",
         s.aggregations, s.shift_waits, s.aggregation_waits, s.predicted_waits, s.conflicts
     ));
-    let hash = *lines.0.lock().unwrap();
+    let hash = lines.hash();
     format!(
         "{} {algorithm} {} {} {hash:016x}",
         work.name, s.completed, s.decisions

@@ -4,6 +4,7 @@
 //! `objects` lets threads wait, `transfer` moves bytes and `session` speaks the protocol. Sockets and threads are
 //! those of [`penstock_wire::serve`].
 mod access;
+mod alarm;
 mod audited;
 mod choice;
 mod clock;

@@ -1,31 +1,35 @@
 //! The queue between arrival and store: which slice of which request next, alone or with others.
 //!
 //! *Problem*: each connection has a thread of its own, and the store sees their requests in an order that is
-//! nobody's choice. *Idea*: a thread with bytes to move asks the [`Scheduler`]; if another goes first, it lends its
-//! buffer and sleeps. There is no thread for scheduling: whoever arrives or has finished takes the next decisions, and the
-//! thread of a virtual request's first part serves all of its parts, contiguous ones in one call. At most `depth`
-//! virtual requests are served at once. A large request comes slice by slice ([`crate::transfer::CHUNK`]), so it cannot block
-//! others. A write holds its range before it queues, so nobody waits for a lock while others wait for it here.
+//! nobody's choice. *Idea*: a thread with bytes to move asks the [`Dispatcher`], which decides; if another goes first, it
+//! lends its buffer and sleeps. Here is the shell around those decisions: the mutex, the threads that wait and their
+//! memory, the clock. Whoever arrives or has finished passes that on and wakes whom the dispatcher starts; where it wants to
+//! look again at a time, the server's timer does ([`Alarm`]). The thread of a virtual request's first part serves all of its
+//! parts, contiguous ones in one call. A large request comes slice by slice, so it cannot block others. A write holds its
+//! range before it queues, so nobody waits for a lock while others wait for it here.
 //! *When*: any algorithm but NOOP, a chooser of algorithms, or an observer. Otherwise requests go straight to the
 //! store: nothing here is touched but one flag, and, where a trace is written, [`Watch`].
 //!
-//! Everything that is decided is decided under one mutex ([`State`]), and observers hear of it there, in that order.
+//! Everything is decided under one mutex ([`State`]), and observers hear of it there, in that order.
 use crate::access::Access;
+use crate::alarm::{self, Alarm};
 use crate::choice;
 use crate::error::refuse;
 use crate::events::{Event, EventKind, Observer};
 use crate::jobs::{Job, Numbered, Place, Slice, State, event};
 use crate::loan::{Loan, serve};
 use crate::settings::Settings;
-use crate::tracing::{Member, Prediction, Tracing};
-use crate::transfer::CHUNK;
+use crate::tracing::{Tracing, prediction_status, predictor};
 use crate::watch::Watch;
 use penstock_host::sync::{Mutex, MutexGuard};
 use penstock_host::thread;
 use penstock_host::time::now;
 use penstock_sched::journal::Journal;
-use penstock_sched::{Algorithm, Error, Mode, Nanos, Op, Request, Scheduler, Site};
+use penstock_sched::{
+    Algorithm, Arrival, Dispatcher, Error, Nanos, Op, Request, Scheduler, Site, Verdict,
+};
 use penstock_store::{Object, Scratch};
+use penstock_wire::Background;
 use penstock_wire::message::{ErrorKind, ProgramStatus, SchedulerStatus, TraceContext, WireError};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -47,13 +51,16 @@ pub(crate) struct Origin<'a> {
     pub(crate) object: &'a Arc<dyn Object>,
 }
 
-/// See the module's text.
+/// The queue of a data server.
 pub(crate) struct Queue {
     /// [`PAST`], [`WATCHED`] or [`SCHEDULED`].
     way: AtomicU8,
     watch: Arc<Watch>,
     began: Instant,
-    member: Member,
+    site: Site,
+    alarm: Arc<Alarm>,
+    /// Started when requests are scheduled for the first time.
+    timer: Background,
     /// Held while settings change: files are made and read then, which must not keep requests waiting.
     tuning: Mutex<()>,
     state: Mutex<State>,
@@ -63,38 +70,32 @@ impl Queue {
     /// For this data server. With a journal all decisions are written down.
     pub(crate) fn new(
         settings: Settings,
-        member: Member,
+        site: Site,
         journal: Option<Arc<dyn Journal>>,
-    ) -> Result<Queue, WireError> {
-        let mut scheduler = Scheduler::new(settings.sched.options.clone())
-            .map_err(|e| refuse(ErrorKind::InvalidArgument, e.to_string()))?;
-        let journaled = journal.is_some();
-        scheduler.keep(journal);
+    ) -> Result<Arc<Queue>, WireError> {
+        let dispatcher = Dispatcher::new(0, &settings.sched, site, journal).map_err(refused)?;
         let watch = Arc::new(Watch::default());
-        let queue = Queue {
+        let began = now();
+        let alarm = Arc::new(Alarm::new(began));
+        let queue = Arc::new(Queue {
             way: AtomicU8::new(PAST),
             watch: watch.clone(),
-            began: now(),
-            member,
+            began,
+            site,
+            alarm: alarm.clone(),
+            timer: Background::default(),
             tuning: Mutex::new(()),
             state: Mutex::new(State {
-                scheduler,
+                dispatcher,
+                started: Vec::new(),
                 settings: Settings::default(),
-                chooser: None,
-                site: Site {
-                    // As far as one slice can show it.
-                    unit: member.unit.clamp(1, CHUNK as u64),
-                    memory: memory(),
-                    servers: member.servers,
-                },
                 watch,
                 hears: false,
-                journaled,
-                prediction: None,
                 jobs: Numbered::default(),
-                serving: 0,
+                alarm,
+                armed: None,
             }),
-        };
+        });
         queue.apply(settings, true)?;
         Ok(queue)
     }
@@ -114,8 +115,15 @@ impl Queue {
     }
 
     /// Schedules in another way from now on. The caller takes shortcuts back if the queue is on then.
-    pub(crate) fn tune(&self, changes: &[String]) -> Result<(), WireError> {
+    pub(crate) fn tune(self: &Arc<Self>, changes: &[String]) -> Result<(), WireError> {
         let _tuning = self.tuning.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.alarm.is_stopped() {
+            return Err(refuse(ErrorKind::Busy, "this data server is stopping"));
+        }
+        self.change(changes)
+    }
+
+    fn change(self: &Arc<Self>, changes: &[String]) -> Result<(), WireError> {
         let settings = self.state().settings.with(changes)?;
         // Also of the same directory: another run may have been traced there since.
         let anew = changes.iter().any(|word| word.starts_with("predict="));
@@ -123,85 +131,87 @@ impl Queue {
     }
 
     /// `predict`: the trace that predicts is read, or forgotten.
-    fn apply(&self, settings: Settings, predict: bool) -> Result<(), WireError> {
+    fn apply(self: &Arc<Self>, settings: Settings, predict: bool) -> Result<(), WireError> {
         let trace = self.state().settings.trace.clone();
         let mut tracing = match &settings.trace {
             Some(dir) if settings.trace != trace => {
-                Some(Tracing::start(self.member, dir, self.time())?)
+                Some(Tracing::start(&self.site, dir, self.time())?)
             }
             _ => None,
         };
-        let mut prediction = match &settings.predict {
-            Some(dir) if predict => Some(Prediction::load(self.member, dir)?),
+        let mut expected = match &settings.predict {
+            Some(dir) if predict => Some(predictor(&self.site, dir)?),
             _ => None,
         };
         let mut state = self.state();
         let time = self.time();
-        let choosing = &settings.sched.choosing;
-        let chooser = match &state.chooser {
-            _ if choosing.mode == Mode::Fixed => None,
-            Some(chooser) if chooser.choosing() == choosing => state.chooser.take(),
-            _ => Some(state.new_chooser(time, *choosing)?),
-        };
-        let mut options = settings.sched.options.clone();
-        if let Some(chooser) = &chooser {
-            options.algorithm = chooser.groups().algorithm;
-        }
-        state.note_tuned(time, chooser.as_ref());
-        let done = state.scheduler.reconfigure(time, options);
-        let groups = chooser.as_ref().map(|c| c.groups().clone());
-        state.chooser = chooser;
-        if let Some(groups) = groups.filter(|g| done.is_ok() && !g.files.is_empty()) {
-            state.regroup(time, groups);
-        }
-        done.map_err(|e| refuse(ErrorKind::InvalidArgument, e.to_string()))?;
+        state
+            .dispatcher
+            .set(time, &settings.sched)
+            .map_err(refused)?;
         if settings.trace != trace {
             tracing = self.watch.trace(tracing);
         }
         if predict {
-            std::mem::swap(&mut state.prediction, &mut prediction);
+            expected = state.dispatcher.predict(expected);
         }
         state.settings = settings;
-        self.refresh(&mut state);
+        let refreshed = self.refresh(&mut state);
         drop(state);
         // Ends a trace: its last events are written while others go on.
-        drop((tracing, prediction));
-        Ok(())
+        drop((tracing, expected));
+        refreshed
     }
 
     /// From now on this one hears of each event; `None`: nobody.
-    pub(crate) fn observe(&self, observer: Option<Arc<dyn Observer>>) {
+    pub(crate) fn observe(
+        self: &Arc<Self>,
+        observer: Option<Arc<dyn Observer>>,
+    ) -> Result<(), WireError> {
         let mut state = self.state();
         self.watch.observe(observer);
-        self.refresh(&mut state);
+        self.refresh(&mut state)
     }
 
-    fn refresh(&self, state: &mut State) {
+    fn refresh(self: &Arc<Self>, state: &mut State) -> Result<(), WireError> {
         let (observed, traced) = (self.watch.is_observed(), self.watch.is_traced());
         state.hears = observed || traced;
-        let scheduled = state.scheduler.options().algorithm != Algorithm::Noop
-            || state.chooser.is_some()
-            || state.journaled
-            || observed
-            || state.prediction.is_some();
-        let way = match scheduled {
-            true => SCHEDULED,
-            false if traced => WATCHED,
-            false => PAST,
+        let way = if observed || state.dispatcher.is_on() {
+            SCHEDULED
+        } else if traced {
+            WATCHED
+        } else {
+            PAST
         };
+        if way == SCHEDULED {
+            alarm::start(self, &self.alarm, &self.timer)?;
+        }
         self.way.store(way, Ordering::SeqCst);
-        state.decide(self.time());
-        // Everyone looks again: waits may have changed.
-        for job in state.jobs.values() {
-            job.thread.unpark();
+        state.look(self.time());
+        Ok(())
+    }
+
+    /// The timer's time has come.
+    pub(crate) fn look(&self) {
+        let mut state = self.state();
+        state.armed = None;
+        let time = self.time();
+        if state.dispatcher.wake().is_some_and(|at| at <= time) {
+            state.look(time);
+        } else {
+            state.begin(time, None);
         }
     }
 
-    /// The server stops: nobody waits for company any more.
-    pub(crate) fn stop(&self) {
-        if let Err(e) = self.tune(&["sched=noop".into()]) {
+    /// The server stops: nobody waits for company any more, and settings stay.
+    pub(crate) fn stop(self: &Arc<Self>) {
+        let tuning = self.tuning.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(e) = self.change(&["sched=noop".into()]) {
             log::error!("cannot empty the queue: {e}");
         }
+        self.alarm.stop();
+        drop(tuning);
+        self.timer.join("wakes the queue");
     }
 
     /// Reads the next `len` bytes of the access into `buffer`, when it is their turn.
@@ -310,36 +320,39 @@ impl Queue {
             program: origin.trace.program,
             process: origin.trace.rank,
         };
-        let known = &mut *state;
-        if let Some(prediction) = &mut known.prediction {
-            prediction.arrived(time, &request, &mut known.scheduler);
-        }
-        let added = known.scheduler.add_spread(time, request, span.end);
-        if added.is_err()
-            && let Some(prediction) = &mut known.prediction
-        {
-            prediction.dispatched(id);
-        }
-        added.map_err(|e| match e {
-            Error::Full { .. } => refuse(ErrorKind::Busy, format!("{e}; try again later")),
-            e => refuse(ErrorKind::InvalidArgument, e.to_string()),
-        })?;
-        let slice = Slice {
-            trace: origin.trace,
-            arrived: time,
+        let arrival = Arrival {
+            request,
             end: span.end,
         };
-        if state.hears {
-            self.watch
-                .hear(&event(EventKind::Arrival, time, &request, &slice, 0));
+        let known = &mut *state;
+        let verdict = known
+            .dispatcher
+            .arrive(time, &arrival, &mut known.started)
+            .map_err(refused)?;
+        let slice = Slice {
+            trace: origin.trace,
+            end: span.end,
+        };
+        if known.hears {
+            let event = event(EventKind::Arrival, time, &request, &slice, 0);
+            known.watch.hear(&event);
         }
-        if let Some(chooser) = &mut state.chooser {
-            chooser.arrived(time, &request);
-            state.choose(time);
-        }
-        Ok(match state.begin(time, id, slice) {
-            Some(v) => Arrived::Goes(Turn::Serves(Ends::new(self, v, id, Some(slice)))),
-            None => Arrived::Waits(id, state),
+        Ok(match verdict {
+            Verdict::Go(v) => {
+                known.begin(time, Some((v, &slice)));
+                Arrived::Goes(Turn::Serves(Ends::new(self, v, id, Some(slice))))
+            }
+            Verdict::Wait => {
+                let job = Job {
+                    thread: thread::current(),
+                    slice,
+                    place: Place::Queued,
+                    loan: None,
+                };
+                known.jobs.insert(id, job);
+                known.begin(time, None);
+                Arrived::Waits(id, state)
+            }
         })
     }
 
@@ -362,25 +375,12 @@ impl Queue {
                     state = ends.give_back(loans, results);
                 }
                 Some(Place::Queued | Place::Follows) => {
-                    let time = self.time();
-                    let until = match state.decide(time) {
-                        Some(until) => Duration::from_nanos(until - time).min(LOOK),
-                        None => LOOK,
-                    };
-                    let job = state.jobs.get(&id).map(|job| &job.place);
-                    if matches!(job, Some(Place::Queued | Place::Follows)) {
-                        drop(state);
-                        thread::park_timeout(until);
-                        state = self.state();
-                    }
+                    drop(state);
+                    thread::park_timeout(LOOK);
+                    state = self.state();
                 }
                 Some(Place::Done(_)) | None => {
-                    let job = state.jobs.remove(&id);
-                    // Somebody has to wake at the time of the next decision.
-                    if state.decide(self.time()).is_some() {
-                        state.wake_one();
-                    }
-                    return match job {
+                    return match state.jobs.remove(&id) {
                         Some(Job {
                             place: Place::Done(result),
                             loan,
@@ -396,7 +396,8 @@ impl Queue {
     /// What the queue is and did.
     pub(crate) fn status(&self) -> SchedulerStatus {
         let state = self.state();
-        let s = state.scheduler.statistics();
+        let dispatcher = &state.dispatcher;
+        let s = dispatcher.scheduler().statistics();
         let programs = s.programs.iter().map(|p| ProgramStatus {
             program: p.program,
             requests: p.requests,
@@ -406,18 +407,18 @@ impl Queue {
             p99_ns: p.response.percentile(99.0),
         });
         SchedulerStatus {
-            algorithm: in_use(&state.scheduler),
-            choice: state
-                .chooser
-                .as_ref()
-                .map(|c| choice::status(c, self.time())),
+            algorithm: in_use(dispatcher.scheduler()),
+            choice: dispatcher.chooser().map(|c| choice::status(c, self.time())),
             depth: state.settings.sched.depth,
             quantum: state.settings.sched.options.quantum,
             order_conflicts: state.settings.sched.options.order_conflicts,
             observed: state.hears,
             predicted_waits: s.predicted_waits,
             trace: self.watch.trace_status(),
-            prediction: state.prediction.as_ref().map(Prediction::status),
+            prediction: dispatcher
+                .predictor()
+                .zip(state.settings.predict.as_deref())
+                .map(|(predictor, dir)| prediction_status(&self.site, dir, predictor)),
             queued: s.queued,
             serving: s.serving,
             peak_queued: s.peak_queued,
@@ -439,6 +440,12 @@ impl Queue {
     }
 }
 
+impl Drop for Queue {
+    fn drop(&mut self) {
+        self.alarm.stop();
+    }
+}
+
 /// The algorithms in use, that of the most requests first.
 fn in_use(scheduler: &Scheduler) -> String {
     let all = scheduler.groups().algorithms();
@@ -446,8 +453,16 @@ fn in_use(scheduler: &Scheduler) -> String {
     names.join(", ")
 }
 
+/// A setting or a request that cannot be.
+fn refused(e: Error) -> WireError {
+    match e {
+        Error::Full { .. } => refuse(ErrorKind::Busy, format!("{e}; try again later")),
+        e => refuse(ErrorKind::InvalidArgument, e.to_string()),
+    }
+}
+
 /// Bytes of this machine's memory; 0 where that cannot be read.
-fn memory() -> u64 {
+pub(crate) fn memory() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|l| l.strip_prefix("MemTotal:"));
     let kib = line.and_then(|l| l.split_whitespace().next()?.parse::<u64>().ok());
@@ -527,10 +542,7 @@ impl<'a> Ends<'a> {
     fn finish(mut self) {
         self.done = true;
         let mut state = self.queue.state();
-        let until = state.complete(self.queue.time(), self.v, self.alone.as_ref(), |_| {});
-        if until.is_some() {
-            state.wake_one();
-        }
+        state.complete(self.queue.time(), self.v, self.alone.as_ref(), |_| {});
     }
 
     fn give_back(

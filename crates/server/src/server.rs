@@ -8,17 +8,17 @@ use crate::keys::Keys;
 use crate::locks::LockLimits;
 use crate::loops::Loops;
 use crate::objects::{Objects, Waits};
-use crate::queue::Queue;
+use crate::queue::{Queue, memory};
 use crate::register::{self, Registrar, Registration};
 use crate::revoked::Revoked;
 use crate::session::Session;
 use crate::settings::Settings;
 use crate::settle::Settling;
-use crate::tracing::Member;
 use penstock_datatype::Loop;
 use penstock_host::sync::{Mutex, MutexGuard};
 use penstock_host::time::now;
 use penstock_layout::{FileId, ServerId};
+use penstock_sched::Site;
 use penstock_sched::journal::Journal;
 use penstock_store::{Problem, Store};
 use penstock_wire::audit::{Audit, Subject};
@@ -181,16 +181,21 @@ fn start_with(
         revoke: options.revoke_wait,
     };
     let settings = [&deployment.tune[..], &options.tune].concat();
-    let member = Member {
+    let site = Site {
         server: id.0,
         servers: deployment.servers.len() as u32,
         unit: deployment.stripe_unit,
+        memory: memory(),
+        // Each connection has its own.
+        threads: u32::MAX,
     };
     let queue = Settings::default()
         .with(&settings)
-        .and_then(|settings| Queue::new(settings, member, options.journal.clone()))
+        .and_then(|settings| Queue::new(settings, site, options.journal.clone()))
         .map_err(|e| Error::Setting(e.message))?;
-    queue.observe(options.observer.clone());
+    queue
+        .observe(options.observer.clone())
+        .map_err(|e| Error::Setting(e.message))?;
     let clock = Clock::begin(store.kept_clock().as_deref());
     let audit = Audit::start(options.audit.as_deref(), &format!("data-{}", id.0));
     let open_files = Share::elastic(
@@ -287,7 +292,7 @@ pub(crate) struct Server {
     pub(crate) open_files: Pool,
     pub(crate) shortcuts: Pool,
     pub(crate) objects: Objects,
-    pub(crate) queue: Queue,
+    pub(crate) queue: Arc<Queue>,
     pub(crate) counters: Counters,
     loops: Mutex<Loops>,
     /// Requests that search long for their pieces, now.

@@ -7,23 +7,14 @@ use crate::error::refuse;
 use crate::events::{Event, EventKind};
 use penstock_host::time::since_epoch;
 use penstock_sched::learn::{Cost, Limits, Predictor};
-use penstock_sched::{Nanos, Op, Request, Scheduler};
+use penstock_sched::{Nanos, Site};
 use penstock_trace::{self as trace, Header, Kind, Recorder, RecorderOptions};
 use penstock_wire::message::{ErrorKind, PredictionStatus, TraceStatus, WireError};
 use std::path::{Path, PathBuf};
 
-/// Which of how many servers this is, and its files' stripe unit: what a trace says of itself.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Member {
-    pub(crate) server: u32,
-    pub(crate) servers: u32,
-    pub(crate) unit: u64,
-}
-
-impl Member {
-    fn trace_in(self, dir: &Path) -> PathBuf {
-        dir.join(format!("data-{}.trace", self.server))
-    }
+/// The trace of this server in a directory.
+fn trace_in(dir: &Path, site: &Site) -> PathBuf {
+    dir.join(format!("data-{}.trace", site.server))
 }
 
 fn failed(e: impl std::fmt::Display) -> WireError {
@@ -41,8 +32,8 @@ pub(crate) struct Tracing {
 
 impl Tracing {
     /// Makes the trace in `dir`. One that is there already stays.
-    pub(crate) fn start(member: Member, dir: &Path, now: Nanos) -> Result<Tracing, WireError> {
-        let path = member.trace_in(dir);
+    pub(crate) fn start(site: &Site, dir: &Path, now: Nanos) -> Result<Tracing, WireError> {
+        let path = trace_in(dir, site);
         std::fs::create_dir_all(dir)
             .map_err(|e| failed(format!("cannot make {}: {e}", dir.display())))?;
         if path.exists() {
@@ -52,9 +43,9 @@ impl Tracing {
             )));
         }
         let header = Header {
-            server: member.server,
-            servers: member.servers,
-            unit: member.unit,
+            server: site.server,
+            servers: site.servers,
+            unit: site.unit,
             began: u64::try_from(since_epoch().as_nanos()).unwrap_or(u64::MAX),
             repetitions: 1,
         };
@@ -108,84 +99,36 @@ impl Tracing {
     }
 }
 
-/// What a trace says of the requests that come.
-#[derive(Debug)]
-pub(crate) struct Prediction {
-    predictor: Predictor,
-    path: PathBuf,
-    /// Parts of the virtual request in question, used again.
-    parts: Vec<u64>,
+/// What the trace in `dir` says of the requests that come.
+pub(crate) fn predictor(site: &Site, dir: &Path) -> Result<Predictor, WireError> {
+    let path = trace_in(dir, site);
+    let wrong = |e: &dyn std::fmt::Display| {
+        failed(format!(
+            "cannot predict from {}: {e}; `penstock trace show` looks at it",
+            path.display()
+        ))
+    };
+    let (_, events, damage) = trace::read_all(&path).map_err(|e| wrong(&e))?;
+    if let Some(e) = damage {
+        return Err(wrong(&e));
+    }
+    Predictor::new(&events, Cost::default(), Limits::default()).map_err(|e| wrong(&e))
 }
 
-impl Prediction {
-    /// Reads the trace in `dir`.
-    pub(crate) fn load(member: Member, dir: &Path) -> Result<Prediction, WireError> {
-        let path = member.trace_in(dir);
-        let wrong = |e: &dyn std::fmt::Display| {
-            failed(format!(
-                "cannot predict from {}: {e}; `penstock trace show` looks at it",
-                path.display()
-            ))
-        };
-        let (_, events, damage) = trace::read_all(&path).map_err(|e| wrong(&e))?;
-        if let Some(e) = damage {
-            return Err(wrong(&e));
-        }
-        let predictor =
-            Predictor::new(&events, Cost::default(), Limits::default()).map_err(|e| wrong(&e))?;
-        Ok(Prediction {
-            predictor,
-            path,
-            parts: Vec::new(),
-        })
-    }
-
-    /// A request comes to the queue.
-    pub(crate) fn arrived(&mut self, now: Nanos, request: &Request, scheduler: &mut Scheduler) {
-        let Request {
-            id,
-            file,
-            op,
-            offset,
-            bytes,
-            program,
-            ..
-        } = *request;
-        self.predictor
-            .arrived(now, id, op, file, offset, bytes, program);
-        if let Some([reads, writes]) = self.predictor.begun() {
-            scheduler.predict_more(file, Op::Read, reads);
-            scheduler.predict_more(file, Op::Write, writes);
-        }
-    }
-
-    /// How long a virtual request should wait for company.
-    pub(crate) fn wait(
-        &mut self,
-        now: Nanos,
-        first: Nanos,
-        parts: &mut dyn Iterator<Item = u64>,
-    ) -> Nanos {
-        self.parts.clear();
-        self.parts.extend(parts);
-        self.predictor.wait(now, first, &self.parts)
-    }
-
-    /// A request goes to the store, or was refused.
-    pub(crate) fn dispatched(&mut self, id: u64) {
-        self.predictor.dispatched(id);
-    }
-
-    pub(crate) fn status(&self) -> PredictionStatus {
-        let s = self.predictor.statistics();
-        PredictionStatus {
-            path: self.path.display().to_string(),
-            predicted: s.predicted,
-            aggregations: s.aggregations,
-            matched: s.matched,
-            unmatched: s.unmatched,
-            waits: s.waits,
-            waited_ns: s.waited,
-        }
+/// What prediction from the trace in `dir` has come to.
+pub(crate) fn prediction_status(
+    site: &Site,
+    dir: &Path,
+    predictor: &Predictor,
+) -> PredictionStatus {
+    let s = predictor.statistics();
+    PredictionStatus {
+        path: trace_in(dir, site).display().to_string(),
+        predicted: s.predicted,
+        aggregations: s.aggregations,
+        matched: s.matched,
+        unmatched: s.unmatched,
+        waits: s.waits,
+        waited_ns: s.waited,
     }
 }

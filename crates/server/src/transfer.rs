@@ -15,8 +15,8 @@ use penstock_wire::message::{DataReply, DataRequest, ErrorKind, WireError};
 use penstock_wire::{Closer, Connection, Envelope};
 use std::sync::Arc;
 
-/// Bytes moved at once.
-pub(crate) const CHUNK: usize = 256 << 10;
+/// Bytes moved at once: what is scheduled as one.
+const CHUNK: usize = penstock_sched::SLICE as usize;
 
 /// What a connection reuses from one transfer to the next; dropped when it has been idle.
 #[derive(Debug, Default)]

@@ -235,6 +235,17 @@ const REPORT: u64 = 1 << 18;
 /// Runs a scenario.
 pub fn run(scenario: &Scenario, progress: Progress<'_>) -> Result<Report> {
     let mut cluster = Cluster::new(scenario)?;
+    if scenario.server.predict {
+        let mut before = Cluster::new(scenario)?;
+        before
+            .servers
+            .iter_mut()
+            .for_each(|s| s.seen = Some(Vec::new()));
+        before.run(progress)?;
+        for (server, before) in cluster.servers.iter_mut().zip(before.servers) {
+            server.expect(&before.seen.unwrap_or_default())?;
+        }
+    }
     cluster.run(progress)?;
     Ok(cluster.report())
 }
@@ -323,7 +334,7 @@ impl<'s> Cluster<'s> {
         // Own numbers, so that the ranks' do not depend on how many servers there are.
         let mut angles = Random::new(hash(scenario.seed, 0, u64::from(u32::MAX)));
         let servers = (0..scenario.cluster.servers)
-            .map(|_| Server::new(scenario, network.node(rate), angles.unit()))
+            .map(|number| Server::new(scenario, number, network.node(rate), angles.unit()))
             .collect::<Result<Vec<_>>>()?;
         files.check(&servers)?;
         let mut cluster = Cluster {
@@ -437,6 +448,7 @@ impl<'s> Cluster<'s> {
                 }
             })
             .collect();
+        let decided: Vec<(u64, u64)> = self.servers.iter().map(Server::decided).collect();
         let device_requests: u64 = self.servers.iter().map(|s| s.device_requests).sum();
         let seeks: u128 = self.servers.iter().map(|s| s.seeks).sum();
         let moved: Vec<f64> = self.servers.iter().map(|s| s.moved as f64).collect();
@@ -453,6 +465,8 @@ impl<'s> Cluster<'s> {
             operations: self.totals.operations,
             requests: self.totals.requests,
             decisions: self.totals.decisions,
+            choices: decided.iter().map(|d| d.0).sum(),
+            predicted_waits: decided.iter().map(|d| d.1).sum(),
             device_requests,
             device_bytes: self.servers.iter().map(|s| s.device_bytes).sum(),
             seek_distance: seeks as f64 / device_requests.max(1) as f64,

@@ -148,9 +148,11 @@ impl Replay {
             return Err(self.impossible(call, wanted.into()));
         };
         let site = Site {
+            server: 0,
+            servers: u32::try_from(servers).unwrap_or(u32::MAX),
             unit,
             memory,
-            servers: u32::try_from(servers).unwrap_or(u32::MAX),
+            threads: u32::MAX,
         };
         let settings = &words[4..];
         self.tuned = true;

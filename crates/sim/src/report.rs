@@ -23,6 +23,12 @@ pub struct Report {
     pub requests: u64,
     /// Decisions of the servers' schedulers.
     pub decisions: u64,
+    /// Times that a server chose another algorithm by itself.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub choices: u64,
+    /// Waits for requests that were foretold.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub predicted_waits: u64,
     /// Requests of the servers to their devices.
     pub device_requests: u64,
     /// And their bytes.
@@ -45,6 +51,10 @@ pub struct Report {
     /// Where the first server's device stood.
     #[serde(skip)]
     pub head: Vec<(Nanos, u64)>,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// One program instance.

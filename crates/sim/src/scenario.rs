@@ -6,7 +6,7 @@ use crate::units::{Bytes, Rate, Time};
 use penstock_base::Op;
 use penstock_layout::{Layout, ServerId};
 use penstock_mpiio::Method;
-use penstock_sched::Algorithm;
+use penstock_sched::{Mode, Settings, Site};
 use serde::Deserialize;
 
 /// One cluster and its programs.
@@ -138,8 +138,13 @@ impl Default for Client {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Server {
-    /// An algorithm of crates/sched, by name.
+    /// An algorithm of crates/sched, or `tree` or `online`, which choose among them.
     pub scheduler: String,
+    /// More settings, each as `penstock tune` takes it: `"ratio=20"`. `tree` and `online` begin with a server's defaults,
+    /// an algorithm without a starvation bound and with as many at a time as `depth`.
+    pub tune: Vec<String>,
+    /// What the servers see in a run without it foretells what comes, as a trace does: the program ran before.
+    pub predict: bool,
     /// Processor time of one decision of it.
     pub decision: Time,
     /// Processor time of a request.
@@ -155,8 +160,8 @@ pub struct Server {
     /// Requests of one rank that a server is at at a time; 0: any number. Our data server serves those of a connection one
     /// after the other.
     pub connection: u32,
-    /// Virtual requests that are served at a time.
-    pub depth: u32,
+    /// Virtual requests that a server can serve at a time, whatever decides: 16; with `tree` and `online` any number.
+    pub depth: Option<u32>,
     /// A request moves through the server in parts of so many bytes.
     pub buffer: Bytes,
     /// Parts of a request under way at a time.
@@ -205,13 +210,15 @@ impl Default for Server {
     fn default() -> Server {
         Server {
             scheduler: "noop".into(),
+            tune: Vec::new(),
+            predict: false,
             decision: Time(1_000),
             request: Time(20_000),
             region: Time(200),
             jitter: Time(0),
             wake: Time(0),
             connection: 0,
-            depth: 16,
+            depth: None,
             buffer: Bytes(256 << 10),
             window: 2,
             runs: Runs::Together,
@@ -308,6 +315,9 @@ impl From<Direction> for Op {
     }
 }
 
+/// Virtual requests at a time under one algorithm, unless the scenario says how many.
+const THREADS: u32 = 16;
+
 /// Most of anything that is simulated one by one: servers, nodes, ranks or cohorts, instances.
 const MOST: u64 = 1 << 20;
 
@@ -367,14 +377,19 @@ impl Scenario {
             1,
             1 << 40,
         )?;
-        within("server.depth", self.server.depth.into(), 1, MOST)?;
+        within(
+            "server.depth",
+            self.server.depth.unwrap_or(1).into(),
+            1,
+            MOST,
+        )?;
         within("server.window", self.server.window.into(), 1, 1024)?;
         within("server.buffer", self.server.buffer.0, 4096, 1 << 30)?;
         within("server.gap", self.server.gap.0, 0, 1 << 20)?;
         within("server.dirty", self.server.dirty.0, 1 << 20, 1 << 50)?;
         within("server.flush", self.server.flush.0, 1_000_000, 1 << 50)?;
         within("server.read_ahead", self.server.read_ahead.0, 0, 1 << 30)?;
-        self.algorithm()?;
+        self.settings()?;
         self.device
             .build(0.0)
             .map_err(|says| Error::key("device", says))?;
@@ -434,9 +449,38 @@ impl Scenario {
         Ok(Layout::new(self.cluster.stripe_unit.0, servers)?)
     }
 
-    pub(crate) fn algorithm(&self) -> Result<Algorithm> {
-        let parsed: std::result::Result<Algorithm, _> = self.server.scheduler.parse();
-        parsed.map_err(|e| Error::key("server.scheduler", e.to_string()))
+    /// How each server schedules.
+    pub(crate) fn settings(&self) -> Result<Settings> {
+        let server = &self.server;
+        let named =
+            |key: &'static str| move |e: penstock_sched::Error| Error::key(key, e.to_string());
+        let chosen = format!("sched={}", server.scheduler);
+        let mut settings = Settings::default()
+            .with(&[chosen])
+            .map_err(named("server.scheduler"))?;
+        if settings.choosing.mode == Mode::Fixed {
+            settings.options.starvation_bound = None;
+            settings.depth = u32::MAX;
+        }
+        if let Some(quantum) = server.quantum {
+            settings.options.quantum = quantum.0;
+        }
+        settings.with(&server.tune).map_err(named("server.tune"))
+    }
+
+    /// What server `number` knows of itself.
+    pub(crate) fn site(&self, number: u32, settings: &Settings) -> Site {
+        let usual = match settings.choosing.mode {
+            Mode::Fixed => THREADS,
+            Mode::Tree | Mode::Online => u32::MAX,
+        };
+        Site {
+            server: number,
+            servers: self.cluster.servers,
+            unit: self.cluster.stripe_unit.0,
+            memory: self.server.cache.0,
+            threads: self.server.depth.unwrap_or(usual),
+        }
     }
 
     /// The benchmark of program `i`.

@@ -1,10 +1,9 @@
-//! Data servers: a processor, the scheduler that a real server runs, a page cache, a device.
+//! Data servers: a processor, the dispatcher that a real server runs, a page cache, a device.
 //!
 //! *Problem*: what a policy is worth depends on what stands around it: when a request comes to it, what its decision costs, and
 //! what the device makes of the order. *Idea*: a request goes the way that it goes in our server (and, with other
 //! settings, in the sources' servers): the processor looks at its next part (`part_begins`), the part's runs go to the very
-//! scheduler of crates/sched (`queue_run`), which is asked while fewer than `server.depth` are being served (`pump`); what it
-//! gives out meets the page cache or goes to the block queue and the device (`serve`, `access`), and comes back as a reply
+//! dispatcher of crates/sched (`queue_run`), which decides how many are served at a time (`pump`); what it starts meets the page cache or goes to the block queue and the device (`serve`, `access`), and comes back as a reply
 //! (`part_done`). Dirty pages are written back by a timer, by their amount, or because a program syncs (`write_back`, `drain`).
 use crate::cluster::{Cluster, Event, Fetch, Service};
 use crate::connection::Ends;
@@ -16,6 +15,8 @@ use crate::scenario::{Processes, Runs, Scenario};
 use penstock_base::{Nanos, Op};
 use penstock_device::{Completion, Device, Request as Access};
 use penstock_sched as sched;
+use penstock_sched::learn::{Cost, Limits, Predictor};
+use penstock_trace::{Event as Seen, Kind};
 use std::collections::VecDeque;
 
 /// Runs of a part: the low bits of the scheduler's names.
@@ -36,11 +37,13 @@ pub(crate) struct Server {
     pub node: Node,
     /// When the processor is free.
     cpu: Nanos,
-    scheduler: sched::Scheduler,
-    /// When the scheduler will be asked again.
+    dispatcher: sched::Dispatcher,
+    /// What it has started and is not being served yet, used again.
+    started: Vec<sched::VirtualRequest>,
+    /// When the dispatcher will be asked again.
     asked: Nanos,
-    /// Virtual requests being served.
-    serving: u32,
+    /// Arrivals so far, if they are to predict.
+    pub seen: Option<Vec<Seen>>,
     device: Box<dyn Device>,
     /// When the device will be looked at again.
     looked: Nanos,
@@ -65,16 +68,10 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn new(scenario: &Scenario, node: Node, angle: f64) -> Result<Server> {
-        let algorithm = scenario.algorithm()?;
-        let mut options = sched::Options {
-            algorithm,
-            ..sched::Options::default()
-        };
-        if let Some(quantum) = scenario.server.quantum {
-            options.quantum = quantum.0;
-        }
-        let scheduler = sched::Scheduler::new(options)
+    pub(crate) fn new(scenario: &Scenario, number: u32, node: Node, angle: f64) -> Result<Server> {
+        let settings = scenario.settings()?;
+        let site = scenario.site(number, &settings);
+        let dispatcher = sched::Dispatcher::new(0, &settings, site, None)
             .map_err(|e| Error::key("server.scheduler", e.to_string()))?;
         let device = scenario
             .device
@@ -84,9 +81,10 @@ impl Server {
         Ok(Server {
             node,
             cpu: 0,
-            scheduler,
+            dispatcher,
+            started: Vec::new(),
             asked: Nanos::MAX,
-            serving: 0,
+            seen: None,
             device,
             looked: Nanos::MAX,
             pages: (cache > 0).then(|| Pages::new(cache, scenario.server.read_ahead.0)),
@@ -103,6 +101,21 @@ impl Server {
             moved: 0,
             completions: Vec::new(),
         })
+    }
+
+    /// From now on these arrivals, of a run before, foretell what comes.
+    pub(crate) fn expect(&mut self, seen: &[Seen]) -> Result<()> {
+        let wrong = |e: sched::Error| Error::key("server.predict", e.to_string());
+        let predictor = Predictor::new(seen, Cost::default(), Limits::default()).map_err(wrong)?;
+        self.dispatcher.predict(Some(predictor));
+        Ok(())
+    }
+
+    /// Algorithms that it chose itself, and waits for requests that were foretold.
+    pub(crate) fn decided(&self) -> (u64, u64) {
+        let changes = self.dispatcher.chooser().map_or(0, |c| c.changes().0);
+        let waits = self.dispatcher.scheduler().statistics().predicted_waits;
+        (changes, waits)
     }
 
     /// Bytes of its device.
@@ -212,8 +225,29 @@ impl Cluster<'_> {
             program: self.ranks[r.rank as usize].program.into(),
             process: r.rank,
         };
-        let scheduler = &mut self.servers[r.server as usize].scheduler;
-        if let Err(error) = scheduler.add(self.now, request) {
+        let server = &mut self.servers[r.server as usize];
+        let arrival = sched::Arrival {
+            request,
+            end: offset + bytes,
+        };
+        if let Some(seen) = &mut server.seen
+            && seen.len() <= Limits::default().requests
+        {
+            seen.push(Seen {
+                at: self.now,
+                request: request.id,
+                kind: Kind::Arrival,
+                op: request.op,
+                file: request.file,
+                offset,
+                bytes,
+                program: request.program,
+                rank: request.process,
+                mpi_call: 0,
+                client_call: 0,
+            });
+        }
+        if let Err(error) = server.dispatcher.add(self.now, &arrival) {
             self.failed
                 .get_or_insert(Error::key("server.scheduler", error.to_string()));
         }
@@ -226,68 +260,65 @@ impl Cluster<'_> {
         self.pump(server);
     }
 
-    /// Asks the scheduler for work while the server can serve more.
+    /// Begins what the dispatcher starts, and notes when it wants to be asked again.
     fn pump(&mut self, server: u32) {
         let now = self.now;
-        let depth = self.scenario.server.depth;
-        let decision = self.scenario.server.decision.0;
-        loop {
-            let s = &mut self.servers[server as usize];
-            if s.serving >= depth {
-                return;
-            }
-            match s.scheduler.next(now) {
-                sched::Next::Idle => return,
-                sched::Next::WaitUntil(at) => {
-                    if at < s.asked {
-                        s.asked = at;
-                        self.events.push(at.max(now), Event::Schedule(server));
-                    }
-                    return;
-                }
-                sched::Next::Dispatch(chosen) => {
-                    s.serving += 1;
-                    self.totals.decisions += 1;
-                    let first = s.scheduler.parts(chosen.id).next();
-                    let rank = first.map_or(0, |run| {
-                        let part = &self.parts[(run.id >> RUN_BITS) as u32];
-                        self.requests[part.request].rank
-                    });
-                    let range = Range {
-                        object: chosen.file as u32,
-                        offset: chosen.offset,
-                        bytes: chosen.end - chosen.offset,
-                    };
-                    let op = chosen.op;
-                    let service = self.services.put(|old| match old {
-                        Some(old) => {
-                            old.server = server;
-                            old.virtual_id = chosen.id;
-                            old.runs.clear();
-                            old.op = op;
-                            old.range = range;
-                            old.rank = rank;
-                            old.pending = 0;
-                            None
-                        }
-                        None => Some(Service {
-                            server,
-                            virtual_id: chosen.id,
-                            runs: Vec::new(),
-                            op,
-                            range,
-                            rank,
-                            pending: 0,
-                        }),
-                    });
-                    let s = &mut self.servers[server as usize];
-                    let runs = &mut self.services[service].runs;
-                    runs.extend(s.scheduler.parts(chosen.id).map(|run| run.id));
-                    let at = s.work(now, decision);
-                    self.events.push(at, Event::Serve(service));
-                }
-            }
+        let s = &mut self.servers[server as usize];
+        let mut started = std::mem::take(&mut s.started);
+        s.dispatcher.look(now, &mut started);
+        if let Some(at) = s.dispatcher.wake()
+            && at < s.asked
+        {
+            s.asked = at;
+            self.events.push(at, Event::Schedule(server));
         }
+        for chosen in started.drain(..) {
+            self.begin_service(server, &chosen);
+        }
+        self.servers[server as usize].started = started;
+    }
+
+    /// The processor is taken by the decision; then the virtual request is carried out.
+    fn begin_service(&mut self, server: u32, chosen: &sched::VirtualRequest) {
+        self.totals.decisions += 1;
+        let s = &self.servers[server as usize];
+        let first = s.dispatcher.parts(chosen.id).next();
+        let rank = first.map_or(0, |run| {
+            let part = &self.parts[(run.id >> RUN_BITS) as u32];
+            self.requests[part.request].rank
+        });
+        let range = Range {
+            object: chosen.file as u32,
+            offset: chosen.offset,
+            bytes: chosen.end - chosen.offset,
+        };
+        let op = chosen.op;
+        let service = self.services.put(|old| match old {
+            Some(old) => {
+                old.server = server;
+                old.virtual_id = chosen.id;
+                old.runs.clear();
+                old.op = op;
+                old.range = range;
+                old.rank = rank;
+                old.pending = 0;
+                None
+            }
+            None => Some(Service {
+                server,
+                virtual_id: chosen.id,
+                runs: Vec::new(),
+                op,
+                range,
+                rank,
+                pending: 0,
+            }),
+        });
+        let s = &mut self.servers[server as usize];
+        let runs = &mut self.services[service].runs;
+        runs.extend(s.dispatcher.parts(chosen.id).map(|run| run.id));
+        let at = s.work(self.now, self.scenario.server.decision.0);
+        self.events.push(at, Event::Serve(service));
     }
 
     /// Carries out a virtual request.
@@ -584,8 +615,7 @@ impl Cluster<'_> {
             server, virtual_id, ..
         } = self.services[service];
         let s = &mut self.servers[server as usize];
-        s.serving -= 1;
-        if let Err(error) = s.scheduler.completed(now, virtual_id) {
+        if let Err(error) = s.dispatcher.forget(now, virtual_id) {
             self.failed
                 .get_or_insert(Error::key("server.scheduler", error.to_string()));
             return;

@@ -15,6 +15,7 @@
 //! says of each situation. `--alone`, `--four`: a server as Penstock's are, alone or of four, instead of the source's; `--queue cfq`
 //! or `deadline` above disks. `--device NAME`: that one only.
 
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 mod cluster;
 mod figures;
 

@@ -9,11 +9,11 @@
 //! [`Choosing`]. *Source*: TS chapter 6; choices by file are ours.
 //!
 //! A plain state machine under the queue's mutex: a few hundred nanoseconds per request, a look every 100 ms.
-use super::lookout::{Class, FileView, Kind, Lookout, Site, View};
+use super::lookout::{Class, FileView, Kind, Lookout, View};
 use super::{Objective, Selector, SelectorOptions, Situation, Tree};
 use crate::learn::MIN_WINDOW;
 use crate::settings::Settings;
-use crate::{Algorithm, Error, Groups, Nanos, Op, Request};
+use crate::{Algorithm, Error, Groups, Nanos, Op, Request, Site};
 use std::collections::BTreeMap;
 
 /// Time between looks.
@@ -461,9 +461,11 @@ mod tests {
 
     const MILLI: Nanos = 1_000_000;
     const SITE: Site = Site {
+        server: 0,
+        servers: 1,
         unit: 64 << 10,
         memory: 8 << 30,
-        servers: 1,
+        threads: u32::MAX,
     };
 
     fn chooser(choosing: Choosing) -> Chooser {

@@ -4,7 +4,7 @@
 //! small or large. Those with the same operation and pattern are a [`Class`]: a selection tree has one answer for each.
 use super::{Situation, Tree};
 use crate::learn::{self, Detector, DetectorLimits, MIN_WINDOW, Pattern};
-use crate::{Algorithm, Error, Nanos, Op, Request};
+use crate::{Algorithm, Error, Nanos, Op, Request, Site};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 /// Requests that a look considers at most.
@@ -13,17 +13,6 @@ pub(crate) const RECENT: usize = 512;
 pub(crate) const HORIZON: Nanos = 5_000_000_000;
 /// Files followed; each takes up to 6 KiB.
 const FILES: usize = 256;
-
-/// What a server knows of itself from its start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Site {
-    /// Requests of at least so many bytes are large.
-    pub unit: u64,
-    /// Bytes of the machine.
-    pub memory: u64,
-    /// Data servers of the deployment.
-    pub servers: u32,
-}
 
 /// Follows the requests of a server.
 #[derive(Debug)]
@@ -107,7 +96,7 @@ impl Lookout {
             ..DetectorLimits::default()
         };
         Ok(Lookout {
-            detector: Detector::new(learn::Tree::builtin()?, site.unit, limits),
+            detector: Detector::new(learn::Tree::builtin()?, site.large(), limits),
             recent: VecDeque::with_capacity(RECENT),
             site,
             ratio,
@@ -174,7 +163,7 @@ impl Lookout {
             let (contiguous, large) = match pattern {
                 Some(pattern) => (pattern.is_contiguous(), !pattern.is_small()),
                 // Too few of them to see an order.
-                None => (true, bytes / u64::from(requests) >= self.site.unit),
+                None => (true, bytes / u64::from(requests) >= self.site.large()),
             };
             let kind = (op, contiguous, large);
             let known = view.classes.iter().position(|c| c.kind() == kind);

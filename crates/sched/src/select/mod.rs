@@ -11,7 +11,7 @@ mod own;
 mod tree;
 
 pub use chooser::{Chooser, Choosing, Mode};
-pub use lookout::{Class, FileView, Site, View};
+pub use lookout::{Class, FileView, View};
 pub use objective::Objective;
 pub use online::{Decision, Selector, SelectorOptions};
 pub use own::{ALGORITHMS as MEASURED, Expectation, Row, expect};

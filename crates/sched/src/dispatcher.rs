@@ -1,0 +1,359 @@
+//! The dispatcher of a data server: which of its requests go to the store now, alone or with others, and which wait.
+//!
+//! *Problem*: servers and the simulator have to decide alike, and a decision needs more than an algorithm: how many virtual
+//! requests are served at once, who chooses the algorithm, what a trace foretells. *Idea*: one state machine has the
+//! [`Scheduler`], the [`Chooser`] and the [`Predictor`]. Events go in with their time: a request arrives
+//! ([`Dispatcher::arrive`]), a virtual request is done ([`Dispatcher::done`]), time passes ([`Dispatcher::look`]),
+//! settings change ([`Dispatcher::set`], [`Dispatcher::predict`]). Out come the virtual requests to start, the verdict on
+//! the request that arrived ([`Verdict`]), and when to call [`Dispatcher::look`] next ([`Dispatcher::wake`]). Threads, the
+//! memory of requests, files and the clock are the caller's.
+//!
+//! The caller is asked for no copies: [`Dispatcher::parts`] lists the parts of a virtual request until it is done.
+use crate::groups::Groups;
+use crate::journal::Journal;
+use crate::learn::Predictor;
+use crate::select::{Chooser, Mode};
+use crate::settings::Settings;
+use crate::{Algorithm, Error, Nanos, Next, Op, Request, Scheduler, VirtualRequest};
+use std::sync::Arc;
+
+/// Bytes of a request that are scheduled as one: larger requests come slice by slice, so that they cannot block others.
+pub const SLICE: u64 = 256 << 10;
+
+/// What a data server knows of itself from its start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Site {
+    /// Its number, from 0.
+    pub server: u32,
+    /// Data servers of the deployment.
+    pub servers: u32,
+    /// Bytes of a file's stripe unit. Requests of at least so many are large, see [`Site::large`].
+    pub unit: u64,
+    /// Bytes of the machine's memory; 0: unknown.
+    pub memory: u64,
+    /// Virtual requests that it can serve at once, whatever the algorithm; `u32::MAX`: any number.
+    pub threads: u32,
+}
+
+impl Site {
+    /// Bytes from which a request is large: the stripe unit, as far as one slice can show it.
+    pub fn large(&self) -> u64 {
+        self.unit.clamp(1, SLICE)
+    }
+}
+
+/// A request that arrives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arrival {
+    /// What it asks for: a slice at most. Its id is new.
+    pub request: Request,
+    /// One past the last byte that it may touch: more than its bytes if it is structured.
+    pub end: u64,
+}
+
+/// What becomes of a request that arrives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is started at once, alone: as this virtual request.
+    Go(u64),
+    /// It waits, or is started with others.
+    Wait,
+}
+
+/// Decides for a data server; a plain state machine. Times must not go back.
+#[derive(Debug)]
+pub struct Dispatcher {
+    scheduler: Scheduler,
+    settings: Settings,
+    site: Site,
+    /// Unless the user has chosen the algorithm.
+    chooser: Option<Chooser>,
+    predictor: Option<Predictor>,
+    /// Parts of the virtual request in question, used again.
+    parts: Vec<u64>,
+    /// Virtual requests being served.
+    serving: u32,
+    wake: Option<Nanos>,
+    journaled: bool,
+}
+
+impl Dispatcher {
+    /// An empty one. A journal hears of each decision.
+    pub fn new(
+        now: Nanos,
+        settings: &Settings,
+        site: Site,
+        journal: Option<Arc<dyn Journal>>,
+    ) -> Result<Dispatcher, Error> {
+        let mut scheduler = Scheduler::new(settings.options.clone())?;
+        let journaled = journal.is_some();
+        scheduler.keep(journal);
+        let mut dispatcher = Dispatcher {
+            scheduler,
+            settings: settings.clone(),
+            site,
+            chooser: None,
+            predictor: None,
+            parts: Vec::new(),
+            serving: 0,
+            wake: None,
+            journaled,
+        };
+        dispatcher.set(now, settings)?;
+        Ok(dispatcher)
+    }
+
+    /// Schedules as these say from now on; what is queued is carried over. [`Dispatcher::look`] has to follow. After an
+    /// error all is as before.
+    pub fn set(&mut self, now: Nanos, settings: &Settings) -> Result<(), Error> {
+        settings.check()?;
+        let choosing = settings.choosing;
+        let mut new = None;
+        let keeps = |c: &Chooser| *c.choosing() == choosing;
+        let kept = self.chooser.as_ref().is_some_and(keeps);
+        if choosing.mode != Mode::Fixed && !kept {
+            let held = self.scheduler.len();
+            new = Some(Chooser::new(now, choosing, self.site, held)?);
+        }
+        if !kept {
+            self.chooser = new;
+        }
+        self.note_set(now);
+        let mut options = settings.options.clone();
+        let groups = self.chooser.as_ref().map(|c| c.groups().clone());
+        if let Some(groups) = &groups {
+            options.algorithm = groups.algorithm;
+        }
+        self.scheduler.reconfigure(now, options)?;
+        if let Some(groups) = groups.filter(|g| !g.files.is_empty()) {
+            self.regroup(now, groups);
+        }
+        self.settings = settings.clone();
+        Ok(())
+    }
+
+    /// Tells the journal what the algorithm comes from, so that it can be chosen again.
+    fn note_set(&self, now: Nanos) {
+        if !self.journaled {
+            return;
+        }
+        let fixed = || "fixed".to_owned();
+        let from = self
+            .chooser
+            .as_ref()
+            .map_or_else(fixed, |c| c.settings().join(" "));
+        let (
+            large,
+            Site {
+                memory, servers, ..
+            },
+        ) = (self.site.large(), self.site);
+        self.scheduler
+            .note(&format!("tuned {now} {large} {memory} {servers} {from}"));
+    }
+
+    /// Expects from now on what this one predicts; `None`: nothing. The one before.
+    pub fn predict(&mut self, predictor: Option<Predictor>) -> Option<Predictor> {
+        std::mem::replace(&mut self.predictor, predictor)
+    }
+
+    /// A request arrives. `started` gets the virtual requests to start, in order, its own included. An error says why the
+    /// request was refused; nothing has changed then.
+    pub fn arrive(
+        &mut self,
+        now: Nanos,
+        arrival: &Arrival,
+        started: &mut Vec<VirtualRequest>,
+    ) -> Result<Verdict, Error> {
+        self.add(now, arrival)?;
+        let alone = self.start(now, Some(arrival.request.id), started);
+        Ok(alone.map_or(Verdict::Wait, Verdict::Go))
+    }
+
+    /// One of several requests arrives that come at once. [`Dispatcher::look`] has to follow the last. Errors as for
+    /// [`Dispatcher::arrive`].
+    pub fn add(&mut self, now: Nanos, arrival: &Arrival) -> Result<(), Error> {
+        let request = arrival.request;
+        self.expected(now, arrival);
+        let added = self.scheduler.add_spread(now, request, arrival.end);
+        if added.is_err()
+            && let Some(predictor) = &mut self.predictor
+        {
+            predictor.dispatched(request.id);
+        }
+        added?;
+        if let Some(chooser) = &mut self.chooser {
+            chooser.arrived(now, &request);
+            self.choose(now);
+        }
+        Ok(())
+    }
+
+    fn expected(&mut self, now: Nanos, arrival: &Arrival) {
+        let Some(predictor) = &mut self.predictor else {
+            return;
+        };
+        let Request {
+            id,
+            file,
+            op,
+            offset,
+            bytes,
+            program,
+            ..
+        } = arrival.request;
+        predictor.arrived(now, id, op, file, offset, bytes, program);
+        if let Some([reads, writes]) = predictor.begun() {
+            self.scheduler.predict_more(file, Op::Read, reads);
+            self.scheduler.predict_more(file, Op::Write, writes);
+        }
+    }
+
+    /// A virtual request that was started has been served, or has failed: its parts are forgotten. `started` gets those to
+    /// start now. An error: this one was not being served.
+    pub fn done(
+        &mut self,
+        now: Nanos,
+        id: u64,
+        started: &mut Vec<VirtualRequest>,
+    ) -> Result<(), Error> {
+        self.forget(now, id)?;
+        self.start(now, None, started);
+        Ok(())
+    }
+
+    /// The same, where requests arrive because of it: [`Dispatcher::look`] has to follow them.
+    pub fn forget(&mut self, now: Nanos, id: u64) -> Result<(), Error> {
+        if let Some(chooser) = &mut self.chooser {
+            for (part, arrived) in self.scheduler.parts_with_arrival(id) {
+                chooser.completed(now, &part, now.saturating_sub(arrived));
+            }
+        }
+        self.scheduler.completed(now, id)?;
+        self.serving -= 1;
+        self.choose(now);
+        Ok(())
+    }
+
+    /// Time has passed, or settings have changed. `started` gets the virtual requests to start now.
+    pub fn look(&mut self, now: Nanos, started: &mut Vec<VirtualRequest>) {
+        self.start(now, None, started);
+    }
+
+    /// When to look again, unless something else happens first.
+    pub fn wake(&self) -> Option<Nanos> {
+        self.wake
+    }
+
+    /// The requests of a virtual request that was started, by offset; none if it is done.
+    pub fn parts(&self, id: u64) -> impl Iterator<Item = Request> + '_ {
+        self.scheduler.parts(id)
+    }
+
+    /// Lets the chooser choose; what is queued is carried over.
+    fn choose(&mut self, now: Nanos) {
+        if let Some(groups) = self.chooser.as_mut().and_then(|c| c.decide(now)) {
+            self.regroup(now, groups);
+        }
+    }
+
+    /// Files run under these algorithms from now on.
+    fn regroup(&mut self, now: Nanos, groups: Groups) {
+        // The chooser keeps to the limits of groups. If not, what runs goes on, and the journal says why.
+        if let Err(e) = self.scheduler.regroup(now, groups) {
+            debug_assert!(false, "{e}");
+            self.scheduler.note(&format!("not grouped as chosen: {e}"));
+        }
+    }
+
+    /// Starts virtual requests while there is something to serve them with. The one that is all of request `own`, if any.
+    fn start(
+        &mut self,
+        now: Nanos,
+        own: Option<u64>,
+        started: &mut Vec<VirtualRequest>,
+    ) -> Option<u64> {
+        self.wake = None;
+        let mut alone = None;
+        loop {
+            match self.next(now) {
+                Next::Dispatch(v) => {
+                    self.serving += 1;
+                    if let Some(predictor) = &mut self.predictor {
+                        let parts = self.scheduler.parts(v.id);
+                        parts.for_each(|part| predictor.dispatched(part.id));
+                    }
+                    let mut parts = self.scheduler.parts(v.id);
+                    if v.parts == 1 && parts.next().map(|part| part.id) == own {
+                        alone = Some(v.id);
+                    }
+                    started.push(v);
+                }
+                Next::WaitUntil(until) => {
+                    self.wake = Some(until.max(now));
+                    return alone;
+                }
+                Next::Idle => return alone,
+            }
+        }
+    }
+
+    /// What goes next, if there is something to serve it with.
+    fn next(&mut self, now: Nanos) -> Next {
+        if self.serving >= self.depth() {
+            return Next::Idle;
+        }
+        let (predictor, parts) = (&mut self.predictor, &mut self.parts);
+        match predictor {
+            None => self.scheduler.next(now),
+            Some(predictor) => self.scheduler.next_expecting(now, &mut |first, of| {
+                parts.clear();
+                parts.extend(of);
+                predictor.wait(now, first, parts)
+            }),
+        }
+    }
+
+    /// Virtual requests that are served at once.
+    fn depth(&self) -> u32 {
+        let groups = self.scheduler.groups();
+        let depth = match groups.algorithm {
+            Algorithm::Noop if groups.files.is_empty() => u32::MAX,
+            _ => self.settings.depth,
+        };
+        depth.min(self.site.threads)
+    }
+
+    /// Requests have to come here: it may keep them waiting, or it records them. If not, each would go at once.
+    pub fn is_on(&self) -> bool {
+        self.scheduler.options().algorithm != Algorithm::Noop
+            || self.chooser.is_some()
+            || self.predictor.is_some()
+            || self.journaled
+    }
+
+    /// How it schedules.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// What it knows of its server.
+    pub fn site(&self) -> &Site {
+        &self.site
+    }
+
+    /// Who chooses the algorithm, if the user has not.
+    pub fn chooser(&self) -> Option<&Chooser> {
+        self.chooser.as_ref()
+    }
+
+    /// What is expected, if anything is.
+    pub fn predictor(&self) -> Option<&Predictor> {
+        self.predictor.as_ref()
+    }
+
+    /// What is queued and being served, and what has been done.
+    pub fn scheduler(&self) -> &Scheduler {
+        &self.scheduler
+    }
+}

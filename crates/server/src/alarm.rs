@@ -1,0 +1,112 @@
+//! The timer of a data server: one thread that lets the queue look again when its dispatcher wants to.
+//!
+//! It starts when requests are scheduled for the first time, and sleeps while nothing is waited for.
+use crate::error::refuse;
+use crate::queue::Queue;
+use penstock_host::sync::{Condvar, Mutex, MutexGuard};
+use penstock_host::time::now;
+use penstock_sched::Nanos;
+use penstock_wire::Background;
+use penstock_wire::message::{ErrorKind, WireError};
+use std::sync::{Arc, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+/// What the timer's thread sleeps on.
+pub(crate) struct Alarm {
+    /// Time 0 of the queue.
+    began: Instant,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    at: Option<Nanos>,
+    started: bool,
+    stopped: bool,
+}
+
+impl Alarm {
+    pub(crate) fn new(began: Instant) -> Alarm {
+        Alarm {
+            began,
+            state: Mutex::new(State::default()),
+            changed: Condvar::default(),
+        }
+    }
+
+    // A time and two flags: whole whenever the mutex is free.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The queue looks at this time, and at none that was set before.
+    pub(crate) fn set(&self, at: Nanos) {
+        self.state().at = Some(at);
+        self.changed.notify_all();
+    }
+
+    /// The thread ends, and none starts any more.
+    pub(crate) fn stop(&self) {
+        self.state().stopped = true;
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.state().stopped
+    }
+
+    /// Sleeps until the time that is set; false when it is time to stop.
+    fn wait(&self) -> bool {
+        let mut state = self.state();
+        loop {
+            if state.stopped {
+                return false;
+            }
+            let Some(at) = state.at else {
+                let changed = self.changed.wait(state);
+                state = changed.unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            let left = (self.began + Duration::from_nanos(at)).saturating_duration_since(now());
+            if left.is_zero() {
+                state.at = None;
+                return true;
+            }
+            let changed = self.changed.wait_timeout(state, left);
+            state = changed.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+/// Starts the thread for `queue`, unless it runs or the server stops.
+pub(crate) fn start(
+    queue: &Arc<Queue>,
+    alarm: &Arc<Alarm>,
+    timer: &Background,
+) -> Result<(), WireError> {
+    let mut state = alarm.state();
+    if state.started || state.stopped {
+        return Ok(());
+    }
+    let (sleeps, queue) = (alarm.clone(), Arc::downgrade(queue));
+    timer
+        .start("timer", move || run(&sleeps, &queue))
+        .map_err(|e| {
+            refuse(
+                ErrorKind::Io,
+                format!("cannot start the queue's timer: {e}"),
+            )
+        })?;
+    state.started = true;
+    Ok(())
+}
+
+fn run(alarm: &Alarm, queue: &Weak<Queue>) {
+    while alarm.wait() {
+        let Some(queue) = queue.upgrade() else {
+            return;
+        };
+        queue.look();
+    }
+}
