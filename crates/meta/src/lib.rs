@@ -12,6 +12,7 @@
 mod access;
 mod advisory;
 mod audited;
+mod bytes;
 mod commit;
 mod counters;
 mod engine;

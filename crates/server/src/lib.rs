@@ -5,6 +5,7 @@
 //! those of [`penstock_wire::serve`].
 mod access;
 mod audited;
+mod bytes;
 mod choice;
 mod clock;
 mod error;
@@ -30,6 +31,7 @@ mod shortcut;
 mod sync;
 mod tracing;
 mod transfer;
+mod usage;
 mod watch;
 
 pub use error::Error;

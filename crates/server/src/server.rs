@@ -232,6 +232,9 @@ fn start_with(
     }
     if server.options.ask_time {
         server.clock.follow(&server, deployment)?;
+        if !server.options.read_only {
+            server.objects.usage().follow(&server, deployment)?;
+        }
         if address.tcp.is_some() {
             server.revoked.follow(id, deployment, keys.clone())?;
         }
@@ -299,6 +302,7 @@ pub(crate) struct Server {
 impl Drop for Server {
     /// No connection is left: what nobody has synced is now.
     fn drop(&mut self) {
+        self.objects.usage().end();
         self.settling.stop();
         if self.registrar.is_some() && !self.options.read_only {
             self.settle(&mut |_| true);
@@ -336,6 +340,7 @@ impl Service for Server {
 
     fn stopping(&self) {
         self.clock.stop();
+        self.objects.usage().stop();
         self.revoked.stop();
         self.settling.stop();
         self.objects.stop();

@@ -8,11 +8,13 @@ mod data;
 mod meta;
 mod node;
 mod quota;
+mod usage;
 
 pub use data::*;
 pub use meta::*;
 pub use node::*;
 pub use quota::*;
+pub use usage::*;
 
 use crate::capability::Seal;
 use penstock_layout::{FileId, Layout};

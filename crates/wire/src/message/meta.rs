@@ -1,7 +1,7 @@
 //! Requests and replies of the metadata server.
 use super::{
-    AuditStatus, Capability, KeysHeld, NodeReply, NodeRequest, QuotaReply, QuotaRequest, User,
-    WireError,
+    AuditStatus, Capability, KeysHeld, Leases, NodeReply, NodeRequest, QuotaReply, QuotaRequest,
+    UsageReport, User, WireError,
 };
 use crate::bounded;
 use crate::revocation::{Revocations, Revoked};
@@ -268,6 +268,10 @@ pub enum MetaRequest {
     },
     /// Read the deployment file again and take the keys that it names. Needs the admin right. Answered by `Keys`.
     LoadKeys,
+    /// A data server tells of the bytes of users that have limits on them. Answered by `Leases`.
+    Usage(UsageReport),
+    /// Who owns files (data servers). Answered by `Owners`.
+    Owners(#[serde(deserialize_with = "bounded::owners")] Vec<FileId>),
 }
 
 impl MetaRequest {
@@ -306,6 +310,8 @@ impl MetaRequest {
             // Limits are set to what they are to be: a second copy changes nothing.
             | MetaRequest::Quota(_)
             | MetaRequest::LoadKeys
+            | MetaRequest::Usage(_)
+            | MetaRequest::Owners(_)
             | MetaRequest::Revoke { .. }
             | MetaRequest::Revocations { .. } => false,
         }
@@ -454,6 +460,10 @@ pub enum MetaReply {
     Revoked(Option<Revocations>),
     /// To `LoadKeys`.
     Keys(KeysHeld),
+    /// To `Usage`.
+    Leases(Leases),
+    /// To `Owners`: of each file in turn; `None`: it is not there.
+    Owners(#[serde(deserialize_with = "bounded::owners")] Vec<Option<u32>>),
 }
 
 /// Health and usage of the metadata server.
@@ -487,6 +497,12 @@ pub struct MetaStatus {
     pub over_soft: u64,
     /// Users who have as many files as their hard limit allows.
     pub at_hard: u64,
+    /// Users who have more bytes than their soft limit allows.
+    pub bytes_over_soft: u64,
+    /// Users who have as many bytes as their hard limit allows.
+    pub bytes_at_hard: u64,
+    /// Users with limits on bytes whose bytes are being counted.
+    pub bytes_uncounted: u64,
     /// All files of users have been counted, so that limits hold.
     pub counted: bool,
 }
