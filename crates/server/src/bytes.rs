@@ -285,3 +285,7 @@ fn with(user: User, lease: &Lease) -> User {
         ..user
     }
 }
+
+#[cfg(test)]
+#[path = "bytes_tests.rs"]
+mod tests;
