@@ -9,7 +9,7 @@ import time
 
 import pytest
 from conftest import COMPILERS, PENSTOCK, penstock
-from mounted import ALICE, BOB, MEMBERS, TEAM, as_root, as_user, fails, needs_fuse, touch
+from mounted import ALICE, BOB, MEMBERS, TEAM, as_root, as_user, fails, needs_fuse, touch, write
 
 pytestmark = [needs_fuse, as_root]
 
@@ -201,3 +201,134 @@ def test_numbers_and_limits_outlive_a_killed_server(limits, d):
         assert files(limits, ALICE) == before + made
     fails(errno.EDQUOT, as_user, ALICE, TEAM, [], lambda: touch(d / "more"))
     assert "nothing is wrong" in penstock("check", "-d", limits).out
+
+
+MIB = 1 << 20
+
+
+def bytes_of(deployment, uid):
+    return quota(deployment, uid)["users"][0]["bytes"]
+
+
+def await_bytes(deployment, uid, want):
+    """Waits until the data servers have told what `want` is true of; returns it."""
+    deadline = time.monotonic() + 120
+    while True:
+        said = bytes_of(deployment, uid)
+        if said is not None and said["counted"] and want(said["used"]):
+            return said
+        assert time.monotonic() < deadline, said
+        time.sleep(0.1)
+
+
+def limit_bytes(deployment, uid, **limits):
+    args = [arg for name, limit in limits.items() for arg in (f"--bytes-{name}", limit)]
+    penstock("quota", "set", uid, *args, "-d", deployment)
+
+
+def fill(path, most, step=64 << 10):
+    """Writes on until it is refused, at most so many bytes; how many were written."""
+    written = 0
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+    try:
+        while written < most:
+            try:
+                written += os.pwrite(fd, b"x" * step, written)
+            except OSError as e:
+                assert e.errno == errno.EDQUOT, e
+                break
+    finally:
+        os.close(fd)
+    return written
+
+
+def test_a_limit_on_bytes_holds_and_what_is_removed_makes_room(limits, d):
+    alice = (ALICE, TEAM, [])
+    as_user(*alice, lambda: fill(d / "before", MIB))
+    limit_bytes(limits, ALICE, soft="6M", hard="8M")
+    before = await_bytes(limits, ALICE, lambda used: used >= MIB)
+    assert (before["soft"], before["hard"]) == (6 * MIB, 8 * MIB)
+
+    def write_beyond():
+        assert fill(d / "more", 32 * MIB) <= 8 * MIB - MIB
+
+    as_user(*alice, write_beyond)
+    full = await_bytes(limits, ALICE, lambda used: used > 7 * MIB)
+    assert full["used"] <= 8 * MIB and full["over_soft"]
+    # What is there can be written over, also at the limit.
+    as_user(*alice, lambda: write(d / "more", b"y" * 4096, os.O_WRONLY))
+    assert "Limits on bytes: 1 user over the soft" in penstock("status", "-d", limits).out
+    # Others are not limited; removed, cut and given bytes make room.
+    as_user(BOB, TEAM, [], lambda: fill(d / "his", 16 * MIB))
+    as_user(*alice, lambda: os.truncate(d / "more", MIB))
+    await_bytes(limits, ALICE, lambda used: used == 2 * MIB)
+    os.chown(d / "more", BOB, -1)
+    await_bytes(limits, ALICE, lambda used: used == MIB)
+    as_user(*alice, lambda: os.unlink(d / "before"))
+    await_bytes(limits, ALICE, lambda used: used == 0)
+    os.chown(d / "his", ALICE, -1)
+    await_bytes(limits, ALICE, lambda used: used == 16 * MIB)
+    fails(errno.EDQUOT, as_user, *alice, lambda: write(d / "new", b"x" * MIB))
+    penstock("quota", "set", ALICE, "--bytes-soft", "none", "--bytes-hard", "none", "-d", limits)
+    assert bytes_of(limits, ALICE) is None
+    os.unlink(d / "his")
+
+
+def test_bytes_outlive_killed_servers(limits, d):
+    alice = (ALICE, TEAM, [])
+    limit_bytes(limits, ALICE, hard="1T")
+    start = await_bytes(limits, ALICE, lambda used: True)["used"]
+    hard = start + 8 * MIB
+    limit_bytes(limits, ALICE, hard=hard)
+    as_user(*alice, lambda: fill(d / "f", 3 * MIB))
+    await_bytes(limits, ALICE, lambda used: used == start + 3 * MIB)
+    for server in ("data-0", "meta", "data-1"):
+        pid = int((limits / "run" / f"{server}.pid").read_text().split()[0])
+        os.kill(pid, signal.SIGKILL)
+        penstock("up", limits)
+        said = await_bytes(limits, ALICE, lambda used: used == start + 3 * MIB)
+        assert said["hard"] == hard
+
+    def write_beyond():
+        assert fill(d / "more", 32 * MIB) <= 5 * MIB
+
+    as_user(*alice, write_beyond)
+    assert bytes_of(limits, ALICE)["used"] <= hard
+
+
+MPI_WRITE = """
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+int main(int argc, char **argv)
+{
+    MPI_Init(&argc, &argv);
+    MPI_File f;
+    char text[MPI_MAX_ERROR_STRING] = "all was written", *block = calloc(1, 1 << 20);
+    int length, class = 0, code, n = 0;
+    MPI_File_open(MPI_COMM_SELF, argv[1], MPI_MODE_CREATE | MPI_MODE_WRONLY, MPI_INFO_NULL, &f);
+    do
+        code = MPI_File_write_at(f, (MPI_Offset)n << 20, block, 1 << 20, MPI_BYTE, MPI_STATUS_IGNORE);
+    while (code == MPI_SUCCESS && ++n < 64);
+    if (code != MPI_SUCCESS) {
+        MPI_Error_class(code, &class);
+        MPI_Error_string(code, text, &length);
+    }
+    printf("%s %d: %s\\n", class == MPI_ERR_QUOTA ? "quota" : class ? "other" : "ok", n, text);
+    MPI_File_close(&f);
+    return MPI_Finalize();
+}
+"""
+
+
+def test_an_mpi_program_is_told_of_the_limit_on_bytes(limits, d):
+    program = limits.parent / "writer"
+    program.with_suffix(".c").write_text(MPI_WRITE)
+    subprocess.run([COMPILERS["mpich"], "-o", program, program.with_suffix(".c")], check=True)
+    limit_bytes(limits, BOB, hard="1T")
+    used = await_bytes(limits, BOB, lambda used: True)["used"]
+    limit_bytes(limits, BOB, hard=used + 40 * MIB)
+    ran = as_other(limits, BOB, "run", "-n", 1, "--quiet", "--", program, f"penstock:/{d.name}/f")
+    result = ran.stdout.strip()
+    assert result.startswith("quota ") and f"user {BOB} has" in result and "`penstock quota`" in result, result
+    assert int(result.split()[1].rstrip(":")) <= 40

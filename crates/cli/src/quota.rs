@@ -1,20 +1,20 @@
-//! `penstock quota`: how many files users have, and may have.
+//! `penstock quota`: how many files and bytes users have, and may have.
 use crate::connect;
 use crate::deployment::{self, Located};
 use crate::error::{CliError, Result};
 use crate::life::Life;
 use crate::names::time_text;
 use crate::out;
-use crate::size;
+use crate::size::{self, Size};
 use crate::users;
 use clap::{Args, Subcommand};
 use penstock_client::{Client, Quotas};
-use penstock_wire::message::{Bound, FileLimits, LimitsChange, UserFiles};
+use penstock_wire::message::{Bound, FileLimits, LimitsChange, UserBytes, UserFiles};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::SystemTime;
 
-/// Show how many files one has and may have; set limits.
+/// Show how many files and bytes one has and may have; set limits.
 ///
 /// Files, directories and symbolic links count for their owner, each once. Beyond the hard limit nothing new can be
 /// made (EDQUOT, MPI_ERR_QUOTA). Beyond the soft limit it can for a time of grace. Root is never limited. Other users are
@@ -27,6 +27,7 @@ Examples:
   penstock quota set alice --files-soft 90000 --files-hard 100000
   penstock quota set --default --files-hard 1000000 --grace 3d
                                                      all users without limits of their own
+  penstock quota set alice --bytes-soft 900G --bytes-hard 1T
   penstock quota remove alice                        back to the default")]
 pub struct QuotaArgs {
     /// What to change; nothing is changed without it.
@@ -73,7 +74,13 @@ pub struct SetArgs {
     /// Is never exceeded; `none`: no such limit.
     #[arg(long, value_name = "N", value_parser = bound, group = "what")]
     pub files_hard: Option<Bound>,
-    /// How long the soft limit may be exceeded: 12h, 7d [default: 7d].
+    /// The same for bytes, of one user: 900G, 64MiB.
+    #[arg(long, value_name = "SIZE", value_parser = bytes_bound, group = "what", conflicts_with = "default")]
+    pub bytes_soft: Option<Bound>,
+    /// The same for bytes, of one user; `none`: no such limit.
+    #[arg(long, value_name = "SIZE", value_parser = bytes_bound, group = "what", conflicts_with = "default")]
+    pub bytes_hard: Option<Bound>,
+    /// How long soft limits may be exceeded: 12h, 7d [default: 7d].
     #[arg(long, value_name = "TIME", group = "what")]
     pub grace: Option<Life>,
     /// For programs.
@@ -96,8 +103,15 @@ fn bound(text: &str) -> std::result::Result<Bound, String> {
         "none" => Ok(Bound::Unlimited),
         number => number
             .parse()
-            .map(Bound::Files)
+            .map(Bound::At)
             .map_err(|_| "write a number of files, or `none`".into()),
+    }
+}
+
+fn bytes_bound(text: &str) -> std::result::Result<Bound, String> {
+    match text {
+        "none" => Ok(Bound::Unlimited),
+        size => size.parse().map(|Size(bytes)| Bound::At(bytes)),
     }
 }
 
@@ -117,6 +131,8 @@ pub fn quota(args: &QuotaArgs, named: Option<&Path>) -> Result<()> {
             let change = LimitsChange {
                 soft: set.files_soft,
                 hard: set.files_hard,
+                bytes_soft: set.bytes_soft,
+                bytes_hard: set.bytes_hard,
                 grace_s: set.grace.map(|grace| grace.as_ms() / 1000),
             };
             let client = administrator(&located)?;
@@ -179,12 +195,47 @@ fn to_json(quotas: &Quotas) -> Value {
         json!({
             "uid": user.uid, "name": users::name(user.uid), "files": user.files, "limits": limits(&user.limits),
             "own": user.own, "over_soft": user.is_over_soft(), "at_hard": user.is_at_hard(),
-            "grace_ends_ms": user.grace_ends_ms,
+            "grace_ends_ms": user.grace_ends_ms, "bytes": user.bytes.as_ref().map(bytes_json),
         })
     });
     json!({
         "users": users.collect::<Vec<_>>(), "default": limits(&quotas.default), "counted": quotas.counted,
     })
+}
+
+fn bytes_json(bytes: &UserBytes) -> Value {
+    json!({
+        "used": bytes.used, "soft": bytes.limits.soft, "hard": bytes.limits.hard, "counted": bytes.counted,
+        "over_soft": bytes.is_over_soft(), "at_hard": bytes.is_at_hard(), "grace_ends_ms": bytes.grace_ends_ms,
+    })
+}
+
+/// A table of the users whose bytes are limited, if there are any.
+fn bytes_text(quotas: &Quotas, now_ms: u64) -> String {
+    let limit = |limit: Option<u64>| limit.map_or("-".to_owned(), size::bytes);
+    let limited = quotas
+        .users
+        .iter()
+        .filter_map(|user| Some((user.uid, user.bytes?)));
+    let rows: Vec<Vec<String>> = limited
+        .map(|(uid, bytes)| {
+            let who = users::name(uid).unwrap_or_else(|| uid.to_string());
+            let state = match bytes.counted {
+                true => grace_state(bytes.is_at_hard(), bytes.grace_ends_ms, now_ms),
+                false => "being counted, or a data server is away".into(),
+            };
+            let (soft, hard) = (limit(bytes.limits.soft), limit(bytes.limits.hard));
+            vec![who, size::bytes(bytes.used), soft, hard, state]
+        })
+        .collect();
+    match rows.is_empty() {
+        true => String::new(),
+        false => out::table(
+            &["user", "bytes", "soft", "hard", "state"],
+            &[1, 2, 3],
+            rows,
+        ),
+    }
 }
 
 fn to_text(quotas: &Quotas, now_ms: u64) -> String {
@@ -220,6 +271,7 @@ fn to_text(quotas: &Quotas, now_ms: u64) -> String {
     }
     let header = ["user", "files", "soft", "hard", "grace", "limits", "state"];
     let mut text = out::table(&header, &[1, 2, 3, 4], rows);
+    text += &bytes_text(quotas, now_ms);
     if !quotas.counted {
         text += "The files of users are not counted yet: until that is done no limits hold.\n";
     }
@@ -227,10 +279,14 @@ fn to_text(quotas: &Quotas, now_ms: u64) -> String {
 }
 
 fn state(user: &UserFiles, now_ms: u64) -> String {
-    if user.is_at_hard() {
+    grace_state(user.is_at_hard(), user.grace_ends_ms, now_ms)
+}
+
+fn grace_state(at_hard: bool, grace_ends_ms: Option<u64>, now_ms: u64) -> String {
+    if at_hard {
         return "at the hard limit: nothing new can be made".into();
     }
-    let Some(ends_ms) = user.grace_ends_ms else {
+    let Some(ends_ms) = grace_ends_ms else {
         return "-".into();
     };
     match ends_ms.checked_sub(now_ms) {
@@ -270,6 +326,7 @@ mod tests {
             limits,
             own: true,
             grace_ends_ms: Some(10_000_000),
+            bytes: None,
         };
         let at_hard = UserFiles {
             files: 1000,
@@ -302,7 +359,7 @@ mod tests {
     #[test]
     fn limits_are_numbers_or_none() {
         assert_eq!(bound("none"), Ok(Bound::Unlimited));
-        assert_eq!(bound("70"), Ok(Bound::Files(70)));
+        assert_eq!(bound("70"), Ok(Bound::At(70)));
         assert!(bound("-1").is_err() && bound("many").is_err());
     }
 }

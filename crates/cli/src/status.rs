@@ -357,18 +357,28 @@ fn limits(s: &MetaStatus) -> String {
     if !s.counted {
         return "The files of each user are not counted yet: until that is done no limits on files hold.\n".into();
     }
-    if s.over_soft == 0 && s.at_hard == 0 {
-        return String::new();
-    }
     let users = |n: u64| match n {
         1 => "1 user".to_owned(),
         n => format!("{} users", size::count(n)),
     };
-    format!(
-        "Limits on files: {} over the soft, {} at the hard one; `penstock quota --all` names them.\n",
-        users(s.over_soft),
-        users(s.at_hard)
-    )
+    let line = |what: &str, soft: u64, hard: u64| match soft + hard {
+        0 => String::new(),
+        _ => format!(
+            "Limits on {what}: {} over the soft, {} at the hard one; `penstock quota --all` names them.\n",
+            users(soft),
+            users(hard)
+        ),
+    };
+    let uncounted = match s.bytes_uncounted {
+        0 => String::new(),
+        n => format!(
+            "Limits on bytes: those of {} are being counted, or a data server is away.\n",
+            users(n)
+        ),
+    };
+    line("files", s.over_soft, s.at_hard)
+        + &line("bytes", s.bytes_over_soft, s.bytes_at_hard)
+        + &uncounted
 }
 
 /// What to say about a data server's wall clock that is so much ahead of the metadata server's, or behind.
@@ -669,6 +679,8 @@ fn to_json(deployment: &Deployment, answers: &Answers) -> Value {
                 "damaged": s.damaged, "damage": s.damage, "store": s.store,
                 "audit": audit_json(&s.audit),
                 "over_soft": s.over_soft, "at_hard": s.at_hard, "counted": s.counted,
+                "bytes_over_soft": s.bytes_over_soft, "bytes_at_hard": s.bytes_at_hard,
+                "bytes_uncounted": s.bytes_uncounted,
             }),
             Err(_) => json!({}),
         },

@@ -288,7 +288,7 @@ impl Cluster {
     /// Threads of a server that nobody is connected to.
     pub fn own_threads(machine: MachineId) -> usize {
         // Main thread, acceptor; the metadata server's committer, or a data server's clock, revocations, reports, background
-        // syncs and the queue's timer.
-        if machine == 0 { 3 } else { 7 }
+        // syncs, counts of bytes and the queue's timer.
+        if machine == 0 { 3 } else { 8 }
     }
 }

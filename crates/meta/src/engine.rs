@@ -107,6 +107,8 @@ pub struct Figures {
     pub looked: Looked,
     /// Users over their soft limit, and at their hard one.
     pub at_limits: (u64, u64),
+    /// Users over their soft limits on bytes, at their hard ones, and those whose bytes are not counted.
+    pub at_byte_limits: (u64, u64, u64),
     /// The files of users have been counted.
     pub counted: bool,
 }
@@ -142,6 +144,12 @@ impl Engine {
             sessions.restore(note.clone(), now());
         }
         layers.replay(found, milliseconds(wall_clock_ns()))?;
+        // The time of a start is its name: no two of them are in the same nanosecond.
+        let run = u64::try_from(wall_clock_ns()).unwrap_or(0);
+        layers
+            .accounts_mut()
+            .bytes_mut()
+            .begin(run, placement.ids());
         let mut space = Namespace::new(layers, placement);
         let mut found = 0;
         space.each_kept(|file| {
@@ -486,6 +494,7 @@ impl Engine {
             unreadable: self.shared.unreadable,
             looked: state.looked.clone(),
             at_limits: state.space.names().accounts().at_limits(),
+            at_byte_limits: state.space.names().accounts().at_byte_limits(),
             counted: state.space.names().accounts().are_counted(),
         })
     }

@@ -447,6 +447,9 @@ impl Names for Layers {
     fn charge(&mut self, id: FileId, from: Option<u32>, to: u32, now_ns: i64) {
         if let Some(uid) = from {
             self.accounts.discharge(id, uid);
+            if uid != to {
+                self.accounts.bytes_mut().given(id, uid, to);
+            }
         }
         self.accounts.charge(id, to, milliseconds(now_ns));
     }

@@ -14,6 +14,7 @@
 mod access;
 mod advisory;
 mod audited;
+mod bytes;
 mod change_log;
 mod commit;
 mod control;

@@ -139,6 +139,11 @@ impl Placement {
     }
 
     /// Number of data servers: an upper bound for the servers of one layout.
+    /// All data servers.
+    pub fn ids(&self) -> impl Iterator<Item = ServerId> {
+        self.servers.iter().copied()
+    }
+
     pub fn servers(&self) -> usize {
         self.servers.len()
     }

@@ -9,12 +9,15 @@
 //! well, one of a later node does not. So at its end the tally is exact, whatever was changed meanwhile. Until then nothing is
 //! limited. `penstock check` counts in the same way and compares.
 //!
+//! Limits on bytes are in [`crate::bytes`].
+//!
 //! A plain state machine: times are milliseconds since the epoch.
+use crate::bytes::{ByteAccount, Bytes};
 use crate::error::{Result, error};
 use penstock_layout::FileId;
 use penstock_wire::message::{
-    ErrorKind, FileLimits, LimitsChange, MAX_GRACE_S, MAX_WRONG_COUNTS, UserFiles, WireError,
-    WrongCount,
+    ErrorKind, FileLimits, Leases, LimitsChange, MAX_GRACE_S, MAX_WRONG_COUNTS, UsageReport,
+    UserFiles, WireError, WrongCount,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -69,10 +72,13 @@ pub struct Changed {
     /// `None`: nothing is kept of the user any more.
     pub accounts: BTreeMap<u32, Option<Account>>,
     pub rules: Rules,
+    /// Limits on bytes.
+    pub bytes: BTreeMap<u32, Option<ByteAccount>>,
 }
 
 #[derive(Debug, Default)]
 pub struct Accounts {
+    bytes: Bytes,
     users: BTreeMap<u32, Account>,
     rules: Rules,
     changed: BTreeSet<u32>,
@@ -83,8 +89,9 @@ pub struct Accounts {
 
 impl Accounts {
     /// As they were stored. Numbers that are not of the newest commit count as unknown.
-    pub fn stored(users: BTreeMap<u32, Account>, rules: Rules) -> Accounts {
+    pub fn stored(users: BTreeMap<u32, Account>, rules: Rules, bytes: Bytes) -> Accounts {
         Accounts {
+            bytes,
             users,
             rules,
             ..Accounts::default()
@@ -219,19 +226,50 @@ impl Accounts {
             limits: self.limits(uid, &user),
             own: user.limits.is_some(),
             grace_ends_ms: self.grace_ends_ms(uid, &user),
+            bytes: self.bytes.user(uid, self.grace_ms(uid)),
         }
     }
 
     /// Users after `after`, at most `limit`; whether there are more.
     pub fn page(&self, after: Option<u32>, limit: usize) -> (Vec<UserFiles>, bool) {
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut rest = self.users.range((start, Bound::Unbounded));
-        let page = rest
-            .by_ref()
-            .take(limit)
-            .map(|(uid, _)| self.user(*uid))
-            .collect();
-        (page, rest.next().is_some())
+        let with_files = self.users.range((start, Bound::Unbounded));
+        let with_files = with_files.take(limit + 1).map(|(uid, _)| *uid);
+        let with_limits = self.bytes.users();
+        let with_limits = with_limits.filter(|uid| after.is_none_or(|after| *uid > after));
+        let uids: BTreeSet<u32> = with_files.chain(with_limits).collect();
+        let page = uids.iter().take(limit).map(|uid| self.user(*uid));
+        (page.collect(), uids.len() > limit)
+    }
+
+    /// Limits on bytes.
+    pub fn bytes_mut(&mut self) -> &mut Bytes {
+        &mut self.bytes
+    }
+
+    /// What a data server tells of users' bytes.
+    pub fn report(&mut self, report: &UsageReport, now_ms: u64) -> Leases {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        let leases = bytes.report(report, |uid| self.grace_ms(uid), now_ms);
+        self.bytes = bytes;
+        leases
+    }
+
+    fn grace_ms(&self, uid: u32) -> u64 {
+        let user = self.users.get(&uid).copied().unwrap_or_default();
+        self.limits(uid, &user).grace_s.saturating_mul(1000)
+    }
+
+    /// Users over their soft limits on bytes, at their hard ones, and those whose bytes are not counted yet.
+    pub fn at_byte_limits(&self) -> (u64, u64, u64) {
+        let users = self.bytes.users().filter_map(|uid| self.bytes.user(uid, 0));
+        users.fold((0, 0, 0), |(soft, hard, uncounted), user| {
+            (
+                soft + u64::from(user.is_over_soft()),
+                hard + u64::from(user.is_at_hard()),
+                uncounted + u64::from(!user.counted),
+            )
+        })
     }
 
     /// Users over their soft limits, and users at their hard ones.
@@ -267,7 +305,25 @@ impl Accounts {
             }
             Some(uid) => self.user(uid).limits,
         };
-        let limits = changed(before, change)?;
+        let of_files = LimitsChange {
+            bytes_soft: None,
+            bytes_hard: None,
+            ..*change
+        };
+        let limits = changed(before, &of_files)?;
+        match user {
+            None if of_files != *change => {
+                return Err(error(
+                    ErrorKind::InvalidArgument,
+                    "limits on bytes are set for one user, not for all; name a user",
+                ));
+            }
+            None => {}
+            Some(uid) => self.bytes.set(uid, change)?,
+        }
+        if of_files == LimitsChange::default() {
+            return Ok(());
+        }
         match user {
             None => {
                 self.rules.default = limits;
@@ -301,6 +357,7 @@ impl Accounts {
                 self.changed_rules = true;
             }
             Some(uid) => {
+                self.bytes.remove(uid);
                 if let Some(user) = self.users.get_mut(&uid) {
                     user.limits = None;
                     self.settle(uid, Some(now_ms));
@@ -313,7 +370,7 @@ impl Accounts {
 
     /// Users whose account has changed, and the rules, since the last [`Accounts::take_changed`].
     pub fn changes(&self) -> usize {
-        self.changed.len() + usize::from(self.changed_rules)
+        self.changed.len() + self.bytes.changes() + usize::from(self.changed_rules)
     }
 
     /// What is to be stored with the nodes of the same commit.
@@ -326,6 +383,7 @@ impl Accounts {
                 .map(|uid| (uid, self.users.get(&uid).copied()))
                 .collect(),
             rules: self.rules,
+            bytes: self.bytes.take_changed(),
         }
     }
 
@@ -452,14 +510,14 @@ mod tests {
             counted: true,
             ..Rules::default()
         };
-        Accounts::stored(BTreeMap::new(), rules)
+        Accounts::stored(BTreeMap::new(), rules, Bytes::default())
     }
 
     fn limits(soft: u64, hard: u64) -> LimitsChange {
         LimitsChange {
-            soft: Some(Limit::Files(soft)),
-            hard: Some(Limit::Files(hard)),
-            grace_s: None,
+            soft: Some(Limit::At(soft)),
+            hard: Some(Limit::At(hard)),
+            ..LimitsChange::default()
         }
     }
 
@@ -546,7 +604,7 @@ mod tests {
         assert!(a.set(Some(7), &limits(5, 4), 0).is_err());
         a.set(None, &limits(5, 5), 0).unwrap();
         let hard = LimitsChange {
-            hard: Some(Limit::Files(4)),
+            hard: Some(Limit::At(4)),
             ..LimitsChange::default()
         };
         let e = a.set(Some(7), &hard, 0).unwrap_err();

@@ -179,7 +179,8 @@ impl Session {
                 ..
             } => MAX_XATTRS.max(MAX_XATTR_VALUE),
             MetaRequest::GivenIds => 20 * (crate::store::PAST_IDS + 1),
-            MetaRequest::Quota(_) => quota::MAX_REPLY,
+            MetaRequest::Quota(_) | MetaRequest::Usage(_) => quota::MAX_REPLY,
+            MetaRequest::Owners(files) => quota::OWNER * files.len(),
             MetaRequest::Programs => registry::MAX_REPLY,
             MetaRequest::Revoke { .. } | MetaRequest::Revocations { .. } => {
                 REVOCATION * MAX_REVOCATIONS
@@ -405,6 +406,8 @@ impl Session {
                 }
             }
             MetaRequest::Quota(request) => return self.quota(&request),
+            MetaRequest::Usage(report) => self.usage(&report)?,
+            MetaRequest::Owners(files) => self.owners(&files)?,
             MetaRequest::Revoke { what, until_ms } => {
                 self.require_admin("take credentials back")?;
                 shared
@@ -440,6 +443,9 @@ impl Session {
                     over_soft: figures.at_limits.0,
                     at_hard: figures.at_limits.1,
                     counted: figures.counted,
+                    bytes_over_soft: figures.at_byte_limits.0,
+                    bytes_at_hard: figures.at_byte_limits.1,
+                    bytes_uncounted: figures.at_byte_limits.2,
                 })
             }
             MetaRequest::Look { path, follow } => {
@@ -602,12 +608,14 @@ impl Session {
                 MetaRequest::Time
                 | MetaRequest::Store(_)
                 | MetaRequest::Revocations { .. }
-                | MetaRequest::Report(_),
+                | MetaRequest::Report(_)
+                | MetaRequest::Usage(_)
+                | MetaRequest::Owners(_),
             ) => Ok(()),
             (Some(server), _) => Err(error(
                 ErrorKind::Permission,
                 format!(
-                    "data server {} may tell of its store and of what it did, ask for the time and for revocations, no more; connect as a user",
+                    "data server {} may tell of its store, of what it did and of users' bytes, ask for owners, the time and revocations, no more; connect as a user",
                     server.0
                 ),
             )),

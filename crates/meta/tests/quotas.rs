@@ -80,9 +80,10 @@ fn files(c: &mut Client, uid: u32) -> u64 {
 
 fn set(c: &mut Client, user: Option<u32>, soft: u64, hard: u64, grace_s: Option<u64>) {
     let change = LimitsChange {
-        soft: Some(Bound::Files(soft)),
-        hard: Some(Bound::Files(hard)),
+        soft: Some(Bound::At(soft)),
+        hard: Some(Bound::At(hard)),
         grace_s,
+        ..LimitsChange::default()
     };
     c.ok(MetaRequest::Quota(QuotaRequest::Set { user, change }));
 }
@@ -305,9 +306,9 @@ fn others_are_seen_and_limited_by_administrators_alone() {
     let mut admin = Client::connect(&d, Role::Admin).unwrap();
     assert!(!users(&mut admin, QuotaRequest::All { after, limit }).is_empty());
     let change = LimitsChange {
-        soft: Some(Bound::Files(2)),
-        hard: Some(Bound::Files(1)),
-        grace_s: None,
+        soft: Some(Bound::At(2)),
+        hard: Some(Bound::At(1)),
+        ..LimitsChange::default()
     };
     let user = Some(ALICE);
     let request = MetaRequest::Quota(QuotaRequest::Set { user, change });

@@ -6,6 +6,7 @@
 use crate::error::refuse;
 use crate::objects::OpenObject;
 use crate::owner::Owner;
+use crate::usage::Grower;
 use penstock_host::reservation::Reservation;
 use penstock_layout::{FileId, Layout, ServerIndex};
 use penstock_wire::Rights;
@@ -35,6 +36,17 @@ pub(crate) struct OpenFile {
     pub(crate) reservation: Cell<Option<Reservation>>,
     /// Of the user's share of open files.
     _charge: Charge,
+}
+
+impl OpenFile {
+    /// Who makes the object longer, if this is written.
+    pub(crate) fn grower(&self) -> Grower {
+        Grower {
+            file: self.file,
+            owner: self.lend_to,
+            root: self.owner.user == 0,
+        }
+    }
 }
 
 /// What a request wants to do with a file.

@@ -6,6 +6,7 @@
 mod access;
 mod alarm;
 mod audited;
+mod bytes;
 mod choice;
 mod clock;
 mod control;
@@ -33,6 +34,7 @@ mod shortcut;
 mod sync;
 mod tracing;
 mod transfer;
+mod usage;
 mod watch;
 
 pub use error::Error;

@@ -9,6 +9,7 @@ use crate::owner::Owner;
 use crate::passthrough::{self, Lent};
 use crate::shortcut::Grants;
 use crate::sync::GroupSync;
+use crate::usage::UserBytes;
 use penstock_host::sync::{Mutex, MutexGuard};
 use penstock_host::thread::{self, Thread};
 use penstock_host::time::now;
@@ -49,6 +50,8 @@ pub(crate) struct Want {
 /// All open objects of a server.
 pub(crate) struct Objects {
     store: Box<dyn Store>,
+    /// Of users with limits on bytes.
+    usage: Arc<UserBytes>,
     waits: Waits,
     stopping: Arc<AtomicBool>,
     open: Mutex<Table>,
@@ -83,6 +86,16 @@ pub(crate) struct OpenObject {
     lent: AtomicBool,
     shared: Mutex<Shared>,
     pub(crate) syncs: GroupSync,
+    usage: Arc<UserBytes>,
+}
+
+impl Drop for OpenObject {
+    /// A removed object counts as long as somebody has it open.
+    fn drop(&mut self) {
+        if self.removed.load(Ordering::SeqCst) {
+            self.usage.forget(self.id);
+        }
+    }
 }
 
 /// What a file's connections hold of its object between requests.
@@ -159,11 +172,16 @@ impl Objects {
                 pins: Pool::new(pins),
                 locks: Pool::new(locks),
             },
+            usage: Arc::default(),
             store,
             waits,
             stopping: Arc::new(AtomicBool::new(false)),
             open: Mutex::new(Table::default()),
         }
+    }
+
+    pub(crate) fn usage(&self) -> &Arc<UserBytes> {
+        &self.usage
     }
 
     pub(crate) fn store(&self) -> &dyn Store {
@@ -199,6 +217,7 @@ impl Objects {
                 waiting: HashMap::new(),
             }),
             syncs: GroupSync::default(),
+            usage: self.usage.clone(),
         });
         table.objects.insert(id, Arc::downgrade(&open));
         open
@@ -279,17 +298,21 @@ impl Objects {
     /// `owner` pays for what stays.
     pub(crate) fn remove(&self, id: FileId, owner: Owner) -> Result<(), WireError> {
         let open = self.table().objects.get(&id).and_then(Weak::upgrade);
-        if let Some(open) = open {
+        if let Some(open) = &open {
             open.removed.store(true, Ordering::SeqCst);
             // Those who have it open go on with it. One that cannot be opened may go all the same.
-            if let Ok(Some(object)) = self.existing(&open)
+            if let Ok(Some(object)) = self.existing(open)
                 && let Err(e) = open.pin(&object, owner)
             {
                 open.removed.store(false, Ordering::SeqCst);
                 return Err(e);
             }
         }
-        self.remove_if_there(id)
+        self.remove_if_there(id)?;
+        if open.is_none() {
+            self.usage.forget(id);
+        }
+        Ok(())
     }
 
     /// Takes all shortcuts back: from now on each request is seen. Operations under way may still end.

@@ -241,6 +241,9 @@ fn start_with(
     if server.options.ask_time {
         server.clock.follow(&server, deployment)?;
         server.control.follow(id, deployment, keys.clone())?;
+        if !server.options.read_only {
+            server.objects.usage().follow(&server, deployment)?;
+        }
         if address.tcp.is_some() {
             server.revoked.follow(id, deployment, keys.clone())?;
         }
@@ -272,6 +275,10 @@ impl Counters {
     pub(crate) fn request(&self, took: Duration) {
         self.requests.fetch_add(1, Relaxed);
         self.busy_ns.fetch_add(took.as_nanos() as u64, Relaxed);
+    }
+
+    pub(crate) fn is_connected(&self) -> bool {
+        self.connections.load(Relaxed) > 0
     }
 
     pub(crate) fn read(&self, bytes: u64) {
@@ -311,6 +318,7 @@ pub(crate) struct Server {
 impl Drop for Server {
     /// No connection is left: what nobody has synced is now.
     fn drop(&mut self) {
+        self.objects.usage().end();
         self.settling.stop();
         if self.registrar.is_some() && !self.options.read_only {
             self.settle(&mut |_| true);
@@ -321,6 +329,7 @@ impl Drop for Server {
 impl Service for Server {
     fn session(&self, connection: &mut Connection, peer: &Peer) -> penstock_wire::Result<After> {
         let _connected = Connected::new(&self.counters);
+        self.objects.usage().connected();
         let number = self.next_owner.fetch_add(1, Relaxed);
         let watch = Watch {
             audit: &self.audit,
@@ -348,6 +357,7 @@ impl Service for Server {
 
     fn stopping(&self) {
         self.clock.stop();
+        self.objects.usage().stop();
         self.revoked.stop();
         self.control.stop();
         self.settling.stop();

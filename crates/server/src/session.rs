@@ -264,6 +264,7 @@ impl<'a> Session<'a> {
                 file.reservation.take();
                 if len > 0 {
                     let object = objects.created(&file.object, file.owner)?;
+                    let _room = objects.usage().grow(file.grower(), &object, len)?;
                     file.reservation.set(object.hold(len).map_err(store_error)?);
                 }
                 Ok(DataReply::Done)
@@ -271,10 +272,11 @@ impl<'a> Session<'a> {
             DataRequest::Allocate { handle, len } => {
                 let file = self.writable(handle)?;
                 file.reservation.take();
-                objects
-                    .created(&file.object, file.owner)?
-                    .allocate(ObjectOffset(0), len)
-                    .map_err(store_error)?;
+                let object = objects.created(&file.object, file.owner)?;
+                let _growing = objects.usage().grow(file.grower(), &object, len)?;
+                let allocated = object.allocate(ObjectOffset(0), len);
+                allocated.map_err(store_error)?;
+                objects.usage().allocated(file.file, len);
                 Ok(DataReply::Done)
             }
             DataRequest::Sync { handle } => {
@@ -416,6 +418,7 @@ impl<'a> Session<'a> {
                 Ok(())
             })?;
             if done {
+                self.server.objects.usage().cut(file.file, object);
                 return Ok(DataReply::Done);
             }
         }
@@ -433,6 +436,8 @@ impl<'a> Session<'a> {
             return Ok(DataReply::Done);
         }
         let object = self.server.objects.created(&file.object, file.owner)?;
+        let usage = self.server.objects.usage();
+        let _growing = usage.grow(file.grower(), &object, len)?;
         if object.extend(len).map_err(store_error)? {
             return Ok(DataReply::Done);
         }
@@ -571,6 +576,7 @@ impl<'a> Session<'a> {
             lock: lock.map(|l| Ticket(l.0)),
             queue: &self.server.queue,
             file: file.file.0,
+            grower: file.grower(),
         };
         let sent = transfer.read(connection, &mut self.buffers, envelope, access)?;
         self.server.counters.read(sent);
@@ -612,6 +618,7 @@ impl<'a> Session<'a> {
             lock: lock.map(|l| Ticket(l.0)),
             queue: &self.server.queue,
             file: file.file.0,
+            grower: file.grower(),
         };
         let bytes = transfer.write(connection, &mut self.buffers, envelope, access)?;
         self.server.counters.written(bytes);

@@ -10,6 +10,7 @@ use crate::locks::Ticket;
 use crate::objects::{Objects, OpenObject};
 use crate::owner::Owner;
 use crate::queue::{Origin, Queue};
+use crate::usage::Grower;
 use penstock_store::{Object, Scratch};
 use penstock_wire::message::{DataReply, DataRequest, ErrorKind, WireError};
 use penstock_wire::{Closer, Connection, Envelope};
@@ -43,6 +44,7 @@ pub(crate) struct Transfer<'a> {
     pub(crate) lock: Option<Ticket>,
     pub(crate) queue: &'a Queue,
     pub(crate) file: u64,
+    pub(crate) grower: Grower,
 }
 
 impl Transfer<'_> {
@@ -157,6 +159,9 @@ impl Transfer<'_> {
                 connection.read_payload_into(&mut buffers.chunk, len)?;
             }
             let span = access.span(len as u64);
+            // Without a limit no more than a look at a flag. Before the range is held, as it may wait.
+            let usage = self.objects.usage();
+            let _growing = usage.grow(self.grower, &object, span.end)?;
             let _turn = match self.object.try_begin_write(self.owner, &span, self.lock)? {
                 Some(turn) => turn,
                 None => {

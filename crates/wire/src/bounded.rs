@@ -1,7 +1,7 @@
 //! Decoding of the messages' variable parts within bounds: a hostile body of a megabyte must neither
 //! become many megabytes of memory nor a deep recursion.
 use crate::message::{MAX_BATCH, MAX_LIST};
-use penstock_layout::Layout;
+use penstock_layout::{FileId, Layout};
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 use std::cell::Cell;
 use std::fmt;
@@ -57,6 +57,32 @@ pub(crate) fn users<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Vec<T>, D::Error> {
     at_most(crate::message::MAX_USERS, from)
+}
+
+/// At most [`crate::message::MAX_BYTE_USERS`] items.
+pub(crate) fn byte_users<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Vec<T>, D::Error> {
+    at_most(crate::message::MAX_BYTE_USERS, from)
+}
+
+/// At most [`crate::message::MAX_OWNERS`] items.
+pub(crate) fn owners<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Vec<T>, D::Error> {
+    at_most(crate::message::MAX_OWNERS, from)
+}
+
+/// At most [`crate::message::MAX_GIVEN`] items, or none at all.
+pub(crate) fn given<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<Vec<(FileId, u32)>>, D::Error> {
+    #[derive(serde::Deserialize)]
+    struct Given(#[serde(deserialize_with = "all_given")] Vec<(FileId, u32)>);
+    fn all_given<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(FileId, u32)>, D::Error> {
+        at_most(crate::message::MAX_GIVEN, from)
+    }
+    Ok(Option::<Given>::deserialize(from)?.map(|given| given.0))
 }
 
 /// At most [`crate::message::MAX_WRONG_COUNTS`] items.

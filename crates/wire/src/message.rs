@@ -10,6 +10,7 @@ mod meta;
 mod node;
 mod program;
 mod quota;
+mod usage;
 
 pub use control::*;
 pub use data::*;
@@ -17,6 +18,7 @@ pub use meta::*;
 pub use node::*;
 pub use program::*;
 pub use quota::*;
+pub use usage::*;
 
 use crate::capability::Seal;
 use penstock_layout::{FileId, Layout};

@@ -19,7 +19,7 @@ pub(super) fn hold(client: &Client) -> Result<(), String> {
         groups: Vec::new(),
     };
     let change = LimitsChange {
-        hard: Some(Bound::Files(ROOM)),
+        hard: Some(Bound::At(ROOM)),
         ..LimitsChange::default()
     };
     client.set_quota(Some(USER), change).map_err(text)?;

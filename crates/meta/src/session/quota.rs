@@ -1,19 +1,52 @@
-//! Answers to requests about limits on the files of users.
+//! Answers to requests about limits on the files and bytes of users, and to data servers about both.
 use super::{Answer, Session};
 use crate::error::Result;
 use crate::layers::milliseconds;
+use crate::namespace::Names;
 use crate::nodes::Outcome;
+use penstock_layout::{FileId, ServerId};
 use penstock_wire::message::{
-    MAX_USERS, MAX_WRONG_COUNTS, MetaReply, QuotaReply, QuotaRequest, UserFiles,
+    MAX_USERS, MAX_WRONG_COUNTS, MetaReply, QuotaReply, QuotaRequest, UsageReport, UserFiles,
 };
 
-/// Bytes of the longest encoded user, with four numbers of ten bytes each.
-const USER: usize = 64;
+/// Bytes of the longest encoded user, with nine numbers of ten bytes each.
+const USER: usize = 112;
+/// Bytes of an encoded owner.
+pub(super) const OWNER: usize = 8;
 /// Upper bound of a reply.
 pub(super) const MAX_REPLY: usize = USER * (MAX_USERS + 2);
 const _: () = assert!(MAX_WRONG_COUNTS < MAX_USERS);
 
 impl Session {
+    /// What a data server tells of users' bytes.
+    pub(super) fn usage(&mut self, report: &UsageReport) -> Result<MetaReply> {
+        if self.caller.server != Some(ServerId(report.server)) {
+            self.require_admin("tell of users' bytes")?;
+        }
+        let mut leases = None;
+        self.shared.engine.change(None, |space, now_ns| {
+            let accounts = space.names_mut().accounts_mut();
+            leases = Some(accounts.report(report, milliseconds(now_ns)));
+            Ok(Outcome::Done)
+        })?;
+        leases
+            .map(MetaReply::Leases)
+            .ok_or_else(|| Outcome::Done.unexpected())
+    }
+
+    /// Owners of files, for a data server.
+    pub(super) fn owners(&mut self, files: &[FileId]) -> Result<MetaReply> {
+        if self.caller.server.is_none() {
+            self.require_admin("ask who owns files")?;
+        }
+        self.shared.engine.read(|space| {
+            let owner = |file: &FileId| Ok(space.names().node(*file)?.map(|node| node.uid));
+            Ok(MetaReply::Owners(
+                files.iter().map(owner).collect::<Result<_>>()?,
+            ))
+        })
+    }
+
     pub(super) fn quota(&mut self, request: &QuotaRequest) -> Result<Answer> {
         let own = self.caller.uid;
         Ok(match *request {

@@ -1,11 +1,14 @@
 //! Users, their files and limits in the database.
 use super::{ABOUT, Snapshot, read_error, there};
+use crate::bytes::{ByteAccount, Bytes};
 use crate::error::{Result, damaged};
 use crate::quota::{Account, Accounts, Changed, Rules};
 use redb::{ReadableTable, TableDefinition, WriteTransaction};
 use std::collections::BTreeMap;
 
 const USERS: TableDefinition<u32, &[u8]> = TableDefinition::new("users");
+/// Limits on bytes.
+const BYTES: TableDefinition<u32, &[u8]> = TableDefinition::new("bytes of users");
 /// Key in [`ABOUT`]: the rules for all users, and the commit that has written them. A release that does not count leaves
 /// those of an earlier commit.
 const RULES: &str = "rules";
@@ -31,7 +34,20 @@ impl Snapshot {
             None => (Rules::default(), 0),
         };
         rules.counted &= commits == self.facts.commits;
-        Ok(Accounts::stored(users, rules))
+        Ok(Accounts::stored(users, rules, self.bytes()?))
+    }
+
+    fn bytes(&self) -> Result<Bytes> {
+        let mut users = BTreeMap::new();
+        if let Some(stored) = there(self.transaction.open_table(BYTES))? {
+            for item in stored.iter().map_err(read_error)? {
+                let (uid, account) = item.map_err(read_error)?;
+                let account: ByteAccount =
+                    postcard::from_bytes(account.value()).map_err(damaged)?;
+                users.insert(uid.value(), account);
+            }
+        }
+        Ok(Bytes::stored(users))
     }
 }
 
@@ -49,6 +65,19 @@ pub(super) fn write(
             }
             None => {
                 users.remove(uid)?;
+            }
+        }
+    }
+    if !changed.bytes.is_empty() {
+        let mut bytes = transaction.open_table(BYTES)?;
+        for (uid, account) in &changed.bytes {
+            match account {
+                Some(account) => {
+                    bytes.insert(uid, postcard::to_stdvec(account)?.as_slice())?;
+                }
+                None => {
+                    bytes.remove(uid)?;
+                }
             }
         }
     }

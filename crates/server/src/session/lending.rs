@@ -45,7 +45,9 @@ impl Session<'_> {
         if let Err(reason) = self.may_hold(file) {
             return no(reason);
         }
-        let write = file.rights.write && !self.server.options.read_only;
+        let usage = self.server.objects.usage();
+        let limited = || usage.is_limited(file.file, file.lend_to);
+        let write = file.rights.write && !self.server.options.read_only && !limited();
         let (object, page, page_fd) = match self.prepare(file, write)? {
             Ok(all) => all,
             Err(reason) => return no(&reason),
@@ -60,9 +62,10 @@ impl Session<'_> {
         // Descriptors travel in order with all that was answered before.
         let queue = &self.server.queue;
         // Looked at with the object's mutex held: whoever switches the queue on takes back what was granted before.
-        let granted = file
-            .object
-            .grant(|grants| (!queue.is_on()).then(|| grants.add(file.owner, page, charge)));
+        let granted = file.object.grant(|grants| {
+            let seen = queue.is_on() || (write && limited());
+            (!seen).then(|| grants.add(file.owner, page, charge))
+        });
         match granted {
             Some(None) => return no("this server sees each request"),
             None => return no("the file is locked"),
@@ -105,6 +108,11 @@ impl Session<'_> {
         if write && (!file.rights.write || self.server.options.read_only) {
             return no("not open for writing");
         }
+        let usage = self.server.objects.usage();
+        let limited = || usage.is_limited(file.file, file.lend_to);
+        if write && limited() {
+            return no("the file's owner has a limit on bytes");
+        }
         let objects = &self.server.objects;
         let object = match write {
             true => Some(objects.created(&file.object, file.owner)?),
@@ -127,7 +135,7 @@ impl Session<'_> {
         if write {
             objects.store().share();
             // Looked at with the object's mutex held: whoever locks from now on finds the loan.
-            match file.object.lend(&lent, || !queue.is_on()) {
+            match file.object.lend(&lent, || !queue.is_on() && !limited()) {
                 Ok(true) => {}
                 Ok(false) => return no("the file is locked, or each request is seen"),
                 Err(e) => return no(&format!("the system refused: {e}")),

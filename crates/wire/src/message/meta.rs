@@ -1,7 +1,7 @@
 //! Requests and replies of the metadata server.
 use super::{
-    AuditStatus, Capability, Decision, KeysHeld, NodeReply, NodeRequest, ProgramInfo, Programs,
-    QuotaReply, QuotaRequest, Report, User, WireError,
+    AuditStatus, Capability, Decision, KeysHeld, Leases, NodeReply, NodeRequest, ProgramInfo,
+    Programs, QuotaReply, QuotaRequest, Report, UsageReport, User, WireError,
 };
 use crate::bounded;
 use crate::revocation::{Revocations, Revoked};
@@ -275,6 +275,10 @@ pub enum MetaRequest {
     Programs,
     /// What a data server did (data servers). Answered by `Decision`.
     Report(Report),
+    /// A data server tells of the bytes of users that have limits on them. Answered by `Leases`.
+    Usage(UsageReport),
+    /// Who owns files (data servers). Answered by `Owners`.
+    Owners(#[serde(deserialize_with = "bounded::owners")] Vec<FileId>),
 }
 
 impl MetaRequest {
@@ -316,6 +320,8 @@ impl MetaRequest {
             | MetaRequest::Register(_)
             | MetaRequest::Programs
             | MetaRequest::Report(_)
+            | MetaRequest::Usage(_)
+            | MetaRequest::Owners(_)
             | MetaRequest::Revoke { .. }
             | MetaRequest::Revocations { .. } => false,
         }
@@ -468,6 +474,10 @@ pub enum MetaReply {
     Programs(Programs),
     /// To `Report`.
     Decision(Decision),
+    /// To `Usage`.
+    Leases(Leases),
+    /// To `Owners`: of each file in turn; `None`: it is not there.
+    Owners(#[serde(deserialize_with = "bounded::owners")] Vec<Option<u32>>),
 }
 
 /// Health and usage of the metadata server.
@@ -501,6 +511,12 @@ pub struct MetaStatus {
     pub over_soft: u64,
     /// Users who have as many files as their hard limit allows.
     pub at_hard: u64,
+    /// Users who have more bytes than their soft limit allows.
+    pub bytes_over_soft: u64,
+    /// Users who have as many bytes as their hard limit allows.
+    pub bytes_at_hard: u64,
+    /// Users with limits on bytes whose bytes are being counted.
+    pub bytes_uncounted: u64,
     /// All files of users have been counted, so that limits hold.
     pub counted: bool,
 }

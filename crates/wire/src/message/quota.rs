@@ -1,7 +1,8 @@
-//! Limits on how many files users may have, and how many they have.
+//! Limits on how many files and bytes users may have, and how many they have.
 //!
 //! A file, a directory or a symbolic link counts once, for its owner, however many names it has; a removed file counts
 //! until it is closed. Root is never limited.
+use super::UserBytes;
 use crate::bounded;
 use serde::{Deserialize, Serialize};
 
@@ -41,8 +42,8 @@ impl Default for FileLimits {
 pub enum Bound {
     /// No limit.
     Unlimited,
-    /// So many files.
-    Files(u64),
+    /// So many files, or bytes.
+    At(u64),
 }
 
 impl Bound {
@@ -50,7 +51,7 @@ impl Bound {
     pub fn limit(self) -> Option<u64> {
         match self {
             Bound::Unlimited => None,
-            Bound::Files(files) => Some(files),
+            Bound::At(most) => Some(most),
         }
     }
 }
@@ -64,6 +65,10 @@ pub struct LimitsChange {
     pub hard: Option<Bound>,
     /// Seconds, at most [`MAX_GRACE_S`].
     pub grace_s: Option<u64>,
+    /// The soft limit on bytes. These two are of one user only.
+    pub bytes_soft: Option<Bound>,
+    /// The hard limit on bytes.
+    pub bytes_hard: Option<Bound>,
 }
 
 /// What a user has, and may have.
@@ -79,6 +84,8 @@ pub struct UserFiles {
     pub own: bool,
     /// The soft limit is exceeded: when the time of grace ends, milliseconds since the epoch.
     pub grace_ends_ms: Option<u64>,
+    /// `None`: there is no limit on the user's bytes, and they are not counted.
+    pub bytes: Option<UserBytes>,
 }
 
 impl UserFiles {

@@ -1,0 +1,317 @@
+//! How many bytes users have, and may have: limits, and the leases of the data servers (docs/decisions/0030).
+//!
+//! *Problem*: bytes are written at many servers, and a limit must not cost a metadata request for each write. *Idea*: each
+//! data server counts the bytes of users with limits, and lets them grow to its lease. All leases together never exceed what
+//! the limit leaves. A lease is absolute (all bytes of the user on that server), so an answer that is lost or repeated
+//! changes nothing. What a server holds counts as claimed until the server itself has told of less.
+//!
+//! After a start nothing is known of the leases that are out: none grows until each data server has told of its own.
+//!
+//! A plain state machine: times are milliseconds since the epoch.
+use crate::error::{Result, error};
+use penstock_layout::{FileId, ServerId};
+use penstock_wire::message::{
+    ByteLimits, ErrorKind, Followed, Lease, Leases, LimitsChange, MAX_BYTE_USERS, MAX_GIVEN, Usage,
+    UsageReport, UserBytes,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// A lease leaves room for at most so many bytes beyond what is wanted: so many a server may hold that others want.
+const SPARE: u64 = 256 << 20;
+
+/// What is kept of a user with limits on bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ByteAccount {
+    pub limits: ByteLimits,
+    /// Since when the soft limit has been exceeded.
+    pub over_since_ms: Option<u64>,
+}
+
+/// What a data server has told of a user.
+#[derive(Debug, Clone, Copy, Default)]
+struct Told {
+    used: u64,
+    /// The largest lease that the server may have.
+    lease: u64,
+    /// A write waits for more than the lease.
+    want: u64,
+    counted: bool,
+}
+
+impl Told {
+    fn claim(&self) -> u64 {
+        self.lease.max(self.used)
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct Bytes {
+    users: BTreeMap<u32, ByteAccount>,
+    changed: BTreeSet<u32>,
+    told: BTreeMap<u32, BTreeMap<u32, Told>>,
+    servers: BTreeSet<u32>,
+    /// Files that changed their owners, and how many of them are no longer known.
+    given: VecDeque<(FileId, u32)>,
+    forgotten: u64,
+    run: u64,
+}
+
+impl Bytes {
+    /// As they were stored.
+    pub fn stored(users: BTreeMap<u32, ByteAccount>) -> Bytes {
+        Bytes {
+            users,
+            ..Bytes::default()
+        }
+    }
+
+    /// A run of the metadata server begins, whose number no other has, with these data servers.
+    pub fn begin(&mut self, run: u64, servers: impl Iterator<Item = ServerId>) {
+        self.run = run;
+        self.servers = servers.map(|server| server.0).collect();
+    }
+
+    // ---- limits ----
+
+    /// Changes the limits of a user.
+    pub fn set(&mut self, uid: u32, change: &LimitsChange) -> Result<()> {
+        if change.bytes_soft.is_none() && change.bytes_hard.is_none() {
+            return Ok(());
+        }
+        let before = self.users.get(&uid).copied().unwrap_or_default();
+        let bound = |new: Option<penstock_wire::message::Bound>, old| {
+            new.map_or(old, penstock_wire::message::Bound::limit)
+        };
+        let limits = ByteLimits {
+            soft: bound(change.bytes_soft, before.limits.soft),
+            hard: bound(change.bytes_hard, before.limits.hard),
+        };
+        if let (Some(soft), Some(hard)) = (limits.soft, limits.hard)
+            && soft > hard
+        {
+            return Err(error(
+                ErrorKind::InvalidArgument,
+                format!("a soft limit of {soft} bytes is above the hard one of {hard}; set both"),
+            ));
+        }
+        if limits == ByteLimits::default() {
+            self.remove(uid);
+            return Ok(());
+        }
+        if !self.users.contains_key(&uid) && self.users.len() >= MAX_BYTE_USERS {
+            return Err(error(
+                ErrorKind::Busy,
+                format!("{MAX_BYTE_USERS} users have limits on bytes; remove some of them"),
+            ));
+        }
+        let account = ByteAccount { limits, ..before };
+        self.users.insert(uid, account);
+        self.changed.insert(uid);
+        Ok(())
+    }
+
+    /// A user's bytes are not limited any more.
+    pub fn remove(&mut self, uid: u32) {
+        if self.users.remove(&uid).is_some() {
+            self.changed.insert(uid);
+        }
+        self.told.remove(&uid);
+    }
+
+    /// A file has another owner.
+    pub fn given(&mut self, file: FileId, from: u32, to: u32) {
+        if !self.users.contains_key(&from) && !self.users.contains_key(&to) {
+            return;
+        }
+        if self.given.len() == MAX_GIVEN {
+            self.given.pop_front();
+            self.forgotten += 1;
+        }
+        self.given.push_back((file, to));
+    }
+
+    // ---- leases ----
+
+    /// What a data server tells. `grace_ms` of each user.
+    pub fn report(
+        &mut self,
+        report: &UsageReport,
+        grace_ms: impl Fn(u32) -> u64,
+        now_ms: u64,
+    ) -> Leases {
+        let uids: Vec<u32> = self.users.keys().copied().collect();
+        let users = uids.into_iter().map(|uid| {
+            let usage = report.users.iter().find(|usage| usage.uid == uid);
+            let unknown = Usage {
+                uid,
+                used: 0,
+                lease: 0,
+                want: 0,
+                counted: false,
+            };
+            self.lease(
+                report.server,
+                usage.unwrap_or(&unknown),
+                grace_ms(uid),
+                now_ms,
+            )
+        });
+        let users = users.collect();
+        let known = report.followed;
+        let newest = self.forgotten + self.given.len() as u64;
+        let first = known.given.checked_sub(self.forgotten);
+        let given = match first {
+            Some(first) if known.run == self.run && known.given <= newest => {
+                let first = usize::try_from(first).unwrap_or(usize::MAX);
+                Some(self.given.iter().skip(first).copied().collect())
+            }
+            _ => None,
+        };
+        Leases {
+            followed: Followed {
+                run: self.run,
+                given: newest,
+            },
+            given,
+            users,
+        }
+    }
+
+    fn lease(&mut self, server: u32, usage: &Usage, grace_ms: u64, now_ms: u64) -> Lease {
+        let servers = self.told.entry(usage.uid).or_default();
+        let before = servers.get(&server).copied().unwrap_or_default();
+        let told = Told {
+            used: usage.used,
+            // One that counts anew after a start may have had what it was given last.
+            lease: match usage.counted {
+                true => usage.lease,
+                false => usage.lease.max(before.claim()),
+            },
+            want: usage.want,
+            counted: usage.counted,
+        };
+        servers.insert(server, told);
+        let total = sum(servers.values().map(|told| told.used));
+        let claimed = |(of, told): (&u32, &Told)| match *of == server {
+            true => 0,
+            false => told.claim(),
+        };
+        let others = sum(servers.iter().map(claimed));
+        let wanted_elsewhere = servers
+            .iter()
+            .any(|(of, told)| *of != server && told.want > 0);
+        let all = self.are_all_counted(usage.uid);
+        let limit = self.settle(usage.uid, total, grace_ms, now_ms);
+        let room = limit.saturating_sub(others);
+        let full =
+            usage.want > usage.used && total.saturating_add(usage.want - usage.used) > limit && all;
+        let spare =
+            (limit.saturating_sub(total) / (4 * self.servers.len().max(1) as u64)).min(SPARE);
+        let lease = match (usage.counted, usage.want > 0) {
+            (false, _) => told.lease,
+            (true, true) if all && (full || room >= usage.want) => room
+                .min(usage.want.saturating_add(spare))
+                .max(usage.lease.min(room)),
+            // Of two that want what the other has, each gives back what it does not use.
+            (true, _) if wanted_elsewhere => usage.lease.min(usage.used),
+            _ => usage.lease.min(room),
+        };
+        if let Some(told) = self
+            .told
+            .get_mut(&usage.uid)
+            .and_then(|s| s.get_mut(&server))
+        {
+            told.lease = told.lease.max(lease);
+            if lease >= told.want || full {
+                // It has what it wants, or it is told that it cannot be had.
+                told.want = 0;
+            }
+        }
+        Lease {
+            uid: usage.uid,
+            lease,
+            total,
+            limit,
+            full,
+        }
+    }
+
+    /// Notes since when the soft limit is exceeded. Returns the limit that holds.
+    fn settle(&mut self, uid: u32, total: u64, grace_ms: u64, now_ms: u64) -> u64 {
+        let Some(user) = self.users.get_mut(&uid) else {
+            return u64::MAX;
+        };
+        let hard = user.limits.hard.unwrap_or(u64::MAX);
+        let Some(soft) = user.limits.soft else {
+            return hard;
+        };
+        let since = match (total > soft, user.over_since_ms) {
+            (true, None) => Some(now_ms),
+            (true, since) => since,
+            (false, _) => None,
+        };
+        if since != user.over_since_ms {
+            user.over_since_ms = since;
+            self.changed.insert(uid);
+        }
+        match since {
+            Some(since) if now_ms >= since.saturating_add(grace_ms) => soft,
+            _ => hard,
+        }
+    }
+
+    fn are_all_counted(&self, uid: u32) -> bool {
+        let told = self.told.get(&uid);
+        let counted = |server| {
+            told.and_then(|told| told.get(server))
+                .is_some_and(|told| told.counted)
+        };
+        self.servers.iter().all(counted)
+    }
+
+    // ---- what people ask ----
+
+    /// What a user has and may have, if that is limited.
+    pub fn user(&self, uid: u32, grace_ms: u64) -> Option<UserBytes> {
+        let user = self.users.get(&uid)?;
+        let told = self.told.get(&uid).into_iter().flat_map(BTreeMap::values);
+        let used = sum(told.map(|told| told.used));
+        let over = user.limits.soft.is_some_and(|soft| used > soft);
+        let since = user.over_since_ms.filter(|_| over);
+        Some(UserBytes {
+            used,
+            limits: user.limits,
+            counted: self.are_all_counted(uid),
+            grace_ends_ms: since.map(|since| since.saturating_add(grace_ms)),
+        })
+    }
+
+    /// Users with limits on bytes.
+    pub fn users(&self) -> impl Iterator<Item = u32> {
+        self.users.keys().copied()
+    }
+
+    // ---- what is stored ----
+
+    /// Users whose limits have changed since the last [`Bytes::take_changed`].
+    pub fn changes(&self) -> usize {
+        self.changed.len()
+    }
+
+    /// What is to be stored; `None`: nothing is kept of the user any more.
+    pub fn take_changed(&mut self) -> BTreeMap<u32, Option<ByteAccount>> {
+        let changed = std::mem::take(&mut self.changed).into_iter();
+        changed
+            .map(|uid| (uid, self.users.get(&uid).copied()))
+            .collect()
+    }
+}
+
+fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
+    numbers.fold(0, u64::saturating_add)
+}
+
+#[cfg(test)]
+#[path = "bytes_tests.rs"]
+mod tests;

@@ -1,0 +1,181 @@
+use super::*;
+use penstock_wire::message::Bound;
+
+const DAY: u64 = 86_400_000;
+
+fn limited(soft: Option<u64>, hard: Option<u64>, servers: u32) -> Bytes {
+    let mut bytes = Bytes::default();
+    bytes.begin(1, (0..servers).map(ServerId));
+    let change = LimitsChange {
+        bytes_soft: soft.map(Bound::At),
+        bytes_hard: hard.map(Bound::At),
+        ..LimitsChange::default()
+    };
+    bytes.set(7, &change).unwrap();
+    bytes
+}
+
+fn tell(bytes: &mut Bytes, server: u32, used: u64, lease: u64, want: u64) -> Lease {
+    tell_at(bytes, server, (used, lease, want), true, 0)
+}
+
+fn tell_at(
+    bytes: &mut Bytes,
+    server: u32,
+    (used, lease, want): (u64, u64, u64),
+    counted: bool,
+    now_ms: u64,
+) -> Lease {
+    let usage = Usage {
+        uid: 7,
+        used,
+        lease,
+        want,
+        counted,
+    };
+    let report = UsageReport {
+        server,
+        followed: Followed::default(),
+        users: vec![usage],
+    };
+    bytes.report(&report, |_| DAY, now_ms).users[0]
+}
+
+#[test]
+fn all_leases_together_are_within_the_limit() {
+    let mut b = limited(None, Some(100), 2);
+    assert_eq!(
+        tell(&mut b, 0, 0, 0, 50).lease,
+        0,
+        "server 1 has not told of its own"
+    );
+    tell(&mut b, 1, 10, 10, 0);
+    let first = tell(&mut b, 0, 0, 0, 50);
+    assert!(first.lease >= 50 && !first.full);
+    let second = tell(&mut b, 1, 10, 10, 40);
+    assert!(second.lease + first.lease <= 100, "{first:?} {second:?}");
+    // Repeated, as after an answer that was lost: nothing is given twice.
+    for _ in 0..5 {
+        let again = tell(&mut b, 1, 10, 10, 40);
+        assert!(again.lease + first.lease <= 100);
+    }
+    let full = tell(&mut b, 0, 50, first.lease, 95);
+    assert!(
+        full.full && full.total == 60 && full.limit == 100,
+        "{full:?}"
+    );
+}
+
+#[test]
+fn what_a_server_does_not_use_goes_to_the_one_that_wants_it() {
+    let mut b = limited(None, Some(100), 2);
+    tell(&mut b, 1, 0, 0, 0);
+    let held = tell(&mut b, 0, 10, 10, 80).lease;
+    let waits = tell(&mut b, 1, 0, 0, 60);
+    assert!(!waits.full && waits.lease < 60);
+    let shrunk = tell(&mut b, 0, 10, held, 0);
+    assert_eq!(shrunk.lease, 10);
+    // It counts as taken until the server itself tells of less.
+    assert!(tell(&mut b, 1, 0, 0, 60).lease < 60);
+    tell(&mut b, 0, 10, 10, 0);
+    assert!(tell(&mut b, 1, 0, 0, 60).lease >= 60);
+}
+
+#[test]
+fn two_that_want_what_the_other_has_do_not_block_each_other() {
+    let mut b = limited(None, Some(100), 2);
+    let mut leases = [50, 50];
+    tell(&mut b, 0, 40, 50, 0);
+    tell(&mut b, 1, 40, 50, 0);
+    for _ in 0..4 {
+        for server in [0, 1] {
+            let lease = tell(&mut b, server, 40, leases[server as usize], 55).lease;
+            leases[server as usize] = lease;
+            assert!(leases.iter().sum::<u64>() <= 100);
+        }
+    }
+    assert!(
+        leases.contains(&55) || leases.iter().any(|l| *l > 55),
+        "{leases:?}"
+    );
+}
+
+#[test]
+fn leases_outlive_both_sides_and_are_counted_once() {
+    let mut b = limited(None, Some(100), 2);
+    tell(&mut b, 1, 0, 0, 0);
+    let held = tell(&mut b, 0, 60, 0, 70).lease;
+    // Server 0 is killed, counts anew and has no lease: what it had is not given to others meanwhile.
+    tell_at(&mut b, 0, (0, 0, 0), false, 0);
+    let other = tell(&mut b, 1, 0, 0, 90);
+    assert!(other.lease + held <= 100 && !other.full);
+    assert!(tell(&mut b, 0, 60, 0, 65).lease >= 65);
+    // The metadata server is killed: it gives nothing until it knows of all.
+    let mut b = limited(None, Some(100), 2);
+    assert_eq!(tell(&mut b, 1, 0, 5, 90).lease, 5);
+    // Server 1 wants what server 0 does not use: that is taken back.
+    assert_eq!(tell(&mut b, 0, 60, 80, 0).lease, 60);
+    assert!(tell(&mut b, 1, 0, 5, 20).lease <= 20);
+}
+
+#[test]
+fn a_lowered_limit_takes_leases_back() {
+    let mut b = limited(None, Some(100), 1);
+    let held = tell(&mut b, 0, 40, 40, 80).lease;
+    let lower = LimitsChange {
+        bytes_hard: Some(Bound::At(50)),
+        ..LimitsChange::default()
+    };
+    b.set(7, &lower).unwrap();
+    assert_eq!(tell(&mut b, 0, 40, held, 0).lease, 50);
+    assert!(tell(&mut b, 0, 40, 50, 60).full);
+    b.remove(7);
+    assert_eq!(b.user(7, 0), None);
+    assert_eq!(b.take_changed(), BTreeMap::from([(7, None)]));
+}
+
+#[test]
+fn a_soft_limit_holds_when_its_grace_is_over() {
+    let mut b = limited(Some(50), Some(100), 1);
+    assert!(tell_at(&mut b, 0, (60, 60, 70), true, 5).lease >= 70);
+    assert_eq!(b.user(7, DAY).unwrap().grace_ends_ms, Some(DAY + 5));
+    let late = tell_at(&mut b, 0, (60, 70, 70), true, DAY + 5);
+    assert!(
+        late.full && late.limit == 50 && late.lease == 50,
+        "{late:?}"
+    );
+    assert!(!tell_at(&mut b, 0, (40, 50, 0), true, DAY + 6).full);
+    assert_eq!(b.user(7, DAY).unwrap().grace_ends_ms, None);
+    let wrong = LimitsChange {
+        bytes_soft: Some(Bound::At(200)),
+        ..LimitsChange::default()
+    };
+    assert_eq!(
+        b.set(7, &wrong).unwrap_err().kind,
+        ErrorKind::InvalidArgument
+    );
+}
+
+#[test]
+fn changes_of_owners_are_told_once_or_all_is_counted_again() {
+    let mut b = limited(None, Some(100), 1);
+    let ask = |b: &mut Bytes, followed| {
+        let report = UsageReport {
+            server: 0,
+            followed,
+            users: Vec::new(),
+        };
+        b.report(&report, |_| 0, 0)
+    };
+    let first = ask(&mut b, Followed::default());
+    assert_eq!(first.given, None, "of another run");
+    b.given(FileId(5), 7, 8);
+    b.given(FileId(6), 8, 9);
+    let second = ask(&mut b, first.followed);
+    assert_eq!(second.given, Some(vec![(FileId(5), 8)]));
+    assert_eq!(ask(&mut b, second.followed).given, Some(Vec::new()));
+    for n in 0..MAX_GIVEN as u64 + 1 {
+        b.given(FileId(n), 8, 7);
+    }
+    assert_eq!(ask(&mut b, second.followed).given, None);
+}

@@ -1,0 +1,291 @@
+//! The bytes of users that have limits on bytes, as one data server counts them, and its leases (docs/decisions/0030).
+//!
+//! *Problem*: a limit must not cost a request to the metadata server for each write. *Idea*: the metadata server leases this server
+//! a number of bytes for each such user. An object counts with its length, or with what is preallocated for it if that is more.
+//! Before a write its object counts as if it were done; afterwards with its true length. So a strided write costs what the
+//! object grows, and what is written or preallocated again costs nothing.
+//!
+//! A plain state machine. Objects of other users are not in it, but for those that changed their owner since the last count.
+use penstock_layout::FileId;
+use penstock_wire::message::{Followed, Lease, Leases, Usage};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// A user with a limit on bytes.
+#[derive(Debug, Clone, Copy, Default)]
+struct User {
+    used: u64,
+    lease: u64,
+    want: u64,
+    /// As the metadata server told last.
+    total: u64,
+    limit: u64,
+    full: bool,
+    /// All objects of the user are counted.
+    counted: bool,
+    /// The limit was set while this server ran: it holds when all is counted. Else nothing grows until then.
+    fresh: bool,
+}
+
+/// What an object counts.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    uid: u32,
+    bytes: u64,
+    /// Preallocated, from its start.
+    allocated: u64,
+    /// Requests under way that make it longer.
+    growing: u32,
+}
+
+/// An object that is to grow.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Growth {
+    pub(crate) file: FileId,
+    /// Whose it is, as the capability says, if it says so.
+    pub(crate) owner: Option<u32>,
+    /// How long it is to be.
+    pub(crate) end: u64,
+    /// How long it is.
+    pub(crate) len: u64,
+    /// Root asks: it is counted and never refused.
+    pub(crate) root: bool,
+}
+
+/// Whether an object may grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Its owner has no limit.
+    Free,
+    /// It counts as long as it is to be, until [`Bytes::settle`].
+    Counted,
+    /// Not yet: the metadata server has to be asked.
+    Wait,
+    /// The owner has so many bytes, and may have so many.
+    Full { uid: u32, total: u64, limit: u64 },
+    /// Nobody has said whose it is.
+    WhoseIsIt,
+}
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(crate) struct Bytes {
+    users: BTreeMap<u32, User>,
+    objects: HashMap<FileId, Entry>,
+    followed: Followed,
+}
+
+impl Bytes {
+    /// Some user has a limit.
+    pub(crate) fn any(&self) -> bool {
+        !self.users.is_empty()
+    }
+
+    pub(crate) fn is_limited(&self, uid: u32) -> bool {
+        self.users.contains_key(&uid)
+    }
+
+    /// Whose an object is, if it counts.
+    pub(crate) fn owner(&self, file: FileId) -> Option<u32> {
+        self.objects.get(&file).map(|entry| entry.uid)
+    }
+
+    /// An object is to grow. `answered`: the metadata server has been asked since this growth was asked for first.
+    pub(crate) fn grow(&mut self, growth: &Growth, answered: bool) -> Verdict {
+        let Some(uid) = self.owner(growth.file).or(growth.owner) else {
+            return Verdict::WhoseIsIt;
+        };
+        if !self.users.contains_key(&uid) {
+            return Verdict::Free;
+        }
+        self.found(growth.file, uid, growth.len);
+        let (Some(user), Some(entry)) =
+            (self.users.get_mut(&uid), self.objects.get_mut(&growth.file))
+        else {
+            return Verdict::Free;
+        };
+        let more = growth.end.saturating_sub(entry.bytes);
+        let after = user.used.saturating_add(more);
+        let holds = user.counted || !user.fresh;
+        if more == 0 || growth.root || !holds || (user.counted && after <= user.lease) {
+            entry.bytes += more;
+            entry.growing += 1;
+            user.used = after;
+            return Verdict::Counted;
+        }
+        if user.counted && user.full && answered {
+            return Verdict::Full {
+                uid,
+                total: user.total.max(user.used),
+                limit: user.limit,
+            };
+        }
+        user.want = user.want.max(after);
+        Verdict::Wait
+    }
+
+    /// A growth is over: the object is so long now.
+    pub(crate) fn settle(&mut self, file: FileId, len: u64) {
+        let Some(entry) = self.objects.get_mut(&file) else {
+            return;
+        };
+        entry.growing = entry.growing.saturating_sub(1);
+        self.now(file, len);
+    }
+
+    /// The first bytes of an object are preallocated.
+    pub(crate) fn allocated(&mut self, file: FileId, end: u64) {
+        if let Some(entry) = self.objects.get_mut(&file) {
+            entry.allocated = entry.allocated.max(end);
+        }
+    }
+
+    /// An object was cut to so many bytes.
+    /// Returns whether its owner may have something again that was refused.
+    pub(crate) fn cut(&mut self, file: FileId, len: u64) -> bool {
+        let Some(entry) = self.objects.get_mut(&file) else {
+            return false;
+        };
+        entry.allocated = entry.allocated.min(len);
+        let uid = entry.uid;
+        self.now(file, len);
+        self.users.get(&uid).is_some_and(|user| user.full)
+    }
+
+    /// How long an object is now.
+    fn now(&mut self, file: FileId, len: u64) {
+        let Some(entry) = self.objects.get_mut(&file) else {
+            return;
+        };
+        let bytes = match entry.growing {
+            0 => len.max(entry.allocated),
+            // Others have not come to their ends yet.
+            _ => entry.bytes.max(len),
+        };
+        let before = std::mem::replace(&mut entry.bytes, bytes);
+        if let Some(user) = self.users.get_mut(&entry.uid) {
+            user.used = user.used.saturating_sub(before).saturating_add(bytes);
+        }
+    }
+
+    /// An object is gone. Whether its owner may have something again that was refused.
+    pub(crate) fn forget(&mut self, file: FileId) -> bool {
+        let Some(entry) = self.objects.remove(&file) else {
+            return false;
+        };
+        self.give_back(&entry)
+    }
+
+    fn give_back(&mut self, entry: &Entry) -> bool {
+        let Some(user) = self.users.get_mut(&entry.uid) else {
+            return false;
+        };
+        user.used = user.used.saturating_sub(entry.bytes);
+        user.full
+    }
+
+    /// An object of this user is there, and so long.
+    pub(crate) fn found(&mut self, file: FileId, uid: u32, len: u64) {
+        if self.objects.contains_key(&file) || self.users.contains_key(&uid) {
+            self.given(file, uid, len);
+        }
+    }
+
+    /// This user owns an object, which is so long. What a capability says of it may be older.
+    pub(crate) fn given(&mut self, file: FileId, uid: u32, len: u64) {
+        let before = self.objects.get(&file).copied();
+        if before.is_some_and(|entry| entry.uid == uid) {
+            return;
+        }
+        if let Some(entry) = before {
+            self.give_back(&entry);
+        }
+        let mut entry = before.unwrap_or(Entry {
+            uid,
+            bytes: 0,
+            allocated: 0,
+            growing: 0,
+        });
+        entry.uid = uid;
+        entry.bytes = match entry.growing {
+            0 => len.max(entry.allocated),
+            _ => entry.bytes.max(len),
+        };
+        if let Some(user) = self.users.get_mut(&uid) {
+            user.used = user.used.saturating_add(entry.bytes);
+        }
+        self.objects.insert(file, entry);
+    }
+
+    // ---- what the metadata server is told, and tells ----
+
+    /// What is to be told.
+    pub(crate) fn report(&self) -> (Followed, Vec<Usage>) {
+        let users = self.users.iter().map(|(uid, user)| Usage {
+            uid: *uid,
+            used: user.used,
+            lease: user.lease,
+            want: user.want,
+            counted: user.counted,
+        });
+        (self.followed, users.collect())
+    }
+
+    /// Takes the answer in, but for changes of owners, up to which all is followed now. `first`: nothing was known before.
+    /// Returns whether users have limits that had none.
+    pub(crate) fn told(&mut self, leases: &Leases, first: bool) -> bool {
+        self.followed = leases.followed;
+        let mut new = false;
+        let before: BTreeSet<u32> = self.users.keys().copied().collect();
+        let mut users = BTreeMap::new();
+        for lease in &leases.users {
+            let known = self.users.get(&lease.uid).copied();
+            new |= known.is_none();
+            let user = known.unwrap_or(User {
+                fresh: !first,
+                ..User::default()
+            });
+            users.insert(lease.uid, with(user, lease));
+        }
+        self.users = users;
+        if self.users.is_empty() {
+            self.objects.clear();
+            return false;
+        }
+        // Objects are followed only while their owner has a limit.
+        let users = &self.users;
+        let followed = |uid: &u32| before.contains(uid) == users.contains_key(uid);
+        self.objects.retain(|_, entry| followed(&entry.uid));
+        new
+    }
+
+    /// Users whose objects are not all counted.
+    pub(crate) fn uncounted(&self) -> Vec<u32> {
+        let users = self.users.iter().filter(|(_, user)| !user.counted);
+        users.map(|(uid, _)| *uid).collect()
+    }
+
+    /// A count of all objects, which began with these users, is through.
+    pub(crate) fn counted(&mut self, users: &[u32]) {
+        for uid in users {
+            if let Some(user) = self.users.get_mut(uid) {
+                user.counted = true;
+            }
+        }
+    }
+}
+
+fn with(user: User, lease: &Lease) -> User {
+    User {
+        lease: lease.lease,
+        total: lease.total,
+        limit: lease.limit,
+        full: lease.full,
+        // Whoever still waits says so again.
+        want: 0,
+        ..user
+    }
+}
+
+#[cfg(test)]
+#[path = "bytes_tests.rs"]
+mod tests;

@@ -1,0 +1,518 @@
+//! Leases on the bytes of users: the thread that asks the metadata server for them, and the waits of those who write.
+//!
+//! The counts are in [`crate::bytes`]. A thread tells the metadata server of them about once a second, and at once when a write
+//! waits for a lease; every five seconds where no client is connected and nobody has a limit. It also counts the objects of users whose limits are new, and of all after a start, a page at a time.
+//! While the metadata server is away, objects grow within their leases; what is beyond them waits [`WAIT`] and is refused.
+use crate::bytes::{Bytes, Growth, Verdict};
+use crate::error::{Error, refuse, store_error};
+use crate::keys::Keys;
+use crate::server::Server;
+use penstock_host::sync::{Condvar, Mutex, MutexGuard};
+use penstock_host::time::{now, since};
+use penstock_layout::FileId;
+use penstock_store::Object;
+use penstock_wire::deployment::{Address, Deployment};
+use penstock_wire::message::{
+    ErrorKind, Leases, MAX_OWNERS, MetaReply, MetaRequest, UsageReport, WireError,
+};
+use penstock_wire::{Background, Connection, Envelope, Timeouts, connect};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+/// How often the metadata server is told.
+const ASK: Duration = Duration::from_secs(1);
+/// How often, where no client is connected and no limit is known. Below [`WAIT`]: others may wait for its counts.
+const IDLE: Duration = Duration::from_secs(5);
+/// It is not told more often than that.
+const PAUSE: Duration = Duration::from_millis(10);
+/// A write waits so long for a lease.
+const WAIT: Duration = Duration::from_secs(10);
+/// The answer may take so long.
+const ANSWER: Timeouts = Timeouts {
+    read: Some(Duration::from_secs(2)),
+    write: Some(Duration::from_secs(2)),
+};
+
+/// Counts, leases, and the thread that keeps them.
+#[derive(Default)]
+pub(crate) struct UserBytes {
+    /// Some user has a limit: the only cost where none has.
+    any: AtomicBool,
+    state: Mutex<State>,
+    changed: Condvar,
+    source: OnceLock<Source>,
+    thread: Background,
+}
+
+#[derive(Default)]
+struct State {
+    bytes: Bytes,
+    stop: bool,
+    /// Somebody waits for an answer.
+    asked: bool,
+    /// No client is connected and no limit is known: the thread rests for longer.
+    quiet: bool,
+    /// Reports sent, and the newest that was answered.
+    sent: u64,
+    answered: u64,
+    /// Why the last one was not.
+    away: Option<String>,
+}
+
+/// A count of all objects.
+struct Count {
+    after: Option<FileId>,
+    users: Vec<u32>,
+}
+
+/// An object counts as long as it is to be, until this is dropped.
+pub(crate) struct Growing<'a> {
+    usage: &'a UserBytes,
+    file: FileId,
+    object: Arc<dyn Object>,
+}
+
+impl Drop for Growing<'_> {
+    fn drop(&mut self) {
+        let mut state = self.usage.state();
+        match self.object.len() {
+            Ok(len) => state.bytes.settle(self.file, len),
+            Err(e) => log::warn!("file {}: {e}; its bytes are not counted", self.file.0),
+        }
+    }
+}
+
+/// Who makes an object longer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Grower {
+    pub(crate) file: FileId,
+    /// The file's owner, as far as the capability says so.
+    pub(crate) owner: Option<u32>,
+    /// Root is never limited.
+    pub(crate) root: bool,
+}
+
+impl UserBytes {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // No update of the counts can panic half-way.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks from now on.
+    pub(crate) fn follow(
+        self: &Arc<UserBytes>,
+        server: &Arc<Server>,
+        deployment: &Deployment,
+    ) -> Result<(), Error> {
+        // Set once: a server is started once.
+        self.source.get_or_init(|| Source {
+            server: server.id.0,
+            meta: deployment.meta.address.clone(),
+            keys: server.keys.clone(),
+            connection: Mutex::default(),
+        });
+        let (usage, weak) = (self.clone(), Arc::downgrade(server));
+        let run = move || usage.run(&weak);
+        self.thread.start("bytes", run).map_err(|source| {
+            Error::Wire(penstock_wire::Error::Io {
+                what: "start a thread for the bytes of users of",
+                peer: format!("data server {}", server.id.0),
+                source,
+            })
+        })
+    }
+
+    /// Ends the thread and waits for it, at most as long as the metadata server may take to answer.
+    pub(crate) fn stop(&self) {
+        self.end();
+        self.thread.join("counts the bytes of users");
+    }
+
+    /// The same without waiting.
+    pub(crate) fn end(&self) {
+        self.state().stop = true;
+        self.changed.notify_all();
+    }
+
+    /// A client has connected: it may be of a user whose limit is not known yet.
+    pub(crate) fn connected(&self) {
+        let mut state = self.state();
+        if state.quiet {
+            state.quiet = false;
+            state.asked = true;
+            self.changed.notify_all();
+        }
+    }
+
+    /// Whether an object's owner has a limit: then nobody may write it but by requests.
+    pub(crate) fn is_limited(&self, file: FileId, owner: Option<u32>) -> bool {
+        if !self.any.load(Ordering::Acquire) {
+            return false;
+        }
+        let state = self.state();
+        let owner = state.bytes.owner(file).or(owner);
+        owner.is_none_or(|owner| state.bytes.is_limited(owner))
+    }
+
+    /// An object is to become `end` bytes long, if it is shorter. `None`: its owner has no limit.
+    pub(crate) fn grow(
+        &self,
+        who: Grower,
+        object: &Arc<dyn Object>,
+        end: u64,
+    ) -> Result<Option<Growing<'_>>, WireError> {
+        if !self.any.load(Ordering::Acquire) {
+            return Ok(None);
+        }
+        let Grower { file, root, .. } = who;
+        let mut owner = who.owner;
+        let began = now();
+        let mut state = self.state();
+        let sent = state.sent;
+        loop {
+            let len = object.len().map_err(store_error)?;
+            let growth = Growth {
+                file,
+                owner,
+                end,
+                len,
+                root,
+            };
+            let answered = state.answered > sent;
+            match state.bytes.grow(&growth, answered) {
+                Verdict::Free => return Ok(None),
+                Verdict::Counted => {
+                    return Ok(Some(Growing {
+                        usage: self,
+                        file,
+                        object: object.clone(),
+                    }));
+                }
+                Verdict::Full { uid, total, limit } => return Err(full(uid, total, limit)),
+                Verdict::WhoseIsIt => {
+                    drop(state);
+                    owner = Some(self.owner(file)?);
+                    state = self.state();
+                    continue;
+                }
+                Verdict::Wait => {}
+            }
+            let left = WAIT.saturating_sub(since(began));
+            if left.is_zero() || state.stop {
+                return Err(no_lease(file, state.away.as_deref()));
+            }
+            state.asked = true;
+            self.changed.notify_all();
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// The first bytes of an object are preallocated.
+    pub(crate) fn allocated(&self, file: FileId, end: u64) {
+        if self.any.load(Ordering::Acquire) {
+            self.state().bytes.allocated(file, end);
+        }
+    }
+
+    /// An object was cut.
+    pub(crate) fn cut(&self, file: FileId, object: &dyn Object) {
+        if !self.any.load(Ordering::Acquire) {
+            return;
+        }
+        let mut state = self.state();
+        if let Ok(len) = object.len()
+            && state.bytes.cut(file, len)
+        {
+            state.asked = true;
+            self.changed.notify_all();
+        }
+    }
+
+    /// An object is gone.
+    pub(crate) fn forget(&self, file: FileId) {
+        if !self.any.load(Ordering::Acquire) {
+            return;
+        }
+        let mut state = self.state();
+        if state.bytes.forget(file) {
+            state.asked = true;
+            self.changed.notify_all();
+        }
+    }
+
+    fn owner(&self, file: FileId) -> Result<u32, WireError> {
+        let owners = self.source.get().map(|source| source.owners(vec![file]));
+        match owners {
+            Some(Ok(owners)) => Ok(owners.first().copied().flatten().unwrap_or(0)),
+            Some(Err(e)) => Err(no_lease(file, Some(&e.to_string()))),
+            None => Err(no_lease(file, None)),
+        }
+    }
+
+    // ---- the thread ----
+
+    fn run(&self, server: &Weak<Server>) {
+        let Some(source) = self.source.get() else {
+            return;
+        };
+        let mut count = None;
+        let mut first = true;
+        loop {
+            let told = now();
+            let Some(report) = self.report(source.server) else {
+                return;
+            };
+            let answer = source.leases(report);
+            let Some(server) = server.upgrade() else {
+                return;
+            };
+            match answer {
+                Ok(leases) => {
+                    self.take(&server, &leases, first, &mut count);
+                    first = false;
+                }
+                Err(e) => {
+                    log::debug!("the metadata server is not there to lease bytes: {e}");
+                    self.state().away = Some(e.to_string());
+                }
+            }
+            let counting = count.is_some();
+            self.count(&server, source, &mut count);
+            let quiet = !server.counters.is_connected() && !self.any.load(Ordering::Acquire);
+            drop(server);
+            if quiet {
+                source.hang_up();
+            }
+            let mut state = self.state();
+            state.asked |= counting;
+            state.quiet = quiet;
+            loop {
+                let wait = match (state.asked, state.quiet) {
+                    (true, _) => PAUSE,
+                    (false, true) => IDLE,
+                    (false, false) => ASK,
+                };
+                let left = wait.saturating_sub(since(told));
+                if state.stop || left.is_zero() {
+                    break;
+                }
+                let waited = self.changed.wait_timeout(state, left);
+                state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            }
+        }
+    }
+
+    /// `None`: the server stops.
+    fn report(&self, server: u32) -> Option<UsageReport> {
+        let mut state = self.state();
+        if state.stop {
+            return None;
+        }
+        state.asked = false;
+        state.sent += 1;
+        let (followed, users) = state.bytes.report();
+        Some(UsageReport {
+            server,
+            followed,
+            users,
+        })
+    }
+
+    /// Takes in what the metadata server has answered.
+    fn take(&self, server: &Server, leases: &Leases, first: bool, count: &mut Option<Count>) {
+        let new = {
+            let mut state = self.state();
+            let new = state.bytes.told(leases, first);
+            self.any.store(state.bytes.any(), Ordering::Release);
+            new
+        };
+        if new {
+            // From now on the writes of these users are requests.
+            server.objects.revoke_shortcuts();
+        }
+        for (file, uid) in leases.given.iter().flatten() {
+            self.found(server, *file, *uid, true);
+        }
+        let mut state = self.state();
+        if new || leases.given.is_none() || !state.bytes.any() {
+            *count = state.bytes.any().then(|| Count {
+                after: None,
+                users: state.bytes.uncounted(),
+            });
+        }
+        state.answered = state.sent;
+        state.away = None;
+        self.changed.notify_all();
+    }
+
+    /// Notes an object, if it is there.
+    fn found(&self, server: &Server, file: FileId, uid: u32, given: bool) {
+        let look = || match server.objects.look(file) {
+            Ok(object) => object,
+            Err(e) => {
+                log::warn!("file {}: {e}; its bytes are not counted", file.0);
+                None
+            }
+        };
+        // Not with the counts locked: this may be the last to let go of a removed object.
+        let Some(object) = look() else { return };
+        {
+            let mut state = self.state();
+            let len = object.len().unwrap_or(0);
+            match given {
+                true => state.bytes.given(file, uid, len),
+                false => state.bytes.found(file, uid, len),
+            }
+        }
+        // Removed meanwhile: the removal had nothing to forget.
+        if look().is_none() {
+            self.forget(file);
+        }
+    }
+
+    /// Counts some more objects, for about [`ASK`] at most.
+    fn count(&self, server: &Server, source: &Source, count: &mut Option<Count>) {
+        let began = now();
+        while let Some(counting) = count {
+            if self.state().stop || since(began) >= ASK {
+                return;
+            }
+            let store = server.objects.store();
+            let page: Vec<FileId> = match store.list_after(counting.after, MAX_OWNERS) {
+                Ok(page) => page.into_iter().map(|(file, _)| file).collect(),
+                Err(e) => {
+                    log::warn!("the bytes of users cannot be counted: {e}");
+                    return;
+                }
+            };
+            let owners = match source.owners(page.clone()) {
+                Ok(owners) => owners,
+                Err(e) => {
+                    log::debug!("the metadata server is not there to tell of owners: {e}");
+                    return;
+                }
+            };
+            for (file, owner) in page.iter().zip(owners) {
+                if let Some(uid) = owner
+                    && self.is_followed(*file, uid)
+                {
+                    self.found(server, *file, uid, false);
+                }
+            }
+            if page.len() == MAX_OWNERS {
+                counting.after = page.last().copied();
+                continue;
+            }
+            self.state().bytes.counted(&counting.users);
+            *count = None;
+        }
+    }
+
+    fn is_followed(&self, file: FileId, uid: u32) -> bool {
+        let state = self.state();
+        state.bytes.is_limited(uid) || state.bytes.owner(file).is_some()
+    }
+}
+
+/// The metadata server, as it is asked for leases and owners.
+struct Source {
+    server: u32,
+    meta: Address,
+    keys: Arc<Keys>,
+    /// Kept from one question to the next.
+    connection: Mutex<Option<Connection>>,
+}
+
+impl Source {
+    fn leases(&self, report: UsageReport) -> penstock_wire::Result<Leases> {
+        match self.call(&MetaRequest::Usage(report))? {
+            MetaReply::Leases(leases) => Ok(leases),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn owners(&self, files: Vec<FileId>) -> penstock_wire::Result<Vec<Option<u32>>> {
+        let asked = files.len();
+        match self.call(&MetaRequest::Owners(files))? {
+            MetaReply::Owners(owners) if owners.len() == asked => Ok(owners),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Option<Connection>> {
+        self.connection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn hang_up(&self) {
+        self.kept().take();
+    }
+
+    fn call(&self, request: &MetaRequest) -> penstock_wire::Result<MetaReply> {
+        let kept = self.kept().take();
+        // One that was kept may have ended with the metadata server.
+        if let Some(connection) = kept
+            && let Ok(reply) = self.over(connection, request)
+        {
+            return Ok(reply);
+        }
+        let connection = connect(&self.meta, &self.keys.caller(), ANSWER)?;
+        self.over(connection, request)
+    }
+
+    fn over(
+        &self,
+        mut connection: Connection,
+        request: &MetaRequest,
+    ) -> penstock_wire::Result<MetaReply> {
+        let answer = connection.call(&Envelope::default(), request, &mut false)?;
+        match answer.body {
+            Some(MetaReply::Error(why)) => Err(penstock_wire::Error::Refused(why)),
+            Some(reply) => {
+                *self.kept() = Some(connection);
+                Ok(reply)
+            }
+            None => Err(penstock_wire::Error::Malformed {
+                peer: connection.peer().to_owned(),
+                what: "an answer without a body".into(),
+            }),
+        }
+    }
+}
+
+fn unexpected(reply: &MetaReply) -> penstock_wire::Error {
+    penstock_wire::Error::Malformed {
+        peer: "the metadata server".into(),
+        what: format!("{reply:?} in answer to a data server"),
+    }
+}
+
+fn full(uid: u32, total: u64, limit: u64) -> WireError {
+    refuse(
+        ErrorKind::Quota,
+        format!(
+            "user {uid} has {total} bytes and the limit is {limit}; remove some files, or ask an administrator for more (`penstock quota` shows limits)"
+        ),
+    )
+}
+
+fn no_lease(file: FileId, away: Option<&str>) -> WireError {
+    let file = file.0;
+    match away {
+        Some(why) => refuse(
+            ErrorKind::Io,
+            format!(
+                "file {file} cannot grow: its owner has a limit on bytes, and the metadata server is not there to say what is left: {why}"
+            ),
+        ),
+        None => refuse(
+            ErrorKind::Busy,
+            format!(
+                "file {file} cannot grow now: the bytes of its owner, who has a limit, are being counted or are leased to other data servers; try again"
+            ),
+        ),
+    }
+}
