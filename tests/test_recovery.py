@@ -113,3 +113,24 @@ def test_up_waits_for_a_server_that_says_that_it_recovers(deployment):
     finally:
         os.kill(pid, signal.SIGCONT)
     penstock("status", deployment)
+
+
+def test_up_starts_a_server_that_ends_only_then(short_dir):
+    """A process that was killed is there for a moment longer, and then `up` took it for one that runs."""
+    directory = short_dir / "fs"
+    penstock("up", directory, "--servers", 1)
+    try:
+        server = int((directory / "run" / "data-0.pid").read_text().split()[0])
+        # Neither dead nor of any use.
+        os.kill(server, signal.SIGSTOP)
+        command = [PENSTOCK, "up", directory]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as up:
+            time.sleep(1)
+            assert up.poll() is None, up.stdout.read()
+            os.kill(server, signal.SIGKILL)
+            said = up.communicate(timeout=60)[0]
+            assert up.returncode == 0, said
+        assert "1 servers started" in said
+        assert penstock("status", directory).code == 0
+    finally:
+        penstock("down", directory, check=False)

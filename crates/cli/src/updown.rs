@@ -147,13 +147,13 @@ pub fn up(args: &UpArgs) -> Result<()> {
         None => None,
     };
     let mut started = Vec::new();
+    let launch = |which| start(&located, which, trace.as_deref(), &args.replaced);
     for which in Which::all(&located.deployment) {
         if running(&located, which).is_none() {
-            let child = start(&located, which, trace.as_deref(), &args.replaced)?;
-            started.push((which, child));
+            started.push((which, launch(which)?));
         }
     }
-    if let Err(error) = wait_for_answers(&located, &mut started) {
+    if let Err(error) = wait_for_answers(&located, &mut started, launch) {
         // All or nothing: what was started now is ended again.
         for (_, child) in &started {
             if let Some(process) = find(child) {
@@ -395,8 +395,13 @@ fn log_file(located: &Located, which: Which) -> PathBuf {
     located.log_dir().join(format!("{}.log", which.name()))
 }
 
-/// Waits until every server answers, or one that was started has ended.
-fn wait_for_answers(located: &Located, started: &mut [(Which, Child)]) -> Result<()> {
+/// Waits until every server answers, or one that was started has ended. Those that ran and have ended since are started: a
+/// process that was killed is there for a moment longer.
+fn wait_for_answers(
+    located: &Located,
+    started: &mut Vec<(Which, Child)>,
+    launch: impl Fn(Which) -> Result<Child>,
+) -> Result<()> {
     let began = Instant::now();
     let mut end = began + START;
     let mut told = String::new();
@@ -422,6 +427,12 @@ fn wait_for_answers(located: &Located, started: &mut [(Which, Child)]) -> Result
                     "mend the cause and run `penstock up` again; its log is {}",
                     log.display()
                 )));
+            }
+        }
+        for (which, _) in &missing {
+            let is_ours = started.iter().any(|(ours, _)| ours == which);
+            if !is_ours && running(located, *which).is_none() {
+                started.push((*which, launch(*which)?));
             }
         }
         let recovering = missing.iter().find_map(|(which, _)| {
