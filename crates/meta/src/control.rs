@@ -2,13 +2,13 @@
 //! metadata directory.
 //!
 //! The term rises with each start and is durable before anything is answered. It is never behind the wall clock's seconds, so that
-//! a directory that was restored from a backup does not fall behind what data servers have heard.
-use crate::error::{Result, error};
+//! a directory that was restored from a backup does not fall behind what data servers have heard. On a full disk the server
+//! starts all the same: names are worth more, and the clock alone says enough unless it is set back before the next start.
 use penstock_host::fs;
 use penstock_host::sync::Mutex;
 use penstock_host::time::since_epoch;
 use penstock_wire::control::Holder;
-use penstock_wire::message::{Decision, ErrorKind, Report};
+use penstock_wire::message::{Decision, Report};
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -22,12 +22,16 @@ pub struct Control(Mutex<Holder>);
 
 impl Control {
     /// Begins the next term.
-    pub fn begin(directory: &Path) -> Result<Control> {
-        let term = next_term(directory).map_err(|e| {
+    pub fn begin(directory: &Path) -> Control {
+        let term = next_term(directory);
+        if let Err(e) = keep(directory, term) {
             let path = directory.join(NAME);
-            error(ErrorKind::Io, format!("write {}: {e}", path.display()))
-        })?;
-        Ok(Control(Mutex::new(Holder::new(term))))
+            log::warn!(
+                "{} cannot be written: {e}; make room on its disk",
+                path.display()
+            );
+        }
+        Control(Mutex::new(Holder::new(term)))
     }
 
     /// A data server reports: the answer, and whether its figures are to be counted.
@@ -38,11 +42,16 @@ impl Control {
     }
 }
 
-fn next_term(directory: &Path) -> std::io::Result<u64> {
-    let (path, new) = (directory.join(NAME), directory.join("term.new"));
-    let kept = std::fs::read_to_string(&path).ok();
+fn next_term(directory: &Path) -> u64 {
+    let kept = std::fs::read_to_string(directory.join(NAME)).ok();
     let former = kept.and_then(|text| text.trim().parse::<u64>().ok());
-    let term = since_epoch().as_secs().max(former.unwrap_or(0) + 1);
+    since_epoch()
+        .as_secs()
+        .max(former.unwrap_or(0).saturating_add(1))
+}
+
+fn keep(directory: &Path, term: u64) -> std::io::Result<()> {
+    let (path, new) = (directory.join(NAME), directory.join("term.new"));
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
     let mut file = fs::open(&options, &new, true)?;
@@ -50,7 +59,7 @@ fn next_term(directory: &Path) -> std::io::Result<u64> {
     fs::fsync(&file)?;
     fs::rename(&new, &path)?;
     fs::fsync(&File::open(directory)?)?;
-    Ok(term)
+    Ok(())
 }
 
 #[cfg(test)]
@@ -60,14 +69,23 @@ mod tests {
     #[test]
     fn terms_rise_whatever_is_kept() {
         let dir = tempfile::tempdir().unwrap();
-        let first = next_term(dir.path()).unwrap();
-        let second = next_term(dir.path()).unwrap();
+        let begin = || {
+            let term = next_term(dir.path());
+            keep(dir.path(), term).unwrap();
+            term
+        };
+        let first = begin();
+        let second = begin();
         assert!(first > 1_000_000_000 && second > first);
         let ahead = second + 1_000_000;
         std::fs::write(dir.path().join(NAME), format!("{ahead}\n")).unwrap();
-        assert_eq!(next_term(dir.path()).unwrap(), ahead + 1);
+        assert_eq!(begin(), ahead + 1);
         // Without the file, or with a damaged one, the clock says enough.
         std::fs::write(dir.path().join(NAME), "rubbish").unwrap();
-        assert!(next_term(dir.path()).unwrap() >= first);
+        assert!(begin() >= first);
+        // A directory that takes no file, as a full disk, keeps no server from its start.
+        let none = dir.path().join("none");
+        assert!(keep(&none, 1).is_err());
+        Control::begin(&none);
     }
 }

@@ -103,7 +103,7 @@ pub fn start(deployment: &Deployment, options: Options) -> Result<RunningServer,
     let stores = Stores::load(&deployment.meta.store, store.commits(), files)?;
     let issue = Issue::begin(&deployment.meta.store);
     let revoked = revoked::List::load(&deployment.meta.store)?;
-    let control = Control::begin(&deployment.meta.store)?;
+    let control = Control::begin(&deployment.meta.store);
     let engine = Engine::start(
         store,
         snapshot,
