@@ -49,7 +49,7 @@ class Site:
         self.directory = directory
         self.deployment = directory / "fs"
         self.command = shutil.copy(PENSTOCK, directory / "penstock")
-        self.library = shutil.copy(PENSTOCK.parent / "libpenstock.so", directory / "libpenstock.so")
+        self.preloaded = shutil.copy(PENSTOCK.parent / "libpenstock.so", directory / "libpenstock.so")
         (directory / "program.c").write_text(PROGRAM)
         self.program = directory / "program"
         subprocess.run([COMPILERS["mpich-debian"], "-o", self.program, directory / "program.c"], check=True)
@@ -65,7 +65,7 @@ class Site:
         """The program, on its own line of the list: with one file opened."""
         uid = os.geteuid() if uid is None else uid
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("PENSTOCK", "SLURM", "PMI"))}
-        environment |= {"LD_PRELOAD": str(self.library), "PENSTOCK_DEPLOYMENT": str(self.deployment), "HOME": "/tmp"}
+        environment |= {"LD_PRELOAD": str(self.preloaded), "PENSTOCK_DEPLOYMENT": str(self.deployment), "HOME": "/tmp"}
         process = subprocess.Popen(
             [str(self.program), *args],
             stdin=subprocess.PIPE,

@@ -27,6 +27,8 @@ REFUSED = {
     "list files": (META, "Permission"),
     "another's store": (META, "Permission"),
     "renew another's store": (META, "Permission"),
+    "another's counts of bytes": (META, "Permission"),
+    "list programs": (META, "Permission"),
     "read keys again": (META | DATA, "Permission"),
     "take credentials back": (META, "Permission"),
     "stop": (META | DATA, "Permission"),

@@ -13,8 +13,8 @@ use penstock_layout::{Layout, ServerId};
 use penstock_wire::credential::{Statement, Uids};
 use penstock_wire::deployment::Deployment;
 use penstock_wire::message::{
-    Capability, DataReply, DataRequest, MetaReply, MetaRequest, NodeRequest, Region, StoreReport,
-    StoreState, User, WireError,
+    Capability, DataReply, DataRequest, Followed, MetaReply, MetaRequest, NodeRequest, Region,
+    StoreReport, StoreState, UsageReport, User, WireError,
 };
 use penstock_wire::revocation::Revoked;
 use penstock_wire::{
@@ -144,6 +144,15 @@ impl Thief {
             ),
             ("another's store", report(self.other().0, false)),
             ("renew another's store", report(self.other().0, true)),
+            (
+                "another's counts of bytes",
+                MetaRequest::Usage(UsageReport {
+                    server: self.other().0,
+                    followed: Followed::default(),
+                    users: Vec::new(),
+                }),
+            ),
+            ("list programs", MetaRequest::Programs),
             ("read keys again", MetaRequest::LoadKeys),
             (
                 "take credentials back",

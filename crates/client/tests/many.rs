@@ -101,7 +101,7 @@ fn fifty_threads_of_one_client() {
     for n in connections(&cluster) {
         assert!(n <= 5, "{n} connections of one client");
     }
-    // Four for operations; of each data server one for reports and one for the bytes of users.
+    // Four for operations; of each data server one for its reports and counts of bytes, two while both ask.
     let n = cluster.meta.as_ref().unwrap().connections();
     assert!(n <= 4 + 2 * 2, "{n} connections to the metadata server");
 }

@@ -4,18 +4,17 @@
 //! connection counts into the tally of its program and user, two additions a request. The thread takes the tallies once a
 //! [`PERIOD`] while there is something to say. Else it sleeps, and the next request that is counted wakes it; after
 //! [`LINGER`] it ends its connection as well.
-//! *Bounds*: a tally for each program and user that is connected; one connection; one report under way.
+//! *Bounds*: a tally for each program and user that is connected; one report under way.
 use crate::error::Error;
-use crate::keys::Keys;
+use crate::line::{Line, unexpected};
 use penstock_host::sync::{Condvar, Mutex, MutexGuard};
 use penstock_host::time::since_boot;
 use penstock_layout::ServerId;
+use penstock_wire::Background;
 use penstock_wire::control::{Figures, Follower, PERIOD};
-use penstock_wire::deployment::{Address, Deployment};
 use penstock_wire::message::{
     Decision, MAX_REPORT_ROWS, MetaReply, MetaRequest, ProgramTraffic, Report, Traffic,
 };
-use penstock_wire::{Background, Connection, Envelope, Timeouts, connect};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::atomic::{
@@ -31,12 +30,6 @@ const IDLE: Duration = Duration::from_secs(10);
 const LINGER: Duration = Duration::from_secs(2);
 /// Longest pause between tries to reach the metadata server.
 const PAUSE: Duration = Duration::from_secs(10);
-/// The answer has so long to come and to go, each.
-const ANSWER: Timeouts = Timeouts {
-    read: Some(Duration::from_secs(1)),
-    write: Some(Duration::from_secs(1)),
-};
-
 /// See the module's text.
 #[derive(Debug, Default)]
 pub(crate) struct Control {
@@ -184,12 +177,7 @@ impl Shared {
 
 impl Control {
     /// Reports from now on, on a thread of its own.
-    pub(crate) fn follow(
-        &self,
-        id: ServerId,
-        deployment: &Deployment,
-        keys: Arc<Keys>,
-    ) -> Result<(), Error> {
+    pub(crate) fn follow(&self, id: ServerId, line: Arc<Line>) -> Result<(), Error> {
         let failed = |source| {
             Error::Wire(penstock_wire::Error::Io {
                 what: "start the reports of",
@@ -200,13 +188,8 @@ impl Control {
         let mut incarnation = [0; 8];
         penstock_host::random(&mut incarnation).map_err(failed)?;
         let follower = Follower::new(u64::from_le_bytes(incarnation));
-        let line = Line {
-            meta: deployment.meta.address.clone(),
-            keys,
-            connection: None,
-        };
         let shared = self.shared.clone();
-        let run = move || run(&shared, line, follower);
+        let run = move || run(&shared, &line, follower);
         self.thread.start("control", run).map_err(failed)
     }
 
@@ -252,47 +235,14 @@ impl Drop for Counted {
     }
 }
 
-/// The way to the metadata server.
-struct Line {
-    meta: Address,
-    keys: Arc<Keys>,
-    connection: Option<Connection>,
-}
-
-impl Line {
-    fn send(&mut self, report: &Report) -> penstock_wire::Result<Decision> {
-        // One that was kept may have ended with the metadata server.
-        if let Some(connection) = self.connection.take()
-            && let Ok(decision) = self.over(connection, report)
-        {
-            return Ok(decision);
-        }
-        let connection = connect(&self.meta, &self.keys.caller(), ANSWER)?;
-        self.over(connection, report)
-    }
-
-    fn over(
-        &mut self,
-        mut connection: Connection,
-        report: &Report,
-    ) -> penstock_wire::Result<Decision> {
-        let request = MetaRequest::Report(report.clone());
-        let answer = connection.call(&Envelope::default(), &request, &mut false)?;
-        match answer.body {
-            Some(MetaReply::Decision(decision)) => {
-                self.connection = Some(connection);
-                Ok(decision)
-            }
-            Some(MetaReply::Error(why)) => Err(penstock_wire::Error::Refused(why)),
-            other => Err(penstock_wire::Error::Malformed {
-                peer: connection.peer().to_owned(),
-                what: format!("{other:?} in answer to a report"),
-            }),
-        }
+fn send(line: &Line, report: &Report) -> penstock_wire::Result<Decision> {
+    match line.ask(&MetaRequest::Report(report.clone()))? {
+        MetaReply::Decision(decision) => Ok(decision),
+        other => Err(unexpected(&other)),
     }
 }
 
-fn run(shared: &Shared, mut line: Line, mut follower: Follower) {
+fn run(shared: &Shared, line: &Line, mut follower: Follower) {
     let mut from = since_boot();
     let mut pause = PERIOD;
     loop {
@@ -300,11 +250,11 @@ fn run(shared: &Shared, mut line: Line, mut follower: Follower) {
         if follower.pending().is_none() {
             let figures = shared.take();
             if figures.is_empty() && !follower.owes() {
-                let kept = line.connection.is_some();
-                let woken = match shared.rest(if kept { LINGER } else { IDLE }) {
+                let most = if line.is_kept() { LINGER } else { IDLE };
+                let woken = match shared.rest(most) {
                     Rest::Stop => return,
                     Rest::Over => {
-                        line.connection = None;
+                        line.hang_up(LINGER);
                         false
                     }
                     Rest::Counted => true,
@@ -318,7 +268,7 @@ fn run(shared: &Shared, mut line: Line, mut follower: Follower) {
             follower.report(now, now.saturating_sub(from).max(PERIOD), figures);
             from = now;
         }
-        pause = match follower.pending().map(|report| line.send(report)) {
+        pause = match follower.pending().map(|report| send(line, report)) {
             Some(Err(e)) => {
                 log::debug!("the metadata server is not there to take a report: {e}");
                 (2 * pause).min(PAUSE)

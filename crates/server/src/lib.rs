@@ -15,6 +15,7 @@ mod events;
 mod handles;
 mod jobs;
 mod keys;
+mod line;
 mod loan;
 mod locks;
 mod loops;

@@ -5,6 +5,7 @@ use crate::control::Control;
 use crate::error::{Error, refuse, store_error};
 use crate::events::Observer;
 use crate::keys::Keys;
+use crate::line::Line;
 use crate::locks::LockLimits;
 use crate::loops::Loops;
 use crate::objects::{Objects, Waits};
@@ -240,9 +241,10 @@ fn start_with(
     }
     if server.options.ask_time {
         server.clock.follow(&server, deployment)?;
-        server.control.follow(id, deployment, keys.clone())?;
+        let line = Arc::new(Line::new(deployment, keys.clone()));
+        server.control.follow(id, line.clone())?;
         if !server.options.read_only {
-            server.objects.usage().follow(&server, deployment)?;
+            server.objects.usage().follow(&server, line)?;
         }
         if address.tcp.is_some() {
             server.revoked.follow(id, deployment, keys.clone())?;

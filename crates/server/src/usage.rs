@@ -5,17 +5,16 @@
 //! While the metadata server is away, objects grow within their leases; what is beyond them waits [`WAIT`] and is refused.
 use crate::bytes::{Bytes, Growth, Verdict};
 use crate::error::{Error, refuse, store_error};
-use crate::keys::Keys;
+use crate::line::{Line, unexpected};
 use crate::server::Server;
 use penstock_host::sync::{Condvar, Mutex, MutexGuard};
 use penstock_host::time::{now, since};
 use penstock_layout::FileId;
 use penstock_store::Object;
-use penstock_wire::deployment::{Address, Deployment};
+use penstock_wire::Background;
 use penstock_wire::message::{
     ErrorKind, Leases, MAX_OWNERS, MetaReply, MetaRequest, UsageReport, WireError,
 };
-use penstock_wire::{Background, Connection, Envelope, Timeouts, connect};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -28,12 +27,6 @@ const IDLE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(10);
 /// A write waits so long for a lease.
 const WAIT: Duration = Duration::from_secs(10);
-/// The answer may take so long.
-const ANSWER: Timeouts = Timeouts {
-    read: Some(Duration::from_secs(2)),
-    write: Some(Duration::from_secs(2)),
-};
-
 /// Counts, leases, and the thread that keeps them.
 #[derive(Default)]
 pub(crate) struct UserBytes {
@@ -41,7 +34,7 @@ pub(crate) struct UserBytes {
     any: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
-    source: OnceLock<Source>,
+    line: OnceLock<Arc<Line>>,
     thread: Background,
 }
 
@@ -103,17 +96,12 @@ impl UserBytes {
     pub(crate) fn follow(
         self: &Arc<UserBytes>,
         server: &Arc<Server>,
-        deployment: &Deployment,
+        line: Arc<Line>,
     ) -> Result<(), Error> {
         // Set once: a server is started once.
-        self.source.get_or_init(|| Source {
-            server: server.id.0,
-            meta: deployment.meta.address.clone(),
-            keys: server.keys.clone(),
-            connection: Mutex::default(),
-        });
-        let (usage, weak) = (self.clone(), Arc::downgrade(server));
-        let run = move || usage.run(&weak);
+        self.line.get_or_init(|| line.clone());
+        let (usage, weak, id) = (self.clone(), Arc::downgrade(server), server.id.0);
+        let run = move || usage.run(&weak, id, &line);
         self.thread.start("bytes", run).map_err(|source| {
             Error::Wire(penstock_wire::Error::Io {
                 what: "start a thread for the bytes of users of",
@@ -243,7 +231,7 @@ impl UserBytes {
     }
 
     fn owner(&self, file: FileId) -> Result<u32, WireError> {
-        let owners = self.source.get().map(|source| source.owners(vec![file]));
+        let owners = self.line.get().map(|line| owners(line, vec![file]));
         match owners {
             Some(Ok(owners)) => Ok(owners.first().copied().flatten().unwrap_or(0)),
             Some(Err(e)) => Err(no_lease(file, Some(&e.to_string()))),
@@ -253,18 +241,15 @@ impl UserBytes {
 
     // ---- the thread ----
 
-    fn run(&self, server: &Weak<Server>) {
-        let Some(source) = self.source.get() else {
-            return;
-        };
+    fn run(&self, server: &Weak<Server>, id: u32, line: &Line) {
         let mut count = None;
         let mut first = true;
         loop {
             let told = now();
-            let Some(report) = self.report(source.server) else {
+            let Some(report) = self.report(id) else {
                 return;
             };
-            let answer = source.leases(report);
+            let answer = leases(line, report);
             let Some(server) = server.upgrade() else {
                 return;
             };
@@ -279,11 +264,11 @@ impl UserBytes {
                 }
             }
             let counting = count.is_some();
-            self.count(&server, source, &mut count);
+            self.count(&server, line, &mut count);
             let quiet = !server.counters.is_connected() && !self.any.load(Ordering::Acquire);
             drop(server);
             if quiet {
-                source.hang_up();
+                line.hang_up(Duration::ZERO);
             }
             let mut state = self.state();
             state.asked |= counting;
@@ -373,7 +358,7 @@ impl UserBytes {
     }
 
     /// Counts some more objects, for about [`ASK`] at most.
-    fn count(&self, server: &Server, source: &Source, count: &mut Option<Count>) {
+    fn count(&self, server: &Server, line: &Line, count: &mut Option<Count>) {
         let began = now();
         while let Some(counting) = count {
             if self.state().stop || since(began) >= ASK {
@@ -387,7 +372,7 @@ impl UserBytes {
                     return;
                 }
             };
-            let owners = match source.owners(page.clone()) {
+            let owners = match owners(line, page.clone()) {
                 Ok(owners) => owners,
                 Err(e) => {
                     log::debug!("the metadata server is not there to tell of owners: {e}");
@@ -416,77 +401,18 @@ impl UserBytes {
     }
 }
 
-/// The metadata server, as it is asked for leases and owners.
-struct Source {
-    server: u32,
-    meta: Address,
-    keys: Arc<Keys>,
-    /// Kept from one question to the next.
-    connection: Mutex<Option<Connection>>,
-}
-
-impl Source {
-    fn leases(&self, report: UsageReport) -> penstock_wire::Result<Leases> {
-        match self.call(&MetaRequest::Usage(report))? {
-            MetaReply::Leases(leases) => Ok(leases),
-            other => Err(unexpected(&other)),
-        }
-    }
-
-    fn owners(&self, files: Vec<FileId>) -> penstock_wire::Result<Vec<Option<u32>>> {
-        let asked = files.len();
-        match self.call(&MetaRequest::Owners(files))? {
-            MetaReply::Owners(owners) if owners.len() == asked => Ok(owners),
-            other => Err(unexpected(&other)),
-        }
-    }
-
-    fn kept(&self) -> MutexGuard<'_, Option<Connection>> {
-        self.connection
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn hang_up(&self) {
-        self.kept().take();
-    }
-
-    fn call(&self, request: &MetaRequest) -> penstock_wire::Result<MetaReply> {
-        let kept = self.kept().take();
-        // One that was kept may have ended with the metadata server.
-        if let Some(connection) = kept
-            && let Ok(reply) = self.over(connection, request)
-        {
-            return Ok(reply);
-        }
-        let connection = connect(&self.meta, &self.keys.caller(), ANSWER)?;
-        self.over(connection, request)
-    }
-
-    fn over(
-        &self,
-        mut connection: Connection,
-        request: &MetaRequest,
-    ) -> penstock_wire::Result<MetaReply> {
-        let answer = connection.call(&Envelope::default(), request, &mut false)?;
-        match answer.body {
-            Some(MetaReply::Error(why)) => Err(penstock_wire::Error::Refused(why)),
-            Some(reply) => {
-                *self.kept() = Some(connection);
-                Ok(reply)
-            }
-            None => Err(penstock_wire::Error::Malformed {
-                peer: connection.peer().to_owned(),
-                what: "an answer without a body".into(),
-            }),
-        }
+fn leases(line: &Line, report: UsageReport) -> penstock_wire::Result<Leases> {
+    match line.ask(&MetaRequest::Usage(report))? {
+        MetaReply::Leases(leases) => Ok(leases),
+        other => Err(unexpected(&other)),
     }
 }
 
-fn unexpected(reply: &MetaReply) -> penstock_wire::Error {
-    penstock_wire::Error::Malformed {
-        peer: "the metadata server".into(),
-        what: format!("{reply:?} in answer to a data server"),
+fn owners(line: &Line, files: Vec<FileId>) -> penstock_wire::Result<Vec<Option<u32>>> {
+    let asked = files.len();
+    match line.ask(&MetaRequest::Owners(files))? {
+        MetaReply::Owners(owners) if owners.len() == asked => Ok(owners),
+        other => Err(unexpected(&other)),
     }
 }
 
