@@ -3,9 +3,11 @@
 import errno
 import json
 import os
+import re
 import signal
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from conftest import COMPILERS, PENSTOCK, penstock
@@ -300,16 +302,17 @@ MPI_WRITE = """
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 int main(int argc, char **argv)
 {
     MPI_Init(&argc, &argv);
     MPI_File f;
     char text[MPI_MAX_ERROR_STRING] = "all was written", *block = calloc(1, 1 << 20);
-    int length, class = 0, code, n = 0;
+    int length, class = 0, code, n = 0, most = atoi(argv[2]), pause_us = atoi(argv[3]);
     MPI_File_open(MPI_COMM_SELF, argv[1], MPI_MODE_CREATE | MPI_MODE_WRONLY, MPI_INFO_NULL, &f);
     do
         code = MPI_File_write_at(f, (MPI_Offset)n << 20, block, 1 << 20, MPI_BYTE, MPI_STATUS_IGNORE);
-    while (code == MPI_SUCCESS && ++n < 64);
+    while (code == MPI_SUCCESS && ++n < most && !usleep(pause_us));
     if (code != MPI_SUCCESS) {
         MPI_Error_class(code, &class);
         MPI_Error_string(code, text, &length);
@@ -321,14 +324,34 @@ int main(int argc, char **argv)
 """
 
 
-def test_an_mpi_program_is_told_of_the_limit_on_bytes(limits, d):
+def mpi_writer(limits):
     program = limits.parent / "writer"
     program.with_suffix(".c").write_text(MPI_WRITE)
     subprocess.run([COMPILERS["mpich"], "-o", program, program.with_suffix(".c")], check=True)
+    return program
+
+
+def test_a_new_limit_stops_a_program_that_writes_by_shortcuts(limits, d):
+    program, path, pieces = mpi_writer(limits), f"penstock:/{d.name}/f", 3000
+    with ThreadPoolExecutor(1) as pool:
+        ran = pool.submit(as_other, limits, BOB, "run", "-n", 1, "--json", "--", program, path, pieces, 10_000)
+        while not (d / "f").exists() or (d / "f").stat().st_size < 4 * MIB:
+            assert not ran.done(), ran.result().stdout
+            time.sleep(0.01)
+        limit_bytes(limits, BOB, hard=MIB)
+        result, summary = ran.result().stdout.strip().splitlines()
+    assert result.startswith("quota ") and f"user {BOB} has" in result, result
+    assert 4 <= int(result.split()[1].rstrip(":")) < pieces, result
+    assert re.search(r'"shortcut_calls": ?[1-9]', summary), summary
+    assert bytes_of(limits, BOB)["hard"] == MIB
+
+
+def test_an_mpi_program_is_told_of_the_limit_on_bytes(limits, d):
+    program = mpi_writer(limits)
     limit_bytes(limits, BOB, hard="1T")
     used = await_bytes(limits, BOB, lambda used: True)["used"]
     limit_bytes(limits, BOB, hard=used + 40 * MIB)
-    ran = as_other(limits, BOB, "run", "-n", 1, "--quiet", "--", program, f"penstock:/{d.name}/f")
+    ran = as_other(limits, BOB, "run", "-n", 1, "--quiet", "--", program, f"penstock:/{d.name}/f", 64, 0)
     result = ran.stdout.strip()
     assert result.startswith("quota ") and f"user {BOB} has" in result and "`penstock quota`" in result, result
     assert int(result.split()[1].rstrip(":")) <= 40
