@@ -1,12 +1,13 @@
 //! The calls of an `MPI_File` that move data: blocking, nonblocking and split collective. Each becomes a prepared access,
 //! which [`crate::transfer`] performs.
-use crate::access::{Buffer, Direction};
+use crate::access::Buffer;
 use crate::datarep::DataRep;
 use crate::datatype::Datatype;
 use crate::error::{Error, ErrorClass, Result};
 use crate::external32;
 use crate::file::{File, Inner, Split, Turn, lock};
 use crate::view::Seen;
+use penstock_base::Op;
 use penstock_datatype::{Pattern, Signature, Source, Target};
 use std::mem::discriminant;
 use std::sync::Arc;
@@ -78,19 +79,9 @@ impl File {
         done: Done,
     ) -> Result<()> {
         let mut into = into;
-        self.start(
-            at,
-            collective,
-            into.len(),
-            Direction::Read,
-            memtype,
-            done,
-            {
-                move |file, prepared, turn| {
-                    file.perform(prepared, turn, &mut Buffer::Into(&mut into))
-                }
-            },
-        )
+        self.start(at, collective, into.len(), Op::Read, memtype, done, {
+            move |file, prepared, turn| file.perform(prepared, turn, &mut Buffer::Into(&mut into))
+        })
     }
 
     /// `MPI_File_iwrite*`; see [`File::start_read`].
@@ -103,19 +94,9 @@ impl File {
         done: Done,
     ) -> Result<()> {
         let mut from = from;
-        self.start(
-            at,
-            collective,
-            from.len(),
-            Direction::Write,
-            memtype,
-            done,
-            {
-                move |file, prepared, turn| {
-                    file.perform(prepared, turn, &mut Buffer::From(&mut from))
-                }
-            },
-        )
+        self.start(at, collective, from.len(), Op::Write, memtype, done, {
+            move |file, prepared, turn| file.perform(prepared, turn, &mut Buffer::From(&mut from))
+        })
     }
 
     #[allow(clippy::too_many_arguments)] // the arguments of an MPI call
@@ -124,7 +105,7 @@ impl File {
         at: Where,
         collective: bool,
         bytes: u64,
-        direction: Direction,
+        direction: Op,
         memtype: &Datatype,
         done: Done,
         perform: impl FnOnce(&Inner, Result<Prepared>, Option<&Turn<'_>>) -> Result<u64>
@@ -157,14 +138,14 @@ impl File {
     /// `MPI_File_read_all_begin` and its siblings (`At`, `Individual`, `Ordered`). The access is performed here; an error
     /// of it is returned by the end call.
     pub fn begin_read(&self, at: Where, into: &mut Target<'_>, memtype: &Datatype) -> Result<()> {
-        self.begin(at, Direction::Read, |file| {
+        self.begin(at, Op::Read, |file| {
             file.blocking(at, true, Buffer::Into(into), memtype)
         })
     }
 
     /// `MPI_File_write_all_begin` and its siblings.
     pub fn begin_write(&self, at: Where, from: &mut Source<'_>, memtype: &Datatype) -> Result<()> {
-        self.begin(at, Direction::Write, |file| {
+        self.begin(at, Op::Write, |file| {
             file.blocking(at, true, Buffer::From(from), memtype)
         })
     }
@@ -172,7 +153,7 @@ impl File {
     fn begin(
         &self,
         at: Where,
-        direction: Direction,
+        direction: Op,
         access: impl FnOnce(&Inner) -> Result<u64>,
     ) -> Result<()> {
         if lock(&self.inner.state).split.is_some() {
@@ -196,15 +177,15 @@ impl File {
     /// `MPI_File_read_all_end` and its siblings: bytes of the matching begin; `at` tells the kind
     /// (an `At` offset is ignored).
     pub fn end_read(&self, at: Where) -> Result<u64> {
-        self.end(at, Direction::Read)
+        self.end(at, Op::Read)
     }
 
     /// `MPI_File_write_all_end` and its siblings.
     pub fn end_write(&self, at: Where) -> Result<u64> {
-        self.end(at, Direction::Write)
+        self.end(at, Op::Write)
     }
 
-    fn end(&self, at: Where, direction: Direction) -> Result<u64> {
+    fn end(&self, at: Where, direction: Op) -> Result<u64> {
         let mut state = lock(&self.inner.state);
         match state.split.take() {
             Some(split) if split.direction == direction && split.kind == discriminant(&at) => {
@@ -259,7 +240,7 @@ impl Inner {
         &self,
         at: Where,
         bytes: u64,
-        direction: Direction,
+        direction: Op,
         memtype: &Datatype,
     ) -> Result<Prepared> {
         let checked = self.check(at, bytes, direction, memtype)?;
@@ -276,19 +257,13 @@ impl Inner {
         checked.place(position).map_err(|e| e.at(&self.path))
     }
 
-    fn check(
-        &self,
-        at: Where,
-        bytes: u64,
-        direction: Direction,
-        memtype: &Datatype,
-    ) -> Result<Checked> {
+    fn check(&self, at: Where, bytes: u64, direction: Op, memtype: &Datatype) -> Result<Checked> {
         if let Some(why) = &memtype.refused {
             return Err(why.clone().at(&self.path));
         }
         match direction {
-            Direction::Read => self.check_reads("read")?,
-            Direction::Write => self.check_writes("write")?,
+            Op::Read => self.check_reads("read")?,
+            Op::Write => self.check_writes("write")?,
         }
         if matches!(at, Where::At(_) | Where::Individual) {
             self.not_sequential(direction.name())?;

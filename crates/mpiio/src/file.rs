@@ -1,5 +1,4 @@
 //! One rank's `MPI_File`: open, close, and the calls that do not move data. Those that do are in [`crate::calls`].
-use crate::access::Direction;
 use crate::amode::Amode;
 use crate::announce::Announcements;
 use crate::comm::{Comm, agree, confer};
@@ -16,8 +15,9 @@ use crate::nonblocking::Worker;
 use crate::pointer::{SharedPointer, Whence, moved};
 use crate::process::Process;
 use crate::stats::FileSummary;
-use crate::transfer::Plan;
+use crate::transfer::Decision;
 use crate::view::{Seen, View};
+use penstock_base::Op;
 use penstock_layout::ServerId;
 use serde::{Deserialize, Serialize};
 use std::hash::{BuildHasher, DefaultHasher, Hasher, RandomState};
@@ -74,14 +74,14 @@ pub(crate) struct State {
     /// The split collective call under way and its outcome.
     pub split: Option<Split>,
     /// How the last access was performed, by direction.
-    pub chosen: [Option<Plan>; 2],
+    pub chosen: [Option<Decision>; 2],
     /// The direction of the last access.
-    pub last: Option<Direction>,
+    pub last: Option<Op>,
 }
 
 /// A split collective call between its begin and its end.
 pub(crate) struct Split {
-    pub direction: Direction,
+    pub direction: Op,
     pub kind: std::mem::Discriminant<crate::calls::Where>,
     pub outcome: Result<u64>,
 }
@@ -548,8 +548,8 @@ impl File {
                 info.set("start_iodevice", first.0.to_string());
             }
         }
-        let last = state.last.unwrap_or(Direction::Read);
-        if let Some(plan) = &state.chosen[last.index()] {
+        let last = state.last.unwrap_or(Op::Read);
+        if let Some(plan) = &state.chosen[last as usize] {
             info.set("penstock_method_chosen", plan.candidate.method.name());
             info.set("penstock_method_reason", plan.reason());
             info.set("penstock_shortcut_chosen", yes(plan.candidate.shortcut));
@@ -637,7 +637,7 @@ impl Inner {
                 return None;
             }
             // One hint for both directions.
-            let bytes = self.hints().buffer(Method::NODE_EXCHANGE, Direction::Read);
+            let bytes = self.hints().buffer(Method::NODE_EXCHANGE, Op::Read);
             NodeMemory::new(&*self.comm, bytes)
                 .inspect_err(|e| log::warn!("{}: {e}; ranks exchange by messages", self.path))
                 .ok()
@@ -689,7 +689,7 @@ impl Inner {
     fn summary(&self) -> FileSummary {
         let mut summary = lock(&self.summary).clone();
         let [read, write] = lock(&self.state).chosen;
-        let reason = |plan: Option<Plan>| plan.map(|p| p.reason()).unwrap_or_default();
+        let reason = |decision: Option<Decision>| decision.map(|d| d.reason()).unwrap_or_default();
         summary.read.reason = reason(read);
         summary.write.reason = reason(write);
         summary

@@ -1,7 +1,7 @@
 //! Hints: what a user may ask for in an `MPI_Info`, and what the library answers.
-use crate::access::Direction;
 use crate::methods::row::BufferHint;
 use crate::methods::{self, Method};
+use penstock_base::Op;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -247,12 +247,12 @@ impl Hints {
     }
 
     /// What a method's own hint says of accesses without exchange.
-    pub(crate) fn toggle(&self, method: Method, direction: Direction) -> Toggle {
-        self.toggles[method.index()][direction.index()]
+    pub(crate) fn toggle(&self, method: Method, direction: Op) -> Toggle {
+        self.toggles[method.index()][direction as usize]
     }
 
     /// Whether the methods' own hints leave `method`: they neither rule it out nor ask for another.
-    pub(crate) fn leave(&self, method: Method, direction: Direction) -> bool {
+    pub(crate) fn leave(&self, method: Method, direction: Op) -> bool {
         let others = Method::ALL.into_iter().filter(|other| *other != method);
         self.toggle(method, direction) != Toggle::Disable
             && others.fold(true, |left, other| {
@@ -261,8 +261,8 @@ impl Hints {
     }
 
     /// Bytes of a method's buffer.
-    pub(crate) fn buffer(&self, method: Method, direction: Direction) -> u64 {
-        self.buffers[method.index()][direction.index()]
+    pub(crate) fn buffer(&self, method: Method, direction: Op) -> u64 {
+        self.buffers[method.index()][direction as usize]
     }
 
     /// What `MPI_File_get_info` says of the hints a user can set.

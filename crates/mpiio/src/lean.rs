@@ -6,7 +6,7 @@
 //! (`penstock_client::File::read_lean`), and the call is kept in the books as what it is: the datatype method by
 //! descriptors, one operation. Anything else goes the general way ([`crate::transfer`]), as if nothing had been tried.
 //! When it pays: always when it is possible. No parameters.
-use crate::access::{Buffer, Direction, Tally};
+use crate::access::{Buffer, Tally};
 use crate::file::Inner;
 use crate::filesystem::FileHandle;
 use crate::hints::{Hints, Toggle};
@@ -14,7 +14,8 @@ use crate::methods::Method;
 use crate::methods::auto::Candidate;
 use crate::model::{Shape, predict};
 use crate::stats::Record;
-use crate::transfer::{Plan, Why};
+use crate::transfer::{Decision, Why};
+use penstock_base::Op;
 use penstock_datatype::Pattern;
 use std::time::Instant;
 
@@ -25,7 +26,7 @@ const LEAN: Candidate = Candidate {
 };
 
 /// No hint asks for anything else.
-fn is_free(hints: &Hints, direction: Direction) -> bool {
+fn is_free(hints: &Hints, direction: Op) -> bool {
     hints.method.is_none()
         && hints.shortcut != Toggle::Disable
         && hints.leave(LEAN.method, direction)
@@ -94,11 +95,11 @@ impl Inner {
             began,
             seconds: began.elapsed().as_secs_f64(),
         };
-        let plan = Plan {
+        let decision = Decision {
             candidate: LEAN,
             why: Why::Lean,
         };
-        self.keep(&record, plan);
+        self.keep(&record, decision);
         true
     }
 }

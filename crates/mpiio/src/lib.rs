@@ -9,9 +9,10 @@
 //! file.rs       open, close, the calls of MPI_File          hints.rs     what a user may ask for
 //! view.rs       view, positions in etypes                    datarep.rs   native, internal, external32
 //! pointer.rs    individual, shared and ordered pointers      nonblocking.rs
-//! access.rs     one access: patterns -> method -> operations
+//! access.rs     one access: its memory, and what was done
+//! shell.rs      drives a method's plan: memory, messages, operations
 //! lean.rs       one range to one stretch of memory, by descriptors
-//! methods/      a file and a row of the table for each method; auto chooses
+//! methods/      a file and a row of the table for each method: what it does, as a plan; auto chooses
 //! filesystem.rs what a method needs below it: penstock.rs (servers), direct.rs (a mounted file system)
 //! probe.rs      costs of the deployment
 //! stats.rs      what was done                                model.rs     what DT predicts
@@ -29,6 +30,7 @@ mod external32;
 mod file;
 mod filesystem;
 mod hints;
+mod joint;
 mod lean;
 mod methods;
 mod model;
@@ -39,6 +41,7 @@ mod penstock;
 mod pointer;
 mod probe;
 mod process;
+mod shell;
 mod spans;
 mod stats;
 pub mod testing;
@@ -52,6 +55,7 @@ pub use datarep::DataRep;
 pub use datatype::Datatype;
 pub use error::{Error, ErrorClass, Result};
 pub use file::{DISPLACEMENT_CURRENT, File};
+pub use filesystem::Form;
 pub use hints::{Info, hint_keys};
 pub use methods::{Method, method_values};
 pub use model::{Prediction, Shape, predict};
@@ -66,8 +70,9 @@ pub mod manual {
     pub use crate::methods::manual::{hints, methods};
 }
 
-/// How methods cut accesses, without the I/O: what a simulator of them shares with this library.
+/// What methods do, without the I/O: what a simulator of them shares with this library.
 pub mod planning {
-    pub use crate::access::{Joint, Piece, first_offset};
-    pub use crate::methods::domains::{Domains, extent, part};
+    pub use crate::joint::{Joint, Piece, first_offset};
+    pub use crate::methods::domains::{Rules, Schedule, Seat};
+    pub use crate::methods::plan::*;
 }

@@ -1,10 +1,11 @@
 //! What was done: counts for each file, direction and method, as the sources count them, beside what the model
 //! predicts. One JSON file for each rank at the end of the process.
-use crate::access::{Direction, Tally};
+use crate::access::Tally;
 use crate::error::{Error, Result};
 use crate::methods::Method;
 use crate::model::Prediction;
 use crate::spans::Spans;
+use penstock_base::Op;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -114,7 +115,7 @@ pub struct Counts {
 
 /// One access, done.
 pub(crate) struct Record {
-    pub direction: Direction,
+    pub direction: Op,
     pub collective: bool,
     pub method: Method,
     pub shortcut: bool,
@@ -130,8 +131,8 @@ impl FileSummary {
     /// Adds an access.
     pub(crate) fn add(&mut self, record: &Record) {
         let direction = match record.direction {
-            Direction::Read => &mut self.read,
-            Direction::Write => &mut self.write,
+            Op::Read => &mut self.read,
+            Op::Write => &mut self.write,
         };
         direction.calls += 1;
         direction.collective_calls += u64::from(record.collective);

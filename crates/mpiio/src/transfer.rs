@@ -1,5 +1,5 @@
 //! Performs prepared accesses: picks the method, runs it, agrees on the outcome, keeps the books.
-use crate::access::{Buffer, Direction, Io};
+use crate::access::Buffer;
 use crate::announce::{Announced, Experience};
 use crate::calls::Prepared;
 use crate::comm::{Comm, agree, confer};
@@ -11,19 +11,23 @@ use crate::filesystem::LockMode;
 use crate::hints::{Hints, Toggle};
 use crate::methods::auto::{self, Access, Candidate, Choice};
 use crate::methods::cost::{self, Place};
-use crate::methods::domains::{self, Domains};
-use crate::methods::row::{Group, Work};
+use crate::methods::domains::{self, Rules, Schedule, Seat};
+use crate::methods::plan::Alone;
+use crate::methods::row::Work;
 use crate::methods::{Method, datatype, two_phase};
 use crate::model::{Prediction, Shape, predict};
 use crate::node_memory::NodeMemory;
+use crate::shell::{Ranks, Shell};
 use crate::stats::Record;
+use penstock_base::Op;
 use penstock_datatype::{Pattern, Signature, Source, Target};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
 /// How an access is to be performed, and why.
 #[derive(Clone, Copy)]
-pub(crate) struct Plan {
+pub(crate) struct Decision {
     pub candidate: Candidate,
     pub why: Why,
 }
@@ -41,17 +45,17 @@ pub(crate) enum Why {
     Instead(Candidate, &'static str),
 }
 
-impl Plan {
-    fn cheapest(choice: Choice) -> Plan {
-        Plan {
+impl Decision {
+    fn cheapest(choice: Choice) -> Decision {
+        Decision {
             candidate: choice.candidate,
             why: Why::Cheapest(choice),
         }
     }
 
     /// Another method than planned.
-    fn instead(self, method: Method, because: &'static str) -> Plan {
-        Plan {
+    fn instead(self, method: Method, because: &'static str) -> Decision {
+        Decision {
             candidate: Candidate {
                 method,
                 ..self.candidate
@@ -193,8 +197,8 @@ impl Inner {
         let wants = match named {
             Some(method) => method.is_collective(),
             None => {
-                hints.cb[direction.index()] == Toggle::Enable
-                    || view_helps && hints.cb[direction.index()] != Toggle::Disable
+                hints.cb[direction as usize] == Toggle::Enable
+                    || view_helps && hints.cb[direction as usize] != Toggle::Disable
             }
         };
         if !exchange || !wants {
@@ -216,17 +220,25 @@ impl Inner {
             let moved = self.alone(mine, mine.is_monotone(), buffer, true);
             return agree(comm, moved);
         }
-        let plan = match named {
-            Some(method) => self.plan_named(&hints, method),
-            None => self.plan_exchange(&hints, direction, &announced),
+        let decision = match named {
+            Some(method) => self.decide_named(&hints, method),
+            None => self.decide_exchange(&hints, direction, &announced),
         };
-        if !plan.candidate.method.is_collective() {
-            let moved = self.run_alone(&patterns[comm.rank()], buffer, &plan, true);
+        if !decision.candidate.method.is_collective() {
+            let moved = self.run_alone(&patterns[comm.rank()], buffer, &decision, true);
             let moved = agree(comm, moved);
-            self.learn(direction, &plan, began.elapsed().as_secs_f64());
+            self.learn(direction, &decision, began.elapsed().as_secs_f64());
             return moved;
         }
-        self.run_exchange(comm, memory, &hints, patterns, buffer, plan, began)
+        self.run_exchange(
+            comm,
+            memory,
+            &hints,
+            announced.patterns,
+            buffer,
+            decision,
+            began,
+        )
     }
 
     /// An access of this rank by itself.
@@ -244,70 +256,79 @@ impl Inner {
         if !atomic && self.lean(&hints, pattern, buffer, collective) {
             return Ok(pattern.len);
         }
-        let mut plan = match hints.method {
-            Some(method) => self.plan_named(&hints, method),
-            None => self.plan_alone(&hints, pattern, buffer),
+        let mut decision = match hints.method {
+            Some(method) => self.decide_named(&hints, method),
+            None => self.decide_alone(&hints, pattern, buffer),
         };
         if !monotone {
-            plan = plan.instead(Method::POSIX, "the view is not in ascending order");
+            decision = decision.instead(Method::POSIX, "the view is not in ascending order");
         } else {
-            match plan.candidate.method.row().work {
+            match decision.candidate.method.row().work {
                 Work::Alone { locks: true, .. } if atomic => {
-                    plan = plan.instead(Method::DATATYPE, "atomic mode locks the whole access");
+                    decision =
+                        decision.instead(Method::DATATYPE, "atomic mode locks the whole access");
                 }
                 Work::Alone { .. } => {}
                 Work::Exchange { .. } | Work::SharedMemory { .. } => {
                     let because = "it needs a collective call of several ranks, not atomic";
-                    plan = plan.instead(Method::DATATYPE, because);
+                    decision = decision.instead(Method::DATATYPE, because);
                 }
             }
         }
-        self.run_alone(pattern, buffer, &plan, collective)
+        self.run_alone(pattern, buffer, &decision, collective)
     }
 
     fn run_alone(
         &self,
         pattern: &Pattern,
         buffer: &mut Buffer<'_, '_>,
-        plan: &Plan,
+        decision: &Decision,
         collective: bool,
     ) -> Result<u64> {
         let began = Instant::now();
         let hints = self.hints();
         let direction = buffer.direction();
         let atomic = lock(&self.state).atomic;
-        let Candidate { method, shortcut } = plan.candidate;
+        let Candidate { method, shortcut } = decision.candidate;
         let row = method.row();
-        let mut io = self.io(&hints, direction, plan.candidate);
+        let buffer_bytes = hints.buffer(method, direction);
         let (lo, hi) = pattern.bounds();
-        let _lock = if atomic && pattern.len > 0 {
+        let guarded = atomic && pattern.len > 0;
+        let _lock = if guarded {
             let mode = match direction {
-                Direction::Read => LockMode::Shared,
-                Direction::Write => LockMode::Exclusive,
+                Op::Read => LockMode::Shared,
+                Op::Write => LockMode::Exclusive,
             };
-            io.locked = true;
             Some(self.handle.lock(lo as u64..hi as u64, mode)?)
         } else {
             None
         };
-        let access = match row.work {
-            Work::Alone { access, .. } => access,
-            // No plan of one rank names these.
-            Work::Exchange { .. } | Work::SharedMemory { .. } => datatype::access,
+        let plan = match row.work {
+            Work::Alone { plan, .. } => plan,
+            // No decision for one rank names these.
+            Work::Exchange { .. } | Work::SharedMemory { .. } => datatype::plan,
         };
+        let memory = buffer.pattern().clone();
+        let mut shell = Shell::new(&*self.handle, buffer, None, shortcut, guarded);
         let moved = match pattern.len {
             0 => Ok(0),
-            _ => access(&mut io, pattern, buffer),
+            _ => shell.drive(&mut *plan(&Alone {
+                op: direction,
+                file: pattern.clone(),
+                memory: memory.clone(),
+                buffer: buffer_bytes,
+            })),
         };
+        let tally = shell.tally;
         let seconds = began.elapsed().as_secs_f64();
         // A collective call is learnt from when all ranks are done.
         if !collective && !atomic && moved.is_ok() {
-            self.learn(direction, plan, seconds);
+            self.learn(direction, decision, seconds);
         }
         let shape = Shape {
             bytes: pattern.len,
             file_regions: pattern.regions(),
-            memory_regions: buffer.pattern().regions(),
+            memory_regions: memory.regions(),
             extent: (hi - lo) as u64,
             aggregate_extent: (hi - lo) as u64,
             aggregators: 1,
@@ -318,13 +339,13 @@ impl Inner {
             method,
             shortcut,
             bytes: *moved.as_ref().unwrap_or(&0),
-            region_bytes: (row.region)(&io.tally, &shape),
-            tally: io.tally,
-            model: predict(method, &shape, io.buffer),
+            region_bytes: (row.region)(&tally, &shape),
+            tally,
+            model: predict(method, &shape, buffer_bytes),
             began,
             seconds,
         };
-        self.keep(&record, *plan);
+        self.keep(&record, *decision);
         moved
     }
 
@@ -335,85 +356,84 @@ impl Inner {
         comm: &dyn Comm,
         memory: Option<&NodeMemory>,
         hints: &Hints,
-        patterns: &[Pattern],
+        patterns: Vec<Pattern>,
         buffer: &mut Buffer<'_, '_>,
-        mut plan: Plan,
+        mut decision: Decision,
         began: Instant,
     ) -> Result<u64> {
         let direction = buffer.direction();
-        let needs_memory = |plan: &Plan| {
-            let row = plan.candidate.method.row();
+        let needs_memory = |decision: &Decision| {
+            let row = decision.candidate.method.row();
             matches!(row.work, Work::SharedMemory { .. })
         };
-        if needs_memory(&plan) && memory.is_none() {
-            plan = plan.instead(Method::TWO_PHASE, "the ranks share no memory");
+        if needs_memory(&decision) && memory.is_none() {
+            decision = decision.instead(Method::TWO_PHASE, "the ranks share no memory");
         }
-        let memory = memory.filter(|_| needs_memory(&plan));
-        let Candidate { method, shortcut } = plan.candidate;
+        let memory = memory.filter(|_| needs_memory(&decision));
+        let Candidate { method, shortcut } = decision.candidate;
         let row = method.row();
-        let mut io = self.io(hints, direction, plan.candidate);
         let aggregators = match memory {
             Some(_) => (0..comm.size()).collect(),
             None => self.nodes.aggregators(hints),
         };
-        let group = Group {
-            comm,
+        let window = match memory {
+            Some(memory) => memory.half_bytes() as u64,
+            None => hints.buffer(method, direction),
+        };
+        let unit = self.handle.layout().map_or(0, |layout| layout.stripe_unit);
+        let schedule = Rc::new(Schedule::new(
             patterns,
-            aggregators: &aggregators,
-            window: memory.map_or(io.buffer, |m| m.half_bytes() as u64),
-            unit: self.handle.layout().map_or(0, |layout| layout.stripe_unit),
+            aggregators,
+            window,
+            unit,
+            Rules::Ours,
+        ));
+        let plan = match row.work {
+            Work::SharedMemory { plan, .. } | Work::Exchange { plan, .. } => plan,
+            // No decision for an exchange names these.
+            Work::Alone { .. } => two_phase::plan,
         };
-        let moved = match (&row.work, memory) {
-            (Work::SharedMemory { access, .. }, Some(memory)) => {
-                access(&mut io, &group, memory, buffer)
-            }
-            (Work::Exchange { access, .. }, _) => access(&mut io, &group, buffer),
-            // No plan of an exchange names these.
-            (Work::SharedMemory { .. } | Work::Alone { .. }, _) => {
-                two_phase::access(&mut io, &group, buffer)
-            }
+        let seat = Seat {
+            op: direction,
+            rank: comm.rank(),
+            schedule: Rc::clone(&schedule),
         };
+        let ranks = Some(Ranks { comm, memory });
+        let mut shell = Shell::new(&*self.handle, buffer, ranks, shortcut, false);
+        let moved = shell.drive(&mut *plan(seat));
+        let tally = shell.tally;
         let moved = agree(comm, moved);
         let seconds = began.elapsed().as_secs_f64();
-        self.learn(direction, &plan, seconds);
-        let (model, shape) = predict_exchange(method, direction, &group);
+        self.learn(direction, &decision, seconds);
+        let (model, shape) =
+            predict_exchange(method, direction, comm.rank(), &schedule, (window, unit));
         let record = Record {
             direction,
             collective: true,
             method,
             shortcut,
             bytes: *moved.as_ref().unwrap_or(&0),
-            region_bytes: (row.region)(&io.tally, &shape),
-            tally: io.tally,
+            region_bytes: (row.region)(&tally, &shape),
+            tally,
             model,
             began,
             seconds,
         };
-        self.keep(&record, plan);
+        self.keep(&record, decision);
         moved
-    }
-
-    fn io<'f>(&'f self, hints: &Hints, direction: Direction, candidate: Candidate) -> Io<'f> {
-        Io {
-            handle: &*self.handle,
-            shortcut: candidate.shortcut,
-            locked: false,
-            buffer: hints.buffer(candidate.method, direction),
-            tally: Default::default(),
-        }
     }
 
     /// The named methods go through requests, so that their counts mean what the sources mean, unless descriptors are
     /// asked for.
-    fn plan_named(&self, hints: &Hints, method: Method) -> Plan {
+    fn decide_named(&self, hints: &Hints, method: Method) -> Decision {
         let shortcut = hints.shortcut == Toggle::Enable && self.handle.has_shortcut();
-        Plan {
+        Decision {
             candidate: Candidate { method, shortcut },
             why: Why::Named,
         }
     }
 
-    fn plan_alone(&self, hints: &Hints, pattern: &Pattern, buffer: &Buffer<'_, '_>) -> Plan {
+    fn decide_alone(&self, hints: &Hints, pattern: &Pattern, buffer: &Buffer<'_, '_>) -> Decision {
         let direction = buffer.direction();
         let experience = self.experience(direction);
         let place = self.place(1, &experience);
@@ -425,10 +445,10 @@ impl Inner {
             collective: false,
         };
         let choice = auto::choose(&self.costs, &experience.ratios, hints, &access, &place);
-        Plan::cheapest(choice)
+        Decision::cheapest(choice)
     }
 
-    fn plan_exchange(&self, hints: &Hints, direction: Direction, announced: &Announced) -> Plan {
+    fn decide_exchange(&self, hints: &Hints, direction: Op, announced: &Announced) -> Decision {
         let Announced {
             patterns,
             memory_regions,
@@ -448,7 +468,7 @@ impl Inner {
             collective: true,
         };
         let choice = auto::choose(&self.costs, &experience.ratios, hints, &access, &place);
-        Plan::cheapest(choice)
+        Decision::cheapest(choice)
     }
 
     fn shape(&self, pattern: &Pattern, memory_regions: u64) -> cost::Shape {
@@ -471,7 +491,7 @@ impl Inner {
     }
 
     /// What this rank knows; rank 0's counts for all in a collective call.
-    fn experience(&self, direction: Direction) -> Experience {
+    fn experience(&self, direction: Op) -> Experience {
         Experience {
             shortcut: self.handle.has_shortcut(),
             processors: self.process.processors,
@@ -489,15 +509,15 @@ impl Inner {
         }
     }
 
-    fn learn(&self, direction: Direction, plan: &Plan, seconds: f64) {
-        if let Why::Cheapest(choice) = &plan.why {
+    fn learn(&self, direction: Op, decision: &Decision, seconds: f64) {
+        if let Why::Cheapest(choice) = &decision.why {
             lock(&self.process.learnt).learn(direction, choice.candidate, choice.estimate, seconds);
         }
     }
 
-    pub(crate) fn keep(&self, record: &Record, plan: Plan) {
+    pub(crate) fn keep(&self, record: &Record, decision: Decision) {
         let mut state = lock(&self.state);
-        state.chosen[record.direction.index()] = Some(plan);
+        state.chosen[record.direction as usize] = Some(decision);
         state.last = Some(record.direction);
         drop(state);
         lock(&self.summary).add(record);
@@ -509,32 +529,38 @@ impl Inner {
 /// it is made from.
 fn predict_exchange(
     method: Method,
-    direction: Direction,
-    group: &Group<'_>,
+    direction: Op,
+    rank: usize,
+    schedule: &Schedule,
+    (window, unit): (u64, u64),
 ) -> (Prediction, Shape) {
-    let (rank, patterns) = (group.comm.rank(), group.patterns);
+    let Schedule {
+        patterns,
+        aggregators,
+        ..
+    } = schedule;
     let (lo, hi) = domains::extent(patterns).unwrap_or((0, 0));
     let shape = Shape {
         aggregate_extent: (hi - lo) as u64,
-        aggregators: group.aggregators.len() as u64,
+        aggregators: aggregators.len() as u64,
         ..Shape::default()
     };
-    let mut prediction = predict(method, &shape, group.window);
-    let parts = Domains::parts(patterns, group.aggregators.len(), group.unit);
+    let mut prediction = predict(method, &shape, window);
+    let parts = domains::parts(patterns, aggregators.len(), unit);
     let wanted = |who: usize, part: &std::ops::Range<i64>| {
         let pattern = &patterns[who];
         pattern.stream_at(part.end) - pattern.stream_at(part.start)
     };
     prediction.resent_bytes = match direction {
-        Direction::Write => parts
+        Op::Write => parts
             .iter()
-            .zip(group.aggregators)
+            .zip(aggregators)
             .filter(|(_, owner)| **owner != rank)
             .map(|(part, _)| wanted(rank, part))
             .sum(),
-        Direction::Read => parts
+        Op::Read => parts
             .iter()
-            .zip(group.aggregators)
+            .zip(aggregators)
             .filter(|(_, owner)| **owner == rank)
             .flat_map(|(part, _)| {
                 (0..patterns.len())

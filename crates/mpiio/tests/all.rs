@@ -5,4 +5,5 @@ mod common;
 mod failures;
 mod manual;
 mod methods;
+mod plans;
 mod semantics;

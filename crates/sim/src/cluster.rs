@@ -1,15 +1,15 @@
 //! A cluster while it runs: all state, and the loop that moves it from event to event.
 //!
-//! `ranks` drives the programs, `collective` their two-phase calls, `server` the data servers.
-use crate::collective::Exchange;
+//! `ranks` drives the programs, `collective` what their ranks do together, `server` the data servers.
+use crate::collective::Together;
 use crate::connection::Connections;
 use crate::error::{Error, Result};
 use crate::event::Queue;
 use crate::locks::{Locks, Span};
 use crate::network::{Network, Node};
+use crate::operation::Operation;
 use crate::pages::{Needs, Range};
 use crate::placement::Files;
-use crate::plan::{Operation, Plan};
 use crate::program::Benchmark;
 use crate::random::{delay, hash};
 use crate::report::{Latencies, ProgramReport, Report, Samples, Timeline};
@@ -20,6 +20,7 @@ use penstock_base::Random;
 use penstock_base::{Nanos, Op};
 use penstock_layout::{Layout, Pieces};
 use penstock_mpiio::Method;
+use penstock_mpiio::planning::{Operate, Outcome, Plan};
 use std::sync::Arc;
 
 /// What happens next. Numbers are places in the cluster's tables.
@@ -47,10 +48,10 @@ pub(crate) enum Event {
     Flush(u32),
     /// A part, or the acknowledgement of a write, has arrived at its rank.
     Reply(u32),
-    /// The ranks of a program have told each other what a round needs.
-    Round(u32),
-    /// The ranks of a program have exchanged the data of a round.
-    Exchanged(u32),
+    /// What all ranks of a program waited for is done.
+    Met(u32),
+    /// A rank has copied its parts into or out of shared windows.
+    Shared(u32),
 }
 
 /// Where a rank stands between two calls.
@@ -71,9 +72,18 @@ pub(crate) struct Rank {
     pub call: u64,
     pub file: u32,
     /// What is left to do of the current call.
-    pub plan: Option<Plan>,
+    pub plan: Option<Box<dyn Plan>>,
+    /// What is left of its current step.
+    pub operate: Option<Operate>,
+    /// What it waits for all ranks of its program with.
+    pub together: Option<Together>,
+    /// Bytes of the current call, and the pieces of memory they lie in.
+    pub wanted: u64,
+    pub memory_regions: u64,
     /// The operation that its processor prepares.
     pub prepared: Option<Operation>,
+    /// The range that its next operations need locked.
+    pub lock: Option<Span>,
     /// It holds the lock that its operations need.
     pub locked: bool,
     /// In atomic mode: the range of its call, which stays locked until the call is done.
@@ -83,8 +93,8 @@ pub(crate) struct Rank {
     /// When the current call began.
     pub began: Nanos,
     pub io_time: Nanos,
-    /// The call's operations are an aggregator's.
-    pub aggregates: bool,
+    /// It has a place in a collective call.
+    pub seated: bool,
 }
 
 /// A program instance.
@@ -113,7 +123,6 @@ pub(crate) struct Running {
     pub waiting: u32,
     pub done: u32,
     pub bytes: u64,
-    pub exchange: Option<Exchange>,
 }
 
 /// An operation under way.
@@ -291,13 +300,18 @@ impl<'s> Cluster<'s> {
                         call: 0,
                         file: 0,
                         plan: None,
+                        operate: None,
+                        together: None,
+                        wanted: 0,
+                        memory_regions: 1,
                         prepared: None,
+                        lock: None,
                         locked: false,
                         guard: None,
                         flying: 0,
                         began: 0,
                         io_time: 0,
-                        aggregates: false,
+                        seated: false,
                     });
                 }
                 programs.push(Running {
@@ -326,7 +340,6 @@ impl<'s> Cluster<'s> {
                     waiting: 0,
                     done: 0,
                     bytes: 0,
-                    exchange: None,
                 });
             }
         }
@@ -399,8 +412,8 @@ impl<'s> Cluster<'s> {
                 Event::Device(server) => self.device_wakes(server),
                 Event::Flush(server) => self.flush_time(server),
                 Event::Reply(part) => self.reply_arrives(part),
-                Event::Round(program) => self.round_begins(program),
-                Event::Exchanged(program) => self.exchanged(program),
+                Event::Met(program) => self.met(program),
+                Event::Shared(rank) => self.go_on(rank, Outcome::Done(0)),
             }
             if let Some(error) = self.failed.take() {
                 return Err(error);

@@ -1,39 +1,25 @@
-//! Two-phase collective calls: aggregators own parts of the file; in rounds of one buffer each, ranks exchange data with
-//! them and they read or write their windows. Domains and windows are the MPI-IO library's own (crates/mpiio,
-//! `methods::domains`); here only the bytes between each pair are counted and sent.
+//! Steps that the ranks of a program take together: exchanges, barriers, and the small operations before them.
 //!
-//! Before they send data ranks tell each other what they want, as the sources' library does (ROMIO, ad_read_coll.c): the
-//! ends of their ranges, who wants how much of whose domain, and how many rounds that takes; in each round, how much comes
-//! from whom. Each of these small collective operations takes a message along each level of a tree.
-//!
-//! All ranks go from round to round together, as the exchange makes them.
-use crate::cluster::{Cluster, Event, Stage};
+//! The last rank that comes to such a step carries it out for all; all go on at the same time.
+use crate::cluster::{Cluster, Event};
 use crate::error::Result;
-use crate::plan::{Operation, Plan};
 use penstock_base::{Nanos, Op};
 use penstock_datatype::Pattern;
-use penstock_mpiio::planning::{Domains, extent, part};
-use std::collections::VecDeque;
-use std::ops::Range;
+use penstock_mpiio::Method;
+use penstock_mpiio::planning::{Alone, Outcome, Part, Rules, Schedule, Seat, Step};
+use std::rc::Rc;
 
-/// Small collective operations before the first round: beginnings, ends, shares of the domains, number of rounds.
-const TELL: u64 = 4;
-/// And in each round: how much comes from whom.
-const TELL_ROUND: u64 = 1;
-
-/// A collective call under way.
-pub(crate) struct Exchange {
-    patterns: Vec<Pattern>,
-    /// Pieces of memory for each byte: what packing costs.
-    memory_regions: Vec<u64>,
-    /// Ranks of the program that own parts of the file.
-    aggregators: Vec<u32>,
-    /// For each round the window of each aggregator.
-    rounds: VecDeque<Vec<Range<i64>>>,
-    /// Aggregators that work on their windows.
-    working: u32,
-    file: u32,
-    began: Nanos,
+/// What a rank waits for the others with.
+pub(crate) enum Together {
+    /// Parts for and from the ranks of its program.
+    Exchange {
+        send: Vec<(usize, Part)>,
+        receive: Vec<(usize, Part)>,
+    },
+    Barrier,
+    Confer {
+        times: u32,
+    },
 }
 
 /// Ranks' ranges overlap or interleave; otherwise nothing is gained by exchanging.
@@ -51,266 +37,202 @@ impl Cluster<'_> {
     /// A rank is at a collective call; the last one begins it.
     pub(crate) fn join_collective(&mut self, rank: u32) {
         let id = self.ranks[rank as usize].program;
+        if self.all_are_here(id) {
+            let begun = self.begin_collective(id);
+            self.ok(begun);
+        }
+    }
+
+    /// One more rank of a program waits; whether it is the last.
+    fn all_are_here(&mut self, id: u32) -> bool {
         let program = &mut self.programs[id as usize];
         program.waiting += 1;
         if program.waiting < program.ranks {
-            return;
+            return false;
         }
         program.waiting = 0;
-        let begun = self.begin_collective(id);
-        self.ok(begun);
+        true
     }
 
     fn begin_collective(&mut self, id: u32) -> Result<()> {
         let program = &self.programs[id as usize];
-        let (first, count) = (program.first_rank, program.ranks);
+        let (first, count, op) = (program.first_rank, program.ranks, program.op);
         let call = self.ranks[first as usize].call;
         let mut patterns = Vec::with_capacity(count as usize);
-        let mut memory_regions = Vec::with_capacity(count as usize);
-        let mut file = 0;
         for number in 0..count {
             let call = program.benchmark.call(number, call)?;
-            file = program.first_file + call.file;
-            memory_regions.push(call.memory.as_ref().map_or(1, Pattern::regions));
+            let file = program.first_file + call.file;
+            let rank = &mut self.ranks[(first + number) as usize];
+            rank.file = file;
+            rank.memory_regions = call.memory.as_ref().map_or(1, Pattern::regions);
             patterns.push(call.pattern);
-        }
-        let interleaved = !program.only_interleaved || interleaves(&patterns);
-        if !interleaved || !patterns.iter().all(Pattern::is_monotone) {
-            return self.alone(id, patterns, file);
-        }
-        let all = program.ranks;
-        let wanted = self
-            .scenario
-            .client
-            .aggregators
-            .unwrap_or(all)
-            .clamp(1, all);
-        let aggregators: Vec<u32> = (0..wanted)
-            .map(|i| (u64::from(i) * u64::from(all) / u64::from(wanted)) as u32)
-            .collect();
-        let buffer = self.scenario.client.collective_buffer.0;
-        let mut domains = Domains::new(
-            &patterns,
-            aggregators.len(),
-            buffer,
-            self.layout.stripe_unit,
-        );
-        let mut rounds = VecDeque::new();
-        while let Some(windows) = domains.next_windows() {
-            rounds.push_back(windows);
         }
         for (number, pattern) in patterns.iter().enumerate() {
             self.wanted(first + number as u32, pattern.len);
         }
-        self.programs[id as usize].exchange = Some(Exchange {
-            patterns,
-            memory_regions,
-            aggregators,
-            rounds,
-            working: 0,
-            file,
-            began: self.now,
-        });
-        self.next_round(id, TELL);
+        let program = &self.programs[id as usize];
+        let interleaved = !program.only_interleaved || interleaves(&patterns);
+        if !interleaved || !patterns.iter().all(Pattern::is_monotone) {
+            return self.each_alone(id, patterns);
+        }
+        let client = &self.scenario.client;
+        let method = program.method;
+        let wanted = match client.aggregators {
+            Some(wanted) if method == Method::TWO_PHASE => wanted.clamp(1, count),
+            _ => count,
+        };
+        let aggregators = (0..wanted)
+            .map(|i| (u64::from(i) * u64::from(count) / u64::from(wanted)) as usize)
+            .collect();
+        let rules = if method == Method::TWO_PHASE {
+            client.two_phase
+        } else {
+            Rules::Ours
+        };
+        let buffer = client.collective_buffer.0;
+        let unit = self.layout.stripe_unit;
+        let schedule = Rc::new(Schedule::new(patterns, aggregators, buffer, unit, rules));
+        for number in 0..count {
+            let seat = Seat {
+                op,
+                rank: number as usize,
+                schedule: Rc::clone(&schedule),
+            };
+            let rank = &mut self.ranks[(first + number) as usize];
+            rank.plan = method.plan_together(seat);
+            rank.seated = true;
+            rank.began = self.now;
+        }
+        // The ranks announce their patterns to each other.
+        let announced =
+            u64::from(self.agreements(first)) * self.network.latency() * self.levels(id);
+        self.events.push(self.now + announced, Event::Met(id));
         Ok(())
+    }
+
+    /// Small collective operations at the beginning and at the end of a collective call: this library's ranks announce their
+    /// patterns and agree on the outcome. What ROMIO's ranks tell each other is in its plan.
+    pub(crate) fn agreements(&self, rank: u32) -> u32 {
+        let two_phase = self.program_of(rank).method == Method::TWO_PHASE;
+        match self.scenario.client.two_phase {
+            Rules::Romio if two_phase => 0,
+            _ => 1,
+        }
     }
 
     /// Each rank does its own, and all go on when they are through.
-    fn alone(&mut self, id: u32, patterns: Vec<Pattern>, file: u32) -> Result<()> {
+    fn each_alone(&mut self, id: u32, patterns: Vec<Pattern>) -> Result<()> {
         let program = &self.programs[id as usize];
         let (first, op) = (program.first_rank, program.op);
-        for (number, pattern) in patterns.into_iter().enumerate() {
+        for (number, file) in patterns.into_iter().enumerate() {
             let rank = first + number as u32;
-            self.wanted(rank, pattern.len);
+            let memory = Pattern::contiguous(0, file.len);
+            let access = Alone {
+                op,
+                file,
+                memory,
+                buffer: 1,
+            };
             let r = &mut self.ranks[rank as usize];
-            r.file = file;
-            r.aggregates = false;
-            r.plan = Some(Plan::Whole(
-                (pattern.len > 0).then(|| Operation::structured(op, pattern, 1)),
-            ));
-            self.prepare(rank);
+            r.memory_regions = 1;
+            r.seated = false;
+            r.plan = if access.file.len > 0 {
+                Method::DATATYPE.plan_alone(&access)
+            } else {
+                None
+            };
+            self.go_on(rank, Outcome::Done(0));
         }
         Ok(())
     }
 
-    /// Lets the next round of a call begin, after `told` small operations and its own, or ends the call.
-    fn next_round(&mut self, id: u32, told: u64) {
-        let program = &mut self.programs[id as usize];
-        let Some(exchange) = &mut program.exchange else {
-            return;
+    /// A rank's plan wants to do something with the others. The last one does it for all.
+    pub(crate) fn meet_others(&mut self, rank: u32, step: Step) {
+        let together = match step {
+            Step::Exchange { send, receive, .. } => Together::Exchange { send, receive },
+            Step::Confer { times } => Together::Confer { times },
+            _ => Together::Barrier,
         };
-        if exchange.rounds.is_empty() {
-            let began = exchange.began;
-            let (first, count) = (program.first_rank, program.ranks);
-            program.exchange = None;
-            for rank in first..first + count {
-                let r = &mut self.ranks[rank as usize];
-                r.io_time += self.now - began;
-                r.stage = Stage::Barrier;
-                self.events.push(self.now, Event::Step(rank));
-            }
+        let id = self.ranks[rank as usize].program;
+        self.ranks[rank as usize].together = Some(together);
+        if !self.all_are_here(id) {
             return;
         }
-        let each = self.network.latency() * self.levels(id);
-        let at = self.now + (told + TELL_ROUND) * each;
-        self.events.push(at, Event::Round(id));
+        let at = match self.ranks[rank as usize].together {
+            Some(Together::Exchange { .. }) => self.exchange(id),
+            Some(Together::Confer { times }) => {
+                let each = self.network.latency() * self.levels(id);
+                self.now + u64::from(times) * each
+            }
+            _ => self.now + self.barrier_time(id),
+        };
+        self.events.push(at, Event::Met(id));
     }
 
-    /// Begins a round.
-    pub(crate) fn round_begins(&mut self, id: u32) {
-        match self.programs[id as usize].op {
-            // Data first: the aggregators begin when it is there.
-            Op::Write => {
-                let at = self.exchange(id);
-                self.events.push(at, Event::Exchanged(id));
-            }
-            Op::Read => self.aggregate(id),
+    /// What all ranks of a program waited for is done.
+    pub(crate) fn met(&mut self, id: u32) {
+        let program = &self.programs[id as usize];
+        for rank in program.first_rank..program.first_rank + program.ranks {
+            // What was sent is there.
+            let received = match self.ranks[rank as usize].together.take() {
+                Some(Together::Exchange { receive, .. }) => {
+                    receive.iter().map(|(_, part)| part.pattern.len).sum()
+                }
+                _ => 0,
+            };
+            self.go_on(rank, Outcome::Done(received));
         }
     }
 
-    /// Sends the data of the current round between ranks and aggregators; returns when all has arrived.
+    /// Sends the data of an exchange; returns when all has arrived.
     fn exchange(&mut self, id: u32) -> Nanos {
         let program = &self.programs[id as usize];
-        let Some(exchange) = &program.exchange else {
-            return self.now;
-        };
-        let Some(windows) = exchange.rounds.front() else {
-            return self.now;
-        };
-        let (first, op) = (program.first_rank, program.op);
-        let count = exchange.patterns.len();
-        let region = self.scenario.client.region.0;
-        let header = self.scenario.network.header.0;
-        let mut last = self.now;
-        let mut resent = 0;
-        // In turns, so that not all send to the same one at first.
-        for (i, (owner, window)) in exchange.aggregators.iter().zip(windows).enumerate() {
-            if window.is_empty() {
+        let (first, count, op) = (program.first_rank, program.ranks as usize, program.op);
+        // What goes to an aggregator or comes from it.
+        let mut messages: Vec<Vec<(usize, u64)>> = vec![Vec::new(); count];
+        for number in 0..count {
+            let together = &self.ranks[first as usize + number].together;
+            let Some(Together::Exchange { send, .. }) = together else {
                 continue;
+            };
+            for (to, part) in send {
+                let (hub, other) = match op {
+                    Op::Write => (*to, number),
+                    Op::Read => (number, *to),
+                };
+                messages[hub].push((other, part.pattern.len));
             }
-            for turn in 0..count {
-                let number = (turn + i) % count;
-                let bytes = part(&exchange.patterns[number], window).1.len;
-                if bytes == 0 {
-                    continue;
-                }
-                let all = exchange.patterns[number].len.max(1);
-                let pieces = (u128::from(exchange.memory_regions[number]) * u128::from(bytes)
-                    / u128::from(all)) as u64;
-                let packed = self.now + region * pieces;
-                let rank = first + number as u32;
-                if number as u32 == *owner {
+        }
+        let (region, header) = (
+            self.scenario.client.region.0,
+            self.scenario.network.header.0,
+        );
+        let mut last = self.now;
+        let used = messages
+            .iter_mut()
+            .enumerate()
+            .filter(|(_, m)| !m.is_empty());
+        for (turn, (hub, messages)) in used.enumerate() {
+            // In turns, so that not all send to the same one at first.
+            messages.sort_by_key(|(other, _)| (other + count - turn % count) % count);
+            for (other, bytes) in messages {
+                let rank = &self.ranks[first as usize + *other];
+                let all = rank.wanted.max(1);
+                let pieces = u128::from(rank.memory_regions) * u128::from(*bytes) / u128::from(all);
+                let packed = self.now + region * pieces as u64;
+                if *other == hub {
                     last = last.max(packed);
                     continue;
                 }
-                resent += bytes;
-                let rank_node = self.ranks[rank as usize].node;
-                let owner_node = self.ranks[(first + owner) as usize].node;
+                let (rank, owner) = (rank.node, self.ranks[first as usize + hub].node);
                 let (from, to) = match op {
-                    Op::Write => (rank_node, owner_node),
-                    Op::Read => (owner_node, rank_node),
+                    Op::Write => (rank, owner),
+                    Op::Read => (owner, rank),
                 };
-                last = last.max(self.network.send(packed, from, to, bytes + header));
+                self.totals.resent += *bytes;
+                last = last.max(self.network.send(packed, from, to, *bytes + header));
             }
         }
-        self.totals.resent += resent;
         last
-    }
-
-    /// The aggregators read or write their windows.
-    fn aggregate(&mut self, id: u32) {
-        let program = &self.programs[id as usize];
-        let (first, op) = (program.first_rank, program.op);
-        let Some(exchange) = &program.exchange else {
-            return;
-        };
-        let Some(windows) = exchange.rounds.front() else {
-            return;
-        };
-        let file = exchange.file;
-        let mut begin = Vec::new();
-        for (owner, window) in exchange.aggregators.iter().zip(windows) {
-            if window.is_empty() {
-                continue;
-            }
-            let parts: Vec<Pattern> = exchange
-                .patterns
-                .iter()
-                .map(|p| part(p, window).1)
-                .filter(|p| p.len > 0)
-                .collect();
-            let Some((lo, hi)) = extent(&parts) else {
-                continue;
-            };
-            let covered: u64 = parts.iter().map(|p| p.len).sum();
-            let plan = if op == Op::Read || covered >= (hi - lo) as u64 {
-                vec![Operation::contiguous(op, lo, (hi - lo) as u64)]
-            } else {
-                // Holes: what was received goes out as it is.
-                parts
-                    .into_iter()
-                    .map(|p| Operation::structured(op, p, 1))
-                    .collect()
-            };
-            begin.push((first + owner, plan));
-        }
-        if begin.is_empty() {
-            self.round_over(id);
-            return;
-        }
-        if let Some(exchange) = &mut self.programs[id as usize].exchange {
-            exchange.working = begin.len() as u32;
-        }
-        for (rank, operations) in begin {
-            let r = &mut self.ranks[rank as usize];
-            r.file = file;
-            r.aggregates = true;
-            r.plan = Some(Plan::Several(operations.into()));
-            self.prepare(rank);
-        }
-    }
-
-    /// An aggregator is through with its window.
-    pub(crate) fn aggregated(&mut self, rank: u32) {
-        let id = self.ranks[rank as usize].program;
-        let program = &mut self.programs[id as usize];
-        let op = program.op;
-        let Some(exchange) = &mut program.exchange else {
-            return;
-        };
-        exchange.working -= 1;
-        if exchange.working > 0 {
-            return;
-        }
-        match op {
-            Op::Read => {
-                let at = self.exchange(id);
-                self.events.push(at, Event::Exchanged(id));
-            }
-            Op::Write => self.round_over(id),
-        }
-    }
-
-    /// The data of a round is where it has to be.
-    pub(crate) fn exchanged(&mut self, id: u32) {
-        match self.programs[id as usize].op {
-            Op::Write => {
-                let idle = self.programs[id as usize]
-                    .exchange
-                    .as_ref()
-                    .is_none_or(|e| e.working == 0);
-                if idle {
-                    self.aggregate(id);
-                }
-            }
-            Op::Read => self.round_over(id),
-        }
-    }
-
-    fn round_over(&mut self, id: u32) {
-        if let Some(exchange) = &mut self.programs[id as usize].exchange {
-            exchange.rounds.pop_front();
-        }
-        self.next_round(id, 0);
     }
 }

@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! scenario.rs  what to simulate, as TOML           program/      what ranks do: one file per benchmark
-//! experiment.rs cases, comparisons, verdicts       plan.rs       calls to operations, by method
-//! cluster.rs   all state, and the event loop       collective.rs two-phase rounds
+//! experiment.rs cases, comparisons, verdicts       operation.rs  operations of the methods' plans
+//! cluster.rs   all state, and the event loop       collective.rs what ranks do together
 //! ranks.rs     programs' steps, requests           server.rs     processor, scheduler, device of a server
 //! network.rs   cards, switch, latency              pages.rs      page cache: read-ahead, write-back
 //! connection.rs a connection's requests in turn    placement.rs  where files lie on devices
@@ -24,9 +24,9 @@ mod experiment;
 mod locks;
 mod markdown;
 mod network;
+mod operation;
 mod pages;
 mod placement;
-mod plan;
 pub mod plot;
 mod program;
 mod random;

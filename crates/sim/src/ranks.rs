@@ -1,12 +1,13 @@
 //! Ranks: the steps of their programs, and operations as requests to servers.
 use crate::cluster::{Cluster, Event, Flight, Left, Part, Rank, Request, Stage};
+use crate::operation::Operation;
 use crate::pages::PAGE;
-use crate::plan::{Operation, Plan};
 use crate::random::delay;
 use penstock_base::{Nanos, Op};
 use penstock_datatype::Pattern;
 use penstock_layout::{ObjectOffset, ServerIndex};
 use penstock_mpiio::Method;
+use penstock_mpiio::planning::{self, Alone, Memory, Outcome, Room, Step, Window};
 
 /// Most runs in one part of a request.
 const RUNS: usize = 64;
@@ -32,8 +33,7 @@ impl Cluster<'_> {
     pub(crate) fn step(&mut self, rank: u32) {
         loop {
             let program = self.program_of(rank);
-            let exchanges =
-                program.collective && program.method == Method::TWO_PHASE && !program.atomic;
+            let exchanges = program.collective && program.method.is_collective() && !program.atomic;
             let barrier = program.barrier;
             let r = &self.ranks[rank as usize];
             match r.stage {
@@ -59,7 +59,7 @@ impl Cluster<'_> {
                     if self.load(rank).is_none() {
                         return;
                     }
-                    self.prepare(rank);
+                    self.go_on(rank, Outcome::Done(0));
                     return;
                 }
                 Stage::Barrier => {
@@ -112,29 +112,119 @@ impl Cluster<'_> {
         let atomic = program.atomic && call.pattern.len > 0;
         let method = match program.method {
             // As the library: it locks the whole access instead.
-            Method::SIEVE | Method::TWO_PHASE if atomic => Method::DATATYPE,
+            Method::SIEVE if atomic => Method::DATATYPE,
+            // Without holes there is nothing to sieve, and out of order nothing can be.
+            Method::SIEVE if call.pattern.is_contiguous() || !call.pattern.is_monotone() => {
+                Method::DATATYPE
+            }
+            method if method.is_collective() => Method::DATATYPE,
             method => method,
         };
-        let plan = Plan::new(
-            method,
-            program.op,
-            call.pattern.clone(),
-            call.memory.as_ref(),
-            buffer,
-        );
+        let op = program.op;
         let file = program.first_file + call.file;
         self.wanted(rank, call.pattern.len);
         let r = self.rank(rank);
-        r.plan = Some(plan);
         r.file = file;
-        r.aggregates = false;
+        r.seated = false;
         r.guard = atomic.then(|| call.pattern.bounds());
+        r.memory_regions = call.memory.as_ref().map_or(1, Pattern::regions);
+        r.operate = None;
+        r.plan = None;
+        if call.pattern.len > 0 {
+            let memory = match call.memory {
+                Some(memory) => memory,
+                None => Pattern::contiguous(0, call.pattern.len),
+            };
+            let access = Alone {
+                op,
+                file: call.pattern,
+                memory,
+                buffer,
+            };
+            r.plan = method.plan_alone(&access);
+        }
         Some(())
+    }
+
+    /// Goes on with a rank's plan until it has operations for the servers, waits for others, or is through.
+    pub(crate) fn go_on(&mut self, rank: u32, mut last: Outcome) {
+        if self.advance(rank, &mut last) {
+            self.prepare(rank);
+        }
+    }
+
+    /// Takes a plan's steps up to its next operations; false if it waits for others.
+    fn advance(&mut self, rank: u32, last: &mut Outcome) -> bool {
+        while let Some(plan) = &mut self.rank(rank).plan {
+            let step = plan.next(std::mem::replace(last, Outcome::Done(0)));
+            match step {
+                Step::Operate(operate) => {
+                    self.rank(rank).operate = Some(operate);
+                    return true;
+                }
+                Step::Finish { .. } => {
+                    self.rank(rank).plan = None;
+                    if self.rank(rank).seated {
+                        let times = self.agreements(rank);
+                        self.meet_others(rank, Step::Confer { times });
+                        return false;
+                    }
+                }
+                Step::Exchange { .. } | Step::Barrier { .. } | Step::Confer { .. } => {
+                    self.meet_others(rank, step);
+                    return false;
+                }
+                Step::Share { parts, .. } => {
+                    *last = Outcome::Done(parts.iter().map(|(_, part)| part.pattern.len).sum());
+                    if self.share(rank, &parts) {
+                        return false;
+                    }
+                }
+                // Asked for with the next operation.
+                Step::Lock { range } => self.rank(rank).lock = Some((range.start, range.end)),
+                Step::Unlock { .. } => {
+                    self.rank(rank).lock = None;
+                    self.unlock(rank);
+                }
+            }
+        }
+        true
+    }
+
+    /// Copies parts into or out of shared windows, which takes time; false if there are none. A rank's own windows cost what
+    /// its operations and exchanges do.
+    fn share(&mut self, rank: u32, parts: &[(Window, planning::Part)]) -> bool {
+        let r = &self.ranks[rank as usize];
+        let (mut bytes, mut regions, mut resent) = (0, 0, 0);
+        for (window, part) in parts {
+            let Room::Half { owner, .. } = window.room else {
+                continue;
+            };
+            let len = part.pattern.len;
+            if owner != r.number as usize {
+                resent += len;
+            }
+            let pieces =
+                u128::from(r.memory_regions) * u128::from(len) / u128::from(r.wanted.max(1));
+            bytes += len;
+            regions += part.pattern.regions().max(pieces as u64);
+        }
+        if bytes == 0 {
+            return false;
+        }
+        self.totals.resent += resent;
+        let r = &self.ranks[rank as usize];
+        let (node, packed) = (r.node, self.now + self.scenario.client.region.0 * regions);
+        let at = self.network.send(packed, node, node, bytes);
+        self.events.push(at, Event::Shared(rank));
+        true
     }
 
     /// Counts bytes that a program asks for.
     pub(crate) fn wanted(&mut self, rank: u32, bytes: u64) {
-        let program = self.ranks[rank as usize].program;
+        let r = self.rank(rank);
+        r.wanted = bytes;
+        let program = r.program;
         self.programs[program as usize].bytes += bytes;
         self.totals.bytes += bytes;
     }
@@ -145,14 +235,24 @@ impl Cluster<'_> {
             let program = self.program_of(rank);
             let (most, asynchronous) = (
                 program.in_flight.max(program.pipeline),
-                program.in_flight > 1 && !program.collective,
+                program.in_flight > 1 && !program.collective && program.method != Method::SIEVE,
             );
             let calls = program.benchmark.calls();
             let r = self.rank(rank);
             if r.prepared.is_some() || r.flying >= most {
                 return;
             }
-            match r.plan.as_mut().and_then(Iterator::next) {
+            let next = r.operate.as_mut().and_then(|o| {
+                // What an exchange or a window brings is in one piece.
+                let regions = if o.memory == Memory::User {
+                    r.memory_regions
+                } else {
+                    1
+                };
+                let operation = o.cut.next()?;
+                Some(Operation::new(o.op, o.form, operation, regions))
+            });
+            match next {
                 Some(operation) => {
                     let client = &self.scenario.client;
                     let work = client.operation.0 + client.region.0 * operation.regions;
@@ -161,8 +261,22 @@ impl Cluster<'_> {
                     self.events.push(self.now + late, Event::Issue(rank));
                     return;
                 }
+                None if r.flying == 0 => {
+                    // All of the step's bytes were there: simulated files have no end.
+                    let mut last = Outcome::Done(match r.operate.take() {
+                        Some(operate) => (operate.extent.1 - operate.extent.0) as u64,
+                        None => 0,
+                    });
+                    if !self.advance(rank, &mut last) {
+                        return;
+                    }
+                    if self.rank(rank).operate.is_none() {
+                        self.call_done(rank);
+                        return;
+                    }
+                }
                 // Without a barrier or computing in between, asynchronous calls follow each other.
-                None if asynchronous && r.flying > 0 && r.call + 1 < calls && !r.aggregates => {
+                None if asynchronous && r.call + 1 < calls => {
                     let program = self.program_of(rank);
                     if program.barrier || program.compute > 0 {
                         return;
@@ -171,31 +285,28 @@ impl Cluster<'_> {
                     if self.load(rank).is_none() {
                         return;
                     }
-                }
-                None if r.flying == 0 => {
-                    self.call_done(rank);
-                    return;
+                    self.advance(rank, &mut Outcome::Done(0));
                 }
                 None => return,
             }
         }
     }
 
-    /// A call, or an aggregator's part of a round, is complete.
+    /// A call is complete.
     fn call_done(&mut self, rank: u32) {
         let now = self.now;
         let r = self.rank(rank);
-        r.plan = None;
-        if r.aggregates {
-            self.aggregated(rank);
-            return;
-        }
         r.io_time += now - r.began;
         r.stage = Stage::Barrier;
+        let seated = r.seated;
         if r.guard.take().is_some() {
             self.unlock(rank);
         }
-        self.step(rank);
+        if seated {
+            self.events.push(now, Event::Step(rank));
+        } else {
+            self.step(rank);
+        }
     }
 
     fn finish(&mut self, rank: u32) {
@@ -270,7 +381,7 @@ impl Cluster<'_> {
         let Some(operation) = r.prepared.as_ref().filter(|_| !r.locked) else {
             return true;
         };
-        let Some(span) = r.guard.or(operation.lock) else {
+        let Some(span) = r.guard.or(r.lock) else {
             return true;
         };
         let file = r.file;
@@ -291,7 +402,7 @@ impl Cluster<'_> {
             .push(self.now + servers * each, Event::Issue(rank));
     }
 
-    /// A write, or an atomic call, is done: what its rank had locked is free, and others may go on.
+    /// What a rank had locked is free, and others may go on.
     fn unlock(&mut self, rank: u32) {
         if !std::mem::take(&mut self.rank(rank).locked) {
             return;
@@ -466,9 +577,6 @@ impl Cluster<'_> {
         self.latencies.add(self.now - began);
         if op == Op::Write {
             self.timeline.add(self.now, bytes);
-            if self.ranks[rank as usize].guard.is_none() {
-                self.unlock(rank);
-            }
         }
         self.rank(rank).flying -= 1;
         self.prepare(rank);

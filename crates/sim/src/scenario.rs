@@ -1,11 +1,11 @@
 //! Scenarios: a cluster, the programs on it, and how a run is to be compared, as TOML (docs/simulator.md).
 use crate::error::{Error, Result};
-use crate::plan::SIMULATED;
 use crate::program::{self, Benchmark, Setup};
 use crate::units::{Bytes, Rate, Time};
 use penstock_base::Op;
 use penstock_layout::{Layout, ServerId};
 use penstock_mpiio::Method;
+use penstock_mpiio::planning::Rules;
 use penstock_sched::{Mode, Settings, Site};
 use serde::Deserialize;
 
@@ -118,6 +118,8 @@ pub struct Client {
     pub collective_buffer: Bytes,
     /// Two-phase aggregators; all ranks if none are named.
     pub aggregators: Option<u32>,
+    /// Whose two-phase: `ours`, or `romio`, which published figures were measured with.
+    pub two_phase: Rules,
 }
 
 impl Default for Client {
@@ -130,6 +132,7 @@ impl Default for Client {
             sieve_buffer: Bytes(4 << 20),
             collective_buffer: Bytes(4 << 20),
             aggregators: None,
+            two_phase: Rules::Ours,
         }
     }
 }
@@ -417,26 +420,29 @@ impl Scenario {
             within(&at("instances"), program.instances.into(), 1, 4096)?;
             within(&at("in_flight"), program.in_flight.into(), 1, 65_536)?;
             ranks += u64::from(simulated) * u64::from(program.instances);
-            if !SIMULATED.contains(&program.method) {
-                let says = match program.method {
-                    Method::NODE_EXCHANGE => {
-                        "node-exchange is two-phase through shared memory; simulate two-phase with ranks_per_node"
-                    }
-                    _ => "this method is not simulated; take one of docs/simulator.md",
-                };
-                return Err(Error::key(at("method"), says));
-            }
             if program.atomic && (program.cohort > 1 || program.in_flight > 1) {
                 let says = "an atomic call is one rank's, and holds its range until it is done; leave cohort and in_flight at 1";
                 return Err(Error::key(at("atomic"), says));
             }
-            if program.method == Method::TWO_PHASE && !program.collective {
-                let says = "two-phase needs collective calls; add `collective = true`";
+            let name = program.method.name();
+            if program.method.is_collective() && !program.collective {
+                let says = format!("{name} needs collective calls; add `collective = true`");
+                return Err(Error::key(at("method"), says));
+            }
+            if program.method.needs_shared_memory()
+                && (program.ranks > self.cluster.ranks_per_node || program.cohort > 1)
+            {
+                let says = format!(
+                    "{name} needs ranks that share memory; let cluster.ranks_per_node be at least {}, and leave cohort at 1",
+                    program.ranks
+                );
                 return Err(Error::key(at("method"), says));
             }
             let benchmark = self.benchmark(i)?;
-            if program.method == Method::TWO_PHASE && benchmark.files().count > 1 {
-                let says = "each rank has a file of its own here, and two-phase exchanges within one; take another method";
+            if program.method.is_collective() && benchmark.files().count > 1 {
+                let says = format!(
+                    "each rank has a file of its own here, and {name} exchanges within one; take another method"
+                );
                 return Err(Error::key(at("method"), says));
             }
         }

@@ -325,6 +325,56 @@ fn two_phase_resends_what_is_not_the_aggregators_own() {
 }
 
 #[test]
+fn node_exchange_shares_what_two_phase_sends() {
+    let with = |method: &str, per_node: u32| {
+        let to = format!("collective = true\nmethod = \"{method}\"\nop = \"read\"");
+        let text = edited("op = \"read\"", &to);
+        go(&text.replace(
+            "servers = 4",
+            &format!("servers = 4\nranks_per_node = {per_node}"),
+        ))
+    };
+    let (sent, shared) = (
+        with("two-phase", 4).unwrap(),
+        with("node-exchange", 4).unwrap(),
+    );
+    assert_eq!(
+        (shared.bytes, shared.operations),
+        (sent.bytes, sent.operations)
+    );
+    assert_eq!(shared.resent, sent.resent);
+    assert!(shared.makespan > sent.makespan / 2 && shared.makespan < sent.makespan * 2);
+    let refused = with("node-exchange", 2).unwrap_err().to_string();
+    assert!(refused.contains("ranks_per_node"), "{refused}");
+}
+
+/// ROMIO's ranks tell each other more, and its aggregators read what they write with holes.
+#[test]
+fn two_phase_by_romios_rules_reads_windows_with_holes() {
+    let with = |rules: &str, method: &str| {
+        let to = format!("{method}\nop = \"write\"");
+        let text = edited("op = \"read\"", &to).replace("\"demo\"", "\"hpio\"");
+        let text = text.replace(
+            "{ segment = \"64KiB\", file_size = \"16MiB\" }",
+            "{ region_size = 64, region_spacing = 64 }",
+        );
+        go(&text.replace("[client]", &format!("[client]\ntwo_phase = \"{rules}\""))).unwrap()
+    };
+    let collective = "collective = true\nmethod = \"two-phase\"";
+    let (ours, romio) = (with("ours", collective), with("romio", collective));
+    assert_eq!(ours.bytes, romio.bytes);
+    assert_eq!(ours.accessed, ours.bytes);
+    assert!(
+        romio.accessed > 2 * romio.bytes,
+        "{} {}",
+        romio.accessed,
+        romio.bytes
+    );
+    let alone = "method = \"datatype\"";
+    assert_eq!(with("ours", alone).makespan, with("romio", alone).makespan);
+}
+
+#[test]
 fn synced_writes_end_on_the_device() {
     let cached = edited("[client]", "[server]\ncache = \"64MiB\"\n[client]");
     let written = |sync: bool| {

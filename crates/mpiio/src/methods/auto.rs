@@ -17,8 +17,8 @@
 use super::Method;
 use super::cost::{Costs, Place, Shape, Terms};
 use super::row::Work;
-use crate::access::Direction;
 use crate::hints::{Hints, Toggle};
+use penstock_base::Op;
 
 /// Its name in hints, environment and statistics.
 pub(crate) const NAME: &str = "auto";
@@ -73,7 +73,7 @@ impl Learnt {
     /// Takes in how long an access took that was estimated, without the learnt ratio, to take `estimate` seconds.
     pub(crate) fn learn(
         &mut self,
-        direction: Direction,
+        direction: Op,
         candidate: Candidate,
         estimate: f64,
         seconds: f64,
@@ -82,14 +82,14 @@ impl Learnt {
             return;
         }
         let measured = bounded((seconds / estimate) as f32);
-        let ratio = &mut self.0[direction.index()][candidate.index()];
+        let ratio = &mut self.0[direction as usize][candidate.index()];
         let new = if measured < *ratio { FASTER } else { SLOWER };
         *ratio = bounded(*ratio * (1.0 - new) + measured * new);
     }
 
     /// The ratios of one direction.
-    pub(crate) fn ratios(&self, direction: Direction) -> &Ratios {
-        &self.0[direction.index()]
+    pub(crate) fn ratios(&self, direction: Op) -> &Ratios {
+        &self.0[direction as usize]
     }
 }
 
@@ -132,7 +132,7 @@ impl Choice {
 
 /// An access to choose for.
 pub(crate) struct Access<'a> {
-    pub direction: Direction,
+    pub direction: Op,
     /// One shape for a rank on its own, all ranks' for a collective call.
     pub shapes: &'a [Shape],
     /// From the first to the last byte of all of them.
@@ -144,7 +144,7 @@ pub(crate) struct Access<'a> {
 fn is_candidate(hints: &Hints, method: Method, access: &Access<'_>, place: &Place) -> bool {
     let direction = access.direction;
     let exchange = match access.collective {
-        true => hints.cb[direction.index()],
+        true => hints.cb[direction as usize],
         false => Toggle::Disable,
     };
     let left = match method.is_collective() {

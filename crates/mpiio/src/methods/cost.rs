@@ -4,7 +4,7 @@
 //! Statistics of an access: bytes, contiguous regions in the file (also cut at stripe units, where each piece of a
 //! stripe is an operation of its own on a server's object) and in memory, extent of each rank. Work of the ranks of a
 //! node is divided by its processors, since ranks may outnumber them.
-use crate::access::Direction;
+use penstock_base::Op;
 use serde::{Deserialize, Serialize};
 
 /// Statistics of one rank's access.
@@ -87,7 +87,7 @@ impl Default for Costs {
 /// What an estimate depends on, beside the access.
 pub(crate) struct Terms<'a> {
     pub costs: &'a Costs,
-    pub direction: Direction,
+    pub direction: Op,
     pub place: &'a Place,
     /// By the servers' descriptors in place of requests.
     pub shortcut: bool,
@@ -104,7 +104,7 @@ impl Terms<'_> {
     /// Seconds of an operation, whatever it moves.
     pub(crate) fn operation(&self) -> f64 {
         if self.by_call() {
-            self.costs.call[self.direction.index()]
+            self.costs.call[self.direction as usize]
         } else {
             self.costs.request
         }
@@ -113,9 +113,9 @@ impl Terms<'_> {
     /// Seconds of a byte of the file.
     pub(crate) fn byte(&self) -> f64 {
         if self.by_call() {
-            self.costs.call_byte[self.direction.index()]
+            self.costs.call_byte[self.direction as usize]
         } else {
-            self.costs.request_byte[self.direction.index()]
+            self.costs.request_byte[self.direction as usize]
         }
     }
 }

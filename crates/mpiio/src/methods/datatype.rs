@@ -9,12 +9,11 @@
 //! **Source.** DT section III.
 use super::Method;
 use super::cost::{Shape, Terms};
+use super::plan::{Alone, Cut, Once, Plan};
 use super::row::{Row, Work};
-use crate::access::{Buffer, Direction, Io};
-use crate::error::Result;
-use crate::filesystem::Form;
 use crate::model;
-use penstock_datatype::Pattern;
+use penstock_base::Op;
+use penstock_client::Form;
 
 pub(super) const ROW: Row = Row {
     name: "datatype",
@@ -28,7 +27,7 @@ pub(super) const ROW: Row = Row {
     work: Work::Alone {
         locks: false,
         cost,
-        access,
+        plan,
     },
 };
 
@@ -52,7 +51,7 @@ fn counts(shape: &model::Shape, _: u64) -> (u64, u64) {
 fn cost(terms: &Terms<'_>, shape: &Shape) -> f64 {
     let costs = terms.costs;
     // Dense small pieces are copied out of a mapping, without calls (`penstock_store::Mapped`).
-    let mapped = terms.direction == Direction::Read
+    let mapped = terms.direction == Op::Read
         && terms.shortcut
         && shape.bytes < MAPPED_REGION * shape.file_regions
         && shape.extent <= MAPPED_DISTANCE * shape.file_regions;
@@ -67,8 +66,7 @@ fn cost(terms: &Terms<'_>, shape: &Shape) -> f64 {
     operations + shape.memory_regions * costs.piece
 }
 
-/// Performs an access; returns the stream bytes moved.
-pub(crate) fn access(io: &mut Io<'_>, file: &Pattern, buffer: &mut Buffer<'_, '_>) -> Result<u64> {
-    let mut whole = std::iter::once((0, file.clone()));
-    io.operate(&mut whole, Form::Structured, buffer, file.bounds())
+/// This access's way.
+pub(crate) fn plan(access: &Alone) -> Box<dyn Plan> {
+    Once::plan(access, Form::Structured, Cut::one(0, access.file.clone()))
 }

@@ -1,18 +1,153 @@
 //! File domains: which aggregator owns which part of the file in a collective call, and the windows in which each
 //! works through its part. Every rank computes the same from the same patterns.
 use super::cost::{Shape, Terms};
-use crate::access::{Direction, first_offset};
+use super::plan::Part;
+use crate::joint::first_offset;
 use crate::model;
+use penstock_base::Op;
 use penstock_datatype::Pattern;
+use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::ops::Range;
+use std::rc::Rc;
 
 /// Bytes of extent for each wanted byte above which empty windows are skipped: finding them costs every rank a look at
 /// every pattern, which dense accesses need not pay.
 const SPARSE: u64 = 4;
 
+/// By whose rules windows are laid.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rules {
+    /// This library's: ranks know each other's patterns, so nothing is asked; pieces with holes between them are written as
+    /// they are.
+    #[default]
+    Ours,
+    /// ROMIO's (ad_read_coll.c, ad_write_coll.c), which published figures were measured with: ranks tell each other what
+    /// they want; windows begin at the first byte that anyone wants of a part; a window with holes is read before it is
+    /// written.
+    Romio,
+}
+
+/// What all ranks of a collective access compute alike: who owns which part, and the windows of each round. A simulator
+/// of all ranks needs one.
+pub struct Schedule {
+    /// What each rank wants of the file.
+    pub patterns: Vec<Pattern>,
+    /// Ranks that own parts of the file, in order of their parts.
+    pub aggregators: Vec<usize>,
+    /// Whose rules.
+    pub rules: Rules,
+    rounds: RefCell<Rounds>,
+}
+
+/// The rounds that were asked for last.
+struct Rounds {
+    domains: Domains,
+    /// Number of the next one.
+    next: usize,
+    kept: VecDeque<Windows>,
+}
+
+/// The window of each aggregator in a round; empty for those that have none.
+pub type Windows = Rc<[Range<i64>]>;
+
+/// A collective step lies between two rounds, so that no rank is further ahead of another.
+const KEPT: usize = 2;
+
+impl Schedule {
+    /// Divides the extent of `patterns` among `aggregators`, at multiples of `unit`, in windows of at most `window` bytes.
+    pub fn new(
+        patterns: Vec<Pattern>,
+        aggregators: Vec<usize>,
+        window: u64,
+        unit: u64,
+        rules: Rules,
+    ) -> Schedule {
+        let mut domains = Domains::new(&patterns, aggregators.len(), window, unit);
+        if rules == Rules::Romio {
+            domains.cut_ends(&patterns);
+        }
+        Schedule {
+            patterns,
+            aggregators,
+            rules,
+            rounds: RefCell::new(Rounds {
+                domains,
+                next: 0,
+                kept: VecDeque::new(),
+            }),
+        }
+    }
+
+    /// The windows of a round; `None` after the last one.
+    ///
+    /// # Panics
+    /// If the round is more than one behind the furthest that was asked for.
+    pub fn round(&self, number: usize) -> Option<Windows> {
+        let mut rounds = self.rounds.borrow_mut();
+        while rounds.next <= number {
+            let windows = rounds.domains.next_windows(&self.patterns)?;
+            rounds.kept.push_back(windows.into());
+            rounds.next += 1;
+            if rounds.kept.len() > KEPT {
+                rounds.kept.pop_front();
+            }
+        }
+        let behind = rounds.next - number;
+        assert!(behind <= KEPT, "round {number} is over on all ranks");
+        Some(rounds.kept[rounds.kept.len() - behind].clone())
+    }
+
+    /// What each rank wants of a window: its rank and part, with the position in its stream.
+    pub(crate) fn wanted<'s>(
+        &'s self,
+        window: &'s Range<i64>,
+    ) -> impl Iterator<Item = (usize, Part)> + 's {
+        let parts = self.patterns.iter().map(|pattern| part(pattern, window));
+        parts.enumerate().filter(|(_, p)| p.pattern.len > 0)
+    }
+}
+
+/// A rank's place in a collective access.
+#[derive(Clone)]
+pub struct Seat {
+    /// Reads or writes.
+    pub op: Op,
+    /// Which rank.
+    pub rank: usize,
+    /// What all ranks know.
+    pub schedule: Rc<Schedule>,
+}
+
+impl Seat {
+    /// This rank's window of a round, if it has one.
+    pub(crate) fn window(&self, windows: &[Range<i64>]) -> Option<Range<i64>> {
+        let own = self
+            .schedule
+            .aggregators
+            .iter()
+            .position(|r| *r == self.rank)?;
+        Some(windows[own].clone()).filter(|window| !window.is_empty())
+    }
+
+    /// What this rank wants of each owner's window in a round: the owner beside it.
+    pub(crate) fn parts(&self, windows: &[Range<i64>]) -> Vec<(usize, Part)> {
+        let owners = self.schedule.aggregators.iter().copied();
+        let parts = windows.iter().map(|window| self.part(window));
+        let wanted = owners.zip(parts);
+        wanted.filter(|(_, part)| part.pattern.len > 0).collect()
+    }
+
+    /// What this rank wants of a window.
+    pub(crate) fn part(&self, window: &Range<i64>) -> Part {
+        part(&self.schedule.patterns[self.rank], window)
+    }
+}
+
 /// The file domains of a collective access and how far each has come.
-pub struct Domains<'p> {
-    patterns: &'p [Pattern],
+struct Domains {
     /// What is left of each aggregator's part.
     left: Vec<Range<i64>>,
     window: i64,
@@ -20,57 +155,45 @@ pub struct Domains<'p> {
 }
 
 /// First and one past the last byte that any of the patterns touches; `None` if there is none.
-pub fn extent(patterns: &[Pattern]) -> Option<(i64, i64)> {
+pub fn extent<'a>(patterns: impl IntoIterator<Item = &'a Pattern>) -> Option<(i64, i64)> {
     patterns
-        .iter()
+        .into_iter()
         .filter(|p| p.len > 0)
         .map(Pattern::bounds)
         .reduce(|(a, b), (c, d)| (a.min(c), b.max(d)))
 }
 
-impl<'p> Domains<'p> {
+impl Domains {
     /// Divides the extent of `patterns` evenly among `aggregators`, at multiples of `unit` where the parts are larger
     /// than that. Windows are at most `window` bytes.
-    pub fn new(patterns: &'p [Pattern], aggregators: usize, window: u64, unit: u64) -> Domains<'p> {
-        let left = Domains::parts(patterns, aggregators, unit);
+    fn new(patterns: &[Pattern], aggregators: usize, window: u64, unit: u64) -> Domains {
+        let left = parts(patterns, aggregators, unit);
         let (lo, hi) = extent(patterns).unwrap_or((0, 0));
         let wanted: u64 = patterns.iter().map(|p| p.len).sum();
         Domains {
-            patterns,
             left,
             window: i64::try_from(window).unwrap_or(i64::MAX).max(1),
             sparse: (hi - lo) as u64 / SPARSE > wanted,
         }
     }
 
-    /// Each aggregator's part of the extent.
-    pub(crate) fn parts(patterns: &[Pattern], aggregators: usize, unit: u64) -> Vec<Range<i64>> {
-        let (lo, hi) = extent(patterns).unwrap_or((0, 0));
-        let count = aggregators.max(1) as i64;
-        let even = (hi - lo).div_euclid(count) + i64::from((hi - lo) % count != 0);
-        let unit = i64::try_from(unit).unwrap_or(i64::MAX);
-        let align = if unit > 0 && even > unit { unit } else { 1 };
-        // The i-th boundary, rounded down to a stripe unit of the file.
-        let boundary = |i: i64| match i {
-            0 => lo,
-            i if i == count => hi,
-            i => {
-                let at = lo.saturating_add(even.saturating_mul(i)).min(hi);
-                (at / align * align).max(lo)
-            }
-        };
-        (0..count).map(|i| boundary(i)..boundary(i + 1)).collect()
+    /// Lets each part begin and end with bytes that somebody wants.
+    fn cut_ends(&mut self, patterns: &[Pattern]) {
+        for left in &mut self.left {
+            let parts: Vec<Pattern> = patterns.iter().map(|p| part(p, left).pattern).collect();
+            let (lo, hi) = extent(&parts).unwrap_or((left.start, left.start));
+            *left = lo..hi;
+        }
     }
 
     /// The next window of each aggregator, empty for those that are done; `None` when all are.
-    pub fn next_windows(&mut self) -> Option<Vec<Range<i64>>> {
+    fn next_windows(&mut self, patterns: &[Pattern]) -> Option<Vec<Range<i64>>> {
         let windows: Vec<_> = self
             .left
             .iter_mut()
             .map(|left| {
                 if self.sparse {
-                    let next = self
-                        .patterns
+                    let next = patterns
                         .iter()
                         .filter_map(|p| first_offset(p, p.stream_at(left.start)))
                         .min();
@@ -86,13 +209,36 @@ impl<'p> Domains<'p> {
     }
 }
 
-/// The part of a pattern in a window, with its position in the pattern's stream.
-pub fn part(pattern: &Pattern, window: &Range<i64>) -> (u64, Pattern) {
+/// Each aggregator's part of the extent.
+pub(crate) fn parts(patterns: &[Pattern], aggregators: usize, unit: u64) -> Vec<Range<i64>> {
+    let (lo, hi) = extent(patterns).unwrap_or((0, 0));
+    let count = aggregators.max(1) as i64;
+    let even = (hi - lo).div_euclid(count) + i64::from((hi - lo) % count != 0);
+    let unit = i64::try_from(unit).unwrap_or(i64::MAX);
+    let align = if unit > 0 && even > unit { unit } else { 1 };
+    // The i-th boundary, rounded down to a stripe unit of the file.
+    let boundary = |i: i64| match i {
+        0 => lo,
+        i if i == count => hi,
+        i => {
+            let at = lo.saturating_add(even.saturating_mul(i)).min(hi);
+            (at / align * align).max(lo)
+        }
+    };
+    (0..count).map(|i| boundary(i)..boundary(i + 1)).collect()
+}
+
+/// The part of a pattern in a window.
+pub(crate) fn part(pattern: &Pattern, window: &Range<i64>) -> Part {
     if window.is_empty() || pattern.len == 0 {
-        return (0, Pattern::contiguous(window.start, 0));
+        return Part {
+            at: 0,
+            pattern: Pattern::contiguous(window.start, 0),
+        };
     }
     let at = pattern.stream_at(window.start);
-    (at, pattern.slice(at, pattern.stream_at(window.end) - at))
+    let pattern = pattern.slice(at, pattern.stream_at(window.end) - at);
+    Part { at, pattern }
 }
 
 /// DT table I: an aggregator's share of the aggregate extent, a window in each operation.
@@ -116,12 +262,12 @@ pub(crate) fn cost(
     // Empty windows are skipped: no more is touched than a window for each region.
     let touched = aggregate_extent.min(regions * window);
     let file = match terms.direction {
-        Direction::Read => touched,
-        Direction::Write => bytes.min(touched),
+        Op::Read => touched,
+        Op::Write => bytes.min(touched),
     };
     // Windows with holes are written as each rank's pieces.
     let holes = match terms.direction {
-        Direction::Write if bytes < 0.999 * touched => {
+        Op::Write if bytes < 0.999 * touched => {
             let each = if terms.by_call() {
                 terms.operation()
             } else {
@@ -201,7 +347,7 @@ mod tests {
         for (count, window, unit) in [(1, 64, 0), (3, 1000, 64), (7, 13, 1), (5000, 1, 64)] {
             let mut domains = Domains::new(&patterns, count, window, unit);
             let mut seen = Vec::new();
-            while let Some(windows) = domains.next_windows() {
+            while let Some(windows) = domains.next_windows(&patterns) {
                 seen.extend(windows.into_iter().filter(|w| !w.is_empty()));
             }
             seen.sort_by_key(|w| w.start);
@@ -215,10 +361,10 @@ mod tests {
         let far = 1 << 50;
         let patterns = [Pattern::contiguous(0, 10), Pattern::contiguous(far, 10)];
         let mut domains = Domains::new(&patterns, 2, 1 << 20, 0);
-        let windows = domains.next_windows().unwrap();
+        let windows = domains.next_windows(&patterns).unwrap();
         assert_eq!(windows[0].start, 0);
         assert_eq!(windows[1], far..far + 10);
-        assert_eq!(domains.next_windows(), None);
+        assert_eq!(domains.next_windows(&patterns), None);
     }
 
     #[test]

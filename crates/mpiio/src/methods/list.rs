@@ -11,12 +11,10 @@
 //! **Source.** DT II.D, table I.
 use super::Method;
 use super::cost::{Shape, Terms};
+use super::plan::{Alone, Cut, Once, Plan};
 use super::row::{Row, Work};
-use crate::access::{Buffer, Io, Joint};
-use crate::error::Result;
-use crate::filesystem::Form;
 use crate::model;
-use penstock_datatype::Pattern;
+use penstock_client::Form;
 use penstock_wire::message::MAX_LIST;
 
 pub(super) const ROW: Row = Row {
@@ -31,7 +29,7 @@ pub(super) const ROW: Row = Row {
     work: Work::Alone {
         locks: false,
         cost,
-        access,
+        plan,
     },
 };
 
@@ -52,21 +50,14 @@ fn cost(terms: &Terms<'_>, shape: &Shape) -> f64 {
     costs.request
         + lists * costs.request / 4.0
         + regions * (costs.server_region + 4.0 * costs.piece)
-        + shape.bytes * costs.request_byte[terms.direction.index()]
+        + shape.bytes * costs.request_byte[terms.direction as usize]
 }
 
-/// Performs an access; returns the stream bytes moved.
-fn access(io: &mut Io<'_>, file: &Pattern, buffer: &mut Buffer<'_, '_>) -> Result<u64> {
-    let mut pieces = Joint::new(file, buffer.pattern());
-    let mut lists = std::iter::from_fn(|| {
-        let first = pieces.next()?;
-        let len = first.len
-            + pieces
-                .by_ref()
-                .take(MAX_LIST - 1)
-                .map(|p| p.len)
-                .sum::<u64>();
-        Some((first.stream, file.slice(first.stream, len)))
-    });
-    io.operate(&mut lists, Form::List, buffer, file.bounds())
+/// This access's way.
+fn plan(access: &Alone) -> Box<dyn Plan> {
+    Once::plan(
+        access,
+        Form::List,
+        Cut::pieces(&access.file, &access.memory, MAX_LIST),
+    )
 }

@@ -10,6 +10,7 @@ pub(crate) mod domains;
 pub(crate) mod list;
 pub(crate) mod manual;
 pub(crate) mod node_exchange;
+pub(crate) mod plan;
 pub(crate) mod posix;
 pub(crate) mod row;
 pub(crate) mod sieve;
@@ -17,6 +18,8 @@ pub(crate) mod sieve;
 mod toy;
 pub(crate) mod two_phase;
 
+use domains::Seat;
+use plan::{Alone, Plan};
 use row::{Row, Work};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -98,8 +101,29 @@ impl Method {
         Method::ALL.into_iter().find(|m| m.name() == name)
     }
 
+    /// Its steps for an access of one rank; `None` for methods that need several.
+    pub fn plan_alone(self, access: &Alone) -> Option<Box<dyn Plan>> {
+        match self.row().work {
+            Work::Alone { plan, .. } => Some(plan(access)),
+            Work::Exchange { .. } | Work::SharedMemory { .. } => None,
+        }
+    }
+
+    /// Its steps for a rank of a collective access; `None` for methods of one rank.
+    pub fn plan_together(self, seat: Seat) -> Option<Box<dyn Plan>> {
+        match self.row().work {
+            Work::Alone { .. } => None,
+            Work::Exchange { plan, .. } | Work::SharedMemory { plan, .. } => Some(plan(seat)),
+        }
+    }
+
+    /// The ranks share memory for it.
+    pub fn needs_shared_memory(self) -> bool {
+        matches!(self.row().work, Work::SharedMemory { .. })
+    }
+
     /// The ranks of a collective call work together.
-    pub(crate) fn is_collective(self) -> bool {
+    pub fn is_collective(self) -> bool {
         !matches!(self.row().work, Work::Alone { .. })
     }
 }

@@ -15,15 +15,13 @@
 //! **Source.** Ours; the idea of keeping an exchange within a node is RS 7.3.
 use super::Method;
 use super::cost::{Shape, Terms};
-use super::domains::{self, Coverage, Domains, extent, part};
-use super::row::{BufferHint, Group, Row, Work};
-use crate::access::{Buffer, Direction, Io, copy, rebase};
-use crate::comm::Comm;
-use crate::error::Result;
-use crate::filesystem::Form;
-use crate::node_memory::NodeMemory;
-use penstock_datatype::{Pattern, Source, Target};
-use std::ops::Range;
+use super::domains::{self, Coverage, Seat, Windows, extent};
+use super::plan::{Cut, Memory, Operate, Outcome, Part, Plan, Room, Step, Way, Window};
+use super::row::{BufferHint, Row, Work};
+use penstock_base::Op;
+use penstock_client::Form;
+use penstock_datatype::Pattern;
+use std::rc::Rc;
 
 pub(super) const ROW: Row = Row {
     name: "node-exchange",
@@ -38,7 +36,7 @@ pub(super) const ROW: Row = Row {
     offered_when: "ranks on one node",
     counts: domains::counts,
     region: |tally, _| tally.largest,
-    work: Work::SharedMemory { cost, access },
+    work: Work::SharedMemory { cost, plan },
 };
 
 impl Method {
@@ -49,209 +47,194 @@ impl Method {
 /// The domains' work; in a write each piece's coverage is marked.
 fn cost(terms: &Terms<'_>, shapes: &[Shape], aggregate_extent: f64) -> f64 {
     let marks = |_, regions: f64| match terms.direction {
-        Direction::Read => 0.0,
-        Direction::Write => regions * terms.costs.piece,
+        Op::Read => 0.0,
+        Op::Write => regions * terms.costs.piece,
     };
     domains::cost(terms, shapes, aggregate_extent, marks, 1.0)
 }
 
-/// Performs this rank's side of a collective access; every rank owns a part. Returns the stream bytes moved here.
-fn access(
-    io: &mut Io<'_>,
-    group: &Group<'_>,
-    memory: &NodeMemory,
-    buffer: &mut Buffer<'_, '_>,
-) -> Result<u64> {
-    let (comm, patterns) = (group.comm, group.patterns);
-    let mut exchange = Exchange {
-        io,
-        comm,
-        memory,
-        patterns,
+/// This rank's side of a collective access; every rank owns a part.
+fn plan(seat: Seat) -> Box<dyn Plan> {
+    Box::new(NodeExchange {
+        seat,
+        next: Next::Round,
+        round: 0,
+        windows: Rc::new([]),
+        moved: 0,
+        failed: false,
         coverage: Coverage::new(),
-        failed: Ok(()),
-    };
-    let mut domains = Domains::new(
-        patterns,
-        comm.size(),
-        memory.half_bytes() as u64,
-        group.unit,
-    );
-    let mut moved = 0;
-    let mut half = 0;
-    while let Some(windows) = domains.next_windows() {
-        moved += match buffer {
-            Buffer::Into(target) => exchange.read(&windows, half, target)?,
-            Buffer::From(source) => exchange.write(&windows, half, source)?,
-        };
-        half ^= 1;
-    }
-    // The agreement at the end of the call is the barrier between the last half's use and the next call.
-    exchange.failed.map(|()| moved)
+    })
 }
 
-struct Exchange<'x, 'f> {
-    io: &'x mut Io<'f>,
-    comm: &'x dyn Comm,
-    memory: &'x NodeMemory,
-    patterns: &'x [Pattern],
+struct NodeExchange {
+    seat: Seat,
+    next: Next,
+    round: usize,
+    windows: Windows,
+    moved: u64,
+    /// One of this rank's own operations failed.
+    failed: bool,
     coverage: Coverage,
-    /// The first error of this rank's own operations.
-    failed: Result<()>,
 }
 
-impl Exchange<'_, '_> {
-    /// Keeps this rank's first error.
-    fn attempt<T: Default>(&mut self, what: impl FnOnce(&mut Self) -> Result<T>) -> T {
-        if self.failed.is_err() {
-            return T::default();
+/// What is done next.
+enum Next {
+    Round,
+    /// A write: this rank's parts are in their places. The part, if this rank alone fills its window.
+    Shared(Option<Part>),
+    /// A write: so are all ranks'.
+    Met(Option<Part>),
+    /// A read: this rank's window is filled.
+    Filled,
+    /// A read: so are all ranks'.
+    Told,
+    /// A read: this rank has its parts.
+    Taken,
+}
+
+impl Plan for NodeExchange {
+    fn next(&mut self, last: Outcome) -> Step {
+        self.failed |= last.has_failed();
+        match std::mem::replace(&mut self.next, Next::Round) {
+            Next::Round => {
+                let Some(windows) = self.seat.schedule.round(self.round) else {
+                    // The agreement at the end of the call is the barrier between the last half's use and the next call.
+                    return Step::Finish { moved: self.moved };
+                };
+                self.round += 1;
+                self.windows = windows;
+                match self.seat.op {
+                    Op::Write => self.share(),
+                    Op::Read => self.fill(),
+                }
+            }
+            Next::Shared(alone) => {
+                self.next = Next::Met(alone);
+                Step::Barrier { filled: None }
+            }
+            Next::Met(alone) => self.put(alone),
+            Next::Filled => self.tell(last.bytes()),
+            Next::Told => self.take(),
+            Next::Taken => {
+                self.moved += last.bytes();
+                self.next(Outcome::Done(0))
+            }
         }
-        what(self).unwrap_or_else(|e| {
-            self.failed = Err(e);
-            T::default()
+    }
+}
+
+impl NodeExchange {
+    /// The half of the windows that this round uses.
+    fn half(&self) -> usize {
+        (self.round - 1) % 2
+    }
+
+    fn window(&self, owner: usize) -> Window {
+        let range = &self.windows[owner];
+        let half = self.half();
+        Window {
+            room: Room::Half { owner, half },
+            start: range.start,
+            len: (range.end - range.start) as u64,
+        }
+    }
+
+    /// This rank's window, and what all ranks want of it.
+    fn mine(&self) -> Option<(Window, Vec<Pattern>)> {
+        let window = self.seat.window(&self.windows)?;
+        let wanted = self.seat.schedule.wanted(&window);
+        let patterns = wanted.map(|(_, part)| part.pattern).collect();
+        Some((self.window(self.seat.rank), patterns))
+    }
+
+    /// What this rank wants of each window, beginning with its own, so that the ranks spread over them.
+    fn in_turn(&self) -> impl Iterator<Item = (Window, Part)> + '_ {
+        let (rank, size) = (self.seat.rank, self.windows.len());
+        let owners = (0..size).map(move |i| (rank + i) % size);
+        let parts = owners.map(|o| (self.window(o), self.seat.part(&self.windows[o])));
+        parts.filter(|(_, part)| part.pattern.len > 0)
+    }
+
+    /// A write: this rank's parts go to their places, except into a window that this rank owns and fills alone.
+    fn share(&mut self) -> Step {
+        let own = self.window(self.seat.rank).room;
+        let is_alone = |(w, p): &(Window, Part)| w.room == own && p.pattern.len == w.len;
+        let (alone, parts): (Vec<_>, Vec<_>) = self.in_turn().partition(is_alone);
+        self.moved += (alone.iter().chain(&parts))
+            .map(|(_, p)| p.pattern.len)
+            .sum::<u64>();
+        self.next = Next::Shared(alone.into_iter().next().map(|(_, part)| part));
+        Step::Share {
+            way: Way::In,
+            stream: Memory::User,
+            parts,
+        }
+    }
+
+    /// A write: what is in this rank's window goes to the file.
+    fn put(&mut self, alone: Option<Part>) -> Step {
+        let mine = self.mine().filter(|_| !self.failed);
+        let Some((window, patterns)) = mine else {
+            return self.next(Outcome::Done(0));
+        };
+        let Some((lo, hi)) = extent(&patterns) else {
+            return self.next(Outcome::Done(0));
+        };
+        let operate = |form, memory, parts: Vec<Part>| Operate {
+            op: Op::Write,
+            form,
+            memory,
+            cut: Cut::Parts(parts.into_iter()),
+            extent: (lo, hi),
+        };
+        let memory = Memory::Window(window);
+        Step::Operate(if let Some(part) = alone {
+            operate(Form::Contiguous, Memory::User, vec![part])
+        } else if self.coverage.is_full(patterns.iter(), &(lo..hi)) {
+            let pattern = Pattern::contiguous(lo, (hi - lo) as u64);
+            operate(Form::Contiguous, memory, vec![Part { at: 0, pattern }])
+        } else {
+            let parts = patterns.into_iter().map(|pattern| Part { at: 0, pattern });
+            operate(Form::Structured, memory, parts.collect())
         })
     }
 
-    /// The windows in turn, beginning with this rank's own, so that the ranks spread over them.
-    fn in_turn<'w>(
-        &self,
-        windows: &'w [Range<i64>],
-    ) -> impl Iterator<Item = (usize, &'w Range<i64>)> + use<'w> {
-        let (rank, size) = (self.comm.rank(), windows.len());
-        (0..size)
-            .map(move |i| (rank + i) % size)
-            .map(|owner| (owner, &windows[owner]))
-    }
-
-    fn write(&mut self, windows: &[Range<i64>], half: usize, from: &mut Source<'_>) -> Result<u64> {
-        let rank = self.comm.rank();
-        let mut moved = 0;
-        let mut alone = None;
-        for (owner, window) in self.in_turn(windows) {
-            let (at, part) = part(&self.patterns[rank], window);
-            moved += part.len;
-            if part.len == 0 {
-                continue;
-            }
-            if owner == rank && part.len == (window.end - window.start) as u64 {
-                alone = Some((at, part));
-                continue;
-            }
-            if owner != rank {
-                self.io.tally.resent += part.len;
-            }
-            // SAFETY: `part` was cut at the window, which is at most a half long, so it stays inside the mapping. Other
-            // ranks write to this half now as well, each the bytes of its own pattern; where patterns overlap MPI
-            // leaves the result open. The owner reads after the barrier.
-            let mut place =
-                unsafe { Target::new(self.memory.half(owner, half), rebase(&part, window.start)) };
-            copy(from, at, &mut place, 0, part.len);
-        }
-        self.comm.barrier()?;
-        let window = windows[rank].clone();
-        if !window.is_empty() {
-            self.attempt(|x| match alone {
-                Some((at, part)) => x.write_own(at, part, from),
-                None => x.write_window(&window, half),
-            });
-        }
-        Ok(moved)
-    }
-
-    /// A window that this rank alone fills.
-    fn write_own(&mut self, at: u64, part: Pattern, from: &mut Source<'_>) -> Result<()> {
-        let bounds = part.bounds();
-        self.io
-            .operate(
-                &mut std::iter::once((at, part)),
-                Form::Contiguous,
-                &mut Buffer::From(from),
-                bounds,
-            )
-            .map(drop)
-    }
-
-    /// This rank's window, filled by several.
-    fn write_window(&mut self, window: &Range<i64>, half: usize) -> Result<()> {
-        let start = self.memory.half(self.comm.rank(), half);
-        let parts: Vec<_> = self.patterns.iter().map(|p| part(p, window).1).collect();
-        let Some((lo, hi)) = extent(&parts) else {
-            return Ok(());
+    /// A read: what anyone wants of this rank's window comes into it.
+    fn fill(&mut self) -> Step {
+        let mine = self.mine().filter(|_| !self.failed);
+        let wanted = mine.and_then(|(window, patterns)| Some((window, extent(&patterns)?)));
+        let Some((window, (lo, hi))) = wanted else {
+            return self.tell(0);
         };
-        if self.coverage.is_full(parts.iter(), &(lo..hi)) {
-            let whole = Pattern::contiguous(lo - window.start, (hi - lo) as u64);
-            // SAFETY: lo..hi is within the window and so within the half. Everyone's copies into it ended before the
-            // barrier, and nobody touches it again before the next but one.
-            let mut filled = unsafe { Source::new(start, whole) };
-            let file = Pattern::contiguous(lo, (hi - lo) as u64);
-            return self
-                .io
-                .operate(
-                    &mut std::iter::once((0, file)),
-                    Form::Contiguous,
-                    &mut Buffer::From(&mut filled),
-                    (lo, hi),
-                )
-                .map(drop);
-        }
-        for part in parts.iter().filter(|p| p.len > 0) {
-            // SAFETY: as above, for the bytes one rank put there.
-            let mut filled = unsafe { Source::new(start, rebase(part, window.start)) };
-            self.io.operate(
-                &mut std::iter::once((0, part.clone())),
-                Form::Structured,
-                &mut Buffer::From(&mut filled),
-                part.bounds(),
-            )?;
-        }
-        Ok(())
+        self.next = Next::Filled;
+        Step::Operate(Operate {
+            op: Op::Read,
+            form: Form::Contiguous,
+            memory: Memory::Window(window),
+            cut: Cut::one(0, Pattern::contiguous(lo, (hi - lo) as u64)),
+            extent: (lo, hi),
+        })
     }
 
-    fn read(&mut self, windows: &[Range<i64>], half: usize, into: &mut Target<'_>) -> Result<u64> {
-        let rank = self.comm.rank();
-        let window = windows[rank].clone();
-        let got = self.attempt(|x| x.read_window(&window, half));
-        self.memory.set_note(half, got);
-        self.comm.barrier()?;
-        let mut moved = 0;
-        for (owner, window) in self.in_turn(windows) {
-            let (at, part) = part(&self.patterns[rank], window);
-            if part.len == 0 {
-                continue;
-            }
-            // Short where the file ends or the owner failed.
-            let got = self.memory.note(owner, half) as i64;
-            let there = part.slice(0, part.stream_at(window.start + got));
-            // SAFETY: `part` was cut at the window, which is at most a half long. The owner's read ended before the
-            // barrier, and nobody writes to this half before the next but one.
-            let mut filled =
-                unsafe { Source::new(self.memory.half(owner, half), rebase(&there, window.start)) };
-            copy(&mut filled, 0, into, at, there.len);
-            moved += there.len;
-            if owner != rank {
-                self.io.tally.resent += there.len;
-            }
-        }
-        Ok(moved)
-    }
-
-    /// Reads what anyone wants of this rank's window. Returns how far from the window's start it is filled.
-    fn read_window(&mut self, window: &Range<i64>, half: usize) -> Result<u64> {
-        let parts: Vec<_> = self.patterns.iter().map(|p| part(p, window).1).collect();
-        let Some((lo, hi)) = extent(&parts) else {
-            return Ok(0);
+    /// A read: all ranks learn how far the windows are filled.
+    fn tell(&mut self, got: u64) -> Step {
+        let skipped = match self.mine().filter(|_| got > 0) {
+            Some((window, patterns)) => extent(&patterns).map_or(0, |(lo, _)| lo - window.start),
+            None => 0,
         };
-        let whole = Pattern::contiguous(lo - window.start, (hi - lo) as u64);
-        // SAFETY: lo..hi is within the window and so within the half. Everyone's copies out of this half ended before
-        // the last barrier, and they begin again after the next.
-        let mut place = unsafe { Target::new(self.memory.half(self.comm.rank(), half), whole) };
-        let file = Pattern::contiguous(lo, (hi - lo) as u64);
-        let got = self.io.operate(
-            &mut std::iter::once((0, file)),
-            Form::Contiguous,
-            &mut Buffer::Into(&mut place),
-            (lo, hi),
-        )?;
-        Ok((lo - window.start) as u64 + got)
+        self.next = Next::Told;
+        Step::Barrier {
+            filled: Some((self.half(), skipped as u64 + got)),
+        }
+    }
+
+    /// A read: this rank takes what it wants of all windows.
+    fn take(&mut self) -> Step {
+        self.next = Next::Taken;
+        Step::Share {
+            way: Way::Out,
+            stream: Memory::User,
+            parts: self.in_turn().collect(),
+        }
     }
 }

@@ -9,12 +9,10 @@
 //! **Source.** DT II.A, IV.C.
 use super::Method;
 use super::cost::{Shape, Terms};
+use super::plan::{Alone, Cut, Once, Plan};
 use super::row::{Row, Work};
-use crate::access::{Buffer, Io, Joint};
-use crate::error::Result;
-use crate::filesystem::Form;
 use crate::model;
-use penstock_datatype::Pattern;
+use penstock_client::Form;
 
 pub(super) const ROW: Row = Row {
     name: "posix",
@@ -28,7 +26,7 @@ pub(super) const ROW: Row = Row {
     work: Work::Alone {
         locks: false,
         cost,
-        access,
+        plan,
     },
 };
 
@@ -52,9 +50,11 @@ fn cost(terms: &Terms<'_>, shape: &Shape) -> f64 {
     each + shape.bytes * terms.byte()
 }
 
-/// Performs an access; returns the stream bytes moved.
-fn access(io: &mut Io<'_>, file: &Pattern, buffer: &mut Buffer<'_, '_>) -> Result<u64> {
-    let mut pieces = Joint::new(file, buffer.pattern())
-        .map(|piece| (piece.stream, Pattern::contiguous(piece.offset, piece.len)));
-    io.operate(&mut pieces, Form::Contiguous, buffer, file.bounds())
+/// This access's way.
+fn plan(access: &Alone) -> Box<dyn Plan> {
+    Once::plan(
+        access,
+        Form::Contiguous,
+        Cut::pieces(&access.file, &access.memory, 1),
+    )
 }

@@ -1,11 +1,10 @@
 //! What the table says of a method.
 use super::cost::{Place, Shape, Terms};
-use crate::access::{Buffer, Direction, Io, Tally};
-use crate::comm::Comm;
-use crate::error::Result;
+use super::domains::Seat;
+use super::plan::{Alone, Plan};
+use crate::access::Tally;
 use crate::model;
-use crate::node_memory::NodeMemory;
-use penstock_datatype::Pattern;
+use penstock_base::Op;
 
 /// A method, as everything outside its file knows it.
 pub(crate) struct Row {
@@ -18,7 +17,7 @@ pub(crate) struct Row {
     /// The hint that sizes its buffer.
     pub buffer: Option<BufferHint>,
     /// Whether [`super::auto`] estimates it unasked.
-    pub offered: fn(Direction, &Place) -> bool,
+    pub offered: fn(Op, &Place) -> bool,
     /// When that is, in words.
     pub offered_when: &'static str,
     /// DT table I: operations and bytes accessed, from the statistics of an access and the buffer's size.
@@ -47,34 +46,21 @@ pub(crate) enum Work {
         locks: bool,
         /// Seconds of one rank.
         cost: fn(&Terms<'_>, &Shape) -> f64,
-        /// Performs it; returns the stream bytes moved.
-        access: fn(&mut Io<'_>, &Pattern, &mut Buffer<'_, '_>) -> Result<u64>,
+        /// The steps of an access.
+        plan: fn(&Alone) -> Box<dyn Plan>,
     },
     /// All ranks of a collective call, by messages.
     Exchange {
         /// Seconds of all ranks, whose shapes together have this extent.
         cost: fn(&Terms<'_>, &[Shape], f64) -> f64,
-        /// Performs this rank's side; returns the stream bytes moved here.
-        access: fn(&mut Io<'_>, &Group<'_>, &mut Buffer<'_, '_>) -> Result<u64>,
+        /// The steps of this rank.
+        plan: fn(Seat) -> Box<dyn Plan>,
     },
-    /// All ranks of a collective call, through memory that they share.
+    /// All ranks of a collective call, through memory that they share. Every rank owns a part.
     SharedMemory {
         /// As of an exchange by messages.
         cost: fn(&Terms<'_>, &[Shape], f64) -> f64,
         /// As of an exchange by messages.
-        access: fn(&mut Io<'_>, &Group<'_>, &NodeMemory, &mut Buffer<'_, '_>) -> Result<u64>,
+        plan: fn(Seat) -> Box<dyn Plan>,
     },
-}
-
-/// The ranks of a collective access.
-pub(crate) struct Group<'a> {
-    pub comm: &'a dyn Comm,
-    /// What each rank wants of the file.
-    pub patterns: &'a [Pattern],
-    /// Ranks that own parts of the file, in order of their parts.
-    pub aggregators: &'a [usize],
-    /// Most bytes of a part that are worked on at a time.
-    pub window: u64,
-    /// Parts begin at multiples of this many bytes.
-    pub unit: u64,
 }

@@ -12,12 +12,12 @@
 //! counts as one operation on its bytes; the bytes it reads before are counted apart.
 use super::Method;
 use super::cost::{Shape, Terms};
+use super::domains::part;
+use super::plan::{Alone, Memory, Outcome, Part, Plan, Room, Step, Way, Window};
 use super::row::{BufferHint, Row, Work};
-use crate::access::{Buffer, Direction, Io, drain_window, fill_window, first_offset};
-use crate::error::Result;
-use crate::filesystem::LockMode;
+use crate::joint::first_offset;
 use crate::model;
-use penstock_datatype::{Pattern, Source};
+use penstock_base::Op;
 
 pub(super) const ROW: Row = Row {
     name: "sieve",
@@ -29,14 +29,14 @@ pub(super) const ROW: Row = Row {
         meaning: "sieve buffer of reads, of writes",
     }),
     // Sieved writes read first and lock out other writers.
-    offered: |direction, _| direction == Direction::Read,
+    offered: |direction, _| direction == Op::Read,
     offered_when: "reads; writes only where a hint asks for it",
     counts,
     region: |tally, _| tally.largest,
     work: Work::Alone {
         locks: true,
         cost,
-        access,
+        plan,
     },
 };
 
@@ -56,9 +56,9 @@ fn counts(shape: &model::Shape, buffer: u64) -> (u64, u64) {
 /// All bytes of the extent, and the wanted ones copied.
 fn cost(terms: &Terms<'_>, shape: &Shape) -> f64 {
     let rewrite = match terms.direction {
-        Direction::Read => 1.0,
+        Op::Read => 1.0,
         // Reads first, and keeps all other writers out meanwhile.
-        Direction::Write => 2.0 * terms.place.ranks,
+        Op::Write => 2.0 * terms.place.ranks,
     };
     (shape.extent / terms.buffer).ceil() * terms.operation()
         + rewrite * shape.extent * terms.byte()
@@ -66,73 +66,195 @@ fn cost(terms: &Terms<'_>, shape: &Shape) -> f64 {
         + shape.regions() * terms.costs.piece
 }
 
-/// Performs an access; returns the stream bytes moved.
-fn access(io: &mut Io<'_>, file: &Pattern, buffer: &mut Buffer<'_, '_>) -> Result<u64> {
-    let (begin, end) = file.bounds();
-    let step = io.buffer.max(1) as i64;
-    let mut memory = vec![0; (end - begin).min(step) as usize];
-    let mut moved = 0;
-    let mut lo = begin;
-    while lo < end {
-        let hi = lo.saturating_add(step).min(end);
-        let at = file.stream_at(lo);
-        let part = file.slice(at, file.stream_at(hi) - at);
-        if part.len == 0 {
-            // On to the buffer that holds the next wanted byte.
-            let Some(next) = first_offset(file, at) else {
-                break;
-            };
-            lo += (next - lo) / step * step;
-            continue;
-        }
-        let window = &mut memory[..(hi - lo) as usize];
-        match buffer {
-            Buffer::Into(target) => {
-                let got = io.read_range(lo, window)?;
-                let there = part.slice(0, part.stream_at(lo + got as i64));
-                drain_window(target, at, &there, window, lo);
-                moved += there.len;
-                if got < window.len() as u64 {
-                    break; // end of file
-                }
-            }
-            Buffer::From(source) if part.len == window.len() as u64 => {
-                fill_window(source, at, &part, window, lo);
-                io.write_range(lo, window)?;
-                moved += part.len;
-            }
-            Buffer::From(source) => {
-                let mut losses = 0;
-                loop {
-                    let lock = io.handle.lock(lo as u64..hi as u64, LockMode::Exclusive)?;
-                    match read_modify_write(io, &part, source, at, lo, window) {
-                        Err(_) if lock.is_lost() && losses < LOSSES => losses += 1,
-                        done => break done?,
-                    }
-                }
-                moved += part.len;
-            }
-        }
-        lo = hi;
-    }
-    Ok(moved)
+/// This access's way.
+fn plan(access: &Alone) -> Box<dyn Plan> {
+    Box::new(Sieve {
+        lo: access.file.bounds().0,
+        access: access.clone(),
+        next: Next::Window,
+        moved: 0,
+    })
 }
 
-/// Puts wanted bytes among those of a window that is locked. Done again under a new lock it reads afresh, and so
-/// overwrites nobody's bytes.
-fn read_modify_write(
-    io: &mut Io<'_>,
-    part: &Pattern,
-    source: &mut Source<'_>,
-    at: u64,
+struct Sieve {
+    access: Alone,
+    /// Where the next buffer begins.
     lo: i64,
-    window: &mut [u8],
-) -> Result<()> {
-    let tally = io.tally;
-    let got = io.read_range(lo, window)?;
-    io.tally = tally;
-    io.tally.reread += got;
-    window[got as usize..].fill(0);
-    fill_window(source, at, part, window, lo);
-    io.rewrite_range(lo, window)
+    next: Next,
+    moved: u64,
+}
+
+/// What is done next.
+enum Next {
+    Window,
+    /// A read: the buffer is filled as far as the file goes; what is wanted of it.
+    Filled(Window, Part),
+    /// A write without holes: the buffer has its bytes.
+    Packed(Window),
+    /// A write with holes.
+    Rewriting(Rewrite),
+    End,
+}
+
+impl Plan for Sieve {
+    fn next(&mut self, last: Outcome) -> Step {
+        let mut next = std::mem::replace(&mut self.next, Next::Window);
+        let mut failed = last.has_failed();
+        if let Next::Rewriting(rewrite) = &mut next {
+            if let Some(step) = rewrite.next(last) {
+                self.next = next;
+                return step;
+            }
+            failed = rewrite.has_failed();
+        }
+        let end = Step::Finish { moved: self.moved };
+        if failed {
+            return end;
+        }
+        match next {
+            Next::Window | Next::Rewriting(_) => self.window().unwrap_or(end),
+            Next::Filled(window, part) => self.pick(window, &part, last.bytes()),
+            Next::Packed(window) => Step::Operate(window.operate(Op::Write)),
+            Next::End => end,
+        }
+    }
+}
+
+impl Sieve {
+    /// The next buffer with wanted bytes.
+    fn window(&mut self) -> Option<Step> {
+        let (file, step) = (&self.access.file, self.access.buffer.max(1) as i64);
+        let end = file.bounds().1;
+        let (window, part) = loop {
+            if self.lo >= end {
+                return None;
+            }
+            let hi = self.lo.saturating_add(step).min(end);
+            let range = self.lo..hi;
+            let part = part(file, &range);
+            if part.pattern.len > 0 {
+                let window = Window {
+                    room: Room::Scratch,
+                    start: self.lo,
+                    len: (hi - self.lo) as u64,
+                };
+                self.lo = hi;
+                break (window, part);
+            }
+            // On to the buffer that holds the next wanted byte.
+            let next = first_offset(file, part.at)?;
+            self.lo += (next - self.lo) / step * step;
+        };
+        if self.access.op == Op::Read {
+            self.next = Next::Filled(window, part);
+            return Some(Step::Operate(window.operate(Op::Read)));
+        }
+        self.moved += part.pattern.len;
+        if part.pattern.len == window.len {
+            self.next = Next::Packed(window);
+            return Some(Step::Share {
+                way: Way::In,
+                stream: Memory::User,
+                parts: vec![(window, part)],
+            });
+        }
+        let mut rewrite = Rewrite::new(window, Memory::User, vec![part]);
+        let first = rewrite.next(Outcome::Done(0));
+        self.next = Next::Rewriting(rewrite);
+        first
+    }
+
+    /// Picks the wanted bytes out of a buffer that holds `got` bytes.
+    fn pick(&mut self, window: Window, part: &Part, got: u64) -> Step {
+        let end = part.pattern.stream_at(window.start + got as i64);
+        let there = Part {
+            at: part.at,
+            pattern: part.pattern.slice(0, end),
+        };
+        self.moved += there.pattern.len;
+        if got < window.len {
+            // The file ends here.
+            self.next = Next::End;
+        }
+        Step::Share {
+            way: Way::Out,
+            stream: Memory::User,
+            parts: vec![(window, there)],
+        }
+    }
+}
+
+/// Puts bytes among those of a window of the file, under an exclusive lock on it. Where the lock is lost with its server
+/// it is taken anew and all is done again, from what the file holds then: nobody's bytes are overwritten.
+pub(super) struct Rewrite {
+    window: Window,
+    from: Memory,
+    parts: Vec<Part>,
+    stage: Stage,
+    losses: u32,
+    failed: bool,
+}
+
+/// What is done next.
+enum Stage {
+    Lock,
+    Read,
+    Mix,
+    Write,
+    Unlock,
+    Done,
+}
+
+impl Rewrite {
+    /// Parts, with their places in a stream, into a window that holds all of them.
+    pub(super) fn new(window: Window, from: Memory, parts: Vec<Part>) -> Rewrite {
+        Rewrite {
+            window,
+            from,
+            parts,
+            stage: Stage::Lock,
+            losses: 0,
+            failed: false,
+        }
+    }
+
+    /// Whether it has ended without being done.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed
+    }
+
+    /// The next step; `None` after the last one.
+    pub(super) fn next(&mut self, last: Outcome) -> Option<Step> {
+        if let Outcome::Failed { lock_lost } = last {
+            let again = lock_lost && self.losses < LOSSES;
+            self.losses += 1;
+            if let Stage::Read | Stage::Done = self.stage {
+                // There is no lock.
+                self.failed = true;
+                return None;
+            }
+            self.failed = !again;
+            self.stage = if again { Stage::Lock } else { Stage::Done };
+            return Some(Step::Unlock { again });
+        }
+        let (lo, hi) = self.window.bounds();
+        let (stage, step) = match self.stage {
+            Stage::Lock => (Stage::Read, Step::Lock { range: lo..hi }),
+            Stage::Read => (Stage::Mix, Step::Operate(self.window.operate(Op::Read))),
+            Stage::Mix => {
+                let parts = self.parts.iter().map(|part| (self.window, part.clone()));
+                let share = Step::Share {
+                    way: Way::In,
+                    stream: self.from,
+                    parts: parts.collect(),
+                };
+                (Stage::Write, share)
+            }
+            Stage::Write => (Stage::Unlock, Step::Operate(self.window.operate(Op::Write))),
+            Stage::Unlock => (Stage::Done, Step::Unlock { again: false }),
+            Stage::Done => return None,
+        };
+        self.stage = stage;
+        Some(step)
+    }
 }

@@ -3,11 +3,11 @@
 //! This file and two lines of [`super::TABLE`] are all there is of them. The tests below reach them as users reach any
 //! method: by hints, under `auto`, in collective calls, in statistics and in the manual.
 use super::cost::{Shape, Terms};
-use super::row::{BufferHint, Group, Row, Work};
-use crate::access::{Buffer, Io};
-use crate::error::Result;
-use crate::filesystem::Form;
+use super::domains::Seat;
+use super::plan::{Alone, Cut, Once, Outcome, Part, Plan, Step};
+use super::row::{BufferHint, Row, Work};
 use crate::model;
+use penstock_client::Form;
 use penstock_datatype::Pattern;
 
 /// One operation for each buffer of bytes.
@@ -27,7 +27,7 @@ pub(super) const ALONE: Row = Row {
     work: Work::Alone {
         locks: false,
         cost: |terms, shape| shape.bytes * terms.byte(),
-        access,
+        plan,
     },
 };
 
@@ -43,24 +43,48 @@ pub(super) const EXCHANGE: Row = Row {
     region: |tally, _| tally.largest,
     work: Work::Exchange {
         cost: |_: &Terms<'_>, shapes: &[Shape], _| 1000.0 * shapes.len() as f64,
-        access: meet,
+        plan: meet,
     },
 };
 
-fn access(io: &mut Io<'_>, file: &Pattern, buffer: &mut Buffer<'_, '_>) -> Result<u64> {
-    let step = io.buffer;
-    let mut parts = (0..file.len.div_ceil(step)).map(|i| {
+fn plan(access: &Alone) -> Box<dyn Plan> {
+    let step = access.buffer;
+    let parts = (0..access.file.len.div_ceil(step)).map(|i| {
         let at = i * step;
-        (at, file.slice(at, step.min(file.len - at)))
+        let pattern = access.file.slice(at, step.min(access.file.len - at));
+        Part { at, pattern }
     });
-    io.operate(&mut parts, Form::Structured, buffer, file.bounds())
+    let cut = Cut::Parts(parts.collect::<Vec<_>>().into_iter());
+    Once::plan(access, Form::Structured, cut)
 }
 
-fn meet(io: &mut Io<'_>, group: &Group<'_>, buffer: &mut Buffer<'_, '_>) -> Result<u64> {
-    group.comm.barrier()?;
-    let file = &group.patterns[group.comm.rank()];
-    let mut whole = std::iter::once((0, file.clone()));
-    io.operate(&mut whole, Form::Structured, buffer, file.bounds())
+/// A barrier before what one rank does by itself.
+struct Meet {
+    met: bool,
+    then: Box<dyn Plan>,
+}
+
+fn meet(seat: Seat) -> Box<dyn Plan> {
+    let file = seat.schedule.patterns[seat.rank].clone();
+    let access = Alone {
+        op: seat.op,
+        memory: Pattern::contiguous(0, file.len),
+        buffer: file.len.max(1),
+        file,
+    };
+    Box::new(Meet {
+        met: false,
+        then: plan(&access),
+    })
+}
+
+impl Plan for Meet {
+    fn next(&mut self, last: Outcome) -> Step {
+        if std::mem::replace(&mut self.met, true) {
+            return self.then.next(last);
+        }
+        Step::Barrier { filled: None }
+    }
 }
 
 #[cfg(test)]
@@ -69,11 +93,11 @@ mod tests {
     use super::super::cost::{Costs, Place};
     use super::super::{Method, manual};
     use super::*;
-    use crate::access::Direction;
     use crate::hints::{Hints, hint_keys};
     use crate::process::{Environment, Process};
     use crate::testing::run;
     use crate::{Amode, Comm, DataRep, Datatype, File, Info, Where};
+    use penstock_base::Op;
     use penstock_datatype::{Loop, Source, Target};
     use std::sync::Arc;
 
@@ -194,7 +218,7 @@ mod tests {
             extent: 4e6,
         };
         let access = Access {
-            direction: Direction::Read,
+            direction: Op::Read,
             shapes: &[shape; 4],
             extent: 4e6,
             collective: true,
@@ -212,11 +236,11 @@ mod tests {
             shortcut: false,
         };
         for _ in 0..100 {
-            learnt.learn(Direction::Read, toy, 1000.0, 2.0);
+            learnt.learn(Op::Read, toy, 1000.0, 2.0);
         }
         let choice = choose(
             &Costs::default(),
-            learnt.ratios(Direction::Read),
+            learnt.ratios(Op::Read),
             &hints,
             &access,
             &place,

@@ -11,18 +11,24 @@
 //! `cb_buffer_size`, `cb_config_list`, `romio_cb_read`, `romio_cb_write`.
 //! **Source.** DT II.C, table I.
 //!
+//! Two rule sets ([`Rules`]): this library's, and ROMIO's for the simulator, which adds what ROMIO's ranks tell each other
+//! and its reading of windows with holes.
+//!
 //! An error of one rank does not stop the others' rounds: it sends nothing more of use, and the caller agrees on the
 //! outcome at the end.
 use super::Method;
 use super::cost::{Shape, Terms};
-use super::domains::{self, Coverage, Domains, part};
-use super::row::{BufferHint, Group, Row, Work};
-use crate::access::{Buffer, Io, drain_window, fill_window};
-use crate::comm::Comm;
-use crate::error::Result;
-use crate::filesystem::Form;
-use penstock_datatype::{Pattern, Source, Target};
-use std::ops::Range;
+use super::domains::{self, Coverage, Rules, Seat, extent};
+use super::plan::{Cut, Memory, Operate, Outcome, Part, Plan, Room, Step, Way, Window};
+use super::row::{BufferHint, Row, Work};
+use super::sieve::Rewrite;
+use penstock_base::Op;
+use penstock_client::Form;
+
+/// ROMIO's small collective operations before the first round: beginnings, ends, shares of the domains, number of rounds.
+const ROMIO_BEGIN: u32 = 4;
+/// And in each round: how much comes from whom.
+const ROMIO_ROUND: u32 = 1;
 
 pub(super) const ROW: Row = Row {
     name: "two-phase",
@@ -37,7 +43,7 @@ pub(super) const ROW: Row = Row {
     offered_when: "ranks on several nodes",
     counts: domains::counts,
     region: |tally, _| tally.largest,
-    work: Work::Exchange { cost, access },
+    work: Work::Exchange { cost, plan },
 };
 
 impl Method {
@@ -52,164 +58,197 @@ fn cost(terms: &Terms<'_>, shapes: &[Shape], aggregate_extent: f64) -> f64 {
     domains::cost(terms, shapes, aggregate_extent, messages, 2.0)
 }
 
-/// Performs this rank's side of a collective access; returns the stream bytes moved here.
-pub(crate) fn access(
-    io: &mut Io<'_>,
-    group: &Group<'_>,
-    buffer: &mut Buffer<'_, '_>,
-) -> Result<u64> {
-    let (comm, patterns) = (group.comm, group.patterns);
-    let rank = comm.rank();
-    let own = group.aggregators.iter().position(|r| *r == rank);
-    let mut domains = Domains::new(patterns, group.aggregators.len(), group.window, group.unit);
-    let mut round = Round {
-        io,
-        comm,
-        patterns,
-        memory: Vec::new(),
+/// This rank's side of a collective access.
+pub(crate) fn plan(seat: Seat) -> Box<dyn Plan> {
+    Box::new(TwoPhase {
+        seat,
+        next: Next::Begin,
+        round: 0,
+        parts: Vec::new(),
+        mine: None,
+        moved: 0,
+        failed: false,
         coverage: Coverage::new(),
-        failed: Ok(()),
-    };
-    let mut moved = 0;
-    while let Some(windows) = domains.next_windows() {
-        let mine = own.map(|i| windows[i].clone()).filter(|w| !w.is_empty());
-        let parts: Vec<(usize, u64, Pattern)> = windows
-            .iter()
-            .zip(group.aggregators)
-            .map(|(window, owner)| {
-                let (at, part) = part(&patterns[rank], window);
-                (*owner, at, part)
-            })
-            .filter(|(_, _, part)| part.len > 0)
-            .collect();
-        moved += match buffer {
-            Buffer::Into(target) => round.read(mine, &parts, target)?,
-            Buffer::From(source) => round.write(mine, &parts, source)?,
-        };
-    }
-    round.failed.map(|()| moved)
+    })
 }
 
-struct Round<'r, 'f> {
-    io: &'r mut Io<'f>,
-    comm: &'r dyn Comm,
-    patterns: &'r [Pattern],
-    memory: Vec<u8>,
+struct TwoPhase {
+    seat: Seat,
+    next: Next,
+    round: usize,
+    /// What this rank wants of each owner's window in this round.
+    parts: Vec<(usize, Part)>,
+    /// This rank's own window in this round.
+    mine: Option<Mine>,
+    moved: u64,
+    /// One of this rank's own operations failed.
+    failed: bool,
     coverage: Coverage,
-    /// The first error of this rank's own operations.
-    failed: Result<()>,
 }
 
-impl Round<'_, '_> {
-    fn count_resent(&mut self, send: &[Vec<u8>]) {
-        let rank = self.comm.rank();
-        let others = send.iter().enumerate().filter(|(to, _)| *to != rank);
-        self.io.tally.resent += others.map(|(_, bytes)| bytes.len() as u64).sum::<u64>();
-    }
+/// An aggregator's window in a round.
+struct Mine {
+    /// From the first byte that is wanted to the last.
+    window: Window,
+    /// What each rank wants of it, with its place among the bytes that ranks send.
+    wanted: Vec<(usize, Part)>,
+}
 
-    /// Reads this rank's window and hands its bytes out; `parts` are what this rank wants of each owner's window.
-    fn read(
-        &mut self,
-        mine: Option<Range<i64>>,
-        parts: &[(usize, u64, Pattern)],
-        into: &mut Target<'_>,
-    ) -> Result<u64> {
-        let mut send = vec![Vec::new(); self.comm.size()];
-        if let Some(window) = mine
-            && self.failed.is_ok()
-        {
-            self.failed = self.read_window(&window, &mut send);
-        }
-        self.count_resent(&send);
-        let received = self.comm.alltoallv(send)?;
-        let mut moved = 0;
-        for (owner, at, part) in parts {
-            // Short where the file ends or the owner failed.
-            let bytes = &received[*owner];
-            let got = part.len.min(bytes.len() as u64);
-            into.scatter(*at, &bytes[..got as usize]);
-            moved += got;
-        }
-        Ok(moved)
-    }
+/// What is done next.
+enum Next {
+    Begin,
+    Round,
+    Move,
+    /// A read: this rank's window is filled.
+    Filled,
+    /// A read: this rank has its parts.
+    Taken,
+    /// A write: the ranks' parts are here.
+    Received,
+    /// A write: they are in their places.
+    Packed,
+    /// A write with holes by ROMIO's rules.
+    Rewriting(Rewrite),
+}
 
-    fn read_window(&mut self, window: &Range<i64>, send: &mut [Vec<u8>]) -> Result<()> {
-        let wanted: Vec<_> = self.patterns.iter().map(|p| part(p, window).1).collect();
-        let Some((lo, hi)) = super::domains::extent(&wanted) else {
-            return Ok(());
-        };
-        self.memory.resize((hi - lo) as usize, 0);
-        let got = self.io.read_range(lo, &mut self.memory)?;
-        for (part, out) in wanted.iter().zip(send) {
-            let there = part.slice(0, part.stream_at(lo + got as i64));
-            out.resize(there.len as usize, 0);
-            drain_window(&mut Target::from_slice(out), 0, &there, &self.memory, lo);
-        }
-        Ok(())
-    }
-
-    /// Sends this rank's parts to their owners and writes what arrived for this rank's window.
-    fn write(
-        &mut self,
-        mine: Option<Range<i64>>,
-        parts: &[(usize, u64, Pattern)],
-        from: &mut Source<'_>,
-    ) -> Result<u64> {
-        let mut send = vec![Vec::new(); self.comm.size()];
-        let mut moved = 0;
-        for (owner, at, part) in parts {
-            send[*owner].resize(part.len as usize, 0);
-            from.gather(*at, &mut send[*owner]);
-            moved += part.len;
-        }
-        self.count_resent(&send);
-        let received = self.comm.alltoallv(send)?;
-        if let Some(window) = mine
-            && self.failed.is_ok()
-        {
-            self.failed = self.write_window(&window, &received);
-        }
-        Ok(moved)
-    }
-
-    fn write_window(&mut self, window: &Range<i64>, received: &[Vec<u8>]) -> Result<()> {
-        let parts: Vec<_> = self.patterns.iter().map(|p| part(p, window).1).collect();
-        let Some((lo, hi)) = super::domains::extent(&parts) else {
-            return Ok(());
-        };
-        let complete = parts
-            .iter()
-            .zip(received)
-            .filter(|(part, bytes)| part.len > 0 && part.len == bytes.len() as u64);
-        if self
-            .coverage
-            .is_full(complete.clone().map(|(part, _)| part), &(lo..hi))
-        {
-            self.memory.resize((hi - lo) as usize, 0);
-            for (part, bytes) in complete {
-                fill_window(
-                    &mut Source::from_slice(bytes),
-                    0,
-                    part,
-                    &mut self.memory,
-                    lo,
-                );
+impl Plan for TwoPhase {
+    fn next(&mut self, last: Outcome) -> Step {
+        let mut next = std::mem::replace(&mut self.next, Next::Round);
+        if let Next::Rewriting(rewrite) = &mut next {
+            if let Some(step) = rewrite.next(last) {
+                self.next = next;
+                return step;
             }
-            return self.io.write_range(lo, &self.memory);
+            self.failed |= rewrite.has_failed();
+        } else {
+            self.failed |= last.has_failed();
         }
-        self.memory.clear();
-        let mut operations = Vec::new();
-        for (part, bytes) in complete {
-            operations.push((self.memory.len() as u64, part.clone()));
-            self.memory.extend_from_slice(bytes);
+        let romio = self.seat.schedule.rules == Rules::Romio;
+        match next {
+            Next::Begin if romio => Step::Confer { times: ROMIO_BEGIN },
+            Next::Begin | Next::Round | Next::Rewriting(_) => {
+                if !self.begin_round() {
+                    return Step::Finish { moved: self.moved };
+                }
+                self.next = Next::Move;
+                match romio {
+                    true => Step::Confer { times: ROMIO_ROUND },
+                    false => self.next(Outcome::Done(0)),
+                }
+            }
+            Next::Move if self.seat.op == Op::Write => self.send(),
+            Next::Move => {
+                self.next = Next::Filled;
+                match &self.mine {
+                    Some(mine) if !self.failed => Step::Operate(mine.window.operate(Op::Read)),
+                    _ => self.hand_out(0),
+                }
+            }
+            Next::Filled => self.hand_out(last.bytes()),
+            Next::Taken => {
+                self.moved += last.bytes();
+                self.next(Outcome::Done(0))
+            }
+            Next::Received => self.put(),
+            Next::Packed => match &self.mine {
+                Some(mine) if !self.failed => Step::Operate(mine.window.operate(Op::Write)),
+                _ => self.next(Outcome::Done(0)),
+            },
         }
-        self.io
-            .operate(
-                &mut operations.into_iter(),
-                Form::Structured,
-                &mut Buffer::From(&mut Source::from_slice(&self.memory)),
-                (lo, hi),
-            )
-            .map(drop)
+    }
+}
+
+impl TwoPhase {
+    /// Looks up who wants what of which window in the next round; false after the last one.
+    fn begin_round(&mut self) -> bool {
+        let Some(windows) = self.seat.schedule.round(self.round) else {
+            return false;
+        };
+        self.round += 1;
+        self.parts = self.seat.parts(&windows);
+        self.mine = self.seat.window(&windows).and_then(|window| {
+            let wanted: Vec<_> = self.seat.schedule.wanted(&window).collect();
+            let (lo, hi) = extent(wanted.iter().map(|(_, part)| &part.pattern))?;
+            let room = Room::Scratch;
+            let (start, len) = (lo, (hi - lo) as u64);
+            let window = Window { room, start, len };
+            Some(Mine { window, wanted })
+        });
+        true
+    }
+
+    /// A write: this rank's parts go to their owners.
+    fn send(&mut self) -> Step {
+        let send = std::mem::take(&mut self.parts);
+        self.moved += send.iter().map(|(_, p)| p.pattern.len).sum::<u64>();
+        let mut receive = Vec::new();
+        if let Some(mine) = &mut self.mine {
+            let mut at = 0;
+            for (_, part) in &mut mine.wanted {
+                part.at = at;
+                at += part.pattern.len;
+            }
+            receive.clone_from(&mine.wanted);
+        }
+        self.next = Next::Received;
+        Step::Exchange {
+            send,
+            from: Memory::User,
+            receive,
+            into: Memory::Inbox,
+        }
+    }
+
+    /// A read: each rank gets what it wants of the first `got` bytes of this rank's window.
+    fn hand_out(&mut self, got: u64) -> Step {
+        let mut send = Vec::new();
+        let mut from = Memory::User;
+        if let Some(mine) = &self.mine {
+            from = Memory::Window(mine.window);
+            let end = mine.window.start + got as i64;
+            let there = |(rank, part): &(usize, Part)| {
+                let pattern = part.pattern.slice(0, part.pattern.stream_at(end));
+                (*rank, Part { at: 0, pattern })
+            };
+            send.extend(mine.wanted.iter().map(there));
+            send.retain(|(_, part)| part.pattern.len > 0);
+        }
+        self.next = Next::Taken;
+        Step::Exchange {
+            send,
+            from,
+            receive: std::mem::take(&mut self.parts),
+            into: Memory::User,
+        }
+    }
+
+    /// A write: what the ranks sent goes into this rank's window of the file.
+    fn put(&mut self) -> Step {
+        let Some(mine) = self.mine.as_ref().filter(|_| !self.failed) else {
+            return self.next(Outcome::Done(0));
+        };
+        let window = mine.window;
+        let range = window.start..window.start + window.len as i64;
+        let patterns = mine.wanted.iter().map(|(_, part)| &part.pattern);
+        let parts = mine.wanted.iter().map(|(_, part)| part.clone());
+        if self.coverage.is_full(patterns, &range) {
+            self.next = Next::Packed;
+            return Step::Share {
+                way: Way::In,
+                stream: Memory::Inbox,
+                parts: parts.map(|part| (window, part)).collect(),
+            };
+        }
+        if self.seat.schedule.rules == Rules::Romio {
+            self.next = Next::Rewriting(Rewrite::new(window, Memory::Inbox, parts.collect()));
+            return self.next(Outcome::Done(0));
+        }
+        Step::Operate(Operate {
+            op: Op::Write,
+            form: Form::Structured,
+            memory: Memory::Inbox,
+            cut: Cut::Parts(parts.collect::<Vec<_>>().into_iter()),
+            extent: (range.start, range.end),
+        })
     }
 }

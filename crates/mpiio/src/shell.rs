@@ -1,0 +1,517 @@
+//! Drives plans ([`crate::methods::plan`]) in a program: owns the memory, the unsafe code, MPI and the file.
+//!
+//! A rank's own failure does not end its plan, because others wait for its collective steps. The first error is kept and
+//! is the access's. Only an error of the communicator ends it at once.
+use crate::access::{Buffer, Tally};
+use crate::comm::Comm;
+use crate::error::{Error, ErrorClass, Result};
+use crate::filesystem::{FileHandle, Form, Guard, LockMode};
+use crate::methods::plan::{
+    Memory, Operate, Operation, Outcome, Part, Plan, Room, Step, Way, Window,
+};
+use crate::node_memory::NodeMemory;
+use penstock_base::Op;
+use penstock_datatype::{Pattern, Source, Target};
+
+/// The ranks of a collective call.
+pub(crate) struct Ranks<'s> {
+    pub comm: &'s dyn Comm,
+    /// Where the method uses it.
+    pub memory: Option<&'s NodeMemory>,
+}
+
+/// Memory and connections of one access.
+pub(crate) struct Shell<'s, 'b, 'a> {
+    handle: &'s dyn FileHandle,
+    buffer: &'s mut Buffer<'b, 'a>,
+    ranks: Option<Ranks<'s>>,
+    /// Use descriptors in place of requests.
+    shortcut: bool,
+    /// The whole access is under a range lock already.
+    guarded: bool,
+    lock: Option<Box<dyn Guard>>,
+    scratch: Vec<u8>,
+    inbox: Inbox,
+    halves: Halves,
+    pub tally: Tally,
+    failed: Result<()>,
+}
+
+impl<'s, 'b, 'a> Shell<'s, 'b, 'a> {
+    /// `guarded`: the whole access is under a range lock already.
+    pub(crate) fn new(
+        handle: &'s dyn FileHandle,
+        buffer: &'s mut Buffer<'b, 'a>,
+        ranks: Option<Ranks<'s>>,
+        shortcut: bool,
+        guarded: bool,
+    ) -> Shell<'s, 'b, 'a> {
+        Shell {
+            handle,
+            buffer,
+            ranks,
+            shortcut,
+            guarded,
+            lock: None,
+            scratch: Vec::new(),
+            inbox: Inbox::default(),
+            halves: Halves::default(),
+            tally: Tally::default(),
+            failed: Ok(()),
+        }
+    }
+
+    /// Drives a plan to its end; returns the stream bytes moved here.
+    pub(crate) fn drive(&mut self, plan: &mut dyn Plan) -> Result<u64> {
+        let mut last = Outcome::Done(0);
+        loop {
+            last = match plan.next(last) {
+                Step::Finish { moved } => {
+                    return std::mem::replace(&mut self.failed, Ok(())).map(|()| moved);
+                }
+                Step::Operate(operate) => self.attempt(|shell| shell.operate(operate)),
+                Step::Exchange {
+                    send,
+                    from,
+                    receive,
+                    into,
+                } => {
+                    let received = self.exchange(&send, from)?;
+                    self.attempt(|shell| shell.take(received, &receive, into))
+                }
+                Step::Share { way, stream, parts } => {
+                    self.attempt(|shell| shell.share(way, stream, &parts))
+                }
+                Step::Barrier { filled } => {
+                    self.barrier(filled)?;
+                    Outcome::Done(0)
+                }
+                Step::Confer { times } => {
+                    for _ in 0..times {
+                        self.comm()?.allgather(&[])?;
+                    }
+                    Outcome::Done(0)
+                }
+                Step::Lock { range } => self.attempt(|shell| {
+                    let range = range.start as u64..range.end as u64;
+                    shell.lock = Some(shell.handle.lock(range, LockMode::Exclusive)?);
+                    Ok(0)
+                }),
+                Step::Unlock { again } => {
+                    self.lock = None;
+                    if again {
+                        self.failed = Ok(());
+                    }
+                    Outcome::Done(0)
+                }
+            };
+        }
+    }
+
+    /// Keeps the first error.
+    fn attempt(&mut self, what: impl FnOnce(&mut Self) -> Result<u64>) -> Outcome {
+        match what(self) {
+            Ok(bytes) => Outcome::Done(bytes),
+            Err(e) => {
+                if self.failed.is_ok() {
+                    self.failed = Err(e);
+                }
+                let lock_lost = self.lock.as_ref().is_some_and(|lock| lock.is_lost());
+                Outcome::Failed { lock_lost }
+            }
+        }
+    }
+
+    fn ranks(&self) -> Result<&Ranks<'s>> {
+        let missing = "a plan of one rank has a step of several";
+        (self.ranks.as_ref()).ok_or_else(|| Error::new(ErrorClass::Intern, missing))
+    }
+
+    fn comm(&self) -> Result<&'s dyn Comm> {
+        Ok(self.ranks()?.comm)
+    }
+
+    fn node_memory(&self) -> Result<&'s NodeMemory> {
+        let missing = "the ranks share no memory";
+        (self.ranks()?.memory).ok_or_else(|| Error::new(ErrorClass::Intern, missing))
+    }
+
+    /// Runs operations on the file and counts them.
+    fn operate(&mut self, operate: Operate) -> Result<u64> {
+        let Operate {
+            op,
+            form,
+            memory,
+            mut cut,
+            extent: (lo, hi),
+        } = operate;
+        let form = if self.shortcut { Form::Shortcut } else { form };
+        let rewriting = self.lock.is_some();
+        let _guard = match op {
+            Op::Write if !self.guarded && !rewriting => {
+                self.handle.writing(lo as u64..hi as u64)?
+            }
+            _ => None,
+        };
+        let (handle, tally) = (self.handle, &mut self.tally);
+        let mut operations = cut.by_ref().map(|Operation { part, .. }| {
+            // What is read to be written back is no operation of its own.
+            if op == Op::Write || !rewriting {
+                tally.operations += 1;
+                tally.accessed += part.pattern.len;
+                tally.largest = tally.largest.max(part.pattern.len);
+            }
+            (part.at, part.pattern)
+        });
+        let moved = match (memory, op) {
+            (Memory::User, Op::Read) => match &mut self.buffer {
+                Buffer::Into(target) => handle.read_each(&mut operations, form, target),
+                Buffer::From(_) => Err(wrong_way()),
+            },
+            (Memory::User, Op::Write) => match &mut self.buffer {
+                Buffer::From(source) => handle.write_each(&mut operations, form, source),
+                Buffer::Into(_) => Err(wrong_way()),
+            },
+            (Memory::Inbox, Op::Write) => {
+                let bytes = self.inbox.bytes();
+                handle.write_each(&mut operations, form, &mut Source::from_slice(&bytes))
+            }
+            (Memory::Inbox, Op::Read) => Err(wrong_way()),
+            (Memory::Window(window), op) => {
+                let memory = self.ranks.as_ref().and_then(|ranks| ranks.memory);
+                let start = place(&mut self.scratch, memory, window)?;
+                if let Room::Half { half, .. } = window.room {
+                    match op {
+                        Op::Read => self.halves.fill(half),
+                        Op::Write => self.halves.use_it(half),
+                    }
+                }
+                let mut moved = 0;
+                for (_, pattern) in operations {
+                    let one = &mut std::iter::once((0, pattern.clone()));
+                    let inside = rebase(&pattern, window);
+                    // SAFETY, for both: `rebase` has checked that the pattern stays inside the window, and `place` that the
+                    // window is mapped. A scratch window is this rank's. A half is filled by its owner alone, after
+                    // everyone has taken what was in it, and used by its owner alone after the barrier behind everyone's
+                    // copies into it: `halves` asserts both.
+                    moved += if op == Op::Read {
+                        // SAFETY: as above.
+                        let mut target = unsafe { Target::new(start, inside) };
+                        handle.read_each(one, form, &mut target)?
+                    } else {
+                        // SAFETY: as above.
+                        let mut source = unsafe { Source::new(start, inside) };
+                        handle.write_each(one, form, &mut source)?
+                    };
+                }
+                Ok(moved)
+            }
+        };
+        let moved = moved?;
+        if rewriting && op == Op::Read {
+            self.tally.reread += moved;
+            if let Memory::Window(window) = memory
+                && let Room::Scratch = window.room
+            {
+                self.scratch[moved.min(window.len) as usize..window.len as usize].fill(0);
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Sends parts to the ranks beside them; returns what each rank sent here.
+    fn exchange(&mut self, send: &[(usize, Part)], from: Memory) -> Result<Vec<Vec<u8>>> {
+        let comm = self.comm()?;
+        let mut messages = vec![Vec::new(); comm.size()];
+        for (rank, Part { at, pattern }) in send {
+            let message = &mut messages[*rank];
+            message.resize(pattern.len as usize, 0);
+            match from {
+                Memory::Window(window) => {
+                    let start = place(&mut self.scratch, None, window)?;
+                    let inside = rebase(pattern, window);
+                    // SAFETY: `rebase` has checked that the pattern stays inside the window, which is this rank's own.
+                    unsafe { Source::new(start, inside) }.gather(0, message);
+                }
+                Memory::User | Memory::Inbox => match &mut self.buffer {
+                    Buffer::From(source) => source.gather(*at, message),
+                    Buffer::Into(_) => return Err(wrong_way()),
+                },
+            }
+            if *rank != comm.rank() {
+                self.tally.resent += pattern.len;
+            }
+        }
+        comm.alltoallv(messages)
+    }
+
+    /// Puts what the ranks sent in its place; returns the bytes for the caller's buffer.
+    fn take(
+        &mut self,
+        mut received: Vec<Vec<u8>>,
+        receive: &[(usize, Part)],
+        into: Memory,
+    ) -> Result<u64> {
+        let mut moved = 0;
+        self.inbox.messages.clear();
+        for (rank, Part { at, pattern }) in receive {
+            let bytes = std::mem::take(&mut received[*rank]);
+            match (into, &mut self.buffer) {
+                (Memory::User, Buffer::Into(target)) => {
+                    let got = pattern.len.min(bytes.len() as u64);
+                    target.scatter(*at, &bytes[..got as usize]);
+                    moved += got;
+                }
+                (Memory::Inbox, _) if bytes.len() as u64 == pattern.len => {
+                    self.inbox.messages.push((*at, bytes));
+                }
+                (Memory::Inbox, _) => {
+                    let (got, len) = (bytes.len(), pattern.len);
+                    let says = format!("rank {rank} sent {got} of {len} bytes in an exchange");
+                    return Err(Error::new(ErrorClass::Comm, says));
+                }
+                _ => return Err(wrong_way()),
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Copies parts between a stream and windows; returns the bytes.
+    fn share(&mut self, way: Way, stream: Memory, parts: &[(Window, Part)]) -> Result<u64> {
+        let memory = self.ranks.as_ref().and_then(|ranks| ranks.memory);
+        let rank = self.ranks.as_ref().map_or(0, |ranks| ranks.comm.rank());
+        let mut moved = 0;
+        for (window, Part { at, pattern }) in parts {
+            let start = place(&mut self.scratch, memory, *window)?;
+            let mut inside = rebase(pattern, *window);
+            let mut resent = false;
+            if let Room::Half { owner, half } = window.room {
+                resent = owner != rank;
+                match way {
+                    Way::In => self.halves.fill(half),
+                    Way::Out => {
+                        self.halves.use_it(half);
+                        // Short where the file ends or the owner failed.
+                        let filled = self.node_memory()?.note(owner, half) as i64;
+                        inside = inside.slice(0, inside.stream_at(filled));
+                    }
+                }
+            }
+            let len = inside.len;
+            match (way, stream, &mut self.buffer) {
+                (Way::In, Memory::User, Buffer::From(source)) => {
+                    // SAFETY: `rebase` has checked that the pattern stays inside the window, and `place` that the window
+                    // is mapped. Other ranks write to a half now as well, each the bytes of its own pattern; where
+                    // patterns overlap MPI leaves the result open. The owner uses it after the next barrier.
+                    copy(
+                        source,
+                        *at,
+                        &mut unsafe { Target::new(start, inside) },
+                        0,
+                        len,
+                    );
+                }
+                (Way::In, Memory::Inbox, _) => {
+                    let mut message = Source::from_slice(self.inbox.message(*at)?);
+                    // SAFETY: as above.
+                    copy(
+                        &mut message,
+                        0,
+                        &mut unsafe { Target::new(start, inside) },
+                        0,
+                        len,
+                    );
+                }
+                (Way::Out, Memory::User, Buffer::Into(target)) => {
+                    // SAFETY: as above for the bounds. A half was filled before the last barrier, and nobody writes to it
+                    // before the next.
+                    copy(
+                        &mut unsafe { Source::new(start, inside) },
+                        0,
+                        target,
+                        *at,
+                        len,
+                    );
+                }
+                _ => return Err(wrong_way()),
+            }
+            moved += len;
+            if resent {
+                self.tally.resent += len;
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Waits for all ranks, and tells them how far a half is filled.
+    fn barrier(&mut self, filled: Option<(usize, u64)>) -> Result<()> {
+        if let Some((half, bytes)) = filled {
+            self.node_memory()?.set_note(half, bytes);
+        }
+        self.comm()?.barrier()?;
+        self.halves.barriers += 1;
+        Ok(())
+    }
+}
+
+/// A plan's step against the direction of its access.
+fn wrong_way() -> Error {
+    Error::new(
+        ErrorClass::Intern,
+        "a plan moves bytes against the direction of its access",
+    )
+}
+
+/// What an exchange brought: messages, by the places of their bytes in the inbox's stream.
+#[derive(Default)]
+struct Inbox {
+    messages: Vec<(u64, Vec<u8>)>,
+}
+
+impl Inbox {
+    /// The message that begins at a place.
+    fn message(&self, at: u64) -> Result<&[u8]> {
+        let found = self.messages.iter().find(|(begins, _)| *begins == at);
+        let missing = || Error::new(ErrorClass::Intern, "a plan takes what was not sent");
+        found.map(|(_, bytes)| &bytes[..]).ok_or_else(missing)
+    }
+
+    /// All of its stream.
+    fn bytes(&self) -> Vec<u8> {
+        let messages = self.messages.iter().map(|(_, bytes)| &bytes[..]);
+        messages.collect::<Vec<_>>().concat()
+    }
+}
+
+/// When the halves of shared windows were filled and used, in barriers: what the copies without locks rest on.
+#[derive(Default)]
+struct Halves {
+    barriers: u64,
+    filled: [Option<u64>; 2],
+    used: [Option<u64>; 2],
+}
+
+impl Halves {
+    /// This rank puts bytes into a half.
+    ///
+    /// # Panics
+    /// If others may still use what was in it: there must be a barrier behind their use, which follows the barrier
+    /// behind the last time it was filled.
+    fn fill(&mut self, half: usize) {
+        let now = self.barriers;
+        let (filled, used) = (&mut self.filled[half % 2], self.used[half % 2]);
+        let free = filled.is_none_or(|at| at == now || at + 2 <= now);
+        assert!(
+            free && used.is_none_or(|at| at < now),
+            "half {half} of a shared window is filled before it was released"
+        );
+        *filled = Some(now);
+    }
+
+    /// This rank uses what is in a half.
+    ///
+    /// # Panics
+    /// If there was no barrier since it was filled.
+    fn use_it(&mut self, half: usize) {
+        let now = self.barriers;
+        assert!(
+            now > 0 && self.filled[half % 2] != Some(now),
+            "half {half} of a shared window is used before all ranks have filled it"
+        );
+        self.used[half % 2] = Some(now);
+    }
+}
+
+/// Where a window's memory begins; it is at least the window's length.
+fn place(scratch: &mut Vec<u8>, memory: Option<&NodeMemory>, window: Window) -> Result<*mut u8> {
+    let len = usize::try_from(window.len).unwrap_or(usize::MAX);
+    match (window.room, memory) {
+        (Room::Scratch, _) => {
+            if scratch.len() < len {
+                scratch.resize(len, 0);
+            }
+            Ok(scratch.as_mut_ptr())
+        }
+        (Room::Half { owner, half }, Some(memory)) if len <= memory.half_bytes() => {
+            Ok(memory.half(owner, half))
+        }
+        (Room::Half { .. }, _) => Err(Error::new(
+            ErrorClass::Intern,
+            "a window is larger than the memory that the ranks share",
+        )),
+    }
+}
+
+/// The same bytes, in the memory of a window.
+///
+/// # Panics
+/// If the pattern lies outside of the window.
+fn rebase(pattern: &Pattern, window: Window) -> Pattern {
+    let ((first, end), (lo, hi)) = (pattern.bounds(), window.bounds());
+    assert!(
+        pattern.len == 0 || (first >= lo && end <= hi),
+        "a part at {first}..{end} outside its window at {lo}..{hi}"
+    );
+    Pattern {
+        disp: pattern.disp - window.start,
+        ..pattern.clone()
+    }
+}
+
+/// Copies `len` stream bytes from one memory pattern to another, walking the one with the larger pieces.
+fn copy(from: &mut Source<'_>, at: u64, to: &mut Target<'_>, to_at: u64, len: u64) {
+    let mut done = 0;
+    if to.pattern().regions() <= from.pattern().regions() {
+        to.pieces(to_at, len, |piece| {
+            from.gather(at + done, piece);
+            done += piece.len() as u64;
+        });
+    } else {
+        from.pieces(at, len, |piece| {
+            to.scatter(to_at + done, piece);
+            done += piece.len() as u64;
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Steps on half 0: f fills it, u uses it, | is a barrier.
+    fn halves(steps: &str) {
+        let mut halves = Halves::default();
+        for step in steps.chars() {
+            match step {
+                'f' => halves.fill(0),
+                'u' => halves.use_it(0),
+                _ => halves.barriers += 1,
+            }
+        }
+    }
+
+    #[test]
+    fn a_half_is_filled_used_and_filled_again() {
+        halves("ff|uu||ff|u");
+        halves("ff||ff|u");
+        halves("|u|ff");
+    }
+
+    #[test]
+    #[should_panic(expected = "before it was released")]
+    fn others_may_still_use_a_half_after_one_barrier() {
+        halves("f|f");
+    }
+
+    #[test]
+    #[should_panic(expected = "before it was released")]
+    fn a_half_in_use_is_not_filled() {
+        halves("f|uf");
+    }
+
+    #[test]
+    #[should_panic(expected = "before all ranks have filled it")]
+    fn a_half_is_not_used_before_the_barrier() {
+        halves("fu");
+    }
+}

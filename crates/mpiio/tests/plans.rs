@@ -1,0 +1,250 @@
+//! Plans without a driver: what ranks do together does not depend on what happens to one of them.
+use penstock_base::Op;
+use penstock_datatype::{Loop, Pattern};
+use penstock_mpiio::planning::{Alone, Memory, Outcome, Part, Plan, Rules, Schedule, Seat, Step};
+use penstock_mpiio::{Method, Shape, predict};
+use proptest::prelude::*;
+use std::rc::Rc;
+
+/// A collective step as other ranks see it.
+#[derive(Debug, Clone, PartialEq)]
+enum Together {
+    /// Bytes to and from each rank, and whether all of them have to come.
+    Exchange(Vec<u64>, Vec<u64>, bool),
+    Barrier,
+    Confer(u32),
+}
+
+/// Asks plans for their steps until the end, failing those operations and locks that `fails` names; gives each rank's
+/// collective steps.
+fn steps(plans: &mut [Box<dyn Plan>], mut fails: impl FnMut(usize) -> bool) -> Vec<Vec<Together>> {
+    let ranks = plans.len();
+    let sums = |parts: &[(usize, Part)]| {
+        let mut sums = vec![0; ranks];
+        for (rank, part) in parts {
+            sums[*rank] += part.pattern.len;
+        }
+        sums
+    };
+    let mut seen = vec![Vec::new(); ranks];
+    let mut last = vec![Outcome::Done(0); ranks];
+    let mut ended = vec![false; ranks];
+    while ended.contains(&false) {
+        for rank in 0..ranks {
+            // Up to its next collective step.
+            while !ended[rank] {
+                let step = plans[rank].next(last[rank]);
+                last[rank] = Outcome::Done(0);
+                let together = match step {
+                    Step::Finish { .. } => {
+                        ended[rank] = true;
+                        break;
+                    }
+                    Step::Operate(_) | Step::Lock { .. } if fails(rank) => {
+                        last[rank] = Outcome::Failed { lock_lost: false };
+                        continue;
+                    }
+                    Step::Operate(operate) => {
+                        last[rank] = Outcome::Done(operate.cut.map(|o| o.part.pattern.len).sum());
+                        continue;
+                    }
+                    Step::Share { .. } | Step::Lock { .. } | Step::Unlock { .. } => continue,
+                    Step::Exchange {
+                        send,
+                        receive,
+                        into,
+                        ..
+                    } => Together::Exchange(sums(&send), sums(&receive), into == Memory::Inbox),
+                    Step::Barrier { .. } => Together::Barrier,
+                    Step::Confer { times } => Together::Confer(times),
+                };
+                seen[rank].push(together);
+                break;
+            }
+        }
+        let counts: Vec<_> = seen.iter().map(Vec::len).collect();
+        let all_wait = counts.iter().all(|n| *n == counts[0]);
+        assert!(
+            all_wait,
+            "some ranks wait for others that are through: {counts:?}"
+        );
+    }
+    seen
+}
+
+fn access() -> impl Strategy<Value = Vec<Pattern>> {
+    let one = (0i64..5000, 0u64..40, 1u64..200, 0i64..400, 0u64..3).prop_map(
+        |(disp, count, len, gap, from)| {
+            let tile = Loop::vector(count.max(1), 1, len as i64 + gap, &Loop::bytes(len)).unwrap();
+            let bytes = if count == 0 { 0 } else { count * len };
+            Pattern::new(disp, tile, from.min(bytes), bytes.saturating_sub(from)).unwrap()
+        },
+    );
+    prop::collection::vec(one, 1..7)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+    #[test]
+    fn collective_steps_follow_from_what_all_ranks_know(
+        patterns in access(),
+        method in prop::sample::select(vec![Method::TWO_PHASE, Method::NODE_EXCHANGE]),
+        rules in prop::sample::select(vec![Rules::Ours, Rules::Romio]),
+        op in prop::sample::select(vec![Op::Read, Op::Write]),
+        aggregators in 1usize..7,
+        window in 1u64..3000,
+        failing in prop::collection::vec(any::<u8>(), 1..200),
+    ) {
+        let ranks = patterns.len();
+        let aggregators: Vec<_> = match method == Method::NODE_EXCHANGE {
+            true => (0..ranks).collect(),
+            false => (0..aggregators.min(ranks)).collect(),
+        };
+        let plans = || -> Vec<_> {
+            let schedule = Schedule::new(patterns.clone(), aggregators.clone(), window, 64, rules);
+            let schedule = Rc::new(schedule);
+            let seat = |rank| Seat { op, rank, schedule: Rc::clone(&schedule) };
+            (0..ranks).map(|rank| method.plan_together(seat(rank)).unwrap()).collect()
+        };
+        let well = steps(&mut plans(), |_| false);
+        let mut number = 0;
+        let ill = steps(&mut plans(), |_| {
+            number += 1;
+            failing[number % failing.len()] < 64
+        });
+        for rank in 0..ranks {
+            prop_assert_eq!(well[rank].len(), ill[rank].len());
+            for (well, ill) in well[rank].iter().zip(&ill[rank]) {
+                match (well, ill) {
+                    (Together::Exchange(sent, wanted, all), Together::Exchange(sends, wants, _)) => {
+                        prop_assert_eq!(wanted, wants);
+                        // Whoever has failed may send less, but nothing unasked, and no part of a write.
+                        prop_assert!(sends.iter().zip(sent).all(|(now, then)| now == then || !all && now < then));
+                    }
+                    (well, ill) => prop_assert_eq!(well, ill),
+                }
+            }
+        }
+        for run in [&well, &ill] {
+            for (a, b) in (0..ranks).flat_map(|a| (0..ranks).map(move |b| (a, b))) {
+                for together in run[a].iter().zip(&run[b]) {
+                    match together {
+                        (Together::Exchange(sends, ..), Together::Exchange(_, wants, all)) => {
+                            prop_assert!(sends[b] == wants[a] || !all && sends[b] < wants[a]);
+                        }
+                        (one, other) => prop_assert_eq!(one, other),
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn vector(count: u64, len: u64, stride: i64) -> Pattern {
+    let tile = Loop::vector(count, 1, stride, &Loop::bytes(len)).unwrap();
+    Pattern::new(100, tile, 0, count * len).unwrap()
+}
+
+/// What a plan of one rank wants of the file: reads or writes, and bytes.
+fn operations(method: Method, access: &Alone) -> Vec<(Op, u64)> {
+    let mut plan = method.plan_alone(access).unwrap();
+    let mut operations = Vec::new();
+    let mut last = Outcome::Done(0);
+    loop {
+        last = match plan.next(last) {
+            Step::Finish { .. } => return operations,
+            Step::Operate(operate) => {
+                let op = operate.op;
+                let bytes: Vec<_> = operate.cut.map(|o| o.part.pattern.len).collect();
+                operations.extend(bytes.iter().map(|len| (op, *len)));
+                Outcome::Done(bytes.iter().sum())
+            }
+            _ => Outcome::Done(0),
+        };
+    }
+}
+
+const BUFFER: u64 = 1 << 12;
+
+#[test]
+fn operations_are_as_many_as_the_analytic_model_says() {
+    for (file, memory) in [
+        (vector(300, 64, 256), Pattern::contiguous(0, 300 * 64)),
+        (vector(10, 512, 2048), vector(640, 8, 24)),
+    ] {
+        let (lo, hi) = file.bounds();
+        let shape = Shape {
+            bytes: file.len,
+            file_regions: file.regions(),
+            memory_regions: memory.regions(),
+            extent: (hi - lo) as u64,
+            ..Shape::default()
+        };
+        let access = Alone {
+            op: Op::Read,
+            file,
+            memory,
+            buffer: BUFFER,
+        };
+        for method in [Method::POSIX, Method::SIEVE, Method::LIST, Method::DATATYPE] {
+            let operations = operations(method, &access);
+            let bytes = operations.iter().map(|(_, bytes)| bytes).sum();
+            let model = predict(method, &shape, BUFFER);
+            let counts = (operations.len() as u64, bytes);
+            assert_eq!(
+                counts,
+                (model.operations, model.accessed_bytes),
+                "{method:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_sieved_write_with_holes_reads_first() {
+    let file = vector(64, 64, 256);
+    let access = Alone {
+        op: Op::Write,
+        memory: Pattern::contiguous(0, file.len),
+        file,
+        buffer: BUFFER,
+    };
+    let ops: Vec<Op> = (operations(Method::SIEVE, &access).iter())
+        .map(|(op, _)| *op)
+        .collect();
+    assert_eq!(ops, [Op::Read, Op::Write].repeat(4));
+}
+
+/// A lock that is lost with its server is taken anew, a bounded number of times, and what failed under it is done again.
+#[test]
+fn a_rewrite_begins_again_when_its_lock_is_lost() {
+    let file = vector(4, 64, 256);
+    let access = Alone {
+        op: Op::Write,
+        memory: Pattern::contiguous(0, file.len),
+        file,
+        buffer: BUFFER,
+    };
+    let run = |losses: u32| {
+        let mut plan = Method::SIEVE.plan_alone(&access).unwrap();
+        let (mut locks, mut again, mut left) = (0, 0, losses);
+        let mut last = Outcome::Done(0);
+        loop {
+            last = match plan.next(last) {
+                Step::Finish { .. } => return (locks, again),
+                Step::Operate(operate) if operate.op == Op::Write && left > 0 => {
+                    left -= 1;
+                    Outcome::Failed { lock_lost: true }
+                }
+                step => {
+                    locks += u32::from(matches!(step, Step::Lock { .. }));
+                    again += u32::from(matches!(step, Step::Unlock { again: true }));
+                    Outcome::Done(0)
+                }
+            };
+        }
+    };
+    assert_eq!(run(0), (1, 0));
+    assert_eq!(run(3), (4, 3));
+    assert_eq!(run(100), (11, 10));
+}
