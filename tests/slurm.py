@@ -47,12 +47,14 @@ ReturnToService=2
 KillWait=2
 SchedulerParameters=bf_interval=1,sched_interval=1
 FirstJobId={first}
-PrologFlags=Alloc
-Prolog={dir}/scripts/prolog
-Epilog={dir}/scripts/epilog
+{scripts}
 {nodes}
 PartitionName=all Nodes=ALL Default=YES State=UP MaxTime=60 DefaultTime=10
 """
+# The jobs' credentials.
+JOB_SCRIPTS = """PrologFlags=Alloc
+Prolog={dir}/scripts/prolog
+Epilog={dir}/scripts/epilog"""
 # On a node: what it may not see is hidden before slurmd starts.
 NODE = 'mount -t tmpfs tmpfs /run && mount -t tmpfs tmpfs "$1" && mount --bind "$2" "$3" && shift 3 && exec "$@"'
 # On the authority's host: only the test's keys are taken.
@@ -97,25 +99,29 @@ class Cluster:
     def start(self):
         self.munged.start()
         self.install()
-        controller, *ports = range(self.ssh_port + 1, self.ssh_port + 4)
-        host = socket.gethostname().split(".")[0]
-        nodes = "\n".join(
-            f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=4 State=UNKNOWN"
-            for name, port in zip(NODES, ports, strict=True)
-        )
-        values = {"host": host, "port": controller, "munge": self.munged.socket, "first": FIRST_JOB}
-        self.conf.write_text(CONF.format(dir=self.dir, nodes=nodes, **values))
-        (self.dir / "state").mkdir()
-        (self.dir / "out").mkdir()
-        (self.dir / "out").chmod(0o1777)
         self.listen()
-        self.run("slurmctld", ["slurmctld", "-D", "-f", self.conf])
-        wait("slurmctld", 20, lambda: listens(controller))
+        self.control(NODES, JOB_SCRIPTS.format(dir=self.dir))
         for name in NODES:
             scripts = [self.deployment, self.dir / name, self.dir / "scripts"]
             slurmd = ["slurmd", "-D", "-f", self.conf, "-N", name]
             self.run(name, ["unshare", "-m", "sh", "-c", NODE, "sh", *scripts, *slurmd])
         wait("idle nodes", 40, lambda: self.slurm("sinfo", "-h", "-o", "%T %D").split() == ["idle", "2"])
+
+    def control(self, names, scripts):
+        """Starts slurmctld for these nodes."""
+        controller, *ports = range(self.ssh_port + 1, self.ssh_port + 4)
+        host = socket.gethostname().split(".")[0]
+        nodes = "\n".join(
+            f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=4 State=UNKNOWN"
+            for name, port in zip(names, ports, strict=False)
+        )
+        values = {"host": host, "port": controller, "munge": self.munged.socket, "first": FIRST_JOB}
+        self.conf.write_text(CONF.format(dir=self.dir, nodes=nodes, scripts=scripts, **values))
+        (self.dir / "state").mkdir()
+        (self.dir / "out").mkdir()
+        (self.dir / "out").chmod(0o1777)
+        self.run("slurmctld", ["slurmctld", "-D", "-f", self.conf])
+        wait("slurmctld", 20, lambda: listens(controller))
 
     def install(self):
         """contrib/slurm on the authority's host, and on each node with a key of its own."""
@@ -276,3 +282,17 @@ class Cluster:
     def logs(self):
         """The ends of all logs, for messages."""
         return "\n".join(f"{f.name}: {f.read_text(errors='replace')[-3000:]}" for f in self.dir.glob("*.log"))
+
+
+class Node(Cluster):
+    """One node that runs steps, without the scripts and the server for ssh."""
+
+    def __init__(self, directory):
+        super().__init__(directory, None)
+
+    def start(self):
+        self.munged.start()
+        self.control(NODES[:1], "")
+        # A mount name space of its own tells `stop` which processes are the node's.
+        self.run(NODES[0], ["unshare", "-m", "slurmd", "-D", "-f", self.conf, "-N", NODES[0]])
+        wait("an idle node", 40, lambda: self.slurm("sinfo", "-h", "-o", "%T").split() == ["idle"])

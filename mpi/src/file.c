@@ -66,6 +66,7 @@ static int open_file(MPI_Comm comm, const char *filename, int amode, MPI_Info in
     else
         REAL(Comm_rank)(comm, &how.world_rank);
     process_is(how.world_rank);
+    process_world();
     pst_info *hints = info_from_mpi(info);
     how.info = hints;
     error = pst_file_open(&how, &file->file);
@@ -130,6 +131,7 @@ void files_close_all(void) {
 int shim_File_delete(const char *filename, MPI_Info info) {
     if (!filename || !pst_owns(filename))
         return REAL(File_delete)(filename, info);
+    process_world();
     pst_info *hints = info_from_mpi(info);
     int error = pst_file_delete(filename, hints);
     pst_info_free(hints);

@@ -28,6 +28,19 @@ void process_is(int rank) {
     __atomic_store_n(&process_rank, rank, __ATOMIC_RELAXED);
 }
 
+void process_world(void) {
+    static bool told;
+    if (__atomic_load_n(&told, __ATOMIC_ACQUIRE))
+        return;
+    int initialized = 0, ranks = 0;
+    /* The sessions model has no world to ask. */
+    if (REAL(Initialized)(&initialized) != MPI_SUCCESS || !initialized)
+        return;
+    if (REAL(Comm_size)(MPI_COMM_WORLD, &ranks) == MPI_SUCCESS)
+        pst_world(ranks);
+    __atomic_store_n(&told, true, __ATOMIC_RELEASE);
+}
+
 bool threads_allowed(void) {
     /* Constant once MPI is initialized; not asked in the sessions model, where there is no level of the process. */
     static int known;
@@ -72,6 +85,7 @@ static int begin(int code) {
     int key, rank = 0;
     REAL(Comm_rank)(MPI_COMM_WORLD, &rank);
     process_is(rank);
+    process_world();
     if (REAL(Comm_create_keyval)(copy_end, delete_end, &key, NULL) == MPI_SUCCESS) {
         announced = REAL(Comm_set_attr)(MPI_COMM_SELF, key, NULL) == MPI_SUCCESS;
         /* The attribute keeps the key alive. */

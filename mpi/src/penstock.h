@@ -79,6 +79,8 @@ enum pst_kind { PST_BYTES = 0, PST_SIGNED = 1, PST_UNSIGNED = 2, PST_FLOAT = 3, 
 int pst_configured(void);
 /* Whether the file of this name is Penstock's: prefix, mount path, or any in direct mode. */
 int pst_owns(const char *name);
+/* MPI_COMM_WORLD has so many ranks. Told before the first file is opened or deleted; only the first call counts. */
+void pst_world(int ranks);
 /* Writes what is counted; `rank` is the rank in MPI_COMM_WORLD. A later call replaces what was written. */
 void pst_finish(int rank);
 /* The last message of an error class into `out` (always terminated); its length, 0 if there is none. */

@@ -201,5 +201,7 @@ bool threads_allowed(void);
 bool mpi_usable(void);
 /* The rank under which this process is counted. */
 void process_is(int rank);
+/* Tells the library the size of MPI_COMM_WORLD, where there is one. */
+void process_world(void);
 
 #endif

@@ -38,6 +38,16 @@ pub unsafe extern "C" fn pst_owns(name: *const c_char) -> c_int {
     c_int::from(owns.unwrap_or(false))
 }
 
+/// `pst_world`.
+#[unsafe(no_mangle)]
+pub extern "C" fn pst_world(ranks: c_int) {
+    start_log();
+    call(|| {
+        penstock_mpiio::world(usize::try_from(ranks).unwrap_or(0));
+        Ok(())
+    });
+}
+
 /// `pst_finish`.
 #[unsafe(no_mangle)]
 pub extern "C" fn pst_finish(rank: c_int) {

@@ -6,6 +6,7 @@
 //! ancestors, reach `mpiexec`. Its hash is the program's number. Without a launcher a program is what a shell has started as
 //! one command, a process group, so that the workers of a loader of data belong together. *Source*: the PMIx standard
 //! (`PMIX_NAMESPACE`), the manuals of PALS, Flux and Slurm; MPICH's Hydra (`--control-port`).
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::ffi::OsStringExt;
 
@@ -41,6 +42,43 @@ pub fn program() -> u64 {
         )
     };
     own.or_else(found).unwrap_or(0)
+}
+
+/// The environment that this process was started with: MPI libraries without a launcher put a name of their own into the
+/// present one. Empty without `/proc`.
+pub fn first_environment() -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let text = std::fs::read("/proc/self/environ").unwrap_or_default();
+    let pairs = text.split(|b| *b == 0).filter_map(|pair| {
+        let at = pair.iter().position(|b| *b == b'=')?;
+        Some((pair[..at].to_owned(), pair[at + 1..].to_owned()))
+    });
+    pairs.collect()
+}
+
+/// The number of the launcher's step that a process with this first environment belongs to, the same for all its tasks,
+/// whatever their MPI libraries say; `None`: nobody says.
+pub fn step(environment: &BTreeMap<Vec<u8>, Vec<u8>>) -> Option<u64> {
+    let get = |name: &str| environment.get(name.as_bytes()).cloned();
+    let own = get(OURS).and_then(|v| std::str::from_utf8(&v).ok()?.parse().ok());
+    own.filter(|number| *number != 0)
+        .or_else(|| {
+            let get = |name: &str| get(name).filter(|v| !v.is_empty());
+            find(get, ancestors(std::process::id()), group)
+        })
+        .or_else(siblings)
+}
+
+/// A number of this process's parent on this host, the same for all processes that it starts; `None` without `/proc`.
+fn siblings() -> Option<u64> {
+    let stat = |of: &str| std::fs::read_to_string(format!("/proc/{of}/stat")).ok();
+    let host = std::fs::read("/proc/sys/kernel/hostname").ok()?;
+    let above = parent(&stat("self")?)?;
+    let above_stat = stat(&above.to_string())?;
+    // Its start tells it from others that had its number before.
+    let started = above_stat.rsplit_once(')')?.1.split_whitespace().nth(19)?;
+    let mut hash = DefaultHasher::new();
+    (host, above, started).hash(&mut hash);
+    Some((hash.finish() >> 1).max(1))
 }
 
 /// `None`: there is a launcher, and it says nothing.
@@ -152,6 +190,7 @@ mod tests {
         let far = [far, vec!["proxy --control-port a:1"]].concat();
         assert_eq!(found(&[("PMI_RANK", "0")], &far), None, "too far up");
         // This very process: always the same answer.
+        assert!(siblings().is_some_and(|number| siblings() == Some(number)));
         assert!(group().is_some());
         assert_eq!(program(), program());
         assert_eq!(parent("7 (a) b) S 42 7 7"), Some(42));

@@ -104,6 +104,17 @@ impl Client {
         Ok(())
     }
 
+    /// Task `task` of a launcher's step is about to write or remove a file: the task of the step that said so first
+    /// ([`MetaRequest::Writes`]).
+    pub fn writer(&self, path: &str, step: u64, task: u32) -> Result<u32> {
+        let path = normalise(path)?;
+        let request = MetaRequest::Writes { path, step, task };
+        self.expect("see who writes", &request, |reply| match reply {
+            MetaReply::Writer(task) => Ok(task),
+            other => Err(other.into()),
+        })
+    }
+
     pub(crate) fn remove_objects(&self, capability: &Capability) {
         let Ok(sites) = self.sites(&capability.layout) else {
             log::warn!(

@@ -69,7 +69,8 @@ impl Audited {
             | MetaRequest::Readdir { path, .. }
             | MetaRequest::SetAttr { path, .. }
             | MetaRequest::Look { path, .. }
-            | MetaRequest::Symlink { path, .. } => self.object.push_str(path),
+            | MetaRequest::Symlink { path, .. }
+            | MetaRequest::Writes { path, .. } => self.object.push_str(path),
             MetaRequest::Renew { file, .. } | MetaRequest::SyncFile { file } => self.id(*file),
             MetaRequest::Node { user, request } => {
                 self.user = Some(user.uid);

@@ -43,6 +43,7 @@ mod server;
 mod session;
 mod settled;
 mod slots;
+mod steps;
 mod store;
 mod stores;
 mod vouching;

@@ -16,6 +16,7 @@ use crate::recent::Recent;
 use crate::registry::{self, Registry};
 use crate::revoked;
 use crate::slots::{Once, Owner};
+use crate::steps::Steps;
 use crate::stores::Stores;
 use penstock_host::sync::Mutex;
 use penstock_layout::{FileId, Layout, ServerId};
@@ -28,8 +29,8 @@ use penstock_wire::message::{
 };
 use penstock_wire::revocation::MAX_REVOCATIONS;
 use penstock_wire::{Audit, Rights};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 pub use programs::Program;
@@ -54,6 +55,7 @@ pub struct Granting {
     pub revoked: revoked::List,
     pub audit: Arc<Audit>,
     pub registry: Mutex<Registry>,
+    pub steps: Mutex<Steps>,
     pub control: Control,
     /// Life of a capability.
     pub lifetime: Duration,
@@ -473,6 +475,10 @@ impl Session {
             }
             MetaRequest::Register(info) => self.register(info)?,
             MetaRequest::Programs => self.programs(),
+            MetaRequest::Writes { path, step, task } => {
+                let mut steps = shared.steps.lock().unwrap_or_else(PoisonError::into_inner);
+                MetaReply::Writer(steps.writer(self.subject, step, &path, task))
+            }
             MetaRequest::Report(report) => self.reported(report)?,
             MetaRequest::LoadKeys => {
                 self.require_admin("have keys read again")?;

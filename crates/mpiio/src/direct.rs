@@ -11,10 +11,11 @@ use crate::error::{Error, ErrorClass, Result};
 use crate::filesystem::{
     Counter, FileHandle, FileSystem, Form, Guard, LockMode, OpenHow, Operations,
 };
+use crate::task::Task;
 use penstock_datatype::{Pattern, Source, Target};
 use penstock_host::reservation::{self, Reservation};
 use penstock_layout::Layout;
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, XattrFlags};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
@@ -33,6 +34,13 @@ const MAX_CALL_BYTES: u64 = 1 << 30;
 const MAX_IDLE_LOCK_FILES: usize = 8;
 /// How long others may keep a record locked. Nobody holds one for longer than a read and a write of a sieve's buffer.
 const LOCK_WAIT: Duration = Duration::from_secs(60);
+
+/// Marks a file that a task writes, followed by the step's number: its value is the task's number.
+const MARK: &str = "user.penstock.step.";
+/// Marks of other steps that stay on a file.
+const MAX_MARKS: usize = 4;
+/// No file is longer: bytes from here on stand for steps, where files carry no marks.
+const STEPS: u64 = 1 << 62;
 
 /// The mounted file systems of this host.
 #[derive(Debug, Default)]
@@ -69,9 +77,12 @@ impl FileSystem for Direct {
             }
         }
         .map_err(|e| failed(&e))?;
-        let is_dir = file.metadata().map_err(|e| failed(&e))?.is_dir();
-        if is_dir {
+        let kind = file.metadata().map_err(|e| failed(&e))?.file_type();
+        if kind.is_dir() {
             return Err(failed(&io::Error::from_raw_os_error(libc::EISDIR)));
+        }
+        if let Some(task) = how.task.as_ref().filter(|_| kind.is_file()) {
+            mark(&file, task).map_err(|e| failed(&e))??;
         }
         let readable = flags(&file) & libc::O_ACCMODE != libc::O_WRONLY;
         Ok(Arc::new(DirectFile {
@@ -81,6 +92,19 @@ impl FileSystem for Direct {
             idle: Arc::default(),
             lock_wait: LOCK_WAIT,
         }))
+    }
+
+    fn claim(&self, path: &str, task: &Task) -> Result<()> {
+        // What cannot be opened is not removed by accident: `unlink` says what is wrong.
+        let file = File::options()
+            .read(true)
+            .custom_flags(libc::O_CLOEXEC | libc::O_NONBLOCK)
+            .open(path);
+        let file = file
+            .ok()
+            .filter(|f| f.metadata().is_ok_and(|m| m.is_file()));
+        let marked = file.map_or(Ok(Ok(())), |file| mark(&file, task));
+        marked.map_err(|e| Error::os(format_args!("delete {path}"), &e))?
     }
 
     fn unlink(&self, path: &str) -> Result<()> {
@@ -101,6 +125,62 @@ impl FileSystem for Direct {
 fn flags(file: &File) -> libc::c_int {
     // SAFETY: F_GETFL takes no argument and only reads the state of a descriptor we own.
     unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) }
+}
+
+/// Keeps a file to one task of its step. The mark is an attribute of the file: all hosts see it, and it stays when the task
+/// has ended. On a file system without attributes it is a record lock, which ends with this process or when it closes the
+/// file.
+fn mark(file: &File, task: &Task) -> io::Result<Result<()>> {
+    let name = format!("{MARK}{:016x}", task.step);
+    let number = task.number.to_string();
+    match rustix::fs::fsetxattr(file, &*name, number.as_bytes(), XattrFlags::CREATE) {
+        Ok(()) => {
+            forget_marks(file, &name);
+            Ok(Ok(()))
+        }
+        Err(Errno::EXIST) => {
+            let mut value = [0; 16];
+            let len = rustix::fs::fgetxattr(file, &*name, &mut value)?;
+            let other = std::str::from_utf8(&value[..len]).unwrap_or_default();
+            match other == number {
+                true => Ok(Ok(())),
+                false => Ok(Err(task.refuse(other.parse().ok()))),
+            }
+        }
+        // Attributes are for those who may write the file; who may not can still remove it.
+        Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) => Ok(Ok(())),
+        Err(why) => {
+            log::debug!("no attribute {name}: {why}; a record lock stands for it");
+            let byte = STEPS + (task.step >> 2);
+            let range = byte..byte + 1;
+            match set_record_lock(file, libc::F_WRLCK, &range, libc::F_SETLK) {
+                Ok(()) => Ok(Ok(())),
+                Err(e) if matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {
+                    Ok(Err(task.refuse(None)))
+                }
+                Err(e) => {
+                    log::warn!("it is not seen whether other tasks write the same file: {e}");
+                    Ok(Ok(()))
+                }
+            }
+        }
+    }
+}
+
+/// Takes marks of steps that are over from a file, when there are many.
+fn forget_marks(file: &File, own: &str) {
+    let mut names = [0; 4096];
+    let Ok(len) = rustix::fs::flistxattr(file, &mut names) else {
+        return;
+    };
+    let names = names[..len].split(|b| *b == 0);
+    let marks = names.filter(|name| name.starts_with(MARK.as_bytes()) && *name != own.as_bytes());
+    let marks: Vec<_> = marks.collect();
+    for mark in marks.iter().skip(MAX_MARKS) {
+        if let Err(e) = rustix::fs::fremovexattr(file, *mark) {
+            log::debug!("a mark stays on a file: {e}");
+        }
+    }
 }
 
 /// An open file of a mounted file system.
@@ -161,12 +241,13 @@ impl DirectFile {
     }
 }
 
-/// Sets or clears an open-file-description lock; `wait`: for as long as others hold it.
+/// Sets or clears a record lock; `command`: `F_OFD_SETLK` or `F_OFD_SETLKW`, which waits, for one of the open file
+/// description, `F_SETLK` for one of the process.
 fn set_record_lock(
     file: &File,
     kind: libc::c_int,
     range: &Range<u64>,
-    wait: bool,
+    command: libc::c_int,
 ) -> io::Result<()> {
     let limit = i64::MAX as u64;
     let start = range.start.min(limit);
@@ -182,12 +263,8 @@ fn set_record_lock(
         },
         l_pid: 0,
     };
-    let command = match wait {
-        true => libc::F_OFD_SETLKW,
-        false => libc::F_OFD_SETLK,
-    };
     loop {
-        // SAFETY: both commands read the flock structure, which lives for the call, and change nothing of ours.
+        // SAFETY: the commands read the flock structure, which lives for the call, and change nothing of ours.
         if unsafe { libc::fcntl(file.as_raw_fd(), command, &lock) } == 0 {
             return Ok(());
         }
@@ -205,7 +282,7 @@ fn await_record_lock(
     range: &Range<u64>,
     patience: Duration,
 ) -> io::Result<File> {
-    match set_record_lock(&file, kind, range, false) {
+    match set_record_lock(&file, kind, range, libc::F_OFD_SETLK) {
         Ok(()) => return Ok(file),
         Err(e) if matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {}
         Err(e) => return Err(e),
@@ -215,7 +292,7 @@ fn await_record_lock(
     std::thread::Builder::new()
         .name("record lock".into())
         .spawn(move || {
-            let locked = set_record_lock(&file, kind, &wanted, true);
+            let locked = set_record_lock(&file, kind, &wanted, libc::F_OFD_SETLKW);
             // Nobody to tell: it was given up.
             let _ = done.send(locked.map(|()| file));
         })?;
@@ -243,7 +320,7 @@ impl Drop for RecordLock {
     fn drop(&mut self) {
         let Some(file) = self.file.take() else { return };
         // Closing the descriptor releases the lock as well, so a failure here only costs the reuse.
-        if set_record_lock(&file, libc::F_UNLCK, &self.range, false).is_ok() {
+        if set_record_lock(&file, libc::F_UNLCK, &self.range, libc::F_OFD_SETLK).is_ok() {
             let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
             if idle.len() < MAX_IDLE_LOCK_FILES {
                 idle.push(file);
@@ -461,7 +538,7 @@ impl FileHandle for DirectFile {
             // A file system that cannot reserve still gets the length. Nobody may write behind the end between looking and
             // extending: extending would cut it off.
             Err(Errno::OPNOTSUPP) => {
-                let _alone = self.record_lock(0..u64::MAX, true)?;
+                let _alone = self.record_lock(0..STEPS, true)?;
                 match self.len()? < len {
                     true => self.set_len(len),
                     false => Ok(()),
@@ -547,7 +624,8 @@ impl Sidecar {
             .map_err(|e| self.failed(&e))?;
         let file = slot.insert(file);
         let result = self.change_locked(file, change);
-        set_record_lock(file, libc::F_UNLCK, &(0..8), false).map_err(|e| self.failed(&e))?;
+        set_record_lock(file, libc::F_UNLCK, &(0..8), libc::F_OFD_SETLK)
+            .map_err(|e| self.failed(&e))?;
         result
     }
 
@@ -638,6 +716,48 @@ mod tests {
             drop(held);
         });
         assert!(start.elapsed() < LOCK_WAIT);
+    }
+
+    #[test]
+    fn a_file_is_one_tasks_of_each_step() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("f");
+        let name = path.to_str().unwrap();
+        let open = |task: Option<Task>| {
+            let how = OpenHow {
+                write: true,
+                create: Some(0o600),
+                task,
+                ..OpenHow::default()
+            };
+            Direct.open(name, &how).map(drop)
+        };
+        let task = Task::of_two;
+        open(None).unwrap();
+        open(Some(task(1, 1))).unwrap();
+        open(Some(task(1, 1))).expect("again by the same task");
+        let e = open(Some(task(1, 0))).unwrap_err();
+        assert_eq!(e.class, ErrorClass::FileInUse);
+        assert!(e.message.contains("task 1 of this step writes it"), "{e}");
+        open(Some(task(2, 0))).expect("another step");
+        Direct.claim(name, &task(1, 1)).unwrap();
+        assert!(Direct.claim(name, &task(1, 0)).is_err());
+        // What is not there, or no file, is nobody's.
+        Direct.claim("/no/such/file", &task(1, 0)).unwrap();
+        let how = OpenHow {
+            write: true,
+            task: Some(task(1, 0)),
+            ..OpenHow::default()
+        };
+        Direct.open("/dev/null", &how).unwrap();
+        for step in 3..100 {
+            open(Some(task(step, 0))).unwrap();
+        }
+        let mut names = [0; 4096];
+        let len = rustix::fs::listxattr(&path, &mut names).unwrap();
+        let marks = names[..len].split(|b| *b == 0);
+        let marks = marks.filter(|name| name.starts_with(MARK.as_bytes()));
+        assert_eq!(marks.count(), MAX_MARKS + 1);
     }
 
     #[test]

@@ -200,6 +200,7 @@ impl File {
             stripe_unit: hints.striping_unit,
             stripe_count: hints.striping_factor,
             start_server: hints.start_iodevice.map(ServerId),
+            task: process.task().filter(|_| amode.writes()).cloned(),
         };
         let open = |first| file_system.open(&name, &how(first)).map_err(place);
         let first = (rank == 0).then(|| open(true)).transpose();
@@ -297,6 +298,10 @@ impl File {
     /// The same in a process of one's own.
     pub fn delete_in(process: &Arc<Process>, path: &str, _info: &Info) -> Result<()> {
         let (file_system, name) = process.find(path, 0)?;
+        if let Some(task) = process.task() {
+            let place = |e: Error| e.at(format_args!("delete {path}"));
+            file_system.claim(&name, task).map_err(place)?;
+        }
         file_system.unlink(&name)
     }
 

@@ -2,6 +2,7 @@
 //! (`direct.rs`).
 use crate::error::Result;
 use crate::stats::ServerTraffic;
+use crate::task::Task;
 use penstock_datatype::{Pattern, Source, Target};
 use penstock_layout::{Layout, ServerId};
 use std::ops::Range;
@@ -28,6 +29,8 @@ pub struct OpenHow {
     pub stripe_count: Option<u32>,
     /// Of a new file, the first server.
     pub start_server: Option<ServerId>,
+    /// With `write`, in a task that is alone: it [claims](FileSystem::claim) the file.
+    pub task: Option<Task>,
 }
 
 /// A name space with files.
@@ -36,6 +39,9 @@ pub trait FileSystem: Send + Sync {
     fn name(&self) -> &'static str;
     /// Opens a file, creating it when asked to.
     fn open(&self, path: &str, how: &OpenHow) -> Result<Arc<dyn FileHandle>>;
+    /// Keeps the file of this name to one task of its step, for as long as the step may last: an error if another one has
+    /// it. Different steps know nothing of each other.
+    fn claim(&self, path: &str, task: &Task) -> Result<()>;
     /// Removes a name.
     fn unlink(&self, path: &str) -> Result<()>;
     /// The shared number `token` of an open file, `initial` at first. Each rank that uses it asks, and frees it in the

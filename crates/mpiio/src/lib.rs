@@ -15,6 +15,7 @@
 //! methods/      a file and a row of the table for each method: what it does, as a plan; auto chooses
 //! filesystem.rs what a method needs below it: penstock.rs (servers), direct.rs (a mounted file system)
 //! probe.rs      costs of the deployment
+//! task.rs       tasks that ought to be ranks of one program
 //! stats.rs      what was done                                model.rs     what DT predicts
 //! ```
 mod access;
@@ -44,6 +45,7 @@ mod process;
 mod shell;
 mod spans;
 mod stats;
+mod task;
 pub mod testing;
 mod transfer;
 mod view;
@@ -60,9 +62,10 @@ pub use hints::{Info, hint_keys};
 pub use methods::{Method, method_values};
 pub use model::{Prediction, Shape, predict};
 pub use pointer::Whence;
-pub use process::{Claim, Environment, Process, belongs, write_summary};
+pub use process::{Claim, Environment, Process, belongs, world, write_summary};
 pub use spans::Spans;
 pub use stats::{Counts, DirectionSummary, FileSummary, ServerTraffic, Summary};
+pub use task::{Pmi, TASK_FARM};
 pub use view::View;
 
 /// docs/hints.md, as far as the table of methods says it.

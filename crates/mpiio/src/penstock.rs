@@ -4,6 +4,7 @@ use crate::filesystem::{
     Counter, FileHandle, FileSystem, Form, Guard, LockMode, OpenHow, Operations,
 };
 use crate::stats::ServerTraffic;
+use crate::task::Task;
 use penstock_client::{Client, ClientOptions, CreateOptions, ErrorKind, Identity, OpenOptions};
 use penstock_datatype::{Source, Target};
 use penstock_layout::Layout;
@@ -60,6 +61,9 @@ impl FileSystem for Penstock {
     }
 
     fn open(&self, path: &str, how: &OpenHow) -> Result<Arc<dyn FileHandle>> {
+        if let Some(task) = &how.task {
+            self.claim(path, task)?;
+        }
         let options = OpenOptions {
             read: how.read,
             // A read-modify-write needs both; whether it may write is checked at open.
@@ -82,6 +86,13 @@ impl FileSystem for Penstock {
             other => other?,
         };
         Ok(Arc::new(PenstockFile { file }))
+    }
+
+    fn claim(&self, path: &str, task: &Task) -> Result<()> {
+        match self.client.writer(path, task.step, task.number)? {
+            first if first == task.number => Ok(()),
+            other => Err(task.refuse(Some(other))),
+        }
     }
 
     fn unlink(&self, path: &str) -> Result<()> {

@@ -9,6 +9,7 @@ use crate::methods::{self, Method};
 use crate::penstock::Penstock;
 use crate::probe;
 use crate::stats::{FORMAT, FileSummary, Summary};
+use crate::task::{TASK_FARM, Task};
 use penstock_client::{ClientOptions, Identity};
 use penstock_wire::deployment::Deployment;
 use std::collections::BTreeMap;
@@ -64,6 +65,8 @@ pub struct Environment {
     pub summary_dir: Option<PathBuf>,
     /// `PENSTOCK_PATIENCE`, seconds: how long a server that is away is tried again before a call fails.
     pub patience: Option<Duration>,
+    /// `PENSTOCK_TASK_FARM=1`: tasks that are programs of one rank each may write the same file.
+    pub task_farm: bool,
     /// The first variable whose value means nothing: no file can be opened, so that no program runs otherwise than it was
     /// told.
     pub wrong: Option<String>,
@@ -110,16 +113,13 @@ impl Environment {
             &mut wrong,
             |value| Toggle::parse(value).map(|_| value.to_owned()),
         );
-        let direct = known(
-            take("PENSTOCK_DIRECT"),
-            "1 or 0",
-            &mut wrong,
-            |value| match value {
-                "1" | "true" | "yes" | "on" => Some(true),
-                "0" | "false" | "no" | "off" => Some(false),
-                _ => None,
-            },
-        );
+        let switch = |value: &str| match value {
+            "1" | "true" | "yes" | "on" => Some(true),
+            "0" | "false" | "no" | "off" => Some(false),
+            _ => None,
+        };
+        let direct = known(take("PENSTOCK_DIRECT"), "1 or 0", &mut wrong, switch);
+        let task_farm = known(take(TASK_FARM), "1 or 0", &mut wrong, switch);
         let patience = known(
             take("PENSTOCK_PATIENCE"),
             "a number of seconds",
@@ -146,6 +146,7 @@ impl Environment {
             program: penstock_client::job::program(),
             summary_dir: get("PENSTOCK_SUMMARY_DIR").map(PathBuf::from),
             patience,
+            task_farm: task_farm.unwrap_or(false),
             wrong,
         }
     }
@@ -248,6 +249,8 @@ pub struct Process {
     pub(crate) learnt: Mutex<Learnt>,
     /// Measured when this process, as rank 0, first opened a file in direct mode, of servers.
     costs: [OnceLock<Costs>; 2],
+    /// This process, where it is one of several tasks and the world has one rank; not set: the world is not known.
+    task: OnceLock<Option<Task>>,
     /// Processors this process may use. Asked once: the answer costs tens of microseconds of files read.
     pub(crate) processors: u32,
 }
@@ -266,6 +269,7 @@ impl Process {
             next_checkpoint: Mutex::new(next_checkpoint),
             learnt: Mutex::new(Learnt::default()),
             costs: Default::default(),
+            task: OnceLock::new(),
             processors: std::thread::available_parallelism()
                 .map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX)),
         }
@@ -302,6 +306,25 @@ impl Process {
             );
         }
         hints
+    }
+
+    /// The program has so many ranks. Only the first call counts.
+    fn world(&self, ranks: usize) {
+        self.task.get_or_init(|| {
+            if ranks != 1 || self.environment.task_farm {
+                return None;
+            }
+            let task = Task::alone(self.environment.direct)?;
+            if task.number == 0 {
+                log::warn!("tasks may not write the same file. {}", task.explain());
+            }
+            Some(task)
+        });
+    }
+
+    /// This process, if others of its step may be about to write the same files and it cannot see them.
+    pub(crate) fn task(&self) -> Option<&Task> {
+        self.task.get()?.as_ref()
     }
 
     /// The file system a path leads to, and the path there. `rank` tells servers who asks.
@@ -466,6 +489,11 @@ pub fn belongs(path: &str) -> Option<Claim> {
     Process::global().environment.claim(path)
 }
 
+/// `MPI_COMM_WORLD` has so many ranks: says so before the first file is opened, in processes that have that communicator.
+pub fn world(ranks: usize) {
+    Process::global().world(ranks);
+}
+
 /// Writes this process's summary to `$PENSTOCK_SUMMARY_DIR/rank-<rank>-<pid>.json`, if that is set. Called when MPI
 /// ends, which in the sessions model may be more than once.
 pub fn write_summary(rank: usize) -> Result<()> {
@@ -511,6 +539,7 @@ mod tests {
             ("PENSTOCK_METHOD", "fast"),
             ("PENSTOCK_SHORTCUT", "maybe"),
             ("PENSTOCK_DIRECT", "2"),
+            ("PENSTOCK_TASK_FARM", "maybe"),
             ("PENSTOCK_PATIENCE", "-1"),
             ("PENSTOCK_PROGRAM", "mine"),
         ] {

@@ -279,6 +279,16 @@ pub enum MetaRequest {
     Usage(UsageReport),
     /// Who owns files (data servers). Answered by `Owners`.
     Owners(#[serde(deserialize_with = "bounded::owners")] Vec<FileId>),
+    /// Before a task of a launcher's step, in a program of one rank, opens a file for writing or removes it. Answered by
+    /// `Writer`.
+    Writes {
+        /// Absolute.
+        path: String,
+        /// The same for all tasks of the step.
+        step: u64,
+        /// The task's number.
+        task: u32,
+    },
 }
 
 impl MetaRequest {
@@ -323,7 +333,8 @@ impl MetaRequest {
             | MetaRequest::Usage(_)
             | MetaRequest::Owners(_)
             | MetaRequest::Revoke { .. }
-            | MetaRequest::Revocations { .. } => false,
+            | MetaRequest::Revocations { .. }
+            | MetaRequest::Writes { .. } => false,
         }
     }
 
@@ -478,6 +489,8 @@ pub enum MetaReply {
     Leases(Leases),
     /// To `Owners`: of each file in turn; `None`: it is not there.
     Owners(#[serde(deserialize_with = "bounded::owners")] Vec<Option<u32>>),
+    /// To `Writes`: the task of the step that writes the file.
+    Writer(u32),
 }
 
 /// Health and usage of the metadata server.
