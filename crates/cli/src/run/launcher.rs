@@ -2,9 +2,11 @@
 //!
 //! Ranks started by the launcher of another MPI see a world of one rank each. So the MPI library that the program
 //! would load decides: the dynamic loader is asked for it (`ldd`), or, for Python, the interpreter is asked what
-//! mpi4py loads. The launcher is then the one installed beside that library.
+//! mpi4py loads. The launcher is then the one installed beside that library. One that the user names has to fit it
+//! (docs/decisions/0035), and `srun` is told which interface the library needs.
 use crate::error::{CliError, Result};
-use std::ffi::OsStr;
+use penstock_mpiio::{Pmi, TASK_FARM};
+use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -224,6 +226,124 @@ fn run_quietly(command: &mut Command) -> std::result::Result<String, String> {
     Ok(String::from_utf8_lossy(&done.stdout).into_owned())
 }
 
+/// Programs that contain an MPI library contain this name of its first communicator.
+const LINKED: &[u8] = b"MPI_COMM_WORLD\0";
+
+/// An error for a program with an MPI library linked into it. Asked of programs that load none.
+pub fn refuse_static(program: &Path) -> Result<()> {
+    let io = |e| CliError::io("read", program, e);
+    let mut file = std::fs::File::open(program).map_err(io)?;
+    let mut bytes = vec![0; 1 << 20];
+    // What may be the beginning of the name is looked at again.
+    let mut kept = 0;
+    loop {
+        let n = file.read(&mut bytes[kept..]).map_err(io)?;
+        if n == 0 {
+            return Ok(());
+        }
+        let end = kept + n;
+        if bytes[..end].windows(LINKED.len()).any(|w| w == LINKED) {
+            return Err(CliError::new(format!(
+                "{} has its MPI library linked into it statically, so that nothing can be preloaded in its place",
+                program.display()
+            ))
+            .next("link it with the shared library: mpicc without -static"));
+        }
+        kept = end.min(LINKED.len() - 1);
+        bytes.copy_within(end - kept..end, 0);
+    }
+}
+
+/// What `library` needs of its launcher.
+fn pmi_of(library: &Library) -> Pmi {
+    let listed = run_quietly(Command::new("ldd").arg(&library.path)).unwrap_or_default();
+    let path = library.path.to_string_lossy();
+    Pmi::of(listed.split_whitespace().chain([&*path]))
+}
+
+/// An error if ranks of this library would be programs of one rank each under the launcher that the user named.
+pub fn require_fit(program: &Path, library: &Library, launcher: &Launcher) -> Result<()> {
+    if launcher.family == Family::Other {
+        return Ok(());
+    }
+    let right = beside(library);
+    let family = right.as_ref().map_or(library.family, |l| l.family);
+    let pmix = || launcher.family == Family::OpenMpi && pmi_of(library) == Pmi::Pmix;
+    if family == launcher.family || pmix() {
+        return Ok(());
+    }
+    let right = right.map_or_else(|e| e.to_string(), |l| l.path.display().to_string());
+    Err(CliError::new(format!(
+        "{} loads {}, of another MPI than {}: each of its ranks would be a program of its own and write the same files",
+        program.display(),
+        library.path.display(),
+        launcher.path.display()
+    ))
+    .next(format!(
+        "leave out --launcher, or use --launcher {right}; if it is meant, set {TASK_FARM}=1"
+    )))
+}
+
+/// Whether this is Slurm's launcher.
+pub fn is_srun(launcher: &Launcher) -> bool {
+    launcher.path.file_name() == Some(OsStr::new("srun"))
+}
+
+/// What `srun` has to be told beside the user's arguments, so that ranks of this library find each other.
+pub fn srun_plugin(
+    library: &Library,
+    srun: &Path,
+    arguments: &[OsString],
+) -> Result<Option<String>> {
+    let needed = pmi_of(library);
+    let told = |what: &str| {
+        CliError::new(format!(
+            "{} needs the plugin {} of Slurm, {what}: each rank would be a program of its own and write the same files",
+            library.path.display(),
+            needed.name()
+        ))
+    };
+    let variable = std::env::var("SLURM_MPI_TYPE")
+        .ok()
+        .filter(|v| !v.is_empty());
+    if let Some(given) = plugin_in(arguments).or(variable) {
+        return match needed.is_served_by(&given) {
+            Some(false) => Err(told(&format!("and {given} is given")).next(format!(
+                "leave out --mpi={given} and SLURM_MPI_TYPE; if it is meant, set {TASK_FARM}=1"
+            ))),
+            _ => Ok(None),
+        };
+    }
+    let listed = Command::new(srun).arg("--mpi=list").output();
+    let listed = listed.map_or(String::new(), |done| {
+        // Older ones list them on standard error.
+        let both = [done.stdout, done.stderr].concat();
+        String::from_utf8_lossy(&both).into_owned()
+    });
+    let has = |plugin: &str| listed.split_whitespace().any(|word| word == plugin);
+    // Every Slurm has `none`: without it this is no list.
+    if has("none") && !has(needed.name()) {
+        return Err(told("which is not installed").next(
+            "install it, or leave out --launcher: the MPI library's own launcher starts ranks in a job of Slurm, too",
+        ));
+    }
+    Ok(Some(format!("--mpi={}", needed.name())))
+}
+
+/// The plugin that arguments of `srun` name.
+fn plugin_in(arguments: &[OsString]) -> Option<String> {
+    let mut words = arguments.iter().map(|word| word.to_string_lossy());
+    let mut found = None;
+    while let Some(word) = words.next() {
+        if let Some(plugin) = word.strip_prefix("--mpi=") {
+            found = Some(plugin.to_owned());
+        } else if word == "--mpi" {
+            found = words.next().map(Into::into);
+        }
+    }
+    found
+}
+
 /// The launcher installed with `library`: in a `bin` beside or above its directory, then in PATH.
 pub fn beside(library: &Library) -> Result<Launcher> {
     let names: &[&str] = match library.family {
@@ -342,6 +462,33 @@ mod tests {
         assert!(is_python(&found));
         std::fs::write(&script, [0x7f, b'E', b'L', b'F']).unwrap();
         assert_eq!(interpreter_of(&script).unwrap(), None);
+    }
+
+    #[test]
+    fn a_library_that_is_linked_in_is_found_wherever_it_lies() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("a");
+        for at in [0, 7, (1 << 20) - 5, (2 << 20) - 1, 3 << 20] {
+            let mut bytes = vec![b'x'; at];
+            bytes.extend_from_slice(LINKED);
+            std::fs::write(&program, &bytes).unwrap();
+            let refused = refuse_static(&program).unwrap_err().to_string();
+            assert!(refused.contains("statically"), "{at}: {refused}");
+            bytes.pop();
+            std::fs::write(&program, &bytes).unwrap();
+            refuse_static(&program).unwrap();
+        }
+    }
+
+    #[test]
+    fn the_last_plugin_that_is_named_counts() {
+        let of = |words: &[&str]| plugin_in(&words.iter().map(OsString::from).collect::<Vec<_>>());
+        assert_eq!(of(&["-N2"]), None);
+        assert_eq!(of(&["--mpi=pmix", "-N2"]).as_deref(), Some("pmix"));
+        assert_eq!(
+            of(&["--mpi=none", "--mpi", "pmi2"]).as_deref(),
+            Some("pmi2")
+        );
     }
 
     #[test]

@@ -20,6 +20,7 @@ use crate::which::Which;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use launcher::{Family, Launcher};
+use penstock_mpiio::{Environment, TASK_FARM};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::origin::WithOrigin;
@@ -128,7 +129,7 @@ pub fn run(args: &RunArgs, named: Option<&Path>) -> Result<ExitCode> {
         .split_first()
         .ok_or_else(|| CliError::new("no program given"))?;
     let program = launcher::find_program(program)?;
-    let (family, launcher) = choose_launcher(args, &program)?;
+    let (family, launcher, plugin) = choose_launcher(args, &program)?;
     let library = library()?;
     // From here on signals wait for the loop below, so that nothing is left half cleared.
     let mut signals = SignalsInfo::<WithOrigin>::new([
@@ -161,6 +162,7 @@ pub fn run(args: &RunArgs, named: Option<&Path>) -> Result<ExitCode> {
         .arg("-n")
         .arg(args.ranks.to_string())
         .args(&settings.arguments)
+        .args(&plugin)
         .args(&args.launcher_args)
         .envs(crowding::allow_root(launcher.family))
         .arg("env");
@@ -217,18 +219,31 @@ pub fn run(args: &RunArgs, named: Option<&Path>) -> Result<ExitCode> {
     Ok(exit_code(status))
 }
 
-/// The program's MPI family and the launcher for it.
-fn choose_launcher(args: &RunArgs, program: &Path) -> Result<(Family, Launcher)> {
+/// The program's MPI family, the launcher for it, and what that has to be told of the program's MPI library.
+fn choose_launcher(args: &RunArgs, program: &Path) -> Result<(Family, Launcher, Option<String>)> {
     let library = launcher::library_of(program);
+    if library.is_err() {
+        launcher::refuse_static(program)?;
+    }
+    let farm = args.ranks == 1 || Environment::read().task_farm;
     match &args.launcher {
         Some(name) => {
             let launcher = launcher::named(name)?;
-            let family = library.map_or(launcher.family, |l| l.family);
-            Ok((family, launcher))
+            let Ok(library) = library else {
+                return Ok((launcher.family, launcher, None));
+            };
+            let mut plugin = None;
+            if !farm {
+                launcher::require_fit(program, &library, &launcher)?;
+                if launcher::is_srun(&launcher) {
+                    plugin = launcher::srun_plugin(&library, &launcher.path, &args.launcher_args)?;
+                }
+            }
+            Ok((library.family, launcher, plugin))
         }
         None => {
             let launcher = launcher::beside(&library?)?;
-            Ok((launcher.family, launcher))
+            Ok((launcher.family, launcher, None))
         }
     }
 }
@@ -467,6 +482,10 @@ fn rank_environment(
     let mut set = |name: &str, value: OsString| environment.push((name.into(), value));
     if let Some(method) = &args.method {
         set("PENSTOCK_METHOD", method.into());
+    }
+    // Launchers do not pass everything on to other hosts.
+    if let Some(farm) = std::env::var_os(TASK_FARM) {
+        set(TASK_FARM, farm);
     }
     if let Some(shortcut) = &args.shortcut {
         set("PENSTOCK_SHORTCUT", shortcut.into());
