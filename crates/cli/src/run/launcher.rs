@@ -303,16 +303,19 @@ pub fn srun_plugin(
             needed.name()
         ))
     };
-    let variable = std::env::var("SLURM_MPI_TYPE")
-        .ok()
-        .filter(|v| !v.is_empty());
-    if let Some(given) = plugin_in(arguments).or(variable) {
+    if let Some(given) = plugin_in(arguments) {
         return match needed.is_served_by(&given) {
             Some(false) => Err(told(&format!("and {given} is given")).next(format!(
-                "leave out --mpi={given} and SLURM_MPI_TYPE; if it is meant, set {TASK_FARM}=1"
+                "leave out --mpi={given}; if it is meant, set {TASK_FARM}=1"
             ))),
             _ => Ok(None),
         };
+    }
+    // Sites set it for their usual MPI library. An argument overrides it.
+    let usual = std::env::var("SLURM_MPI_TYPE").ok();
+    let usual = usual.filter(|plugin| !plugin.is_empty());
+    if usual.is_some_and(|plugin| needed.is_served_by(&plugin) != Some(false)) {
+        return Ok(None);
     }
     let listed = Command::new(srun).arg("--mpi=list").output();
     let listed = listed.map_or(String::new(), |done| {
