@@ -10,7 +10,7 @@
 //! built on what may be in the page cache alone (`settled`, `noted`). Damage of large stores is looked for while they serve
 //! (`look`). How many files each user has, and may have, is counted with each change (`quota`). Who runs the
 //! programs that use the deployment is listed while they are connected (`registry`). Data servers report what went through them, and
-//! are told what holds for them (`control`).
+//! are told what holds for them (`control`). Tasks that ought to be ranks of one program do not write the same file (`steps`).
 mod access;
 mod advisory;
 mod audited;
