@@ -298,6 +298,37 @@ def test_bytes_outlive_killed_servers(limits, d):
     assert bytes_of(limits, ALICE)["used"] <= hard
 
 
+def test_check_compares_the_bytes(limits, d):
+    alice = (ALICE, TEAM, [])
+    as_user(*alice, lambda: fill(d / "f", 3 * MIB))
+    limit_bytes(limits, ALICE, hard="1T")
+    start = await_bytes(limits, ALICE, lambda used: used >= 3 * MIB)["used"]
+    # A removed file that is open counts, and no list of objects shows it.
+    removed = os.open(d / "gone", os.O_WRONLY | os.O_CREAT)
+    os.chown(d / "gone", ALICE, -1)
+    os.pwrite(removed, b"x" * MIB, 0)
+    os.unlink(d / "gone")
+    await_bytes(limits, ALICE, lambda used: used == start + MIB)
+    found = penstock("check", "--json", "-d", limits).json()[0]
+    assert (found["clean"], found["findings"], found["uncompared"]) == (True, [], 0)
+    assert found["limited_users"] == 1
+    os.close(removed)
+    await_bytes(limits, ALICE, lambda used: used == start)
+    # Past the server an object gets longer.
+    objects = [path for path in (limits / "data-0" / "objects").rglob("*") if path.is_file()]
+    longest = max(objects, key=lambda path: path.stat().st_size)
+    os.truncate(longest, longest.stat().st_size + 8 * MIB)
+    found = penstock("check", "--json", "-d", limits, check=False)
+    (wrong,) = found.json()[0]["findings"]
+    assert (found.code, wrong["kind"], wrong["server"], wrong["mended"]) == (1, "wrong_bytes", 0, False)
+    said = re.search(rf"user {ALICE} has (\d+) bytes on data server 0, which counts (\d+):", wrong["message"])
+    there, counts = map(int, said.groups())
+    assert there - counts == 8 * MIB
+    repaired = penstock("check", "--repair", "-d", limits)
+    assert f"mended: user {ALICE} has {there} bytes on data server 0" in repaired.out
+    assert "nothing is wrong" in penstock("check", "-d", limits).out
+
+
 MPI_WRITE = """
 #include <mpi.h>
 #include <stdio.h>

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// Exit code 0: nothing found, or all of it mended. 1: something is wrong.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// Free the space of objects whose file is gone.
+    /// Free the space of objects whose file is gone, and correct wrong numbers of users' files and bytes.
     #[arg(long)]
     pub repair: bool,
     /// Free objects that the metadata store never knew, too. If it is an older copy or a new one, they may be all
@@ -111,6 +111,12 @@ fn to_text(report: &CheckReport, repair: bool) -> String {
         (false, true) => "something is wrong",
     };
     text += &format!(": {verdict}\n");
+    if report.uncompared > 0 {
+        text += &format!(
+            "not compared: bytes of {} users on data servers, which changed or were being counted; check again while their programs rest\n",
+            size::count(report.uncompared)
+        );
+    }
     if report.freed > 0 {
         text += &format!(
             "freed {} objects, {}\n",

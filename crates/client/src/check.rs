@@ -8,12 +8,13 @@
 //! It runs beside normal work. Ids are never used twice and a file is always known before its objects, so
 //! an object whose file is not there has lost it for good; those found are looked at again after a
 //! grace period, because their removal may be under way. Repair frees such orphans, corrects the
-//! numbers of users' files, and does nothing else. It
+//! numbers of users' files and bytes, and does nothing else. It
 //! does not touch objects that may be newer than the metadata: ids that these never gave out, or gave out since they and a store
 //! agreed last, and all on a store that is newer than they know. Then the metadata are an older copy or new, and the objects
 //! may be all that is left of their files. Nor does it free more orphans than [`HANDFUL`] and one in [`MANY`] objects without a
 //! word: so many tell of lost names rather than of a crash.
 mod asking;
+mod bytes;
 mod counts;
 mod orphans;
 
@@ -23,11 +24,11 @@ use asking::Asking;
 use orphans::Knowledge;
 use penstock_layout::{FileId, Layout, ServerId};
 use penstock_wire::message::{
-    ErrorKind, KnownStore, MAX_BATCH, ObjectFinding, ObjectProblem, REMOVED_PATH, StoreState,
-    WrongCount,
+    CountedBytes, ErrorKind, KnownStore, MAX_BATCH, ObjectFinding, ObjectProblem, REMOVED_PATH,
+    StoreState, WrongCount,
 };
 use serde::Serialize;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 /// Files or objects of one page.
@@ -105,6 +106,9 @@ pub enum FindingKind {
     DamagedMetadata,
     /// The metadata note another number of files for a user than there are. Repair corrects it.
     WrongCount,
+    /// A data server, or the metadata server, counts another number of bytes for a user than the user's objects have. Repair has
+    /// the data server count anew.
+    WrongBytes,
     /// A data server that cannot be asked.
     SilentServer,
 }
@@ -151,6 +155,10 @@ pub struct CheckReport {
     pub orphans: u64,
     /// Their bytes.
     pub orphan_bytes: u64,
+    /// Users with limits on bytes.
+    pub limited_users: u64,
+    /// Of these on one data server each, those whose bytes changed or were being counted while they were compared.
+    pub uncompared: u64,
     /// Orphans that were to be freed, and are too many to be freed without a word.
     pub held_back: u64,
     /// Orphans freed by this run.
@@ -225,6 +233,12 @@ trait Inventory {
     fn accept_object(&self, server: ServerId, object: FileId) -> Result<()>;
     /// Counts the files of all users: numbers that were wrong, and are right from now on if `repair` says so.
     fn count_files(&self, repair: bool) -> Result<Vec<WrongCount>>;
+    /// Users with limits on bytes, and how many bytes the metadata server has heard of.
+    fn limited_users(&self) -> Result<BTreeMap<u32, u64>>;
+    /// Who owns files, in turn; `None`: a file is not there. At most MAX_OWNERS of them.
+    fn owners(&self, files: Vec<FileId>) -> Result<Vec<Option<u32>>>;
+    /// The bytes of these users as a data server counts them, or begins to count `anew`.
+    fn counted_bytes(&self, server: ServerId, anew: bool) -> Result<Vec<CountedBytes>>;
     fn pause(&self, time: Duration);
 }
 
@@ -306,6 +320,8 @@ impl<'a, I: Inventory> Checker<'a, I> {
                 self.candidates.len()
             );
         }
+        // What the orphans had is given back by now.
+        self.compare_bytes()?;
         self.report.clean = self.open == 0 && self.report.complete;
         Ok(self.report)
     }

@@ -40,6 +40,11 @@ impl Act {
             },
             Some(DataRequest::RemoveObject { file }) => act(Event::Remove, What::File(*file)),
             Some(DataRequest::Verify) => act(Event::Verify, What::Nothing),
+            // A listing of users, not of objects; one record for all looks of a check.
+            Some(DataRequest::CountBytes { anew }) => Act {
+                done: *anew,
+                ..act(Event::Verify, What::Nothing)
+            },
             Some(DataRequest::Accept { file }) => act(Event::Accept, What::File(*file)),
             Some(DataRequest::Tune { settings }) => {
                 act(Event::Tune, What::Settings(settings.join(" ")))

@@ -7,7 +7,7 @@
 //!
 //! A plain state machine. Objects of other users are not in it, but for those that changed their owner since the last count.
 use penstock_layout::FileId;
-use penstock_wire::message::{Followed, Lease, Leases, Usage};
+use penstock_wire::message::{CountedBytes, Followed, Lease, Leases, Usage};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// A user with a limit on bytes.
@@ -31,8 +31,12 @@ struct User {
 struct Entry {
     uid: u32,
     bytes: u64,
+    /// How long it was when that was last looked at.
+    len: u64,
     /// Preallocated, from its start.
     allocated: u64,
+    /// It has no name any more and is still open.
+    removed: bool,
     /// Requests under way that make it longer.
     growing: u32,
 }
@@ -161,9 +165,17 @@ impl Bytes {
             // Others have not come to their ends yet.
             _ => entry.bytes.max(len),
         };
+        entry.len = len;
         let before = std::mem::replace(&mut entry.bytes, bytes);
         if let Some(user) = self.users.get_mut(&entry.uid) {
             user.used = user.used.saturating_sub(before).saturating_add(bytes);
+        }
+    }
+
+    /// An object has lost its name, and counts until it is closed ([`Bytes::forget`]).
+    pub(crate) fn removed(&mut self, file: FileId) {
+        if let Some(entry) = self.objects.get_mut(&file) {
+            entry.removed = true;
         }
     }
 
@@ -202,10 +214,13 @@ impl Bytes {
         let mut entry = before.unwrap_or(Entry {
             uid,
             bytes: 0,
+            len,
             allocated: 0,
+            removed: false,
             growing: 0,
         });
         entry.uid = uid;
+        entry.len = len;
         entry.bytes = match entry.growing {
             0 => len.max(entry.allocated),
             _ => entry.bytes.max(len),
@@ -256,6 +271,39 @@ impl Bytes {
         let followed = |uid: &u32| before.contains(uid) == users.contains_key(uid);
         self.objects.retain(|_, entry| followed(&entry.uid));
         new
+    }
+
+    /// What is counted, for whoever compares it with the objects. Takes time for each of them.
+    pub(crate) fn counts(&self) -> Vec<CountedBytes> {
+        let mut unlisted: BTreeMap<u32, u64> = BTreeMap::new();
+        for entry in self.objects.values() {
+            let listed = if entry.removed { 0 } else { entry.len };
+            *unlisted.entry(entry.uid).or_default() += entry.bytes.saturating_sub(listed);
+        }
+        let users = self.users.iter().map(|(uid, user)| CountedBytes {
+            uid: *uid,
+            used: user.used,
+            unlisted: unlisted.get(uid).copied().unwrap_or(0),
+            counted: user.counted,
+        });
+        users.collect()
+    }
+
+    /// Forgets what was counted, as a start of the server does; but for objects that are being written, or removed and still
+    /// open, which no listing would tell of.
+    pub(crate) fn begin_again(&mut self) {
+        let stays = |entry: &Entry| entry.growing > 0 || entry.removed;
+        self.objects.retain(|_, entry| stays(entry));
+        for user in self.users.values_mut() {
+            user.used = 0;
+            user.counted = false;
+            user.fresh = false;
+        }
+        for entry in self.objects.values() {
+            if let Some(user) = self.users.get_mut(&entry.uid) {
+                user.used = user.used.saturating_add(entry.bytes);
+            }
+        }
     }
 
     /// Users whose objects are not all counted.

@@ -130,3 +130,47 @@ fn what_is_given_away_counts_for_its_new_owner() {
     };
     assert_eq!(b.grow(&unknown, false), Verdict::WhoseIsIt);
 }
+
+#[test]
+fn what_no_listing_shows_is_told_apart() {
+    let shown = |b: &Bytes| {
+        let user = b.counts()[0];
+        (user.used, user.used - user.unlisted)
+    };
+    let mut b = limited(1000, 1000);
+    b.found(FILE, 7, 30);
+    b.found(FileId(6), 7, 100);
+    assert_eq!(shown(&b), (130, 130));
+    // Preallocated beyond its end, and written beyond that at this moment.
+    b.allocated(FILE, 50);
+    b.cut(FileId(6), 90);
+    assert_eq!(grow(&mut b, FILE, 30, 70), Verdict::Counted);
+    assert_eq!(shown(&b), (160, 120));
+    b.settle(FILE, 40);
+    assert_eq!(shown(&b), (140, 130));
+    b.removed(FileId(6));
+    assert_eq!(shown(&b), (140, 40));
+    b.forget(FileId(6));
+    assert_eq!(shown(&b), (50, 40));
+}
+
+#[test]
+fn a_count_that_begins_again_keeps_only_what_no_listing_shows() {
+    let mut b = limited(1000, 1000);
+    for (file, len) in [(1, 10), (2, 20), (3, 40)] {
+        b.found(FileId(file), 7, len);
+    }
+    b.allocated(FileId(1), 500);
+    b.removed(FileId(2));
+    assert_eq!(grow(&mut b, FileId(3), 40, 80), Verdict::Counted);
+    b.begin_again();
+    assert_eq!((used(&b), b.uncounted()), (20 + 80, vec![7]));
+    assert_eq!(grow(&mut b, FILE, 0, 1), Verdict::Wait);
+    b.settle(FileId(3), 80);
+    // The count finds the objects that a listing shows.
+    for (file, len) in [(1, 10), (3, 80)] {
+        b.found(FileId(file), 7, len);
+    }
+    b.counted(&[7]);
+    assert_eq!(used(&b), 10 + 20 + 80);
+}

@@ -45,6 +45,7 @@ impl OpenFile {
             file: self.file,
             owner: self.lend_to,
             root: self.owner.user == 0,
+            removed: self.object.is_removed(),
         }
     }
 }

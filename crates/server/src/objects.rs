@@ -89,10 +89,17 @@ pub(crate) struct OpenObject {
     usage: Arc<UserBytes>,
 }
 
+impl OpenObject {
+    /// It has lost its name.
+    pub(crate) fn is_removed(&self) -> bool {
+        self.removed.load(Ordering::SeqCst)
+    }
+}
+
 impl Drop for OpenObject {
     /// A removed object counts as long as somebody has it open.
     fn drop(&mut self) {
-        if self.removed.load(Ordering::SeqCst) {
+        if self.is_removed() {
             self.usage.forget(self.id);
         }
     }
@@ -278,7 +285,7 @@ impl Objects {
         }
         let object = open.hold(make().map_err(store_error)?);
         // A removal before this look finds no object; one after it finds ours.
-        if open.removed.load(Ordering::SeqCst) {
+        if open.is_removed() {
             open.pin(&object, owner)?;
             self.remove_if_there(open.id)?;
         }
@@ -309,8 +316,9 @@ impl Objects {
             }
         }
         self.remove_if_there(id)?;
-        if open.is_none() {
-            self.usage.forget(id);
+        match open {
+            Some(_) => self.usage.removed(id),
+            None => self.usage.forget(id),
         }
         Ok(())
     }

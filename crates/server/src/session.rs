@@ -337,6 +337,10 @@ impl<'a> Session<'a> {
                 self.admin("verify the store")?;
                 server.verify()
             }
+            DataRequest::CountBytes { anew } => {
+                self.admin("see what users' bytes are counted")?;
+                Ok(DataReply::Counted(objects.usage().counts(anew)))
+            }
             DataRequest::Accept { file } => {
                 self.admin("accept damaged objects")?;
                 server.writable()?;

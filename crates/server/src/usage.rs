@@ -13,7 +13,7 @@ use penstock_layout::FileId;
 use penstock_store::Object;
 use penstock_wire::Background;
 use penstock_wire::message::{
-    ErrorKind, Leases, MAX_OWNERS, MetaReply, MetaRequest, UsageReport, WireError,
+    CountedBytes, ErrorKind, Leases, MAX_OWNERS, MetaReply, MetaRequest, UsageReport, WireError,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, Weak};
@@ -44,6 +44,8 @@ struct State {
     stop: bool,
     /// Somebody waits for an answer.
     asked: bool,
+    /// All objects are to be counted anew.
+    anew: bool,
     /// No client is connected and no limit is known: the thread rests for longer.
     quiet: bool,
     /// Reports sent, and the newest that was answered.
@@ -84,6 +86,8 @@ pub(crate) struct Grower {
     pub(crate) owner: Option<u32>,
     /// Root is never limited.
     pub(crate) root: bool,
+    /// The object has lost its name.
+    pub(crate) removed: bool,
 }
 
 impl UserBytes {
@@ -153,7 +157,12 @@ impl UserBytes {
         if !self.any.load(Ordering::Acquire) {
             return Ok(None);
         }
-        let Grower { file, root, .. } = who;
+        let Grower {
+            file,
+            root,
+            removed,
+            ..
+        } = who;
         let mut owner = who.owner;
         let began = now();
         let mut state = self.state();
@@ -171,6 +180,9 @@ impl UserBytes {
             match state.bytes.grow(&growth, answered) {
                 Verdict::Free => return Ok(None),
                 Verdict::Counted => {
+                    if removed {
+                        state.bytes.removed(file);
+                    }
                     return Ok(Some(Growing {
                         usage: self,
                         file,
@@ -216,6 +228,25 @@ impl UserBytes {
             state.asked = true;
             self.changed.notify_all();
         }
+    }
+
+    /// An object has lost its name and is still open.
+    pub(crate) fn removed(&self, file: FileId) {
+        if self.any.load(Ordering::Acquire) {
+            self.state().bytes.removed(file);
+        }
+    }
+
+    /// What is counted now. `anew`: everything is forgotten before, and counted from the beginning.
+    pub(crate) fn counts(&self, anew: bool) -> Vec<CountedBytes> {
+        let mut state = self.state();
+        if anew {
+            state.bytes.begin_again();
+            state.anew = true;
+            state.asked = true;
+            self.changed.notify_all();
+        }
+        state.bytes.counts()
     }
 
     /// An object is gone.
@@ -321,7 +352,7 @@ impl UserBytes {
             self.found(server, *file, *uid, true);
         }
         let mut state = self.state();
-        if new || leases.given.is_none() || !state.bytes.any() {
+        if std::mem::take(&mut state.anew) || new || leases.given.is_none() || !state.bytes.any() {
             *count = state.bytes.any().then(|| Count {
                 after: None,
                 users: state.bytes.uncounted(),
@@ -390,7 +421,11 @@ impl UserBytes {
                 counting.after = page.last().copied();
                 continue;
             }
-            self.state().bytes.counted(&counting.users);
+            let mut state = self.state();
+            // Else what this count has found is forgotten.
+            if !state.anew {
+                state.bytes.counted(&counting.users);
+            }
             *count = None;
         }
     }

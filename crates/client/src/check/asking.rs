@@ -5,9 +5,10 @@ use crate::error::{Error, Result};
 use crate::site::Site;
 use penstock_layout::{FileId, ServerId};
 use penstock_wire::message::{
-    DataReply, DataRequest, ErrorKind, MetaReply, MetaRequest, NodeKind, ObjectFinding, StoreState,
-    WrongCount,
+    CountedBytes, DataReply, DataRequest, ErrorKind, MetaReply, MetaRequest, NodeKind,
+    ObjectFinding, StoreState, WrongCount,
 };
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -166,6 +167,31 @@ impl Inventory for Asking<'_> {
 
     fn count_files(&self, repair: bool) -> Result<Vec<WrongCount>> {
         self.client.count_files(repair)
+    }
+
+    fn limited_users(&self) -> Result<BTreeMap<u32, u64>> {
+        let users = self.client.all_quotas()?.users.into_iter();
+        let limited = users.filter_map(|user| Some((user.uid, user.bytes?.used)));
+        Ok(limited.collect())
+    }
+
+    fn owners(&self, files: Vec<FileId>) -> Result<Vec<Option<u32>>> {
+        let asked = files.len();
+        self.meta(&MetaRequest::Owners(files), |reply| match reply {
+            MetaReply::Owners(owners) if owners.len() == asked => Ok(owners),
+            other => Err(other.into()),
+        })
+    }
+
+    fn counted_bytes(&self, server: ServerId, anew: bool) -> Result<Vec<CountedBytes>> {
+        self.data(
+            server,
+            &DataRequest::CountBytes { anew },
+            |reply| match reply {
+                DataReply::Counted(users) => Ok(users),
+                other => Err(other),
+            },
+        )
     }
 
     fn pause(&self, time: Duration) {

@@ -32,6 +32,14 @@ struct Fake {
     pauses: Cell<usize>,
     /// Numbers of files that are wrong.
     wrong: RefCell<Vec<WrongCount>>,
+    /// Owners of files; the others have no limit on bytes.
+    limited: BTreeMap<u64, u32>,
+    /// By how much a server counts too much or too little for a user.
+    miscounted: RefCell<BTreeMap<(u32, u32), i64>>,
+    /// By how much the metadata server has heard of too much.
+    misheard: u64,
+    /// Servers count anew as wrongly as before.
+    incorrigible: bool,
 }
 
 impl Fake {
@@ -52,6 +60,10 @@ impl Fake {
             meanwhile: None,
             pauses: Cell::new(0),
             wrong: RefCell::default(),
+            limited: BTreeMap::new(),
+            miscounted: RefCell::default(),
+            misheard: 0,
+            incorrigible: false,
         }
     }
 
@@ -82,6 +94,25 @@ impl Fake {
 
     fn check_with(&self, options: CheckOptions) -> CheckReport {
         Checker::new(self, options, &mut |_| {}).run().unwrap()
+    }
+
+    /// Space preallocated beyond the ends of objects is half of their bytes.
+    fn counted(&self, server: ServerId) -> Vec<CountedBytes> {
+        let mut users: BTreeMap<u32, u64> = self.limited.values().map(|uid| (*uid, 0)).collect();
+        for ((of, id), bytes) in self.objects.borrow().iter() {
+            if let Some(uid) = self.limited.get(id).filter(|_| *of == server.0) {
+                *users.entry(*uid).or_default() += bytes;
+            }
+        }
+        let miscounted = self.miscounted.borrow();
+        let off = |uid| miscounted.get(&(server.0, uid)).copied().unwrap_or(0);
+        let counted = users.into_iter().map(|(uid, bytes)| CountedBytes {
+            uid,
+            used: (bytes + bytes / 2).saturating_add_signed(off(uid)),
+            unlisted: bytes / 2,
+            counted: true,
+        });
+        counted.collect()
     }
 
     fn left(&self) -> Vec<(u32, u64)> {
@@ -221,6 +252,37 @@ impl Inventory for Fake {
             self.wrong.borrow_mut().clear();
         }
         Ok(wrong)
+    }
+
+    fn limited_users(&self) -> Result<BTreeMap<u32, u64>> {
+        let mut heard = BTreeMap::new();
+        for server in &self.servers {
+            for user in self.counted(*server) {
+                *heard.entry(user.uid).or_insert(self.misheard) += user.used;
+            }
+        }
+        Ok(heard)
+    }
+
+    fn owners(&self, files: Vec<FileId>) -> Result<Vec<Option<u32>>> {
+        let there = self.files.borrow();
+        let owner = |file: FileId| {
+            there
+                .contains_key(&file.0)
+                .then(|| self.limited.get(&file.0).copied().unwrap_or(1))
+        };
+        Ok(files.into_iter().map(owner).collect())
+    }
+
+    fn counted_bytes(&self, server: ServerId, anew: bool) -> Result<Vec<CountedBytes>> {
+        if self.silent == Some(server.0) {
+            return Err(refused(ErrorKind::Io, "gone"));
+        }
+        if anew && !self.incorrigible {
+            let mut miscounted = self.miscounted.borrow_mut();
+            miscounted.retain(|(of, _), _| *of != server.0);
+        }
+        Ok(self.counted(server))
     }
 
     fn pause(&self, _: Duration) {
@@ -588,4 +650,82 @@ fn wrong_numbers_of_files_are_corrected() {
                     && f.message.contains("user 7 has 4 files"))
         );
     }
+}
+
+/// User 7 has files 40 and 60 with objects of so many bytes on each of two servers.
+fn with_limited_user() -> Fake {
+    let mut fake = Fake::new(2).with_file(40).with_file(60).with_file(80);
+    fake.limited = [(40, 7), (60, 7)].into();
+    fake
+}
+
+#[test]
+fn bytes_that_are_counted_right_are_no_finding() {
+    let fake = with_limited_user();
+    let report = fake.check(false);
+    assert!(report.clean && report.findings.is_empty(), "{report:?}");
+    assert_eq!((report.limited_users, report.uncompared), (1, 0));
+    assert_eq!(fake.pauses.get(), 0, "nothing to wait for");
+}
+
+#[test]
+fn bytes_that_are_counted_wrong_are_named_and_counted_anew() {
+    for off in [30, -30] {
+        let fake = with_limited_user();
+        fake.miscounted.borrow_mut().insert((1, 7), off);
+        let counts = 100 + off;
+        for (repair, clean, found) in [(false, false, 1), (true, true, 1), (false, true, 0)] {
+            let report = fake.check(repair);
+            assert_eq!((report.clean, report.findings.len()), (clean, found));
+            for finding in &report.findings {
+                assert_eq!(finding.kind, FindingKind::WrongBytes);
+                assert_eq!(finding.server, Some(ServerId(1)));
+                let said = format!("user 7 has 100 bytes on data server 1, which counts {counts}");
+                assert!(finding.message.starts_with(&said), "{}", finding.message);
+            }
+        }
+    }
+    let mut fake = with_limited_user();
+    fake.miscounted.borrow_mut().insert((0, 7), 1);
+    fake.incorrigible = true;
+    let report = fake.check(true);
+    assert!(!report.clean && !report.findings[0].mended);
+    assert!(
+        report.findings[0]
+            .message
+            .contains("start this data server")
+    );
+}
+
+#[test]
+fn bytes_that_change_meanwhile_are_not_judged() {
+    let mut fake = with_limited_user();
+    fake.miscounted.borrow_mut().insert((0, 7), 5);
+    fake.meanwhile = Some(Box::new(|fake| {
+        *fake.objects.borrow_mut().get_mut(&(0, 40)).unwrap() += 1;
+    }));
+    let report = fake.check(false);
+    assert!(report.clean && report.findings.is_empty(), "{report:?}");
+    assert_eq!(report.uncompared, 1);
+}
+
+#[test]
+fn orphans_that_still_count_are_not_named_twice() {
+    let fake = with_limited_user().with_object(1, 25);
+    fake.miscounted.borrow_mut().insert((1, 7), 25);
+    assert_eq!(kinds(&fake.check(false)), [FindingKind::Orphan]);
+    fake.miscounted.borrow_mut().insert((1, 7), 26);
+    let found = [FindingKind::Orphan, FindingKind::WrongBytes];
+    assert_eq!(kinds(&fake.check(false)), found);
+}
+
+#[test]
+fn bytes_that_the_metadata_server_has_not_heard_of_are_named() {
+    let mut fake = with_limited_user();
+    fake.misheard = 3;
+    let report = fake.check(true);
+    assert_eq!(kinds(&report), [FindingKind::WrongBytes]);
+    assert!(!report.clean && report.findings[0].server.is_none());
+    assert!(report.findings[0].message.contains("300 bytes of user 7"));
+    assert!(report.findings[0].message.contains("heard of 303"));
 }

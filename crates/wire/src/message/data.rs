@@ -1,5 +1,5 @@
 //! Requests and replies of the data servers.
-use super::{AuditStatus, Capability, KeysHeld, StoreState, WireError};
+use super::{AuditStatus, Capability, CountedBytes, KeysHeld, StoreState, WireError};
 use crate::bounded;
 use penstock_layout::FileId;
 use serde::{Deserialize, Serialize};
@@ -207,6 +207,12 @@ pub enum DataRequest {
     },
     /// Read the deployment file again and take the keys that it names. Needs the admin right. Answered by `Keys`.
     LoadKeys,
+    /// For `check`: the bytes of users that have limits on them, as this server counts them. Needs the admin right. Answered by
+    /// `Counted`.
+    CountBytes {
+        /// Forgets the counts first and begins to count; until that is done objects of these users don't grow.
+        anew: bool,
+    },
 }
 
 /// What a data server answers.
@@ -287,6 +293,8 @@ pub enum DataReply {
     },
     /// To `LoadKeys`.
     Keys(KeysHeld),
+    /// To `CountBytes`: users with limits on bytes, in their order.
+    Counted(#[serde(deserialize_with = "bounded::byte_users")] Vec<CountedBytes>),
 }
 
 /// What a data server found wrong in its store.

@@ -71,6 +71,20 @@ pub struct Usage {
     pub counted: bool,
 }
 
+/// The bytes of one user as a data server counts them, for `check`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CountedBytes {
+    /// The user.
+    pub uid: u32,
+    /// What the metadata server is told.
+    pub used: u64,
+    /// Of these, what no listing of objects shows: space preallocated beyond their ends, writes under way, and removed objects
+    /// that are still open.
+    pub unlisted: u64,
+    /// All objects of the user are in `used`.
+    pub counted: bool,
+}
+
 /// What a data server tells, about once a second and when a write waits for a lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsageReport {
