@@ -49,6 +49,7 @@ EFFECTS = [
     "queued",
     "replaced-store",
     "lost-store",
+    "byte-limit",
 ]
 
 
@@ -63,7 +64,7 @@ def test_every_fault_happens_and_a_seed_repeats_it():
 
 
 # Those that a few seeds find are planted for each change. `make soak` and `make test-all` plant all.
-SEVERAL_SEEDS = ("trusted-clock", "lost-wakeup", "no-fence", "same-bytes", "kept-incarnation", "any-store")
+SEVERAL_SEEDS = ("trusted-clock", "lost-wakeup", "no-fence", "same-bytes", "kept-incarnation", "any-store", "no-lease")
 
 
 @pytest.mark.parametrize(

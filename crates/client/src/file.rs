@@ -99,7 +99,7 @@ pub(crate) struct FileInner {
 pub(crate) enum Origin {
     Path,
     /// By id, for a user of whoever acts for others.
-    Node,
+    Node(User),
 }
 
 /// What a direct access did.
@@ -462,15 +462,22 @@ impl FileInner {
             Err(e) if e.kind() == ErrorKind::BadCapability => {}
             Err(e) => return Err(e),
         }
-        if let Origin::Node = self.origin {
-            // Whether its user may was found out when it was opened; as everywhere, the open file stays usable.
+        if let Origin::Node(user) = &self.origin {
             let request = NodeRequest::Open {
                 id: self.id,
                 read: self.read,
                 write: self.write,
                 execute: false,
             };
-            return match self.client.node(&User::default(), request)? {
+            let opened = match self.client.node(user, request.clone()) {
+                // Whether its user may was found out when it was opened; as everywhere, the open file stays usable.
+                Err(e) if e.kind() == ErrorKind::Permission => {
+                    self.client.node(&User::default(), request)?
+                }
+                // As the user: limits hold the user, and not root.
+                opened => opened?,
+            };
+            return match opened {
                 NodeReply::Opened { capability, .. } => Ok(capability),
                 other => Err(self.client.meta_protocol(RENEW, &MetaReply::Node(other))),
             };

@@ -121,7 +121,7 @@ impl Client {
                     attributes,
                     capability,
                     created,
-                    Origin::Node,
+                    Origin::Node(user.clone()),
                 )
             }
             other => Err(self.meta_protocol("open", &MetaReply::Node(other))),

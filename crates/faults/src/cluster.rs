@@ -26,6 +26,8 @@ pub(crate) struct Shape {
     pub scheduler: &'static str,
     /// Connections are TLS sessions.
     pub tls: bool,
+    /// Some users may have so many bytes.
+    pub limit: Option<u64>,
 }
 
 /// How far a server has come.
@@ -45,6 +47,8 @@ struct Server {
     failed: u64,
     /// It makes a new store in the place of a lost one.
     renew: bool,
+    /// It has been started before.
+    again: bool,
 }
 
 /// See the module's text.
@@ -57,6 +61,8 @@ pub(crate) struct Cluster {
     ask_time: bool,
     /// Data servers ask whether their stores are the right ones.
     register: bool,
+    /// Data servers that are started again ask for leases on bytes.
+    lease_again: bool,
 }
 
 /// Life of a capability in a run.
@@ -133,6 +139,7 @@ impl Cluster {
                 status: Arc::new(Mutex::new(Status::Down)),
                 failed: 0,
                 renew: false,
+                again: false,
             })
             .collect();
         Cluster {
@@ -141,6 +148,7 @@ impl Cluster {
             servers,
             ask_time: plant != Some(Plant::TrustedClock),
             register: plant != Some(Plant::AnyStore),
+            lease_again: plant != Some(Plant::NoLease),
             limits: ServeLimits {
                 connections: CONNECTIONS,
                 fence: usual.fence.filter(|_| plant != Some(Plant::NoFence)),
@@ -160,6 +168,7 @@ impl Cluster {
         let deployment = self.deployment.clone();
         let (limits, ask_time) = (self.limits, self.ask_time);
         let renew = self.servers[machine].renew;
+        let ask_leases = self.lease_again || !self.servers[machine].again;
         let registration = self.register.then(|| Registration {
             renew,
             ..Registration::default()
@@ -177,6 +186,7 @@ impl Cluster {
                 let options = penstock_server::Options {
                     lock_lease: Duration::from_secs(3),
                     ask_time,
+                    ask_leases,
                     registration,
                     limits,
                     ..penstock_server::Options::default()
@@ -203,6 +213,7 @@ impl Cluster {
             status,
             failed,
             renew,
+            again: true,
         };
         Ok(())
     }
@@ -286,9 +297,12 @@ impl Cluster {
     }
 
     /// Threads of a server that nobody is connected to.
-    pub fn own_threads(machine: MachineId) -> usize {
-        // Main thread, acceptor; the metadata server's committer, or a data server's clock, revocations, reports, background
-        // syncs, counts of bytes and the queue's timer.
-        if machine == 0 { 3 } else { 8 }
+    pub fn own_threads(machine: MachineId, shape: &Shape) -> usize {
+        // Main thread, acceptor; the metadata server's committer and two connections of each data server, which tells of users'
+        // bytes; or a data server's clock, revocations, reports, background syncs, counts of bytes and the queue's timer.
+        match machine {
+            0 => 3 + 2 * shape.servers,
+            _ => 8,
+        }
     }
 }

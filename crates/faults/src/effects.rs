@@ -62,6 +62,8 @@ pub enum Effect {
     ReplacedStore,
     /// A new store took the place of one whose bytes are lost.
     LostStore,
+    /// A write was refused for a limit on bytes.
+    ByteLimit,
 }
 
 impl std::fmt::Display for Effect {
@@ -93,6 +95,7 @@ impl std::fmt::Display for Effect {
             Effect::Queued => "requests that waited in schedulers",
             Effect::ReplacedStore => "stores that were others",
             Effect::LostStore => "stores lost for good",
+            Effect::ByteLimit => "writes refused for limits on bytes",
         })
     }
 }

@@ -57,7 +57,7 @@ pub(crate) fn flip(
         }
         Target::Record | Target::Object => {
             for id in files {
-                let object = root.join(format!("objects/{:02x}/{:016x}", id.0 % 16, id.0));
+                let object = object(root, *id);
                 let record = object.with_file_name(format!("{}.record", name(&object)));
                 let path = match target {
                     Target::Record if record.exists() => record,
@@ -110,6 +110,11 @@ pub(crate) fn flip(
     file.write_all_at(&[bytes[at] ^ mask], flip.at)?;
     flip.before = bytes;
     Ok(Some(flip))
+}
+
+/// Where a store below `root` has an object.
+pub(crate) fn object(root: &Path, id: FileId) -> PathBuf {
+    root.join(format!("objects/{:02x}/{:016x}", id.0 % 16, id.0))
 }
 
 /// What an administrator does about a damaged file: puts back what was there.

@@ -16,6 +16,7 @@
 //! | `workload` and its parts | what clients do, and what they must not be able to do |
 //! | `model`, `directory` | what they may see of bytes, and of names |
 //! | `pointer` | what a shared counter may answer |
+//! | `ledger` | what users with limits on bytes may have and may be refused |
 //! | `run`, `run/calm` | a run from start to end; what follows its faults |
 //! | `plant` | bugs planted to show that the checks find them |
 
@@ -25,6 +26,7 @@ mod directory;
 mod disk;
 mod effects;
 mod flip;
+mod ledger;
 mod model;
 mod network;
 mod plan;

@@ -80,6 +80,9 @@ pub(crate) enum StoreFault {
     Anothers,
 }
 
+/// Users have limits on bytes in one of so many runs.
+const LIMITED: u64 = 4;
+
 /// Stores are lost or mistaken in one of so many runs.
 const STORES: u64 = 4;
 
@@ -118,7 +121,7 @@ const SCHEDULERS: [&str; 24] = [
 /// The size of a run.
 pub(crate) fn shape(seed: u64) -> Shape {
     let mut r = Random::for_purpose(seed, 3);
-    Shape {
+    let shape = Shape {
         servers: r.from_to(2, 4) as usize,
         clients: r.from_to(2, 4) as usize,
         files: r.from_to(1, 3) as usize,
@@ -128,6 +131,14 @@ pub(crate) fn shape(seed: u64) -> Shape {
         pause: r.from_to(10, 100) * MS,
         scheduler: SCHEDULERS[r.index(SCHEDULERS.len())],
         tls: seed.is_multiple_of(8),
+        limit: None,
+    };
+    // Drawn apart, so that all else of a seed stays as it is.
+    let mut r = Random::for_purpose(seed, 7);
+    let blocks = r.from_to(2, 24);
+    Shape {
+        limit: r.one_in(LIMITED).then_some(blocks * shape.block),
+        ..shape
     }
 }
 

@@ -1,5 +1,5 @@
 //! Bugs planted on purpose: each breaks one promise that the servers rely on or make, so that it can be shown that the
-//! checks find it. They live in the simulated machine; two are a limit and a question of the servers that are switched off.
+//! checks find it. They live in the simulated machine; three are a limit and questions of the servers that are switched off.
 
 /// Which promise is broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,11 +25,13 @@ pub enum Plant {
     KeptIncarnation,
     /// Nobody asks the metadata server whether a store is the right one: an empty one is made anew, an older copy is taken.
     AnyStore,
+    /// A data server that is started again asks for no leases on users' bytes, and lets all objects grow.
+    NoLease,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 10] = [
+    pub const ALL: [Plant; 11] = [
         Plant::LostSync,
         Plant::LostName,
         Plant::StaleRead,
@@ -40,6 +42,7 @@ impl Plant {
         Plant::SameBytes,
         Plant::KeptIncarnation,
         Plant::AnyStore,
+        Plant::NoLease,
     ];
 
     /// Its name on the command line.
@@ -55,6 +58,7 @@ impl Plant {
             Plant::SameBytes => "same-bytes",
             Plant::KeptIncarnation => "kept-incarnation",
             Plant::AnyStore => "any-store",
+            Plant::NoLease => "no-lease",
         }
     }
 

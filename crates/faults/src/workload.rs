@@ -1,4 +1,5 @@
 //! What the clients of a run do, and what they hold the answers against.
+pub(crate) mod bytes;
 mod history;
 mod locks;
 mod misuse;
@@ -202,6 +203,9 @@ impl Worker {
             client.mkdir(&format!("/c{c}"), 0o755).map_err(text)?;
         }
         client.mkdir(names::SHARED, 0o777).map_err(text)?;
+        if let Some(limit) = self.shape.limit {
+            self.prepare_limits(limit)?;
+        }
         client.sync_metadata().map_err(text)
     }
 
@@ -218,8 +222,12 @@ impl Worker {
         let mut files: Vec<Option<File>> = (0..=self.shape.files).map(|_| None).collect();
         let mut lent = misuse::Lent::default();
         let mut made: Option<Counter> = None;
+        let mut limited = bytes::Limited::default();
         while self.phase() < Phase::Calm {
-            self.step(&client, &mut files, &mut lent, &mut made)?;
+            match self.shape.limit.is_some() && self.random.one_in(3) {
+                true => self.spend(&mut limited)?,
+                false => self.step(&client, &mut files, &mut lent, &mut made)?,
+            }
             let mut pause = self.random.below(self.shape.pause);
             if self.phase() == Phase::Settling {
                 pause *= 20;

@@ -20,6 +20,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// A lease leaves room for at most so many bytes beyond what is wanted: so many a server may hold that others want.
 const SPARE: u64 = 256 << 20;
 
+/// A write is refused by numbers that are older than it when it has waited so long, milliseconds: a data server is away.
+const STALE_MS: u64 = 5000;
+
 /// What is kept of a user with limits on bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ByteAccount {
@@ -37,11 +40,20 @@ struct Told {
     /// A write waits for more than the lease.
     want: u64,
     counted: bool,
+    /// Numbers of the newest report and of the one before.
+    reports: [u64; 2],
+    /// Since when something is wanted: the number of that report, and its time.
+    since: Option<(u64, u64)>,
 }
 
 impl Told {
     fn claim(&self) -> u64 {
         self.lease.max(self.used)
+    }
+
+    /// It has told what it has after a report of another: its last report may have been under way, the one before was not.
+    fn is_newer(&self, than: u64) -> bool {
+        self.used == 0 || self.reports[1] > than
     }
 }
 
@@ -51,6 +63,7 @@ pub struct Bytes {
     changed: BTreeSet<u32>,
     told: BTreeMap<u32, BTreeMap<u32, Told>>,
     servers: BTreeSet<u32>,
+    reports: u64,
     /// Files that changed their owners, and how many of them are no longer known.
     given: VecDeque<(FileId, u32)>,
     forgotten: u64,
@@ -179,8 +192,10 @@ impl Bytes {
     }
 
     fn lease(&mut self, server: u32, usage: &Usage, grace_ms: u64, now_ms: u64) -> Lease {
+        self.reports += 1;
         let servers = self.told.entry(usage.uid).or_default();
         let before = servers.get(&server).copied().unwrap_or_default();
+        let since = before.since.unwrap_or((self.reports, now_ms));
         let told = Told {
             used: usage.used,
             // One that counts anew after a start may have had what it was given last.
@@ -190,6 +205,8 @@ impl Bytes {
             },
             want: usage.want,
             counted: usage.counted,
+            reports: [self.reports, before.reports[0]],
+            since: (usage.want > 0).then_some(since),
         };
         servers.insert(server, told);
         let total = sum(servers.values().map(|told| told.used));
@@ -201,11 +218,17 @@ impl Bytes {
         let wanted_elsewhere = servers
             .iter()
             .any(|(of, told)| *of != server && told.want > 0);
+        // What was cut or removed before the write has to be known, or it would be refused for nothing.
+        let late = now_ms.saturating_sub(since.1) >= STALE_MS;
+        let newer = |(of, told): (&u32, &Told)| *of == server || told.is_newer(since.0);
+        let known = late || servers.iter().all(newer);
         let all = self.are_all_counted(usage.uid);
         let limit = self.settle(usage.uid, total, grace_ms, now_ms);
         let room = limit.saturating_sub(others);
-        let full =
-            usage.want > usage.used && total.saturating_add(usage.want - usage.used) > limit && all;
+        let full = usage.want > usage.used
+            && total.saturating_add(usage.want - usage.used) > limit
+            && all
+            && known;
         let spare =
             (limit.saturating_sub(total) / (4 * self.servers.len().max(1) as u64)).min(SPARE);
         let lease = match (usage.counted, usage.want > 0) {
@@ -226,6 +249,7 @@ impl Bytes {
             if lease >= told.want || full {
                 // It has what it wants, or it is told that it cannot be had.
                 told.want = 0;
+                told.since = None;
             }
         }
         Lease {

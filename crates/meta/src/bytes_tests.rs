@@ -59,6 +59,9 @@ fn all_leases_together_are_within_the_limit() {
         let again = tell(&mut b, 1, 10, 10, 40);
         assert!(again.lease + first.lease <= 100);
     }
+    tell(&mut b, 0, 50, first.lease, 95);
+    tell(&mut b, 1, 10, 10, 0);
+    tell(&mut b, 1, 10, 10, 0);
     let full = tell(&mut b, 0, 50, first.lease, 95);
     assert!(
         full.full && full.total == 60 && full.limit == 100,
@@ -178,4 +181,29 @@ fn changes_of_owners_are_told_once_or_all_is_counted_again() {
         b.given(FileId(n), 8, 7);
     }
     assert_eq!(ask(&mut b, second.followed).given, None);
+}
+
+#[test]
+fn a_write_is_not_refused_by_what_was_told_before_it() {
+    let mut b = limited(None, Some(100), 2);
+    tell(&mut b, 1, 60, 60, 0);
+    tell(&mut b, 0, 0, 0, 0);
+    // Server 1 has removed its objects. A report of its may have been under way meanwhile.
+    assert!(!tell(&mut b, 0, 0, 0, 50).full);
+    assert!(!tell(&mut b, 1, 60, 60, 0).full);
+    assert!(!tell(&mut b, 0, 0, 0, 50).full);
+    tell(&mut b, 1, 0, 0, 0);
+    assert!(tell(&mut b, 0, 0, 0, 50).lease >= 50);
+    // It has nothing left: nothing that it tells could change a refusal.
+    assert!(tell(&mut b, 0, 50, 50, 101).full);
+    // Server 1 has something, and is away: the write does not wait for ever.
+    tell(&mut b, 1, 20, 20, 0);
+    let wants = |b: &mut Bytes, now_ms| tell_at(b, 0, (50, 50, 90), true, now_ms).full;
+    assert!(!wants(&mut b, 1_000));
+    assert!(!wants(&mut b, 1_000 + STALE_MS - 1));
+    assert!(wants(&mut b, 1_000 + STALE_MS));
+    assert!(
+        !wants(&mut b, 1_000 + STALE_MS),
+        "the next write waits anew"
+    );
 }

@@ -87,6 +87,9 @@ pub struct Options {
     /// Ask the metadata server for its time and for revocations, and report to it what programs do: a server that does not judges capabilities by its own wall clock
     /// after a start, and takes credentials that were taken back.
     pub ask_time: bool,
+    /// With `ask_time`: count the bytes of users that have limits on them, within leases of the metadata server. A server that does
+    /// not limits nobody.
+    pub ask_leases: bool,
     /// The deployment file, for keys that are rotated while the server runs.
     pub deployment_file: Option<PathBuf>,
     /// Where the audit log is written, if it is.
@@ -114,6 +117,7 @@ impl Default for Options {
             registration: None,
             background_sync: Duration::from_secs(15),
             ask_time: true,
+            ask_leases: true,
             deployment_file: None,
             audit: None,
             limits: ServeLimits::default(),
@@ -243,7 +247,7 @@ fn start_with(
         server.clock.follow(&server, deployment)?;
         let line = Arc::new(Line::new(deployment, keys.clone()));
         server.control.follow(id, line.clone())?;
-        if !server.options.read_only {
+        if server.options.ask_leases && !server.options.read_only {
             server.objects.usage().follow(&server, line)?;
         }
         if address.tcp.is_some() {

@@ -23,8 +23,10 @@ use std::time::Duration;
 const ASK: Duration = Duration::from_secs(1);
 /// How often, where no client is connected and no limit is known. Below [`WAIT`]: others may wait for its counts.
 const IDLE: Duration = Duration::from_secs(5);
-/// It is not told more often than that.
+/// It is not told more often than that; while writes wait for long, half as often each time.
 const PAUSE: Duration = Duration::from_millis(10);
+/// So often the pause is doubled.
+const DOUBLED: u32 = 4;
 /// A write waits so long for a lease.
 const WAIT: Duration = Duration::from_secs(10);
 /// Counts, leases, and the thread that keeps them.
@@ -46,6 +48,8 @@ struct State {
     asked: bool,
     /// All objects are to be counted anew.
     anew: bool,
+    /// Who has a limit is not known yet: nothing grows.
+    unknown: bool,
     /// No client is connected and no limit is known: the thread rests for longer.
     quiet: bool,
     /// Reports sent, and the newest that was answered.
@@ -104,6 +108,8 @@ impl UserBytes {
     ) -> Result<(), Error> {
         // Set once: a server is started once.
         self.line.get_or_init(|| line.clone());
+        self.state().unknown = true;
+        self.any.store(true, Ordering::Release);
         let (usage, weak, id) = (self.clone(), Arc::downgrade(server), server.id.0);
         let run = move || usage.run(&weak, id, &line);
         self.thread.start("bytes", run).map_err(|source| {
@@ -143,6 +149,10 @@ impl UserBytes {
             return false;
         }
         let state = self.state();
+        if state.unknown {
+            // The shortcuts of those who turn out to have one are revoked.
+            return false;
+        }
         let owner = state.bytes.owner(file).or(owner);
         owner.is_none_or(|owner| state.bytes.is_limited(owner))
     }
@@ -177,7 +187,11 @@ impl UserBytes {
                 root,
             };
             let answered = state.answered > sent;
-            match state.bytes.grow(&growth, answered) {
+            let verdict = match state.unknown && !root {
+                true => Verdict::Wait,
+                false => state.bytes.grow(&growth, answered),
+            };
+            match verdict {
                 Verdict::Free => return Ok(None),
                 Verdict::Counted => {
                     if removed {
@@ -202,8 +216,10 @@ impl UserBytes {
             if left.is_zero() || state.stop {
                 return Err(no_lease(file, state.away.as_deref()));
             }
-            state.asked = true;
-            self.changed.notify_all();
+            // Each wakes all others: only if that tells them something.
+            if !std::mem::replace(&mut state.asked, true) {
+                self.changed.notify_all();
+            }
             let waited = self.changed.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -275,6 +291,7 @@ impl UserBytes {
     fn run(&self, server: &Weak<Server>, id: u32, line: &Line) {
         let mut count = None;
         let mut first = true;
+        let mut hurried = 0;
         loop {
             let told = now();
             let Some(report) = self.report(id) else {
@@ -306,7 +323,7 @@ impl UserBytes {
             state.quiet = quiet;
             loop {
                 let wait = match (state.asked, state.quiet) {
-                    (true, _) => PAUSE,
+                    (true, _) => PAUSE * (1 << hurried),
                     (false, true) => IDLE,
                     (false, false) => ASK,
                 };
@@ -317,6 +334,10 @@ impl UserBytes {
                 let waited = self.changed.wait_timeout(state, left);
                 state = waited.unwrap_or_else(PoisonError::into_inner).0;
             }
+            hurried = match state.asked {
+                true => DOUBLED.min(hurried + 1),
+                false => 0,
+            };
         }
     }
 
@@ -341,6 +362,7 @@ impl UserBytes {
         let new = {
             let mut state = self.state();
             let new = state.bytes.told(leases, first);
+            state.unknown = false;
             self.any.store(state.bytes.any(), Ordering::Release);
             new
         };
@@ -466,7 +488,7 @@ fn no_lease(file: FileId, away: Option<&str>) -> WireError {
         Some(why) => refuse(
             ErrorKind::Io,
             format!(
-                "file {file} cannot grow: its owner has a limit on bytes, and the metadata server is not there to say what is left: {why}"
+                "file {file} cannot grow: the metadata server is not there to say what is left of its owner's limit on bytes: {why}"
             ),
         ),
         None => refuse(

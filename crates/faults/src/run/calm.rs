@@ -95,6 +95,17 @@ impl Driver {
         Ok(())
     }
 
+    /// Limits on bytes after all that has happened to servers that are still up.
+    pub(super) fn bytes_agree(&mut self) -> Result<(), String> {
+        if self.shape.limit.is_none() {
+            return Ok(());
+        }
+        self.one_client("bytes", |worker| match worker.index {
+            0 => limits::bytes(&administrator(&worker)?, &worker.shape),
+            _ => Ok(()),
+        })
+    }
+
     /// Everything was synced: nothing of it may be lost.
     pub(super) fn lose_all_power(&mut self) -> Result<(), String> {
         self.say("the power fails everywhere");
@@ -118,16 +129,10 @@ impl Driver {
             if worker.index > 0 {
                 return Ok(());
             }
-            let options = ClientOptions {
-                retry_limit: Duration::from_secs(10),
-                answer_timeout: Duration::from_secs(10),
-                ..ClientOptions::default()
-            };
             let text = |e: penstock_client::Error| e.to_string();
-            let who = Identity::default();
-            let client = Client::connect_with(&worker.deployment, who, Role::Admin, options)
-                .map_err(text)?;
+            let client = administrator(&worker)?;
             limits::hold(&client)?;
+            limits::bytes(&client, &worker.shape)?;
             for repair in [true, false] {
                 let how = CheckOptions {
                     repair,
@@ -138,10 +143,12 @@ impl Driver {
                 };
                 let report = check(&client, &how, &mut |_| {}).map_err(text)?;
                 // Counted with each change and by each commit: no fault excuses another number.
-                let miscounted = report
-                    .findings
-                    .iter()
-                    .any(|finding| finding.kind == FindingKind::WrongCount);
+                let miscounted = report.findings.iter().any(|finding| {
+                    matches!(
+                        finding.kind,
+                        FindingKind::WrongCount | FindingKind::WrongBytes
+                    )
+                });
                 let left = !repair && !report.findings.is_empty();
                 if !report.complete || !report.clean || left || miscounted {
                     let when = if repair { "repair" } else { "after the repair" };
@@ -161,7 +168,7 @@ impl Driver {
                 continue;
             };
             let threads = state.threads(process);
-            if threads.len() > Cluster::own_threads(machine) {
+            if threads.len() > Cluster::own_threads(machine, &self.shape) {
                 return Err(format!(
                     "memory: server {machine} keeps threads of clients that have gone: {threads:?}"
                 ));
@@ -232,6 +239,17 @@ impl Driver {
         }
         Ok(())
     }
+}
+
+/// A client of an administrator, while nothing fails.
+fn administrator(worker: &Worker) -> Result<Client, String> {
+    let options = ClientOptions {
+        retry_limit: Duration::from_secs(10),
+        answer_timeout: Duration::from_secs(10),
+        ..ClientOptions::default()
+    };
+    let who = Identity::default();
+    Client::connect_with(&worker.deployment, who, Role::Admin, options).map_err(|e| e.to_string())
 }
 
 /// Accepts all objects that a check calls damaged.

@@ -1,7 +1,12 @@
-//! Whether limits on the files of a user hold after all that has happened.
-use penstock_client::{Client, Error, ErrorKind};
+//! Whether limits on the files and bytes of users hold after all that has happened.
+use crate::cluster::Shape;
+use crate::ledger::USERS;
+use crate::workload::bytes::{DIRECTORY, counted, made, user};
+use penstock_client::{CheckOptions, Client, Error, ErrorKind, File, FindingKind, Form, check};
+use penstock_datatype::{Pattern, Source};
 use penstock_layout::FileId;
 use penstock_wire::message::{Bound, LimitsChange, NodeRequest, User};
+use std::time::Duration;
 
 /// A user who has made nothing before.
 const USER: u32 = 77_000;
@@ -59,4 +64,62 @@ pub(super) fn hold(client: &Client) -> Result<(), String> {
             "user {USER} had {full} files, not {ROOM}, and then {left}, not 0"
         )),
     }
+}
+
+/// Of users with limits on bytes: servers count what the objects have, all that is left can be written and no byte more, and what
+/// is removed makes room.
+pub(super) fn bytes(client: &Client, shape: &Shape) -> Result<(), String> {
+    let Some(limit) = shape.limit else {
+        return Ok(());
+    };
+    let text = |e: Error| format!("limits on bytes: {e}");
+    let how = CheckOptions {
+        grace: Duration::from_millis(50),
+        ..CheckOptions::default()
+    };
+    let report = check(client, &how, &mut |_| {}).map_err(text)?;
+    let mut found = report.findings.iter();
+    if let Some(wrong) = found.find(|f| f.kind == FindingKind::WrongBytes) {
+        return Err(format!("bytes: {}", wrong.message));
+    }
+    if report.uncompared > 0 {
+        return Err(format!(
+            "bytes: nobody writes, and the counts of {} users do not come to rest",
+            report.uncompared
+        ));
+    }
+    let directory = client.stat(DIRECTORY).map_err(text)?.attributes.id;
+    for uid in USERS {
+        let path = format!("{DIRECTORY}/{uid}-last");
+        let open = || {
+            let name = format!("{uid}-last");
+            let both = (true, true);
+            client.create_node(&user(uid), (directory, &name), made(), both, true)
+        };
+        let left = limit.saturating_sub(counted(client, uid)?);
+        let file = open().map_err(text)?;
+        write(&file, 0, left).map_err(|e| format!("the last {left} bytes: {e}"))?;
+        match write(&file, left, 1) {
+            Err(e) if e.kind() == ErrorKind::Quota => {}
+            other => {
+                return Err(format!(
+                    "bytes: user {uid} has {limit} and may have no more: {other:?}"
+                ));
+            }
+        }
+        client.unlink(&path).map_err(text)?;
+        drop(file);
+        if left > 0 {
+            let file = open().map_err(text)?;
+            write(&file, 0, left).map_err(|e| format!("what was made room for: {e}"))?;
+            client.unlink(&path).map_err(text)?;
+        }
+    }
+    Ok(())
+}
+
+fn write(file: &File, at: u64, len: u64) -> Result<u64, Error> {
+    let bytes = vec![0x33; len as usize];
+    let access = Pattern::contiguous(at as i64, len);
+    file.write(&access, Form::Contiguous, &mut Source::from_slice(&bytes))
 }

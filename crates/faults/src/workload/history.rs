@@ -1,6 +1,7 @@
 //! What the clients of one run have done and been told: the files, names and counters that answers are held against.
 use crate::directory::Directory;
 use crate::effects::Effects;
+use crate::ledger::Ledger;
 use crate::model::{Block, CUT};
 use crate::pointer::Pointer;
 use crate::world::Nanos;
@@ -59,6 +60,8 @@ pub(crate) struct History {
     pub(super) issued_ms: u64,
     /// The counter that clients share at present.
     pub(super) pointer: Option<Pointer>,
+    /// Users with limits on bytes, in runs that have some.
+    pub ledger: Option<Ledger>,
     /// Operations that succeeded, and that failed as they may.
     pub good: u64,
     pub failed: u64,
@@ -81,6 +84,7 @@ impl History {
             next_write: 1,
             issued_ms: 0,
             pointer: None,
+            ledger: None,
             good: 0,
             failed: 0,
         }

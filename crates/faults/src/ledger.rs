@@ -1,0 +1,174 @@
+//! What users with limits on bytes may have and may be refused.
+//!
+//! *Never too much*: the objects of files that a user has made, and that nobody may have given away or removed since, are within
+//! the limit at every moment. This is looked at on the disks themselves.
+//!
+//! *Never refused for nothing*: a write is only refused with `Quota` if what the user could have by all that was ever asked of it,
+//! this write included, is beyond the limit. Servers may know less than has happened: what was cut or removed counts until they
+//! have told of it.
+use penstock_layout::{FileId, Layout, ServerIndex};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The users.
+pub(crate) const USERS: [u32; 2] = [77_001, 77_002];
+
+/// A file of one of them.
+struct Tracked {
+    layout: Layout,
+    slot: usize,
+    /// Who may have owned it, by place in [`USERS`].
+    owners: [bool; USERS.len()],
+    /// Whose it is for sure, after every loss of power.
+    sure: Option<usize>,
+    /// How long it may ever have been.
+    most: u64,
+}
+
+impl Tracked {
+    fn objects(&self, len: u64) -> u64 {
+        let servers = 0..self.layout.servers.len();
+        servers
+            .map(|s| self.layout.object_len(len, ServerIndex(s as u32)))
+            .sum()
+    }
+}
+
+/// See the module's text.
+pub(crate) struct Ledger {
+    /// Of each user.
+    pub limit: u64,
+    files: BTreeMap<FileId, Tracked>,
+    /// Names whose removal may yet be carried out.
+    going: BTreeSet<usize>,
+}
+
+impl Ledger {
+    pub fn new(limit: u64) -> Ledger {
+        Ledger {
+            limit,
+            files: BTreeMap::new(),
+            going: BTreeSet::new(),
+        }
+    }
+
+    /// A user has made or opened the file of a name that only this user makes.
+    pub fn opened(&mut self, file: FileId, layout: &Layout, slot: usize, user: usize) {
+        let tracked = self.files.entry(file).or_insert_with(|| Tracked {
+            layout: layout.clone(),
+            slot,
+            owners: [false; USERS.len()],
+            sure: None,
+            most: 0,
+        });
+        tracked.owners[user] = true;
+    }
+
+    /// It is known, and stays after every loss of power.
+    pub fn firm(&mut self, file: FileId, user: usize) {
+        if let Some(tracked) = self.files.get_mut(&file) {
+            let others = (0..USERS.len()).any(|u| u != user && tracked.owners[u]);
+            let going = self.going.contains(&tracked.slot);
+            tracked.sure = Some(user).filter(|_| !others && !going);
+        }
+    }
+
+    /// It is to become so long.
+    pub fn asked(&mut self, file: FileId, len: u64) {
+        if let Some(tracked) = self.files.get_mut(&file) {
+            tracked.most = tracked.most.max(len);
+        }
+    }
+
+    /// It is about to be given to a user. False: it is not known.
+    pub fn given(&mut self, file: FileId, user: usize) -> bool {
+        let tracked = self.files.get_mut(&file);
+        tracked.is_some_and(|tracked| {
+            tracked.sure = None;
+            tracked.owners[user] = true;
+            true
+        })
+    }
+
+    /// A name is about to be removed.
+    pub fn remove(&mut self, slot: usize) {
+        self.going.insert(slot);
+        for tracked in self.files.values_mut().filter(|t| t.slot == slot) {
+            tracked.sure = None;
+        }
+    }
+
+    /// It was, and no copy of the request is under way.
+    pub fn removed(&mut self, slot: usize) {
+        self.remove(slot);
+        self.going.remove(&slot);
+    }
+
+    /// Whether growing a file may be refused.
+    pub fn may_refuse(&self, file: FileId) -> bool {
+        let Some(tracked) = self.files.get(&file) else {
+            return false;
+        };
+        (0..USERS.len()).any(|user| tracked.owners[user] && self.potential(user) > self.limit)
+    }
+
+    fn potential(&self, user: usize) -> u64 {
+        let own = self.files.values().filter(|file| file.owners[user]);
+        own.map(|file| file.objects(file.most)).sum()
+    }
+
+    /// Fails if a user has more than the limit. `size` of an object on a machine.
+    pub fn within(&self, size: impl Fn(FileId, usize) -> u64) -> Result<(), String> {
+        for (user, uid) in USERS.into_iter().enumerate() {
+            let sure = self.files.iter().filter(|(_, f)| f.sure == Some(user));
+            let objects = sure
+                .flat_map(|(id, f)| f.layout.servers.iter().map(|s| (id.0, s.0 as usize + 1)))
+                .map(|(id, machine)| (id, machine, size(FileId(id), machine)));
+            let objects: Vec<_> = objects.filter(|(.., bytes)| *bytes > 0).collect();
+            let has: u64 = objects.iter().map(|(.., bytes)| bytes).sum();
+            if has > self.limit {
+                return Err(format!(
+                    "bytes: user {uid} has {has}, and the limit is {}; file, machine and bytes: {objects:?}",
+                    self.limit
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use penstock_layout::ServerId;
+
+    fn ledger(limit: u64) -> Ledger {
+        let mut ledger = Ledger::new(limit);
+        let layout = Layout::new(4096, vec![ServerId(0), ServerId(1)]).unwrap();
+        ledger.opened(FileId(5), &layout, 0, 0);
+        ledger.firm(FileId(5), 0);
+        ledger
+    }
+
+    #[test]
+    fn what_is_surely_the_users_is_within_the_limit() {
+        let mut l = ledger(100);
+        assert!(l.within(|_, _| 50).is_ok());
+        assert!(l.within(|_, machine| 50 + machine as u64).is_err());
+        assert!(l.given(FileId(5), 1));
+        assert!(l.within(|_, _| 51).is_ok(), "root may exceed limits");
+        let mut l = ledger(100);
+        l.remove(0);
+        l.firm(FileId(5), 0);
+        assert!(l.within(|_, _| 51).is_ok(), "it may yet go");
+    }
+
+    #[test]
+    fn only_what_could_be_too_much_is_refused() {
+        let mut l = ledger(100);
+        l.asked(FileId(5), 100);
+        assert!(!l.may_refuse(FileId(5)));
+        l.asked(FileId(5), 101);
+        l.asked(FileId(5), 7);
+        assert!(l.may_refuse(FileId(5)), "it may still count");
+    }
+}
