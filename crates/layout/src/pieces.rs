@@ -10,6 +10,7 @@
 use crate::search_limit::{Effort, GivenUp, SLICE, SearchLimit};
 use crate::{FileOffset, Layout, LayoutError, ObjectOffset, ServerIndex};
 use penstock_datatype::{Cursor, Meeting, Pattern, Stripes};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A contiguous piece of an access on one server.
@@ -30,6 +31,8 @@ const WALK: u32 = 3;
 #[derive(Debug, Clone)]
 pub struct Pieces {
     access: Pattern,
+    /// In the object.
+    bounds: Range<u64>,
     cursor: Cursor,
     /// Our stripes in the file.
     stripes: Stripes,
@@ -69,6 +72,7 @@ impl Pieces {
         };
         let mut pieces = Pieces {
             cursor: access.cursor(),
+            bounds: layout.object_bounds(&access, server),
             access,
             stripes: layout.stripes(server),
             run: Rest::default(),
@@ -94,6 +98,16 @@ impl Pieces {
     /// Why there are no more pieces, unless the access has no more here.
     pub fn given_up(&self) -> Option<GivenUp> {
         self.effort.given_up()
+    }
+
+    /// Bytes of the object that the whole access can touch, see [`Layout::object_bounds`].
+    pub fn bounds(&self) -> Range<u64> {
+        self.bounds.clone()
+    }
+
+    /// Pieces ascend in the object, without overlap.
+    pub fn is_monotone(&self) -> bool {
+        self.access.is_monotone()
     }
 
     /// The next piece, at most `max` bytes of it. Pieces adjacent in the object and in the stream are
@@ -260,6 +274,14 @@ impl Layout {
             first: u64::from(server.0) * self.stripe_unit,
             len: self.stripe_unit,
         }
+    }
+
+    /// Lowest and one past the highest byte of the object of `server` that an access can touch; what it has below file offset 0
+    /// doesn't count.
+    pub fn object_bounds(&self, access: &Pattern, server: ServerIndex) -> Range<u64> {
+        let (low, high) = access.bounds();
+        let object = |at: i64| self.object_len(at.max(0).unsigned_abs(), server);
+        object(low)..object(high)
     }
 
     /// The pieces of `access` on `server` in stream order, to be taken one by one.

@@ -108,8 +108,7 @@ impl Access {
         pattern: &Pattern,
     ) -> Result<Access, WireError> {
         layout.check(pattern).map_err(|e| invalid(e.to_string()))?;
-        let (low, high) = pattern.bounds();
-        let object = |at: i64| layout.object_len(at.unsigned_abs(), server);
+        let bounds = layout.object_bounds(pattern, server);
         let monotone = pattern.is_monotone();
         // Schedulers and traces count these bytes. Exact where offsets ascend and that takes few steps.
         let share = match monotone {
@@ -118,11 +117,11 @@ impl Access {
         };
         let most = match share {
             Some(share) => share,
-            None if monotone => pattern.len.min(object(high) - object(low)),
+            None if monotone => pattern.len.min(bounds.end - bounds.start),
             None => pattern.len,
         };
         Ok(Access {
-            bounds: object(low)..object(high),
+            bounds,
             most,
             exact: share.is_some(),
             monotone,

@@ -160,14 +160,12 @@ pub(crate) struct Request {
     pub weight: u32,
 }
 
-/// A part of a request: what moves at a time.
+/// A part of a request: what moves at a time, and a slice to the scheduler.
 pub(crate) struct Part {
     pub request: u32,
     pub bytes: u64,
     /// Runs of the object.
     pub runs: Vec<(u64, u64)>,
-    /// Of them, not yet served.
-    pub pending: u32,
     pub regions: u32,
 }
 
@@ -175,10 +173,12 @@ pub(crate) struct Part {
 pub(crate) struct Service {
     pub server: u32,
     pub virtual_id: u64,
-    /// The scheduler's names of the runs.
-    pub runs: Vec<u64>,
+    /// Parts of requests, by offset.
+    pub slices: Vec<u32>,
+    /// What is read or written for them, and how many of these have begun.
+    pub ranges: Vec<Range>,
+    pub begun: usize,
     pub op: Op,
-    pub range: Range,
     pub rank: u32,
     /// Fetches and accesses it waits for.
     pub pending: u32,
@@ -408,7 +408,7 @@ impl<'s> Cluster<'s> {
                 Event::Ready(part) => self.part_ready(part),
                 Event::Serve(service) => self.serve(service),
                 Event::Schedule(server) => self.scheduler_wakes(server),
-                Event::Woken(service) => self.served(service),
+                Event::Woken(service) => self.serve(service),
                 Event::Device(server) => self.device_wakes(server),
                 Event::Flush(server) => self.flush_time(server),
                 Event::Reply(part) => self.reply_arrives(part),

@@ -9,9 +9,6 @@ use penstock_layout::{ObjectOffset, ServerIndex};
 use penstock_mpiio::Method;
 use penstock_mpiio::planning::{self, Alone, Memory, Outcome, Room, Step, Window};
 
-/// Most runs in one part of a request.
-const RUNS: usize = 64;
-
 /// How many ranks of a cohort of `weight` have bytes on one of the servers that it touches.
 fn share_of_ranks(operation: &Operation, weight: u32, unit: u64, touched: u64) -> u32 {
     if weight == 1 {
@@ -481,10 +478,11 @@ impl Cluster<'_> {
         self.events.push(at, Event::Part(part));
     }
 
-    /// Cuts the next part off a request: at most a buffer of bytes, in at most [`RUNS`] runs. With a page cache, runs
+    /// Cuts the next part off a request: at most a buffer of bytes, in at most so many runs. With a page cache, runs
     /// within a page of each other are one; reads without one go through gaps as the scenario says.
     pub(crate) fn next_part(&mut self, request: u32) -> u32 {
         let most = self.scenario.server.buffer.0;
+        let most_runs = self.scenario.server.most_runs.unwrap_or(usize::MAX);
         let hole = match (self.scenario.server.cache.0, self.requests[request].op) {
             (0, Op::Read) => self.scenario.server.gap.0,
             (0, Op::Write) => 0,
@@ -502,7 +500,6 @@ impl Cluster<'_> {
                 request,
                 bytes: 0,
                 runs: Vec::new(),
-                pending: 0,
                 regions: 0,
             }),
         });
@@ -518,7 +515,7 @@ impl Cluster<'_> {
                 p.regions = 1;
             }
             Left::Pieces(pieces) => {
-                while p.bytes < most.min(r.bytes) && p.runs.len() < RUNS {
+                while p.bytes < most.min(r.bytes) && p.runs.len() < most_runs {
                     let Some(piece) = pieces.next_piece(most - p.bytes) else {
                         break;
                     };
@@ -539,7 +536,6 @@ impl Cluster<'_> {
             // The walk ended before its share: nothing more to do.
             r.bytes = 0;
         }
-        p.pending = p.runs.len() as u32;
         part
     }
 

@@ -165,11 +165,13 @@ pub struct Server {
     pub connection: u32,
     /// Virtual requests that a server can serve at a time, whatever decides: 16; with `tree` and `online` any number.
     pub depth: Option<u32>,
-    /// A request moves through the server in parts of so many bytes.
+    /// A request moves through the server in parts of so many bytes; each is one slice to the scheduler.
     pub buffer: Bytes,
+    /// Runs of a part at most; any number in our data server.
+    pub most_runs: Option<usize>,
     /// Parts of a request under way at a time.
     pub window: u32,
-    /// How the runs of a part are served.
+    /// How the runs of a virtual request are served.
     pub runs: Runs,
     /// Reads without pages: gaps of at most so many bytes between runs are read through.
     pub gap: Bytes,
@@ -189,11 +191,11 @@ pub struct Server {
     pub quantum: Option<Bytes>,
 }
 
-/// How the runs of a part of a request are served.
+/// How the runs of a virtual request are served once the scheduler has started it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Runs {
-    /// All are with the scheduler at once, as with asynchronous I/O.
+    /// All are with the device at once, as with asynchronous I/O.
     Together,
     /// One after the other, as by a thread that waits for each: so does our data server.
     InTurn,
@@ -222,7 +224,8 @@ impl Default for Server {
             wake: Time(0),
             connection: 0,
             depth: None,
-            buffer: Bytes(256 << 10),
+            buffer: Bytes(penstock_sched::SLICE),
+            most_runs: None,
             window: 2,
             runs: Runs::Together,
             gap: Bytes(0),
@@ -388,6 +391,9 @@ impl Scenario {
         )?;
         within("server.window", self.server.window.into(), 1, 1024)?;
         within("server.buffer", self.server.buffer.0, 4096, 1 << 30)?;
+        if let Some(runs) = self.server.most_runs {
+            within("server.most_runs", runs as u64, 1, 1 << 20)?;
+        }
         within("server.gap", self.server.gap.0, 0, 1 << 20)?;
         within("server.dirty", self.server.dirty.0, 1 << 20, 1 << 50)?;
         within("server.flush", self.server.flush.0, 1_000_000, 1 << 50)?;

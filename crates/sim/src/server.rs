@@ -2,10 +2,10 @@
 //!
 //! *Problem*: what a policy is worth depends on what stands around it: when a request comes to it, what its decision costs, and
 //! what the device makes of the order. *Idea*: a request goes the way that it goes in our server (and, with other
-//! settings, in the sources' servers): the processor looks at its next part (`part_begins`), the part's runs go to the very
-//! dispatcher of crates/sched (`queue_run`), which decides how many are served at a time (`pump`); what it starts meets the page cache or goes to the block queue and the device (`serve`, `access`), and comes back as a reply
-//! (`part_done`). Dirty pages are written back by a timer, by their amount, or because a program syncs (`write_back`, `drain`).
-use crate::cluster::{Cluster, Event, Fetch, Service};
+//! settings, in the sources' servers): the processor looks at its next part (`part_begins`), which goes to the very
+//! dispatcher of crates/sched as one slice (`queue_slice`). That decides how many are served at a time (`pump`); what it starts
+//! meets the page cache or goes to the block queue and the device (`serve`, `access`), and comes back as a reply (`part_done`). Dirty pages are written back by a timer, by their amount, or because a program syncs (`write_back`, `drain`).
+use crate::cluster::{Cluster, Event, Fetch, Left, Service};
 use crate::connection::Ends;
 use crate::error::{Error, Result};
 use crate::network::Node;
@@ -19,8 +19,6 @@ use penstock_sched::learn::{Cost, Limits, Predictor};
 use penstock_trace::{Event as Seen, Kind};
 use std::collections::VecDeque;
 
-/// Runs of a part: the low bits of the scheduler's names.
-const RUN_BITS: u32 = 8;
 /// Device requests of a server: who made them, in the low bits of their names.
 const DIRECT: u64 = 0;
 const FETCH: u64 = 1;
@@ -196,39 +194,41 @@ impl Cluster<'_> {
         self.events.push(at, Event::Ready(part));
     }
 
-    /// A part's runs go to the scheduler, or the first of them does.
+    /// A part goes to the scheduler.
     pub(crate) fn part_ready(&mut self, part: u32) {
-        let count = self.parts[part].runs.len();
-        if count == 0 {
+        if self.parts[part].runs.is_empty() {
             self.part_done(part);
             return;
         }
-        let first = match self.scenario.server.runs {
-            Runs::Together => count,
-            Runs::InTurn => 1,
-        };
-        (0..first).for_each(|run| self.queue_run(part, run));
+        self.queue_slice(part);
         let server = self.requests[self.parts[part].request].server;
         self.pump(server);
     }
 
-    fn queue_run(&mut self, part: u32, run: usize) {
+    /// One request to the scheduler, as our data server makes it (crates/server/src/queue.rs): the bytes of the part, and the
+    /// bytes of the object that they may lie in. Only of an extent these are the same: a server doesn't walk a pattern to find
+    /// out where its next bytes end.
+    fn queue_slice(&mut self, part: u32) {
         let p = &self.parts[part];
         let r = &self.requests[p.request];
-        let (offset, bytes) = p.runs[run];
+        let span = match &r.left {
+            Left::Extent(_) => p.runs[0].0..p.runs[0].0 + p.runs[0].1,
+            Left::Pieces(pieces) if pieces.is_monotone() => p.runs[0].0..pieces.bounds().end,
+            Left::Pieces(pieces) => pieces.bounds(),
+        };
         let request = sched::Request {
-            id: u64::from(part) << RUN_BITS | run as u64,
+            id: part.into(),
             file: r.file.into(),
             op: r.op,
-            offset,
-            bytes,
+            offset: span.start,
+            bytes: p.bytes,
             program: self.ranks[r.rank as usize].program.into(),
             process: r.rank,
         };
         let server = &mut self.servers[r.server as usize];
         let arrival = sched::Arrival {
             request,
-            end: offset + bytes,
+            end: span.end,
         };
         if let Some(seen) = &mut server.seen
             && seen.len() <= Limits::default().requests
@@ -239,8 +239,8 @@ impl Cluster<'_> {
                 kind: Kind::Arrival,
                 op: request.op,
                 file: request.file,
-                offset,
-                bytes,
+                offset: request.offset,
+                bytes: request.bytes,
                 program: request.program,
                 rank: request.process,
                 mpi_call: 0,
@@ -281,60 +281,94 @@ impl Cluster<'_> {
     /// The processor is taken by the decision; then the virtual request is carried out.
     fn begin_service(&mut self, server: u32, chosen: &sched::VirtualRequest) {
         self.totals.decisions += 1;
-        let s = &self.servers[server as usize];
-        let first = s.dispatcher.parts(chosen.id).next();
-        let rank = first.map_or(0, |run| {
-            let part = &self.parts[(run.id >> RUN_BITS) as u32];
-            self.requests[part.request].rank
-        });
-        let range = Range {
-            object: chosen.file as u32,
-            offset: chosen.offset,
-            bytes: chosen.end - chosen.offset,
-        };
         let op = chosen.op;
         let service = self.services.put(|old| match old {
             Some(old) => {
                 old.server = server;
                 old.virtual_id = chosen.id;
-                old.runs.clear();
+                old.slices.clear();
+                old.ranges.clear();
+                old.begun = 0;
                 old.op = op;
-                old.range = range;
-                old.rank = rank;
                 old.pending = 0;
                 None
             }
             None => Some(Service {
                 server,
                 virtual_id: chosen.id,
-                runs: Vec::new(),
+                slices: Vec::new(),
+                ranges: Vec::new(),
+                begun: 0,
                 op,
-                range,
-                rank,
+                rank: 0,
                 pending: 0,
             }),
         });
+        let s = &self.servers[server as usize];
+        let Service {
+            slices,
+            ranges,
+            rank,
+            ..
+        } = &mut self.services[service];
+        slices.extend(s.dispatcher.parts(chosen.id).map(|slice| slice.id as u32));
+        let mut before = false;
+        for slice in &*slices {
+            let part = &self.parts[*slice];
+            let request = &self.requests[part.request];
+            if ranges.is_empty() {
+                *rank = request.rank;
+            }
+            // Extents that follow each other are one access; the others go one by one.
+            let extent = matches!(request.left, Left::Extent(_));
+            for (offset, bytes) in &part.runs {
+                match ranges.last_mut() {
+                    Some(last) if before && extent && last.offset + last.bytes == *offset => {
+                        last.bytes += bytes;
+                    }
+                    _ => ranges.push(Range {
+                        object: chosen.file as u32,
+                        offset: *offset,
+                        bytes: *bytes,
+                    }),
+                }
+            }
+            before = extent;
+        }
         let s = &mut self.servers[server as usize];
-        let runs = &mut self.services[service].runs;
-        runs.extend(s.dispatcher.parts(chosen.id).map(|run| run.id));
         let at = s.work(self.now, self.scenario.server.decision.0);
         self.events.push(at, Event::Serve(service));
     }
 
-    /// Carries out a virtual request.
+    /// Goes on with a virtual request: begins all of its accesses, or the next one if each is waited for.
     pub(crate) fn serve(&mut self, service: u32) {
-        let Service {
-            server, op, range, ..
-        } = self.services[service];
-        let cached = self.servers[server as usize].pages.is_some();
-        match (op, cached) {
-            (_, false) => {
-                let process = self.process(service);
-                let id = u64::from(service) * KINDS + DIRECT;
-                self.services[service].pending = self.access(server, op, range, id, process);
+        let in_turn = self.scenario.server.runs == Runs::InTurn;
+        loop {
+            let s = &self.services[service];
+            let Some(range) = s.ranges.get(s.begun).copied() else {
+                break;
+            };
+            let (server, op) = (s.server, s.op);
+            let cached = self.servers[server as usize].pages.is_some();
+            match (op, cached) {
+                (_, false) => {
+                    let process = self.process(service);
+                    let id = u64::from(service) * KINDS + DIRECT;
+                    let pieces = self.access(server, op, range, id, process);
+                    self.services[service].pending += pieces;
+                }
+                (Op::Read, true) => self.read_pages(service, range),
+                (Op::Write, true) if self.write_pages(service, range) => {}
+                // It goes on when there is memory.
+                (Op::Write, true) => return,
             }
-            (Op::Read, true) => self.read_pages(service),
-            (Op::Write, true) => self.write_pages(service),
+            self.services[service].begun += 1;
+            if in_turn && self.services[service].pending > 0 {
+                return;
+            }
+        }
+        if self.services[service].pending == 0 {
+            self.served(service);
         }
     }
 
@@ -345,8 +379,8 @@ impl Cluster<'_> {
         }
     }
 
-    fn read_pages(&mut self, service: u32) {
-        let Service { server, range, .. } = self.services[service];
+    fn read_pages(&mut self, service: u32, range: Range) {
+        let server = self.services[service].server;
         let process = self.process(service);
         let len = self.files.object_bytes(range.object, &self.layout);
         let mut needs = std::mem::take(&mut self.needs);
@@ -386,27 +420,25 @@ impl Cluster<'_> {
             self.fetches[fetch].pieces = self.access(server, Op::Read, *range, id, process);
         }
         self.needs = needs;
-        self.services[service].pending = pending;
-        if pending == 0 {
-            self.served(service);
-        }
+        self.services[service].pending += pending;
     }
 
-    fn write_pages(&mut self, service: u32) {
-        let Service { server, range, .. } = self.services[service];
+    /// Whether there was memory. If not, the virtual request goes on when there is.
+    fn write_pages(&mut self, service: u32, range: Range) -> bool {
+        let server = self.services[service].server;
         let limit = self.scenario.server.dirty.0;
         let flush = self.scenario.server.flush.0;
         let background = self.scenario.server.background.map(|bytes| bytes.0);
         let now = self.now;
         let s = &mut self.servers[server as usize];
         let Some(pages) = &mut s.pages else {
-            return;
+            return true;
         };
         if pages.dirty() >= limit {
             s.blocked.push_back(service);
             s.goal = s.goal.max(limit / 2);
             self.write_back(server);
-            return;
+            return false;
         }
         pages.write(range);
         if !s.timer {
@@ -418,7 +450,7 @@ impl Cluster<'_> {
             s.goal = s.goal.max(over);
             self.write_back(server);
         }
-        self.served(service);
+        true
     }
 
     /// Time to write back what is dirty now.
@@ -581,10 +613,10 @@ impl Cluster<'_> {
         }
     }
 
-    /// The device is through with a virtual request; the thread that waited for it runs again soon.
+    /// The device is through with what a virtual request waits for; its thread runs again soon.
     fn wake_service(&mut self, service: u32) {
         match delay(&mut self.random, self.scenario.server.wake.0) {
-            0 => self.served(service),
+            0 => self.serve(service),
             late => self.events.push(self.now + late, Event::Woken(service)),
         }
     }
@@ -601,15 +633,15 @@ impl Cluster<'_> {
             let Some(service) = self.at(server).blocked.pop_front() else {
                 break;
             };
-            self.write_pages(service);
+            self.serve(service);
         }
         if !self.draining.is_empty() {
             self.drained();
         }
     }
 
-    /// A virtual request is done.
-    pub(crate) fn served(&mut self, service: u32) {
+    /// A virtual request is done, and with it all of its slices.
+    fn served(&mut self, service: u32) {
         let now = self.now;
         let Service {
             server, virtual_id, ..
@@ -620,20 +652,9 @@ impl Cluster<'_> {
                 .get_or_insert(Error::key("server.scheduler", error.to_string()));
             return;
         }
-        let in_turn = self.scenario.server.runs == Runs::InTurn;
-        let runs = std::mem::take(&mut self.services[service].runs);
-        for run in &runs {
-            let part = (run >> RUN_BITS) as u32;
-            self.parts[part].pending -= 1;
-            let left = self.parts[part].pending as usize;
-            if left == 0 {
-                self.part_done(part);
-            } else if in_turn {
-                let next = self.parts[part].runs.len() - left;
-                self.queue_run(part, next);
-            }
-        }
-        self.services[service].runs = runs;
+        let slices = std::mem::take(&mut self.services[service].slices);
+        slices.iter().for_each(|part| self.part_done(*part));
+        self.services[service].slices = slices;
         self.services.free(service);
         self.pump(server);
     }

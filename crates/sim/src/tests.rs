@@ -159,6 +159,33 @@ fn runs_in_turn_wait_for_each_other() {
     assert!(through.device_bytes > 3 * in_turn.device_bytes);
 }
 
+/// One decision for each slice of 256 KiB, however many runs it has; slices whose bytes may lie among each other are joined.
+#[test]
+fn what_is_scheduled_is_a_slice() {
+    let columns = SMALL.replace(
+        "benchmark = \"demo\"",
+        "benchmark = \"noncontig\"\nmethod = \"datatype\"",
+    );
+    let columns = columns.replace("segment = \"64KiB\"", "per_call = \"4MiB\"");
+    let with = |server: &str| {
+        let text = columns.replace("[client]", &format!("[server]\n{server}\n[client]"));
+        go(&text).unwrap()
+    };
+    for runs in ["together", "in-turn"] {
+        let alone = with(&format!("runs = '{runs}'"));
+        assert_eq!(alone.bytes, 16 << 20);
+        assert_eq!(alone.decisions, alone.bytes / penstock_sched::SLICE);
+        // 2 KiB runs.
+        assert_eq!(alone.device_requests, alone.bytes / (2 << 10));
+        let few = with(&format!("runs = '{runs}'\nmost_runs = 32"));
+        assert_eq!(few.decisions, few.bytes / (64 << 10));
+        let joined = with(&format!("runs = '{runs}'\nscheduler = 'to-agg'\ndepth = 1"));
+        assert!(joined.decisions < alone.decisions, "{}", joined.decisions);
+        assert_eq!(joined.bytes, alone.bytes);
+        assert_eq!(joined.device_requests, alone.device_requests);
+    }
+}
+
 /// A server that is late by itself makes operations longer, and the result stays the seed's.
 #[test]
 fn servers_may_be_late_by_themselves() {
