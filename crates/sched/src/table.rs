@@ -13,7 +13,6 @@ use crate::waiting::Waited;
 use penstock_base::{Nanos, Op};
 pub(crate) use queues::{Queue, UNKNOWN};
 use slab::Slab;
-use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, DefaultHasher};
 
 /// One request that is held.
@@ -103,7 +102,8 @@ pub(crate) struct Virtual {
 pub(crate) const NONE: usize = usize::MAX;
 
 /// Hashed with fixed keys, so that the same calls always cost the same.
-pub(crate) type Map<K, V> = HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
+#[expect(clippy::disallowed_types, reason = "its hasher has fixed keys")]
+pub(crate) type Map<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
 
 /// See the module's text.
 #[derive(Debug)]

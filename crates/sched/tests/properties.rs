@@ -1,7 +1,7 @@
 //! What holds for every algorithm, whatever arrives.
 use penstock_sched::{Algorithm, Error, Groups, Nanos, Next, Op, Options, Request, Scheduler};
 use proptest::prelude::*;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -53,7 +53,7 @@ fn options(algorithm: Algorithm, order: bool, quantum: u64) -> Options {
 }
 
 /// Requests with the end of what they may touch.
-type Known = HashMap<u64, (Request, u64)>;
+type Known = BTreeMap<u64, (Request, u64)>;
 
 struct Run {
     scheduler: Scheduler,
@@ -61,7 +61,7 @@ struct Run {
     known: Known,
     serving: Vec<(u64, Vec<u64>)>,
     dispatched: Vec<u64>,
-    completed: HashSet<u64>,
+    completed: BTreeSet<u64>,
     log: Vec<Next>,
     order: bool,
 }
@@ -79,10 +79,10 @@ impl Run {
             order: options.order_conflicts,
             scheduler: Scheduler::new(options).unwrap(),
             now: 0,
-            known: HashMap::new(),
+            known: BTreeMap::new(),
             serving: Vec::new(),
             dispatched: Vec::new(),
-            completed: HashSet::new(),
+            completed: BTreeSet::new(),
             log: Vec::new(),
         }
     }

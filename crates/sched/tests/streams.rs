@@ -6,7 +6,7 @@
 //! failing test prints what the file should say.
 use penstock_sched::journal::{Call, Journal};
 use penstock_sched::{Algorithm, Groups, Nanos, Next, Op, Options, Request, Scheduler};
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::sync::{Arc, Mutex};
 
@@ -186,7 +186,7 @@ struct Player {
     /// Where the last request of a file has ended.
     ends: Vec<u64>,
     /// First parts for which company was asked for.
-    asked: HashSet<u64>,
+    asked: BTreeSet<u64>,
 }
 
 impl Player {
@@ -310,7 +310,7 @@ fn stream(work: &Workload, algorithm: Algorithm) -> String {
         id: 0,
         serving: Vec::new(),
         ends: vec![1 << 20; work.files as usize],
-        asked: HashSet::new(),
+        asked: BTreeSet::new(),
         work: work.clone(),
     };
     player.scheduler.keep(Some(lines.clone()));

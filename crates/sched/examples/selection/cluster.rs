@@ -17,7 +17,7 @@ use penstock_sched::{
     Situation,
 };
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 /// Network and client between an answer and the next request: on average, exponentially distributed.
 const THINK: Nanos = 150_000;
@@ -217,12 +217,12 @@ struct Run<'a> {
     processes: Vec<Process>,
     wake: BinaryHeap<Reverse<(Nanos, usize)>>,
     /// Requests under way: process and arrival.
-    requests: HashMap<u64, (usize, Nanos)>,
+    requests: BTreeMap<u64, (usize, Nanos)>,
     next_request: u64,
     /// Device requests: the virtual request they belong to.
-    at_device: HashMap<u64, u64>,
+    at_device: BTreeMap<u64, u64>,
     /// Virtual requests being served: device requests left.
-    serving: HashMap<u64, usize>,
+    serving: BTreeMap<u64, usize>,
     next_device: u64,
     bytes: u64,
     /// How long requests took here lately.
@@ -470,10 +470,10 @@ fn run(
             .map(|p| Reverse(((random.next() * START as f64) as Nanos, p)))
             .collect(),
         processes,
-        requests: HashMap::new(),
+        requests: BTreeMap::new(),
         next_request: 0,
-        at_device: HashMap::new(),
-        serving: HashMap::new(),
+        at_device: BTreeMap::new(),
+        serving: BTreeMap::new(),
         next_device: 0,
         bytes: 0,
         times: VecDeque::new(),

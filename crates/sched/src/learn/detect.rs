@@ -6,7 +6,7 @@ use super::features::{Features, MIN_WINDOW, WINDOW, Window};
 use super::pattern::{Pattern, Tree};
 use penstock_base::{Nanos, Op};
 use penstock_trace::{Event, Kind};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 /// Bounds of a [`Detector`].
 #[derive(Debug, Clone, Copy)]
@@ -71,7 +71,7 @@ pub struct Detector {
     tree: Tree,
     unit: u64,
     limits: DetectorLimits,
-    files: HashMap<(u64, Op), Followed>,
+    files: BTreeMap<(u64, Op), Followed>,
 }
 
 impl Detector {
@@ -81,7 +81,7 @@ impl Detector {
             tree,
             unit,
             limits,
-            files: HashMap::new(),
+            files: BTreeMap::new(),
         }
     }
 
@@ -137,7 +137,7 @@ impl Detector {
 
 /// Files vote with their requests.
 pub(crate) fn majority(verdicts: impl Iterator<Item = FileVerdict>) -> Option<Pattern> {
-    let mut votes: HashMap<Pattern, u64> = HashMap::new();
+    let mut votes: BTreeMap<Pattern, u64> = BTreeMap::new();
     for verdict in verdicts {
         if let Some(pattern) = verdict.pattern {
             *votes.entry(pattern).or_default() += verdict.requests;
@@ -176,7 +176,7 @@ pub fn looks(events: &[Event], unit: u64) -> Vec<Look> {
         }
         window.clear();
     };
-    let mut open: HashMap<(u64, Op), Window> = HashMap::new();
+    let mut open: BTreeMap<(u64, Op), Window> = BTreeMap::new();
     for event in events.iter().filter(|e| e.kind == Kind::Arrival) {
         let window = open.entry((event.file, event.op)).or_default();
         window.push(event.at, event.offset, event.bytes);
@@ -204,7 +204,7 @@ pub fn detect(events: &[Event], tree: &Tree, unit: u64) -> (Vec<FileVerdict>, Op
     }
     /// Requests and sureness by pattern.
     type Votes = BTreeMap<Pattern, (u64, f64)>;
-    let mut votes: HashMap<(u64, Op), Votes> = HashMap::new();
+    let mut votes: BTreeMap<(u64, Op), Votes> = BTreeMap::new();
     for look in looks(events, unit) {
         let (pattern, share) = tree.classify(&look.features);
         let votes = votes.entry((look.file, look.op)).or_default();

@@ -6,7 +6,7 @@
 //! programs whose ranks have a part of the file each leave separate runs that grow at their ends, strided programs
 //! fill one dense region in no strict order. Source of D and dT: Boito 2015, section 4.3.
 use penstock_base::Nanos;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 /// Requests of a full window.
 pub const WINDOW: usize = 256;
@@ -110,7 +110,7 @@ fn features(requests: &[Seen], unit: u64) -> Features {
     let pairs = n - 1.0;
     let bytes: f64 = requests.iter().map(|r| r.bytes as f64).sum();
     let (mut distance, mut contiguous, mut backward) = (0.0, 0.0, 0.0);
-    let mut strides: HashMap<i64, u32> = HashMap::new();
+    let mut strides: BTreeMap<i64, u32> = BTreeMap::new();
     for pair in requests.windows(2) {
         let (a, b) = (pair[0], pair[1]);
         distance += b.offset.abs_diff(a.end()) as f64 / a.bytes.max(1) as f64;
@@ -149,8 +149,8 @@ fn features(requests: &[Seen], unit: u64) -> Features {
 
 /// Requests that continue an earlier one, those that an earlier one continues, and the mean age of the former.
 fn neighbours(requests: &[Seen]) -> (f64, f64, f64) {
-    let mut ends: HashMap<u64, usize> = HashMap::with_capacity(requests.len());
-    let mut starts: HashMap<u64, usize> = HashMap::with_capacity(requests.len());
+    let mut ends: BTreeMap<u64, usize> = BTreeMap::new();
+    let mut starts: BTreeMap<u64, usize> = BTreeMap::new();
     let (mut continued, mut preceded, mut lag) = (0.0, 0.0, 0.0);
     for (i, r) in requests.iter().enumerate() {
         if let Some(before) = ends.get(&r.offset) {
@@ -191,7 +191,7 @@ fn extent(requests: &[Seen], bytes: f64) -> (f64, f64) {
 
 /// Mean over stripe units of the time between the first and the last request that begins in it.
 fn unit_spread(requests: &[Seen], unit: u64) -> f64 {
-    let mut units: HashMap<u64, (Nanos, Nanos)> = HashMap::with_capacity(requests.len());
+    let mut units: BTreeMap<u64, (Nanos, Nanos)> = BTreeMap::new();
     for r in requests {
         let (low, high) = units.entry(r.offset / unit).or_insert((r.at, r.at));
         *low = (*low).min(r.at);
@@ -206,7 +206,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn of(requests: &[(u64, u64, u64)]) -> HashMap<&'static str, f64> {
+    fn of(requests: &[(u64, u64, u64)]) -> BTreeMap<&'static str, f64> {
         let mut window = Window::default();
         for &(at, offset, bytes) in requests {
             window.push(at, offset, bytes);

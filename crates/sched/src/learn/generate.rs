@@ -15,7 +15,7 @@ use penstock_base::Random;
 use penstock_base::{Nanos, Op};
 use penstock_trace::{Event, Kind};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashSet};
+use std::collections::{BTreeSet, BinaryHeap};
 
 /// Data servers of a generated run, unless told: one of these.
 const SERVERS: [u64; 4] = [1, 2, 4, 8];
@@ -354,7 +354,7 @@ impl Labelled {
         let mut random = Random::new(seed);
         let mut examples = Vec::new();
         for (server, events) in self.servers.iter().enumerate() {
-            let files: HashSet<u64> = events.iter().map(|e| e.file).collect();
+            let files: BTreeSet<u64> = events.iter().map(|e| e.file).collect();
             let each = random.between(MIN_WINDOW as f64, WINDOW as f64);
             let begun = events.len().min((files.len() as f64 * each) as usize);
             let looks = [looks(events, self.unit), looks(&events[..begun], self.unit)];
@@ -426,7 +426,7 @@ mod tests {
             // A stride of whole stripes may meet one server only.
             let total: usize = run.servers.iter().map(Vec::len).sum();
             assert!(total >= 8 * 24, "{scenario:?} {total}");
-            let files: HashSet<_> = run.servers.iter().flatten().map(|e| e.file).collect();
+            let files: BTreeSet<_> = run.servers.iter().flatten().map(|e| e.file).collect();
             let per_program = if scenario.many_files { 8 } else { 1 };
             assert_eq!(files.len(), per_program * scenario.programs as usize);
         }

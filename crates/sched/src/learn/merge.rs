@@ -12,7 +12,7 @@
 //! Cost: one sort of all requests. Source: Boito 2015, section 4.2.1.
 use penstock_base::{Nanos, Op};
 use penstock_trace::{Event, Kind};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 /// Part of an arrival time by which repetitions may differ.
 pub const ARRIVAL_TOLERANCE: f64 = 0.1;
@@ -158,12 +158,12 @@ fn collect(traces: Vec<Vec<Event>>) -> (Vec<Seen>, Vec<FileState>) {
         .count();
     let mut seen = Vec::with_capacity(total);
     let mut files: Vec<FileState> = Vec::new();
-    let mut by_number: HashMap<u64, u32> = HashMap::new();
-    let mut by_shape: HashMap<Shape, Vec<u32>> = HashMap::new();
+    let mut by_number: BTreeMap<u64, u32> = BTreeMap::new();
+    let mut by_shape: BTreeMap<Shape, Vec<u32>> = BTreeMap::new();
     for (trace, events) in traces.into_iter().enumerate() {
         let found = survey(&events);
         // First those that are known by number, so that nobody else takes them.
-        let mut slots: HashMap<u64, u32> = HashMap::new();
+        let mut slots: BTreeMap<u64, u32> = BTreeMap::new();
         let mut taken = vec![false; files.len()];
         for file in &found {
             if let Some(&slot) = by_number.get(&file.number) {
@@ -198,7 +198,7 @@ fn collect(traces: Vec<Vec<Event>>) -> (Vec<Seen>, Vec<FileState>) {
             state.starts += u128::from(file.first);
             state.traces += 1;
         }
-        let first: HashMap<u64, Nanos> = found.iter().map(|f| (f.number, f.first)).collect();
+        let first: BTreeMap<u64, Nanos> = found.iter().map(|f| (f.number, f.first)).collect();
         let mut last = None;
         for event in events.iter().filter(|e| e.kind == Kind::Arrival) {
             let (number, slot, start) = match last {
@@ -232,7 +232,7 @@ struct Found {
 /// The files of a trace, in the order of first arrival.
 fn survey(events: &[Event]) -> Vec<Found> {
     let mut found: Vec<Found> = Vec::new();
-    let mut index: HashMap<u64, usize> = HashMap::new();
+    let mut index: BTreeMap<u64, usize> = BTreeMap::new();
     let mut last: Option<(u64, usize)> = None;
     for event in events.iter().filter(|e| e.kind == Kind::Arrival) {
         let slot = match last {

@@ -25,7 +25,7 @@ use super::merge::{same_time, tolerance};
 use crate::Error;
 use penstock_base::{Nanos, Op};
 use penstock_trace::{Event, Kind};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Bounds of a [`Predictor`].
 #[derive(Debug, Clone, Copy)]
@@ -137,14 +137,14 @@ pub struct Predictor {
     linked: Vec<u32>,
     groups: Vec<Group>,
     files: Vec<File>,
-    slots: HashMap<u64, u32>,
+    slots: BTreeMap<u64, u32>,
     /// Requests with which files begin: the files, in the order of first arrival.
-    openings: HashMap<(Op, u64, u64), Vec<u32>>,
-    live: HashMap<u64, u32>,
+    openings: BTreeMap<(Op, u64, u64), Vec<u32>>,
+    live: BTreeMap<u64, u32>,
     /// The file that began a pass with the last arrival.
     begun: Option<u32>,
-    program_bytes: HashMap<u64, u64>,
-    programs: HashMap<u64, Program>,
+    program_bytes: BTreeMap<u64, u64>,
+    programs: BTreeMap<u64, Program>,
     /// Averages per wait, nanoseconds.
     overlapped: f64,
     waiting: f64,
@@ -176,12 +176,12 @@ impl Predictor {
             linked: vec![0; arrivals.len()],
             groups: Vec::new(),
             files: Vec::new(),
-            slots: HashMap::new(),
-            openings: HashMap::new(),
-            live: HashMap::new(),
+            slots: BTreeMap::new(),
+            openings: BTreeMap::new(),
+            live: BTreeMap::new(),
             begun: None,
-            program_bytes: HashMap::new(),
-            programs: HashMap::new(),
+            program_bytes: BTreeMap::new(),
+            programs: BTreeMap::new(),
             overlapped: 0.0,
             waiting: 0.0,
             statistics: Statistics::default(),

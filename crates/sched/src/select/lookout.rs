@@ -5,7 +5,7 @@
 use super::{Situation, Tree};
 use crate::learn::{self, Detector, DetectorLimits, MIN_WINDOW, Pattern};
 use crate::{Algorithm, Error, Nanos, Op, Request, Site};
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Requests that a look considers at most.
 pub(crate) const RECENT: usize = 512;
@@ -142,14 +142,14 @@ impl Lookout {
             sums.0 += 1;
             sums.1 += seen.bytes;
         }
-        let verdicts: HashMap<(u64, Op), (Option<Pattern>, u64)> = self
+        let verdicts: BTreeMap<(u64, Op), (Option<Pattern>, u64)> = self
             .detector
             .verdicts()
             .map(|v| ((v.file, v.op), (v.pattern, v.bytes)))
             .collect();
         let mut distinct: Vec<u64> = files.keys().map(|k| k.0).collect();
         distinct.dedup();
-        let processes: HashSet<(u64, u32)> = self.recent.iter().map(|s| s.who).collect();
+        let processes: BTreeSet<(u64, u32)> = self.recent.iter().map(|s| s.who).collect();
         let mut view = View {
             files: distinct.len() as u32,
             requests: self.recent.len() as u32,
