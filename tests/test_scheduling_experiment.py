@@ -112,6 +112,22 @@ def test_only_the_algorithms_are_measured_to_learn_from_and_their_means_are_show
     assert abs(float(row["mlf"]) - 20.1) < 1e-3 and abs(float(row["to error"]) - 0.05) < 1e-3
 
 
+def test_situations_are_simulated_and_never_twice(tmp_path):
+    out = tmp_path / "virtual.csv"
+    command = [sys.executable, REAL.with_name("virtual.py"), "--setup", "alone", "--device", "edel", "--out", out]
+    command += ["--rest", "read, x1, N-1 strided, large, 8", "--seconds", "1.2", "--seeds", "1-2"]
+    for _ in range(2):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+        assert done.returncode == 0, done.stderr
+        found = rows(out)
+        expected = [(c, r) for r in "12" for c in [*FIXED, "tree", "online"]]
+        assert [(row["choice"], row["round"]) for row in found] == expected
+        assert {row["situation"] for row in found} == {"edel read x1 N-1 strided large 8"}
+        assert all(float(row["mb_per_s"]) > 0 for row in found)
+    table = real("table", "--no-trees", out)
+    assert table.returncode == 0 and table.stdout.startswith("1 situations, 2 rounds"), table.stderr
+
+
 def test_what_servers_choose_by_is_made_of_the_figures_kept_here():
     made = subprocess.run([sys.executable, REAL.with_name("learn_own.py")], capture_output=True, text=True, check=True)
     assert made.stdout == (ROOT / "crates" / "sched" / "data" / "measured.csv").read_text()

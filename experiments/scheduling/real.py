@@ -373,8 +373,8 @@ def load(paths):
     return found
 
 
-def choices():
-    """What each tree says of each situation, from the trees themselves."""
+def choices(setup):
+    """What each tree says of each situation of a set-up, from the trees themselves."""
     command = [
         "cargo",
         "run",
@@ -383,10 +383,9 @@ def choices():
         "-p",
         "penstock-sched",
         "--example",
-        "selection",
+        "choices",
         "--",
-        "--choices",
-        "--alone",
+        setup,
     ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -505,7 +504,7 @@ def agreement(found, path):
 def show(args):
     """The `table` command."""
     found = load(args.results)
-    trees = None if args.no_trees else choices()
+    trees = None if args.no_trees else choices(args.setup)
     if args.cases:
         print("\n".join(cases(found, trees)), end="\n\n")
     print("\n".join(table(found, trees)))
@@ -515,7 +514,7 @@ def show(args):
 
 def mean_rates(args):
     """The `means` command: what `learn_own.py` reads."""
-    print("# MB/s of a real server (real.py means), means over all rounds and their standard errors")
+    print("# MB/s (real.py means), means over all rounds and their standard errors")
     print("case," + ",".join(f"{a},{a} error" for a in ALGORITHMS))
     for situation, rates in sorted(load(args.results).items()):
         figures = (f"{statistics.mean(rates[a]):.3f},{error(rates[a]):.3f}" for a in ALGORITHMS)
@@ -561,6 +560,9 @@ def main():
     t.add_argument("results", nargs="+", metavar="FILE")
     t.add_argument("--cases", action="store_true", help="show each situation, too")
     t.add_argument("--no-trees", action="store_true", help="leave the trees out (they are asked with cargo)")
+    t.add_argument(
+        "--setup", default="alone", choices=["source", "alone", "four"], help="of virtual.py's results (default: alone)"
+    )
     t.add_argument("--virtual", metavar="FILE", help="compare with measurements on virtual time (measured.csv)")
     t.set_defaults(run=show)
     n = commands.add_parser("means", help="mean rates by situation, for learn_own.py")

@@ -33,7 +33,7 @@ pub struct SimArgs {
     /// decision. `penstock up --trace DIR` and `penstock run --trace DIR` write DIR/data-N.decisions.
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["scenarios", "case", "list", "plot", "markdown"])]
     pub replay: Vec<PathBuf>,
-    /// Only the case of this name.
+    /// Only the case of this name; if there is none, those whose names begin with it.
     #[arg(long, value_name = "NAME")]
     pub case: Option<String>,
     /// Names the cases and runs none.
@@ -74,7 +74,10 @@ pub fn sim(args: &SimArgs) -> Result<()> {
             continue;
         }
         if let Some(wanted) = &args.case
-            && !experiment.cases.iter().any(|c| c.name == *wanted)
+            && !experiment
+                .cases
+                .iter()
+                .any(|c| c.name.starts_with(wanted.as_str()))
         {
             let says = format!(
                 "{shown} has no case \"{wanted}\"; `penstock sim --list {shown}` lists them"
@@ -227,7 +230,13 @@ fn run(experiment: &Experiment, args: &SimArgs) -> Result<Outcome> {
             count(events)
         ));
     };
-    let wanted = |name: &str| args.case.as_deref().is_none_or(|case| case == name);
+    let whole = |case: &str| experiment.cases.iter().any(|c| c.name == case);
+    let whole = args.case.as_deref().is_some_and(whole);
+    let wanted = |name: &str| match args.case.as_deref() {
+        Some(case) if whole => name == case,
+        Some(case) => name.starts_with(case),
+        None => true,
+    };
     let outcome = experiment.run(wanted, &mut begin, &mut progress);
     bar.finish_and_clear();
     outcome.map_err(failed)

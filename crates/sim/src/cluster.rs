@@ -369,7 +369,10 @@ impl<'s> Cluster<'s> {
             fetches: Slab::new(),
             random: Random::new(scenario.seed),
             totals: Totals::default(),
-            timeline: Timeline::default(),
+            timeline: Timeline {
+                from: scenario.measured.map_or(0, |m| m.from.0),
+                ..Timeline::default()
+            },
             head: Samples::new(),
             latencies: Latencies::new(),
             done: 0,
@@ -392,6 +395,10 @@ impl<'s> Cluster<'s> {
     fn run(&mut self, progress: Progress<'_>) -> Result<()> {
         let limit = self.scenario.max_events;
         while let Some((at, event)) = self.events.pop() {
+            if self.scenario.measured.is_some_and(|m| at >= m.until.0) {
+                self.cut_off();
+                return Ok(());
+            }
             self.now = at;
             self.totals.events += 1;
             if self.totals.events > limit {
@@ -428,6 +435,14 @@ impl<'s> Cluster<'s> {
         Ok(())
     }
 
+    /// What is measured is over: programs that would go on end here.
+    fn cut_off(&mut self) {
+        let until = self.scenario.measured.map_or(self.now, |m| m.until.0);
+        for program in self.programs.iter_mut().filter(|p| p.end == 0) {
+            program.end = until.max(program.start);
+        }
+    }
+
     /// Keeps what came of an attempt, or remembers why there is nothing.
     pub(crate) fn ok<T>(&mut self, result: Result<T>) -> Option<T> {
         match result {
@@ -461,6 +476,10 @@ impl<'s> Cluster<'s> {
                 }
             })
             .collect();
+        let throughput = match self.scenario.measured {
+            Some(m) => rate(self.timeline.counted, makespan.saturating_sub(m.from.0)),
+            None => rate(self.totals.bytes, makespan),
+        };
         let decided: Vec<(u64, u64)> = self.servers.iter().map(Server::decided).collect();
         let device_requests: u64 = self.servers.iter().map(|s| s.device_requests).sum();
         let seeks: u128 = self.servers.iter().map(|s| s.seeks).sum();
@@ -474,7 +493,7 @@ impl<'s> Cluster<'s> {
             bytes: self.totals.bytes,
             accessed: self.totals.accessed,
             resent: self.totals.resent,
-            throughput: rate(self.totals.bytes, makespan),
+            throughput,
             operations: self.totals.operations,
             requests: self.totals.requests,
             decisions: self.totals.decisions,

@@ -15,7 +15,7 @@ pub struct Report {
     pub accessed: u64,
     /// Bytes that ranks sent each other.
     pub resent: u64,
-    /// Bytes per second of makespan that programs asked for.
+    /// Bytes per second of makespan that programs asked for, or that moved in the part of the run that is measured.
     pub throughput: f64,
     /// File system operations.
     pub operations: u64,
@@ -85,6 +85,9 @@ pub struct Timeline {
     pub step: Nanos,
     /// Bytes in each step.
     pub bytes: Vec<u64>,
+    /// From when on bytes are counted, and how many there were.
+    pub(crate) from: Nanos,
+    pub(crate) counted: u64,
 }
 
 impl Default for Timeline {
@@ -92,6 +95,8 @@ impl Default for Timeline {
         Timeline {
             step: 1_000_000,
             bytes: Vec::new(),
+            from: 0,
+            counted: 0,
         }
     }
 }
@@ -111,6 +116,9 @@ impl Timeline {
             self.bytes.resize(place + 1, 0);
         }
         self.bytes[place] += bytes;
+        if at >= self.from {
+            self.counted += bytes;
+        }
     }
 }
 

@@ -37,8 +37,21 @@ pub struct Scenario {
     pub server: Server,
     /// Under each data server: a device as `--store model:` takes it.
     pub device: Device,
+    /// Which part of the run counts; without it all.
+    pub measured: Option<Measured>,
     /// What runs.
     pub program: Vec<Program>,
+}
+
+/// A part of a run: programs that would go on are cut off where it ends.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Measured {
+    /// Bytes count for the throughput from here on.
+    #[serde(default)]
+    pub from: Time,
+    /// The run ends here, if not before.
+    pub until: Time,
 }
 
 fn one() -> u64 {
@@ -398,6 +411,15 @@ impl Scenario {
         within("server.dirty", self.server.dirty.0, 1 << 20, 1 << 50)?;
         within("server.flush", self.server.flush.0, 1_000_000, 1 << 50)?;
         within("server.read_ahead", self.server.read_ahead.0, 0, 1 << 30)?;
+        if let Some(Measured { from, until }) = self.measured
+            && until.0 <= from.0
+        {
+            let says = format!(
+                "ends at {} ns and begins at {} ns; it has to end later",
+                until.0, from.0
+            );
+            return Err(Error::key("measured.until", says));
+        }
         self.settings()?;
         self.device
             .build(0.0)

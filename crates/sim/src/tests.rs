@@ -1,5 +1,5 @@
 //! Whole runs of small clusters.
-use crate::{Error, Report, Scenario, run};
+use crate::{Error, Experiment, Report, Scenario, run};
 
 const SMALL: &str = r#"
 name = "small"
@@ -183,6 +183,53 @@ fn what_is_scheduled_is_a_slice() {
         assert!(joined.decisions < alone.decisions, "{}", joined.decisions);
         assert_eq!(joined.bytes, alone.bytes);
         assert_eq!(joined.device_requests, alone.device_requests);
+    }
+}
+
+/// What moves before and after the part that is measured does not count, and programs end with it.
+#[test]
+fn a_part_of_a_run_is_measured() {
+    let whole = go(SMALL).unwrap();
+    let half = whole.makespan / 2;
+    let with = |measured: String| go(&edited("[client]", &format!("{measured}\n[client]")));
+    let first = with(format!("[measured]\nuntil = \"{half}ns\"")).unwrap();
+    let second = with(format!(
+        "[measured]\nfrom = \"{half}ns\"\nuntil = \"1000s\""
+    ));
+    let second = second.unwrap();
+    assert_eq!((first.makespan, second.makespan), (half, whole.makespan));
+    assert!(first.programs.iter().all(|p| p.end == half) && first.events < whole.events);
+    let bytes = |r: &Report, time: u64| (r.throughput * time as f64 / 1e9).round() as u64;
+    let (before, after) = (bytes(&first, half), bytes(&second, whole.makespan - half));
+    assert_eq!(before + after, whole.bytes);
+    assert!(before > whole.bytes / 4 && after > whole.bytes / 4);
+    let error = with("[measured]\nfrom = \"2s\"\nuntil = \"1s\"".into()).unwrap_err();
+    assert!(error.to_string().contains("measured.until"), "{error}");
+}
+
+const SITUATIONS: &str = include_str!("../../../experiments/scheduling/situations.toml");
+
+/// A part of the experiment on scheduling, for 4 s: what has to hold whatever the device.
+#[test]
+fn the_online_selector_is_nowhere_much_worse_than_to() {
+    let short = SITUATIONS.replace("until = \"16s\"", "until = \"4s\"");
+    assert_ne!(short, SITUATIONS);
+    let experiment = Experiment::parse(&short, "situations.toml").unwrap();
+    let names: Vec<_> = experiment.cases.iter().map(|c| c.name.as_str()).collect();
+    let to = names.iter().filter(|name| name.ends_with(", to"));
+    let to: Vec<_> = to.step_by(71).copied().collect();
+    assert_eq!(to.len(), 9);
+    for name in to {
+        let rate = |case: &str| {
+            let mut progress = |_, _, _, _| {};
+            let outcome = experiment.run(|c| c == case, &mut |_, _, _| {}, &mut progress);
+            outcome.unwrap().cases[0].report.throughput
+        };
+        let (baseline, online) = (rate(name), rate(&name.replace(", to", ", online")));
+        assert!(
+            baseline > 0.0 && online > 0.85 * baseline,
+            "{name}: {baseline} {online}"
+        );
     }
 }
 
