@@ -155,7 +155,10 @@ clean:
 # The same on a real server in real time, 15 minutes per device: make reproduce-scheduling-real DEVICE=graphene JOBS=4
 .PHONY: reproduce-scheduling reproduce-scheduling-real
 reproduce-scheduling:
-	cargo run --release -p penstock-sched --example selection -- --cases
+	cargo build --release --bin penstock
+	@mkdir -p target/scheduling
+	$(PYTHON) experiments/scheduling/virtual.py --setup source --out target/scheduling/source.csv
+	$(PYTHON) experiments/scheduling/real.py table --cases --setup source target/scheduling/source.csv
 	@echo "in real time, 15 minutes: make reproduce-scheduling-real DEVICE=graphene"
 DEVICE := graphene
 JOBS := 4

@@ -1,6 +1,7 @@
 """How far a choice beforehand can get: by which inputs, by which learner, with what held out.
 
-    cargo run --release -p penstock-sched --example selection -- --learn --seeds 101-103 > judge.csv
+    .venv/bin/python experiments/scheduling/virtual.py --setup source --seeds 101-103 --out runs.csv
+    .venv/bin/python experiments/scheduling/real.py means runs.csv > judge.csv
     .venv/bin/python experiments/scheduling/features.py experiments/scheduling/measured.csv judge.csv
 
 Learnt from the first file and judged on the second, whose runs had other seeds: a choice is right when its mean rate is within 5% of
@@ -18,7 +19,7 @@ import numpy as np
 from sklearn.ensemble import ExtraTreesRegressor
 from sklearn.tree import DecisionTreeRegressor
 
-# Sequential / random throughput at 8 KiB, read and write: see `cluster.rs`.
+# Sequential / random throughput at 8 KiB, read and write: see situations.toml.
 RATIOS = {"pastel": (38.91, 21.29), "graphene": (40.68, 15.12), "suno": (25.46, 8.17), "edel": (2.37, 0.66)}
 T3 = ["write", "contiguous", "large", "files", "ratio"]
 INPUTS = {

@@ -1,7 +1,7 @@
 """Makes the figures that `own` goes by out of the experiment's: what each algorithm gave of the best one, situation by situation.
 
-cargo run --release -p penstock-sched --example selection -- --learn --seeds 1-3 > experiments/scheduling/measured.csv
-... the same with --alone and --four into measured-alone.csv and measured-four.csv
+.venv/bin/python experiments/scheduling/virtual.py --setup source --seeds 1-3 --out source.csv      (alone, four: the same)
+.venv/bin/python experiments/scheduling/real.py means source.csv > experiments/scheduling/measured.csv     (-alone, -four)
 .venv/bin/python experiments/scheduling/real.py means RESULTS > experiments/scheduling/measured-real.csv     (-2, -3, -4: other runs)
 .venv/bin/python experiments/scheduling/learn_own.py > crates/sched/data/measured.csv
 .venv/bin/python experiments/scheduling/learn_own.py --without measured-real-4.csv > ...     what is to be judged by that run
@@ -12,11 +12,11 @@ import csv
 import itertools
 from pathlib import Path
 
-# Sequential / random throughput at 8 KiB, read and write: see `cluster.rs`.
+# Sequential / random throughput at 8 KiB, read and write: see situations.toml.
 RATIOS = {"pastel": (38.91, 21.29), "graphene": (40.68, 15.12), "suno": (25.46, 8.17), "edel": (2.37, 0.66)}
 
 
-# Servers, and KiB of a small and a large request as they reach one of them, by set-up (`cluster.rs`).
+# Servers, and KiB of a small and a large request as they reach one of them, by set-up (situations.toml).
 SETUPS = {
     "measured.csv": (4, 8, 8),
     "measured-alone.csv": (1, 16, 256),

@@ -51,8 +51,8 @@ pub use penstock_base::{Nanos, Op};
 pub use request::{Next, Request, VirtualRequest};
 pub use scheduler::Scheduler;
 pub use select::{
-    Chooser, Choosing, Class, Decision, Expectation, FileView, MEASURED, Mode, Objective, Row,
-    Selector, SelectorOptions, Situation, Tree, View, expect,
+    Chooser, Choosing, Class, Decision, Expectation, FileView, Mode, Objective, Selector,
+    SelectorOptions, Situation, Tree, View,
 };
 pub use settings::Settings;
 pub use statistics::{Histogram, ProgramStatistics, Statistics};

@@ -5,5 +5,4 @@ mod allocations;
 mod dispatching;
 mod groups;
 mod properties;
-mod selection;
 mod streams;

@@ -14,5 +14,5 @@ pub use chooser::{Chooser, Choosing, Mode};
 pub use lookout::{Class, FileView, View};
 pub use objective::Objective;
 pub use online::{Decision, Selector, SelectorOptions};
-pub use own::{ALGORITHMS as MEASURED, Expectation, Row, expect};
+pub use own::Expectation;
 pub use tree::{Situation, Tree};

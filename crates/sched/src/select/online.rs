@@ -20,7 +20,7 @@
 
 use super::belief::{Beliefs, Estimate, Prior};
 use super::objective::{Mark, Objective, Stretch};
-use super::own::{self, Expectation, Row};
+use super::own;
 use super::{Situation, Tree};
 use crate::{Algorithm, Nanos};
 
@@ -75,8 +75,6 @@ pub struct SelectorOptions {
     pub margin: f64,
     /// Windows over which a trial has to earn its cost.
     pub horizon: f64,
-    /// Measurements to expect by instead of those of `own`; empty: those.
-    pub experience: Vec<Row>,
 }
 
 impl Default for SelectorOptions {
@@ -92,21 +90,13 @@ impl Default for SelectorOptions {
             memory: 360_000 * MILLI,
             margin: 0.03,
             horizon: 40.0,
-            experience: Vec::new(),
         }
     }
 }
 
 impl SelectorOptions {
-    fn expect(&self, situation: &Situation) -> Option<Expectation> {
-        match self.experience.is_empty() {
-            true => self.tree.expect(situation),
-            false => own::expect(self.experience.iter(), situation),
-        }
-    }
-
     fn choose(&self, situation: &Situation) -> Algorithm {
-        let expected = self.expect(situation);
+        let expected = self.tree.expect(situation);
         expected.map_or_else(|| self.tree.choose(situation), |e| e.best())
     }
 
@@ -116,7 +106,7 @@ impl SelectorOptions {
         // What was measured elsewhere are rates.
         let expected = situation
             .filter(|_| self.objective == Objective::Bandwidth)
-            .and_then(|s| self.expect(s));
+            .and_then(|s| self.tree.expect(s));
         let of = |candidate: &Algorithm| match &expected {
             Some(e) => Prior {
                 mean: e.trust * e.of(*candidate).unwrap_or(0.5).max(0.01).ln(),

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use std::sync::LazyLock;
 
 /// What the figures of a row stand for, in their order.
-pub const ALGORITHMS: [Algorithm; 5] = [
+pub(super) const ALGORITHMS: [Algorithm; 5] = [
     Algorithm::To,
     Algorithm::ToAgg,
     Algorithm::Sjf,
@@ -53,7 +53,7 @@ fn read(figures: &str) -> Result<Vec<Row>, csv::Error> {
 
 /// A situation that was measured.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-pub struct Row {
+struct Row {
     write: bool,
     contiguous: bool,
     large: bool,
@@ -89,7 +89,8 @@ impl Distance {
 
 impl Row {
     /// The rates of [`ALGORITHMS`] in a situation.
-    pub fn measured(situation: &Situation, rates: [f64; 5]) -> Row {
+    #[cfg(test)]
+    fn measured(situation: &Situation, rates: [f64; 5]) -> Row {
         let best = rates.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
         let s = situation;
         Row {
@@ -158,10 +159,7 @@ impl Expectation {
 }
 
 /// What can be expected from these measurements; `None`: they say nothing.
-pub fn expect<'a>(
-    rows: impl Iterator<Item = &'a Row>,
-    situation: &Situation,
-) -> Option<Expectation> {
+fn expect<'a>(rows: impl Iterator<Item = &'a Row>, situation: &Situation) -> Option<Expectation> {
     let near: Vec<_> = rows
         .filter_map(|row| Some((row, row.distance(situation)?)))
         .collect();
