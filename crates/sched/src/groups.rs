@@ -136,9 +136,10 @@ impl Turns {
         let groups = (0..self.given.len()).filter(|g| may(*g));
         let first = groups.min_by_key(|g| (self.given[*g], *g))?;
         let ahead = self.given[self.last].saturating_sub(self.given[first]);
-        Some(match may(self.last) && ahead < TURN {
-            true => self.last,
-            false => first,
+        Some(if may(self.last) && ahead < TURN {
+            self.last
+        } else {
+            first
         })
     }
 

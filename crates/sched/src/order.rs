@@ -138,9 +138,10 @@ impl Order {
                 return true;
             }
             // If one on the left reaches far enough and none there overlaps, all on the right begin too late.
-            at = match furthest(n.left) > start {
-                true => n.left,
-                false => n.right,
+            at = if furthest(n.left) > start {
+                n.left
+            } else {
+                n.right
             };
         }
         false

@@ -145,9 +145,10 @@ impl History {
     pub(crate) fn serve(&mut self, v: &Virtual) {
         let pending = self.shift != NOWHERE;
         let fell_behind = self.last_parts > 0 && v.offset < self.last_start;
-        self.shift = match !pending && fell_behind {
-            true => v.end,
-            false => NOWHERE,
+        self.shift = if !pending && fell_behind {
+            v.end
+        } else {
+            NOWHERE
         };
         self.last_start = v.offset;
         self.last_end = v.end;

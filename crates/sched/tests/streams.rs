@@ -232,9 +232,10 @@ impl Player {
         let asked = &mut self.asked;
         let mut company = |_: Nanos, parts: &mut dyn Iterator<Item = u64>| {
             let first = parts.next().unwrap();
-            match first.is_multiple_of(9) && asked.insert(first) {
-                true => 30_000,
-                false => 0,
+            if first.is_multiple_of(9) && asked.insert(first) {
+                30_000
+            } else {
+                0
             }
         };
         match self.scheduler.next_expecting(self.now, &mut company) {

@@ -379,9 +379,10 @@ impl Experiment {
                 None => {
                     let low = compare.at_least.unwrap_or(0.0);
                     let high = compare.at_most.unwrap_or(f64::INFINITY);
-                    let verdict = match (low..=high).contains(&ours) {
-                        true => Verdict::Agrees,
-                        false => Verdict::Differs,
+                    let verdict = if (low..=high).contains(&ours) {
+                        Verdict::Agrees
+                    } else {
+                        Verdict::Differs
                     };
                     let says = match (compare.at_least, compare.at_most) {
                         (Some(low), Some(high)) => format!("{low} to {high}"),

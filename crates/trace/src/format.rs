@@ -324,28 +324,28 @@ fn decode_event(version: u32, bytes: &mut &[u8], context: &mut Context) -> Resul
     }
     let at = context.at.wrapping_add(unzigzag(get()?));
     let request = context.request.wrapping_add(unzigzag(get()?));
-    let slot = match tag & SAME_FILE != 0 {
-        true => context.last_file,
-        false => {
-            let slot = get()? as usize;
-            if slot == context.files.len() {
-                let file = get()?;
-                context.files.push(Known {
-                    file,
-                    ..Known::default()
-                });
-            }
-            slot
+    let slot = if tag & SAME_FILE != 0 {
+        context.last_file
+    } else {
+        let slot = get()? as usize;
+        if slot == context.files.len() {
+            let file = get()?;
+            context.files.push(Known {
+                file,
+                ..Known::default()
+            });
         }
+        slot
     };
     let known = *context
         .files
         .get(slot)
         .ok_or("an event of a file that was not named")?;
     let expected = Context::expected_offset(&known, kind);
-    let offset = match tag & CONTIGUOUS != 0 {
-        true => expected,
-        false => expected.wrapping_add(unzigzag(get()?)),
+    let offset = if tag & CONTIGUOUS != 0 {
+        expected
+    } else {
+        expected.wrapping_add(unzigzag(get()?))
     };
     let bytes = if tag & SAME_BYTES != 0 {
         known.bytes
@@ -357,17 +357,16 @@ fn decode_event(version: u32, bytes: &mut &[u8], context: &mut Context) -> Resul
     } else {
         get()?
     };
-    let call = match version < 2 || tag & SAME_CALL != 0 {
-        true => known.call,
-        false => {
-            let rank = get()?;
-            let rank = u32::try_from(rank).map_err(|_| format!("an event of rank {rank}"))?;
-            let last = context.last_call(rank);
-            Call {
-                rank,
-                mpi: last.mpi.wrapping_add(unzigzag(get()?)),
-                client: last.client.wrapping_add(unzigzag(get()?)),
-            }
+    let call = if version < 2 || tag & SAME_CALL != 0 {
+        known.call
+    } else {
+        let rank = get()?;
+        let rank = u32::try_from(rank).map_err(|_| format!("an event of rank {rank}"))?;
+        let last = context.last_call(rank);
+        Call {
+            rank,
+            mpi: last.mpi.wrapping_add(unzigzag(get()?)),
+            client: last.client.wrapping_add(unzigzag(get()?)),
         }
     };
     let event = Event {

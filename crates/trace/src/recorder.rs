@@ -306,9 +306,10 @@ fn write_all(shared: &Shared, mut writer: Writer) -> Result<Summary> {
         // Each buffer is nearly in order; those of others may hold earlier ones that come with the next round.
         batch.sort_by_key(|e| (e.at, e.request, e.kind));
         let last = batch.last().map_or(0, |e| e.at);
-        let ripe = match ending {
-            true => batch.len(),
-            false => batch.partition_point(|e| e.at + LATE <= last || e.at <= before_last),
+        let ripe = if ending {
+            batch.len()
+        } else {
+            batch.partition_point(|e| e.at + LATE <= last || e.at <= before_last)
         };
         before_last = last.max(before_last);
         let before = writer.written.events;

@@ -33,9 +33,10 @@ impl FileTarget {
     pub fn open(path: &Path, direct: bool) -> Result<FileTarget, ProfileError> {
         let meta = std::fs::metadata(path).map_err(|e| failed("look at", path, e))?;
         let ours = meta.is_dir();
-        let mut flags = match ours {
-            true => OFlags::TMPFILE | OFlags::RDWR,
-            false => OFlags::RDONLY,
+        let mut flags = if ours {
+            OFlags::TMPFILE | OFlags::RDWR
+        } else {
+            OFlags::RDONLY
         };
         flags |= OFlags::CLOEXEC;
         if direct {
@@ -83,9 +84,10 @@ fn failed(doing: &'static str, path: &Path, source: std::io::Error) -> ProfileEr
 
 impl Target for FileTarget {
     fn describe(&self) -> String {
-        match self.direct {
-            true => self.path.display().to_string(),
-            false => format!("{} through the page cache", self.path.display()),
+        if self.direct {
+            self.path.display().to_string()
+        } else {
+            format!("{} through the page cache", self.path.display())
         }
     }
 
@@ -109,12 +111,13 @@ impl Target for FileTarget {
                 .metadata()
                 .map_err(|e| failed("look at", &path, e))?
                 .len();
-            return match len >= bytes {
-                true => Ok(()),
-                false => Err(ProfileError::Options(format!(
+            return if len >= bytes {
+                Ok(())
+            } else {
+                Err(ProfileError::Options(format!(
                     "{} has {len} bytes: choose --file-size no larger, or name a directory",
                     path.display()
-                ))),
+                )))
             };
         }
         let space =

@@ -26,9 +26,10 @@ pub(crate) fn fit(points: &[(u64, f64)]) -> Line {
         xy += weight * size * time;
     }
     let spread = w * xx - x * x;
-    let slope = match spread > 0.0 {
-        true => (w * xy - x * y) / spread,
-        false => 0.0,
+    let slope = if spread > 0.0 {
+        (w * xy - x * y) / spread
+    } else {
+        0.0
     };
     let intercept = (y - slope * x) / w;
     if slope < 0.0 {

@@ -47,9 +47,12 @@ pub fn profile(
     progress: &mut dyn FnMut(Progress) -> bool,
 ) -> Result<Profile, ProfileError> {
     options.check(target.alignment())?;
-    let mut tell = |step, done, total| match progress(Progress { step, done, total }) {
-        true => Ok(()),
-        false => Err(ProfileError::Stopped),
+    let mut tell = |step, done, total| {
+        if progress(Progress { step, done, total }) {
+            Ok(())
+        } else {
+            Err(ProfileError::Stopped)
+        }
     };
     tell(Step::Preparing, 0, options.file)?;
     target.prepare(options.file, &mut |done| {
@@ -62,17 +65,16 @@ pub fn profile(
         whole: false,
     };
     let measured = estimate.run(target, &sizes, &mut tell)?;
-    let full = match options.full {
-        true => {
-            let all: Vec<u64> = all_sizes(&options.intervals);
-            let passes = Passes {
-                options,
-                step: Step::MeasuringAll,
-                whole: true,
-            };
-            Some(passes.run(target, &all, &mut tell)?)
-        }
-        false => None,
+    let full = if options.full {
+        let all: Vec<u64> = all_sizes(&options.intervals);
+        let passes = Passes {
+            options,
+            step: Step::MeasuringAll,
+            whole: true,
+        };
+        Some(passes.run(target, &all, &mut tell)?)
+    } else {
+        None
     };
     Ok(report::report(
         target.describe(),
@@ -117,9 +119,10 @@ impl Measured {
         let of_op = self.passes.iter().filter(|((op, _), _)| *op == test.op);
         let time = |of: &[[f64; 2]]| {
             let sequential = median(&mut of.iter().map(|m| m[0]).collect::<Vec<_>>());
-            match test.random {
-                true => sequential.max(1.0) * median(&mut Self::ratios(of)),
-                false => sequential,
+            if test.random {
+                sequential.max(1.0) * median(&mut Self::ratios(of))
+            } else {
+                sequential
             }
         };
         of_op.map(|((_, size), of)| (*size, time(of))).collect()
@@ -189,9 +192,10 @@ impl Passes<'_> {
         tell: &mut Tell,
     ) -> Result<Measured, ProfileError> {
         let tests = Test::all(target.writable());
-        let rounds = match self.whole {
-            true => self.options.repetitions,
-            false => MOST_ROUNDS,
+        let rounds = if self.whole {
+            self.options.repetitions
+        } else {
+            MOST_ROUNDS
         };
         let total = (sizes.len() * tests.len() * rounds) as u64;
         let mut done = 0;
@@ -284,13 +288,13 @@ impl Passes<'_> {
         tell: &mut dyn FnMut() -> Result<(), ProfileError>,
     ) -> Result<(f64, Nanos), ProfileError> {
         let slots = self.options.file / size;
-        let count = match self.whole {
-            true => slots,
-            false => self
-                .options
+        let count = if self.whole {
+            slots
+        } else {
+            self.options
                 .accesses
                 .min((self.options.sample / size).max(LEAST))
-                .min(slots),
+                .min(slots)
         };
         let warm = match (test.op, self.whole) {
             (Op::Write, _) => (self.options.warm_up / size).min(slots) + 1,
@@ -306,9 +310,10 @@ impl Passes<'_> {
             if i % LOOK == LOOK - 1 {
                 tell()?;
             }
-            let offset = match test.random {
-                true => random(),
-                false => (begin + i) % slots * size,
+            let offset = if test.random {
+                random()
+            } else {
+                (begin + i) % slots * size
             };
             let took = target.access(test.op, offset, size)?;
             elapsed = elapsed.saturating_add(took);

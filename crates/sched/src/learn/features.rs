@@ -128,9 +128,10 @@ fn features(requests: &[Seen], unit: u64) -> Features {
     let times = requests.iter().map(|r| r.at);
     let first = times.clone().min().unwrap_or(0);
     let between = times.max().unwrap_or(0).saturating_sub(first) as f64 / pairs;
-    let spread = match between > 0.0 {
-        true => unit_spread(requests, unit) / between,
-        false => 0.0,
+    let spread = if between > 0.0 {
+        unit_spread(requests, unit) / between
+    } else {
+        0.0
     };
     [
         (1.0 + distance / pairs).log2(),

@@ -180,9 +180,10 @@ fn program(scenario: &Scenario, number: u64, servers: u64, random: &mut Random) 
         }
     };
     // A file of one process fills windows in long runs only.
-    let total = match small {
-        true => random.magnitude(128.0, 2048.0),
-        false => random.magnitude(24.0, 384.0),
+    let total = if small {
+        random.magnitude(128.0, 2048.0)
+    } else {
+        random.magnitude(24.0, 384.0)
     } as u64;
     let gap = random.pick(&[2, 3, 4, 8, 16, 32]);
     let uneven = random.between(1.0, 4.0);

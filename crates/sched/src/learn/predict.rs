@@ -242,9 +242,10 @@ impl Predictor {
 
     /// Part of waiting time that is used for something else.
     pub fn alpha(&self) -> f64 {
-        match self.waiting > 0.0 {
-            true => (self.overlapped / self.waiting).clamp(0.0, 1.0),
-            false => 0.0,
+        if self.waiting > 0.0 {
+            (self.overlapped / self.waiting).clamp(0.0, 1.0)
+        } else {
+            0.0
         }
     }
 
@@ -352,9 +353,10 @@ impl Predictor {
             let Some(next) = self.nearest(r, r.offset.saturating_add(r.bytes)) else {
                 continue;
             };
-            let (a, b) = match absolute(r) <= absolute(&self.requests[next]) {
-                true => (i, next),
-                false => (next, i),
+            let (a, b) = if absolute(r) <= absolute(&self.requests[next]) {
+                (i, next)
+            } else {
+                (next, i)
             };
             let gap = r.at.abs_diff(self.requests[next].at);
             let own = self.cost.time(self.requests[a].op, self.requests[a].bytes);

@@ -172,9 +172,10 @@ impl Beliefs {
                 weights += weight;
             }
         }
-        let (scale, spread) = match weights > 0.0 {
-            true => (sum / weights, 1.0 / weights),
-            false => (0.0, 0.0),
+        let (scale, spread) = if weights > 0.0 {
+            (sum / weights, 1.0 / weights)
+        } else {
+            (0.0, 0.0)
         };
         let combine = |(prior, found): (&Prior, &Option<Estimate>)| {
             let foretold = Estimate {

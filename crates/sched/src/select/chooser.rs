@@ -244,9 +244,10 @@ impl Chooser {
 
     /// What is to run from now on, if that is something else.
     pub fn decide(&mut self, now: Nanos) -> Option<Groups> {
-        let view = match now >= self.look_at {
-            true => self.lookout.look(now, self.choosing.tree),
-            false => None,
+        let view = if now >= self.look_at {
+            self.lookout.look(now, self.choosing.tree)
+        } else {
+            None
         };
         let looked = view.is_some();
         if let Some(view) = view {
@@ -615,9 +616,10 @@ mod tests {
                 Op::Read => Algorithm::Mlf,
                 Op::Write => Algorithm::Sjf,
             };
-            now += match c.groups().of(file, op) == best {
-                true => MILLI / 2,
-                false => MILLI,
+            now += if c.groups().of(file, op) == best {
+                MILLI / 2
+            } else {
+                MILLI
             };
             c.completed(now, &request, MILLI);
             ran.extend(c.decide(now));

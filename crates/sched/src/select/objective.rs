@@ -112,9 +112,10 @@ impl Stretch {
             Objective::P99 => {
                 let last = self.responses.len().saturating_sub(1);
                 let at = (self.responses.len() * 99 / 100).min(last);
-                let slow = match self.responses.is_empty() {
-                    true => u64::MAX,
-                    false => *self.responses.select_nth_unstable(at).1,
+                let slow = if self.responses.is_empty() {
+                    u64::MAX
+                } else {
+                    *self.responses.select_nth_unstable(at).1
                 };
                 1e9 / slow.max(1) as f64
             }

@@ -411,9 +411,10 @@ impl Selector {
             return None;
         }
         let enough = self.stretch.completions >= completions || elapsed >= 8 * window;
-        match elapsed >= window && enough {
-            true => self.end_window(now),
-            false => None,
+        if elapsed >= window && enough {
+            self.end_window(now)
+        } else {
+            None
         }
     }
 
@@ -643,10 +644,10 @@ fn best(all: &[Estimate]) -> (usize, Estimate) {
         variance: 0.0,
     };
     let each = all.iter().copied().enumerate();
-    each.fold((0, none), |top, next| match next.1.mean > top.1.mean {
-        true => next,
-        false => top,
-    })
+    each.fold(
+        (0, none),
+        |top, next| if next.1.mean > top.1.mean { next } else { top },
+    )
 }
 
 fn percent(gain: f64, when: &str) -> String {

@@ -113,9 +113,12 @@ impl Row {
         let doublings = |a: f64, b: f64| (a / b).log2().abs();
         let counts = |a: u32, b: u32| doublings(f64::from(a.max(1)), f64::from(b.max(1)));
         // What is not known tells nothing apart.
-        let known = |a: f64, b: f64| match a > 0.0 && b > 0.0 {
-            true => doublings(a, b),
-            false => 0.0,
+        let known = |a: f64, b: f64| {
+            if a > 0.0 && b > 0.0 {
+                doublings(a, b)
+            } else {
+                0.0
+            }
         };
         alike.then(|| Distance {
             files: counts(self.files, s.files),

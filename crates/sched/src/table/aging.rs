@@ -28,9 +28,10 @@ impl Table {
         }
         let once = v.factor.saturating_mul(2).saturating_add(v.fresh.into());
         let doublings = (passed - 1).min(63) as u32;
-        v.factor = match once.leading_zeros() >= doublings {
-            true => once << doublings,
-            false => u64::MAX,
+        v.factor = if once.leading_zeros() >= doublings {
+            once << doublings
+        } else {
+            u64::MAX
         };
         v.fresh = 0;
         v.visits = visits;

@@ -100,9 +100,10 @@ impl Benchmark for Model {
             let tile = Loop::vector(self.count, 1, stride, &regions)?;
             Pattern::new((base + first * self.pitch) as i64, tile, 0, bytes)?
         };
-        let memory = match self.memory_contiguous {
-            true => None,
-            false => Some(strided(0, self.cohort * self.count, self.size, self.pitch)?),
+        let memory = if self.memory_contiguous {
+            None
+        } else {
+            Some(strided(0, self.cohort * self.count, self.size, self.pitch)?)
         };
         Ok(Call {
             memory,

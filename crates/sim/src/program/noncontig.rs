@@ -73,9 +73,10 @@ impl Benchmark for Model {
         let row = self.width * self.ranks;
         let len = self.width * self.cohort;
         let offset = call * self.rows * row + u64::from(cohort) * len;
-        let memory = match self.memory_contiguous {
-            true => None,
-            false => Some(strided(0, self.rows, len, 2 * len)?),
+        let memory = if self.memory_contiguous {
+            None
+        } else {
+            Some(strided(0, self.rows, len, 2 * len)?)
         };
         Ok(Call {
             memory,
