@@ -187,9 +187,10 @@ impl Engine {
                 journal: Journal::begin(log, store.commits() + 1)?,
                 counters: Counters::default(),
                 sessions,
-                locks: match noted_locks {
-                    true => AdvisoryLocks::recovering(now()),
-                    false => AdvisoryLocks::default(),
+                locks: if noted_locks {
+                    AdvisoryLocks::recovering(now())
+                } else {
+                    AdvisoryLocks::default()
                 },
                 kept,
                 noted_locks,
@@ -197,9 +198,10 @@ impl Engine {
                 requests: 0,
                 broken: false,
                 looking: false,
-                looked: match was_read {
-                    true => Looked::before(),
-                    false => Looked::default(),
+                looked: if was_read {
+                    Looked::before()
+                } else {
+                    Looked::default()
                 },
                 count: None,
                 closed: None,

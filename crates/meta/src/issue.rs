@@ -59,13 +59,14 @@ impl Issue {
         if !due {
             return now;
         }
-        let mut tried = match may {
+        let mut tried = if may {
             // Somebody else is at it, and there is time left.
-            true => match self.tried.try_lock() {
+            match self.tried.try_lock() {
                 Some(tried) => tried,
                 None => return now,
-            },
-            false => locked(&self.tried),
+            }
+        } else {
+            locked(&self.tried)
         };
         let again = |tried: Duration| since_boot().saturating_sub(tried) >= RETRY;
         let due = locked(&self.time).due(since_boot());

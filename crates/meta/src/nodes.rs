@@ -537,12 +537,13 @@ fn unsupported(name: &str) -> WireError {
 
 fn require_readable(caller: &Caller, node: &Node, id: FileId, name: &str) -> Result<()> {
     if name.starts_with("trusted.") {
-        return match caller.privileged {
-            true => Ok(()),
-            false => Err(error(
+        return if caller.privileged {
+            Ok(())
+        } else {
+            Err(error(
                 ErrorKind::NoAttribute,
                 "trusted attributes are root's",
-            )),
+            ))
         };
     }
     if !name.starts_with("user.") {

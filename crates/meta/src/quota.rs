@@ -187,9 +187,10 @@ impl Accounts {
             over_since_ms: since,
             ..user
         };
-        match user == Account::default() {
-            true => self.users.remove(&uid),
-            false => self.users.insert(uid, user),
+        if user == Account::default() {
+            self.users.remove(&uid)
+        } else {
+            self.users.insert(uid, user)
         };
         self.changed.insert(uid);
     }

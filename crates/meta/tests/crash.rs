@@ -168,16 +168,17 @@ fn work(d: &Deployment, directory: String, before: Listing, seed: u64) -> Histor
                 create(format!("{directory}/{name}"))
             }
         };
-        let request = match request.changes() {
-            true => MetaRequest::Once {
+        let request = if request.changes() {
+            MetaRequest::Once {
                 at: SlotAt {
                     session,
                     slot: 0,
                     sequence: step + 1,
                 },
                 request: Box::new(request),
-            },
-            false => request,
+            }
+        } else {
+            request
         };
         let reply = c.call(&request);
         let known = history.states.len() - 1;

@@ -111,9 +111,10 @@ impl Access {
         let bounds = layout.object_bounds(pattern, server);
         let monotone = pattern.is_monotone();
         // Schedulers and traces count these bytes. Exact where offsets ascend and that takes few steps.
-        let share = match monotone {
-            true => layout.share_within(pattern, server, SHARE_STEPS),
-            false => None,
+        let share = if monotone {
+            layout.share_within(pattern, server, SHARE_STEPS)
+        } else {
+            None
         };
         let most = match share {
             Some(share) => share,

@@ -264,9 +264,10 @@ fn run(shared: &Shared, source: &Source, server: &Weak<Server>) {
             state = shared.state();
             continue;
         }
-        let pause = match state.time.is_sure() {
-            true => tick.saturating_sub(steady),
-            false => ASK_UNANSWERED,
+        let pause = if state.time.is_sure() {
+            tick.saturating_sub(steady)
+        } else {
+            ASK_UNANSWERED
         };
         if !state.stop && state.asking.is_none() {
             let waited = shared.changed.wait_timeout(state, pause);

@@ -447,9 +447,10 @@ impl OpenObject {
             return Err(e);
         }
         if lent == Lent::Awaited && range.start < passthrough::SIGNS {
-            let deadline = match lend_to == Some(owner.user) {
-                true => deadline,
-                false => deadline.min(patience),
+            let deadline = if lend_to == Some(owner.user) {
+                deadline
+            } else {
+                deadline.min(patience)
             };
             if let Err(e) = self.await_return(line, lend_to, deadline) {
                 self.give_up(ticket);
@@ -475,9 +476,10 @@ impl OpenObject {
         let deadline = deadline.min(now() + self.waits.revoke);
         for (holder, page) in shortcuts {
             let stranger = holder.is_stranger_to(owner);
-            let until = match stranger {
-                true => deadline.min(patience),
-                false => deadline,
+            let until = if stranger {
+                deadline.min(patience)
+            } else {
+                deadline
             };
             if page.wait_inactive(until) {
                 continue;

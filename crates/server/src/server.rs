@@ -423,9 +423,10 @@ impl Server {
 
     /// Keeps what it knows of the time for the server that follows.
     pub(crate) fn keep_clock(&self, kept: &Kept) -> Result<(), penstock_store::StoreError> {
-        match self.options.read_only {
-            true => Ok(()),
-            false => self.objects.store().keep_clock(&kept.encode()),
+        if self.options.read_only {
+            Ok(())
+        } else {
+            self.objects.store().keep_clock(&kept.encode())
         }
     }
 

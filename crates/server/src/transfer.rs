@@ -172,19 +172,17 @@ impl Transfer<'_> {
                 }
             };
             let Buffers { chunk, scratch } = buffers;
-            let buffered = match whole {
-                true => connection.buffered_payload(),
-                false => None,
+            let buffered = if whole {
+                connection.buffered_payload()
+            } else {
+                None
             };
-            let n = match self.queue.is_on() {
-                true => {
-                    let origin = self.origin(request, &object);
-                    self.queue
-                        .write(&origin, access, buffered, chunk, len, scratch)?
-                }
-                false => {
-                    access.write(&*object, buffered.unwrap_or_else(|| &chunk[..len]), scratch)?
-                }
+            let n = if self.queue.is_on() {
+                let origin = self.origin(request, &object);
+                self.queue
+                    .write(&origin, access, buffered, chunk, len, scratch)?
+            } else {
+                access.write(&*object, buffered.unwrap_or_else(|| &chunk[..len]), scratch)?
             };
             *written += n as u64;
             if n < len {

@@ -75,9 +75,10 @@ fn a_mount_opens_files_at_its_callers_cost() {
     };
     // Of the server's host, by the word of the kernel; of another, by its credential.
     for local in [true, false] {
-        let mut mount = match local {
-            true => site.client(0),
-            false => site.client_with(0, 0, speaks),
+        let mut mount = if local {
+            site.client(0)
+        } else {
+            site.client_with(0, 0, speaks)
         };
         for file in 1..7 {
             mount.attach(file_of(&site, GREEDY, file)).unwrap();

@@ -392,9 +392,12 @@ impl Execution {
     /// Collects what is read next: small pieces whatever their gaps, if the object has mappings.
     fn open_read(&mut self, object: &dyn Object, max: u64, window: &mut Window) -> u64 {
         let maps = object.mappable().is_some_and(|file| file.maps());
-        let through = |first: &Piece| match maps && first.len < LARGE {
-            true => Through::All,
-            false => Through::Gaps,
+        let through = |first: &Piece| {
+            if maps && first.len < LARGE {
+                Through::All
+            } else {
+                Through::Gaps
+            }
         };
         self.open_window(max, through, window)
     }

@@ -209,9 +209,10 @@ impl Manifest {
     /// Makes notes of removals durable.
     pub(crate) fn flush(&self) -> Result<(), Errno> {
         let state = self.state();
-        match state.waiting.is_empty() {
-            true => Ok(()),
-            false => self.write(state),
+        if state.waiting.is_empty() {
+            Ok(())
+        } else {
+            self.write(state)
         }
     }
 

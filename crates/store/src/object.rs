@@ -776,9 +776,10 @@ mod tests {
                     object.sync().unwrap();
                 }
                 disk.fails_to_sync_names.store(true, SeqCst);
-                match cut {
-                    true => object.set_len(2).unwrap_err(),
-                    false => object.sync().unwrap_err(),
+                if cut {
+                    object.set_len(2).unwrap_err()
+                } else {
+                    object.sync().unwrap_err()
                 };
                 disk.fails_to_sync_names.store(false, SeqCst);
                 let e = object.sync().unwrap_err().to_string();

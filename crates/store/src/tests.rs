@@ -884,9 +884,10 @@ fn an_object_cut_behind_the_server_is_noticed_although_it_was_never_synced() {
                 .open(object_file(at.path(), ID))
                 .unwrap();
             file.set_len(1000).unwrap();
-            let noticed = match by_sync {
-                true => object.sync(),
-                false => object.read_at(ObjectOffset(500), &mut [0; 2000]).map(drop),
+            let noticed = if by_sync {
+                object.sync()
+            } else {
+                object.read_at(ObjectOffset(500), &mut [0; 2000]).map(drop)
             };
             assert!(matches!(noticed, Err(StoreError::Damaged { .. })));
             // Nothing written later hides it, nor does a restart.

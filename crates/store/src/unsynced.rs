@@ -21,9 +21,10 @@ pub(crate) fn mark(file: BorrowedFd<'_>) -> Result<(), Errno> {
     let mode = Mode::from_raw_mode(rustix::fs::fstat(file)?.st_mode);
     penstock_host::fs::fchmod(file, mode | MARK)?;
     // Some file systems without modes take the call and do nothing.
-    match marked(&rustix::fs::fstat(file)?) {
-        true => Ok(()),
-        false => Err(Errno::OPNOTSUPP),
+    if marked(&rustix::fs::fstat(file)?) {
+        Ok(())
+    } else {
+        Err(Errno::OPNOTSUPP)
     }
 }
 

@@ -53,12 +53,11 @@ pub(super) fn commit_loop(shared: &Shared, mut store: Store) {
             reopen_at = shared.now() + REOPEN_NS;
         }
         let left = state.reap_left(shared.now());
-        let left = match state.broken {
-            true => {
-                let until = Duration::from_nanos(reopen_at.saturating_sub(shared.now()));
-                Some(left.map_or(until, |left| left.min(until)))
-            }
-            false => left,
+        let left = if state.broken {
+            let until = Duration::from_nanos(reopen_at.saturating_sub(shared.now()));
+            Some(left.map_or(until, |left| left.min(until)))
+        } else {
+            left
         };
         match state.group.next(shared.now()) {
             Next::Stop => break,

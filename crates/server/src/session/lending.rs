@@ -114,9 +114,10 @@ impl Session<'_> {
             return no("the file's owner has a limit on bytes");
         }
         let objects = &self.server.objects;
-        let object = match write {
-            true => Some(objects.created(&file.object, file.owner)?),
-            false => objects.existing(&file.object)?,
+        let object = if write {
+            Some(objects.created(&file.object, file.owner)?)
+        } else {
+            objects.existing(&file.object)?
         };
         let Some((object, fd)) = object.as_ref().and_then(|o| Some((o, o.mappable()?.fd()))) else {
             return no("the file has no bytes yet");
@@ -153,9 +154,10 @@ impl Session<'_> {
         write: bool,
     ) -> Result<Result<(OwnedFd, Arc<GrantPage>, OwnedFd), String>, WireError> {
         let objects = &self.server.objects;
-        let object = match write {
-            true => Some(objects.created(&file.object, file.owner)?),
-            false => objects.existing(&file.object)?,
+        let object = if write {
+            Some(objects.created(&file.object, file.owner)?)
+        } else {
+            objects.existing(&file.object)?
         };
         let Some((object, fd)) = object.as_ref().and_then(|o| Some((o, o.mappable()?.fd()))) else {
             return Ok(Err("the object has no descriptor yet".into()));
