@@ -185,9 +185,10 @@ fn hold(deployment: &Deployment, files: u64, shortcuts: bool) -> Result<()> {
         shortcuts,
         ..ClientOptions::default()
     };
-    let form = match shortcuts {
-        true => Form::Shortcut,
-        false => Form::Structured,
+    let form = if shortcuts {
+        Form::Shortcut
+    } else {
+        Form::Structured
     };
     let client = Client::connect_with(deployment, Identity::default(), Role::Client, options)?;
     let servers = deployment.servers.len() as u64;

@@ -91,9 +91,12 @@ fn find(
     let hydra = || ancestors.take(ANCESTORS).find_map(|line| port(&line));
     let job = || JOBS.iter().find_map(|name| named(name));
     let slurm = || Some([named(SLURM[0])?, named(SLURM[1])?].concat());
-    let single = || match LAUNCHED.iter().any(|name| get(name).is_some()) {
-        true => None,
-        false => group(),
+    let single = || {
+        if LAUNCHED.iter().any(|name| get(name).is_some()) {
+            None
+        } else {
+            group()
+        }
     };
     let mut hash = DefaultHasher::new();
     let name = named(PMIX).or_else(hydra).or_else(job).or_else(slurm);

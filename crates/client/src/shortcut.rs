@@ -224,9 +224,10 @@ impl FileInner {
     /// Only the owner can cut an object behind the server's back (docs/decisions/0021): nobody else maps it.
     fn maps(&self) -> Maps {
         let own = self.lend_to() == Some(rustix::process::geteuid().as_raw());
-        match own && self.client.options().mappings {
-            true => Maps::default(),
-            false => Maps::calls_only(),
+        if own && self.client.options().mappings {
+            Maps::default()
+        } else {
+            Maps::calls_only()
         }
     }
 

@@ -161,9 +161,10 @@ impl Counters {
         let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
         let counts = servers.entry(server).or_default();
         counts.requests += requests;
-        match write {
-            true => counts.bytes_written += bytes,
-            false => counts.bytes_read += bytes,
+        if write {
+            counts.bytes_written += bytes
+        } else {
+            counts.bytes_read += bytes
         }
     }
 

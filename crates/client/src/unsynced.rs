@@ -135,9 +135,10 @@ impl Note {
 
     /// A kernel writes through a handle from now on, or does so no more.
     pub fn lend(&self, lent: bool) {
-        match lent {
-            true => self.lent.fetch_add(1, SeqCst),
-            false => self.lent.fetch_sub(1, SeqCst),
+        if lent {
+            self.lent.fetch_add(1, SeqCst)
+        } else {
+            self.lent.fetch_sub(1, SeqCst)
         };
     }
 

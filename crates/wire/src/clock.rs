@@ -210,9 +210,10 @@ impl ServerTime {
 
     /// Whether it may be asked again, and if so notes that it is.
     pub fn ask(&mut self, steady: Duration) -> bool {
-        let pause = match self.asked <= self.heard {
-            true => ASK_AGAIN,
-            false => ASK_UNANSWERED,
+        let pause = if self.asked <= self.heard {
+            ASK_AGAIN
+        } else {
+            ASK_UNANSWERED
         };
         let asks = match self.asked {
             None => true,

@@ -394,11 +394,11 @@ impl Credential {
                 std::os::unix::fs::fchown(&file, Some(uid), Some(gid))?;
             }
             file.sync_all()?;
-            match replaces {
-                true => std::fs::rename(&temporary, path),
+            if replaces {
+                std::fs::rename(&temporary, path)
+            } else {
                 // Fails if there is one.
-                false => std::fs::hard_link(&temporary, path)
-                    .and_then(|()| std::fs::remove_file(&temporary)),
+                std::fs::hard_link(&temporary, path).and_then(|()| std::fs::remove_file(&temporary))
             }
         };
         write().map_err(|e| {
@@ -450,9 +450,10 @@ pub(crate) mod hex {
         bytes: &[u8; N],
         to: S,
     ) -> Result<S::Ok, S::Error> {
-        match to.is_human_readable() {
-            true => to.serialize_str(&text(bytes)),
-            false => to.serialize_bytes(bytes),
+        if to.is_human_readable() {
+            to.serialize_str(&text(bytes))
+        } else {
+            to.serialize_bytes(bytes)
         }
     }
 

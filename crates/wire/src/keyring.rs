@@ -52,12 +52,13 @@ impl Generations {
             return Err(Error::BadKey("a server without any key".into()));
         };
         let pairs: Vec<_> = identities.iter().map(|i| &i.pair).collect();
-        let acceptor = match first.transport.is_tls() {
-            true => Some(Acceptor::new(&pairs).map_err(|e| Error::Deployment {
+        let acceptor = if first.transport.is_tls() {
+            Some(Acceptor::new(&pairs).map_err(|e| Error::Deployment {
                 path: first.deployment_name.clone(),
                 what: format!("{}: no TLS with its identity key: {e}", first.server),
-            })?),
-            false => None,
+            })?)
+        } else {
+            None
         };
         Ok(Generations {
             identities,

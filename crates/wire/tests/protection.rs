@@ -207,9 +207,10 @@ fn a_bit_that_flips_on_the_way_ends_the_connection() {
                 }
                 passed += bytes.len();
             });
-            let between = match upward {
-                true => proxy(server.address(), flip, nothing()),
-                false => proxy(server.address(), nothing(), flip),
+            let between = if upward {
+                proxy(server.address(), flip, nothing())
+            } else {
+                proxy(server.address(), nothing(), flip)
             };
             let end = (|| {
                 let mut connection = connect(&between, &caller(Role::Client), timeouts())?;

@@ -10,9 +10,10 @@ impl<I: Inventory> Checker<'_, I> {
             Err(e) => return self.damaged(e, None),
         };
         for user in wrong {
-            let mended = match repair {
-                true => "",
-                false => "; `penstock check --repair` puts that right",
+            let mended = if repair {
+                ""
+            } else {
+                "; `penstock check --repair` puts that right"
             };
             self.find(CheckFinding {
                 kind: FindingKind::WrongCount,

@@ -177,9 +177,10 @@ impl<I: Inventory> Checker<'_, I> {
             ),
         };
         let free = self.options.repair
-            && match orphan {
-                true => !held_back,
-                false => self.options.free_unknown,
+            && if orphan {
+                !held_back
+            } else {
+                self.options.free_unknown
             };
         self.report.held_back += u64::from(orphan && held_back);
         let result = free.then(|| self.inventory.remove_object(server, object));

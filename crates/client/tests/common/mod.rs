@@ -87,9 +87,10 @@ pub fn deployment(dir: &Path, plan: Plan) -> Deployment {
                 identity_key: None,
             })
             .collect(),
-        transport: match plan.plain {
-            true => Transport::PlainTrustedNetwork,
-            false => Transport::Tls,
+        transport: if plan.plain {
+            Transport::PlainTrustedNetwork
+        } else {
+            Transport::Tls
         },
     };
     deployment.make_keys(dir).unwrap();

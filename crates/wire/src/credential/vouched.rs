@@ -40,9 +40,10 @@ impl Signed {
     pub fn vouch(server: &KeyPair, mut statement: Statement, key: PublicKey) -> Result<Signed> {
         statement.key = key;
         statement.serial.copy_from_slice(&key::random()?[..16]);
-        let checked = match statement.is_plain() {
-            true => statement.validate(),
-            false => Err("it grants more than the metadata server may grant".into()),
+        let checked = if statement.is_plain() {
+            statement.validate()
+        } else {
+            Err("it grants more than the metadata server may grant".into())
         };
         checked.map_err(|what| unusable("the new credential", what))?;
         let signature = Signature(server.sign(VOUCHED, &[&statement.bytes()?]));

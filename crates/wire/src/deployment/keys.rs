@@ -232,9 +232,10 @@ fn share_like(old: &Path, new: &Path) -> Result<()> {
 /// The key pair of the file `name`.key in `dir`. One that was made before the deployment file could be saved will do.
 fn key_pair(dir: &Path, name: &str) -> Result<(PublicKey, PathBuf)> {
     let path = dir.join(format!("{name}.key"));
-    let pair = match path.exists() {
-        true => KeyPair::load(&path)?,
-        false => KeyPair::generate().and_then(|mut pair| pair.save(&path).map(|()| pair))?,
+    let pair = if path.exists() {
+        KeyPair::load(&path)?
+    } else {
+        KeyPair::generate().and_then(|mut pair| pair.save(&path).map(|()| pair))?
     };
     Ok((pair.public(), path))
 }
