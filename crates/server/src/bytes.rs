@@ -7,7 +7,7 @@
 //!
 //! A plain state machine. Objects of other users are not in it, but for those that changed their owner since the last count.
 use penstock_layout::FileId;
-use penstock_wire::message::{CountedBytes, Followed, Lease, Leases, Usage};
+use penstock_wire::message::{CountedBytes, Followed, Lease, Leases, MAX_OWNERS, Usage};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// A user with a limit on bytes.
@@ -75,6 +75,8 @@ pub(crate) enum Verdict {
 pub(crate) struct Bytes {
     users: BTreeMap<u32, User>,
     objects: HashMap<FileId, Entry>,
+    /// Owners that the metadata server told, of files whose objects are not counted. At most [`MAX_OWNERS`].
+    owners: HashMap<FileId, u32>,
     followed: Followed,
 }
 
@@ -88,9 +90,25 @@ impl Bytes {
         self.users.contains_key(&uid)
     }
 
-    /// Whose an object is, if it counts.
+    /// Whose an object is, if it counts or the metadata server has told.
     pub(crate) fn owner(&self, file: FileId) -> Option<u32> {
-        self.objects.get(&file).map(|entry| entry.uid)
+        let counted = self.objects.get(&file).map(|entry| entry.uid);
+        counted.or_else(|| self.owners.get(&file).copied())
+    }
+
+    /// The metadata server tells whose a file is. Its object is not here, or does not count.
+    /// False: there are too many of them, and it is not kept.
+    pub(crate) fn owned(&mut self, file: FileId, uid: u32) -> bool {
+        let room = self.owners.len() < MAX_OWNERS || self.owners.contains_key(&file);
+        if room {
+            self.owners.insert(file, uid);
+        }
+        room
+    }
+
+    /// Files may have other owners than were told.
+    pub(crate) fn doubt(&mut self) {
+        self.owners.clear();
     }
 
     /// An object is to grow. `answered`: the metadata server has been asked since this growth was asked for first.
@@ -228,6 +246,7 @@ impl Bytes {
         if let Some(user) = self.users.get_mut(&uid) {
             user.used = user.used.saturating_add(entry.bytes);
         }
+        self.owners.remove(&file);
         self.objects.insert(file, entry);
     }
 

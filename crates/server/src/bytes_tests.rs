@@ -132,6 +132,25 @@ fn what_is_given_away_counts_for_its_new_owner() {
 }
 
 #[test]
+fn the_first_bytes_of_a_file_that_was_given_away_are_its_new_owners() {
+    let mut b = limited(100, 100);
+    // Its object is not here yet, and capabilities that are older name the first owner.
+    assert!(b.owned(FILE, 8));
+    assert_eq!(grow(&mut b, FILE, 0, 1000), Verdict::Free);
+    assert_eq!(used(&b), 0);
+    b.given(FILE, 7, 0);
+    assert_eq!(grow(&mut b, FILE, 0, 60), Verdict::Counted);
+    assert_eq!(used(&b), 60);
+    // Bounded: the caller forgets all and doubts older capabilities.
+    for n in 0..MAX_OWNERS as u64 {
+        assert!(b.owned(FileId(1000 + n), 8));
+    }
+    assert!(!b.owned(FileId(3), 8));
+    b.doubt();
+    assert_eq!(grow(&mut b, FileId(1000), 0, 10), Verdict::Counted);
+}
+
+#[test]
 fn what_no_listing_shows_is_told_apart() {
     let shown = |b: &Bytes| {
         let user = b.counts()[0];

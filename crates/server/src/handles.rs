@@ -24,7 +24,8 @@ pub(crate) struct OpenFile {
     /// The connection, and the user whom the file was opened for here.
     pub(crate) owner: Owner,
     pub(crate) rights: Rights,
-    /// By the metadata server's time, milliseconds.
+    /// When the newest capability was given and when the last one ends, by the metadata server's time, milliseconds.
+    pub(crate) issued_ms: u64,
     pub(crate) expires_ms: u64,
     /// The only user, beside root, that gets descriptors of the object.
     pub(crate) lend_to: Option<u32>,
@@ -44,6 +45,7 @@ impl OpenFile {
         Grower {
             file: self.file,
             owner: self.lend_to,
+            issued_ms: self.issued_ms,
             root: self.owner.user == 0,
             removed: self.object.is_removed(),
         }
@@ -87,7 +89,10 @@ impl Handles {
             match slot {
                 Some(f) if f.file == capability.file && f.rights == rights => {
                     f.expires_ms = f.expires_ms.max(capability.expires_ms);
-                    f.lend_to = capability.lend_to;
+                    if capability.issued_ms >= f.issued_ms {
+                        f.issued_ms = capability.issued_ms;
+                        f.lend_to = capability.lend_to;
+                    }
                     return Ok(Handle(at as u32));
                 }
                 Some(_) => {}
@@ -109,6 +114,7 @@ impl Handles {
             file: capability.file,
             owner,
             rights,
+            issued_ms: capability.issued_ms,
             expires_ms: capability.expires_ms,
             lend_to: capability.lend_to,
             layout: capability.layout,

@@ -21,7 +21,7 @@ use penstock_host::time::now;
 use penstock_layout::{FileId, ServerId};
 use penstock_sched::Site;
 use penstock_sched::journal::Journal;
-use penstock_store::{Problem, Store};
+use penstock_store::{Note, Problem, Store};
 use penstock_wire::audit::{Audit, Subject};
 use penstock_wire::clock::Kept;
 use penstock_wire::credential::Statement;
@@ -201,7 +201,7 @@ fn start_with(
     queue
         .observe(options.observer.clone())
         .map_err(|e| Error::Setting(e.message))?;
-    let clock = Clock::begin(store.kept_clock().as_deref());
+    let clock = Clock::begin(store.kept(Note::Clock).as_deref());
     let audit = Audit::start(options.audit.as_deref(), &format!("data-{}", id.0));
     let open_files = Share::elastic(
         options.open_files,
@@ -426,7 +426,7 @@ impl Server {
         if self.options.read_only {
             Ok(())
         } else {
-            self.objects.store().keep_clock(&kept.encode())
+            self.objects.store().keep(Note::Clock, &kept.encode())
         }
     }
 

@@ -10,11 +10,11 @@ use crate::server::Server;
 use penstock_host::sync::{Condvar, Mutex, MutexGuard};
 use penstock_host::time::{now, since};
 use penstock_layout::FileId;
-use penstock_store::Object;
-use penstock_wire::Background;
+use penstock_store::{Note, Object};
 use penstock_wire::message::{
     CountedBytes, ErrorKind, Leases, MAX_OWNERS, MetaReply, MetaRequest, UsageReport, WireError,
 };
+use penstock_wire::{Background, Service};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -27,6 +27,9 @@ const IDLE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(10);
 /// So often the pause is doubled.
 const DOUBLED: u32 = 4;
+/// What the store keeps while some user has a limit, and while none has.
+const SOME: &str = "some\n";
+const NONE: &str = "none\n";
 /// A write waits so long for a lease.
 const WAIT: Duration = Duration::from_secs(10);
 /// Counts, leases, and the thread that keeps them.
@@ -50,6 +53,8 @@ struct State {
     anew: bool,
     /// Who has a limit is not known yet: nothing grows.
     unknown: bool,
+    /// Capabilities given before this, by the metadata server's time in milliseconds, may name an owner of before.
+    doubt_ms: u64,
     /// No client is connected and no limit is known: the thread rests for longer.
     quiet: bool,
     /// Reports sent, and the newest that was answered.
@@ -57,6 +62,30 @@ struct State {
     answered: u64,
     /// Why the last one was not.
     away: Option<String>,
+}
+
+impl State {
+    /// Files may have other owners than capabilities say that were given before.
+    fn doubt(&mut self, now_ms: u64) {
+        self.doubt_ms = self.doubt_ms.max(now_ms + 1);
+        self.bytes.doubt();
+    }
+
+    /// The metadata server has told the owner of a file whose object does not count.
+    fn owned(&mut self, file: FileId, uid: u32, now_ms: u64) {
+        if !self.bytes.owned(file, uid) {
+            self.doubt(now_ms);
+            self.bytes.owned(file, uid);
+        }
+    }
+
+    /// The same, as an answer to a question that was asked at this doubt. What was told meanwhile is newer.
+    fn answered_of(&mut self, file: FileId, uid: u32, doubt_ms: u64) {
+        if doubt_ms == self.doubt_ms && self.bytes.owner(file).is_none() {
+            // Asked again if there are too many.
+            self.bytes.owned(file, uid);
+        }
+    }
 }
 
 /// A count of all objects.
@@ -88,6 +117,8 @@ pub(crate) struct Grower {
     pub(crate) file: FileId,
     /// The file's owner, as far as the capability says so.
     pub(crate) owner: Option<u32>,
+    /// When that was said, by the metadata server's time in milliseconds.
+    pub(crate) issued_ms: u64,
     /// Root is never limited.
     pub(crate) root: bool,
     /// The object has lost its name.
@@ -108,8 +139,11 @@ impl UserBytes {
     ) -> Result<(), Error> {
         // Set once: a server is started once.
         self.line.get_or_init(|| line.clone());
-        self.state().unknown = true;
-        self.any.store(true, Ordering::Release);
+        // Who has a limit is not known before the metadata server answers.
+        let kept = server.objects.store().kept(Note::Limits);
+        let limited = kept.is_some_and(|kept| kept == SOME);
+        self.state().unknown = limited;
+        self.any.store(limited, Ordering::Release);
         let (usage, weak, id) = (self.clone(), Arc::downgrade(server), server.id.0);
         let run = move || usage.run(&weak, id, &line);
         self.thread.start("bytes", run).map_err(|source| {
@@ -157,6 +191,23 @@ impl UserBytes {
         owner.is_none_or(|owner| state.bytes.is_limited(owner))
     }
 
+    /// The owner that a capability names, if that is to be believed; else what the metadata server says, if it answers.
+    pub(crate) fn believed(&self, who: &Grower) -> Option<u32> {
+        if !self.any.load(Ordering::Acquire) {
+            return who.owner;
+        }
+        let state = self.state();
+        let told = state.unknown || state.bytes.owner(who.file).is_some();
+        if who.owner.is_none() || told || who.issued_ms >= state.doubt_ms {
+            return who.owner;
+        }
+        let doubt_ms = state.doubt_ms;
+        drop(state);
+        let uid = self.owner(who.file).ok()?;
+        self.state().answered_of(who.file, uid, doubt_ms);
+        Some(uid)
+    }
+
     /// An object is to become `end` bytes long, if it is shorter. `None`: its owner has no limit.
     pub(crate) fn grow(
         &self,
@@ -173,15 +224,17 @@ impl UserBytes {
             removed,
             ..
         } = who;
-        let mut owner = who.owner;
+        let mut asked = None;
         let began = now();
         let mut state = self.state();
         let sent = state.sent;
         loop {
             let len = object.len().map_err(store_error)?;
+            let said = who.owner.filter(|_| who.issued_ms >= state.doubt_ms);
+            let answer = asked.filter(|(_, doubt_ms)| *doubt_ms == state.doubt_ms);
             let growth = Growth {
                 file,
-                owner,
+                owner: answer.map(|(uid, _)| uid).or(said),
                 end,
                 len,
                 root,
@@ -192,7 +245,12 @@ impl UserBytes {
                 false => state.bytes.grow(&growth, answered),
             };
             match verdict {
-                Verdict::Free => return Ok(None),
+                Verdict::Free => {
+                    if let Some((uid, doubt_ms)) = answer {
+                        state.answered_of(file, uid, doubt_ms);
+                    }
+                    return Ok(None);
+                }
                 Verdict::Counted => {
                     if removed {
                         state.bytes.removed(file);
@@ -205,8 +263,14 @@ impl UserBytes {
                 }
                 Verdict::Full { uid, total, limit } => return Err(full(uid, total, limit)),
                 Verdict::WhoseIsIt => {
+                    let doubt_ms = state.doubt_ms;
                     drop(state);
-                    owner = Some(self.owner(file)?);
+                    let uid = match self.owner(file) {
+                        // Counted when the metadata server is there again: it tells of no changes then.
+                        Err(_) if root => return Ok(None),
+                        answer => answer?,
+                    };
+                    asked = Some((uid, doubt_ms));
                     state = self.state();
                     continue;
                 }
@@ -359,19 +423,31 @@ impl UserBytes {
 
     /// Takes in what the metadata server has answered.
     fn take(&self, server: &Server, leases: &Leases, first: bool, count: &mut Option<Count>) {
+        let changed;
         let new = {
             let mut state = self.state();
             let new = state.bytes.told(leases, first);
             state.unknown = false;
-            self.any.store(state.bytes.any(), Ordering::Release);
+            let any = state.bytes.any();
+            changed = self.any.swap(any, Ordering::AcqRel) != any;
             new
         };
+        if changed {
+            self.note(server);
+        }
         if new {
             // From now on the writes of these users are requests.
             server.objects.revoke_shortcuts();
         }
+        let now_ms = server.now_ms();
+        if new || leases.given.is_none() {
+            self.state().doubt(now_ms);
+        }
         for (file, uid) in leases.given.iter().flatten() {
-            self.found(server, *file, *uid, true);
+            if !self.found(server, *file, *uid, true) {
+                // Who opened the file before may make its object yet.
+                self.state().owned(*file, *uid, now_ms);
+            }
         }
         let mut state = self.state();
         if std::mem::take(&mut state.anew) || new || leases.given.is_none() || !state.bytes.any() {
@@ -385,8 +461,17 @@ impl UserBytes {
         self.changed.notify_all();
     }
 
-    /// Notes an object, if it is there.
-    fn found(&self, server: &Server, file: FileId, uid: u32, given: bool) {
+    /// Tells the server that follows whether users have limits: it may start while the metadata server is away.
+    fn note(&self, server: &Server) {
+        let any = self.any.load(Ordering::Acquire);
+        let text = if any { SOME } else { NONE };
+        if let Err(e) = server.objects.store().keep(Note::Limits, text) {
+            log::warn!("that users have limits on bytes is not kept: {e}");
+        }
+    }
+
+    /// Notes an object, if it is there. Whether it is.
+    fn found(&self, server: &Server, file: FileId, uid: u32, given: bool) -> bool {
         let look = || match server.objects.look(file) {
             Ok(object) => object,
             Err(e) => {
@@ -395,19 +480,22 @@ impl UserBytes {
             }
         };
         // Not with the counts locked: this may be the last to let go of a removed object.
-        let Some(object) = look() else { return };
+        let Some(object) = look() else { return false };
         {
             let mut state = self.state();
             let len = object.len().unwrap_or(0);
-            match given {
-                true => state.bytes.given(file, uid, len),
-                false => state.bytes.found(file, uid, len),
+            if given {
+                state.bytes.given(file, uid, len);
+            } else {
+                state.bytes.found(file, uid, len);
             }
         }
         // Removed meanwhile: the removal had nothing to forget.
-        if look().is_none() {
+        let stays = look().is_some();
+        if !stays {
             self.forget(file);
         }
+        stays
     }
 
     /// Counts some more objects, for about [`ASK`] at most.

@@ -18,7 +18,7 @@ use crate::manifest::{self, Manifest};
 use crate::object::{DirObject, Way};
 use crate::record::{Records, Shard};
 use crate::superblock::{self, Identity, Superblock};
-use crate::{Finding, Object, Problem, Store, StoreError, descriptors};
+use crate::{Finding, Note, Object, Problem, Store, StoreError, descriptors};
 use penstock_host::lock::{DirectoryLock, Refused};
 use penstock_host::sync::{Mutex, MutexGuard};
 use penstock_layout::FileId;
@@ -46,10 +46,19 @@ const FRESH: usize = 1 << 16;
 /// Objects that [`Store::settle`] syncs at a time. More than that are written back by one call before.
 const SETTLED: usize = 64;
 const LOCK: &str = "lock";
-const CLOCK: &str = "clock";
-/// Longest [`CLOCK`] that is read.
-const MAX_CLOCK: usize = 512;
+/// Longest [`Note`] that is read.
+const MAX_NOTE: usize = 512;
 pub(crate) const OBJECTS: &str = "objects";
+
+impl Note {
+    /// The name of its file; part of the store's format.
+    fn file(self) -> &'static str {
+        match self {
+            Note::Clock => "clock",
+            Note::Limits => "limits",
+        }
+    }
+}
 
 /// The directory backend.
 pub(crate) struct DirStore {
@@ -614,18 +623,19 @@ impl Store for DirStore {
         }
     }
 
-    fn kept_clock(&self) -> Option<String> {
+    fn kept(&self, note: Note) -> Option<String> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let file = rustix::fs::openat(&self.place.root, CLOCK, flags, Mode::empty()).ok()?;
-        let mut bytes = vec![0; MAX_CLOCK];
+        let file = rustix::fs::openat(&self.place.root, note.file(), flags, Mode::empty()).ok()?;
+        let mut bytes = vec![0; MAX_NOTE];
         let n = crate::descriptor::read_at(file.as_fd(), 0, &mut bytes).ok()?;
         bytes.truncate(n);
         String::from_utf8(bytes).ok()
     }
 
-    fn keep_clock(&self, text: &str) -> Result<(), StoreError> {
-        let error = |e| StoreError::from_errno("write", format!("{}/{CLOCK}", self.place.path), e);
-        superblock::replace(self.place.root.as_fd(), CLOCK, text.as_bytes()).map_err(error)
+    fn keep(&self, note: Note, text: &str) -> Result<(), StoreError> {
+        let name = note.file();
+        let error = |e| StoreError::from_errno("write", format!("{}/{name}", self.place.path), e);
+        superblock::replace(self.place.root.as_fd(), name, text.as_bytes()).map_err(error)
     }
 
     fn space(&self) -> Result<(u64, u64), StoreError> {
@@ -652,7 +662,8 @@ impl Store for DirStore {
                 manifest::NAME,
                 incarnation::NAME,
                 LOCK,
-                CLOCK,
+                Note::Clock.file(),
+                Note::Limits.file(),
                 OBJECTS,
                 "lost+found",
             ]

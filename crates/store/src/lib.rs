@@ -99,6 +99,15 @@ fn directory(spec: &str) -> Option<&Path> {
     (!path.is_empty()).then(|| Path::new(path))
 }
 
+/// What a store keeps of its server's, beside the objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Note {
+    /// What the server knows of the time.
+    Clock,
+    /// Whether users have limits on bytes.
+    Limits,
+}
+
 /// Objects of one data server.
 pub trait Store: Send + Sync {
     /// Opens an object; creates it empty when `create`. A creation is durable after [`Self::sync`] or
@@ -200,14 +209,15 @@ pub trait Store: Send + Sync {
         0
     }
 
-    /// What [`Store::keep_clock`] kept last, at most a few hundred bytes, if it can be read.
-    fn kept_clock(&self) -> Option<String> {
+    /// What [`Store::keep`] kept last, at most a few hundred bytes, if it can be read.
+    fn kept(&self, note: Note) -> Option<String> {
+        let _ = note;
         None
     }
 
-    /// Keeps what the server knows of the time, on stable storage, where anything is kept.
-    fn keep_clock(&self, text: &str) -> Result<(), StoreError> {
-        let _ = text;
+    /// Keeps a note of the server's, on stable storage, where anything is kept.
+    fn keep(&self, note: Note, text: &str) -> Result<(), StoreError> {
+        let _ = (note, text);
         Ok(())
     }
 

@@ -10,7 +10,7 @@
 //! comes late all the same is completed at the modelled time, so errors don't add up inside the device. `sync` waits for the model's caches. There are no descriptors: a
 //! shortcut would be faster than the device.
 
-use crate::{Finding, Identity, Object, Store, StoreError};
+use crate::{Finding, Identity, Note, Object, Store, StoreError};
 use penstock_device::{Allocation, Completion, Device, Model, Nanos, Op, Request};
 use penstock_host::reservation::Reservation;
 use penstock_host::sync::{Condvar, Mutex, MutexGuard};
@@ -255,12 +255,12 @@ impl Store for ModelStore {
         Ok(())
     }
 
-    fn kept_clock(&self) -> Option<String> {
-        self.inner.kept_clock()
+    fn kept(&self, note: Note) -> Option<String> {
+        self.inner.kept(note)
     }
 
-    fn keep_clock(&self, text: &str) -> Result<(), StoreError> {
-        self.inner.keep_clock(text)
+    fn keep(&self, note: Note, text: &str) -> Result<(), StoreError> {
+        self.inner.keep(note, text)
     }
 
     fn incarnation(&self) -> [u8; 16] {

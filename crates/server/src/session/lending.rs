@@ -46,7 +46,8 @@ impl Session<'_> {
             return no(reason);
         }
         let usage = self.server.objects.usage();
-        let limited = || usage.is_limited(file.file, file.lend_to);
+        let owner = usage.believed(&file.grower());
+        let limited = || usage.is_limited(file.file, owner);
         let write = file.rights.write && !self.server.options.read_only && !limited();
         let (object, page, page_fd) = match self.prepare(file, write)? {
             Ok(all) => all,
@@ -109,7 +110,8 @@ impl Session<'_> {
             return no("not open for writing");
         }
         let usage = self.server.objects.usage();
-        let limited = || usage.is_limited(file.file, file.lend_to);
+        let owner = usage.believed(&file.grower());
+        let limited = || usage.is_limited(file.file, owner);
         if write && limited() {
             return no("the file's owner has a limit on bytes");
         }
