@@ -1,5 +1,6 @@
 //! Compiles a C program against header and shared object, and runs it.
 #![allow(clippy::unwrap_used)]
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -13,7 +14,13 @@ fn a_c_program_schedules() {
         .iter()
         .find(|dir| dir.join("libpenstock_sched_c.so").exists())
         .expect("libpenstock_sched_c.so is built with the tests");
-    let program = deps.join(format!("sched-c-{}", std::process::id()));
+    // As it is installed: the file has the SONAME, and compilers look for the link.
+    let dir = deps.join(format!("sched-c-{}", std::process::id()));
+    std::fs::create_dir(&dir).unwrap();
+    for name in ["libpenstock_sched_c.so.0", "libpenstock_sched_c.so"] {
+        symlink(library.join("libpenstock_sched_c.so"), dir.join(name)).unwrap();
+    }
+    let program = dir.join("sched");
     let compiled = Command::new("cc")
         .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-o"])
         .arg(&program)
@@ -21,15 +28,15 @@ fn a_c_program_schedules() {
         .arg("-I")
         .arg(crate_dir.join("include"))
         .arg("-L")
-        .arg(library)
-        .arg(format!("-Wl,-rpath,{}", library.display()))
+        .arg(&dir)
+        .arg(format!("-Wl,-rpath,{}", dir.display()))
         .args(["-lpenstock_sched_c", "-lpthread"])
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&compiled.stderr);
     assert!(compiled.status.success(), "{text}");
     let ran = Command::new(&program).output().unwrap();
-    std::fs::remove_file(&program).unwrap();
+    std::fs::remove_dir_all(&dir).unwrap();
     let text = String::from_utf8_lossy(&ran.stderr);
     assert!(ran.status.success(), "{text}");
     assert_eq!(String::from_utf8_lossy(&ran.stdout), "ok\n");
