@@ -1,5 +1,7 @@
 # make demo     set up, build, run the four examples under every method, print the table     (5 minutes)
 # make build    release build: target/release/penstock, target/release/libpenstock.so
+# make install  into PREFIX [~/.local], with DESTDIR before it; `make uninstall` takes it away (docs/install.md)
+# make dist     a tarball that runs from any directory, for glibc 2.28 and newer: target/dist
 # make h5py     parallel h5py for Debian's MPICH, in .venv/h5py
 # make test     the tests of each change: the crates', seeds of the fault simulator, programs, the Python package
 # make test-all all tests: also those marked `long`, which cross every method with every MPI library
@@ -48,6 +50,24 @@ build: setup-build shim
 shim: setup-build
 	$(MAKE) -C mpi
 
+# What installing takes, in addition to what runs from this tree.
+.PHONY: packages install uninstall dist
+packages:
+	@packaging/build
+
+PREFIX := ~/.local
+install: packages
+	@PREFIX='$(PREFIX)' packaging/stage $(RELEASE) target/stage
+	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' packaging/install target/stage
+uninstall:
+	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' packaging/install --uninstall
+
+# TARGET=aarch64-unknown-linux-gnu for another machine.
+TARGET := $(shell uname -m)-unknown-linux-gnu
+dist:
+	@packaging/build $(TARGET)
+	@packaging/dist target/cross/$(TARGET)/release
+
 # Plain mpicc of the MPI in .venv; nothing of Penstock is compiled or linked in.
 examples: setup $(EXAMPLES) $(LIBRARY_EXAMPLES)
 
@@ -94,7 +114,7 @@ MARKED := not long and
 # With --lf one of two runs may have nothing to repeat, which pytest calls an error.
 NOTHING := { code=$$?; [ "$(PYTEST)" = --lf ] && [ $$code -eq 5 ]; }
 
-test-programs: build examples python
+test-programs: packages examples python
 	cargo build --release $(PRODUCT) -p penstock-client -p penstock-meta --bins --example hostile --example stranger --example newcomer --example thief --example names
 	$(PYTHON) -m pytest -q -rfEs -m "$(MARKED) not alone" $(WORKERS) $(PYTEST) tests || $(NOTHING)
 	$(PYTHON) -m pytest -q -rfEs -m "$(MARKED) alone" $(PYTEST) tests || $(NOTHING)
@@ -139,6 +159,8 @@ mutants: setup
 fuzz:
 	fuzz/run $(or $(TIME),60)
 
+# Those of packaging/.
+SCRIPTS := $(addprefix packaging/,build dist install link-client stage version zig-cc)
 lint: setup
 	cargo fmt --all --check
 	cargo clippy --release --workspace --all-targets -- -D warnings
@@ -146,7 +168,7 @@ lint: setup
 		[ "$$name" = all ] || [ ! -e "$$all" ] || grep -qx "mod $$name;" "$$all" || { echo "$$all does not have $$file"; exit 1; }; done
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
-	shellcheck -x scripts/*.sh .ci/run fuzz/run contrib/slurm/prolog contrib/slurm/epilog contrib/slurm/authority
+	shellcheck -x scripts/*.sh .ci/run fuzz/run contrib/slurm/prolog contrib/slurm/epilog contrib/slurm/authority $(SCRIPTS)
 
 clean:
 	cargo clean

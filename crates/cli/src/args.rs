@@ -4,6 +4,7 @@ use crate::check::CheckArgs;
 use crate::copy::{CpArgs, StageArgs};
 use crate::credential::CredentialArgs;
 use crate::faults::FaultsArgs;
+use crate::generate::GenerateArgs;
 use crate::keys::KeysArgs;
 use crate::mount::{MountArgs, UmountArgs};
 use crate::names::{LsArgs, MkdirArgs, RmArgs, StatArgs};
@@ -89,6 +90,8 @@ Examples:
     Serve(ServeArgs),
     Sim(SimArgs),
     Faults(FaultsArgs),
+    #[command(hide = true)]
+    Generate(GenerateArgs),
     /// Clears up behind a `penstock run` that was killed (started by it, not by people).
     #[command(hide = true)]
     Watch,

@@ -13,6 +13,7 @@
 //! check.rs      consistency                             deployment.rs making and finding deployments
 //! trace.rs      request traces                      profile/      storage devices
 //! sim.rs        clusters on virtual time
+//! generate.rs   manual pages, completions
 //! args.rs       the command line                        connect.rs, out.rs, size.rs, error.rs, process.rs
 //! ```
 #![deny(clippy::print_stdout, clippy::print_stderr)]
@@ -26,6 +27,7 @@ mod credential;
 mod deployment;
 mod error;
 mod faults;
+mod generate;
 mod keys;
 mod life;
 mod metadata;
@@ -123,6 +125,7 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
         Command::Serve(args) => serve::serve(args, deployment).map(done),
         Command::Sim(args) => sim::sim(args).map(done),
         Command::Faults(args) => faults::faults(args),
+        Command::Generate(args) => generate::generate(args).map(done),
         Command::Watch => watcher::watch(std::io::stdin().lock()).map(done),
     }
 }

@@ -5,6 +5,7 @@
 //! so that it reaches other hosts. A [`watcher::Watcher`] clears up if this process is killed outright.
 mod crowding;
 mod launcher;
+mod preload;
 mod summary;
 
 use crate::deployment::{self, Located, Plan};
@@ -105,11 +106,6 @@ fn methods() -> PossibleValuesParser {
         .into()
 }
 
-/// The library that ranks preload.
-const LIBRARY: &str = "libpenstock.so";
-/// Names another library to preload.
-const LIBRARY_VARIABLE: &str = "PENSTOCK_LIBRARY";
-
 /// Where the program's files are.
 enum Place {
     Direct,
@@ -130,7 +126,7 @@ pub fn run(args: &RunArgs, named: Option<&Path>) -> Result<ExitCode> {
         .ok_or_else(|| CliError::new("no program given"))?;
     let program = launcher::find_program(program)?;
     let (family, launcher, plugin) = choose_launcher(args, &program)?;
-    let library = library()?;
+    let library = preload::library()?;
     // From here on signals wait for the loop below, so that nothing is left half cleared.
     let mut signals = SignalsInfo::<WithOrigin>::new([
         SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD,
@@ -246,31 +242,6 @@ fn choose_launcher(args: &RunArgs, program: &Path) -> Result<(Family, Launcher, 
             Ok((launcher.family, launcher, None))
         }
     }
-}
-
-/// The library to preload: beside this program, in `../lib`, or where the environment says.
-fn library() -> Result<PathBuf> {
-    if let Some(path) = std::env::var_os(LIBRARY_VARIABLE).filter(|v| !v.is_empty()) {
-        let path = PathBuf::from(path);
-        return path
-            .canonicalize()
-            .map_err(|e| CliError::io("find", &path, e).next(format!("mend {LIBRARY_VARIABLE}")));
-    }
-    let me = std::env::current_exe()
-        .map_err(|e| CliError::new(format!("cannot find this program's own path: {e}")))?;
-    let dir = me.parent().unwrap_or(Path::new("/"));
-    [dir.join(LIBRARY), dir.join("../lib").join(LIBRARY)]
-        .into_iter()
-        .find(|p| p.is_file())
-        .ok_or_else(|| {
-            CliError::new(format!(
-                "{LIBRARY} is neither in {0} nor in {0}/../lib",
-                dir.display()
-            ))
-            .next(format!(
-                "build it with `make build`, or name it with {LIBRARY_VARIABLE}"
-            ))
-        })
 }
 
 /// A directory that disappears with the run, however it ends.
@@ -463,23 +434,19 @@ fn rank_environment(
     library: &Path,
     summaries: &Path,
 ) -> Result<Vec<(OsString, OsString)>> {
-    let mut preload = OsString::new();
-    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|v| !v.is_empty()) {
-        preload.push(others);
-        preload.push(":");
-    }
-    preload.push(library);
     let mut random = [0u8; 8];
     getrandom::fill(&mut random)
         .map_err(|e| CliError::new(format!("no random numbers from the system: {e}")))?;
     // 63 bits: readable as a signed number everywhere.
     let id = u64::from_le_bytes(random) >> 1;
-    let mut environment: Vec<(OsString, OsString)> = vec![
-        ("LD_PRELOAD".into(), preload),
-        ("PENSTOCK_SUMMARY_DIR".into(), summaries.into()),
-        ("PENSTOCK_PROGRAM".into(), id.to_string().into()),
-    ];
+    let mut environment = preload::environment(
+        library,
+        std::env::var_os("LD_PRELOAD").as_deref(),
+        std::env::var_os("LD_LIBRARY_PATH").as_deref(),
+    )?;
     let mut set = |name: &str, value: OsString| environment.push((name.into(), value));
+    set("PENSTOCK_SUMMARY_DIR", summaries.into());
+    set("PENSTOCK_PROGRAM", id.to_string().into());
     if let Some(method) = &args.method {
         set("PENSTOCK_METHOD", method.into());
     }
