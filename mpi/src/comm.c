@@ -3,20 +3,41 @@
  * MPI counts are ints, lengths here are 64 bits wide: what is longer than CHUNK goes in several messages. The
  * exchange (alltoallv) is point to point, from where the bytes are to where they go, without packing; ranks with
  * nothing to say to each other send nothing.
+ *
+ * A message to one rank (tell) is copied and sent in the background: two ranks that both tell first do not wait for
+ * each other. Whoever hears looks again and again, with pauses, because MPI_Recv would never return where the other
+ * rank has given up.
  */
 #include "shim.h"
 
 #include <limits.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define CHUNK ((uint64_t)1 << 30)
 #define EXCHANGE_TAG 1
+#define TELL_TAG 2
+/* Messages on their way to other ranks at once: AHEAD of crates/mpiio/src/comm.rs. */
+#define TOLD 64
+/* As long as ranks that share memory wait for each other. */
+#define PATIENCE_S 600
+/* Looks before the first pause, and the length of a pause. */
+#define LOOKS 1000
+#define PAUSE_NS 50000
+
+struct told {
+    MPI_Request request;
+    char bytes[PST_MAX_TOLD];
+};
 
 struct comm {
     MPI_Comm comm;
     int rank;
     int size;
+    /* Null: free. */
+    struct told *told[TOLD];
 };
 
 static int failed(int code) {
@@ -130,8 +151,95 @@ static int comm_alltoallv(void *self, const void *const *send, const uint64_t *s
     return code != MPI_SUCCESS || waited != MPI_SUCCESS;
 }
 
+/* Between two looks at what another rank does; false when it has had all its time. */
+struct patience {
+    unsigned looks;
+    time_t until;
+};
+
+static bool wait_a_little(struct patience *patience) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (!patience->until)
+        patience->until = now.tv_sec + PATIENCE_S;
+    if (++patience->looks < LOOKS)
+        sched_yield();
+    else
+        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+    return now.tv_sec < patience->until;
+}
+
+/* Frees what has been taken; returns a free place, or -1. */
+static int free_place(struct comm *comm) {
+    int place = -1;
+    for (int i = 0; i < TOLD; i++) {
+        int taken = 1;
+        if (comm->told[i]) {
+            int code = REAL(Test)(&comm->told[i]->request, &taken, MPI_STATUS_IGNORE);
+            /* After an error the request is over. */
+            if (code != MPI_SUCCESS || taken) {
+                free(comm->told[i]);
+                comm->told[i] = NULL;
+                taken = 1;
+            }
+        }
+        if (taken)
+            place = i;
+    }
+    return place;
+}
+
+static int comm_tell(void *self, int peer, const void *message, uint64_t length) {
+    struct comm *comm = self;
+    struct patience patience = {0};
+    int place;
+    if (length > PST_MAX_TOLD)
+        return 1;
+    while ((place = free_place(comm)) < 0)
+        if (!wait_a_little(&patience))
+            return PST_SILENT;
+    struct told *told = malloc(sizeof *told);
+    if (!told)
+        return 1;
+    memcpy(told->bytes, message, length);
+    if (REAL(Isend)(told->bytes, (int)length, MPI_BYTE, peer, TELL_TAG, comm->comm, &told->request) != MPI_SUCCESS) {
+        free(told);
+        return 1;
+    }
+    comm->told[place] = told;
+    return 0;
+}
+
+static int comm_hear(void *self, int peer, void *message, uint64_t room) {
+    struct comm *comm = self;
+    struct patience patience = {0};
+    MPI_Request request;
+    MPI_Status status;
+    int heard = 0, cancelled = 0;
+    if (room > PST_MAX_TOLD)
+        room = PST_MAX_TOLD;
+    if (REAL(Irecv)(message, (int)room, MPI_BYTE, peer, TELL_TAG, comm->comm, &request) != MPI_SUCCESS)
+        return 1;
+    for (;;) {
+        if (REAL(Test)(&request, &heard, MPI_STATUS_IGNORE) != MPI_SUCCESS)
+            return 1;
+        if (heard)
+            return 0;
+        if (!wait_a_little(&patience))
+            break;
+    }
+    /* Nothing may come into the caller's memory later; a message that comes just now is good. */
+    if (REAL(Cancel)(&request) != MPI_SUCCESS || REAL(Wait)(&request, &status) != MPI_SUCCESS)
+        return 1;
+    REAL(Test_cancelled)(&status, &cancelled);
+    return cancelled ? PST_SILENT : 0;
+}
+
 static void comm_release(void *self) {
     struct comm *comm = self;
+    /* What nobody has taken by now belongs to calls that failed. MPI may still read it: it stays. */
+    if (mpi_usable())
+        free_place(comm);
     if (comm->comm != MPI_COMM_NULL && mpi_usable())
         REAL(Comm_free)(&comm->comm);
     free(comm);
@@ -142,7 +250,7 @@ int comm_make(MPI_Comm given, struct pst_comm *out) {
     if (given == MPI_COMM_NULL || REAL(Comm_test_inter)(given, &inter) != MPI_SUCCESS || inter)
         return describe(PST_ERR_COMM, "MPI_File_open: the communicator is %s",
                         inter ? "an intercommunicator; give an intracommunicator" : "invalid");
-    struct comm *comm = malloc(sizeof *comm);
+    struct comm *comm = calloc(1, sizeof *comm);
     if (!comm)
         return describe(PST_ERR_NO_MEM, "MPI_File_open: no memory");
     comm->comm = MPI_COMM_NULL;
@@ -165,6 +273,8 @@ int comm_make(MPI_Comm given, struct pst_comm *out) {
                              .allgatherv = comm_allgatherv,
                              .alltoall = comm_alltoall,
                              .alltoallv = comm_alltoallv,
+                             .tell = comm_tell,
+                             .hear = comm_hear,
                              .release = comm_release};
     return PST_OK;
 }

@@ -135,6 +135,9 @@ void pst_type_free(pst_type *type);
 
 /* ---- Communicator ------------------------------------------------------------------------------------------- */
 
+/* Longest message between two ranks, and what tell and hear return when the other rank takes or sends none for minutes. */
+#define PST_MAX_TOLD 4104
+#define PST_SILENT 2
 /* The communicator of one open file, as functions over `self`. Each returns 0, or 1 when MPI reports an error.
  * Calls come from one thread at a time, though not always the same. */
 struct pst_comm {
@@ -152,6 +155,10 @@ struct pst_comm {
     /* send_lengths[r] bytes at send[r] to rank r; receive_lengths[r] bytes from rank r to receive[r]. */
     int (*alltoallv)(void *self, const void *const *send, const uint64_t *send_lengths, void *const *receive,
                      const uint64_t *receive_lengths);
+    /* `length` bytes to one other rank; copied, so that it need not wait until they are taken. */
+    int (*tell)(void *self, int peer, const void *message, uint64_t length);
+    /* The next message of one other rank, at most `room` bytes; it says itself how long it is. */
+    int (*hear)(void *self, int peer, void *message, uint64_t room);
     void (*release)(void *self);
 };
 

@@ -2,8 +2,8 @@
 //!
 //! The library's messages have any length, MPI wants to know lengths first. Most are short (agreements, offsets): so
 //! a broadcast and a gather send frames of fixed size that hold the length and the first bytes, and only longer
-//! messages need a second call.
-use penstock_mpiio::{Comm, Error, ErrorClass, Result};
+//! messages need a second call. A message to one rank begins with its length.
+use penstock_mpiio::{Comm, Error, ErrorClass, MAX_TOLD, Result, check_peer};
 use std::ffi::{c_int, c_void};
 
 /// `struct pst_comm`.
@@ -24,8 +24,16 @@ pub struct RawComm {
         *const *mut u8,
         *const u64,
     ) -> c_int,
+    tell: extern "C" fn(*mut c_void, c_int, *const u8, u64) -> c_int,
+    hear: extern "C" fn(*mut c_void, c_int, *mut u8, u64) -> c_int,
     release: extern "C" fn(*mut c_void),
 }
+
+/// `PST_MAX_TOLD`: the longest message of `tell` and `hear`.
+const MAX_MESSAGE: usize = LENGTH + MAX_TOLD;
+const _: () = assert!(MAX_MESSAGE == 4104);
+/// `PST_SILENT`: the other rank took or sent nothing for minutes.
+const SILENT: c_int = 2;
 
 /// Bytes of a frame, and of them the length field.
 const FRAME: usize = 64;
@@ -99,6 +107,19 @@ impl MpiComm {
             size: usize::try_from(raw.size).unwrap_or(1).max(1),
             raw,
         }
+    }
+}
+
+impl MpiComm {
+    fn check_told(&self, what: &str, peer: usize, code: c_int) -> Result<()> {
+        if code != SILENT {
+            return check(what, code);
+        }
+        let says = format!(
+            "rank {} waited for rank {peer} for minutes; look whether that rank is still in the call",
+            self.rank
+        );
+        Err(Error::new(ErrorClass::Comm, says))
     }
 }
 
@@ -237,6 +258,33 @@ impl Comm for MpiComm {
         receive[self.rank] = own;
         Ok(receive)
     }
+
+    fn tell(&self, peer: usize, message: &[u8]) -> Result<()> {
+        check_peer(self, peer, message.len())?;
+        let mut bytes = (message.len() as u64).to_le_bytes().to_vec();
+        bytes.extend_from_slice(message);
+        let length = bytes.len() as u64;
+        let code = (self.raw.tell)(self.raw.this, peer as c_int, bytes.as_ptr(), length);
+        self.check_told("MPI_Isend", peer, code)
+    }
+
+    fn hear(&self, peer: usize) -> Result<Vec<u8>> {
+        check_peer(self, peer, 0)?;
+        let mut bytes = vec![0; MAX_MESSAGE];
+        let (this, room) = (self.raw.this, bytes.len() as u64);
+        let code = (self.raw.hear)(this, peer as c_int, bytes.as_mut_ptr(), room);
+        self.check_told("MPI_Irecv", peer, code)?;
+        let length = length_in(&bytes);
+        if length > MAX_TOLD as u64 {
+            let says = format!(
+                "rank {peer} sent a message of {length} bytes; all ranks must run the same library"
+            );
+            return Err(Error::new(ErrorClass::Comm, says));
+        }
+        bytes.drain(..LENGTH);
+        bytes.truncate(length as usize);
+        Ok(bytes)
+    }
 }
 
 #[cfg(test)]
@@ -340,6 +388,28 @@ mod tests {
         }
         0
     }
+    /// A rank that neither takes nor sends messages.
+    const SULLEN: c_int = 2;
+    extern "C" fn tell(this: *mut c_void, peer: c_int, message: *const u8, length: u64) -> c_int {
+        if peer == SULLEN {
+            return SILENT;
+        }
+        // SAFETY: a message as long as it says.
+        let message = unsafe { std::slice::from_raw_parts(message, length as usize) };
+        code(of(this).tell(peer as usize, message))
+    }
+    extern "C" fn hear(this: *mut c_void, peer: c_int, message: *mut u8, room: u64) -> c_int {
+        if peer == SULLEN {
+            return SILENT;
+        }
+        let Ok(bytes) = of(this).hear(peer as usize) else {
+            return 1;
+        };
+        assert!(bytes.len() as u64 <= room);
+        // SAFETY: there is room for that many bytes.
+        unsafe { message.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        0
+    }
     extern "C" fn release(this: *mut c_void) {
         // SAFETY: from Box::into_raw, released once.
         drop(unsafe { Box::from_raw(this.cast::<ThreadComm>()) });
@@ -360,6 +430,8 @@ mod tests {
                     allgatherv,
                     alltoall,
                     alltoallv,
+                    tell,
+                    hear,
                     release,
                 };
                 let comm = MpiComm::new(raw, rank);
@@ -370,6 +442,9 @@ mod tests {
 
     /// Lengths around the size of a frame.
     const LENGTHS: [usize; 7] = [0, 1, 55, 56, 57, 64, 5000];
+
+    /// Those of messages to one rank; the threads below send the length with them.
+    const SHORT: [usize; 7] = [0, 1, 55, 56, 57, 64, MAX_TOLD - LENGTH];
 
     fn message(from: usize, to: usize, length: usize) -> Vec<u8> {
         (0..length)
@@ -399,6 +474,32 @@ mod tests {
                     assert_eq!(*bytes, message(from, me, length(from + me)));
                 }
             }
+        });
+    }
+
+    #[test]
+    fn messages_between_two_ranks_keep_their_order() {
+        ranks(3, |comm| {
+            let me = comm.rank();
+            for peer in (0..2).filter(|peer| *peer != me && me < 2) {
+                // All tell first.
+                for length in SHORT {
+                    comm.tell(peer, &message(me, peer, length)).unwrap();
+                }
+            }
+            for peer in (0..2).filter(|peer| *peer != me && me < 2) {
+                for length in SHORT {
+                    assert_eq!(comm.hear(peer).unwrap(), message(peer, me, length));
+                }
+            }
+            if me < 2 {
+                let e = comm.hear(SULLEN as usize).unwrap_err();
+                assert!(e.message.contains("waited for rank 2 for minutes"), "{e}");
+                assert!(comm.tell(SULLEN as usize, &[]).is_err());
+                assert!(comm.tell(1 - me, &[0; MAX_TOLD + 1]).is_err());
+            }
+            assert!(comm.tell(me, &[]).is_err() && comm.hear(me).is_err());
+            assert!(comm.tell(3, &[]).is_err() && comm.hear(3).is_err());
         });
     }
 

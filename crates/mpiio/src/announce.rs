@@ -27,6 +27,8 @@ const FAILED: u8 = 3;
 
 /// The loops each rank has announced on this file, oldest first.
 pub(crate) struct Announcements {
+    /// How many times the ranks have announced accesses of this file.
+    count: u64,
     known: Vec<VecDeque<(LoopHash, Loop)>>,
 }
 
@@ -53,6 +55,8 @@ impl Default for Experience {
 /// What all ranks announced.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Announced {
+    /// The call's number among those of this file, the same on all ranks.
+    pub call: u64,
     pub patterns: Vec<Pattern>,
     /// Each rank's regions in memory.
     pub memory_regions: Vec<u64>,
@@ -62,6 +66,7 @@ pub(crate) struct Announced {
 impl Announcements {
     pub(crate) fn new(ranks: usize) -> Announcements {
         Announcements {
+            count: 0,
             known: (0..ranks).map(|_| VecDeque::new()).collect(),
         }
     }
@@ -76,7 +81,9 @@ impl Announcements {
     ) -> Result<Announced> {
         let told = self.encode(comm.rank(), mine, memory_regions, experience);
         let all = comm.allgather(&told)?;
+        self.count += 1;
         let mut announced = Announced {
+            call: self.count,
             patterns: Vec::with_capacity(all.len()),
             memory_regions: Vec::with_capacity(all.len()),
             experience: Experience::default(),
@@ -286,7 +293,11 @@ mod tests {
                     .unwrap()
             });
             assert_eq!(announcements.known[2].len(), 1);
-            assert_eq!(twice[0], twice[1]);
+            let again = Announced {
+                call: 2,
+                ..twice[0].clone()
+            };
+            assert_eq!((twice[0].call, &twice[1]), (1, &again));
             twice
         });
         assert!(told.iter().all(|one| *one == told[0]));
@@ -305,6 +316,7 @@ mod tests {
                 let whole = announcements.encode(rank, &Ok(mine), 3, &experience());
                 let decode = |bytes: &[u8]| {
                     let mut announced = Announced {
+                        call: 1,
                         patterns: Vec::new(),
                         memory_regions: Vec::new(),
                         experience: Experience::default(),

@@ -1,13 +1,18 @@
 //! The communicator of one open file.
 //!
-//! The methods need five operations of it. The C shim implements them over MPI; [`crate::testing::ThreadComm`]
+//! The methods need seven operations of it: five collective ones, and messages from one rank to another. The C shim implements them over MPI; [`crate::testing::ThreadComm`]
 //! over threads.
 use crate::error::{Error, ErrorClass, Result};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// What a file needs of its communicator. All operations are collective over its ranks except
-/// the ranks and `size`; every rank calls them in the same order. A file never calls two at once, but may call
+/// Longest message from one rank to another, bytes.
+pub const MAX_TOLD: usize = 4096;
+/// Messages of a rank that others have not taken yet: with so many of them under way the next one has to wait.
+pub const AHEAD: usize = 64;
+
+/// What a file needs of its communicator. All operations are collective over its ranks except the ranks, `size`,
+/// `tell` and `hear`; every rank calls them in the same order. A file never calls two at once, but may call
 /// from different threads one after another (nonblocking collectives run on a thread of the file's own).
 pub trait Comm: Send + Sync {
     /// This process's rank, `0..size`.
@@ -26,6 +31,25 @@ pub trait Comm: Send + Sync {
     fn allgather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>>;
     /// `send[r]` goes to rank r; the result holds what each rank sent here. Lengths may differ, 0 included.
     fn alltoallv(&self, send: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>>;
+    /// Sends at most [`MAX_TOLD`] bytes to another rank, which takes the messages of one rank in their order. It waits
+    /// only while [`AHEAD`] messages of this rank are under way. An error if none of them gets through.
+    fn tell(&self, peer: usize, message: &[u8]) -> Result<()>;
+    /// The next message of another rank. An error if none comes: that rank is gone, or silent for minutes.
+    fn hear(&self, peer: usize) -> Result<Vec<u8>>;
+}
+
+/// Checks the arguments of [`Comm::tell`] and [`Comm::hear`] for a message of so many bytes.
+pub fn check_peer(comm: &dyn Comm, peer: usize, bytes: usize) -> Result<()> {
+    let (rank, size) = (comm.rank(), comm.size());
+    if peer >= size || peer == rank {
+        let says = format!("rank {rank} of {size} has no other rank {peer} to talk to");
+        return Err(Error::new(ErrorClass::Intern, says));
+    }
+    if bytes > MAX_TOLD {
+        let says = format!("a message of {bytes} bytes to a rank; at most {MAX_TOLD} fit");
+        return Err(Error::new(ErrorClass::Intern, says));
+    }
+    Ok(())
 }
 
 /// Longest message text that an agreement carries.
@@ -77,16 +101,17 @@ fn unreadable(rank: usize) -> Error {
 pub(crate) fn encode_outcome<T>(mine: &Result<T>) -> Vec<u8> {
     match mine {
         Ok(_) => Vec::new(),
-        Err(e) => {
-            let mut e = e.clone();
-            let mut cut = MAX_MESSAGE.min(e.message.len());
-            while !e.message.is_char_boundary(cut) {
-                cut -= 1;
-            }
-            e.message.truncate(cut);
-            serde_json::to_vec(&e).unwrap_or_else(|_| b"?".to_vec())
-        }
+        Err(e) => serde_json::to_vec(&shortened(e, MAX_MESSAGE)).unwrap_or_else(|_| b"?".to_vec()),
     }
+}
+
+/// The error with at most so many bytes of its message.
+pub(crate) fn shortened(e: &Error, most: usize) -> Error {
+    let mut cut = most.min(e.message.len());
+    while !e.message.is_char_boundary(cut) {
+        cut -= 1;
+    }
+    Error::new(e.class, &e.message[..cut])
 }
 
 /// What `rank` reported.

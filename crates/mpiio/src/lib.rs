@@ -11,6 +11,7 @@
 //! pointer.rs    individual, shared and ordered pointers      nonblocking.rs
 //! access.rs     one access: its memory, and what was done
 //! shell.rs      drives a method's plan: memory, messages, operations
+//! letter.rs     what one rank tells another within a call
 //! lean.rs       one range to one stretch of memory, by descriptors
 //! methods/      a file and a row of the table for each method: what it does, as a plan; auto chooses
 //! filesystem.rs what a method needs below it: penstock.rs (servers), direct.rs (a mounted file system)
@@ -33,6 +34,7 @@ mod filesystem;
 mod hints;
 mod joint;
 mod lean;
+mod letter;
 mod methods;
 mod model;
 mod node;
@@ -52,7 +54,7 @@ mod view;
 
 pub use amode::Amode;
 pub use calls::{Done, Where};
-pub use comm::Comm;
+pub use comm::{AHEAD, Comm, MAX_TOLD, check_peer};
 pub use datarep::DataRep;
 pub use datatype::Datatype;
 pub use error::{Error, ErrorClass, Result};

@@ -319,6 +319,12 @@ impl Comm for NodeComm<'_> {
     fn alltoallv(&self, send: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
         self.below.alltoallv(send)
     }
+    fn tell(&self, peer: usize, message: &[u8]) -> Result<()> {
+        self.below.tell(peer, message)
+    }
+    fn hear(&self, peer: usize) -> Result<Vec<u8>> {
+        self.below.hear(peer)
+    }
 }
 
 fn anonymous_file(bytes: usize) -> io::Result<File> {

@@ -6,8 +6,9 @@ use crate::access::{Buffer, Tally};
 use crate::comm::Comm;
 use crate::error::{Error, ErrorClass, Result};
 use crate::filesystem::{FileHandle, Form, Guard, LockMode};
+use crate::letter::Letter;
 use crate::methods::plan::{
-    Memory, Operate, Operation, Outcome, Part, Plan, Room, Step, Way, Window,
+    Memory, Operate, Operation, Outcome, Part, Plan, Room, Step, Way, Window, Words,
 };
 use crate::node_memory::NodeMemory;
 use penstock_base::Op;
@@ -18,6 +19,8 @@ pub(crate) struct Ranks<'s> {
     pub comm: &'s dyn Comm,
     /// Where the method uses it.
     pub memory: Option<&'s NodeMemory>,
+    /// The call's number, the same on all ranks and larger than those before.
+    pub call: u64,
 }
 
 /// Memory and connections of one access.
@@ -33,6 +36,8 @@ pub(crate) struct Shell<'s, 'b, 'a> {
     scratch: Vec<u8>,
     inbox: Inbox,
     halves: Halves,
+    /// Ranks whose plans have ended early, or that are silent.
+    gone: Vec<usize>,
     pub tally: Tally,
     failed: Result<()>,
 }
@@ -56,6 +61,7 @@ impl<'s, 'b, 'a> Shell<'s, 'b, 'a> {
             scratch: Vec::new(),
             inbox: Inbox::default(),
             halves: Halves::default(),
+            gone: Vec::new(),
             tally: Tally::default(),
             failed: Ok(()),
         }
@@ -63,12 +69,26 @@ impl<'s, 'b, 'a> Shell<'s, 'b, 'a> {
 
     /// Drives a plan to its end; returns the stream bytes moved here.
     pub(crate) fn drive(&mut self, plan: &mut dyn Plan) -> Result<u64> {
+        match self.steps(plan) {
+            Ok(moved) => std::mem::replace(&mut self.failed, Ok(())).map(|()| moved),
+            Err(e) => {
+                if let Some(ranks) = &self.ranks {
+                    for peer in plan.hearers() {
+                        // Where that fails too, the peer's wait has its own end.
+                        let _ = Letter::Gone(e.clone()).send(ranks.comm, peer, ranks.call);
+                    }
+                }
+                Err(e)
+            }
+        }
+    }
+
+    /// Takes a plan's steps up to its end; an error of the communicator ends it before.
+    fn steps(&mut self, plan: &mut dyn Plan) -> Result<u64> {
         let mut last = Outcome::Done(0);
         loop {
             last = match plan.next(last) {
-                Step::Finish { moved } => {
-                    return std::mem::replace(&mut self.failed, Ok(())).map(|()| moved);
-                }
+                Step::Finish { moved } => return Ok(moved),
                 Step::Operate(operate) => self.attempt(|shell| shell.operate(operate)),
                 Step::Exchange {
                     send,
@@ -92,6 +112,19 @@ impl<'s, 'b, 'a> Shell<'s, 'b, 'a> {
                     }
                     Outcome::Done(0)
                 }
+                Step::Tell { peer, words } => {
+                    let Ranks { comm, call, .. } = *self.ranks()?;
+                    let letter = match &self.failed {
+                        Ok(()) => Letter::Words(words),
+                        Err(e) => Letter::Failed(e.clone()),
+                    };
+                    letter.send(comm, peer, call)?;
+                    Outcome::Done(0)
+                }
+                Step::Hear { peer } => match self.hear(peer) {
+                    Ok(words) => Outcome::Heard(words),
+                    Err(e) => self.fail(e),
+                },
                 Step::Lock { range } => self.attempt(|shell| {
                     let range = range.start as u64..range.end as u64;
                     shell.lock = Some(shell.handle.lock(range, LockMode::Exclusive)?);
@@ -112,12 +145,35 @@ impl<'s, 'b, 'a> Shell<'s, 'b, 'a> {
     fn attempt(&mut self, what: impl FnOnce(&mut Self) -> Result<u64>) -> Outcome {
         match what(self) {
             Ok(bytes) => Outcome::Done(bytes),
-            Err(e) => {
-                if self.failed.is_ok() {
-                    self.failed = Err(e);
-                }
-                let lock_lost = self.lock.as_ref().is_some_and(|lock| lock.is_lost());
-                Outcome::Failed { lock_lost }
+            Err(e) => self.fail(e),
+        }
+    }
+
+    fn fail(&mut self, e: Error) -> Outcome {
+        if self.failed.is_ok() {
+            self.failed = Err(e);
+        }
+        let lock_lost = self.lock.as_ref().is_some_and(|lock| lock.is_lost());
+        Outcome::Failed { lock_lost }
+    }
+
+    /// What a rank tells this one. An error does not end the plan: others hear this rank. Nobody waits twice for a rank
+    /// that is gone.
+    fn hear(&mut self, peer: usize) -> Result<Words> {
+        let Ranks { comm, call, .. } = *self.ranks()?;
+        let silent = || {
+            let says = format!("rank {peer} has left this call and tells nothing more");
+            Error::new(ErrorClass::Comm, says)
+        };
+        if self.gone.contains(&peer) {
+            return Err(silent());
+        }
+        match Letter::receive(comm, peer, call) {
+            Ok(Letter::Words(words)) => Ok(words),
+            Ok(Letter::Failed(e)) => Err(e),
+            Ok(Letter::Gone(e)) | Err(e) => {
+                self.gone.push(peer);
+                Err(e)
             }
         }
     }
@@ -477,6 +533,14 @@ fn copy(from: &mut Source<'_>, at: u64, to: &mut Target<'_>, to_at: u64, len: u6
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::comm::agree;
+    use crate::filesystem::Operations;
+    use crate::methods::domains::{Rules, Schedule, Seat};
+    use crate::testing::{ThreadComm, Turns, run};
+    use penstock_layout::Layout;
+    use std::ops::Range;
+    use std::rc::Rc;
+    use std::sync::Mutex;
 
     /// Steps on half 0: f fills it, u uses it, | is a barrier.
     fn halves(steps: &str) {
@@ -513,5 +577,168 @@ mod tests {
     #[should_panic(expected = "before all ranks have filled it")]
     fn a_half_is_not_used_before_the_barrier() {
         halves("fu");
+    }
+
+    /// A file whose writes fail on some ranks; keeps who wrote.
+    struct Paper<'t> {
+        rank: usize,
+        fails: bool,
+        wrote: &'t Mutex<Vec<usize>>,
+    }
+
+    impl FileHandle for Paper<'_> {
+        fn write_each(
+            &self,
+            operations: &mut Operations<'_>,
+            _: Form,
+            _: &mut Source<'_>,
+        ) -> Result<u64> {
+            if self.fails {
+                return Err(Error::new(ErrorClass::NoSpace, "the paper is full"));
+            }
+            self.wrote.lock().unwrap().push(self.rank);
+            Ok(operations.map(|(_, pattern)| pattern.len).sum())
+        }
+        fn writing(&self, _: Range<u64>) -> Result<Option<Box<dyn Guard>>> {
+            Ok(None)
+        }
+        fn identity(&self, _: bool) -> (u64, u64) {
+            (0, 0)
+        }
+        fn layout(&self) -> Option<&Layout> {
+            None
+        }
+        fn has_shortcut(&self) -> bool {
+            false
+        }
+        fn read_each(&self, _: &mut Operations<'_>, _: Form, _: &mut Target<'_>) -> Result<u64> {
+            Err(wrong_way())
+        }
+        fn len(&self) -> Result<u64> {
+            Ok(0)
+        }
+        fn set_len(&self, _: u64) -> Result<()> {
+            Err(wrong_way())
+        }
+        fn allocate(&self, _: u64) -> Result<()> {
+            Err(wrong_way())
+        }
+        fn sync(&self, _: bool) -> Result<()> {
+            Ok(())
+        }
+        fn lock(&self, _: Range<u64>, _: LockMode) -> Result<Box<dyn Guard>> {
+            Err(wrong_way())
+        }
+    }
+
+    /// A communicator that fails the first message of one rank, as an MPI library may.
+    struct Deaf {
+        below: ThreadComm,
+        fails: Mutex<bool>,
+    }
+
+    impl Comm for Deaf {
+        fn rank(&self) -> usize {
+            self.below.rank()
+        }
+        fn size(&self) -> usize {
+            self.below.size()
+        }
+        fn barrier(&self) -> Result<()> {
+            self.below.barrier()
+        }
+        fn bcast(&self, root: usize, data: &mut Vec<u8>) -> Result<()> {
+            self.below.bcast(root, data)
+        }
+        fn allgather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
+            self.below.allgather(mine)
+        }
+        fn alltoallv(&self, send: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
+            self.below.alltoallv(send)
+        }
+        fn tell(&self, peer: usize, message: &[u8]) -> Result<()> {
+            match std::mem::take(&mut *self.fails.lock().unwrap()) {
+                true => Err(Error::new(ErrorClass::Comm, "no line")),
+                false => self.below.tell(peer, message),
+            }
+        }
+        fn hear(&self, peer: usize) -> Result<Vec<u8>> {
+            self.below.hear(peer)
+        }
+    }
+
+    /// What a rank's shell says: bytes moved, and ranks that are gone.
+    type Said = (Result<u64>, Vec<usize>);
+
+    /// Five ranks write in turns; what each rank's shell says, and who wrote.
+    fn turns(fails: Option<usize>, deaf: Option<usize>) -> (Vec<Said>, Vec<usize>) {
+        let wrote = Mutex::new(Vec::new());
+        let told = run(5, |below| {
+            let rank = below.rank();
+            let comm = Deaf {
+                fails: Mutex::new(deaf == Some(rank)),
+                below,
+            };
+            let patterns = vec![Pattern::contiguous(0, 100); comm.size()];
+            let schedule = Schedule::new(patterns, vec![0], 64, 64, Rules::Ours);
+            let seat = Seat {
+                op: Op::Write,
+                rank,
+                schedule: Rc::new(schedule),
+            };
+            let handle = Paper {
+                rank,
+                fails: fails == Some(rank),
+                wrote: &wrote,
+            };
+            let bytes = [0; 100];
+            let mut source = Source::from_slice(&bytes);
+            let mut buffer = Buffer::From(&mut source);
+            let ranks = Ranks {
+                comm: &comm,
+                memory: None,
+                call: 1,
+            };
+            let mut shell = Shell::new(&handle, &mut buffer, Some(ranks), false, false);
+            let moved = shell.drive(&mut *Turns::plan(seat));
+            let gone = shell.gone;
+            // As every collective call ends.
+            let agreed = agree(&comm, moved.clone());
+            assert_eq!(agreed.is_err(), fails.or(deaf).is_some(), "rank {rank}");
+            (moved, gone)
+        });
+        (told, wrote.into_inner().unwrap())
+    }
+
+    #[test]
+    fn ranks_that_hear_each_other_take_turns() {
+        let (told, wrote) = turns(None, None);
+        assert_eq!(wrote, [0, 1, 2, 3, 4]);
+        assert_eq!(told, vec![(Ok(100), vec![]); 5]);
+    }
+
+    #[test]
+    fn a_rank_that_fails_tells_those_who_hear_it() {
+        let (told, wrote) = turns(Some(2), None);
+        assert_eq!(wrote, [0, 1]);
+        for (rank, (moved, gone)) in told.iter().enumerate() {
+            assert_eq!(moved.is_err(), rank >= 2, "rank {rank}");
+            assert!(gone.is_empty(), "their plans go on");
+        }
+        let e = told[4].0.clone().unwrap_err();
+        assert_eq!(e.class, ErrorClass::NoSpace);
+        assert!(e.message.contains("rank 2: the paper is full"), "{e}");
+    }
+
+    #[test]
+    fn a_rank_whose_plan_ends_early_is_waited_for_by_nobody() {
+        let (told, wrote) = turns(None, Some(1));
+        assert_eq!(wrote, [0, 1]);
+        let e = told[1].0.clone().unwrap_err();
+        assert_eq!((e.class, &*e.message), (ErrorClass::Comm, "no line"));
+        assert_eq!(told[2].1, [1]);
+        let e = told[3].0.clone().unwrap_err();
+        assert!(e.message.contains("rank 1: no line"), "{e}");
+        assert!(told[3].1.is_empty(), "the plan of rank 2 went on");
     }
 }

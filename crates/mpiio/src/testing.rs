@@ -1,13 +1,21 @@
-//! Ranks as threads of one process: what the tests of this crate, and of anyone who builds on it, run over.
-use crate::comm::Comm;
+//! Ranks as threads: what the tests of this crate, and of anyone who builds on it, run over. Also in a simulated world,
+//! where a rank may be a process of its own: time and waits are the machine's ([`penstock_host`]).
+use crate::comm::{AHEAD, Comm, check_peer};
 use crate::error::{Error, ErrorClass, Result};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use crate::methods::Method;
+use crate::methods::domains::Seat;
+use crate::methods::plan::{Alone, Outcome, Plan, Step, Words};
+use penstock_datatype::Pattern;
+use penstock_host::sync::{Condvar, Mutex, MutexGuard};
+use penstock_host::time;
+use std::collections::VecDeque;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
-/// A collective operation that is not complete after this long fails on every rank that waits in it.
+/// An operation that is not complete after this long fails on every rank that waits in it.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
-/// One thread's side of a communicator.
+/// One thread's side of a communicator. Whoever waits for a side that is dropped gets an error.
 pub struct ThreadComm {
     rank: usize,
     shared: Arc<Shared>,
@@ -26,8 +34,10 @@ struct State {
     /// The complete operation's contributions, until every rank has taken them.
     complete: Option<Arc<Vec<Vec<Vec<u8>>>>>,
     taken: usize,
-    /// A rank is gone without having finished.
-    broken: bool,
+    /// Messages from one rank to another, by sender and receiver.
+    told: Vec<Vec<VecDeque<Vec<u8>>>>,
+    /// Ranks that are gone.
+    gone: Vec<bool>,
 }
 
 impl ThreadComm {
@@ -36,7 +46,9 @@ impl ThreadComm {
         let shared = Arc::new(Shared {
             size,
             state: Mutex::new(State {
-                given: (0..size).map(|_| None).collect(),
+                given: vec![None; size],
+                told: vec![vec![VecDeque::new(); size]; size],
+                gone: vec![false; size],
                 ..State::default()
             }),
             changed: Condvar::new(),
@@ -49,27 +61,29 @@ impl ThreadComm {
             .collect()
     }
 
+    fn lock(&self) -> MutexGuard<'_, State> {
+        let state = self.shared.state.lock();
+        state.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits while `blocked`, which ranks that are gone `hinder` from ending.
     fn wait<'a>(
         &self,
-        state: MutexGuard<'a, State>,
+        mut state: MutexGuard<'a, State>,
         blocked: impl Fn(&State) -> bool,
+        hinder: impl Fn(&[bool]) -> bool,
     ) -> Result<MutexGuard<'a, State>> {
-        let deadline = Instant::now() + MAX_WAIT;
-        let mut state = state;
+        let deadline = time::now() + MAX_WAIT;
         while blocked(&state) {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if state.broken || left.is_zero() {
+            let left = deadline.saturating_duration_since(time::now());
+            if hinder(&state.gone) || left.is_zero() {
                 return Err(Error::new(
                     ErrorClass::Comm,
                     format!("rank {} waited for a rank that is gone", self.rank),
                 ));
             }
-            state = self
-                .shared
-                .changed
-                .wait_timeout(state, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            let waited = self.shared.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         Ok(state)
     }
@@ -77,9 +91,9 @@ impl ThreadComm {
     /// Everyone gives; everyone gets all that was given.
     fn exchange(&self, mine: Vec<Vec<u8>>) -> Result<Arc<Vec<Vec<Vec<u8>>>>> {
         let shared = &*self.shared;
-        let state = shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let any = |gone: &[bool]| gone.contains(&true);
         // The previous operation may still have readers.
-        let mut state = self.wait(state, |s| s.complete.is_some())?;
+        let mut state = self.wait(self.lock(), |s| s.complete.is_some(), any)?;
         state.given[self.rank] = Some(mine);
         if state.given.iter().all(Option::is_some) {
             let all = state.given.iter_mut().filter_map(Option::take).collect();
@@ -87,7 +101,7 @@ impl ThreadComm {
             state.taken = 0;
             shared.changed.notify_all();
         }
-        let mut state = self.wait(state, |s| s.complete.is_none())?;
+        let mut state = self.wait(state, |s| s.complete.is_none(), any)?;
         let all = state.complete.clone().unwrap_or_default();
         state.taken += 1;
         if state.taken == shared.size {
@@ -100,15 +114,8 @@ impl ThreadComm {
 
 impl Drop for ThreadComm {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            let mut state = self
-                .shared
-                .state
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            state.broken = true;
-            self.shared.changed.notify_all();
-        }
+        self.lock().gone[self.rank] = true;
+        self.shared.changed.notify_all();
     }
 }
 
@@ -139,6 +146,22 @@ impl Comm for ThreadComm {
         let all = self.exchange(send)?;
         Ok(all.iter().map(|given| given[self.rank].clone()).collect())
     }
+    fn tell(&self, peer: usize, message: &[u8]) -> Result<()> {
+        check_peer(self, peer, message.len())?;
+        let full = |s: &State| s.told[self.rank].iter().map(VecDeque::len).sum::<usize>() >= AHEAD;
+        let mut state = self.wait(self.lock(), full, |gone| gone.contains(&true))?;
+        state.told[self.rank][peer].push_back(message.to_vec());
+        self.shared.changed.notify_all();
+        Ok(())
+    }
+    fn hear(&self, peer: usize) -> Result<Vec<u8>> {
+        check_peer(self, peer, 0)?;
+        let silent = |s: &State| s.told[peer][self.rank].is_empty();
+        let mut state = self.wait(self.lock(), silent, |gone| gone[peer])?;
+        let message = state.told[peer][self.rank].pop_front();
+        self.shared.changed.notify_all();
+        Ok(message.unwrap_or_default())
+    }
 }
 
 /// Runs `body` on `size` ranks, each a thread, and returns what each returned, by rank. A panic of one rank ends the
@@ -155,4 +178,93 @@ pub fn run<T: Send>(size: usize, body: impl Fn(ThreadComm) -> T + Sync) -> Vec<T
             .map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect()
     })
+}
+
+/// A method's plan for tests: ranks do their parts one after another, each by itself. A rank hears from the one before it
+/// how many ranks are through and how many bytes they moved, and tells the one behind it.
+pub struct Turns {
+    rank: usize,
+    ranks: usize,
+    /// This rank's own; nothing where it wants nothing.
+    own: Option<Box<dyn Plan>>,
+    stage: Stage,
+    moved: u64,
+    /// What the ranks before this one did.
+    before: Words,
+}
+
+enum Stage {
+    Begin,
+    Heard,
+    Own,
+    Told,
+}
+
+impl Turns {
+    /// A rank's plan.
+    pub fn plan(seat: Seat) -> Box<dyn Plan> {
+        let file = seat.schedule.patterns[seat.rank].clone();
+        let access = Alone {
+            op: seat.op,
+            memory: Pattern::contiguous(0, file.len),
+            buffer: file.len,
+            file,
+        };
+        let own = Method::POSIX.plan_alone(&access);
+        Box::new(Turns {
+            rank: seat.rank,
+            ranks: seat.schedule.patterns.len(),
+            own: own.filter(|_| access.file.len > 0),
+            stage: Stage::Begin,
+            moved: 0,
+            before: Words::default(),
+        })
+    }
+
+    fn pass_on(&mut self) -> Step {
+        self.stage = Stage::Told;
+        let [ranks, bytes, ..] = self.before;
+        let words = [ranks + 1, bytes + self.moved, 0, 0];
+        match self.rank + 1 {
+            peer if peer < self.ranks => Step::Tell { peer, words },
+            _ => Step::Finish { moved: self.moved },
+        }
+    }
+}
+
+impl Plan for Turns {
+    fn next(&mut self, last: Outcome) -> Step {
+        match self.stage {
+            Stage::Begin if self.rank > 0 => {
+                self.stage = Stage::Heard;
+                Step::Hear {
+                    peer: self.rank - 1,
+                }
+            }
+            Stage::Begin => {
+                self.stage = Stage::Own;
+                self.next(Outcome::Done(0))
+            }
+            // After a failure nothing more is done, but the next rank is told.
+            Stage::Heard if last.has_failed() => self.pass_on(),
+            Stage::Heard => {
+                self.before = last.words().unwrap_or_default();
+                self.stage = Stage::Own;
+                self.next(Outcome::Done(0))
+            }
+            Stage::Own => match self.own.as_mut().map(|own| own.next(last)) {
+                Some(Step::Finish { moved }) => {
+                    self.moved = moved;
+                    self.pass_on()
+                }
+                Some(step) => step,
+                None => self.pass_on(),
+            },
+            Stage::Told => Step::Finish { moved: self.moved },
+        }
+    }
+
+    fn hearers(&self) -> Vec<usize> {
+        (self.rank + 1..self.ranks).take(1).collect()
+    }
 }

@@ -2,7 +2,7 @@
 use crate::access::Buffer;
 use crate::announce::{Announced, Experience};
 use crate::calls::Prepared;
-use crate::comm::{Comm, agree, confer};
+use crate::comm::{agree, confer};
 use crate::datarep::DataRep;
 use crate::error::Result;
 use crate::external32;
@@ -16,7 +16,6 @@ use crate::methods::plan::Alone;
 use crate::methods::row::Work;
 use crate::methods::{Method, datatype, two_phase};
 use crate::model::{Prediction, Shape, predict};
-use crate::node_memory::NodeMemory;
 use crate::shell::{Ranks, Shell};
 use crate::stats::Record;
 use penstock_base::Op;
@@ -230,15 +229,9 @@ impl Inner {
             self.learn(direction, &decision, began.elapsed().as_secs_f64());
             return moved;
         }
-        self.run_exchange(
-            comm,
-            memory,
-            &hints,
-            announced.patterns,
-            buffer,
-            decision,
-            began,
-        )
+        let Announced { patterns, call, .. } = announced;
+        let ranks = Ranks { comm, memory, call };
+        self.run_exchange(ranks, &hints, patterns, buffer, decision, began)
     }
 
     /// An access of this rank by itself.
@@ -350,17 +343,16 @@ impl Inner {
     }
 
     /// A collective access by exchange; ends with the agreement.
-    #[allow(clippy::too_many_arguments)]
     fn run_exchange(
         &self,
-        comm: &dyn Comm,
-        memory: Option<&NodeMemory>,
+        ranks: Ranks<'_>,
         hints: &Hints,
         patterns: Vec<Pattern>,
         buffer: &mut Buffer<'_, '_>,
         mut decision: Decision,
         began: Instant,
     ) -> Result<u64> {
+        let Ranks { comm, memory, call } = ranks;
         let direction = buffer.direction();
         let needs_memory = |decision: &Decision| {
             let row = decision.candidate.method.row();
@@ -398,7 +390,7 @@ impl Inner {
             rank: comm.rank(),
             schedule: Rc::clone(&schedule),
         };
-        let ranks = Some(Ranks { comm, memory });
+        let ranks = Some(Ranks { comm, memory, call });
         let mut shell = Shell::new(&*self.handle, buffer, ranks, shortcut, false);
         let moved = shell.drive(&mut *plan(seat));
         let tally = shell.tally;
@@ -453,6 +445,7 @@ impl Inner {
             patterns,
             memory_regions,
             experience,
+            ..
         } = announced;
         let shapes: Vec<_> = patterns
             .iter()

@@ -1,9 +1,13 @@
 //! Plans without a driver: what ranks do together does not depend on what happens to one of them.
 use penstock_base::Op;
 use penstock_datatype::{Loop, Pattern};
-use penstock_mpiio::planning::{Alone, Memory, Outcome, Part, Plan, Rules, Schedule, Seat, Step};
+use penstock_mpiio::planning::{
+    Alone, Memory, Outcome, Part, Plan, Rules, Schedule, Seat, Step, Words,
+};
+use penstock_mpiio::testing::Turns;
 use penstock_mpiio::{Method, Shape, predict};
 use proptest::prelude::*;
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 /// A collective step as other ranks see it.
@@ -13,10 +17,40 @@ enum Together {
     Exchange(Vec<u64>, Vec<u64>, bool),
     Barrier,
     Confer(u32),
+    /// Of two ranks.
+    Tell(usize),
+    Hear(usize),
 }
 
-/// Asks plans for their steps until the end, failing those operations and locks that `fails` names; gives each rank's
-/// collective steps.
+impl Together {
+    fn is_of_all(&self) -> bool {
+        !matches!(self, Together::Tell(_) | Together::Hear(_))
+    }
+}
+
+/// Ranks take turns, and then do what their method does.
+struct TurnsFirst {
+    turns: Option<Box<dyn Plan>>,
+    then: Box<dyn Plan>,
+}
+
+impl Plan for TurnsFirst {
+    fn next(&mut self, last: Outcome) -> Step {
+        let Some(turns) = &mut self.turns else {
+            return self.then.next(last);
+        };
+        match turns.next(last) {
+            Step::Finish { .. } => {
+                self.turns = None;
+                self.then.next(Outcome::Done(0))
+            }
+            step => step,
+        }
+    }
+}
+
+/// Asks plans for their steps until the end, failing those operations and locks that `fails` names, and the hearing of
+/// ranks that have failed; gives each rank's collective steps, and those of two ranks.
 fn steps(plans: &mut [Box<dyn Plan>], mut fails: impl FnMut(usize) -> bool) -> Vec<Vec<Together>> {
     let ranks = plans.len();
     let sums = |parts: &[(usize, Part)]| {
@@ -29,40 +63,82 @@ fn steps(plans: &mut [Box<dyn Plan>], mut fails: impl FnMut(usize) -> bool) -> V
     let mut seen = vec![Vec::new(); ranks];
     let mut last = vec![Outcome::Done(0); ranks];
     let mut ended = vec![false; ranks];
+    let mut failed = vec![false; ranks];
+    let mut told = vec![vec![VecDeque::<Option<Words>>::new(); ranks]; ranks];
+    let mut hears = vec![None::<usize>; ranks];
     while ended.contains(&false) {
-        for rank in 0..ranks {
-            // Up to its next collective step.
-            while !ended[rank] {
-                let step = plans[rank].next(last[rank]);
-                last[rank] = Outcome::Done(0);
-                let together = match step {
-                    Step::Finish { .. } => {
-                        ended[rank] = true;
-                        break;
+        let mut waits = ended.clone();
+        // Whoever hears goes on once it has been told.
+        while waits.contains(&false) {
+            let before = (waits.clone(), seen.clone());
+            for rank in 0..ranks {
+                // Up to its next collective step.
+                while !waits[rank] {
+                    if let Some(peer) = hears[rank] {
+                        let heard = told[peer][rank].pop_front();
+                        let Some(heard) = heard else { break };
+                        hears[rank] = None;
+                        failed[rank] |= heard.is_none();
+                        last[rank] = match heard {
+                            Some(words) => Outcome::Heard(words),
+                            None => Outcome::Failed { lock_lost: false },
+                        };
                     }
-                    Step::Operate(_) | Step::Lock { .. } if fails(rank) => {
-                        last[rank] = Outcome::Failed { lock_lost: false };
-                        continue;
-                    }
-                    Step::Operate(operate) => {
-                        last[rank] = Outcome::Done(operate.cut.map(|o| o.part.pattern.len).sum());
-                        continue;
-                    }
-                    Step::Share { .. } | Step::Lock { .. } | Step::Unlock { .. } => continue,
-                    Step::Exchange {
-                        send,
-                        receive,
-                        into,
-                        ..
-                    } => Together::Exchange(sums(&send), sums(&receive), into == Memory::Inbox),
-                    Step::Barrier { .. } => Together::Barrier,
-                    Step::Confer { times } => Together::Confer(times),
-                };
-                seen[rank].push(together);
-                break;
+                    let step = plans[rank].next(last[rank]);
+                    last[rank] = Outcome::Done(0);
+                    let together = match step {
+                        Step::Finish { .. } => {
+                            ended[rank] = true;
+                            waits[rank] = true;
+                            break;
+                        }
+                        Step::Tell { peer, words } => {
+                            told[rank][peer].push_back(Some(words).filter(|_| !failed[rank]));
+                            seen[rank].push(Together::Tell(peer));
+                            continue;
+                        }
+                        Step::Hear { peer } => {
+                            hears[rank] = Some(peer);
+                            seen[rank].push(Together::Hear(peer));
+                            continue;
+                        }
+                        Step::Operate(_) | Step::Lock { .. } if fails(rank) => {
+                            failed[rank] = true;
+                            last[rank] = Outcome::Failed { lock_lost: false };
+                            continue;
+                        }
+                        Step::Operate(operate) => {
+                            last[rank] =
+                                Outcome::Done(operate.cut.map(|o| o.part.pattern.len).sum());
+                            continue;
+                        }
+                        Step::Unlock { again } => {
+                            failed[rank] &= !again;
+                            continue;
+                        }
+                        Step::Share { .. } | Step::Lock { .. } => continue,
+                        Step::Exchange {
+                            send,
+                            receive,
+                            into,
+                            ..
+                        } => Together::Exchange(sums(&send), sums(&receive), into == Memory::Inbox),
+                        Step::Barrier { .. } => Together::Barrier,
+                        Step::Confer { times } => Together::Confer(times),
+                    };
+                    seen[rank].push(together);
+                    waits[rank] = true;
+                }
             }
+            assert_ne!(
+                (&waits, &seen),
+                (&before.0, &before.1),
+                "ranks wait for what nobody tells"
+            );
         }
-        let counts: Vec<_> = seen.iter().map(Vec::len).collect();
+        let counts: Vec<_> = (seen.iter())
+            .map(|steps| steps.iter().filter(|step| step.is_of_all()).count())
+            .collect();
         let all_wait = counts.iter().all(|n| *n == counts[0]);
         assert!(
             all_wait,
@@ -93,6 +169,7 @@ proptest! {
         op in prop::sample::select(vec![Op::Read, Op::Write]),
         aggregators in 1usize..7,
         window in 1u64..3000,
+        turns: bool,
         failing in prop::collection::vec(any::<u8>(), 1..200),
     ) {
         let ranks = patterns.len();
@@ -104,7 +181,12 @@ proptest! {
             let schedule = Schedule::new(patterns.clone(), aggregators.clone(), window, 64, rules);
             let schedule = Rc::new(schedule);
             let seat = |rank| Seat { op, rank, schedule: Rc::clone(&schedule) };
-            (0..ranks).map(|rank| method.plan_together(seat(rank)).unwrap()).collect()
+            let plan = |rank| -> Box<dyn Plan> {
+                let then = method.plan_together(seat(rank)).unwrap();
+                let turns = turns.then(|| Turns::plan(seat(rank)));
+                Box::new(TurnsFirst { turns, then })
+            };
+            (0..ranks).map(plan).collect()
         };
         let well = steps(&mut plans(), |_| false);
         let mut number = 0;
@@ -125,7 +207,18 @@ proptest! {
                 }
             }
         }
+        let turn = |rank: usize| {
+            let heard = (turns && rank > 0).then(|| Together::Hear(rank - 1));
+            let told = (turns && rank + 1 < ranks).then(|| Together::Tell(rank + 1));
+            heard.into_iter().chain(told)
+        };
         for run in [&well, &ill] {
+            for (rank, steps) in run.iter().enumerate() {
+                prop_assert!(turn(rank).eq(steps.iter().filter(|step| !step.is_of_all()).cloned()));
+            }
+            let run: Vec<Vec<_>> = (run.iter())
+                .map(|steps| steps.iter().filter(|step| step.is_of_all()).collect())
+                .collect();
             for (a, b) in (0..ranks).flat_map(|a| (0..ranks).map(move |b| (a, b))) {
                 for together in run[a].iter().zip(&run[b]) {
                     match together {

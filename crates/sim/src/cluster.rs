@@ -5,6 +5,7 @@ use crate::collective::Together;
 use crate::connection::Connections;
 use crate::error::{Error, Result};
 use crate::event::Queue;
+use crate::letters::Letter;
 use crate::locks::{Locks, Span};
 use crate::network::{Network, Node};
 use crate::operation::Operation;
@@ -20,7 +21,8 @@ use penstock_base::Random;
 use penstock_base::{Nanos, Op};
 use penstock_layout::{Layout, Pieces};
 use penstock_mpiio::Method;
-use penstock_mpiio::planning::{Operate, Outcome, Plan};
+use penstock_mpiio::planning::{Operate, Outcome, Plan, Seat, Words};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// What happens next. Numbers are places in the cluster's tables.
@@ -52,6 +54,8 @@ pub(crate) enum Event {
     Met(u32),
     /// A rank has copied its parts into or out of shared windows.
     Shared(u32),
+    /// What a rank told another has arrived.
+    Letter(u32),
 }
 
 /// Where a rank stands between two calls.
@@ -77,6 +81,9 @@ pub(crate) struct Rank {
     pub operate: Option<Operate>,
     /// What it waits for all ranks of its program with.
     pub together: Option<Together>,
+    /// What others have told it, by their numbers in the cluster, and whom it waits for.
+    pub heard: VecDeque<(u32, Words)>,
+    pub hears: Option<u32>,
     /// Bytes of the current call, and the pieces of memory they lie in.
     pub wanted: u64,
     pub memory_regions: u64,
@@ -225,6 +232,11 @@ pub(crate) struct Cluster<'s> {
     pub parts: Slab<Part>,
     pub services: Slab<Service>,
     pub fetches: Slab<Fetch>,
+    pub letters: Slab<Letter>,
+    /// When the last letter from one rank to another arrives.
+    pub told: BTreeMap<(u32, u32), Nanos>,
+    /// Makes a rank's plan in a collective call.
+    pub plan: fn(Method, Seat) -> Option<Box<dyn Plan>>,
     pub random: Random,
     pub totals: Totals,
     pub timeline: Timeline,
@@ -260,7 +272,7 @@ pub fn run(scenario: &Scenario, progress: Progress<'_>) -> Result<Report> {
 }
 
 impl<'s> Cluster<'s> {
-    fn new(scenario: &'s Scenario) -> Result<Cluster<'s>> {
+    pub(crate) fn new(scenario: &'s Scenario) -> Result<Cluster<'s>> {
         scenario.check()?;
         let layout = scenario.layout()?;
         let net = &scenario.network;
@@ -302,6 +314,8 @@ impl<'s> Cluster<'s> {
                         plan: None,
                         operate: None,
                         together: None,
+                        heard: VecDeque::new(),
+                        hears: None,
                         wanted: 0,
                         memory_regions: 1,
                         prepared: None,
@@ -367,6 +381,9 @@ impl<'s> Cluster<'s> {
             parts: Slab::new(),
             services: Slab::new(),
             fetches: Slab::new(),
+            letters: Slab::new(),
+            told: BTreeMap::new(),
+            plan: Method::plan_together,
             random: Random::new(scenario.seed),
             totals: Totals::default(),
             timeline: Timeline {
@@ -392,7 +409,7 @@ impl<'s> Cluster<'s> {
         &self.programs[self.ranks[rank as usize].program as usize]
     }
 
-    fn run(&mut self, progress: Progress<'_>) -> Result<()> {
+    pub(crate) fn run(&mut self, progress: Progress<'_>) -> Result<()> {
         let limit = self.scenario.max_events;
         while let Some((at, event)) = self.events.pop() {
             if self.scenario.measured.is_some_and(|m| at >= m.until.0) {
@@ -420,6 +437,7 @@ impl<'s> Cluster<'s> {
                 Event::Flush(server) => self.flush_time(server),
                 Event::Reply(part) => self.reply_arrives(part),
                 Event::Met(program) => self.met(program),
+                Event::Letter(letter) => self.letter_arrives(letter),
                 Event::Shared(rank) => self.go_on(rank, Outcome::Done(0)),
             }
             if let Some(error) = self.failed.take() {
@@ -454,7 +472,7 @@ impl<'s> Cluster<'s> {
         }
     }
 
-    fn report(self) -> Report {
+    pub(crate) fn report(self) -> Report {
         let rate = |bytes: u64, time: Nanos| bytes as f64 / (time.max(1) as f64 / 1e9);
         let makespan = self.programs.iter().map(|p| p.end).max().unwrap_or(0);
         let programs = self

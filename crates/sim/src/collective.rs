@@ -98,8 +98,9 @@ impl Cluster<'_> {
                 rank: number as usize,
                 schedule: Rc::clone(&schedule),
             };
+            let plan = (self.plan)(method, seat);
             let rank = &mut self.ranks[(first + number) as usize];
-            rank.plan = method.plan_together(seat);
+            rank.plan = plan;
             rank.seated = true;
             rank.began = self.now;
         }

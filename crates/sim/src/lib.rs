@@ -9,7 +9,8 @@
 //! network.rs   cards, switch, latency              pages.rs      page cache: read-ahead, write-back
 //! connection.rs a connection's requests in turn    placement.rs  where files lie on devices
 //! locks.rs     range locks                         device.rs     the models of crates/device
-//! event.rs     what happens next                   report.rs     what it was like; plot.rs, markdown.rs
+//! letters.rs   what one rank tells another         event.rs      what happens next
+//! report.rs    what it was like; plot.rs, markdown.rs
 //! replay.rs    a real server's decisions, decided again
 //! ```
 //!
@@ -21,6 +22,7 @@ mod device;
 mod error;
 mod event;
 mod experiment;
+mod letters;
 mod locks;
 mod markdown;
 mod network;

@@ -171,6 +171,11 @@ impl Cluster<'_> {
                     self.meet_others(rank, step);
                     return false;
                 }
+                Step::Tell { peer, words } => self.tell(rank, peer, words),
+                Step::Hear { peer } => match self.hear(rank, peer) {
+                    Some(words) => *last = Outcome::Heard(words),
+                    None => return false,
+                },
                 Step::Share { parts, .. } => {
                     *last = Outcome::Done(parts.iter().map(|(_, part)| part.pattern.len).sum());
                     if self.share(rank, &parts) {

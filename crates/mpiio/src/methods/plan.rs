@@ -11,6 +11,9 @@
 //! - *Collective steps* ([`Step::Exchange`], [`Step::Barrier`], [`Step::Confer`]) come in the same order on all ranks. It
 //!   follows from the patterns and hints that all ranks know, and never from a rank's own outcome: a rank whose
 //!   operation failed goes on with the collective steps and leaves out its operations.
+//! - *[`Step::Tell`] and [`Step::Hear`]* obey the same rule: whom a rank tells and hears, and when, follows from what all
+//!   ranks know. A rank whose operation failed tells all the same; the driver says so, and the peer's step fails. What
+//!   fails under a lock may be done anew, so nobody is told anything between [`Step::Lock`] and [`Step::Unlock`].
 //! - What a rank puts into a half of a shared window before a barrier, the window's owner may use after it. The half may
 //!   be filled again after one more barrier.
 use crate::joint::Joint;
@@ -91,6 +94,10 @@ pub enum Way {
     Out,
 }
 
+/// What one rank tells another: a few numbers, such as positions, lengths, counts and times. Bytes of the file go by
+/// [`Step::Exchange`] and [`Step::Share`].
+pub type Words = [u64; 4];
+
 /// What a plan wants next.
 #[derive(Debug)]
 pub enum Step {
@@ -127,6 +134,20 @@ pub enum Step {
     Confer {
         /// So many, one after the other.
         times: u32,
+    },
+    /// Tells one other rank of the program something. Waits for nobody, unless [`AHEAD`](crate::AHEAD) things that this rank
+    /// told are not heard yet: a plan whose ranks all tell first tells less.
+    Tell {
+        /// Whom.
+        peer: usize,
+        /// What.
+        words: Words,
+    },
+    /// Waits for the next thing that one other rank tells this one: [`Outcome::Heard`]. Fails if that rank's own operations
+    /// have failed, or its plan is gone.
+    Hear {
+        /// Whom.
+        peer: usize,
     },
     /// Takes an exclusive lock on a range of the file. Until it is given up, reads are for writing back.
     Lock {
@@ -249,6 +270,8 @@ pub enum Outcome {
     /// It is done, with so many stream bytes: of a read, those before the end of the file; of parts that came from windows
     /// or ranks, those that were there.
     Done(u64),
+    /// What another rank has told this one.
+    Heard(Words),
     /// It failed.
     Failed {
         /// The lock is gone with its server, so others may have changed what it covered.
@@ -261,7 +284,15 @@ impl Outcome {
     pub fn bytes(self) -> u64 {
         match self {
             Outcome::Done(bytes) => bytes,
-            Outcome::Failed { .. } => 0,
+            Outcome::Heard(_) | Outcome::Failed { .. } => 0,
+        }
+    }
+
+    /// What was heard, if the step was to hear and has not failed.
+    pub fn words(self) -> Option<Words> {
+        match self {
+            Outcome::Heard(words) => Some(words),
+            Outcome::Done(_) | Outcome::Failed { .. } => None,
         }
     }
 
@@ -276,6 +307,11 @@ pub trait Plan {
     /// The next step. `last` is what came of the one before; of none, `Done(0)`. After [`Step::Finish`] it is not asked
     /// again.
     fn next(&mut self, last: Outcome) -> Step;
+
+    /// The ranks that hear this one. They are told if its plan ends before its last step, so that none waits for ever.
+    fn hearers(&self) -> Vec<usize> {
+        Vec::new()
+    }
 }
 
 /// An access of one rank by itself.

@@ -1,12 +1,13 @@
-//! # toy: two methods that show what a method is
+//! # toy: three methods that show what a method is
 //!
-//! This file and two lines of [`super::TABLE`] are all there is of them. The tests below reach them as users reach any
+//! This file and three lines of [`super::TABLE`] are all there is of them. The tests below reach them as users reach any
 //! method: by hints, under `auto`, in collective calls, in statistics and in the manual.
 use super::cost::{Shape, Terms};
 use super::domains::Seat;
 use super::plan::{Alone, Cut, Once, Outcome, Part, Plan, Step};
 use super::row::{BufferHint, Row, Work};
 use crate::model;
+use crate::testing::Turns;
 use penstock_client::Form;
 use penstock_datatype::Pattern;
 
@@ -45,6 +46,19 @@ pub(super) const EXCHANGE: Row = Row {
         cost: |_: &Terms<'_>, shapes: &[Shape], _| 1000.0 * shapes.len() as f64,
         plan: meet,
     },
+};
+
+/// Ranks do what they want one after another: each hears from the one before it.
+pub(super) const TURNS: Row = Row {
+    name: "toy-turns",
+    summary: "ranks take turns, each told by the one before it",
+    offered: |_, _| false,
+    offered_when: "only where a hint asks for it",
+    work: Work::Exchange {
+        cost: |_: &Terms<'_>, shapes: &[Shape], _| 2000.0 * shapes.len() as f64,
+        plan: Turns::plan,
+    },
+    ..EXCHANGE
 };
 
 fn plan(access: &Alone) -> Box<dyn Plan> {
@@ -180,6 +194,36 @@ mod tests {
         assert_eq!(summary.write.methods["datatype"].calls, 1);
         let reason = infos[0].get("penstock_method_reason").unwrap();
         assert!(reason.contains("in place of toy-exchange"), "{reason}");
+    }
+
+    /// All ranks write the same bytes: those of the last turn stay.
+    #[test]
+    fn ranks_take_turns() {
+        interleaved(&[("penstock_method", "toy-turns")], true);
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("f").display().to_string();
+        run(RANKS, |comm| {
+            let rank = comm.rank();
+            let process = Arc::new(Process::new(Environment {
+                direct: true,
+                ..Environment::default()
+            }));
+            let hints = Info::from_iter([("penstock_method", "toy-turns")]);
+            let amode = Amode::RDWR | Amode::CREATE;
+            let file = File::open_in(&process, Box::new(comm), &path, amode, &hints).unwrap();
+            for turn in 0..20 {
+                let mine = [turn * 10 + rank as u8; 1000];
+                let from = &mut Source::from_slice(&mine);
+                let wrote = file.write(Where::At(0), true, from, &Datatype::byte());
+                assert_eq!(wrote.unwrap(), 1000);
+                // Nobody begins the next call before all have looked.
+                file.sync().unwrap();
+                let found = std::fs::read(&path).unwrap();
+                assert_eq!(found, [turn * 10 + RANKS as u8 - 1; 1000]);
+                file.sync().unwrap();
+            }
+            file.close().unwrap();
+        });
     }
 
     #[test]

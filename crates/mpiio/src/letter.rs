@@ -1,0 +1,133 @@
+//! What one rank tells another within a collective call, as bytes.
+//!
+//! Problem: a call may end on one rank before it has heard all that others told it, and the next call must not take that
+//! for its own. Idea: a letter names its call. Letters of earlier calls are thrown away.
+//!
+//! | bytes | |
+//! | --- | --- |
+//! | 8 | number of the call, the same on all ranks |
+//! | 1 | kind: words, failed, gone |
+//! | 32, or rest | the words; the error |
+use crate::comm::{Comm, decode_outcome, encode_outcome, shortened};
+use crate::error::{Error, ErrorClass, Result};
+use crate::methods::plan::Words;
+
+const WORDS: u8 = 0;
+const FAILED: u8 = 1;
+const GONE: u8 = 2;
+/// Bytes before the words or the error.
+const HEAD: usize = 9;
+/// Longest text of an error in a letter: however it is escaped, it fits.
+const MAX_TEXT: usize = 512;
+
+/// What a rank tells another.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Letter {
+    Words(Words),
+    /// In place of words: its own operations have failed. Its plan goes on.
+    Failed(Error),
+    /// Its plan has ended early; nothing more comes in this call.
+    Gone(Error),
+}
+
+impl Letter {
+    /// Sends it to a rank.
+    pub(crate) fn send(&self, comm: &dyn Comm, peer: usize, call: u64) -> Result<()> {
+        let mut out = call.to_le_bytes().to_vec();
+        match self {
+            Letter::Words(words) => {
+                out.push(WORDS);
+                out.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+            }
+            Letter::Failed(e) | Letter::Gone(e) => {
+                out.push(if matches!(self, Letter::Gone(_)) {
+                    GONE
+                } else {
+                    FAILED
+                });
+                out.extend(encode_outcome::<()>(&Err(shortened(e, MAX_TEXT))));
+            }
+        }
+        comm.tell(peer, &out)
+    }
+
+    /// Waits for the next one of a rank in this call.
+    pub(crate) fn receive(comm: &dyn Comm, peer: usize, call: u64) -> Result<Letter> {
+        loop {
+            let bytes = comm.hear(peer)?;
+            match Letter::parse(peer, &bytes) {
+                Some((of, _)) if of < call => {}
+                Some((of, letter)) if of == call => return Ok(letter),
+                Some((of, _)) => {
+                    let says =
+                        format!("rank {peer} is at call {of} already, and this rank at {call}");
+                    return Err(Error::new(ErrorClass::Comm, says));
+                }
+                None => {
+                    let says = format!(
+                        "rank {peer} said something unreadable; all ranks must run the same library"
+                    );
+                    return Err(Error::new(ErrorClass::Intern, says));
+                }
+            }
+        }
+    }
+
+    fn parse(peer: usize, bytes: &[u8]) -> Option<(u64, Letter)> {
+        let (head, rest) = bytes.split_at_checked(HEAD)?;
+        let (call, kind) = head.split_first_chunk()?;
+        let error = || decode_outcome(peer, rest).err();
+        let letter = match *kind {
+            [WORDS] => {
+                let (words, after) = rest.as_chunks();
+                let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
+                Letter::Words(words.try_into().ok().filter(|_| after.is_empty())?)
+            }
+            [FAILED] => Letter::Failed(error()?),
+            [GONE] => Letter::Gone(error()?),
+            _ => return None,
+        };
+        Some((u64::from_le_bytes(*call), letter))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::run;
+
+    #[test]
+    fn letters_of_earlier_calls_are_thrown_away() {
+        let lost = || Error::new(ErrorClass::Io, "x\n".repeat(100_000));
+        run(2, |comm| {
+            if comm.rank() == 0 {
+                Letter::Words([1; 4]).send(&comm, 1, 6).unwrap();
+                Letter::Gone(lost()).send(&comm, 1, 6).unwrap();
+                Letter::Words([1, 2, 3, u64::MAX])
+                    .send(&comm, 1, 7)
+                    .unwrap();
+                Letter::Failed(lost()).send(&comm, 1, 7).unwrap();
+                Letter::Words([4; 4]).send(&comm, 1, 9).unwrap();
+            } else {
+                let next = || Letter::receive(&comm, 0, 7);
+                assert_eq!(next().unwrap(), Letter::Words([1, 2, 3, u64::MAX]));
+                let Letter::Failed(e) = next().unwrap() else {
+                    panic!("the failure was not heard");
+                };
+                assert!(e.class == ErrorClass::Io && e.message.starts_with("rank 0: x\nx"));
+                let e = next().unwrap_err();
+                assert!(e.message.contains("at call 9"), "{e}");
+                // Whoever has gone tells nothing more.
+                assert_eq!(next().unwrap_err().class, ErrorClass::Comm);
+            }
+        });
+    }
+
+    #[test]
+    fn what_is_no_letter_is_unreadable() {
+        for bytes in [&b""[..], &[0; 9], &[0; 40], &[0; 49], &[9; 41], &[1; 9]] {
+            assert_eq!(Letter::parse(0, bytes), None, "{bytes:?}");
+        }
+        assert!(Letter::parse(0, &[0; 41]).is_some());
+    }
+}
