@@ -2,12 +2,10 @@
 use crate::deployment::{self, Located};
 use crate::error::{CliError, Result};
 use crate::life::Life;
-use crate::out;
-use crate::service;
-use crate::users;
 use crate::which::Which;
+use crate::{out, service, users};
 use clap::Args;
-use penstock_wire::audit::{Audit, Event, OLD_FILES, Outcome, Subject, path_of, time_text};
+use penstock_rpc::audit::{Audit, Event, OLD_FILES, Outcome, Subject, path_of, time_text};
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::fs::File;

@@ -2,8 +2,9 @@
 use crate::deployment::Located;
 use crate::error::{CliError, Result};
 use penstock_client::{Client, ClientOptions, Identity};
-use penstock_wire::deployment::Deployment;
-use penstock_wire::{Role, Wallet};
+use penstock_rpc::Wallet;
+use penstock_rpc::deployment::Deployment;
+use penstock_wire::Role;
 use std::time::Duration;
 
 /// How long a server that is away is tried again; a person waits.
@@ -46,7 +47,7 @@ pub fn inspector(deployment: &Deployment) -> std::result::Result<Client, penstoc
 pub fn program_inspector(
     deployment: &Deployment,
 ) -> Option<std::result::Result<Client, penstock_client::Error>> {
-    Wallet::new(deployment).administrators().ok()?;
+    Wallet::new(deployment, None).administrators().ok()?;
     Some(connect(deployment, Role::Admin, Duration::ZERO))
 }
 

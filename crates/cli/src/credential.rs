@@ -1,19 +1,16 @@
 //! `penstock credential`: who a user is for servers that are reached over TCP, and who administers them.
 //! Taking credentials back is in [`crate::revocation`].
-use crate::audit;
 use crate::deployment::{self, Located};
 use crate::error::{CliError, Result};
 use crate::life::Life;
 use crate::names::time_text;
-use crate::out;
 use crate::revocation::{self, Revoking};
-use crate::size;
-use crate::users;
+use crate::{audit, out, size, users};
 use clap::Args;
+use penstock_rpc::wallet::VARIABLE;
 use penstock_wire::KeyPair;
-use penstock_wire::credential::{Credential, NOBODY, Statement};
-use penstock_wire::message::{MAX_GROUPS, User};
-use penstock_wire::wallet::VARIABLE;
+use penstock_wire::credential::{Credential, Statement};
+use penstock_wire::message::{MAX_GROUPS, NOBODY, User};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;

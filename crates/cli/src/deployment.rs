@@ -13,14 +13,12 @@
 //! log/               one log per server, and its audit log
 //! ```
 use crate::error::{CliError, Result};
-use crate::service;
-use crate::settings;
 use crate::shape::Shape;
+use crate::{service, settings};
 use penstock_layout::ServerId;
-use penstock_wire::deployment::{
-    Address, DataServer, Deployment, FILE_NAME, MetaServer, Transport,
-};
-use penstock_wire::{Key, munge};
+use penstock_rpc::deployment::{Address, DataServer, Deployment, FILE_NAME, MetaServer, Transport};
+use penstock_rpc::munge;
+use penstock_wire::Key;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 

@@ -1,13 +1,11 @@
 //! `penstock keys`: the keys of a deployment, replaced while it runs.
-use crate::connect;
 use crate::deployment::{self, Located};
 use crate::error::{CliError, Result};
-use crate::out;
-use crate::service;
 use crate::which::Which;
+use crate::{connect, out, service};
 use clap::Args;
 use penstock_client::Client;
-use penstock_wire::deployment::{Deployment, Generation};
+use penstock_rpc::deployment::{Deployment, Generation};
 use penstock_wire::message::KeysHeld;
 use serde_json::json;
 use std::path::Path;

@@ -5,9 +5,8 @@
 //! were killed) is cleared by the next `penstock mount` there.
 use crate::deployment::{self, Located};
 use crate::error::{CliError, Result};
-use crate::out;
-use crate::service;
 use crate::watcher::Watcher;
+use crate::{out, service};
 use clap::Args;
 use penstock_client::{Client, ClientOptions, Identity};
 use penstock_wire::Role;

@@ -1,9 +1,6 @@
 //! `penstock ls`, `stat`, `rm` and `mkdir`.
-use crate::connect;
-use crate::deployment;
 use crate::error::{CliError, Result};
-use crate::out;
-use crate::size;
+use crate::{connect, deployment, out, size};
 use clap::Args;
 use penstock_client::{Client, ErrorKind, Stat};
 use penstock_wire::message::{Attributes, NodeKind};

@@ -1,10 +1,8 @@
 //! The programs of a deployment in `penstock status`: whose they are, where they run and what they are.
-use crate::connect;
-use crate::out;
-use crate::{size, users};
+use crate::{connect, out, size, users};
 use penstock_client::Client;
-use penstock_wire::audit::printable;
-use penstock_wire::deployment::Deployment;
+use penstock_rpc::deployment::Deployment;
+use penstock_rpc::printable;
 use penstock_wire::message::{ProgramRow, Programs, Traffic};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

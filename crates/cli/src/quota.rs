@@ -1,12 +1,10 @@
 //! `penstock quota`: how many files and bytes users have, and may have.
-use crate::connect;
 use crate::deployment::{self, Located};
 use crate::error::{CliError, Result};
 use crate::life::Life;
 use crate::names::time_text;
-use crate::out;
 use crate::size::{self, Size};
-use crate::users;
+use crate::{connect, out, users};
 use clap::{Args, Subcommand};
 use penstock_client::{Client, Quotas};
 use penstock_wire::message::{Bound, FileLimits, LimitsChange, UserBytes, UserFiles};

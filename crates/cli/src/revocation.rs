@@ -1,10 +1,8 @@
 //! `penstock credential --revoke`: credentials that are good no longer.
-use crate::connect;
 use crate::deployment::Located;
 use crate::error::{CliError, Result};
 use crate::names::time_text;
-use crate::out;
-use crate::users;
+use crate::{connect, out, users};
 use penstock_wire::Credential;
 use penstock_wire::revocation::{Revocation, Revocations, Revoked};
 use serde_json::{Value, json};

@@ -1,17 +1,15 @@
 //! `penstock serve`: servers of a deployment in this process. Also used by `penstock run`.
-use crate::deployment;
 use crate::error::{CliError, Result};
-use crate::metadata;
 use crate::replaced::{ReplacedArgs, WhichStore};
-use crate::service;
 use crate::tracing::Decisions;
 use crate::which::Which;
+use crate::{deployment, metadata, service};
 use clap::Args;
 use penstock_layout::ServerId;
+use penstock_rpc::RunningServer;
+use penstock_rpc::deployment::Deployment;
 use penstock_server::Registration;
 use penstock_store::descriptors;
-use penstock_wire::RunningServer;
-use penstock_wire::deployment::Deployment;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! The user that servers run as, and what they leave when they fall.
 use crate::error::{CliError, Result};
+use penstock_rpc::users;
 use penstock_wire::message::User;
-use penstock_wire::users;
 use rustix::process::{Gid, Resource, Rlimit, Uid, geteuid, getgroups, setrlimit};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use std::os::unix::fs::{MetadataExt, lchown};

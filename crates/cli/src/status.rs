@@ -1,14 +1,12 @@
 //! `penstock status`: which servers answer, what they hold and what they did.
-use crate::connect;
 use crate::deployment::{self, Located};
 use crate::error::{CliError, Result};
-use crate::out;
 use crate::programs::{self, Listed};
-use crate::size;
 use crate::which::Which;
+use crate::{connect, out, size};
 use clap::Args;
+use penstock_rpc::deployment::{Address, Deployment};
 use penstock_wire::clock::WRONG_MS;
-use penstock_wire::deployment::{Address, Deployment};
 use penstock_wire::message::{
     AuditStatus, ChoiceStatus, DataStatus, MetaStatus, PatternStatus, ProgramStatus,
     SchedulerStatus,

@@ -1,17 +1,14 @@
 //! `penstock up` and `penstock down`: a deployment's servers as processes of their own.
 use crate::deployment::{self, Located, Plan};
 use crate::error::{CliError, Result};
-use crate::out;
 use crate::process::Process;
 use crate::replaced::{ReplacedArgs, WhichStore};
-use crate::service;
-use crate::settings;
 use crate::shape::Shape;
-use crate::status;
 use crate::which::Which;
+use crate::{out, service, settings, status};
 use clap::{Args, ValueEnum};
-use penstock_wire::deployment::Transport;
-use penstock_wire::munge;
+use penstock_rpc::deployment::Transport;
+use penstock_rpc::munge;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};

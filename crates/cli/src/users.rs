@@ -1,9 +1,9 @@
 //! Users as people name them on the command line.
 use crate::error::{CliError, Result};
+use penstock_rpc::users::find;
 use penstock_wire::message::User;
-use penstock_wire::users::find;
 
-pub use penstock_wire::users::name;
+pub use penstock_rpc::users::name;
 
 /// The user of this name or number.
 pub fn named(name: &str) -> Result<User> {

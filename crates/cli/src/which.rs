@@ -1,7 +1,7 @@
 //! The servers of a deployment, one by one.
 use crate::process::Process;
 use penstock_layout::ServerId;
-use penstock_wire::deployment::Deployment;
+use penstock_rpc::deployment::Deployment;
 
 /// The file of every store that its server locks and writes its process number to.
 const LOCK: &str = "lock";

@@ -16,16 +16,15 @@ mod raw;
 use penstock_client::{Client, ClientOptions, Form, Identity, OpenOptions};
 use penstock_datatype::{Loop, Pattern, Source, Target};
 use penstock_layout::{FileId, Layout};
-use penstock_wire::deployment::{Address, Deployment};
+use penstock_rpc::deployment::{Address, Deployment};
+use penstock_rpc::{Connection, Timeouts, connect};
 use penstock_wire::frame::{self, HANDSHAKE_VERSION, Header, Limits, VERSION};
 use penstock_wire::handshake::Hello;
 use penstock_wire::message::{
     Capability, CreateOptions, DataReply, DataRequest, Handle, LockMode, MetaReply, MetaRequest,
     Region, TraceContext,
 };
-use penstock_wire::{
-    Connection, Envelope, Key, LinkName, Rights, Role, SealKeys, Timeouts, connect,
-};
+use penstock_wire::{Envelope, Key, LinkName, Rights, Role, SealKeys};
 use raw::{Result, ask};
 use serde::Serialize;
 use std::io::{Read, Write};

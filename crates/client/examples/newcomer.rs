@@ -10,10 +10,11 @@
 //! - `newcomer work DEPLOYMENT SECONDS`: opens, cuts and removes a file over and over
 //! - `newcomer price DEPLOYMENT N`: encodes and decodes N times; milliseconds of each, and of a whole exchange
 use penstock_client::{Client, Identity, OpenOptions};
-use penstock_wire::deployment::Deployment;
+use penstock_rpc::Newcomer;
+use penstock_rpc::deployment::Deployment;
+use penstock_rpc::munge::Library;
 use penstock_wire::message::{MetaReply, MetaRequest};
-use penstock_wire::munge::Library;
-use penstock_wire::{Envelope, KeyPair, Newcomer};
+use penstock_wire::{Envelope, KeyPair};
 use serde_json::json;
 use std::error::Error;
 use std::io::{Read, stdin};

@@ -14,12 +14,13 @@
 //! the end of its input.
 mod raw;
 
-use penstock_wire::deployment::Deployment;
-use penstock_wire::grant::GrantPage;
+use penstock_rpc::deployment::Deployment;
+use penstock_rpc::grant::GrantPage;
+use penstock_rpc::{Connection, Timeouts, connect};
+use penstock_wire::Role;
 use penstock_wire::message::{
     Capability, DataReply, DataRequest, LockMode, MetaReply, MetaRequest,
 };
-use penstock_wire::{Connection, Role, Timeouts, connect};
 use raw::{Result, ask};
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;

@@ -10,16 +10,15 @@
 mod raw;
 
 use penstock_layout::{Layout, ServerId};
+use penstock_rpc::deployment::Deployment;
+use penstock_rpc::{Connection, Timeouts, Wallet, connect};
 use penstock_wire::credential::{Statement, Uids};
-use penstock_wire::deployment::Deployment;
 use penstock_wire::message::{
     Capability, DataReply, DataRequest, Followed, MetaReply, MetaRequest, NodeRequest, Region,
     StoreReport, StoreState, UsageReport, User, WireError,
 };
 use penstock_wire::revocation::Revoked;
-use penstock_wire::{
-    Connection, Credential, KeyPair, Rights, Role, SealKey, SealKeys, Timeouts, Wallet, connect,
-};
+use penstock_wire::{Credential, KeyPair, Rights, Role, SealKey, SealKeys};
 use raw::{Result, ask};
 use serde_json::json;
 use std::path::Path;

@@ -4,8 +4,8 @@
 use crate::error::{Error, Result};
 use crate::{Client, ClientOptions, CreateOptions, File, Form, Identity, OpenOptions};
 use penstock_datatype::{Loop, Pattern, Source, Target};
+use penstock_rpc::deployment::Deployment;
 use penstock_wire::Role;
-use penstock_wire::deployment::Deployment;
 use penstock_wire::message::NodeKind;
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};

@@ -11,11 +11,12 @@ use crate::unsynced::Notes;
 use penstock_host::thread::sleep;
 use penstock_host::time::now;
 use penstock_layout::{Layout, ServerId};
-use penstock_wire::deployment::Deployment;
+use penstock_rpc::Caller;
+use penstock_rpc::deployment::Deployment;
+use penstock_wire::Role;
 use penstock_wire::message::{
     DataReply, DataRequest, ErrorKind, MetaReply, MetaRequest, ProgramInfo, TraceContext,
 };
-use penstock_wire::{Caller, Role};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -94,7 +95,7 @@ impl Client {
         Client::connect_with(deployment, who, Role::Client, ClientOptions::default())
     }
 
-    /// The same with limits, and as an administrator if `role` says so ([`penstock_wire::handshake`] says who may).
+    /// The same with limits, and as an administrator if `role` says so ([`penstock_rpc::handshake`] says who may).
     pub fn connect_with(
         deployment: &Deployment,
         who: Identity,

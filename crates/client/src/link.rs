@@ -3,7 +3,7 @@
 //! *Problem*: requests that were sent on a connection that broke may still be carried out, after they have been repeated
 //! on another. *Idea*: a link dropped with something unanswered leaves its name with the [`Endpoint`]. Before anything else goes
 //! to that server, a connection of the same name and a higher generation is made; when the server welcomes it, the old one
-//! is over (`crates/wire/src/fence.rs`). So no request is repeated, and none begun after a failed one, while
+//! is over (`crates/rpc/src/fence.rs`). So no request is repeated, and none begun after a failed one, while
 //! an earlier copy can still take effect.
 //! *Bounds*: names left behind are at most as many as there were connections at once: while there are any, no other is made.
 use crate::error::{Error, Peer};
@@ -13,11 +13,12 @@ use crate::site::{Fault, guard};
 use crate::unsynced::{Numbers, Taken};
 use penstock_host::sync::Mutex;
 use penstock_layout::FileId;
-use penstock_wire::deployment::Address;
+use penstock_rpc::deployment::Address;
+use penstock_rpc::{Caller, Connection, Received, Timeouts, connect_as};
 use penstock_wire::message::{
     DataReply, DataRequest, ErrorKind, Handle, MetaReply, MetaRequest, ProgramInfo, TraceContext,
 };
-use penstock_wire::{Caller, Connection, Envelope, LinkName, Received, Timeouts, connect_as};
+use penstock_wire::{Envelope, LinkName};
 use std::collections::HashMap;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -4,7 +4,7 @@
 //! bytes are one `pread` away.
 //! Idea: the server passes the object's descriptor and a page of shared memory (the *grant*). Each
 //! operation enters the grant, does its I/O and leaves; the server can forbid new operations and wait
-//! for those under way, for example before it grants a range lock (protocol: `penstock_wire::grant`).
+//! for those under way, for example before it grants a range lock (protocol: `penstock_rpc::grant`).
 //! When it pays: always when it is granted, which is while no policy has to see each request.
 //! A revoked or refused grant means requests, at once and without the caller noticing; a new grant is
 //! asked for after a while, twice as long after each refusal.
@@ -26,8 +26,8 @@ use penstock_datatype::Pattern;
 use penstock_host::sync::Mutex;
 use penstock_host::time::{now, since};
 use penstock_layout::{ObjectOffset, ServerIndex};
+use penstock_rpc::grant::{GrantPage, Operation};
 use penstock_store::{Execution, Mapped, Maps, Object, StoreError};
-use penstock_wire::grant::{GrantPage, Operation};
 use penstock_wire::message::{DataReply, DataRequest, TraceContext};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;

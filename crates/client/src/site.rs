@@ -9,9 +9,9 @@ use crate::operations::KnownLoops;
 use crate::shortcut::GrantLink;
 use penstock_host::sync::{Mutex, MutexGuard};
 use penstock_layout::ServerId;
-use penstock_wire::deployment::Address;
+use penstock_rpc::deployment::Address;
+use penstock_rpc::{Caller, Timeouts};
 use penstock_wire::message::ProgramInfo;
-use penstock_wire::{Caller, Timeouts};
 use std::ops::Deref;
 use std::sync::atomic::{
     AtomicU64,

@@ -6,8 +6,9 @@ use penstock_client::{
 };
 use penstock_datatype::{Pattern, Source};
 use penstock_layout::ServerId;
-use penstock_wire::deployment::{Address, DataServer, Deployment, MetaServer, Transport};
-use penstock_wire::{Key, Role, RunningServer};
+use penstock_rpc::RunningServer;
+use penstock_rpc::deployment::{Address, DataServer, Deployment, MetaServer, Transport};
+use penstock_wire::{Key, Role};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;

@@ -4,11 +4,12 @@ use crate::common::{Cluster, Plan, create, options};
 use penstock_client::{Client, Identity, OpenOptions};
 use penstock_datatype::{Pattern, Source, Target};
 use penstock_host::time::{since_boot, since_epoch};
+use penstock_rpc::{Timeouts, connect};
 use penstock_wire::clock::Kept;
 use penstock_wire::message::{
     Capability, DataReply, DataRequest, ErrorKind, MetaReply, MetaRequest,
 };
-use penstock_wire::{Envelope, Rights, Role, Timeouts, connect};
+use penstock_wire::{Envelope, Rights, Role};
 use std::time::{Duration, Instant};
 
 const HOUR_MS: u64 = 3_600_000;

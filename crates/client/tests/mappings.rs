@@ -2,8 +2,8 @@
 use crate::common::{Cluster, Plan, create, options, temporary};
 use penstock_client::{Client, File, Form, Identity};
 use penstock_datatype::{Loop, Pattern, Source, Target};
+use penstock_rpc::deployment::Deployment;
 use penstock_wire::Role;
-use penstock_wire::deployment::Deployment;
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};

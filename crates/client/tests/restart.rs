@@ -5,8 +5,8 @@ use penstock_client::{
 };
 use penstock_datatype::{Loop, Pattern, Source, Target};
 use penstock_layout::ServerId;
+use penstock_rpc::deployment::Deployment;
 use penstock_wire::Role;
-use penstock_wire::deployment::Deployment;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

@@ -1,10 +1,11 @@
 //! Credentials that are taken back: what data servers do on connections that are open.
 use crate::common::{Cluster, Plan};
 use penstock_client::{Client, Identity};
+use penstock_rpc::{Connection, Timeouts, Wallet, connect};
 use penstock_wire::credential::{Credential, Statement};
 use penstock_wire::message::{DataReply, DataRequest, User};
 use penstock_wire::revocation::Revoked;
-use penstock_wire::{Connection, Envelope, Error, KeyPair, Role, Timeouts, Wallet, connect};
+use penstock_wire::{Envelope, Error, KeyPair, Role};
 use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};

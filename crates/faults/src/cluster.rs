@@ -2,9 +2,10 @@
 use crate::plant::Plant;
 use crate::world::{MachineId, Nanos, ProcessId, SECOND, Simulation, lock};
 use penstock_layout::ServerId;
+use penstock_rpc::ServeLimits;
+use penstock_rpc::deployment::{Address, DataServer, Deployment, MetaServer, Transport};
 use penstock_server::Registration;
-use penstock_wire::deployment::{Address, DataServer, Deployment, MetaServer, Transport};
-use penstock_wire::{Key, ServeLimits};
+use penstock_wire::Key;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -19,8 +19,8 @@ use penstock_client::{
 };
 use penstock_datatype::{Pattern, Source, Target};
 use penstock_layout::FileOffset;
+use penstock_rpc::deployment::Deployment;
 use penstock_wire::Role;
-use penstock_wire::deployment::Deployment;
 use penstock_wire::message::ProgramInfo;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -3,9 +3,10 @@
 //!
 //! The metadata server runs in this process; the files are made through it, in batches, and have no bytes. It goes on after
 //! those that are there, until there are FILES, and says how long the server took to its first answer.
-use penstock_wire::deployment::Deployment;
+use penstock_rpc::Timeouts;
+use penstock_rpc::deployment::Deployment;
 use penstock_wire::message::{CreateOptions, MetaReply, MetaRequest};
-use penstock_wire::{Envelope, Role, Timeouts};
+use penstock_wire::{Envelope, Role};
 use std::error::Error;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -27,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         read: limit,
         write: limit,
     };
-    let mut c = penstock_wire::connect(&deployment.meta.address, &caller, timeouts)?;
+    let mut c = penstock_rpc::connect(&deployment.meta.address, &caller, timeouts)?;
     let envelope = Envelope::default();
     let answer = c.call(&envelope, &MetaRequest::Status, &mut false)?;
     let Some(MetaReply::Status(status)) = answer.body else {

@@ -1,9 +1,10 @@
 //! Rates of the metadata server over a Unix socket and a raw wire connection. One JSON line per figure:
 //! {"name": …, "per_s": …}. Usage: rates [seconds per figure] [directory of the store] [part of a name]
 use penstock_layout::ServerId;
-use penstock_wire::deployment::{Address, DataServer, Deployment, MetaServer, Transport};
+use penstock_rpc::deployment::{Address, DataServer, Deployment, MetaServer, Transport};
+use penstock_rpc::{Connection, Timeouts};
 use penstock_wire::message::{CreateOptions, MetaReply, MetaRequest, SlotAt};
-use penstock_wire::{Connection, Envelope, Key, Role, Timeouts};
+use penstock_wire::{Envelope, Key, Role};
 use std::error::Error;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -217,7 +218,7 @@ struct Client {
 impl Client {
     fn new(deployment: &Deployment) -> Result<Client> {
         let caller = deployment.caller(Role::Client, 1, 0)?;
-        let connection = penstock_wire::connect(
+        let connection = penstock_rpc::connect(
             &deployment.meta.address,
             &caller,
             Timeouts {

@@ -18,9 +18,9 @@
 use crate::counters::ConnectionId;
 use crate::error::{Result, error};
 use penstock_layout::FileId;
+use penstock_rpc::share::Share;
 use penstock_wire::advisory::{overlap, replace};
 use penstock_wire::message::{Advisory, AdvisoryHow, AdvisoryMode, ErrorKind};
-use penstock_wire::share::Share;
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,6 @@
 //! What of a connection's requests goes into the audit log.
 use penstock_layout::FileId;
-use penstock_wire::audit::{Audit, Event, Outcome, Subject};
+use penstock_rpc::audit::{Audit, Event, Outcome, Subject};
 use penstock_wire::message::{MetaReply, MetaRequest, NodeRequest, WireError};
 use std::fmt::Write as _;
 use std::sync::Arc;

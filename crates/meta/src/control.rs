@@ -1,4 +1,4 @@
-//! The metadata server's end of the control channel ([`penstock_wire::control`]): its term, kept in the file `term` of the
+//! The metadata server's end of the control channel ([`penstock_rpc::control`]): its term, kept in the file `term` of the
 //! metadata directory.
 //!
 //! The term rises with each start and is durable before anything is answered. It is never behind the wall clock's seconds, so that
@@ -7,7 +7,7 @@
 use penstock_host::fs;
 use penstock_host::sync::Mutex;
 use penstock_host::time::since_epoch;
-use penstock_wire::control::Holder;
+use penstock_rpc::control::Holder;
 use penstock_wire::message::{Decision, Report};
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;

@@ -1,8 +1,8 @@
 //! Shared file pointers: counters in memory, named by a random token, gone with the connection that
 //! created them. Whoever knows the token may use one.
 use crate::error::{Result, error};
+use penstock_rpc::share::Share;
 use penstock_wire::message::ErrorKind;
-use penstock_wire::share::Share;
 use std::collections::HashMap;
 
 /// Counters of all connections together.

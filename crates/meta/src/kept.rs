@@ -12,7 +12,7 @@
 //! A plain state machine: the time is passed in.
 use crate::counters::ConnectionId;
 use penstock_layout::FileId;
-use penstock_wire::share::Share;
+use penstock_rpc::share::Share;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};

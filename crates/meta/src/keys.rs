@@ -1,9 +1,10 @@
 //! The metadata server's keys: what it proves to others, and what it seals capabilities with. They can be replaced while it runs.
 use crate::error::Result;
 use penstock_host::sync::Mutex;
-use penstock_wire::deployment::Deployment;
+use penstock_rpc::deployment::Deployment;
+use penstock_rpc::{Identity, Keyring};
 use penstock_wire::message::{KeysHeld, WireError};
-use penstock_wire::{Identity, KeyPair, Keyring, SealKeys};
+use penstock_wire::{KeyPair, SealKeys};
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 

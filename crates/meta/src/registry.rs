@@ -8,11 +8,11 @@
 //!
 //! A plain state machine: times are passed in.
 use crate::error::{Result, error};
+use penstock_rpc::share::Share;
 use penstock_wire::message::{
     ErrorKind, MAX_COMMAND, MAX_PROGRAM_NAME, MAX_PROGRAMS, ProgramInfo, ProgramRow,
     ProgramTraffic, Programs, Report, Traffic,
 };
-use penstock_wire::share::Share;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;

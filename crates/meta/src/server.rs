@@ -18,14 +18,12 @@ use crate::store::{READ_THROUGH, Store, StoreError};
 use crate::stores::Stores;
 use crate::vouching::Vouching;
 use penstock_host::sync::Mutex;
-use penstock_wire::audit::{Audit, Subject};
+use penstock_rpc::audit::{Audit, Subject};
+use penstock_rpc::deployment::Deployment;
+use penstock_rpc::{After, Connection, Peer, RunningServer, ServeLimits, Service, munge, serve};
 use penstock_wire::credential::{Signed, Statement};
-use penstock_wire::deployment::Deployment;
 use penstock_wire::message::{ErrorKind, MetaReply, MetaRequest, WireError};
-use penstock_wire::munge;
-use penstock_wire::{
-    After, Connection, Envelope, Peer, PublicKey, Role, RunningServer, ServeLimits, Service, serve,
-};
+use penstock_wire::{Envelope, PublicKey, Role};
 use std::cell::Cell;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -297,8 +295,8 @@ fn last_word(connection: &mut Connection, why: penstock_wire::Error) -> penstock
 mod tests {
     use super::*;
     use penstock_layout::ServerId;
-    use penstock_wire::credential::{NOBODY, Uids};
-    use penstock_wire::message::User;
+    use penstock_wire::credential::Uids;
+    use penstock_wire::message::{NOBODY, User};
 
     fn peer(role: Role, uid: u32, gid: u32, statement: Option<Statement>) -> Peer {
         let groups = vec![9];

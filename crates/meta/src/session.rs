@@ -20,15 +20,14 @@ use crate::steps::Steps;
 use crate::stores::Stores;
 use penstock_host::sync::Mutex;
 use penstock_layout::{FileId, Layout, ServerId};
-use penstock_wire::capability::SEAL_LEN;
-use penstock_wire::credential::NOBODY;
+use penstock_rpc::Audit;
+use penstock_wire::Rights;
 use penstock_wire::message::{
     Attributes, Capability, ErrorKind, MAX_BATCH, MAX_BODY, MAX_TARGET, MAX_UNLOCK_WAIT_MS,
-    MAX_XATTR_VALUE, MAX_XATTRS, MetaReply, MetaRequest, MetaStatus, NodeReply, NodeRequest, User,
-    WireError,
+    MAX_XATTR_VALUE, MAX_XATTRS, MetaReply, MetaRequest, MetaStatus, NOBODY, NodeReply,
+    NodeRequest, SEAL_LEN, User, WireError,
 };
 use penstock_wire::revocation::MAX_REVOCATIONS;
-use penstock_wire::{Audit, Rights};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;

@@ -5,11 +5,12 @@
 use penstock_host::sync::{Condvar, Mutex, MutexGuard};
 use penstock_host::thread;
 use penstock_host::time::now;
-use penstock_wire::credential::{NOBODY, Signed, Statement};
-use penstock_wire::deployment::Deployment;
-use penstock_wire::message::{ErrorKind, User, WireError};
-use penstock_wire::munge::{Decoded, Failure, Library, PAYLOAD};
-use penstock_wire::{KeyPair, PublicKey, users};
+use penstock_rpc::deployment::Deployment;
+use penstock_rpc::munge::{Decoded, Failure, Library, PAYLOAD};
+use penstock_rpc::users;
+use penstock_wire::credential::{Signed, Statement};
+use penstock_wire::message::{ErrorKind, NOBODY, User, WireError};
+use penstock_wire::{KeyPair, PublicKey};
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};

@@ -4,8 +4,8 @@
 
 use crate::common::{Client, create, deployment, mkdir, rename, stat, unlink};
 use penstock_layout::FileId;
+use penstock_rpc::deployment::Deployment;
 use penstock_wire::Role;
-use penstock_wire::deployment::Deployment;
 use penstock_wire::message::{
     ErrorKind, MetaReply, MetaRequest, QuotaReply, QuotaRequest, SlotAt, WrongCount,
 };

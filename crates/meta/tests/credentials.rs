@@ -1,15 +1,14 @@
 //! What a credential allows over TCP, and for how long.
 use penstock_layout::{FileId, ServerId};
 use penstock_meta::{Options, start};
-use penstock_wire::credential::{Credential, NOBODY, Statement, Uids};
-use penstock_wire::deployment::{Address, Deployment};
+use penstock_rpc::deployment::{Address, Deployment};
+use penstock_rpc::{Connection, RunningServer, Timeouts, Wallet, connect};
+use penstock_wire::credential::{Credential, Statement, Uids};
 use penstock_wire::message::{
-    Attributes, ErrorKind, MetaReply, MetaRequest, NodeReply, NodeRequest, StoreReport, StoreState,
-    TraceContext, User,
+    Attributes, ErrorKind, MetaReply, MetaRequest, NOBODY, NodeReply, NodeRequest, StoreReport,
+    StoreState, TraceContext, User,
 };
-use penstock_wire::{
-    Connection, Envelope, KeyPair, Role, RunningServer, Timeouts, Wallet, connect,
-};
+use penstock_wire::{Envelope, KeyPair, Role};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 

@@ -3,7 +3,7 @@
 use crate::common::{Client, create, deployment};
 use penstock_layout::FileId;
 use penstock_meta::{Error, Options, StoreError, start};
-use penstock_wire::deployment::Deployment;
+use penstock_rpc::deployment::Deployment;
 use penstock_wire::message::{MetaReply, MetaRequest};
 use proptest::prelude::*;
 use std::collections::BTreeMap;

@@ -2,8 +2,8 @@
 
 use crate::common::{Client, create, deployment, mkdir, stat, unlink};
 use penstock_meta::Options;
+use penstock_rpc::deployment::Deployment;
 use penstock_wire::Role;
-use penstock_wire::deployment::Deployment;
 use penstock_wire::message::{ErrorKind, MetaReply, MetaRequest, SLOTS, SlotAt};
 
 const SESSION: u128 = 77;
@@ -19,7 +19,7 @@ fn once(slot: u16, sequence: u64, request: MetaRequest) -> MetaRequest {
     }
 }
 
-fn start(d: &Deployment) -> penstock_wire::RunningServer {
+fn start(d: &Deployment) -> penstock_rpc::RunningServer {
     penstock_meta::start(d, Options::default()).unwrap()
 }
 

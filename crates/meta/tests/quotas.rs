@@ -3,8 +3,8 @@
 use crate::common::{Client, create, deployment, mkdir, unlink};
 use penstock_layout::FileId;
 use penstock_meta::{Options, start};
+use penstock_rpc::deployment::Deployment;
 use penstock_wire::Role;
-use penstock_wire::deployment::Deployment;
 use penstock_wire::message::{
     Bound, Change, CreateOptions, ErrorKind, LimitsChange, MetaReply, MetaRequest, MetaStatus,
     NodeReply, NodeRequest, QuotaReply, QuotaRequest, User, UserFiles, WireError, WrongCount,

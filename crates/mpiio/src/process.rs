@@ -11,7 +11,7 @@ use crate::probe;
 use crate::stats::{FORMAT, FileSummary, Summary};
 use crate::task::{TASK_FARM, Task};
 use penstock_client::{ClientOptions, Identity};
-use penstock_wire::deployment::Deployment;
+use penstock_rpc::deployment::Deployment;
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsString};
 use std::mem::MaybeUninit;

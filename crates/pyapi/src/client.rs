@@ -6,8 +6,8 @@ use penstock_client::{
     ClientOptions, CreateOptions, ErrorKind, Identity, OpenOptions, SetAttributes, Stat,
 };
 use penstock_layout::ServerId;
+use penstock_rpc::deployment::Deployment;
 use penstock_wire::Role;
-use penstock_wire::deployment::Deployment;
 use penstock_wire::message::NodeKind;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;

@@ -1,7 +1,7 @@
 //! What of a connection's requests goes into the audit log.
 use crate::handles::Handles;
 use penstock_layout::FileId;
-use penstock_wire::audit::{Audit, Event, Outcome, Subject};
+use penstock_rpc::audit::{Audit, Event, Outcome, Subject};
 use penstock_wire::message::{DataReply, DataRequest, Handle, WireError};
 
 /// What a record about a request would need: the request itself is gone when its answer is known.

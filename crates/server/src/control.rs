@@ -1,4 +1,4 @@
-//! The data server's end of the control channel ([`penstock_wire::control`]): what programs did, reported by a thread.
+//! The data server's end of the control channel ([`penstock_rpc::control`]): what programs did, reported by a thread.
 //!
 //! *Problem*: the metadata server is to know who moves how much now, and an idle deployment is to cost nothing. *Idea*: each
 //! connection counts into the tally of its program and user, two additions a request. The thread takes the tallies once a
@@ -10,8 +10,8 @@ use crate::line::{Line, unexpected};
 use penstock_host::sync::{Condvar, Mutex, MutexGuard};
 use penstock_host::time::since_boot;
 use penstock_layout::ServerId;
-use penstock_wire::Background;
-use penstock_wire::control::{Figures, Follower, PERIOD};
+use penstock_rpc::Background;
+use penstock_rpc::control::{Figures, Follower, PERIOD};
 use penstock_wire::message::{
     Decision, MAX_REPORT_ROWS, MetaReply, MetaRequest, ProgramTraffic, Report, Traffic,
 };

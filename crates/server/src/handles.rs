@@ -9,9 +9,9 @@ use crate::owner::Owner;
 use crate::usage::Grower;
 use penstock_host::reservation::Reservation;
 use penstock_layout::{FileId, Layout, ServerIndex};
+use penstock_rpc::share::Charge;
 use penstock_wire::Rights;
 use penstock_wire::message::{Capability, ErrorKind, Handle, WireError};
-use penstock_wire::share::Charge;
 use std::cell::Cell;
 use std::sync::Arc;
 

@@ -1,9 +1,10 @@
 //! A data server's keys: what it proves to others, and what it shares with the metadata server. They can be replaced while it runs.
 use penstock_host::sync::Mutex;
 use penstock_layout::ServerId;
-use penstock_wire::deployment::Deployment;
+use penstock_rpc::deployment::Deployment;
+use penstock_rpc::{Caller, Keyring};
 use penstock_wire::message::{Capability, KeysHeld, WireError};
-use penstock_wire::{Caller, Keyring, Result, Role, SealKey};
+use penstock_wire::{Result, Role, SealKey};
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 

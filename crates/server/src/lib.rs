@@ -2,7 +2,7 @@
 //!
 //! Decisions are plain state machines (`locks`, `handles`, `loops`, `access`, and the scheduler behind `queue`); around them
 //! `objects` lets threads wait, `transfer` moves bytes and `session` speaks the protocol. Sockets and threads are
-//! those of [`penstock_wire::serve`].
+//! those of [`penstock_rpc::serve`].
 mod access;
 mod alarm;
 mod audited;

@@ -2,9 +2,10 @@
 use crate::keys::Keys;
 use penstock_host::sync::{Mutex, MutexGuard};
 use penstock_host::time::since_boot;
-use penstock_wire::deployment::{Address, Deployment};
+use penstock_rpc::deployment::{Address, Deployment};
+use penstock_rpc::{Connection, Timeouts, connect};
 use penstock_wire::message::{MetaReply, MetaRequest};
-use penstock_wire::{Connection, Envelope, Error, Result, Timeouts, connect};
+use penstock_wire::{Envelope, Error, Result};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 

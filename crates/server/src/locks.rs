@@ -20,7 +20,7 @@
 //! A plain state machine: requests and times go in, grants come out of [`RangeLocks::advance`].
 //! Whoever asked waits outside.
 use crate::owner::Owner;
-use penstock_wire::share::{Charge, is_fair};
+use penstock_rpc::share::{Charge, is_fair};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::{Duration, Instant};

@@ -1,8 +1,9 @@
 //! Who asks: a connection, and the user whom it acts for with a file.
-use penstock_wire::credential::{NOBODY, Statement};
-use penstock_wire::message::User;
-use penstock_wire::share::{charged, payer};
-use penstock_wire::{Credentials, Peer, Role};
+use penstock_rpc::share::{charged, payer};
+use penstock_rpc::{Credentials, Peer};
+use penstock_wire::Role;
+use penstock_wire::credential::Statement;
+use penstock_wire::message::{NOBODY, User};
 use std::fmt;
 
 /// Two are the same if the connection is.

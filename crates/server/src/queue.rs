@@ -24,12 +24,12 @@ use crate::watch::Watch;
 use penstock_host::sync::{Mutex, MutexGuard};
 use penstock_host::thread;
 use penstock_host::time::now;
+use penstock_rpc::Background;
 use penstock_sched::journal::Journal;
 use penstock_sched::{
     Algorithm, Arrival, Dispatcher, Error, Nanos, Op, Request, Scheduler, Site, Verdict,
 };
 use penstock_store::{Object, Scratch};
-use penstock_wire::Background;
 use penstock_wire::message::{ErrorKind, ProgramStatus, SchedulerStatus, TraceContext, WireError};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, Ordering};

@@ -19,19 +19,19 @@ use penstock_datatype::Loop;
 use penstock_host::sync::{Mutex, MutexGuard};
 use penstock_host::time::now;
 use penstock_layout::{FileId, ServerId};
+use penstock_rpc::audit::{Audit, Subject};
+use penstock_rpc::deployment::Deployment;
+use penstock_rpc::share::{Pool, Share};
+use penstock_rpc::{After, Connection, Peer, RunningServer, ServeLimits, Service, serve};
 use penstock_sched::Site;
 use penstock_sched::journal::Journal;
 use penstock_store::{Note, Problem, Store};
-use penstock_wire::audit::{Audit, Subject};
 use penstock_wire::clock::Kept;
 use penstock_wire::credential::Statement;
-use penstock_wire::deployment::Deployment;
 use penstock_wire::message::{
     DataReply, DataStatus, ErrorKind, Incarnation, MAX_FINDINGS, MAX_OBJECTS, ObjectFinding,
     ObjectProblem, WireError,
 };
-use penstock_wire::share::{Pool, Share};
-use penstock_wire::{After, Connection, Peer, RunningServer, ServeLimits, Service, serve};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
@@ -260,7 +260,7 @@ fn start_with(
 fn description(
     deployment: &Deployment,
     id: ServerId,
-) -> Result<&penstock_wire::deployment::DataServer, Error> {
+) -> Result<&penstock_rpc::deployment::DataServer, Error> {
     deployment.server(id).ok_or_else(|| Error::UnknownServer {
         id,
         known: deployment.servers.iter().map(|s| s.id.0).collect(),

@@ -20,12 +20,13 @@ use crate::transfer::{Buffers, Transfer, skip_request};
 use penstock_host::thread::sleep;
 use penstock_host::time::{now, since};
 use penstock_layout::{ObjectOffset, SearchLimit};
+use penstock_rpc::{After, Closer, Connection, Peer, Received, Service};
 use penstock_store::Object;
 use penstock_wire::credential::Statement;
 use penstock_wire::message::{
     Capability, DataReply, DataRequest, ErrorKind, Handle, LockId, LockMode, Region, WireError,
 };
-use penstock_wire::{After, Closer, Connection, Envelope, Peer, Received, Role, Service};
+use penstock_wire::{Envelope, Role};
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -6,7 +6,7 @@
 //! Then the store's generation rises and the metadata server hears of it, so that an older copy can be told from this store.
 use crate::server::Server;
 use penstock_host::sync::{Condvar, Mutex};
-use penstock_wire::Background;
+use penstock_rpc::Background;
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 

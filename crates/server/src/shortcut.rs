@@ -1,15 +1,15 @@
 //! Shortcuts: descriptors of objects in the hands of clients on the same host.
 //!
 //! *Problem*: through a socket every byte is copied twice more than needed. *Idea*: the client gets a descriptor of
-//! the object and a grant page ([`penstock_wire::grant`]) by which the server can take it back. *When*: the
+//! the object and a grant page ([`penstock_rpc::grant`]) by which the server can take it back. *When*: the
 //! client is on a Unix socket, the backend has descriptors, nothing has to see each request, and no lock on the
 //! object is held or wanted.
 //!
 //! The descriptor is a fresh one, opened anew with the capability's rights alone: descriptor flags that a client sets are
 //! its own, and a reader cannot write.
 use crate::owner::Owner;
-use penstock_wire::grant::GrantPage;
-use penstock_wire::share::Charge;
+use penstock_rpc::grant::GrantPage;
+use penstock_rpc::share::Charge;
 use rustix::fs::{Mode, OFlags};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;

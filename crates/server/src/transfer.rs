@@ -11,9 +11,10 @@ use crate::objects::{Objects, OpenObject};
 use crate::owner::Owner;
 use crate::queue::{Origin, Queue};
 use crate::usage::Grower;
+use penstock_rpc::{Closer, Connection};
 use penstock_store::{Object, Scratch};
+use penstock_wire::Envelope;
 use penstock_wire::message::{DataReply, DataRequest, ErrorKind, WireError};
-use penstock_wire::{Closer, Connection, Envelope};
 use std::sync::Arc;
 
 /// Bytes moved at once: what is scheduled as one.

@@ -1,13 +1,11 @@
 //! Who may do what: capabilities, keys, roles, read-only servers, two servers on one store.
 use crate::common::*;
 use penstock_layout::{FileId, Layout, ServerId};
+use penstock_rpc::{Timeouts, Wallet, connect};
 use penstock_server::{Error, Options, start};
 use penstock_wire::credential::Statement;
-use penstock_wire::message::User;
-use penstock_wire::message::{Capability, DataReply, DataRequest, ErrorKind, LockMode};
-use penstock_wire::{
-    Credential, Envelope, Key, KeyPair, Rights, Role, SealKey, SealKeys, Timeouts, Wallet, connect,
-};
+use penstock_wire::message::{Capability, DataReply, DataRequest, ErrorKind, LockMode, User};
+use penstock_wire::{Credential, Envelope, Key, KeyPair, Rights, Role, SealKey, SealKeys};
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,9 +1,9 @@
 //! What a data server refuses is in its audit log, with who asked and for what; so is what administrators do.
 use crate::common::*;
 use penstock_layout::FileId;
+use penstock_rpc::audit::path_of;
 use penstock_server::Options;
 use penstock_wire::Role;
-use penstock_wire::audit::path_of;
 use penstock_wire::message::{DataReply, DataRequest};
 use serde_json::Value;
 

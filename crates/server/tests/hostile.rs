@@ -1,10 +1,11 @@
 //! Bad input and bad behaviour: each ends at its own connection.
 use crate::common::*;
 use penstock_datatype::{Loop, Pattern};
+use penstock_rpc::{ServeLimits, Timeouts};
 use penstock_server::Options;
+use penstock_wire::Envelope;
 use penstock_wire::frame::{HEADER_LEN, Header, VERSION};
 use penstock_wire::message::{DataReply, DataRequest, ErrorKind, TraceContext};
-use penstock_wire::{Envelope, ServeLimits, Timeouts};
 use std::io::Write;
 use std::net::Shutdown;
 use std::os::fd::AsFd;

@@ -457,7 +457,7 @@ fn shortcuts_are_for_servers_that_need_not_see_requests() {
         DataReply::Shortcut { .. }
     ));
     let mut fds = c.connection.take_descriptors().into_iter();
-    let page = penstock_wire::grant::GrantPage::open(fds.nth(1).unwrap()).unwrap();
+    let page = penstock_rpc::grant::GrantPage::open(fds.nth(1).unwrap()).unwrap();
     assert!(!page.is_revoked());
     assert_eq!(tune(&site, &["sched=aioli"]), DataReply::Done);
     assert!(page.is_revoked() && page.enter().is_none());

@@ -1,8 +1,8 @@
 //! Shortcuts: granted, used, revoked under load, never in the way of a lock.
 use crate::common::*;
+use penstock_rpc::grant::GrantPage;
 use penstock_server::Options;
 use penstock_wire::Role;
-use penstock_wire::grant::GrantPage;
 use penstock_wire::message::{DataReply, DataRequest, ErrorKind, Handle};
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -1,8 +1,8 @@
 //! Users of one host: who gets descriptors, and how long one may keep another waiting. As root: it takes two users.
 use crate::common::*;
+use penstock_rpc::grant::GrantPage;
 use penstock_server::Options;
 use penstock_wire::Role;
-use penstock_wire::grant::GrantPage;
 use penstock_wire::message::{DataReply, DataRequest, ErrorKind, Handle, LockMode};
 use std::time::{Duration, Instant};
 

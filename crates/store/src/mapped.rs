@@ -13,7 +13,7 @@
 //!
 //! *Why reading cannot end the process.* A page that lies behind the end of the object, or that the device cannot
 //! read, raises SIGBUS. So a [`Mapped`] is made for one operation of someone who knows that nobody cuts the object
-//! before the operation is over (a grant: `penstock_wire::grant`), nothing behind its length is touched, and a chunk is
+//! before the operation is over (a grant: `penstock_rpc::grant`), nothing behind its length is touched, and a chunk is
 //! first brought in by a call that gives an error instead of a signal; after one, reads in the window are calls, which
 //! say what is wrong. (A page that the system has dropped since comes from the device again: one that has become
 //! unreadable meanwhile raises the signal.) A length that was seen stays true as long as nobody cuts the object, so it is kept from one

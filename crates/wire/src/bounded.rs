@@ -1,33 +1,28 @@
 //! Decoding of the messages' variable parts within bounds: a hostile body of a megabyte must neither
 //! become many megabytes of memory nor a deep recursion.
-use crate::message::{MAX_BATCH, MAX_LIST};
-use penstock_layout::{FileId, Layout};
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
 
-struct AtMost<T> {
-    limit: usize,
-    item: PhantomData<T>,
-}
+struct AtMost<const LIMIT: usize, T>(PhantomData<T>);
 
-impl<'de, T: Deserialize<'de>> Visitor<'de> for AtMost<T> {
+impl<'de, const LIMIT: usize, T: Deserialize<'de>> Visitor<'de> for AtMost<LIMIT, T> {
     type Value = Vec<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "at most {} items", self.limit)
+        write!(f, "at most {LIMIT} items")
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Vec<T>, A::Error> {
         let announced = items.size_hint().unwrap_or(0);
-        if announced > self.limit {
+        if announced > LIMIT {
             return Err(A::Error::invalid_length(announced, &self));
         }
         let mut all = Vec::with_capacity(announced.min(64));
         while let Some(item) = items.next_element()? {
-            if all.len() == self.limit {
-                return Err(A::Error::invalid_length(self.limit + 1, &self));
+            if all.len() == LIMIT {
+                return Err(A::Error::invalid_length(LIMIT + 1, &self));
             }
             all.push(item);
         }
@@ -35,110 +30,24 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for AtMost<T> {
     }
 }
 
-fn at_most<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
-    limit: usize,
+/// At most `LIMIT` items.
+pub(crate) fn at_most<'de, const LIMIT: usize, T: Deserialize<'de>, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Vec<T>, D::Error> {
-    from.deserialize_seq(AtMost {
-        limit,
-        item: PhantomData,
-    })
+    from.deserialize_seq(AtMost::<LIMIT, T>(PhantomData))
 }
 
-/// At most [`crate::message::MAX_GROUPS`] items.
-pub(crate) fn groups<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+/// At most `LIMIT` items, or none at all.
+pub(crate) fn at_most_if_any<'de, const LIMIT: usize, T: Deserialize<'de>, D: Deserializer<'de>>(
     from: D,
-) -> Result<Vec<T>, D::Error> {
-    at_most(crate::message::MAX_GROUPS, from)
-}
-
-/// At most [`crate::message::MAX_USERS`] items.
-pub(crate) fn users<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
-    from: D,
-) -> Result<Vec<T>, D::Error> {
-    at_most(crate::message::MAX_USERS, from)
-}
-
-/// At most [`crate::message::MAX_BYTE_USERS`] items.
-pub(crate) fn byte_users<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
-    from: D,
-) -> Result<Vec<T>, D::Error> {
-    at_most(crate::message::MAX_BYTE_USERS, from)
-}
-
-/// At most [`crate::message::MAX_OWNERS`] items.
-pub(crate) fn owners<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
-    from: D,
-) -> Result<Vec<T>, D::Error> {
-    at_most(crate::message::MAX_OWNERS, from)
-}
-
-/// At most [`crate::message::MAX_GIVEN`] items, or none at all.
-pub(crate) fn given<'de, D: Deserializer<'de>>(
-    from: D,
-) -> Result<Option<Vec<(FileId, u32)>>, D::Error> {
-    #[derive(serde::Deserialize)]
-    struct Given(#[serde(deserialize_with = "all_given")] Vec<(FileId, u32)>);
-    fn all_given<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(FileId, u32)>, D::Error> {
-        at_most(crate::message::MAX_GIVEN, from)
+) -> Result<Option<Vec<T>>, D::Error> {
+    struct Items<const LIMIT: usize, T>(Vec<T>);
+    impl<'de, const LIMIT: usize, T: Deserialize<'de>> Deserialize<'de> for Items<LIMIT, T> {
+        fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Items<LIMIT, T>, D::Error> {
+            at_most::<LIMIT, T, D>(from).map(Items)
+        }
     }
-    Ok(Option::<Given>::deserialize(from)?.map(|given| given.0))
-}
-
-/// At most [`crate::message::MAX_WRONG_COUNTS`] items.
-pub(crate) fn wrong_counts<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
-    from: D,
-) -> Result<Vec<T>, D::Error> {
-    at_most(crate::message::MAX_WRONG_COUNTS, from)
-}
-
-/// At most [`crate::message::MAX_PROGRAMS`] items.
-pub(crate) fn programs<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
-    from: D,
-) -> Result<Vec<T>, D::Error> {
-    at_most(crate::message::MAX_PROGRAMS, from)
-}
-
-/// At most [`crate::message::MAX_REPORT_ROWS`] items.
-pub(crate) fn report_rows<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
-    from: D,
-) -> Result<Vec<T>, D::Error> {
-    at_most(crate::message::MAX_REPORT_ROWS, from)
-}
-
-/// At most [`crate::credential::MAX_RANGES`] items.
-pub(crate) fn ranges<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
-    from: D,
-) -> Result<Vec<T>, D::Error> {
-    at_most(crate::credential::MAX_RANGES, from)
-}
-
-/// At most [`crate::message::MAX_KEEP`] items.
-pub(crate) fn keep<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
-    from: D,
-) -> Result<Vec<T>, D::Error> {
-    at_most(crate::message::MAX_KEEP, from)
-}
-
-/// At most [`crate::revocation::MAX_REVOCATIONS`] items.
-pub(crate) fn revocations<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
-    from: D,
-) -> Result<Vec<T>, D::Error> {
-    at_most(crate::revocation::MAX_REVOCATIONS, from)
-}
-
-/// At most [`Layout::MAX_SERVERS`] items.
-pub(crate) fn seals<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
-    from: D,
-) -> Result<Vec<T>, D::Error> {
-    at_most(Layout::MAX_SERVERS, from)
-}
-
-/// At most [`MAX_LIST`] items.
-pub(crate) fn list<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
-    from: D,
-) -> Result<Vec<T>, D::Error> {
-    at_most(MAX_LIST, from)
+    Ok(Option::<Items<LIMIT, T>>::deserialize(from)?.map(|items| items.0))
 }
 
 thread_local! {
@@ -148,14 +57,14 @@ thread_local! {
     static IN_ONCE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// At most [`MAX_BATCH`] items, and no batch within a batch.
-pub(crate) fn batch<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+/// At most `LIMIT` items, and no batch within a batch.
+pub(crate) fn batch<'de, const LIMIT: usize, T: Deserialize<'de>, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Vec<T>, D::Error> {
     if IN_BATCH.replace(true) {
         return Err(D::Error::custom("a batch within a batch"));
     }
-    let items = at_most(MAX_BATCH, from);
+    let items = at_most::<LIMIT, T, D>(from);
     IN_BATCH.set(false);
     items
 }
@@ -174,9 +83,9 @@ pub(crate) fn once<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     item.map(Box::new)
 }
 
-/// An encoded loop: raw bytes, at most [`crate::message::MAX_LOOP`] of them.
+/// An encoded loop: raw bytes, at most [`MAX_LOOP`](crate::message::MAX_LOOP) of them.
 pub(crate) mod encoded_loop {
-    use crate::message::MAX_LOOP;
+    use crate::message::limits::MAX_LOOP;
     use serde::de::{Deserializer, Error, Visitor};
     use serde::ser::Serializer;
     use std::fmt;

@@ -4,21 +4,13 @@
 //! the metadata server and this data server share ([`crate::KeyPair::shared_with`]). So a data server checks it without asking
 //! anyone, a client can neither make nor change one, and who steals a data server's key can make them for that server alone.
 use crate::key::Key;
-use crate::message::{Capability, ErrorKind, WireError};
+use crate::message::{Capability, ErrorKind, SEAL_LEN, Seal, WireError};
 use penstock_layout::{FileId, Layout, ServerId};
-use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::time::Duration;
 
 const PURPOSE: &str = "penstock 1 capability";
-/// Bytes of a seal.
-pub const SEAL_LEN: usize = 16;
-
-/// That the metadata server has said it, for one data server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Seal(pub [u8; SEAL_LEN]);
-
 /// What the metadata server and one data server seal and check with.
 #[derive(Debug, Clone)]
 pub struct SealKey([u8; 32]);

@@ -15,7 +15,8 @@ mod vouched;
 use crate::bounded;
 use crate::error::{Error, Result};
 use crate::key::{self, Key};
-use crate::message::{ErrorKind, MAX_GROUPS, User, WireError};
+use crate::message::refusal::{ErrorKind, WireError};
+use crate::message::user::{MAX_GROUPS, NOBODY, User};
 use crate::signing::{KeyPair, PublicKey, SIGNATURE_LEN};
 use crate::trusted_file::TrustedFile;
 use serde::{Deserialize, Serialize};
@@ -30,9 +31,6 @@ use std::str::FromStr;
 pub const MAX_JOB: usize = 64;
 /// Most ranges of users that one may act for.
 pub const MAX_RANGES: usize = 16;
-/// User and group that stand for root where it has no rights, as with NFS.
-pub const NOBODY: u32 = 65_534;
-
 /// Largest file that is read.
 const MAX_FILE: u64 = 16 << 10;
 /// By so much the clocks of issuer and server may differ at the beginning of a credential, milliseconds.
@@ -96,7 +94,7 @@ pub struct Statement {
     /// Group of what the user makes.
     pub gid: u32,
     /// Further groups, at most [`MAX_GROUPS`].
-    #[serde(deserialize_with = "bounded::groups")]
+    #[serde(deserialize_with = "bounded::at_most::<MAX_GROUPS, _, _>")]
     pub groups: Vec<u32>,
     /// When it begins, milliseconds since 1970.
     pub not_before_ms: u64,
@@ -112,7 +110,7 @@ pub struct Statement {
     /// The public half of its key pair.
     key: PublicKey,
     /// Users that it may act for, at most [`MAX_RANGES`] ranges.
-    #[serde(deserialize_with = "bounded::ranges")]
+    #[serde(deserialize_with = "bounded::at_most::<MAX_RANGES, _, _>")]
     pub speaks_for: Vec<Uids>,
 }
 
@@ -261,7 +259,7 @@ impl Signed {
     }
 
     /// Whether the holder has signed a handshake.
-    pub(crate) fn has_signed(&self, exchange: &[u8], signature: &Signature) -> bool {
+    pub fn has_signed(&self, exchange: &[u8], signature: &Signature) -> bool {
         let key = &self.statement.key;
         key.verify(PROVEN, &[exchange], &signature.0)
     }
@@ -413,7 +411,7 @@ impl Credential {
 }
 
 /// A credential that cannot be used, or made.
-pub(crate) fn unusable(which: &str, what: String) -> Error {
+pub fn unusable(which: &str, what: String) -> Error {
     Error::Refused(WireError::new(
         ErrorKind::Permission,
         format!("{which}: {what}"),

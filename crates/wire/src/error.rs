@@ -1,5 +1,5 @@
 //! What can go wrong between two peers, always naming the peer.
-use crate::message::{ErrorKind, WireError};
+use crate::message::refusal::{ErrorKind, WireError};
 use std::time::Duration;
 
 /// A transport, handshake or configuration failure on this side, or a refusal by the peer.
@@ -159,14 +159,6 @@ impl From<Error> for WireError {
 }
 
 impl WireError {
-    /// `message` says what, where and what to do.
-    pub fn new(kind: ErrorKind, message: impl Into<String>) -> WireError {
-        WireError {
-            kind,
-            message: message.into(),
-        }
-    }
-
     /// Why a server keeps the keys that it has.
     pub fn of_keys(e: Error) -> WireError {
         WireError::new(

@@ -131,7 +131,7 @@ impl Key {
     }
 
     /// Keyed BLAKE3 over `parts`, each preceded by its length, under a key derived for `purpose`.
-    pub(crate) fn mac(&self, purpose: &str, parts: &[&[u8]]) -> blake3::Hash {
+    pub fn mac(&self, purpose: &str, parts: &[&[u8]]) -> blake3::Hash {
         let mut hasher = blake3::Hasher::new_keyed(&blake3::derive_key(purpose, &self.secret));
         for part in parts {
             hasher.update(&(part.len() as u64).to_le_bytes());
@@ -156,7 +156,7 @@ pub(crate) fn parse_hex(text: &str) -> Option<[u8; KEY_LEN]> {
 }
 
 /// 32 unpredictable bytes.
-pub(crate) fn random() -> Result<[u8; 32]> {
+pub fn random() -> Result<[u8; 32]> {
     let mut bytes = [0u8; 32];
     penstock_host::random(&mut bytes).map_err(|source| Error::Io {
         what: "get random numbers from",

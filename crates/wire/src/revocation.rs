@@ -5,7 +5,7 @@
 //! of a user that were made before it. It is dropped when what it names has ended anyway.
 use crate::bounded;
 use crate::credential::{Statement, hex};
-use crate::message::{ErrorKind, WireError};
+use crate::message::refusal::{ErrorKind, WireError};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
@@ -62,7 +62,10 @@ pub struct Revocations {
     /// Rises with each change.
     pub version: u64,
     /// At most [`MAX_REVOCATIONS`], the oldest first.
-    #[serde(default, deserialize_with = "bounded::revocations")]
+    #[serde(
+        default,
+        deserialize_with = "bounded::at_most::<MAX_REVOCATIONS, _, _>"
+    )]
     pub entries: Vec<Revocation>,
 }
 

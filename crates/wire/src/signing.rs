@@ -34,7 +34,7 @@ impl PublicKey {
 
 impl PublicKey {
     /// By which a client tells a server that has several keys which of them it expects (RFC 6066, section 3).
-    pub(crate) fn server_name(&self) -> String {
+    pub fn server_name(&self) -> String {
         let name = self.0[..8].iter();
         name.map(|byte| format!("{byte:02x}")).collect::<String>() + ".penstock"
     }
@@ -165,7 +165,8 @@ impl KeyPair {
         Some(Key::from_bytes(*hasher.finalize().as_bytes()))
     }
 
-    pub(crate) fn seed(&self) -> &[u8; KEY_LEN] {
+    /// The private half.
+    pub fn seed(&self) -> &[u8; KEY_LEN] {
         self.seed.secret()
     }
 }

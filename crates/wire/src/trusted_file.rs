@@ -10,7 +10,7 @@ const OTHERS_WRITE: u32 = 0o022;
 const STICKY: u32 = 0o1000;
 
 /// A file that was opened to be read.
-pub(crate) struct TrustedFile {
+pub struct TrustedFile {
     file: File,
     found: Metadata,
     directory: Metadata,
@@ -18,7 +18,7 @@ pub(crate) struct TrustedFile {
 
 impl TrustedFile {
     /// Opens a regular file, or says what is wrong.
-    pub(crate) fn open(path: &Path) -> Result<TrustedFile, String> {
+    pub fn open(path: &Path) -> Result<TrustedFile, String> {
         let file = File::open(path).map_err(|e| format!("cannot read: {e}"))?;
         let found = file.metadata().map_err(|e| format!("cannot stat: {e}"))?;
         if !found.is_file() {
@@ -36,18 +36,18 @@ impl TrustedFile {
     }
 
     /// Permission bits.
-    pub(crate) fn mode(&self) -> u32 {
+    pub fn mode(&self) -> u32 {
         self.found.mode() & 0o7777
     }
 
     /// User id.
-    pub(crate) fn owner(&self) -> u32 {
+    pub fn owner(&self) -> u32 {
         self.found.uid()
     }
 
     /// Its text, or that of its first `most` bytes; refused if somebody else than this user, root, or the owner of its
     /// directory could have written it.
-    pub(crate) fn text(self, most: u64) -> Result<String, String> {
+    pub fn text(self, most: u64) -> Result<String, String> {
         let me = rustix::process::geteuid().as_raw();
         refuse_others(&self.found, &self.directory, me)?;
         let mut text = String::new();

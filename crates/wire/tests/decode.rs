@@ -1,10 +1,9 @@
 //! Decoding what strangers send: never a panic, never memory beyond the limits.
 use penstock_layout::{FileId, Layout, ServerId};
 use penstock_wire::Envelope;
-use penstock_wire::capability::Seal;
 use penstock_wire::frame::{FrameError, HEADER_LEN, Header, Limits, VERSION, append, decode_body};
 use penstock_wire::handshake::{Challenge, Hello, Proof, Verdict};
-use penstock_wire::message::*;
+use penstock_wire::message::{Seal, *};
 use proptest::prelude::*;
 use serde::{Serialize, de::DeserializeOwned};
 use std::alloc::{GlobalAlloc, Layout as Memory, System};

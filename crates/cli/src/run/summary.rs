@@ -3,8 +3,7 @@
 //! Counts and bytes are sums over the ranks. The time of a file is what the program waited for it: the time during which
 //! any rank was in a call. A rank's own time says less, because ranks that share processors run one after another.
 //! What servers did is this program's: the ranks' own counts, or all of it where the servers are the program's own.
-use crate::out;
-use crate::size;
+use crate::{out, size};
 use penstock_mpiio::{Counts, DirectionSummary, Spans, Summary};
 use penstock_wire::message::DataStatus;
 use serde::Serialize;

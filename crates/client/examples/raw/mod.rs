@@ -1,6 +1,7 @@
 //! The bare protocol, for programs that attack servers: a request that no client library has looked at.
+use penstock_rpc::Connection;
+use penstock_wire::Envelope;
 use penstock_wire::message::TraceContext;
-use penstock_wire::{Connection, Envelope};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::error::Error;

@@ -4,8 +4,9 @@ pub mod net;
 
 use penstock_client::{Client, ClientOptions, CreateOptions, Identity, OpenOptions};
 use penstock_layout::ServerId;
-use penstock_wire::deployment::{Address, DataServer, Deployment, MetaServer, Transport};
-use penstock_wire::{Key, Role, RunningServer};
+use penstock_rpc::RunningServer;
+use penstock_rpc::deployment::{Address, DataServer, Deployment, MetaServer, Transport};
+use penstock_wire::{Key, Role};
 use std::path::Path;
 use std::time::Duration;
 use tempfile::TempDir;

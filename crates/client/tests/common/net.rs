@@ -1,5 +1,5 @@
 //! A network that keeps what a client sends for as long as a test wants.
-use penstock_wire::deployment::Deployment;
+use penstock_rpc::deployment::Deployment;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};

@@ -5,8 +5,9 @@ use crate::workload::misuse::{Misuse, ask};
 use crate::world::{MS, lock};
 use penstock_client::{Client, ErrorKind, File, Form, LockMode};
 use penstock_datatype::{Pattern, Source, Target};
+use penstock_rpc::Timeouts;
+use penstock_wire::Role;
 use penstock_wire::message::{DataReply, DataRequest, MetaReply, MetaRequest};
-use penstock_wire::{Role, Timeouts};
 use std::time::Duration;
 
 /// A lock is held for so long at most, on a good day.
@@ -151,7 +152,7 @@ impl Worker {
             read: limit,
             write: limit,
         };
-        let mut meta = penstock_wire::connect(&self.deployment.meta.address, &caller, timeouts)?;
+        let mut meta = penstock_rpc::connect(&self.deployment.meta.address, &caller, timeouts)?;
         let open = MetaRequest::Open {
             path: COUNTS.to_owned(),
             read: true,
@@ -169,7 +170,7 @@ impl Worker {
         };
         let start = FAR * (1 + self.index as u64);
         for turn in ["taken", "free again"] {
-            let mut data = penstock_wire::connect(&description.address, &caller, timeouts)?;
+            let mut data = penstock_rpc::connect(&description.address, &caller, timeouts)?;
             let capability = capability.clone();
             let handle = match ask(&mut data, &DataRequest::Attach { capability })? {
                 DataReply::Attached { handle, .. } => handle,

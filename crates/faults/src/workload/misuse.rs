@@ -4,11 +4,12 @@ use crate::effects::Effect;
 use crate::world::{MS, Nanos, SECOND, lock};
 use penstock_client::ErrorKind;
 use penstock_layout::ServerId;
-use penstock_wire::deployment::Address;
+use penstock_rpc::deployment::Address;
+use penstock_rpc::{Connection, Timeouts};
 use penstock_wire::message::{
     Capability, DataReply, DataRequest, Handle, MetaReply, MetaRequest, Region, TraceContext,
 };
-use penstock_wire::{Connection, Envelope, Role, Timeouts};
+use penstock_wire::{Envelope, Role};
 use serde::{Serialize, de::DeserializeOwned};
 use std::time::Duration;
 
@@ -215,7 +216,7 @@ impl Worker {
             read: limit,
             write: limit,
         };
-        Ok(penstock_wire::connect(address, &caller, timeouts)?)
+        Ok(penstock_rpc::connect(address, &caller, timeouts)?)
     }
 
     /// Reads by a handle long after its capability has ended.

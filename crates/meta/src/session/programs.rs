@@ -5,9 +5,8 @@ use crate::error::{Result, error};
 use crate::registry::{Place, Registry};
 use penstock_host::sync::MutexGuard;
 use penstock_host::time::since_boot;
-use penstock_wire::Peer;
+use penstock_rpc::{Peer, share};
 use penstock_wire::message::{ErrorKind, MetaReply, ProgramInfo, Report};
-use penstock_wire::share;
 use std::sync::PoisonError;
 
 /// The program of a connection.

@@ -1,10 +1,11 @@
 //! A deployment in a temporary directory and a raw client of its metadata server.
 use penstock_layout::{FileId, ServerId};
-use penstock_wire::deployment::{Address, DataServer, Deployment, MetaServer, Transport};
+use penstock_rpc::deployment::{Address, DataServer, Deployment, MetaServer, Transport};
+use penstock_rpc::{Connection, Timeouts};
 use penstock_wire::message::{
     Attributes, Capability, CreateOptions, ErrorKind, MetaReply, MetaRequest,
 };
-use penstock_wire::{Connection, Envelope, Key, Role, Timeouts};
+use penstock_wire::{Envelope, Key, Role};
 use std::path::Path;
 use std::time::Duration;
 
@@ -61,7 +62,7 @@ impl Client {
             write: Some(Duration::from_secs(60)),
         };
         Ok(Client {
-            connection: penstock_wire::connect(&deployment.meta.address, &caller, timeouts)?,
+            connection: penstock_rpc::connect(&deployment.meta.address, &caller, timeouts)?,
             next: 0,
         })
     }

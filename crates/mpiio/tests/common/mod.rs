@@ -2,8 +2,9 @@
 use penstock_datatype::{Loop, Pattern, Source, Target};
 use penstock_layout::ServerId;
 use penstock_mpiio::{Amode, Comm, Datatype, Environment, File, Info, Process};
-use penstock_wire::deployment::{Address, DataServer, Deployment, MetaServer, Transport};
-use penstock_wire::{Key, RunningServer};
+use penstock_rpc::RunningServer;
+use penstock_rpc::deployment::{Address, DataServer, Deployment, MetaServer, Transport};
+use penstock_wire::Key;
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;

@@ -1,7 +1,7 @@
 //! What holds for range locks.
 #![allow(clippy::unwrap_used)]
 use super::*;
-use penstock_wire::share::{Pool, Share};
+use penstock_rpc::share::{Pool, Share};
 use proptest::prelude::*;
 use std::collections::HashMap;
 

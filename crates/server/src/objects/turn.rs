@@ -3,7 +3,7 @@ use super::{OpenObject, Shared};
 use crate::locks::{Mode, Ticket};
 use crate::owner::Owner;
 use penstock_host::time::now;
-use penstock_wire::Closer;
+use penstock_rpc::Closer;
 use penstock_wire::message::WireError;
 use std::ops::Range;
 

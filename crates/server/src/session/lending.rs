@@ -3,9 +3,10 @@ use super::{Outcome, Session};
 use crate::error::Fail;
 use crate::handles::{Need, OpenFile};
 use crate::{passthrough, shortcut};
-use penstock_wire::grant::GrantPage;
+use penstock_rpc::Connection;
+use penstock_rpc::grant::GrantPage;
+use penstock_wire::Envelope;
 use penstock_wire::message::{DataReply, Handle, WireError};
-use penstock_wire::{Connection, Envelope};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 

@@ -2,17 +2,15 @@
 #![allow(missing_docs)]
 use penstock_datatype::Pattern;
 use penstock_layout::{FileId, Layout, ServerId};
+use penstock_rpc::deployment::{Address, DataServer, Deployment, MetaServer, Transport};
+use penstock_rpc::{Connection, RunningServer, Timeouts, Wallet, connect};
 use penstock_server::{Options, start};
 use penstock_wire::credential::{Credential, Statement};
-use penstock_wire::deployment::{Address, DataServer, Deployment, MetaServer, Transport};
 use penstock_wire::message::{
     Capability, DataReply, DataRequest, ErrorKind, Handle, Incarnation, LockId, LockMode, Region,
     TraceContext, User, WireError,
 };
-use penstock_wire::{
-    Connection, Envelope, Key, KeyPair, Rights, Role, RunningServer, SealKeys, Timeouts, Wallet,
-    connect,
-};
+use penstock_wire::{Envelope, Key, KeyPair, Rights, Role, SealKeys};
 use rustix::fs::Uid;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

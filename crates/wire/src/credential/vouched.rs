@@ -66,7 +66,7 @@ impl Signed {
 
 impl Credential {
     /// With the secret part, if that belongs to it.
-    pub(crate) fn of(signed: Signed, pair: KeyPair) -> Option<Credential> {
+    pub fn of(signed: Signed, pair: KeyPair) -> Option<Credential> {
         let own = signed.statement.key == pair.public();
         own.then_some(Credential { signed, pair })
     }
@@ -75,18 +75,9 @@ impl Credential {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connection::{Connection, Timeouts};
     use crate::credential::Uids;
-    use crate::deployment::Transport;
-    use crate::fence::LinkName;
-    use crate::handshake::{self, Caller, Identity, Role};
     use crate::key::Key;
-    use crate::message::{ErrorKind, User};
-    use crate::wallet::Wallet;
-    use std::collections::HashMap;
-    use std::net::{TcpListener, TcpStream};
-    use std::sync::Arc;
-    use std::time::{Duration, Instant};
+    use crate::message::User;
 
     fn server() -> KeyPair {
         KeyPair::from_seed(Key::from_bytes([5; 32])).unwrap()
@@ -157,63 +148,5 @@ mod tests {
         let issued = Credential::issue(&one, statement()).unwrap();
         assert!(issued.signed().is_of(&one.public()));
         assert!(!issued.signed().is_vouched_by(&one.public()));
-    }
-
-    /// A handshake of a client with a credential that the metadata server has signed, with a server that believes `voucher`.
-    fn shake(signed: Signed, pair: KeyPair, voucher: Option<PublicKey>) -> Result<u32> {
-        let key = Key::from_bytes([1; 32]);
-        let identity = Identity {
-            deployment: signed.statement.deployment.clone(),
-            deployment_name: "lab".into(),
-            server: "data server 0".into(),
-            client_key: key.clone(),
-            servers: HashMap::new(),
-            transport: Transport::PlainTrustedNetwork,
-            pair: KeyPair::generate()?,
-            authority: Some(KeyPair::generate()?.public()),
-            voucher,
-        };
-        let caller = Caller {
-            deployment: identity.deployment.clone(),
-            deployment_name: "lab".into(),
-            role: Role::Client,
-            key,
-            program: 0,
-            rank: 0,
-            transport: identity.transport,
-            wallet: Arc::new(Wallet::holding(Credential::of(signed, pair).unwrap())),
-        };
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let far = listener.accept().unwrap().0;
-        let until = Instant::now() + Duration::from_secs(20);
-        std::thread::scope(|scope| {
-            let served = scope.spawn(|| {
-                let mut far = Connection::tcp(far, "the client", Timeouts::default())?;
-                handshake::answer(&mut far, &[identity], until, || 1500, |_| Ok(()))
-            });
-            let mut near = Connection::tcp(near, "the server", Timeouts::default())?;
-            let told = handshake::introduce(&mut near, &caller, LinkName::new()?, until);
-            drop(near);
-            told.and(served.join().unwrap()).map(|peer| peer.user.uid)
-        })
-    }
-
-    #[test]
-    fn servers_believe_it_only_where_the_deployment_takes_munge() {
-        let given = || {
-            let pair = KeyPair::generate().unwrap();
-            let signed = Signed::vouch(&server(), statement(), pair.public()).unwrap();
-            (signed, pair)
-        };
-        let (signed, pair) = given();
-        let uid = shake(signed, pair, Some(server().public())).unwrap();
-        assert_eq!(uid, 500);
-        for voucher in [None, Some(KeyPair::generate().unwrap().public())] {
-            let (signed, pair) = given();
-            let e = shake(signed, pair, voucher).unwrap_err();
-            assert_eq!(e.kind(), ErrorKind::Permission);
-            assert!(e.to_string().contains("not signed by the authority"), "{e}");
-        }
     }
 }

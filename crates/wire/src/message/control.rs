@@ -1,5 +1,6 @@
 //! The control channel between each data server and the metadata server: reports up, decisions down
 //! ([`crate::control`]).
+use super::limits::MAX_LIST;
 use crate::bounded;
 use serde::{Deserialize, Serialize};
 
@@ -73,7 +74,7 @@ pub struct Report {
     /// The time that the figures are of, milliseconds.
     pub period_ms: u64,
     /// Those with the most bytes.
-    #[serde(deserialize_with = "bounded::report_rows")]
+    #[serde(deserialize_with = "bounded::at_most::<MAX_REPORT_ROWS, _, _>")]
     pub programs: Vec<ProgramTraffic>,
     /// All others.
     pub others: Traffic,
@@ -93,6 +94,6 @@ pub struct Decision {
     /// How long it holds, counted from when the report was sent, milliseconds. Then the default holds.
     pub lease_ms: u64,
     /// All of it, also what an earlier decision said.
-    #[serde(deserialize_with = "bounded::list")]
+    #[serde(deserialize_with = "bounded::at_most::<MAX_LIST, _, _>")]
     pub window: Vec<Order>,
 }

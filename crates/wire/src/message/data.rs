@@ -1,5 +1,10 @@
 //! Requests and replies of the data servers.
-use super::{AuditStatus, Capability, CountedBytes, KeysHeld, StoreState, WireError};
+use super::capability::Capability;
+use super::limits::MAX_LIST;
+use super::refusal::WireError;
+use super::status::{AuditStatus, KeysHeld};
+use super::store::StoreState;
+use super::usage::{CountedBytes, MAX_BYTE_USERS};
 use crate::bounded;
 use penstock_layout::FileId;
 use serde::{Deserialize, Serialize};
@@ -15,7 +20,7 @@ pub enum Region {
         len: u64,
     },
     /// At most MAX_LIST (offset, length).
-    List(#[serde(deserialize_with = "bounded::list")] Vec<(u64, u64)>),
+    List(#[serde(deserialize_with = "bounded::at_most::<MAX_LIST, _, _>")] Vec<(u64, u64)>),
     /// A loop the server should know by hash; it answers `UnknownLoop` if it does not.
     LoopHash {
         /// [`penstock_datatype::LoopHash`].
@@ -174,7 +179,7 @@ pub enum DataRequest {
     /// Changes settings of the running server. Needs the admin right.
     Tune {
         /// At most [`MAX_SETTINGS`](super::MAX_SETTINGS), each `name=value`.
-        #[serde(deserialize_with = "bounded::list")]
+        #[serde(deserialize_with = "bounded::at_most::<MAX_LIST, _, _>")]
         settings: Vec<String>,
     },
     /// Length and last change of an object, without opening it. Answered by `Looked`.
@@ -294,7 +299,9 @@ pub enum DataReply {
     /// To `LoadKeys`.
     Keys(KeysHeld),
     /// To `CountBytes`: users with limits on bytes, in their order.
-    Counted(#[serde(deserialize_with = "bounded::byte_users")] Vec<CountedBytes>),
+    Counted(
+        #[serde(deserialize_with = "bounded::at_most::<MAX_BYTE_USERS, _, _>")] Vec<CountedBytes>,
+    ),
 }
 
 /// What a data server found wrong in its store.

@@ -1,67 +1,20 @@
 //! Requests and replies of the metadata server.
-use super::{
-    AuditStatus, Capability, Decision, KeysHeld, Leases, NodeReply, NodeRequest, ProgramInfo,
-    Programs, QuotaReply, QuotaRequest, Report, UsageReport, User, WireError,
-};
+use super::attributes::{Attributes, CreateOptions};
+use super::capability::Capability;
+use super::control::{Decision, Report};
+use super::limits::MAX_BATCH;
+use super::node::{NodeReply, NodeRequest};
+use super::program::{ProgramInfo, Programs};
+use super::quota::{QuotaReply, QuotaRequest};
+use super::refusal::WireError;
+use super::status::{AuditStatus, KeysHeld};
+use super::store::{KnownStore, StoreReport};
+use super::usage::{Leases, MAX_OWNERS, UsageReport};
+use super::user::User;
 use crate::bounded;
 use crate::revocation::{Revocations, Revoked};
-use penstock_layout::{FileId, Layout, ServerId};
+use penstock_layout::{FileId, Layout};
 use serde::{Deserialize, Serialize};
-
-/// What a name stands for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum NodeKind {
-    /// Striped bytes.
-    File,
-    /// Names.
-    Directory,
-    /// Another path.
-    Symlink,
-}
-
-/// What the metadata server knows of a name.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Attributes {
-    /// Never given twice.
-    pub id: FileId,
-    /// What it is.
-    pub kind: NodeKind,
-    /// Permission bits.
-    pub mode: u32,
-    /// Owner.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-    /// Names.
-    pub nlink: u32,
-    /// Change of attributes, nanoseconds since the epoch.
-    pub ctime_ns: i64,
-    /// Change of contents, the same.
-    pub mtime_ns: i64,
-    /// Access, the same.
-    pub atime_ns: i64,
-    /// Files only. The size is not here: it is the maximum over data servers.
-    pub layout: Option<Layout>,
-    /// The server's clock when `mtime_ns` was last set: what data servers noted later is newer.
-    pub mtime_set_ns: i64,
-    /// Symbolic links only: the path in it.
-    pub target: Option<String>,
-    /// It belonged to another user than root before: that user may hold descriptors of its objects.
-    pub given: bool,
-}
-
-/// What a new file should look like; `None` = the deployment's default.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CreateOptions {
-    /// Permission bits.
-    pub mode: u32,
-    /// Bytes per server per turn.
-    pub stripe_unit: Option<u64>,
-    /// Number of servers to use.
-    pub stripe_count: Option<u32>,
-    /// Holds the first stripe unit.
-    pub start_server: Option<ServerId>,
-}
 
 /// Which change of a session a request is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -162,7 +115,7 @@ pub enum MetaRequest {
     },
     /// Several requests, answered by `Batch` in order; later ones run although earlier ones failed.
     /// At most MAX_BATCH; a batch holds no batch.
-    Batch(#[serde(deserialize_with = "bounded::batch")] Vec<MetaRequest>),
+    Batch(#[serde(deserialize_with = "bounded::batch::<MAX_BATCH, _, _>")] Vec<MetaRequest>),
     /// Shared file pointers: a counter per collective open, named by a random token, freed with the
     /// connection that created it.
     CounterCreate {
@@ -278,7 +231,7 @@ pub enum MetaRequest {
     /// A data server tells of the bytes of users that have limits on them. Answered by `Leases`.
     Usage(UsageReport),
     /// Who owns files (data servers). Answered by `Owners`.
-    Owners(#[serde(deserialize_with = "bounded::owners")] Vec<FileId>),
+    Owners(#[serde(deserialize_with = "bounded::at_most::<MAX_OWNERS, _, _>")] Vec<FileId>),
     /// Before a task of a launcher's step, in a program of one rank, opens a file for writing or removes it. Answered by
     /// `Writer`.
     Writes {
@@ -348,60 +301,6 @@ impl MetaRequest {
     }
 }
 
-/// A data server's store, as it tells the metadata server of it: before the store is used, when it is open, and whenever its
-/// generation has risen.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StoreReport {
-    /// The data server.
-    pub server: u32,
-    /// Where its store is, for people.
-    pub place: String,
-    /// What is there.
-    pub state: StoreState,
-    /// The directory is the root of a file system of its own.
-    pub mounted: bool,
-    /// An administrator says that a new store takes the place of the one that was there.
-    pub renew: bool,
-    /// An administrator says that the store is right and this metadata older or new.
-    pub adopt: bool,
-    /// The highest id of a file that the store has had an object of; 0: none.
-    pub highest: u64,
-}
-
-/// What the metadata server knows of the store of a data server.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KnownStore {
-    /// The data server.
-    pub server: u32,
-    /// The store's id.
-    pub store: u128,
-    /// The generation that it reported last. It is one further on at most, and then has not heard of an answer to that.
-    pub generation: u64,
-    /// Files with ids in [first, end) may have been made and lost with newer metadata than these: no object of theirs counts
-    /// as an orphan.
-    pub unsure: (FileId, FileId),
-}
-
-/// What is in the place of a store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum StoreState {
-    /// No directory.
-    Missing,
-    /// A directory that holds no store.
-    Empty,
-    /// A store.
-    There {
-        /// Its id.
-        store: u128,
-        /// Rises at each start and with each group of objects that it could lose; a copy keeps the one that it was made with.
-        generation: u64,
-        /// It has been reported before.
-        registered: bool,
-        /// The answer to a report of this generation was noted in the store.
-        heard: bool,
-    },
-}
-
 /// What the metadata server answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MetaReply {
@@ -434,7 +333,7 @@ pub enum MetaReply {
         more: bool,
     },
     /// To `Batch`, in order.
-    Batch(#[serde(deserialize_with = "bounded::batch")] Vec<MetaReply>),
+    Batch(#[serde(deserialize_with = "bounded::batch::<MAX_BATCH, _, _>")] Vec<MetaReply>),
     /// To the counter requests.
     Counter {
         /// Value before the request.
@@ -488,7 +387,7 @@ pub enum MetaReply {
     /// To `Usage`.
     Leases(Leases),
     /// To `Owners`: of each file in turn; `None`: it is not there.
-    Owners(#[serde(deserialize_with = "bounded::owners")] Vec<Option<u32>>),
+    Owners(#[serde(deserialize_with = "bounded::at_most::<MAX_OWNERS, _, _>")] Vec<Option<u32>>),
     /// To `Writes`: the task of the step that writes the file.
     Writer(u32),
 }

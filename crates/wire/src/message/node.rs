@@ -4,14 +4,12 @@
 //! carry the user that they are made for. On its host the server takes them from root and from the owner of the deployment, over
 //! TCP for the users of a credential ([`crate::credential`]); every other connection is the user that the handshake has
 //! found out, and speaks in paths.
-use super::{Attributes, Capability, CreateOptions, NodeKind};
+use super::attributes::{Attributes, CreateOptions, NodeKind};
+use super::capability::Capability;
 use crate::bounded;
-use crate::credential::NOBODY;
 use penstock_layout::FileId;
 use serde::{Deserialize, Serialize};
 
-/// Supplementary groups of a user that are looked at.
-pub const MAX_GROUPS: usize = 256;
 /// Bytes of the value of one extended attribute.
 pub const MAX_XATTR_VALUE: usize = 4096;
 /// Bytes of all extended attributes of a node, names and values.
@@ -28,29 +26,6 @@ pub const LAYOUT_XATTR: &str = "user.penstock.layout";
 
 /// Where listings show files that have lost their last name and are still open; no path leads there.
 pub const REMOVED_PATH: &str = "/(removed, still open)/";
-
-/// A user as the kernel knows one.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct User {
-    /// User.
-    pub uid: u32,
-    /// Group of what the user makes.
-    pub gid: u32,
-    /// Further groups, at most [`MAX_GROUPS`].
-    #[serde(deserialize_with = "bounded::groups")]
-    pub groups: Vec<u32>,
-}
-
-impl User {
-    /// Who has no more rights than everybody.
-    pub fn nobody() -> User {
-        User {
-            uid: NOBODY,
-            gid: NOBODY,
-            groups: Vec::new(),
-        }
-    }
-}
 
 /// What SetAttr changes; `None` leaves a field.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -329,7 +304,7 @@ pub enum NodeRequest {
     /// this connection. Answered by `Kept`.
     Keep {
         /// At most [`MAX_KEEP`].
-        #[serde(deserialize_with = "bounded::keep")]
+        #[serde(deserialize_with = "bounded::at_most::<MAX_KEEP, _, _>")]
         ids: Vec<FileId>,
     },
 }

@@ -1,7 +1,7 @@
 //! Programs that use a deployment: what they say of themselves, and how the metadata server lists them.
 //!
 //! The user of a row is the one who proved it when he connected. All else is what the program says.
-use super::{ProgramTraffic, Traffic};
+use super::control::{ProgramTraffic, Traffic};
 use crate::bounded;
 use serde::{Deserialize, Serialize};
 
@@ -57,11 +57,11 @@ pub struct ProgramRow {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Programs {
     /// In the order of their registration.
-    #[serde(deserialize_with = "bounded::programs")]
+    #[serde(deserialize_with = "bounded::at_most::<MAX_PROGRAMS, _, _>")]
     pub rows: Vec<ProgramRow>,
     /// What goes through all data servers per second, as they report now; also of programs that are not listed. Those with the
     /// most bytes, at most [`MAX_PROGRAMS`].
-    #[serde(deserialize_with = "bounded::programs")]
+    #[serde(deserialize_with = "bounded::at_most::<MAX_PROGRAMS, _, _>")]
     pub traffic: Vec<ProgramTraffic>,
     /// What goes through per second and is not told apart; only where all users are told of.
     pub others: Traffic,

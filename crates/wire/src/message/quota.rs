@@ -2,7 +2,7 @@
 //!
 //! A file, a directory or a symbolic link counts once, for its owner, however many names it has; a removed file counts
 //! until it is closed. Root is never limited.
-use super::UserBytes;
+use super::usage::UserBytes;
 use crate::bounded;
 use serde::{Deserialize, Serialize};
 
@@ -153,7 +153,7 @@ pub enum QuotaReply {
     /// Users and limits.
     Users {
         /// Those asked for.
-        #[serde(deserialize_with = "bounded::users")]
+        #[serde(deserialize_with = "bounded::at_most::<MAX_USERS, _, _>")]
         users: Vec<UserFiles>,
         /// There are more.
         more: bool,
@@ -169,7 +169,7 @@ pub enum QuotaReply {
         /// It is through.
         through: bool,
         /// Numbers that are wrong, if it is through.
-        #[serde(deserialize_with = "bounded::wrong_counts")]
+        #[serde(deserialize_with = "bounded::at_most::<MAX_WRONG_COUNTS, _, _>")]
         wrong: Vec<WrongCount>,
         /// There are more than are told.
         more: bool,

@@ -93,7 +93,7 @@ pub struct UsageReport {
     /// Of changes of owners.
     pub followed: Followed,
     /// Users whose limits it knows of.
-    #[serde(deserialize_with = "bounded::byte_users")]
+    #[serde(deserialize_with = "bounded::at_most::<MAX_BYTE_USERS, _, _>")]
     pub users: Vec<Usage>,
 }
 
@@ -118,9 +118,9 @@ pub struct Leases {
     /// Up to here the changes of owners are told.
     pub followed: Followed,
     /// Files that changed their owners, oldest first. `None`: not all are known any more, all objects have to be counted again.
-    #[serde(deserialize_with = "bounded::given")]
+    #[serde(deserialize_with = "bounded::at_most_if_any::<MAX_GIVEN, _, _>")]
     pub given: Option<Vec<(FileId, u32)>>,
     /// All users with limits on bytes.
-    #[serde(deserialize_with = "bounded::byte_users")]
+    #[serde(deserialize_with = "bounded::at_most::<MAX_BYTE_USERS, _, _>")]
     pub users: Vec<Lease>,
 }

@@ -1,0 +1,43 @@
+//! Servers and who talks to them: sockets, TLS, the handshake, connections, the shell that every server shares, and the
+//! control channel. `penstock_wire` has the messages.
+pub mod audit;
+mod background;
+mod caller;
+mod claim;
+mod closer;
+mod connect;
+mod connection;
+pub mod control;
+pub mod deployment;
+mod fence;
+pub mod grant;
+pub mod handshake;
+mod identity;
+mod keyring;
+mod listen;
+pub mod munge;
+mod nearby;
+mod newcomer;
+mod quota;
+mod rotation;
+mod serve;
+mod service;
+pub mod share;
+mod text;
+mod tls;
+pub mod users;
+pub mod wallet;
+
+pub use audit::Audit;
+pub use background::Background;
+pub use caller::Caller;
+pub use closer::Closer;
+pub use connect::{connect, connect_as};
+pub use connection::{COPY_BELOW, Connection, Credentials, Received, Timeouts};
+pub use identity::{Identity, Peer};
+pub use keyring::Keyring;
+pub use newcomer::Newcomer;
+pub use serve::{RunningServer, ServeLimits, Stopper, serve};
+pub use service::{After, Service};
+pub use text::printable;
+pub use wallet::Wallet;

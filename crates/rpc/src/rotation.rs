@@ -1,0 +1,177 @@
+//! The keys of a deployment: made, and replaced while it runs.
+//!
+//! A generation of keys is a client key, the authority's pair, and a pair for each server. The deployment file names the current
+//! one, and one more while keys are rotated: servers accept both, clients use the current one. A rotation first adds the next
+//! generation ([`Deployment::add_keys`]). When all servers have read that, the two change places
+//! ([`Deployment::switch_keys`]), and programs that still use the former keys go on until it is dropped
+//! ([`Deployment::drop_keys`]) or the next rotation takes its place.
+use crate::deployment::keys::{Generation, ServerKeys};
+use crate::deployment::{Address, Deployment};
+use penstock_layout::ServerId;
+use penstock_wire::message::{ErrorKind, KeysHeld, WireError};
+use penstock_wire::{Error, Key, KeyPair, PublicKey, Result};
+use std::mem::swap;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+impl Deployment {
+    /// Makes in `dir` the key pairs that the deployment needs and does not have, of its authority and of each server. Whether something was made; then the deployment has to be saved.
+    pub fn make_keys(&mut self, dir: &Path) -> Result<bool> {
+        let mut made = self.former_server_key.take().is_some();
+        if self.authority.is_none() {
+            let (public, path) = key_pair(dir, "authority")?;
+            (self.authority, self.authority_key) = (Some(public), Some(path));
+            made = true;
+        }
+        for (id, address, key) in self.identities_mut() {
+            if address.identity.is_none() {
+                let (public, path) = key_pair(dir, &name(id))?;
+                (address.identity, *key) = (Some(public), Some(path));
+                made = true;
+            }
+        }
+        Ok(made)
+    }
+
+    /// Makes the next generation of keys in `dir`, in the place of the former one if there is any. Who could read the client key can
+    /// read the new one.
+    pub fn add_keys(&mut self, dir: &Path) -> Result<()> {
+        let generation = self.generation + 1;
+        let file = |name: &str| format!("{name}-{generation}");
+        let pair = |name: &str| key_pair(dir, &file(name));
+        let client_key = dir.join(format!("{}.key", file("client")));
+        if !client_key.exists() {
+            Key::generate()?.save(&client_key)?;
+        }
+        share_like(&self.client_key, &client_key)?;
+        let (authority, authority_key) = pair("authority")?;
+        let mut servers = Vec::new();
+        for (id, ..) in self.identities_mut() {
+            let (identity, path) = pair(&name(id))?;
+            servers.push(ServerKeys {
+                id,
+                identity,
+                identity_key: Some(path),
+            });
+        }
+        self.other_keys = Some(Generation {
+            generation,
+            client_key,
+            authority: Some(authority),
+            authority_key: Some(authority_key),
+            servers,
+        });
+        Ok(())
+    }
+
+    /// The current generation and the other one change places; `false` if there is no other.
+    pub fn switch_keys(&mut self) -> bool {
+        let Some(mut other) = self.other_keys.take() else {
+            return false;
+        };
+        swap(&mut self.generation, &mut other.generation);
+        swap(&mut self.client_key, &mut other.client_key);
+        swap(&mut self.authority, &mut other.authority);
+        swap(&mut self.authority_key, &mut other.authority_key);
+        let mut servers = Vec::new();
+        for (id, address, key) in self.identities_mut() {
+            let theirs = other.servers.iter_mut().find(|s| s.id == id);
+            let (identity, path) = match theirs {
+                Some(theirs) => (Some(theirs.identity), theirs.identity_key.take()),
+                None => (None, None),
+            };
+            let identity = std::mem::replace(&mut address.identity, identity);
+            let identity_key = std::mem::replace(key, path);
+            servers.extend(identity.map(|identity| ServerKeys {
+                id,
+                identity,
+                identity_key,
+            }));
+        }
+        other.servers = servers;
+        self.other_keys = Some(other);
+        true
+    }
+
+    /// Drops the generation that is not the current one, and tells what was dropped.
+    pub fn drop_keys(&mut self) -> Option<Generation> {
+        self.other_keys.take()
+    }
+
+    /// The generations that a server of it accepts.
+    pub fn keys_held(&self) -> KeysHeld {
+        KeysHeld {
+            current: self.generation,
+            other: self.other_keys.as_ref().map(|other| other.generation),
+        }
+    }
+
+    /// The deployment `id` as `file` describes it now, for a running server.
+    pub fn load_again(id: &str, file: Option<&Path>) -> std::result::Result<Deployment, WireError> {
+        let invalid = |what: String| WireError::new(ErrorKind::InvalidArgument, what);
+        let file = file.ok_or_else(|| {
+            invalid("this server was not started from a deployment file; start it again to give it other keys".into())
+        })?;
+        let deployment = Deployment::load(file).map_err(WireError::of_keys)?;
+        if deployment.id != id {
+            return Err(invalid(format!(
+                "{} describes deployment {} now, and this server belongs to {id}",
+                file.display(),
+                deployment.id
+            )));
+        }
+        Ok(deployment)
+    }
+
+    /// This deployment with each generation of its keys as the current one, the current one first.
+    pub(crate) fn generations(&self) -> Vec<Deployment> {
+        let mut all = vec![self.clone()];
+        let mut other = self.clone();
+        if other.switch_keys() {
+            all.push(other);
+        }
+        all
+    }
+
+    /// Each server's id (`None`: the metadata server), address and key file.
+    fn identities_mut(
+        &mut self,
+    ) -> impl Iterator<Item = (Option<ServerId>, &mut Address, &mut Option<PathBuf>)> {
+        let meta = &mut self.meta;
+        let first = (None, &mut meta.address, &mut meta.identity_key);
+        let servers = self.servers.iter_mut();
+        let servers = servers.map(|s| (Some(s.id), &mut s.address, &mut s.identity_key));
+        std::iter::once(first).chain(servers)
+    }
+}
+
+fn name(id: Option<ServerId>) -> String {
+    id.map_or_else(|| "meta".into(), |id| format!("data-{}", id.0))
+}
+
+/// Lets those read the file `new` who can read `old`.
+fn share_like(old: &Path, new: &Path) -> Result<()> {
+    let share = || -> std::io::Result<()> {
+        let (found, made) = (old.metadata()?, new.metadata()?);
+        if found.gid() != made.gid() {
+            std::os::unix::fs::chown(new, None, Some(found.gid()))?;
+        }
+        let mode = std::fs::Permissions::from_mode(found.mode() & 0o640);
+        std::fs::set_permissions(new, mode)
+    };
+    share().map_err(|e| Error::KeyFile {
+        path: new.display().to_string(),
+        what: format!("cannot get the group and mode of {}: {e}", old.display()),
+    })
+}
+
+/// The key pair of the file `name`.key in `dir`. One that was made before the deployment file could be saved will do.
+fn key_pair(dir: &Path, name: &str) -> Result<(PublicKey, PathBuf)> {
+    let path = dir.join(format!("{name}.key"));
+    let pair = if path.exists() {
+        KeyPair::load(&path)?
+    } else {
+        KeyPair::generate().and_then(|mut pair| pair.save(&path).map(|()| pair))?
+    };
+    Ok((pair.public(), path))
+}

@@ -1,0 +1,20 @@
+//! How large a message may be, and how many things it may name.
+
+/// Bytes of one encoded message.
+pub const MAX_BODY: usize = 1 << 20;
+/// Bytes of file data beside one message.
+pub const MAX_PAYLOAD: usize = 1 << 20;
+/// Settings in one `Tune`.
+pub const MAX_SETTINGS: usize = MAX_LIST;
+/// Regions in one list request (DT II.D).
+pub const MAX_LIST: usize = 64;
+/// Bytes of one encoded loop on the wire.
+pub const MAX_LOOP: usize = 1 << 19;
+/// Findings of one verification that are told.
+pub const MAX_FINDINGS: usize = 1024;
+/// Slots of one session: so many changes of names can be under way at once.
+pub const SLOTS: u16 = 64;
+/// Requests in one batch to the metadata server.
+pub const MAX_BATCH: usize = 4096;
+/// Objects in one page of a listing.
+pub const MAX_OBJECTS: usize = 8192;
