@@ -1,6 +1,10 @@
-//! Mutex, condition variable and shared lock: std's, and in a world a wait for them hands over to another thread.
+//! Mutex, condition variable and shared lock: std's, and in a world a wait for them hands over to another thread. So does one
+//! for a word in memory that processes share: futex(2).
 use crate::world::current;
+use rustix::io::Errno;
+use rustix::thread::futex;
 use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{LockResult, PoisonError, TryLockError, TryLockResult};
 use std::time::Duration;
 
@@ -270,10 +274,53 @@ impl Drop for RwLockGuard<'_> {
     }
 }
 
+/// Sleeps while a word in shared memory is `value`, for `limit` at most, or now and then for nothing; false: the limit passed.
+/// `place` names the word in a world, whose processes see it at different addresses: the same for all of them, no
+/// address of anything else.
+pub fn wait_while(word: &AtomicU32, value: u32, place: usize, limit: Duration) -> bool {
+    let Some(world) = current() else {
+        let limit = futex::Timespec::try_from(limit).ok();
+        let flags = futex::Flags::empty();
+        return futex::wait(word, flags, value, limit.as_ref()) != Err(Errno::TIMEDOUT);
+    };
+    word.load(Ordering::Acquire) != value || world.wait(place, Some(limit))
+}
+
+/// Wakes all who sleep on a word: see [`wait_while`].
+pub fn wake_all(word: &AtomicU32, place: usize) {
+    match current() {
+        None => {
+            // Nobody to wake is no error.
+            let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
+        }
+        Some(world) => world.wake(place, true),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::sync::Arc;
+
+    #[test]
+    fn a_word_that_changes_ends_a_sleep_and_so_does_the_limit() {
+        let word = Arc::new(AtomicU32::new(1));
+        assert!(
+            wait_while(&word, 2, 0, Duration::from_secs(30)),
+            "it is another"
+        );
+        assert!(!wait_while(&word, 1, 0, Duration::from_millis(1)));
+        let other = word.clone();
+        let thread = crate::thread::spawn("changes", None, move || {
+            other.store(2, Ordering::Release);
+            wake_all(&other, 0);
+        })
+        .unwrap();
+        while word.load(Ordering::Acquire) == 1 {
+            assert!(wait_while(&word, 1, 0, Duration::from_secs(30)));
+        }
+        thread.join().unwrap();
+    }
 
     #[test]
     fn a_notified_thread_goes_on_and_a_limit_passes() {

@@ -99,6 +99,14 @@ pub fn park_timeout(limit: Duration) {
     }
 }
 
+/// Processors that this process may use; a world's machines have one.
+pub fn processors() -> usize {
+    match world() {
+        None => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+        Some(_) => 1,
+    }
+}
+
 /// Sleeps.
 pub fn sleep(time: Duration) {
     match world() {

@@ -18,12 +18,13 @@ use crate::stats::FileSummary;
 use crate::transfer::Decision;
 use crate::view::{Seen, View};
 use penstock_base::Op;
+use penstock_host::sync::{Mutex, MutexGuard};
+use penstock_host::time;
 use penstock_layout::ServerId;
 use serde::{Deserialize, Serialize};
-use std::hash::{BuildHasher, DefaultHasher, Hasher, RandomState};
+use std::hash::{DefaultHasher, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, OnceLock, PoisonError};
 
 /// `MPI_DISPLACEMENT_CURRENT`: begin the new view at the shared pointer (sequential files).
 pub const DISPLACEMENT_CURRENT: i64 = i64::MIN;
@@ -158,7 +159,7 @@ impl File {
         amode: Amode,
         info: &Info,
     ) -> Result<File> {
-        let began = Instant::now();
+        let began = time::now();
         let place = |e: Error| e.at(format_args!("open {path}"));
         let rank = comm.rank();
 
@@ -206,7 +207,7 @@ impl File {
         let first = (rank == 0).then(|| open(true)).transpose();
         let opened = first.as_ref().map_err(Error::clone).and_then(|handle| {
             let mut opened = Opened {
-                token: [random(), random()],
+                token: [random()?, random()?],
                 ..Opened::default()
             };
             if let Some(handle) = handle {
@@ -277,7 +278,7 @@ impl File {
             summary: Arc::new(Mutex::new(FileSummary {
                 path: path.to_owned(),
                 opens: 1,
-                open_seconds: began.elapsed().as_secs_f64(),
+                open_seconds: time::since(began).as_secs_f64(),
                 ..FileSummary::default()
             })),
             process: Arc::clone(process),
@@ -309,7 +310,7 @@ impl File {
     /// syncs if the hint `penstock_sync_on_close` asks for it. The file is closed whatever it returns; a second call is
     /// an error. Dropping an open file releases its resources without communication.
     pub fn close(&self) -> Result<()> {
-        let began = Instant::now();
+        let began = time::now();
         let file = &*self.inner;
         if file.closed.swap(true, Ordering::AcqRel) {
             return Err(Error::new(
@@ -335,7 +336,7 @@ impl File {
         } else {
             last
         };
-        lock(&file.summary).open_seconds += began.elapsed().as_secs_f64();
+        lock(&file.summary).open_seconds += time::since(began).as_secs_f64();
         synced.and(last)
     }
 
@@ -616,8 +617,10 @@ fn hash(name: &str) -> u64 {
 }
 
 /// 64 bits nobody can guess cheaply; tokens only have to differ between opens.
-fn random() -> u64 {
-    RandomState::new().build_hasher().finish()
+fn random() -> Result<u64> {
+    let mut bytes = [0; 8];
+    penstock_host::random(&mut bytes).map_err(|e| Error::os("random numbers for a token", &e))?;
+    Ok(u64::from_ne_bytes(bytes))
 }
 
 impl Inner {
@@ -701,7 +704,7 @@ impl Inner {
     }
 
     fn sync_all(&self, turn: &Turn<'_>) -> Result<()> {
-        let began = Instant::now();
+        let began = time::now();
         self.handle.begin_sync();
         // All ranks' writes are done before the first rank of each node makes them durable.
         agree(turn.comm(), Ok(()))?;
@@ -709,7 +712,7 @@ impl Inner {
         let synced = agree(turn.comm(), synced);
         let mut summary = lock(&self.summary);
         summary.syncs += 1;
-        summary.sync_seconds += began.elapsed().as_secs_f64();
+        summary.sync_seconds += time::since(began).as_secs_f64();
         synced
     }
 

@@ -17,7 +17,7 @@ use crate::stats::Record;
 use crate::transfer::{Decision, Why};
 use penstock_base::Op;
 use penstock_datatype::Pattern;
-use std::time::Instant;
+use penstock_host::time;
 
 /// How the lean path performs every access.
 const LEAN: Candidate = Candidate {
@@ -64,7 +64,7 @@ impl Inner {
         buffer: &mut Buffer<'_, '_>,
         collective: bool,
     ) -> bool {
-        let began = Instant::now();
+        let began = time::now();
         let direction = buffer.direction();
         if !is_free(hints, direction) || !transfer(&*self.handle, pattern, buffer) {
             return false;
@@ -93,7 +93,7 @@ impl Inner {
             },
             model: predict(LEAN.method, &shape, 0),
             began,
-            seconds: began.elapsed().as_secs_f64(),
+            seconds: time::since(began).as_secs_f64(),
         };
         let decision = Decision {
             candidate: LEAN,

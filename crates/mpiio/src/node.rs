@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 /// Tells nodes apart: processes with the same mark can open each other's descriptors. Host name for people, boot id for
 /// hosts with one name, process id name space because containers of one host do not see each other's processes.
 pub(crate) fn mark() -> String {
+    if penstock_host::simulated() {
+        return format!("{:?}", penstock_host::boot());
+    }
     let read = |path: &str| {
         std::fs::read_to_string(path)
             .map(|s| s.trim().to_owned())

@@ -12,14 +12,13 @@
 //! [`MAX_WAIT`]; the memory is then marked broken, which ends everyone's waits.
 use crate::comm::{Comm, agree};
 use crate::error::{Error, ErrorClass, Result};
-use rustix::thread::futex;
+use penstock_host::{sync, thread, time};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::thread::available_parallelism;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The longest wait for other ranks: longer than any time-out of the operations they may be in.
 const MAX_WAIT: Duration = Duration::from_secs(600);
@@ -43,6 +42,8 @@ struct Control {
     /// Barriers completed; ranks sleep on it.
     completed: AtomicU32,
     broken: AtomicU32,
+    /// Where rank 0 has mapped it: one name for it in all processes.
+    place: AtomicUsize,
 }
 
 /// At the beginning of each rank's part.
@@ -108,8 +109,12 @@ impl NodeMemory {
                 ranks,
                 half_bytes,
                 turn: AtomicUsize::new(0),
-                spins: available_parallelism().is_ok_and(|n| n.get() >= ranks),
+                spins: thread::processors() >= ranks,
             };
+            if rank == 0 {
+                let place = memory.mapping.start.addr().get();
+                memory.control().place.store(place, Ordering::Release);
+            }
             memory
                 .header(rank)
                 .process
@@ -178,24 +183,18 @@ impl NodeMemory {
             self.wake();
             return self.check();
         }
-        let began = Instant::now();
+        let began = time::now();
         let done = || control.completed.load(Ordering::Acquire) != before;
-        while self.spins && !done() && began.elapsed() < SPIN {
+        while self.spins && !done() && time::since(began) < SPIN {
             std::hint::spin_loop();
         }
         while !done() {
             self.check()?;
-            if began.elapsed() > MAX_WAIT {
+            if time::since(began) > MAX_WAIT {
                 return Err(self.give_up("took too long"));
             }
-            let limit = futex::Timespec {
-                tv_sec: LOOK.as_secs() as _,
-                tv_nsec: 0,
-            };
-            let flags = futex::Flags::empty();
-            let woken = futex::wait(&control.completed, flags, before, Some(&limit));
             // Otherwise woken, interrupted, or it had changed already: look again.
-            if woken == Err(rustix::io::Errno::TIMEDOUT) {
+            if !sync::wait_while(&control.completed, before, self.place(), LOOK) {
                 self.look_for_others()?;
             }
         }
@@ -203,12 +202,11 @@ impl NodeMemory {
     }
 
     fn wake(&self) {
-        // Nobody to wake is no error.
-        let _ = futex::wake(
-            &self.control().completed,
-            futex::Flags::empty(),
-            i32::MAX as u32,
-        );
+        sync::wake_all(&self.control().completed, self.place());
+    }
+
+    fn place(&self) -> usize {
+        self.control().place.load(Ordering::Acquire)
     }
 
     /// An error if any rank has given up.

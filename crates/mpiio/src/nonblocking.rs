@@ -5,9 +5,10 @@
 //! until the started ones are through, which every rank has started before it. Independent calls have a thread apart
 //! because they must complete whatever the other ranks do.
 use crate::error::{Error, ErrorClass, Result};
+use penstock_host::sync::{Condvar, Mutex, MutexGuard};
+use penstock_host::thread::{self, JoinHandle};
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, PoisonError};
 
 /// Started calls that may wait on a thread.
 const MAX_WAITING: usize = 1 << 16;
@@ -19,7 +20,7 @@ pub(crate) type Job = Box<dyn FnOnce() + Send>;
 pub(crate) struct Worker {
     name: &'static str,
     shared: Arc<Shared>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Mutex<Option<JoinHandle>>,
 }
 
 #[derive(Default)]
@@ -46,7 +47,7 @@ impl Worker {
 
     /// Queues a job.
     pub(crate) fn start(&self, job: Job) -> Result<()> {
-        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         let mut queue = self.shared.lock();
         if queue.waiting.len() >= MAX_WAITING {
             return Err(Error::new(
@@ -59,13 +60,10 @@ impl Worker {
         queue.waiting.push_back(job);
         drop(queue);
         self.shared.changed.notify_all();
-        if thread.is_none() {
+        if running.is_none() {
             let shared = Arc::clone(&self.shared);
-            let handle = std::thread::Builder::new()
-                .name(self.name.into())
-                .spawn(move || shared.run());
-            match handle {
-                Ok(handle) => *thread = Some(handle),
+            match thread::spawn(self.name, None, move || shared.run()) {
+                Ok(handle) => *running = Some(handle),
                 Err(e) => {
                     self.shared.lock().waiting.pop_back();
                     return Err(Error::os("start a thread for nonblocking accesses", &e));
@@ -88,8 +86,12 @@ impl Worker {
     pub(crate) fn close(&self) {
         self.shared.lock().closed = true;
         self.shared.changed.notify_all();
-        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(thread) = thread.take() {
+        let running = self
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(thread) = running {
             // A job that panicked has been reported on standard error by its thread.
             let _ = thread.join();
         }

@@ -5,7 +5,8 @@
 use crate::comm::Comm;
 use crate::error::{Error, ErrorClass, Result};
 use crate::filesystem::Counter;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use penstock_host::sync::Mutex;
+use std::sync::{Arc, OnceLock, PoisonError};
 
 /// Origin of a seek.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -16,9 +16,9 @@
 //! the calls; what a real network adds is learnt from the first accesses.
 use crate::filesystem::FileHandle;
 use crate::methods::cost::Costs;
+use penstock_host::time;
 use rustix::fs::MemfdFlags;
 use rustix::io::{Errno, pread, pwrite};
-use std::time::Instant;
 
 /// Repetitions, of which the quickest counts: the others were disturbed.
 const TRIES: u32 = 3;
@@ -70,11 +70,11 @@ fn near(measured: f64, usual: f64) -> f64 {
 fn quickest(mut once: impl FnMut() -> bool) -> Option<f64> {
     let mut least = f64::INFINITY;
     for _ in 0..TRIES {
-        let began = Instant::now();
+        let began = time::now();
         if !once() {
             return None;
         }
-        least = least.min(began.elapsed().as_secs_f64());
+        least = least.min(time::since(began).as_secs_f64());
     }
     Some(least)
 }

@@ -11,6 +11,8 @@ use crate::probe;
 use crate::stats::{FORMAT, FileSummary, Summary};
 use crate::task::{TASK_FARM, Task};
 use penstock_client::{ClientOptions, Identity};
+use penstock_host::sync::Mutex;
+use penstock_host::{thread, time};
 use penstock_rpc::deployment::Deployment;
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsString};
@@ -18,7 +20,7 @@ use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// Time between summaries while a program runs.
@@ -238,6 +240,8 @@ fn real(path: &str) -> PathBuf {
 /// What the files of a process share. Programs use the one of the environment; tests make their own.
 pub struct Process {
     environment: Environment,
+    /// Whom to connect to, and how; otherwise the environment says.
+    place: Option<(Deployment, ClientOptions)>,
     direct: Arc<dyn FileSystem>,
     servers: OnceLock<Arc<dyn FileSystem>>,
     connecting: Mutex<()>,
@@ -258,9 +262,10 @@ pub struct Process {
 impl Process {
     /// A process in this environment. Connects when the first file is opened.
     pub fn new(environment: Environment) -> Process {
-        let next_checkpoint = environment.summary_dir.as_ref().map(|_| Instant::now());
+        let next_checkpoint = environment.summary_dir.as_ref().map(|_| time::now());
         Process {
             environment,
+            place: None,
             direct: Arc::new(Direct),
             servers: OnceLock::new(),
             connecting: Mutex::new(()),
@@ -270,8 +275,19 @@ impl Process {
             learnt: Mutex::new(Learnt::default()),
             costs: Default::default(),
             task: OnceLock::new(),
-            processors: std::thread::available_parallelism()
-                .map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX)),
+            processors: u32::try_from(thread::processors()).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// A process that finds its servers so, whatever the environment says.
+    pub fn of_servers(
+        environment: Environment,
+        deployment: Deployment,
+        options: ClientOptions,
+    ) -> Process {
+        Process {
+            place: Some((deployment, options)),
+            ..Process::new(environment)
         }
     }
 
@@ -364,7 +380,15 @@ impl Process {
         if let Some(servers) = self.servers.get() {
             return Ok(Arc::clone(servers));
         }
-        let servers = connect(&self.environment, rank)?;
+        let (deployment, options) = match &self.place {
+            Some(place) => place.clone(),
+            None => place(&self.environment)?,
+        };
+        let who = Identity {
+            program: self.environment.program,
+            rank: u32::try_from(rank).unwrap_or(u32::MAX),
+        };
+        let servers = Arc::new(Penstock::connect(&deployment, who, options)?);
         Ok(Arc::clone(self.servers.get_or_init(|| servers)))
     }
 
@@ -387,7 +411,7 @@ impl Process {
                 .next_checkpoint
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
-            let now = Instant::now();
+            let now = time::now();
             match *next {
                 Some(at) if at <= now => *next = Some(now + CHECKPOINT),
                 _ => return,
@@ -451,7 +475,8 @@ fn add_to(files: &mut BTreeMap<String, FileSummary>, summary: FileSummary) {
         .merge(summary);
 }
 
-fn connect(environment: &Environment, rank: usize) -> Result<Arc<dyn FileSystem>> {
+/// The servers that the environment names, and how to connect.
+fn place(environment: &Environment) -> Result<(Deployment, ClientOptions)> {
     let Some(deployment) = &environment.deployment else {
         return Err(Error::new(
             ErrorClass::NoSuchFile,
@@ -459,10 +484,6 @@ fn connect(environment: &Environment, rank: usize) -> Result<Arc<dyn FileSystem>
         ));
     };
     let deployment = load(deployment)?;
-    let who = Identity {
-        program: environment.program,
-        rank: u32::try_from(rank).unwrap_or(u32::MAX),
-    };
     let options = ClientOptions {
         retry_limit: environment
             .patience
@@ -470,7 +491,7 @@ fn connect(environment: &Environment, rank: usize) -> Result<Arc<dyn FileSystem>
         program: Some(penstock_client::announce::program()),
         ..ClientOptions::default()
     };
-    Ok(Arc::new(Penstock::connect(&deployment, who, options)?))
+    Ok((deployment, options))
 }
 
 fn load(path: &Path) -> Result<Deployment> {

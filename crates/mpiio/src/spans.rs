@@ -3,9 +3,10 @@
 //! Problem: what a program waited for a file is no sum and no maximum over its ranks. Ranks that share processors run one
 //! after another, and each alone looks fast. Idea: each rank keeps the intervals of its calls; together they cover the
 //! time in which any rank was in a call. Where there are too many, the shortest gaps are closed.
+use penstock_host::time;
 use serde::{Deserialize, Serialize};
 use std::sync::OnceLock;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 /// Intervals of one rank, file and direction.
 const MOST: usize = 256;
@@ -17,11 +18,13 @@ pub struct Spans(Vec<(u64, u64)>);
 /// An instant on the clock that hosts share.
 fn since_epoch(at: Instant) -> u64 {
     static ANCHOR: OnceLock<(Instant, u64)> = OnceLock::new();
-    let (instant, epoch) = ANCHOR.get_or_init(|| {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        (Instant::now(), now.map_or(0, |t| t.as_nanos() as u64))
-    });
-    match at.checked_duration_since(*instant) {
+    let anchor = || (time::now(), time::since_epoch().as_nanos() as u64);
+    // Each simulated world has an epoch of its own.
+    let (instant, epoch) = match penstock_host::simulated() {
+        true => anchor(),
+        false => *ANCHOR.get_or_init(anchor),
+    };
+    match at.checked_duration_since(instant) {
         Some(later) => epoch.saturating_add(later.as_nanos() as u64),
         None => epoch.saturating_sub(instant.duration_since(at).as_nanos() as u64),
     }

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-/// An operation that is not complete after this long fails on every rank that waits in it.
+/// An operation that is not complete after this long fails on every rank that waits in it, unless a communicator is more patient.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// One thread's side of a communicator. Whoever waits for a side that is dropped gets an error.
@@ -23,6 +23,8 @@ pub struct ThreadComm {
 
 struct Shared {
     size: usize,
+    /// The longest wait for other ranks.
+    patience: Duration,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -43,8 +45,14 @@ struct State {
 impl ThreadComm {
     /// The `size` sides of a new communicator.
     pub fn group(size: usize) -> Vec<ThreadComm> {
+        ThreadComm::patient(size, MAX_WAIT)
+    }
+
+    /// The same, where a rank may wait so long for others.
+    pub fn patient(size: usize, patience: Duration) -> Vec<ThreadComm> {
         let shared = Arc::new(Shared {
             size,
+            patience,
             state: Mutex::new(State {
                 given: vec![None; size],
                 told: vec![vec![VecDeque::new(); size]; size],
@@ -73,7 +81,7 @@ impl ThreadComm {
         blocked: impl Fn(&State) -> bool,
         hinder: impl Fn(&[bool]) -> bool,
     ) -> Result<MutexGuard<'a, State>> {
-        let deadline = time::now() + MAX_WAIT;
+        let deadline = time::now() + self.shared.patience;
         while blocked(&state) {
             let left = deadline.saturating_duration_since(time::now());
             if hinder(&state.gone) || left.is_zero() {

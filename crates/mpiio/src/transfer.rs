@@ -20,6 +20,7 @@ use crate::shell::{Ranks, Shell};
 use crate::stats::Record;
 use penstock_base::Op;
 use penstock_datatype::{Pattern, Signature, Source, Target};
+use penstock_host::time;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -211,7 +212,7 @@ impl Inner {
         let experience = self.experience(direction);
         let announced =
             lock(&self.announcements).exchange(comm, &pattern, memory_regions, &experience)?;
-        let began = Instant::now();
+        let began = time::now();
         let patterns = &announced.patterns;
         if !patterns.iter().all(Pattern::is_monotone) {
             // Of several instances that interleave: region by region.
@@ -226,7 +227,7 @@ impl Inner {
         if !decision.candidate.method.is_collective() {
             let moved = self.run_alone(&patterns[comm.rank()], buffer, &decision, true);
             let moved = agree(comm, moved);
-            self.learn(direction, &decision, began.elapsed().as_secs_f64());
+            self.learn(direction, &decision, time::since(began).as_secs_f64());
             return moved;
         }
         let Announced { patterns, call, .. } = announced;
@@ -278,7 +279,7 @@ impl Inner {
         decision: &Decision,
         collective: bool,
     ) -> Result<u64> {
-        let began = Instant::now();
+        let began = time::now();
         let hints = self.hints();
         let direction = buffer.direction();
         let atomic = lock(&self.state).atomic;
@@ -313,7 +314,7 @@ impl Inner {
             })),
         };
         let tally = shell.tally;
-        let seconds = began.elapsed().as_secs_f64();
+        let seconds = time::since(began).as_secs_f64();
         // A collective call is learnt from when all ranks are done.
         if !collective && !atomic && moved.is_ok() {
             self.learn(direction, decision, seconds);
@@ -395,7 +396,7 @@ impl Inner {
         let moved = shell.drive(&mut *plan(seat));
         let tally = shell.tally;
         let moved = agree(comm, moved);
-        let seconds = began.elapsed().as_secs_f64();
+        let seconds = time::since(began).as_secs_f64();
         self.learn(direction, &decision, seconds);
         let (model, shape) =
             predict_exchange(method, direction, comm.rank(), &schedule, (window, unit));
