@@ -11,8 +11,8 @@ use crate::retry::Retry;
 use crate::site::{Fault, Site};
 use penstock_layout::{FileId, ServerId, ServerIndex};
 use penstock_wire::message::{
-    Attributes, Capability, CreateOptions, DataReply, DataRequest, MetaReply, MetaRequest,
-    NodeReply, NodeRequest, User,
+    Attributes, Capability, CreateOptions, DataReply, DataRequest, ErrorKind, MetaReply,
+    MetaRequest, NodeReply, NodeRequest, User,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,6 +22,8 @@ type Parts = Vec<(usize, ServerIndex)>;
 
 /// Files whose servers are asked in one go.
 const TOGETHER: usize = 64;
+/// Capabilities for one look at a file, at most.
+const LOOKS: u32 = 3;
 
 /// What data servers say of a file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -221,14 +223,29 @@ impl Client {
     /// What a path leads to, with the length and times of a file. A symbolic link at its end is followed if `follow`
     /// says so.
     pub(crate) fn look_at(&self, path: String, follow: bool) -> Result<(Attributes, Looked)> {
-        match self.meta("stat", &MetaRequest::Look { path, follow })? {
-            MetaReply::Node(reply) => self.looked(reply),
-            other => Err(self.meta_protocol("stat", &other)),
+        self.look_by(|| {
+            let path = path.clone();
+            match self.meta("stat", &MetaRequest::Look { path, follow })? {
+                MetaReply::Node(reply) => Ok(reply),
+                other => Err(self.meta_protocol("stat", &other)),
+            }
+        })
+    }
+
+    /// Completes the answer of `ask`, which lets data servers be asked. A server may be away for longer than that holds: then it
+    /// asks again.
+    pub fn look_by(&self, ask: impl Fn() -> Result<NodeReply>) -> Result<(Attributes, Looked)> {
+        let mut left = LOOKS;
+        loop {
+            left -= 1;
+            match self.looked(ask()?) {
+                Err(e) if e.kind() == ErrorKind::ExpiredCapability && left > 0 => {}
+                done => return done,
+            }
         }
     }
 
-    /// Completes an answer that lets data servers be asked.
-    pub fn looked(&self, reply: NodeReply) -> Result<(Attributes, Looked)> {
+    fn looked(&self, reply: NodeReply) -> Result<(Attributes, Looked)> {
         let (mut attributes, capability) = match reply {
             NodeReply::Look {
                 attributes,

@@ -146,7 +146,7 @@ impl Penstock {
         request: &Request,
         what: &NodeRequest,
     ) -> Result<(Attributes, Looked)> {
-        self.client.looked(self.node(request, what)?)
+        self.client.look_by(|| self.node(request, what))
     }
 
     pub(crate) fn ttl(&self, attributes: &Attributes) -> Duration {
