@@ -41,7 +41,7 @@ pub struct FaultsArgs {
     #[arg(long, value_name = "SECONDS", conflicts_with = "seeds")]
     pub time: Option<u64>,
     /// Plant a bug in the simulated machines: lost-sync, lost-name, stale-read, lost-wakeup, trusted-clock,
-    /// twice-delivered, no-fence, same-bytes, kept-incarnation, any-store or no-lease.
+    /// twice-delivered, no-fence, same-bytes, kept-incarnation, any-store, no-lease or dropped-part.
     #[arg(long, value_name = "BUG")]
     pub plant: Option<String>,
     /// Run each seed twice and compare all events.

@@ -27,6 +27,10 @@ pub(crate) struct Shape {
     pub scheduler: &'static str,
     /// Connections are TLS sessions.
     pub tls: bool,
+    /// Ranks of a parallel program that works beside the clients; 0: there is none.
+    pub ranks: usize,
+    /// All its ranks are on one node; else on two.
+    pub one_node: bool,
     /// Some users may have so many bytes.
     pub limit: Option<u64>,
 }

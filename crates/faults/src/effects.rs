@@ -64,6 +64,8 @@ pub enum Effect {
     LostStore,
     /// A write was refused for a limit on bytes.
     ByteLimit,
+    /// A collective call of a parallel program failed, on all its ranks.
+    FailedTogether,
 }
 
 impl std::fmt::Display for Effect {
@@ -96,6 +98,7 @@ impl std::fmt::Display for Effect {
             Effect::ReplacedStore => "stores that were others",
             Effect::LostStore => "stores lost for good",
             Effect::ByteLimit => "writes refused for limits on bytes",
+            Effect::FailedTogether => "collective calls that failed",
         })
     }
 }

@@ -58,6 +58,8 @@ pub(crate) enum Fault {
     },
     /// kill -9 of a client; another takes over.
     KillClient { client: usize },
+    /// kill -9 of all ranks of the parallel program, as its launcher does when it loses one; another takes over.
+    KillProgram,
     /// A data server is down for a moment, and its store is copied meanwhile.
     CopyStore { machine: MachineId, down: Nanos },
     /// A data server is killed, and finds something else in the place of its store. It has to refuse it. Then the right store is
@@ -82,6 +84,9 @@ pub(crate) enum StoreFault {
 
 /// Users have limits on bytes in one of so many runs.
 const LIMITED: u64 = 4;
+
+/// A parallel program works beside the clients in one of so many runs.
+const PROGRAMS: u64 = 8;
 
 /// Stores are lost or mistaken in one of so many runs.
 const STORES: u64 = 4;
@@ -131,13 +136,20 @@ pub(crate) fn shape(seed: u64) -> Shape {
         pause: r.from_to(10, 100) * MS,
         scheduler: SCHEDULERS[r.index(SCHEDULERS.len())],
         tls: seed.is_multiple_of(8),
+        ranks: 0,
+        one_node: true,
         limit: None,
     };
     // Drawn apart, so that all else of a seed stays as it is.
     let mut r = Random::for_purpose(seed, 7);
     let blocks = r.from_to(2, 24);
+    let limit = r.one_in(LIMITED).then_some(blocks * shape.block);
+    let mut r = Random::for_purpose(seed, 8);
+    let ranks = r.from_to(2, 4) as usize;
     Shape {
-        limit: r.one_in(LIMITED).then_some(blocks * shape.block),
+        limit,
+        ranks: if r.one_in(PROGRAMS) { ranks } else { 0 },
+        one_node: r.one_in(2),
         ..shape
     }
 }
@@ -251,7 +263,29 @@ pub(crate) fn plan(seed: u64, shape: &Shape) -> Vec<(Nanos, Fault)> {
         }
     }
     plan.extend(replaced_store(seed, shape));
+    plan.extend(program(seed, shape));
     plan.sort_by_key(|(at, _)| *at);
+    plan
+}
+
+/// What happens to the ranks of a parallel program. Drawn apart too.
+fn program(seed: u64, shape: &Shape) -> Vec<(Nanos, Fault)> {
+    if shape.ranks == 0 {
+        return Vec::new();
+    }
+    let mut r = Random::for_purpose(seed, 9);
+    let mut plan = Vec::new();
+    if r.one_in(2) {
+        plan.push((r.below(shape.time), Fault::KillProgram));
+    }
+    if r.one_in(2) {
+        let fault = Fault::Partition {
+            a: r.index(shape.servers + 1),
+            b: shape.servers + 1 + shape.clients,
+            time: r.from_to(SECOND / 2, 18 * SECOND),
+        };
+        plan.push((r.below(shape.time), fault));
+    }
     plan
 }
 

@@ -27,11 +27,13 @@ pub enum Plant {
     AnyStore,
     /// A data server that is started again asks for no leases on users' bytes, and lets all objects grow.
     NoLease,
+    /// One part in twenty that ranks of a program send each other arrives as zeros: whoever collected it has left it out.
+    DroppedPart,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 11] = [
+    pub const ALL: [Plant; 12] = [
         Plant::LostSync,
         Plant::LostName,
         Plant::StaleRead,
@@ -43,6 +45,7 @@ impl Plant {
         Plant::KeptIncarnation,
         Plant::AnyStore,
         Plant::NoLease,
+        Plant::DroppedPart,
     ];
 
     /// Its name on the command line.
@@ -59,6 +62,7 @@ impl Plant {
             Plant::KeptIncarnation => "kept-incarnation",
             Plant::AnyStore => "any-store",
             Plant::NoLease => "no-lease",
+            Plant::DroppedPart => "dropped-part",
         }
     }
 

@@ -12,6 +12,7 @@ use crate::flip::{self, Flip, Target};
 use crate::network;
 use crate::plan::{self, Fault, StoreFault};
 use crate::plant::Plant;
+use crate::workload::program::{Program, Rank};
 use crate::workload::{History, Phase, Worker};
 use crate::world::{MachineId, Nanos, ProcessId, SECOND, Setup, Simulation, lock};
 use penstock_base::Random;
@@ -66,6 +67,8 @@ pub struct Report {
 
 /// After the faults: until every operation that one of them may have touched is over.
 const SETTLE: Nanos = 30 * SECOND;
+/// Purpose of the random numbers that all ranks of a program draw from; its number is added.
+const PROGRAM: u64 = 1_000_000;
 /// In calm every client is through by then.
 const CALM: Nanos = 120 * SECOND;
 /// A server that nothing hinders is up by then.
@@ -172,6 +175,7 @@ enum Later {
     GoodDisk(MachineId),
     RightClock(MachineId),
     Client(usize),
+    Program,
 }
 
 struct Driver {
@@ -241,7 +245,7 @@ impl Driver {
             cluster,
             history: Arc::new(Mutex::new(history)),
             random: Random::for_purpose(options.seed, 5),
-            clients: (0..shape.clients).map(|_| None).collect(),
+            clients: (0..shape.clients + shape.ranks).map(|_| None).collect(),
             later: Vec::new(),
             flipped: BTreeMap::new(),
             meter: options.meter,
@@ -319,6 +323,7 @@ impl Driver {
         for c in 0..self.shape.clients {
             self.start_client(c)?;
         }
+        self.start_program()?;
         self.suffer()?;
         self.recover()?;
         lock(&self.history).phase = Phase::Calm;
@@ -360,17 +365,62 @@ impl Driver {
         work: fn(Worker) -> Result<(), String>,
     ) -> Result<Joining, String> {
         let worker = self.worker(index);
+        self.join(index, index, move || work(worker))
+    }
+
+    /// Starts a client process on the machine of a number.
+    fn join(
+        &self,
+        index: usize,
+        machine: usize,
+        work: impl FnOnce() -> Result<(), String> + Send + 'static,
+    ) -> Result<Joining, String> {
         let said = Arc::new(Mutex::new(None));
         let tell = said.clone();
-        let machine = self.cluster.machines() + index;
+        let machine = self.cluster.machines() + machine;
         let process = self
             .world
             .start(machine, &format!("client {index}"), move || {
-                let result = work(worker);
+                let result = work();
                 *lock(&tell) = Some(result);
             })
             .map_err(|e| e.to_string())?;
         Ok(Joining { process, said })
+    }
+
+    /// Starts the parallel program, if there is one. Its ranks follow the clients, and so do its nodes.
+    fn start_program(&mut self) -> Result<(), String> {
+        let (first, ranks) = (self.shape.clients, self.shape.ranks);
+        let workers: Vec<Worker> = (first..first + ranks).map(|i| self.worker(i)).collect();
+        let Some(life) = workers.first().map(|worker| worker.life) else {
+            return Ok(());
+        };
+        let stream = Random::for_purpose(self.seed, PROGRAM + life);
+        let program = Program::new(ranks, life, stream);
+        for (rank, worker) in workers.into_iter().enumerate() {
+            let program = program.clone();
+            let node = first + if self.shape.one_node { 0 } else { rank % 2 };
+            let work = move || Rank::run(worker, rank, program);
+            self.clients[first + rank] = Some(self.join(first + rank, node, work)?);
+        }
+        Ok(())
+    }
+
+    /// kill -9 of a client, unless it is through. Whether it was killed.
+    fn kill_client(&mut self, index: usize) -> bool {
+        let Some(client) = &self.clients[index] else {
+            return false;
+        };
+        if lock(&client.said).is_some() {
+            return false;
+        }
+        let mut state = self.world.state();
+        state.kill(client.process);
+        network::killed(&mut state, client.process, SECOND / 2);
+        drop(state);
+        self.clients[index] = None;
+        self.effects.count(Effect::Crash);
+        true
     }
 
     fn start_client(&mut self, index: usize) -> Result<(), String> {
@@ -576,15 +626,15 @@ impl Driver {
             } => self.replace_store(machine, with, renew)?,
             Fault::KillClient { client } => {
                 // One that is down already comes back by itself.
-                let running = |c: &&Joining| lock(&c.said).is_none();
-                if let Some(killed) = self.clients[client].as_ref().filter(running) {
-                    let mut state = self.world.state();
-                    state.kill(killed.process);
-                    network::killed(&mut state, killed.process, SECOND / 2);
-                    drop(state);
-                    self.clients[client] = None;
-                    self.effects.count(Effect::Crash);
-                    later(SECOND, Later::Client(client));
+                if self.kill_client(client) {
+                    self.later.push((now + SECOND, Later::Client(client)));
+                }
+            }
+            Fault::KillProgram => {
+                let first = self.shape.clients;
+                let killed = (first..first + self.shape.ranks).map(|i| self.kill_client(i));
+                if killed.filter(|killed| *killed).count() > 0 {
+                    self.later.push((now + SECOND, Later::Program));
                 }
             }
         }
@@ -676,6 +726,7 @@ impl Driver {
                 self.world.state().clocks.remove(&machine);
             }
             Later::Client(client) => self.start_client(client)?,
+            Later::Program => self.start_program()?,
         }
         Ok(())
     }

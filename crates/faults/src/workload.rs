@@ -4,6 +4,7 @@ mod history;
 mod locks;
 mod misuse;
 mod names;
+pub(crate) mod program;
 
 pub(crate) use history::{History, Phase, Shared};
 
@@ -101,7 +102,12 @@ impl Worker {
             program: 1,
             rank: self.index as u32,
         };
-        let options = ClientOptions {
+        Client::connect_with(&self.deployment, who, role, self.options())
+    }
+
+    /// How its processes connect.
+    fn options(&self) -> ClientOptions {
+        ClientOptions {
             retry_limit: Duration::from_secs(10),
             answer_timeout: Duration::from_secs(10),
             lock_timeout: Duration::from_secs(15),
@@ -113,8 +119,7 @@ impl Worker {
                 command: "workload".into(),
                 ..ProgramInfo::default()
             }),
-        };
-        Client::connect_with(&self.deployment, who, role, options)
+        }
     }
 
     /// Ends an operation: what is excusable while faults happen is an error in calm.
