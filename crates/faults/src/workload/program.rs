@@ -5,6 +5,8 @@
 //! collective write is one write of the model: the ranks' pieces together cover whole blocks, though a piece may be a fraction
 //! of one. It has begun before the first rank begins, and has ended when the last one is through. Between two calls the
 //! ranks tell each other what came of the last one: all of them failed, or none.
+mod atomic;
+
 use super::{CALM, Fault, Phase, Worker};
 use crate::effects::Effect;
 use crate::model::fill;
@@ -201,6 +203,8 @@ pub(crate) struct Rank {
     /// Communicators taken.
     comms: u64,
     common: Random,
+    /// Places in the program's own file that were used up.
+    used: u64,
 }
 
 impl Rank {
@@ -215,6 +219,7 @@ impl Rank {
             world: program.comm(0, rank)?,
             common: program.stream.clone(),
             comms: 0,
+            used: 0,
             process: Arc::new(process),
             worker,
             rank,
@@ -236,6 +241,9 @@ impl Rank {
             };
             let hows: Vec<How> = (0..accesses).map(|_| draw(&mut rank)).collect();
             rank.session(&hows)?;
+            if rank.common.one_in(3) {
+                rank.atomic_session(2)?;
+            }
             rank.pause();
         }
         // Each method once more, while everything has to succeed.
@@ -251,7 +259,8 @@ impl Rank {
                 });
             }
         }
-        rank.session(&all)
+        rank.session(&all)?;
+        rank.atomic_session(4)
     }
 
     fn pause(&mut self) {
@@ -333,6 +342,18 @@ impl Rank {
         }
     }
 
+    /// The next communicator for a file.
+    fn next_comm(&mut self) -> Result<Box<dyn Comm>, Fault> {
+        self.comms += 1;
+        let comm = self.program.comm(self.comms, self.rank)?;
+        let world = self.worker.world;
+        let lossy = world.state().plant == Some(Plant::DroppedPart);
+        Ok(match lossy {
+            true => Box::new(Lossy { comm, world }),
+            false => Box::new(comm),
+        })
+    }
+
     /// Opens a file, makes accesses, syncs, closes. All of it is collective.
     fn session(&mut self, hows: &[How]) -> Result<(), Fault> {
         let f = self.common.index(self.worker.shape.files);
@@ -341,16 +362,7 @@ impl Rank {
         let info = Info::from_iter([("penstock_exchange_buffer_size", buffer)]);
         let begun = self.begin()?;
         let what = format!("open {path} together");
-        self.comms += 1;
-        let comm = self.program.comm(self.comms, self.rank)?;
-        let lossy = self.worker.world.state().plant == Some(Plant::DroppedPart);
-        let comm: Box<dyn Comm> = match lossy {
-            true => Box::new(Lossy {
-                comm,
-                world: self.worker.world,
-            }),
-            false => Box::new(comm),
-        };
+        let comm = self.next_comm()?;
         let opened = File::open_in(&self.process, comm, &path, Amode::RDWR, &info);
         self.agreed(&what, &opened)?;
         let Some(file) = self.settle(&what, begun, opened)? else {
@@ -459,10 +471,26 @@ impl Rank {
                 lock(&self.worker.history).files[f].blocks[*b].end(id, now, good);
             }
         }
+        if result.is_ok() {
+            self.performed(file, how)?;
+        }
         match self.settle(&what, begun, result)? {
             Some(n) if n != bytes.len() as u64 => Err(format!("{what}: {n} bytes are written")),
             _ => Ok(()),
         }
+    }
+
+    /// What was asked for was done: a collective method that all ranks can take part in gives way to no other.
+    fn performed(&self, file: &File, how: How) -> Result<(), Fault> {
+        let chosen = file.info();
+        let chosen = chosen.get("penstock_method_chosen").unwrap_or_default();
+        let named = how.together && !how.atomic && how.method != "auto";
+        // It needs ranks that share memory.
+        let apart = how.method == "node-exchange" && !self.worker.shape.one_node;
+        if named && !apart && chosen != how.method {
+            return Err(format!("{how:?} was performed by {chosen}"));
+        }
+        Ok(())
     }
 
     fn read(&mut self, file: &File, f: usize, how: How, turns: &Turns) -> Result<(), Fault> {
