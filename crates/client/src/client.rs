@@ -1,10 +1,10 @@
 //! A client of one deployment: its servers, connections, identity and limits.
 use crate::descriptors::{Descriptors, Place};
 use crate::error::{Error, Result};
-use crate::file::{File, OpenOptions};
+use crate::fault::Fault;
 use crate::permits::{Permit, Permits};
 use crate::retry::{Backoff, Next, Retry};
-use crate::site::{Fault, Site};
+use crate::site::Site;
 use crate::slots::{Call, Slots};
 use crate::stats::{Counters, Stats};
 use crate::unsynced::Notes;
@@ -38,7 +38,7 @@ pub struct ClientOptions {
     pub retry_limit: Duration,
     /// How long a server that is there may take for an answer.
     pub answer_timeout: Duration,
-    /// How long [`File::lock`] waits.
+    /// How long [`crate::File::lock`] waits.
     pub lock_timeout: Duration,
     /// Operations at once over all threads, and so connections per server (locks have their own).
     pub connections: usize,
@@ -193,11 +193,6 @@ impl Client {
         self.0.mpi_call.store(call, Relaxed);
     }
 
-    /// Opens a file, creating it if `how` says so.
-    pub fn open(&self, path: &str, how: &OpenOptions) -> Result<File> {
-        File::open(self, path, how)
-    }
-
     // ---- for the other modules ----
 
     pub(crate) fn counters(&self) -> &Counters {
@@ -250,8 +245,16 @@ impl Client {
         self.0.data.iter().map(|(id, site)| (*id, site))
     }
 
-    pub(crate) fn slots(&self) -> &Slots {
-        &self.0.slots
+    /// One request to the metadata server, to be sent once or again.
+    pub(crate) fn meta_call(&self, operation: &'static str, request: MetaRequest) -> Call<'_> {
+        let Inner {
+            slots,
+            meta,
+            options,
+            ..
+        } = &*self.0;
+        let limit = options.answer_timeout + options.retry_limit;
+        Call::new(slots, &meta.peer, limit, operation, self.trace(), request)
     }
 
     pub(crate) fn meta_site(&self) -> &Arc<Site> {
@@ -315,7 +318,7 @@ impl Client {
             });
         };
         let mut retry = Retry::new(self.backoff());
-        let mut call = Call::new(self, operation, request.clone());
+        let mut call = self.meta_call(operation, request.clone());
         loop {
             let mut once = || {
                 let mut link = meta.connect(operation)?;

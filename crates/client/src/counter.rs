@@ -1,9 +1,9 @@
 //! Shared file pointers: numbers at the metadata server, named by a random token.
 use crate::client::Client;
 use crate::error::{Error, Result};
+use crate::guard::guard;
 use crate::link::Link;
 use crate::retry::Retry;
-use crate::site::guard;
 use penstock_host::sync::Mutex;
 use penstock_wire::message::{MetaReply, MetaRequest};
 
@@ -96,7 +96,7 @@ impl Counter {
         let reply = link
             .ask(FREE, self.client.trace(), &request)
             .and_then(|id| link.answer(FREE, id))
-            .map_err(|fault| fault.into_final(&link.server, FREE))?;
+            .map_err(|fault| fault.into_final(&link.server.peer, FREE))?;
         self.take(reply, FREE).map(drop)
     }
 

@@ -1,5 +1,4 @@
 //! What can go wrong for a caller: always what, where, and what to do.
-use crate::unsynced::Loss;
 use penstock_layout::{LayoutError, ServerId};
 use penstock_store::StoreError;
 use penstock_wire::message::{ErrorKind, WireError};
@@ -24,6 +23,32 @@ impl fmt::Display for Peer {
             None => write!(f, "metadata server ({})", self.address),
             Some(id) => write!(f, "data server {} ({})", id.0, self.address),
         }
+    }
+}
+
+/// What is known to be lost of one file on one server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Loss {
+    /// Whose host lost it.
+    pub peer: Peer,
+    /// At most so many bytes; `None`: the kernel of a mount wrote them.
+    pub bytes: Option<u64>,
+    /// They were written within this time.
+    pub within: Duration,
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.within.as_secs() + 1;
+        match self.bytes {
+            Some(bytes) => write!(f, "up to {bytes} bytes")?,
+            None => write!(f, "what this host's kernel")?,
+        }
+        write!(
+            f,
+            " written since {seconds} s ago were lost with the host of {} before a sync",
+            self.peer
+        )
     }
 }
 

@@ -9,6 +9,7 @@
 //! is answered before the call returns, so that connections stay usable and no request of a failed
 //! call is executed after the call has returned.
 use crate::error::{Error, Result};
+use crate::fault::Fault;
 use crate::file::FileInner;
 use crate::lane::{Broken, Event, Lane};
 use crate::link::Link;
@@ -18,7 +19,6 @@ use crate::operations::{Common, Op};
 use crate::plan::{Cutter, Shape};
 use crate::retry::{Next, Retry};
 use crate::shortcut::Scratch;
-use crate::site::Fault;
 use crate::stats::{Form, FormCounts};
 use crate::unsynced::{Taken, merge};
 use penstock_datatype::Pattern;

@@ -2,13 +2,15 @@
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::exchange::Exchange;
+use crate::fault::Fault;
+use crate::guard::guard;
 use crate::lean;
 use crate::link::{Attachment, Link, OpenAs};
 use crate::lock::Held;
 use crate::memory::Memory;
 use crate::retry::{Next, Retry};
 use crate::shortcut::Shortcut;
-use crate::site::{Fault, Site, guard};
+use crate::site::Site;
 use crate::stats::{Counters, Form, Stats};
 use crate::sync::Behind;
 use crate::unsynced::{Note, Taken};
@@ -128,9 +130,16 @@ fn ended(ends: Option<Instant>) -> bool {
     ends.is_some_and(|ends| ends <= now())
 }
 
+impl Client {
+    /// Opens a file, creating it if `how` says so.
+    pub fn open(&self, path: &str, how: &OpenOptions) -> Result<File> {
+        File::open(self, path, how)
+    }
+}
+
 impl File {
     pub(crate) fn open(client: &Client, path: &str, how: &OpenOptions) -> Result<File> {
-        let path = crate::names::normalise(path)?;
+        let path = crate::path::normalise(path)?;
         let reply = client.meta(
             "open",
             &MetaRequest::Open {
@@ -670,7 +679,7 @@ impl FileInner {
             if reply != DataReply::Done {
                 return Err(site
                     .unexpected(operation, reply)
-                    .into_final(site, operation));
+                    .into_final(&site.peer, operation));
             }
         }
         Ok(())
@@ -686,7 +695,9 @@ impl FileInner {
             .zip(replies)
             .map(|(site, reply)| match reply {
                 DataReply::Len { len } => Ok(len),
-                other => Err(site.unexpected("length", other).into_final(site, "length")),
+                other => Err(site
+                    .unexpected("length", other)
+                    .into_final(&site.peer, "length")),
             })
             .collect()
     }

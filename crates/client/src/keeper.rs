@@ -10,11 +10,11 @@
 //! [`ErrorKind::LockLost`]; of its other locks on that file nothing is left then, so that it can begin anew.
 use crate::client::Client;
 use crate::error::{Error, Result};
+use crate::fault::Fault;
+use crate::guard::guard;
 use crate::link::Link;
 use crate::nodes::name_of;
 use crate::retry::Retry;
-use crate::site::{Fault, guard};
-use crate::slots::Call;
 use penstock_host::sync::Mutex;
 use penstock_layout::FileId;
 use penstock_wire::advisory::replace;
@@ -184,7 +184,7 @@ impl Keeper {
             request,
         };
         let mut retry = Retry::new(self.client.backoff());
-        let mut call = Call::new(&self.client, operation, request);
+        let mut call = self.client.meta_call(operation, request);
         loop {
             let mut once = || -> std::result::Result<MetaReply, Fault> {
                 let link = match slot {
@@ -202,7 +202,7 @@ impl Keeper {
                 Ok(MetaReply::Node(reply)) => return Ok(reply),
                 Ok(MetaReply::Error(e)) => {
                     let fault = site.unexpected(operation, DataReply::Error(e));
-                    return Err(fault.into_final(site, operation));
+                    return Err(fault.into_final(&site.peer, operation));
                 }
                 Ok(other) => return Err(self.client.meta_protocol(operation, &other)),
                 Err(fault) => {

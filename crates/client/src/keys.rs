@@ -20,7 +20,7 @@ impl Client {
         };
         match self.data(site, what, &DataRequest::LoadKeys)? {
             DataReply::Keys(held) => Ok(held),
-            other => Err(site.unexpected(what, other).into_final(site, what)),
+            other => Err(site.unexpected(what, other).into_final(&site.peer, what)),
         }
     }
 }

@@ -10,8 +10,8 @@
 //! When it pays: calls of up to some MB; more is done by the general path, whose cost is nothing beside it.
 //! Parameters: [`PIECES`], and [`STEP`] of the shortcut.
 use crate::file::{File, FileInner};
+use crate::guard::guard;
 use crate::shortcut::STEP;
-use crate::site::guard;
 use crate::stats::Form;
 use penstock_datatype::Pattern;
 use penstock_layout::{FileOffset, Layout, ObjectOffset, ServerIndex};

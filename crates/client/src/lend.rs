@@ -1,8 +1,8 @@
 //! A descriptor of a whole file for the kernel of a mount, which reads and writes by itself then.
 //!
 //! Unlike a shortcut it is not taken back: see the data server's `passthrough`, where it says what that takes.
+use crate::fault::Fault;
 use crate::file::File;
-use crate::site::Fault;
 use crate::unsynced::Taken;
 use penstock_wire::message::{DataReply, DataRequest};
 use std::os::fd::OwnedFd;

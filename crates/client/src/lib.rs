@@ -10,6 +10,7 @@
 //! | file | idea |
 //! | --- | --- |
 //! | `client`, `names`, `counter` | a deployment, its name space, shared file pointers |
+//! | `path` | normal form of paths |
 //! | `quota` | limits on the files of users |
 //! | `nodes` | nodes by id for mounts; lengths and times from data servers |
 //! | `keeper` | what ends with a connection: removed files that are open, advisory locks, claimed again after a restart |
@@ -21,13 +22,14 @@
 //! | `end_of_file` | counts and zeros where objects end early |
 //! | `memory` | gathering from and scattering into the caller's memory |
 //! | `descriptors` | the share of the program's open files |
-//! | `shortcut` | same-host descriptors under revocable grants |
+//! | `shortcut`, `grant_link` | same-host descriptors under revocable grants, the connection whose end ends them |
 //! | `lend` | a whole file for the kernel of a mount |
 //! | `site`, `link`, `permits` | a server, connections to it and those that break, how many there are at once |
 //! | `announce`, `job` | what a program says of itself, and its number |
 //! | `slots` | changes of names that take effect once |
 //! | `unsynced` | what was written and not synced, and whether it is still there |
-//! | `retry` | when to try again |
+//! | `fault`, `retry` | which failures are worth another try, and when |
+//! | `guard` | locking of mutexes without regard to poisoning |
 //! | `check` | consistency of names, layouts and objects |
 //! | `stats`, `error` | counters; what, where, and what to do |
 //! | `capi` | the C interface, `include/penstock.h` |
@@ -41,7 +43,10 @@ mod descriptors;
 mod end_of_file;
 mod error;
 mod exchange;
+mod fault;
 mod file;
+mod grant_link;
+mod guard;
 pub mod job;
 mod keeper;
 mod keys;
@@ -54,6 +59,7 @@ mod memory;
 mod names;
 mod nodes;
 mod operations;
+mod path;
 mod permits;
 mod plan;
 mod quota;
@@ -70,7 +76,7 @@ mod unsynced;
 pub use check::{CheckFinding, CheckOptions, CheckReport, FindingKind, accept_lost, check};
 pub use client::{Client, ClientOptions, Identity};
 pub use counter::Counter;
-pub use error::{Error, Peer, Result};
+pub use error::{Error, Loss, Peer, Result};
 pub use file::{File, OpenOptions};
 pub use keeper::{Keeper, Locked, OpenFiles};
 pub use lock::RangeLock;
@@ -79,4 +85,3 @@ pub use nodes::Looked;
 pub use penstock_wire::message::{CreateOptions, ErrorKind, LockMode};
 pub use quota::Quotas;
 pub use stats::{Form, FormCounts, ServerCounts, Stats};
-pub use unsynced::Loss;

@@ -7,9 +7,10 @@
 //! an earlier copy can still take effect.
 //! *Bounds*: names left behind are at most as many as there were connections at once: while there are any, no other is made.
 use crate::error::{Error, Peer};
+use crate::fault::Fault;
+use crate::guard::guard;
 use crate::lane::Buffers;
 use crate::memory::Stretch;
-use crate::site::{Fault, guard};
 use crate::unsynced::{Numbers, Taken};
 use penstock_host::sync::Mutex;
 use penstock_layout::FileId;

@@ -7,10 +7,11 @@
 //! A server knows a lock by the connection it came over and frees it when that connection ends, so a
 //! held lock keeps its connections to itself, and what is read or written under it goes over them.
 use crate::error::{Error, Result};
+use crate::fault::Fault;
 use crate::file::{File, FileInner};
+use crate::guard::guard;
 use crate::link::Link;
 use crate::retry::{Next, Retry};
-use crate::site::{Fault, guard};
 use penstock_host::sync::{Mutex, MutexGuard};
 use penstock_host::thread::sleep;
 use penstock_host::time::now;

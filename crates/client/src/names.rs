@@ -2,10 +2,11 @@
 //! the data servers with the capability that it gives.
 use crate::client::Client;
 use crate::error::{Error, Result};
-use crate::site::Fault;
+use crate::fault::Fault;
+use crate::path::normalise;
 use penstock_wire::message::{
     Attributes, Capability, DataReply, DataRequest, DataStatus, ErrorKind, MetaReply, MetaRequest,
-    MetaStatus, Programs,
+    MetaStatus, Programs, SLOTS,
 };
 
 /// Entries of one page of a directory.
@@ -35,28 +36,29 @@ pub struct SetAttributes {
     pub atime_ns: Option<i64>,
 }
 
-/// An absolute path without empty, `.` and `..` names. A path that does not begin with `/` is taken
-/// from the root.
-pub(crate) fn normalise(path: &str) -> Result<String> {
-    let mut names: Vec<&str> = Vec::new();
-    for name in path.split('/') {
-        match name {
-            "" | "." => {}
-            ".." => {
-                names.pop();
-            }
-            name => names.push(name),
-        }
-    }
-    if path.is_empty() {
-        return Err(Error::Invalid(
-            "an empty path; write `/` for the root".into(),
-        ));
-    }
-    Ok(format!("/{}", names.join("/")))
-}
-
 impl Client {
+    /// Several metadata requests in one message, answered in order. Paths must be normalised. A message has at most as many
+    /// changes as there are slots, so longer ones are divided.
+    pub fn batch(&self, requests: Vec<MetaRequest>) -> Result<Vec<MetaReply>> {
+        /// Half of the slots: other threads of the client go on.
+        const CHANGES: usize = SLOTS as usize / 2;
+        let mut replies = Vec::with_capacity(requests.len());
+        let mut requests = requests.into_iter().peekable();
+        while requests.peek().is_some() {
+            let (mut part, mut changes) = (Vec::new(), 0);
+            while let Some(request) = requests.next_if(|r| changes < CHANGES || !r.changes()) {
+                changes += usize::from(request.changes());
+                part.push(request);
+            }
+            let count = part.len();
+            match self.meta("batch", &MetaRequest::Batch(part))? {
+                MetaReply::Batch(part) if part.len() == count => replies.extend(part),
+                other => return Err(self.meta_protocol("batch", &other)),
+            }
+        }
+        Ok(replies)
+    }
+
     fn expect<T>(
         &self,
         operation: &'static str,
@@ -134,7 +136,7 @@ impl Client {
                 "an object of file {} stays at {} until `penstock check`: {}",
                 capability.file.0,
                 site.peer,
-                fault.into_final(site, "remove")
+                fault.into_final(&site.peer, "remove")
             );
         };
         for site in &sites {
@@ -281,7 +283,9 @@ impl Client {
             .map(|(id, site)| {
                 let status = match self.data(site, "status", &DataRequest::Status) {
                     Ok(DataReply::Status(status)) => Ok(*status),
-                    Ok(other) => Err(site.unexpected("status", other).into_final(site, "status")),
+                    Ok(other) => Err(site
+                        .unexpected("status", other)
+                        .into_final(&site.peer, "status")),
                     Err(e) => Err(e),
                 };
                 (id, status)
@@ -304,7 +308,7 @@ impl Client {
             DataReply::Done => Ok(()),
             other => Err(site
                 .unexpected("change settings", other)
-                .into_final(site, "change settings")),
+                .into_final(&site.peer, "change settings")),
         }
     }
 
@@ -317,26 +321,7 @@ impl Client {
             DataReply::Done => Ok(()),
             other => Err(site
                 .unexpected("shut down", other)
-                .into_final(site, "shut down")),
+                .into_final(&site.peer, "shut down")),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_are_normalised() {
-        for (path, normal) in [
-            ("/", "/"),
-            ("a", "/a"),
-            ("//a/./b/", "/a/b"),
-            ("/a/../b", "/b"),
-            ("/../..", "/"),
-        ] {
-            assert_eq!(normalise(path).unwrap(), normal);
-        }
-        assert!(normalise("").is_err());
     }
 }

@@ -5,10 +5,11 @@
 //! files are looked at together, [`TOGETHER`] at a time.
 use crate::client::Client;
 use crate::error::{Error, Result};
+use crate::fault::Fault;
 use crate::file::{File, OpenOptions, Origin};
 use crate::link::Link;
 use crate::retry::Retry;
-use crate::site::{Fault, Site};
+use crate::site::Site;
 use penstock_layout::{FileId, ServerId, ServerIndex};
 use penstock_wire::message::{
     Attributes, Capability, CreateOptions, DataReply, DataRequest, ErrorKind, MetaReply,

@@ -1,5 +1,5 @@
 //! How many operations of a client run at once. Each uses at most one connection per server, so this bounds those too.
-use crate::site::guard;
+use crate::guard::guard;
 use penstock_host::sync::{Condvar, Mutex};
 use penstock_host::time::now;
 use std::sync::PoisonError;

@@ -71,7 +71,7 @@ impl FileInner {
                 DataReply::Done => holders.push(asked),
                 DataReply::Error(e) if e.kind == ErrorKind::NoSpace => {
                     let why = site.unexpected(ALLOCATE, DataReply::Error(e));
-                    full = Some(why.into_final(site, ALLOCATE));
+                    full = Some(why.into_final(&site.peer, ALLOCATE));
                     site.put(asked.link);
                 }
                 _ => site.put(asked.link),

@@ -16,11 +16,13 @@
 //! Parameters: [`FIRST_DELAY`], [`MOST_DELAY`], [`LOOK`], [`STEP`], [`PACKED_STEP`].
 use crate::descriptors::Place;
 use crate::error::{Error, Result};
+use crate::fault::Fault;
 use crate::file::{Done, FileInner};
-use crate::link::Link;
+use crate::grant_link::GrantLink;
+use crate::guard::guard;
 use crate::memory::{Memory, Stretch};
 use crate::plan::Shape;
-use crate::site::{Fault, Site, guard};
+use crate::site::Site;
 use crate::unsynced::Taken;
 use penstock_datatype::Pattern;
 use penstock_host::sync::Mutex;
@@ -49,30 +51,6 @@ const PACKED_STEP: u64 = 256 << 10;
 const MAX_RANGES: usize = 512;
 /// How long closing a file waits for operations of other threads.
 const QUIESCE: Duration = Duration::from_secs(5);
-
-/// The connection that all grants of a server came over.
-#[derive(Debug)]
-pub(crate) struct GrantLink {
-    link: Mutex<Link>,
-    dead: AtomicBool,
-}
-
-impl GrantLink {
-    /// Looks whether the server is still there.
-    fn is_alive(&self) -> bool {
-        if self.dead.load(Relaxed) {
-            return false;
-        }
-        // Whoever holds the connection will find out by itself.
-        if let Some(link) = self.link.try_lock()
-            && !link.is_open()
-        {
-            self.dead.store(true, Relaxed);
-            return false;
-        }
-        true
-    }
-}
 
 #[derive(Debug)]
 pub(crate) struct Grant {

@@ -3,60 +3,27 @@
 //! A connection is used by one thread at a time. How many exist is bounded by the number of
 //! operations that the client lets run at once ([`crate::permits`]), each of which uses at most one connection
 //! per server; locks hold connections of their own.
-use crate::error::{Error, Peer};
+use crate::error::Peer;
+use crate::fault::Fault;
+use crate::grant_link::GrantLink;
+use crate::guard::guard;
 use crate::link::{Endpoint, Link, OpenAs};
 use crate::operations::KnownLoops;
-use crate::shortcut::GrantLink;
-use penstock_host::sync::{Mutex, MutexGuard};
+use penstock_host::sync::Mutex;
 use penstock_layout::ServerId;
 use penstock_rpc::deployment::Address;
 use penstock_rpc::{Caller, Timeouts};
 use penstock_wire::message::ProgramInfo;
 use std::ops::Deref;
+use std::sync::Arc;
 use std::sync::atomic::{
     AtomicU64,
     Ordering::{Relaxed, SeqCst},
 };
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
-
-/// Locks a mutex whose data no panic can leave half-changed.
-pub(crate) fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Files that stay open on an idle connection: closed while it was in use elsewhere.
 const MAX_LEFT_OPEN: usize = 1024;
-
-/// Why a call came to nothing.
-#[derive(Debug)]
-pub(crate) enum Fault {
-    /// The server is away; trying again may help.
-    Away(String),
-    /// Trying again does not help.
-    Final(Error),
-}
-
-impl Fault {
-    /// For callers that do not try again.
-    pub fn into_final(self, server: &Endpoint, operation: &'static str) -> Error {
-        match self {
-            Fault::Final(e) => e,
-            Fault::Away(detail) => Error::Unreachable {
-                peer: server.peer.clone(),
-                operation,
-                detail,
-                tried: Duration::ZERO,
-            },
-        }
-    }
-}
-
-impl From<Error> for Fault {
-    fn from(e: Error) -> Fault {
-        Fault::Final(e)
-    }
-}
 
 /// A metadata or data server. Idle connections know its [`Endpoint`] alone, so that they end with the site.
 #[derive(Debug)]

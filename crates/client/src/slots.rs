@@ -7,10 +7,10 @@
 //! A session that the server has dropped is replaced by a new one. A change that may have arrived before that fails:
 //! whether it took effect is not known.
 //! *Bounds*: [`SLOTS`] changes at once; more of them wait.
-use crate::client::Client;
-use crate::error::{Error, Result};
+use crate::error::{Error, Peer};
+use crate::fault::Fault;
+use crate::guard::guard;
 use crate::link::Link;
-use crate::site::{Fault, guard};
 use penstock_host::sync::{Condvar, Mutex};
 use penstock_host::time::now;
 use penstock_wire::message::{
@@ -88,7 +88,11 @@ impl Slots {
 /// One request to the metadata server and all its repetitions.
 #[derive(Debug)]
 pub(crate) struct Call<'a> {
-    client: &'a Client,
+    of: &'a Slots,
+    /// The metadata server.
+    peer: &'a Peer,
+    /// How long it waits for slots.
+    limit: Duration,
     operation: &'static str,
     trace: TraceContext,
     request: MetaRequest,
@@ -101,11 +105,21 @@ pub(crate) struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    pub fn new(client: &'a Client, operation: &'static str, request: MetaRequest) -> Call<'a> {
+    /// `peer` is the metadata server; `limit` is how long a change waits for slots.
+    pub fn new(
+        of: &'a Slots,
+        peer: &'a Peer,
+        limit: Duration,
+        operation: &'static str,
+        trace: TraceContext,
+        request: MetaRequest,
+    ) -> Call<'a> {
         Call {
-            client,
+            of,
+            peer,
+            limit,
             operation,
-            trace: client.trace(),
+            trace,
             changes: request.changes(),
             request,
             slots: Vec::new(),
@@ -125,7 +139,7 @@ impl<'a> Call<'a> {
                 link.converse(self.operation, self.trace, &self.request, &mut self.sent)?;
             match (refusal(&reply), self.session) {
                 (Some(e), Some(session)) if e.kind == ErrorKind::NoSession => {
-                    self.client.slots().forget(session);
+                    self.of.forget(session);
                     if before {
                         return Err(Fault::Final(self.doubt(&e.message)));
                     }
@@ -143,7 +157,7 @@ impl<'a> Call<'a> {
 
     fn doubt(&self, why: &str) -> Error {
         Error::Local {
-            what: format!("{} at {}", self.operation, self.client.meta_site().peer),
+            what: format!("{} at {}", self.operation, self.peer),
             kind: ErrorKind::Io,
             detail: format!(
                 "the connection broke, and it is not known whether this took effect ({why}); look before you try again"
@@ -153,18 +167,16 @@ impl<'a> Call<'a> {
 
     /// Enters the client's session, which is opened if there is none, and numbers the request's changes.
     fn enter(&mut self, link: &mut Link) -> std::result::Result<(), Fault> {
-        let slots = self.client.slots();
+        let slots = self.of;
         if self.slots.is_empty() {
             let mut count = 0;
             each_change(&mut self.request, &mut |_: &mut MetaRequest| count += 1);
-            let options = self.client.options();
-            let limit = options.answer_timeout + options.retry_limit;
-            let taken = slots.take(count.min(usize::from(SLOTS)), limit);
+            let taken = slots.take(count.min(usize::from(SLOTS)), self.limit);
             self.slots = taken.ok_or_else(|| {
                 Fault::Final(Error::Timeout {
-                    peer: self.client.meta_site().peer.clone(),
+                    peer: self.peer.clone(),
                     operation: self.operation,
-                    waited: limit,
+                    waited: self.limit,
                 })
             })?;
         }
@@ -204,7 +216,7 @@ impl<'a> Call<'a> {
 impl Drop for Call<'_> {
     fn drop(&mut self) {
         if !self.slots.is_empty() {
-            self.client.slots().give_back(&self.slots);
+            self.of.give_back(&self.slots);
         }
     }
 }
@@ -252,30 +264,6 @@ fn refusal(reply: &MetaReply) -> Option<&WireError> {
             _ => None,
         }),
         _ => None,
-    }
-}
-
-impl Client {
-    /// Several metadata requests in one message, answered in order. Paths must be normalised. A message has at most as many
-    /// changes as there are slots, so longer ones are divided.
-    pub fn batch(&self, requests: Vec<MetaRequest>) -> Result<Vec<MetaReply>> {
-        /// Half of the slots: other threads of the client go on.
-        const CHANGES: usize = SLOTS as usize / 2;
-        let mut replies = Vec::with_capacity(requests.len());
-        let mut requests = requests.into_iter().peekable();
-        while requests.peek().is_some() {
-            let (mut part, mut changes) = (Vec::new(), 0);
-            while let Some(request) = requests.next_if(|r| changes < CHANGES || !r.changes()) {
-                changes += usize::from(request.changes());
-                part.push(request);
-            }
-            let count = part.len();
-            match self.meta("batch", &MetaRequest::Batch(part))? {
-                MetaReply::Batch(part) if part.len() == count => replies.extend(part),
-                other => return Err(self.meta_protocol("batch", &other)),
-            }
-        }
-        Ok(replies)
     }
 }
 

@@ -75,7 +75,9 @@ impl File {
         for (i, reply) in replies.into_iter().enumerate() {
             let (site, note) = (&file.sites[i], &file.notes[i]);
             let DataReply::Synced { incarnation } = reply else {
-                return Err(site.unexpected("sync", reply).into_final(site, "sync"));
+                return Err(site
+                    .unexpected("sync", reply)
+                    .into_final(&site.peer, "sync"));
             };
             note.synced(before[i], site.incarnations.of(incarnation), &site.peer);
             let losses = note.losses();

@@ -9,17 +9,16 @@
 //! A loss is told once to each handle that was open when it was found.
 //! *Bounds*: notes of [`MAX_CLOSED`] closed files and servers. Of those beyond it all that is kept is one note for each
 //! server, which every older file inherits when it is opened: it may be told of a loss that was another's.
-use crate::error::Peer;
-use crate::site::guard;
+use crate::error::{Loss, Peer};
+use crate::guard::guard;
 use penstock_host::sync::Mutex;
 use penstock_host::time::{now, since};
 use penstock_layout::{FileId, ServerId};
 use penstock_wire::message::Incarnation;
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Notes of closed files and servers that are kept.
 const MAX_CLOSED: usize = 1 << 16;
@@ -50,32 +49,6 @@ impl Numbers {
             *last = (Some(incarnation), last.1.saturating_add(1).min(SEVERAL - 1));
         }
         last.1
-    }
-}
-
-/// What is known to be lost of one file on one server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Loss {
-    /// Whose host lost it.
-    pub peer: Peer,
-    /// At most so many bytes; `None`: the kernel of a mount wrote them.
-    pub bytes: Option<u64>,
-    /// They were written within this time.
-    pub within: Duration,
-}
-
-impl fmt::Display for Loss {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seconds = self.within.as_secs() + 1;
-        match self.bytes {
-            Some(bytes) => write!(f, "up to {bytes} bytes")?,
-            None => write!(f, "what this host's kernel")?,
-        }
-        write!(
-            f,
-            " written since {seconds} s ago were lost with the host of {} before a sync",
-            self.peer
-        )
     }
 }
 

@@ -35,7 +35,10 @@ impl Asking<'_> {
     ) -> Result<T> {
         let site = self.site(server)?;
         let reply = self.client.data(site, "check", request)?;
-        take(reply).map_err(|other| site.unexpected("check", other).into_final(site, "check"))
+        take(reply).map_err(|other| {
+            site.unexpected("check", other)
+                .into_final(&site.peer, "check")
+        })
     }
 
     fn meta<T>(
@@ -92,8 +95,10 @@ impl Inventory for Asking<'_> {
         };
         match ask() {
             Ok(DataReply::Findings { findings, more }) => Ok((findings, more)),
-            Ok(other) => Err(site.unexpected("verify", other).into_final(site, "verify")),
-            Err(fault) => Err(fault.into_final(site, "verify")),
+            Ok(other) => Err(site
+                .unexpected("verify", other)
+                .into_final(&site.peer, "verify")),
+            Err(fault) => Err(fault.into_final(&site.peer, "verify")),
         }
     }
 
