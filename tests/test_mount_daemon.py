@@ -480,6 +480,28 @@ def test_servers_come_back_under_a_mount(deployment, short_dir):
     await_(lambda: daemon_of(point) is None)
 
 
+def test_a_listing_does_not_call_a_lost_file_empty(deployment, short_dir):
+    point = short_dir / "mnt"
+    point.mkdir()
+    penstock("mount", point, "-d", deployment)
+    (point / "whole").write_bytes(b"kept")
+    (point / "lost").write_bytes(b"kept")
+    lost = os.stat(point / "lost").st_ino
+    penstock("umount", point)
+    penstock("down", deployment)
+    (gone,) = deployment.glob(f"*/objects/*/{lost:016x}")
+    gone.unlink()
+    penstock("up", deployment)
+    penstock("mount", point, "-d", deployment)
+    # `ls -l`: the kernel learns what is in the directory, and of each file what it is asked for.
+    listed = subprocess.run(["ls", "-l", point], capture_output=True, text=True, check=False)
+    assert listed.returncode != 0 and "Bad message" in listed.stderr, listed
+    assert os.stat(point / "whole").st_size == 4 and (point / "whole").read_bytes() == b"kept"
+    fails(errno.EBADMSG, os.stat, point / "lost")
+    fails(errno.EBADMSG, (point / "lost").read_bytes)
+    penstock("umount", point)
+
+
 def test_unmounting_says_what_is_in_the_way(deployment, short_dir):
     point = short_dir / "mnt"
     missing = penstock("mount", point, "-d", deployment, check=False)

@@ -575,8 +575,10 @@ impl Filesystem for Penstock {
             let looked = self.look_all(&user, entries);
             (at + DOTS..).zip(entries.iter().zip(&looked)).position(
                 |(p, ((name, _), (a, looked)))| {
-                    let attr = attributes(a, looked);
-                    reply.add(attr.ino, p + 1, name, &self.ttl(a), &attr, GENERATION)
+                    // Of what nobody knows the kernel has to ask again, and hears the error.
+                    let ttl = looked.map_or(Duration::ZERO, |_| self.ttl(a));
+                    let attr = attributes(a, &looked.unwrap_or_default());
+                    reply.add(attr.ino, p + 1, name, &ttl, &attr, GENERATION)
                 },
             )
         });

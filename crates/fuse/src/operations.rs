@@ -392,12 +392,12 @@ impl Penstock {
         Ok(space)
     }
 
-    /// Lengths and times of files in a listing; what cannot be looked at shows as empty.
+    /// Lengths and times of what is in a listing; `None`: its servers did not say.
     pub(crate) fn look_all(
         &self,
         user: &User,
         entries: &[(String, Attributes)],
-    ) -> Vec<(Attributes, Looked)> {
+    ) -> Vec<(Attributes, Option<Looked>)> {
         let requests: Vec<MetaRequest> = entries
             .iter()
             .filter(|(_, a)| a.kind == NodeKind::File)
@@ -406,9 +406,10 @@ impl Penstock {
                 request: NodeRequest::Look { id: a.id },
             })
             .collect();
-        let replies = match requests.is_empty() {
-            true => Vec::new(),
-            false => self.client.batch(requests).unwrap_or_default(),
+        let replies = if requests.is_empty() {
+            Vec::new()
+        } else {
+            self.client.batch(requests).unwrap_or_default()
         };
         let capabilities: Vec<_> = replies
             .iter()
@@ -431,13 +432,16 @@ impl Penstock {
             .map(|(_, a)| {
                 let mut a = a.clone();
                 let looked = match &a.target {
-                    Some(target) => Looked {
+                    Some(target) => Some(Looked {
                         len: target.len() as u64,
                         ..Looked::default()
-                    },
-                    None => known.remove(&a.id).unwrap_or_default(),
+                    }),
+                    None if a.kind == NodeKind::File => known.remove(&a.id),
+                    None => Some(Looked::default()),
                 };
-                looked.complete(&mut a);
+                if let Some(looked) = &looked {
+                    looked.complete(&mut a);
+                }
                 (a, looked)
             })
             .collect()
