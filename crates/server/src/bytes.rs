@@ -96,6 +96,11 @@ impl Bytes {
         counted.or_else(|| self.owners.get(&file).copied())
     }
 
+    /// Whether a user with a limit has this object.
+    pub(crate) fn counts_object(&self, file: FileId) -> bool {
+        self.objects.contains_key(&file)
+    }
+
     /// The metadata server tells whose a file is. Its object is not here, or does not count.
     /// False: there are too many of them, and it is not kept.
     pub(crate) fn owned(&mut self, file: FileId, uid: u32) -> bool {

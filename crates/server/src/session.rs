@@ -423,7 +423,14 @@ impl<'a> Session<'a> {
                 Ok(())
             })?;
             if done {
-                self.server.objects.usage().cut(file.file, object);
+                let objects = &self.server.objects;
+                // Others get the room: a loss of power must not bring the bytes back.
+                if objects.usage().limits(file.file)
+                    && let Err(e) = objects.sync(object)
+                {
+                    log::warn!("file {}: cut, and not synced: {}", file.file.0, e.message);
+                }
+                objects.usage().cut(file.file, object);
                 return Ok(DataReply::Done);
             }
         }

@@ -296,6 +296,11 @@ impl UserBytes {
         }
     }
 
+    /// Whether the object counts for a user with a limit.
+    pub(crate) fn limits(&self, file: FileId) -> bool {
+        self.any.load(Ordering::Acquire) && self.state().bytes.counts_object(file)
+    }
+
     /// An object was cut.
     pub(crate) fn cut(&self, file: FileId, object: &dyn Object) {
         if !self.any.load(Ordering::Acquire) {

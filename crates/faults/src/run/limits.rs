@@ -115,7 +115,8 @@ pub(super) fn bytes(client: &Client, shape: &Shape) -> Result<(), String> {
             client.unlink(&path).map_err(text)?;
         }
     }
-    Ok(())
+    // The power may fail next, and this be done again.
+    client.sync_metadata().map_err(text)
 }
 
 fn write(file: &File, at: u64, len: u64) -> Result<u64, Error> {
