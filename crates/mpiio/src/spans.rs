@@ -20,9 +20,10 @@ fn since_epoch(at: Instant) -> u64 {
     static ANCHOR: OnceLock<(Instant, u64)> = OnceLock::new();
     let anchor = || (time::now(), time::since_epoch().as_nanos() as u64);
     // Each simulated world has an epoch of its own.
-    let (instant, epoch) = match penstock_host::simulated() {
-        true => anchor(),
-        false => *ANCHOR.get_or_init(anchor),
+    let (instant, epoch) = if penstock_host::simulated() {
+        anchor()
+    } else {
+        *ANCHOR.get_or_init(anchor)
     };
     match at.checked_duration_since(instant) {
         Some(later) => epoch.saturating_add(later.as_nanos() as u64),

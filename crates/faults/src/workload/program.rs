@@ -348,9 +348,10 @@ impl Rank {
         let comm = self.program.comm(self.comms, self.rank)?;
         let world = self.worker.world;
         let lossy = world.state().plant == Some(Plant::DroppedPart);
-        Ok(match lossy {
-            true => Box::new(Lossy { comm, world }),
-            false => Box::new(comm),
+        Ok(if lossy {
+            Box::new(Lossy { comm, world })
+        } else {
+            Box::new(comm)
         })
     }
 
@@ -430,9 +431,10 @@ impl Rank {
 
     fn write(&mut self, file: &File, f: usize, how: How, turns: &Turns) -> Result<(), Fault> {
         let begun = self.begin()?;
-        let blocks = match how.together {
-            true => turns.blocks(0..self.program.ranks),
-            false => turns.blocks(std::iter::once(self.rank)),
+        let blocks = if how.together {
+            turns.blocks(0..self.program.ranks)
+        } else {
+            turns.blocks(std::iter::once(self.rank))
         };
         let mut id = 0;
         if !how.together || self.rank == 0 {
@@ -460,9 +462,10 @@ impl Rank {
         self.worker.say(&what);
         let source = &mut Source::from_slice(&bytes);
         let result = file.write(Where::At(0), how.together, source, &Datatype::byte());
-        let good = match how.together {
-            true => self.agreed(&what, &result)?,
-            false => result.is_ok(),
+        let good = if how.together {
+            self.agreed(&what, &result)?
+        } else {
+            result.is_ok()
         };
         self.worker.say(&format!("write {id} has ended"));
         if !how.together || self.rank == 0 {
