@@ -100,6 +100,7 @@ test: test-crates test-faults test-programs test-package
 
 # All crates, or those that CRATES names by options of cargo; all tests, or those that TESTS names. What is shipped is
 # tested: other settings would compile everything once more. `make test-all` does that, with assertions and checks of overflow.
+# Crates without examples in their documents say `doctest = false`: rustdoc would read each of them to find none.
 CRATES := --workspace
 test-crates: setup
 	cargo test --release --no-fail-fast $(CRATES) $(if $(TESTS),-- --exact $(TESTS))
@@ -116,7 +117,7 @@ NOTHING := { code=$$?; [ "$(PYTEST)" = --lf ] && [ $$code -eq 5 ]; }
 
 test-programs: packages examples python
 	cargo build --release $(PRODUCT) -p penstock-client -p penstock-meta --bins --example hostile --example stranger --example newcomer --example thief --example names
-	$(PYTHON) -m pytest -q -rfEs -m "$(MARKED) not alone" $(WORKERS) $(PYTEST) tests || $(NOTHING)
+	$(PYTHON) -m pytest -q -rfEs --durations=12 -m "$(MARKED) not alone" $(WORKERS) $(PYTEST) tests || $(NOTHING)
 	$(PYTHON) -m pytest -q -rfEs -m "$(MARKED) alone" $(PYTEST) tests || $(NOTHING)
 
 test-all: h5py
@@ -167,6 +168,10 @@ lint: setup
 	cargo clippy --release --workspace --all-targets -- -D warnings
 	@for file in crates/*/tests/*.rs; do all=$${file%/*}/all.rs; name=$${file##*/}; name=$${name%.rs}; \
 		[ "$$name" = all ] || [ ! -e "$$all" ] || grep -qx "mod $$name;" "$$all" || { echo "$$all does not have $$file"; exit 1; }; done
+	@for crate in $$(grep -lx 'doctest = false' crates/*/Cargo.toml); do \
+		awk '/^ *\/\/[\/!] ```/ { if (!open && !/```text$$/) bad = FILENAME ":" FNR; open = !open } \
+			END { if (bad) { print bad ": an example that no test runs: take doctest = false out of Cargo.toml"; exit 1 } }' \
+			$$(find $${crate%/*}/src -name '*.rs') || exit 1; done
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	shellcheck -x scripts/*.sh .ci/run fuzz/run contrib/slurm/prolog contrib/slurm/epilog contrib/slurm/authority $(SCRIPTS)
