@@ -13,10 +13,29 @@ use std::path::Path;
 ///
 /// What is queued is carried over, and programs go on. Without settings the present ones are shown.
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(after_help = help())]
+pub struct TuneArgs {
+    /// What to set.
+    #[arg(value_name = "NAME=VALUE")]
+    pub settings: Vec<String>,
+    /// Only this data server; may be repeated.
+    #[arg(long = "server", value_name = "ID")]
+    pub servers: Vec<u32>,
+    /// Write it to the deployment file, for servers that are started later.
+    #[arg(long)]
+    pub save: bool,
+    /// For programs.
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn help() -> String {
+    format!(
+        "\
 Settings:
-  sched=ALGORITHM        noop (none: fastest), to, to-agg, sjf, mlf, aioli, sw, twins, wfq, srtf
-                         tree: by the programs' patterns and the device; online: by what each is seen to give
+  sched=ALGORITHM        {}
+                         noop: none, fastest; tree: by the programs' patterns and the device; online: by what
+                         each is seen to give
   tree=T1..T4|own        tree, online: the selection tree that is asked [own]
   objective=WHAT         online: bandwidth, fairness (equal slowdown of programs) or p99 [bandwidth]
   ratio=R                tree, online: sequential / random throughput of the device; READ:WRITE if they differ, or
@@ -46,20 +65,9 @@ Examples:
   penstock tune sched=noop                           as fast as without
   penstock tune                                      what is set now; `penstock status` shows what it does
 
-docs/scheduling.md says when each algorithm pays.")]
-pub struct TuneArgs {
-    /// What to set.
-    #[arg(value_name = "NAME=VALUE")]
-    pub settings: Vec<String>,
-    /// Only this data server; may be repeated.
-    #[arg(long = "server", value_name = "ID")]
-    pub servers: Vec<u32>,
-    /// Write it to the deployment file, for servers that are started later.
-    #[arg(long)]
-    pub save: bool,
-    /// For programs.
-    #[arg(long)]
-    pub json: bool,
+docs/scheduling.md says when each algorithm pays.",
+        penstock_sched::Algorithm::names()
+    )
 }
 
 /// Changes settings, or shows them.

@@ -43,10 +43,11 @@ mod statistics;
 mod table;
 mod waiting;
 
+pub use algorithms::Algorithm;
 pub use dispatcher::{Arrival, Dispatcher, SLICE, Site, Verdict};
 pub use error::Error;
 pub use groups::Groups;
-pub use options::{Algorithm, Options};
+pub use options::Options;
 pub use penstock_base::{Nanos, Op};
 pub use request::{Next, Request, VirtualRequest};
 pub use scheduler::Scheduler;

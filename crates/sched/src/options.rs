@@ -1,7 +1,6 @@
-//! The algorithms by name, and every number that steers them, with the defaults of the sources.
+//! Every number that steers the algorithms, with the defaults of the sources.
+use crate::algorithms::Algorithm;
 use crate::{Error, Nanos};
-use std::fmt;
-use std::str::FromStr;
 
 const MICRO: Nanos = 1_000;
 const MILLI: Nanos = 1_000_000;
@@ -12,97 +11,6 @@ const MAX_QUANTUM: u64 = 1 << 40;
 const MAX_TIME: Nanos = 3600 * SECOND;
 /// Most requests that may be held.
 const MAX_HELD: usize = 1 << 24;
-
-/// Which algorithm; each has a file of its name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Algorithm {
-    /// Straight through.
-    #[default]
-    Noop,
-    /// Time order.
-    To,
-    /// Time order with aggregation.
-    ToAgg,
-    /// Shortest queue first.
-    Sjf,
-    /// Multilevel feedback.
-    Mlf,
-    /// aIOLi.
-    Aioli,
-    /// Time windows, then programs.
-    Sw,
-    /// One queue at a time for a window.
-    Twins,
-    /// Weighted fair queueing by deficit round robin.
-    Wfq,
-    /// Shortest remaining time first.
-    Srtf,
-}
-
-impl Algorithm {
-    /// All, simplest first.
-    pub const ALL: [Algorithm; 10] = [
-        Algorithm::Noop,
-        Algorithm::To,
-        Algorithm::ToAgg,
-        Algorithm::Sjf,
-        Algorithm::Mlf,
-        Algorithm::Aioli,
-        Algorithm::Sw,
-        Algorithm::Twins,
-        Algorithm::Wfq,
-        Algorithm::Srtf,
-    ];
-
-    /// The name that users write.
-    pub fn name(self) -> &'static str {
-        match self {
-            Algorithm::Noop => "noop",
-            Algorithm::To => "to",
-            Algorithm::ToAgg => "to-agg",
-            Algorithm::Sjf => "sjf",
-            Algorithm::Mlf => "mlf",
-            Algorithm::Aioli => "aioli",
-            Algorithm::Sw => "sw",
-            Algorithm::Twins => "twins",
-            Algorithm::Wfq => "wfq",
-            Algorithm::Srtf => "srtf",
-        }
-    }
-
-    /// All names, for messages.
-    pub fn names() -> String {
-        Algorithm::ALL.map(Algorithm::name).join(", ")
-    }
-
-    /// Requests that one virtual request joins at most, unless the options say otherwise (v1 of AGIOS).
-    pub(crate) fn aggregation(self) -> u32 {
-        match self {
-            Algorithm::Mlf => 200,
-            Algorithm::ToAgg | Algorithm::Sjf | Algorithm::Aioli | Algorithm::Srtf => 16,
-            _ => 1,
-        }
-    }
-}
-
-impl fmt::Display for Algorithm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Algorithm {
-    type Err = Error;
-
-    /// Names in any case; `_` and `-` are the same.
-    fn from_str(text: &str) -> Result<Algorithm, Error> {
-        let wanted = text.to_ascii_lowercase().replace('_', "-");
-        Algorithm::ALL
-            .into_iter()
-            .find(|a| a.name() == wanted)
-            .ok_or_else(|| Error::UnknownAlgorithm(text.to_owned()))
-    }
-}
 
 /// How to schedule. The defaults are the sources'.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -381,17 +289,6 @@ mod tests {
             let error = options.set(name, value).unwrap_err().to_string();
             assert!(error.contains(value) || error.contains(name), "{error}");
         }
-    }
-
-    #[test]
-    fn names_are_read_back() {
-        for algorithm in Algorithm::ALL {
-            assert_eq!(algorithm.name().parse(), Ok(algorithm));
-            assert_eq!(algorithm.name().to_uppercase().parse(), Ok(algorithm));
-        }
-        assert_eq!("to_agg".parse(), Ok(Algorithm::ToAgg));
-        let error = "cfq".parse::<Algorithm>().unwrap_err().to_string();
-        assert!(error.contains("cfq") && error.contains("to-agg"), "{error}");
     }
 
     #[test]

@@ -9,11 +9,20 @@
 //! *Parameters*: `quantum` (64 KiB), `aggregation` (16 parts), `shift_wait`, `aggregation_wait`, `starvation_bound`.
 //! *Source*: TS section 3.1.1, after Lebre et al. (2006). All quantities are bytes. Nothing is scanned: heads are
 //! ordered by the scan that lets them through, so a decision is O(log queues).
-use super::{Choice, Company, Policy};
+use super::{Choice, Company, Policy, Row};
 use crate::ranks::Ranks;
 use crate::table::Table;
 use crate::waiting::Waiting;
 use crate::{Nanos, Options};
+
+/// The table's row.
+pub(super) const ROW: Row = Row {
+    name: "aioli",
+    next: "of the heads with factor × quantum ≥ bytes the oldest; contiguous ones follow while they fit",
+    aggregation: 16,
+    pays: "large requests to shared files, slow seeks",
+    policy: |options| Box::new(Aioli::new(options)),
+};
 
 /// A quantum grows to so many times the one given.
 const MOST: u64 = 16;

@@ -8,11 +8,20 @@
 //! *Parameters*: `quantum` (64 KiB), `aggregation` (200 parts), `shift_wait`, `aggregation_wait`, `starvation_bound`.
 //! *Source*: TS section 3.1.2. The factor is not kept but computed from the number of visits, so that a visit costs
 //! nothing per request; which requests have become large enough is read off an ordered set.
-use super::{Choice, Company, Policy};
+use super::{Choice, Company, Policy, Row};
 use crate::ring::Ring;
 use crate::table::{NONE, Table};
 use crate::waiting::Waiting;
 use crate::{Nanos, Options};
+
+/// The table's row.
+pub(super) const ROW: Row = Row {
+    name: "mlf",
+    next: "of the next queue in turn, the first whose factor × quantum ≥ its bytes",
+    aggregation: 200,
+    pays: "few files, slow seeks",
+    policy: |options| Box::new(Mlf::new(options)),
+};
 
 /// See the module's text.
 pub(super) struct Mlf {

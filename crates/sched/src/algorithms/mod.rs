@@ -1,19 +1,133 @@
-//! The algorithms, one file each.
-mod aioli;
-mod mlf;
-mod noop;
+//! The algorithms: one file each, and one line of the table below.
+//!
+//! A file holds the algorithm and its [`Row`]. Names, `--help`, the table of docs/scheduling.md and the default of `aggregation` come
+//! from the row. `toy` shows all that it takes.
 mod shortest;
-mod sjf;
-mod srtf;
-mod sw;
-mod to;
-mod to_agg;
-mod twins;
-mod wfq;
 
 use crate::table::Table;
 use crate::waiting::{Company, Waiting};
-use crate::{Algorithm, Nanos, Options};
+use crate::{Error, Nanos, Options};
+use std::fmt;
+use std::str::FromStr;
+
+/// An algorithm, as everything outside its file knows it.
+pub(crate) struct Row {
+    /// The name that users write.
+    pub name: &'static str,
+    /// Which request is next, for docs/scheduling.md.
+    pub next: &'static str,
+    /// Requests that one virtual request joins at most, unless the options say otherwise (v1 of AGIOS). 1: it joins none.
+    pub aggregation: u32,
+    /// When it pays, for docs/scheduling.md.
+    pub pays: &'static str,
+    /// Makes one.
+    pub policy: fn(&Options) -> Box<dyn Policy>,
+}
+
+/// Declares the algorithms: the modules, the type that names them, and their rows.
+macro_rules! table {
+    ($($(#[$when:meta])? $name:ident = $file:ident;)*) => {
+        $($(#[$when])? mod $file;)*
+
+        /// Which algorithm; each has a file of its name.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Algorithm {
+            $($(#[$when])? #[doc = concat!("algorithms/", stringify!($file), ".rs")] $name,)*
+        }
+
+        const ROWS: &[(Algorithm, &Row)] = &[$($(#[$when])? (Algorithm::$name, &$file::ROW)),*];
+    };
+}
+
+// Simplest first.
+table! {
+    Noop = noop;
+    To = to;
+    ToAgg = to_agg;
+    Sjf = sjf;
+    Mlf = mlf;
+    Aioli = aioli;
+    Sw = sw;
+    Twins = twins;
+    Wfq = wfq;
+    Srtf = srtf;
+    #[cfg(test)] Toy = toy;
+}
+
+impl Algorithm {
+    /// All, simplest first.
+    pub const ALL: [Algorithm; ROWS.len()] = {
+        let mut all = [Algorithm::Noop; ROWS.len()];
+        let mut i = 0;
+        while i < all.len() {
+            all[i] = ROWS[i].0;
+            i += 1;
+        }
+        all
+    };
+
+    fn row(self) -> &'static Row {
+        ROWS[self as usize].1
+    }
+
+    /// The name that users write.
+    pub fn name(self) -> &'static str {
+        self.row().name
+    }
+
+    /// All names, for messages.
+    pub fn names() -> String {
+        Algorithm::ALL.map(Algorithm::name).join(", ")
+    }
+
+    /// See [`Row::aggregation`].
+    pub(crate) fn aggregation(self) -> u32 {
+        self.row().aggregation
+    }
+
+    /// The table of docs/scheduling.md.
+    pub fn manual() -> String {
+        let mut out = String::from(
+            "| name | the next request is | joins | when it pays |\n| --- | --- | --- | --- |\n",
+        );
+        for algorithm in Algorithm::ALL {
+            let row = algorithm.row();
+            let joins = if row.aggregation == 1 {
+                "–".to_owned()
+            } else {
+                row.aggregation.to_string()
+            };
+            out += &format!("| {} | {} | {joins} | {} |\n", row.name, row.next, row.pays);
+        }
+        out
+    }
+}
+
+impl Default for Algorithm {
+    /// No scheduling.
+    fn default() -> Algorithm {
+        Algorithm::Noop
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Algorithm {
+    type Err = Error;
+
+    /// Names in any case; `_` and `-` are the same.
+    fn from_str(text: &str) -> Result<Algorithm, Error> {
+        let wanted = text.to_ascii_lowercase().replace('_', "-");
+        Algorithm::ALL
+            .into_iter()
+            .find(|a| a.name() == wanted)
+            .ok_or_else(|| Error::UnknownAlgorithm(text.to_owned()))
+    }
+}
 
 /// What an algorithm decides.
 pub(crate) enum Choice {
@@ -46,18 +160,7 @@ pub(crate) trait Policy: Send {
 
 /// The one that the options name.
 pub(crate) fn policy(options: &Options) -> Box<dyn Policy> {
-    match options.algorithm {
-        Algorithm::Noop => Box::new(noop::Noop),
-        Algorithm::To => Box::new(to::To),
-        Algorithm::ToAgg => Box::new(to_agg::ToAgg),
-        Algorithm::Sjf => Box::new(sjf::new(options)),
-        Algorithm::Mlf => Box::new(mlf::Mlf::new(options)),
-        Algorithm::Aioli => Box::new(aioli::Aioli::new(options)),
-        Algorithm::Sw => Box::new(sw::Sw::new(options)),
-        Algorithm::Twins => Box::new(twins::Twins::new(options)),
-        Algorithm::Wfq => Box::new(wfq::Wfq::new(options)),
-        Algorithm::Srtf => Box::new(srtf::new(options)),
-    }
+    (options.algorithm.row().policy)(options)
 }
 
 impl Choice {
@@ -74,4 +177,32 @@ fn serve_oldest(table: &mut Table) -> Choice {
     };
     table.take(at);
     Choice::Serve(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_lead_back_to_their_algorithms() {
+        for algorithm in Algorithm::ALL {
+            assert_eq!(algorithm.name().parse(), Ok(algorithm));
+            assert_eq!(algorithm.name().to_uppercase().parse(), Ok(algorithm));
+        }
+        assert_eq!("to_agg".parse(), Ok(Algorithm::ToAgg));
+        let error = "cfq".parse::<Algorithm>().unwrap_err().to_string();
+        assert!(error.contains("cfq") && error.contains("to-agg"), "{error}");
+    }
+
+    #[test]
+    fn the_manual_has_the_table() {
+        let manual = include_str!("../../../../docs/scheduling.md");
+        let table = Algorithm::manual();
+        for line in table.lines().filter(|line| !line.starts_with("| toy ")) {
+            assert!(
+                manual.contains(line),
+                "docs/scheduling.md has to say {line}"
+            );
+        }
+    }
 }

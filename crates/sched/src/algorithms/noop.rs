@@ -4,9 +4,18 @@
 //! none is joined with others. *When it pays*: on devices without seeks, and as what the others are compared with; the
 //! data server does not even ask then, and hands out shortcuts. *Parameters*: none.
 //! *Source*: the base case of TS section 3.2, without AGIOS.
-use super::{Choice, Company, Policy, serve_oldest};
+use super::{Choice, Company, Policy, Row, serve_oldest};
 use crate::Nanos;
 use crate::table::Table;
+
+/// The table's row.
+pub(super) const ROW: Row = Row {
+    name: "noop",
+    next: "the oldest",
+    aggregation: 1,
+    pays: "no seeks, or nothing to gain",
+    policy: |_| Box::new(Noop),
+};
 
 pub(super) struct Noop;
 

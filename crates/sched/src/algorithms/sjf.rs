@@ -6,8 +6,18 @@
 //! *Parameters*: `aggregation` (16 parts), `aggregation_bytes`, `starvation_bound`: the source has none, and long queues
 //! starve while short ones keep coming; with it, a request that has waited so long goes next.
 //! *Source*: TS section 3.1.3; selection there visits all queues, here it is O(log queues).
+use super::Row;
 use super::shortest::Shortest;
 use crate::Options;
+
+/// The table's row.
+pub(super) const ROW: Row = Row {
+    name: "sjf",
+    next: "of the queue with the fewest bytes, its lowest offset",
+    aggregation: 16,
+    pays: "many files, small requests",
+    policy: |options| Box::new(new(options)),
+};
 
 pub(super) fn new(options: &Options) -> Shortest {
     Shortest::new(options, |queue| queue.bytes)

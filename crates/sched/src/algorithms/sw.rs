@@ -4,10 +4,19 @@
 //! in order of (arrival / window, program, arrival): within a window all of one program, then all of the next.
 //! *When it pays*: several programs with a locality of their own; nobody waits for longer than its window and what came
 //! before. *Parameters*: `sw_window` (1 s; 250 ms for flash). *Source*: beyond TS; AGIOS, second generation.
-use super::{Choice, Company, Policy};
+use super::{Choice, Company, Policy, Row};
 use crate::table::Table;
 use crate::{Nanos, Options};
 use std::collections::BTreeSet;
+
+/// The table's row.
+pub(super) const ROW: Row = Row {
+    name: "sw",
+    next: "by (arrival / window, program)",
+    aggregation: 1,
+    pays: "several programs with a locality of their own",
+    policy: |options| Box::new(Sw::new(options)),
+};
 
 /// See the module's text.
 pub(super) struct Sw {

@@ -5,9 +5,18 @@
 //! one's turn. *When it pays*: sequential streams in small requests on any device; 4 to 16 files on slow ones.
 //! *Parameters*: `aggregation` (16 parts), `aggregation_bytes`. *Source*: TS section 3.1.4; the source searches the
 //! whole queue, O(N); here neighbours are found by offset in O(log N).
-use super::{Choice, Company, Policy, serve_oldest};
+use super::{Choice, Company, Policy, Row, serve_oldest};
 use crate::Nanos;
 use crate::table::Table;
+
+/// The table's row.
+pub(super) const ROW: Row = Row {
+    name: "to-agg",
+    next: "the oldest",
+    aggregation: 16,
+    pays: "sequential streams in small requests",
+    policy: |_| Box::new(ToAgg),
+};
 
 pub(super) struct ToAgg;
 

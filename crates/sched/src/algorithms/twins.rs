@@ -6,12 +6,21 @@
 //! *When it pays*: at forwarders, many of them per data server. A queue is a request's `program`: a forwarder gives
 //! the data server's number; in a data server programs take turns. *Parameters*: `twins_window` (1 ms; 1 to 250 ms).
 //! *Source*: beyond TS; AGIOS, second generation.
-use super::{Choice, Company, Policy};
+use super::{Choice, Company, Policy, Row};
 use crate::table::Table;
 use crate::{Nanos, Options};
 use std::collections::VecDeque;
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::ops::Bound::{Excluded, Unbounded};
+
+/// The table's row.
+pub(super) const ROW: Row = Row {
+    name: "twins",
+    next: "of the active program's queue, for a window",
+    aggregation: 1,
+    pays: "forwarders in front of a server",
+    policy: |options| Box::new(Twins::new(options)),
+};
 
 /// See the module's text.
 pub(super) struct Twins {

@@ -6,10 +6,19 @@
 //! Over time each gets bytes by its weight, and a program that asks for little hardly waits.
 //! *Parameters*: `weights` (1 for who is not listed), `quantum` (64 KiB). *Source*: beyond TS; AGIOS, second generation;
 //! deficit round robin after Shreedhar and Varghese (1995). Rounds in which nobody can send are skipped in one step.
-use super::{Choice, Company, Policy};
+use super::{Choice, Company, Policy, Row};
 use crate::table::{Map, Table};
 use crate::{Nanos, Options};
 use std::collections::VecDeque;
+
+/// The table's row.
+pub(super) const ROW: Row = Row {
+    name: "wfq",
+    next: "by deficit round robin of programs, bytes by weight",
+    aggregation: 1,
+    pays: "shares",
+    policy: |options| Box::new(Wfq::new(options)),
+};
 
 /// A program with requests.
 struct Program {
