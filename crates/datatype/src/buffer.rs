@@ -1,5 +1,6 @@
 //! Memory described by a pattern: pack (gather), unpack (scatter) and vectored pieces.
 
+use crate::block;
 use crate::far;
 use crate::kernel::{self, Shape, Steps};
 use crate::pattern::{Pattern, Run};
@@ -275,7 +276,7 @@ impl<const PACK: bool, const FAR: bool> Sink for Transfer<PACK, FAR> {
         unsafe {
             match FAR && len >= FAR_BLOCK {
                 true => far::block(from, to, len as usize),
-                false => kernel::block(from, to, len as usize),
+                false => block::block(from, to, len as usize),
             }
         }
         self.advance(len as usize);
@@ -305,7 +306,7 @@ impl<const PACK: bool, const FAR: bool> Sink for Transfer<PACK, FAR> {
                 packed.wrapping_add(place),
             );
             // SAFETY: as for `block`.
-            unsafe { kernel::block(from, to, len) };
+            unsafe { block::block(from, to, len) };
         });
         self.advance((starts[displs.len()] - starts[0]) as usize);
         ON
