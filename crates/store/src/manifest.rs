@@ -17,7 +17,7 @@
 //! number 0, CRC-32; little endian. The log is written anew at each start. An entry that is not whole is skipped: the round
 //! that wrote it was never answered, and its object is entered again by [`crate::Store::settle`].
 use crate::descriptor;
-use crate::superblock::{commit, prepare};
+use crate::replace::{commit, prepare};
 use penstock_host::sync::{Condvar, Mutex, MutexGuard};
 use penstock_layout::FileId;
 use rustix::fs::{Mode, OFlags};

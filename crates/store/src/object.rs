@@ -1,6 +1,6 @@
 //! One object of a directory store: an open file, its record, and what is known to be wrong with it.
-use crate::dir::{OBJECTS, Place};
 use crate::mappable::Mappable;
+use crate::place::{OBJECTS, Place};
 use crate::record::{Bad, Records};
 use crate::{Object, Problem, StoreError, descriptor, unsynced};
 use penstock_host::reservation::{self, Reservation};

@@ -5,7 +5,7 @@
 //! cut. Both are kept where the object is: in an extended attribute of its file, whose changes the file
 //! system journals in order with those of the length; or, where there are no attributes, in a file
 //! beside it, where each step is synced before the next.
-use crate::superblock::replace;
+use crate::replace::replace;
 use penstock_layout::FileId;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
