@@ -16,12 +16,13 @@ use crate::journal::{self, Journal};
 use crate::kept::Kept;
 use crate::layers::{Layers, milliseconds};
 use crate::look::Looked;
-use crate::namespace::Namespace;
+use crate::names::Namespace;
 use crate::nodes::Outcome;
 use crate::pending::Totals;
 use crate::placement::Placement;
 use crate::slots::{Once, Owner, Sessions};
-use crate::store::{Snapshot, Store};
+use crate::snapshot::Snapshot;
+use crate::store::Store;
 use penstock_host::sync::{Condvar, Mutex, MutexGuard};
 use penstock_host::thread::{self, JoinHandle};
 use penstock_host::time::{now, since, since_epoch};
@@ -127,7 +128,7 @@ impl Engine {
         interval: Duration,
         mut kept: Kept,
         log: Box<dyn ChangeLog>,
-    ) -> std::result::Result<Engine, crate::server::Error> {
+    ) -> std::result::Result<Engine, crate::start_error::Error> {
         let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
         let mut sessions = Sessions::default();
         for note in snapshot.sessions()? {
