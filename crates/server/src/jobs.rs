@@ -3,11 +3,11 @@ use crate::access::Access;
 use crate::alarm::Alarm;
 use crate::events::{Event, EventKind};
 use crate::loan::Loan;
-use crate::queue::Origin;
 use crate::settings::Settings;
 use crate::watch::Watch;
 use penstock_host::thread::Thread;
 use penstock_sched::{Dispatcher, Nanos, Request, VirtualRequest};
+use penstock_store::Object;
 use penstock_wire::message::{TraceContext, WireError};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -127,14 +127,14 @@ impl State {
     pub(crate) fn lend(
         &mut self,
         id: u64,
-        origin: &Origin<'_>,
+        object: &Arc<dyn Object>,
         access: &mut Access,
         buffer: Vec<u8>,
         len: usize,
     ) {
         if let Some(job) = self.jobs.get_mut(&id) {
             job.loan = Some(Box::new(Loan {
-                object: origin.object.clone(),
+                object: object.clone(),
                 access: std::mem::take(access),
                 buffer,
                 len,

@@ -20,7 +20,7 @@ use crate::transfer::{Buffers, Transfer, skip_request};
 use penstock_host::thread::sleep;
 use penstock_host::time::{now, since};
 use penstock_layout::{ObjectOffset, SearchLimit};
-use penstock_rpc::{After, Closer, Connection, Peer, Received, Service};
+use penstock_rpc::{After, Closer, Connection, Peer, Received};
 use penstock_store::Object;
 use penstock_wire::credential::Statement;
 use penstock_wire::message::{
@@ -147,7 +147,7 @@ impl<'a> Session<'a> {
                 Outcome::Reply(reply) => Some(reply),
                 _ => None,
             };
-            act.ended(&self.watch, &self.handles, reply);
+            act.ended(&self.watch, |handle| self.handles.named(handle), reply);
             let delay = match &outcome {
                 Outcome::Reply(DataReply::Error(e)) => self.refusals.another(e.kind),
                 _ => {

@@ -10,7 +10,7 @@ use crate::server::Server;
 use penstock_host::sync::{Condvar, Mutex, MutexGuard};
 use penstock_host::time::{now, since};
 use penstock_layout::FileId;
-use penstock_rpc::{Background, Service};
+use penstock_rpc::Background;
 use penstock_store::{Note, Object};
 use penstock_wire::message::{
     CountedBytes, ErrorKind, Leases, MAX_OWNERS, MetaReply, MetaRequest, UsageReport, WireError,
