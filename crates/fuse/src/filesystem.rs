@@ -1,9 +1,10 @@
 //! The kernel's calls, one by one.
 use crate::attributes::{attributes, kind, nanoseconds};
 use crate::bytes;
+use crate::errno::{errno, stale};
 use crate::listing::Listing;
 use crate::locks::{advisory, family};
-use crate::operations::{GENERATION, Penstock, TOGETHER, access, errno, groups, id, stale, text};
+use crate::operations::{GENERATION, Penstock, TOGETHER, access, groups, id, text};
 use crate::passthrough::Way;
 use crate::replies::{dot, empty, xattr};
 use fuser::{

@@ -19,6 +19,7 @@
 //! | `point` | mount points: finding, making and clearing them |
 mod attributes;
 mod bytes;
+mod errno;
 mod filesystem;
 mod handles;
 mod listing;

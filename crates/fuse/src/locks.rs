@@ -41,7 +41,7 @@ pub(crate) fn errno(e: &Error) -> Errno {
             log::warn!("{e}");
             Errno::EIO
         }
-        _ => crate::operations::errno(e),
+        _ => crate::errno::errno(e),
     }
 }
 
