@@ -363,7 +363,7 @@ impl<'s> Cluster<'s> {
         let servers = (0..scenario.cluster.servers)
             .map(|number| Server::new(scenario, number, network.node(rate), angles.unit()))
             .collect::<Result<Vec<_>>>()?;
-        files.check(&servers)?;
+        files.check(servers.iter().map(Server::capacity).min().unwrap_or(0))?;
         let mut cluster = Cluster {
             scenario,
             now: 0,
