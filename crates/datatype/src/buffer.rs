@@ -255,9 +255,10 @@ impl<const PACK: bool, const FAR: bool> Transfer<PACK, FAR> {
     /// Where bytes come from and where they go.
     #[inline(always)]
     fn direct<T>(pattern: T, packed: T) -> (T, T) {
-        match PACK {
-            true => (pattern, packed),
-            false => (packed, pattern),
+        if PACK {
+            (pattern, packed)
+        } else {
+            (packed, pattern)
         }
     }
 
@@ -274,9 +275,10 @@ impl<const PACK: bool, const FAR: bool> Sink for Transfer<PACK, FAR> {
         // SAFETY: the walk stays within the pattern, which the `new` of `Source` or `Target` vouches for, and within
         // as many consecutive bytes as there are.
         unsafe {
-            match FAR && len >= FAR_BLOCK {
-                true => far::block(from, to, len as usize),
-                false => block::block(from, to, len as usize),
+            if FAR && len >= FAR_BLOCK {
+                far::block(from, to, len as usize)
+            } else {
+                block::block(from, to, len as usize)
             }
         }
         self.advance(len as usize);

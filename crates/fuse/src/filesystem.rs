@@ -148,9 +148,10 @@ impl Filesystem for Penstock {
             if let Some(len) = size {
                 self.truncate(request, node, handle, len)?;
             }
-            let what = match change == Change::default() {
-                true => NodeRequest::Look { id: node },
-                false => NodeRequest::SetAttr { id: node, change },
+            let what = if change == Change::default() {
+                NodeRequest::Look { id: node }
+            } else {
+                NodeRequest::SetAttr { id: node, change }
             };
             let (mut a, looked) = self.stat(request, &what)?;
             if size.is_some() {

@@ -249,9 +249,12 @@ impl Penstock {
         make: impl Fn(bool) -> NodeRequest,
     ) -> Result<()> {
         let keep = self.handles.any_open();
-        let reply = self.with_user(request, |user| match keep {
-            true => self.keeper.request(user, make(true)),
-            false => self.client.node(user, make(false)),
+        let reply = self.with_user(request, |user| {
+            if keep {
+                self.keeper.request(user, make(true))
+            } else {
+                self.client.node(user, make(false))
+            }
         })?;
         self.gone(reply)?;
         if self.handles.any_removed() {

@@ -231,6 +231,7 @@ impl Session {
     }
 
     /// Carries out a request, or says what it came to when it was `once` carried out.
+    #[expect(clippy::too_many_lines, reason = "one arm for each request")]
     fn carry_out(
         &mut self,
         once: Option<&Once>,

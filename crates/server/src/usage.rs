@@ -240,9 +240,10 @@ impl UserBytes {
                 root,
             };
             let answered = state.answered > sent;
-            let verdict = match state.unknown && !root {
-                true => Verdict::Wait,
-                false => state.bytes.grow(&growth, answered),
+            let verdict = if state.unknown && !root {
+                Verdict::Wait
+            } else {
+                state.bytes.grow(&growth, answered)
             };
             match verdict {
                 Verdict::Free => {
@@ -403,9 +404,10 @@ impl UserBytes {
                 let waited = self.changed.wait_timeout(state, left);
                 state = waited.unwrap_or_else(PoisonError::into_inner).0;
             }
-            hurried = match state.asked {
-                true => DOUBLED.min(hurried + 1),
-                false => 0,
+            hurried = if state.asked {
+                DOUBLED.min(hurried + 1)
+            } else {
+                0
             };
         }
     }
