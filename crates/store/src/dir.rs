@@ -18,7 +18,7 @@ use crate::manifest::{self, Manifest};
 use crate::object::{DirObject, Way};
 use crate::place::{Changes, OBJECTS, Place, SHARDS};
 use crate::record::Records;
-use crate::replace::replace;
+use crate::replace::{Bad, replace};
 use crate::superblock::{self, Identity, Superblock};
 use crate::{Finding, Note, Object, Problem, Store, StoreError, descriptors};
 use penstock_host::lock::{DirectoryLock, Refused};
@@ -152,8 +152,8 @@ impl DirStore {
             Manifest::make(root.as_fd()).map_err(error("make manifest of"))?;
         }
         let manifest = Manifest::load(root.as_fd()).map_err(|bad| match bad {
-            manifest::Bad::Errno(e) => error("read manifest of")(e),
-            manifest::Bad::Content(what) => StoreError::Damaged {
+            Bad::Errno(e) => error("read manifest of")(e),
+            Bad::Content(what) => StoreError::Damaged {
                 path: format!("{name}/{}", manifest::NAME),
                 what: "manifest".to_owned(),
                 detail: format!(

@@ -3,6 +3,19 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+/// Why what a store keeps of itself cannot be used.
+#[derive(Debug)]
+pub(crate) enum Bad {
+    Content(&'static str),
+    Errno(Errno),
+}
+
+impl From<Errno> for Bad {
+    fn from(e: Errno) -> Bad {
+        Bad::Errno(e)
+    }
+}
+
 /// Puts `bytes` under `name` in `dir`, all or nothing: a crash leaves the old or the new content.
 /// The directory itself is not synced.
 pub(crate) fn replace(dir: BorrowedFd<'_>, name: &str, bytes: &[u8]) -> Result<(), Errno> {
