@@ -5,12 +5,11 @@ use crate::events::{Event, EventKind};
 use crate::loan::Loan;
 use crate::settings::Settings;
 use crate::watch::Watch;
+use penstock_base::Numbered;
 use penstock_host::thread::Thread;
 use penstock_sched::{Dispatcher, Nanos, Request, VirtualRequest};
 use penstock_store::Object;
 use penstock_wire::message::{TraceContext, WireError};
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 /// What is behind the queue's mutex.
@@ -27,27 +26,6 @@ pub(crate) struct State {
     pub(crate) alarm: Arc<Alarm>,
     /// When the timer will look again.
     pub(crate) armed: Option<Nanos>,
-}
-
-/// By numbers that nobody outside can choose, or of which few are kept: a product spreads them well enough.
-pub(crate) type Numbered<K, V> = HashMap<K, V, BuildHasherDefault<Product>>;
-
-#[derive(Default)]
-pub(crate) struct Product(u64);
-
-impl Hasher for Product {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u64((*byte).into()));
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        let mixed = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 = mixed ^ (mixed >> 32);
-    }
 }
 
 /// What is known of a slice beside its request.
