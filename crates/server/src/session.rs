@@ -61,6 +61,25 @@ enum Outcome {
     Stop,
 }
 
+/// Moves bytes of a file that is open on the connection of `line`.
+fn transfer<'t>(
+    server: &'t Server,
+    line: &'t Closer,
+    file: &'t OpenFile,
+    lock: Option<LockId>,
+) -> Transfer<'t> {
+    Transfer {
+        objects: &server.objects,
+        object: &file.object,
+        owner: file.owner,
+        line,
+        lock: lock.map(|l| Ticket(l.0)),
+        queue: &server.queue,
+        file: file.file.0,
+        grower: file.grower(),
+    }
+}
+
 impl<'a> Session<'a> {
     pub(crate) fn new(
         server: &'a Server,
@@ -581,16 +600,7 @@ impl<'a> Session<'a> {
         let Some(access) = self.access(file, region)? else {
             return Ok(Outcome::Reply(DataReply::UnknownLoop));
         };
-        let transfer = Transfer {
-            objects: &self.server.objects,
-            object: &file.object,
-            owner: file.owner,
-            line: &self.line,
-            lock: lock.map(|l| Ticket(l.0)),
-            queue: &self.server.queue,
-            file: file.file.0,
-            grower: file.grower(),
-        };
+        let transfer = transfer(self.server, &self.line, file, lock);
         let sent = transfer.read(connection, &mut self.buffers, envelope, access)?;
         self.server.counters.read(sent);
         self.counted.read(sent);
@@ -623,16 +633,7 @@ impl<'a> Session<'a> {
                 };
             }
         };
-        let transfer = Transfer {
-            objects: &self.server.objects,
-            object: &file.object,
-            owner: file.owner,
-            line: &self.line,
-            lock: lock.map(|l| Ticket(l.0)),
-            queue: &self.server.queue,
-            file: file.file.0,
-            grower: file.grower(),
-        };
+        let transfer = transfer(self.server, &self.line, file, lock);
         let bytes = transfer.write(connection, &mut self.buffers, envelope, access)?;
         self.server.counters.written(bytes);
         self.counted.written(bytes);
