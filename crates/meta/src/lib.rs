@@ -1,8 +1,8 @@
 //! The metadata server: names, permissions, striping, capabilities and shared counters.
 //!
 //! A request runs on its connection's thread (`session`): the name space is a plain state machine
-//! (`namespace`, `nodes`) over changes in memory on top of a redb snapshot (`layers`, `pending`, `store`), under one
-//! lock (`engine`). A committing thread makes changes durable in groups (`commit`). Reads and changes never
+//! (`namespace`, `nodes`, `removal`) over a narrow trait (`names`): changes in memory on top of a redb snapshot (`layers`,
+//! `pending`, `snapshot`, `store`), under one lock (`engine`). A committing thread makes changes durable in groups (`commit`). Reads and changes never
 //! wait for a disk flush; `Sync` does, and so does whoever gets the right to free the objects of a removed
 //! file. Files without a name that somebody has open outlive connections and restarts (`kept`).
 //! Changes that clients repeat take effect once (`slots`).
