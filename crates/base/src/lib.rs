@@ -1,6 +1,8 @@
-//! What every layer needs and none should define again: time, operations, random numbers. No dependencies.
+//! What every layer needs and none should define again: time, operations, random numbers, tables by number. No dependencies.
+mod numbered;
 mod random;
 
+pub use numbered::{Numbered, Product};
 pub use random::{Random, finalise};
 
 /// Nanoseconds since an origin of the caller's choice, or a span of them.

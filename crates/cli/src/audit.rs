@@ -136,10 +136,12 @@ pub fn audit(args: &AuditArgs, named: Option<&Path>) -> Result<()> {
             }
         }
     }
-    match args.json {
-        true => newest.iter().for_each(|(_, line)| out::print(line)),
-        false if newest.is_empty() => out::line("no such records"),
-        false => out::print(&table(&newest)),
+    if args.json {
+        newest.iter().for_each(|(_, line)| out::print(line));
+    } else if newest.is_empty() {
+        out::line("no such records");
+    } else {
+        out::print(&table(&newest));
     }
     let unreadable: u64 = logs.iter().map(|log| log.unreadable).sum();
     if unreadable > 0 {

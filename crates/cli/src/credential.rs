@@ -193,9 +193,10 @@ fn make(args: &CredentialArgs, output: &Path, located: &Located) -> Result<()> {
             ""
         };
         let ranges = args.speaks_for.iter().map(ToString::to_string);
-        let speaks_for = match args.speaks_for.is_empty() {
-            true => String::new(),
-            false => format!(", speaks for {}", ranges.collect::<Vec<_>>().join(" ")),
+        let speaks_for = if args.speaks_for.is_empty() {
+            String::new()
+        } else {
+            format!(", speaks for {}", ranges.collect::<Vec<_>>().join(" "))
         };
         let object = format!("credential {}", credential.statement().serial());
         let administrator = if args.administrator {
@@ -251,9 +252,10 @@ fn made_by(credential: &Credential, located: Option<&Located>) -> &'static str {
         return "not checked: it is of another deployment than the one named";
     }
     let by = |authority| credential.signed().is_of(&authority);
-    match deployment.authority.is_some_and(by) {
-        true => "good",
-        false => "bad: not by the deployment's authority, or changed since",
+    if deployment.authority.is_some_and(by) {
+        "good"
+    } else {
+        "bad: not by the deployment's authority, or changed since"
     }
 }
 
@@ -282,9 +284,12 @@ fn show(file: &Path, as_json: bool, named: Option<&Path>) -> Result<()> {
         Some(left) if left > 0 => format!("in {}", size::duration(left as f64 / 1e3)),
         _ => "it has ended".into(),
     };
-    let list = |items: Vec<String>| match items.is_empty() {
-        true => "-".to_owned(),
-        false => items.join(" "),
+    let list = |items: Vec<String>| {
+        if items.is_empty() {
+            "-".to_owned()
+        } else {
+            items.join(" ")
+        }
     };
     let groups = said.groups.iter().map(ToString::to_string).collect();
     let root = match (said.root, said.uid == 0 || !said.speaks_for.is_empty()) {

@@ -79,6 +79,10 @@ pub struct Plan {
 }
 
 /// Makes a deployment in `dir`, which is created if need be.
+#[expect(
+    clippy::too_many_lines,
+    reason = "a deployment is described and made in one go, its file last"
+)]
 pub fn create(dir: &Path, shape: &Shape, plan: &Plan) -> Result<Located> {
     let place = std::path::absolute(dir).map_err(|e| CliError::io("find", dir, e))?;
     let unit = shape.stripe_unit.map_or(STRIPE_UNIT, |u| u.0);

@@ -1,7 +1,6 @@
 //! `penstock generate`: manual pages and completions from the command line's own help, for those who install.
-use crate::args::Cli;
 use crate::error::{CliError, Result};
-use clap::{Args, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::Shell;
 use std::path::{Path, PathBuf};
 
@@ -22,20 +21,20 @@ const COMPLETIONS: [(Shell, &str); 3] = [
 /// Where `man` looks for pages about commands, below a prefix.
 const PAGES: &str = "share/man/man1";
 
-/// Writes them all.
-pub fn generate(args: &GenerateArgs) -> Result<()> {
+/// Writes them all for `command`, the whole command line.
+pub fn generate(args: &GenerateArgs, command: &Command) -> Result<()> {
     let make = |dir: &Path| {
         std::fs::create_dir_all(dir).map_err(|e| CliError::io("make the directory", dir, e))
     };
     let pages = args.dir.join(PAGES);
     make(&pages)?;
-    clap_mangen::generate_to(Cli::command(), &pages)
+    clap_mangen::generate_to(command.clone(), &pages)
         .map_err(|e| CliError::io("write manual pages to", &pages, e))?;
     for (shell, place) in COMPLETIONS {
         let file = args.dir.join(place);
         make(file.parent().unwrap_or(&args.dir))?;
         let mut text = Vec::new();
-        clap_complete::generate(shell, &mut Cli::command(), "penstock", &mut text);
+        clap_complete::generate(shell, &mut command.clone(), "penstock", &mut text);
         std::fs::write(&file, text).map_err(|e| CliError::io("write", &file, e))?;
     }
     Ok(())

@@ -195,9 +195,10 @@ fn to_text(deployment: &Deployment) -> String {
         deployment.client_key.display().to_string(),
     ];
     let other = deployment.other_keys.iter().map(|other| {
-        let what = match other.generation < deployment.generation {
-            true => "former: still accepted",
-            false => "next: not used yet, run `penstock keys --rotate` again",
+        let what = if other.generation < deployment.generation {
+            "former: still accepted"
+        } else {
+            "next: not used yet, run `penstock keys --rotate` again"
         };
         vec![
             other.generation.to_string(),

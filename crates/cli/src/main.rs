@@ -57,7 +57,7 @@ mod watcher;
 mod which;
 
 use args::{Cli, Command};
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use error::Result;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -125,7 +125,7 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
         Command::Serve(args) => serve::serve(args, deployment).map(done),
         Command::Sim(args) => sim::sim(args).map(done),
         Command::Faults(args) => faults::faults(args),
-        Command::Generate(args) => generate::generate(args).map(done),
+        Command::Generate(args) => generate::generate(args, &Cli::command()).map(done),
         Command::Watch => watcher::watch(std::io::stdin().lock()).map(done),
     }
 }

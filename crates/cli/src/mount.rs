@@ -204,9 +204,10 @@ fn start(dir: &Path, located: &Located, extra: &[String], log: &Path) -> Result<
                 .open(log)
                 .map_err(|e| CliError::io("write", log, e))
         };
-        match log.starts_with(located.dir()) {
-            true => service::as_owner(located.dir(), open),
-            false => open(),
+        if log.starts_with(located.dir()) {
+            service::as_owner(located.dir(), open)
+        } else {
+            open()
         }
     };
     let dir = dir
@@ -349,11 +350,12 @@ pub fn umount(args: &UmountArgs) -> Result<()> {
     penstock_fuse::unmount(&found.directory, lazy).map_err(|e| {
         let busy = e.raw_os_error().map(Errno::from_raw_os_error) == Some(Errno::BUSY);
         let error = CliError::io("unmount", &args.dir, e);
-        match busy {
-            true => error.next(
+        if busy {
+            error.next(
                 "a program has files open or its working directory there: end it, or add --lazy",
-            ),
-            false => error,
+            )
+        } else {
+            error
         }
     })?;
     let end = Instant::now() + STOP;

@@ -50,10 +50,7 @@ fn whose(uid: u32, rows: &[&ProgramRow]) -> String {
 }
 
 fn dash(text: String) -> String {
-    match text.is_empty() {
-        true => "-".into(),
-        false => text,
-    }
+    if text.is_empty() { "-".into() } else { text }
 }
 
 fn per_second(bytes: u64) -> String {
@@ -99,9 +96,10 @@ impl Listed {
                 Some(format!("{} {command}", whose(*uid, rows)))
             });
         let names: Vec<String> = names.collect();
-        match names.is_empty() {
-            true => program.to_string(),
-            false => names.join(", "),
+        if names.is_empty() {
+            program.to_string()
+        } else {
+            names.join(", ")
         }
     }
 

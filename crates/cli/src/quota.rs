@@ -143,9 +143,10 @@ pub fn quota(args: &QuotaArgs, named: Option<&Path>) -> Result<()> {
         }
         (None, Some(user)) => {
             let uid = users::named(user)?.uid;
-            let client = match uid == rustix::process::geteuid().as_raw() {
-                true => connect::client(&located)?,
-                false => administrator(&located)?,
+            let client = if uid == rustix::process::geteuid().as_raw() {
+                connect::client(&located)?
+            } else {
+                administrator(&located)?
             };
             (client.quota_of(uid).map_err(failed)?, false)
         }
@@ -218,21 +219,23 @@ fn bytes_text(quotas: &Quotas, now_ms: u64) -> String {
     let rows: Vec<Vec<String>> = limited
         .map(|(uid, bytes)| {
             let who = users::name(uid).unwrap_or_else(|| uid.to_string());
-            let state = match bytes.counted {
-                true => grace_state(bytes.is_at_hard(), bytes.grace_ends_ms, now_ms),
-                false => "being counted, or a data server is away".into(),
+            let state = if bytes.counted {
+                grace_state(bytes.is_at_hard(), bytes.grace_ends_ms, now_ms)
+            } else {
+                "being counted, or a data server is away".into()
             };
             let (soft, hard) = (limit(bytes.limits.soft), limit(bytes.limits.hard));
             vec![who, size::bytes(bytes.used), soft, hard, state]
         })
         .collect();
-    match rows.is_empty() {
-        true => String::new(),
-        false => out::table(
+    if rows.is_empty() {
+        String::new()
+    } else {
+        out::table(
             &["user", "bytes", "soft", "hard", "state"],
             &[1, 2, 3],
             rows,
-        ),
+        )
     }
 }
 
@@ -256,9 +259,10 @@ fn to_text(quotas: &Quotas, now_ms: u64) -> String {
                 (_, true) => "own",
                 (_, false) => "default",
             };
-            let files = match quotas.counted {
-                true => size::count(user.files),
-                false => "?".into(),
+            let files = if quotas.counted {
+                size::count(user.files)
+            } else {
+                "?".into()
             };
             row(who, files, &user.limits, of, state(user, now_ms))
         })

@@ -171,12 +171,13 @@ fn replay(args: &SimArgs) -> Result<()> {
         ];
         out::print(&out::table(&header, &[2, 3, 4, 5], rows));
     }
-    match departures.is_empty() {
-        true => Ok(()),
-        false => Err(CliError::new(departures.join("\n")).next(
+    if departures.is_empty() {
+        Ok(())
+    } else {
+        Err(CliError::new(departures.join("\n")).next(
             "was the file written by this very `penstock`? If so and it is untouched, this is a fault of ours: a \
              decision depends on something that is not recorded",
-        )),
+        ))
     }
 }
 

@@ -61,14 +61,15 @@ impl Why {
     /// What to do about it.
     pub fn next(&self, located: &Located) -> String {
         let dir = located.dir().display();
-        match self.refuses {
-            true => format!(
+        if self.refuses {
+            format!(
                 "it runs, and the reason stands above; where that is the key: {} has to be the one that the servers were started with (copy it from the directory of the deployment on their host, mode 600)",
                 located.deployment.client_key.display()
-            ),
-            false => format!(
+            )
+        } else {
+            format!(
                 "`penstock status {dir}` shows which servers run, `penstock up {dir}` starts them"
-            ),
+            )
         }
     }
 }
@@ -117,9 +118,10 @@ fn questions(deployment: &Deployment) -> Answers {
             // Without the metadata server there is no client to ask the others with.
             let why = Why::of(&e);
             let others = Why {
-                text: match why.refuses {
-                    true => "not asked: the metadata server refuses this client".into(),
-                    false => "not asked: the metadata server doesn't answer".into(),
+                text: if why.refuses {
+                    "not asked: the metadata server refuses this client".into()
+                } else {
+                    "not asked: the metadata server doesn't answer".into()
                 },
                 refuses: why.refuses,
             };
@@ -154,9 +156,10 @@ pub fn require_all(located: &Located) -> Result<()> {
         return Ok(());
     };
     let first = first.title();
-    let does = match why.refuses {
-        true => "refuses this client",
-        false => "does not answer",
+    let does = if why.refuses {
+        "refuses this client"
+    } else {
+        "does not answer"
     };
     let others = match silent.len() {
         1 => String::new(),
@@ -404,6 +407,10 @@ fn clocks(deployment: &Deployment, answers: &Answers) -> String {
 }
 
 /// What schedulers do: of servers where there is one, or was.
+#[expect(
+    clippy::too_many_lines,
+    reason = "one pass over the answers fills all tables of one report"
+)]
 fn scheduling(deployment: &Deployment, answers: &Answers) -> String {
     let mut rows = Vec::new();
     let mut programs: BTreeMap<u64, Vec<&ProgramStatus>> = BTreeMap::new();

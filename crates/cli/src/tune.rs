@@ -89,9 +89,10 @@ pub fn tune(args: &TuneArgs, named: Option<&Path>) -> Result<()> {
     if args.settings.is_empty() {
         return show(&located, args);
     }
-    let meant = match args.save {
-        true => settings::kept,
-        false => settings::meant,
+    let meant = if args.save {
+        settings::kept
+    } else {
+        settings::meant
     };
     let unit = located.deployment.stripe_unit;
     let settings = meant(&args.settings, located.dir(), unit)?;
@@ -148,10 +149,7 @@ fn show(located: &Located, args: &TuneArgs) -> Result<()> {
     for (id, status) in client.data_status() {
         let status = status.map_err(|e| CliError::new(format!("data server {}: {e}", id.0)))?;
         let s = *status.sched;
-        let order = match s.order_conflicts {
-            true => "on",
-            false => "off",
-        };
+        let order = if s.order_conflicts { "on" } else { "off" };
         // Where the server chooses, that is the setting; what it chose is in `penstock status`.
         let sched = s.choice.as_ref().map_or(&s.algorithm, |c| &c.mode).clone();
         let ratio = |milli: u64| milli as f64 / 1e3;

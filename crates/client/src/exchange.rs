@@ -10,11 +10,11 @@
 //! call is executed after the call has returned.
 use crate::error::{Error, Result};
 use crate::fault::Fault;
-use crate::file::FileInner;
+use crate::held::Held;
 use crate::lane::{Broken, Event, Lane};
 use crate::link::Link;
-use crate::lock::Held;
 use crate::memory::{Memory, Stretch};
+use crate::open_file::OpenFile;
 use crate::operations::{Common, Op};
 use crate::plan::{Cutter, Shape};
 use crate::retry::{Next, Retry};
@@ -56,7 +56,7 @@ struct Line {
 
 /// One read or write call: any number of operations.
 pub(crate) struct Exchange<'f, 'm, 'a> {
-    pub(crate) file: &'f FileInner,
+    pub(crate) file: &'f OpenFile,
     held: Option<&'f Held>,
     form: Form,
     pub(crate) common: Common<'m, 'a>,
@@ -78,7 +78,7 @@ pub(crate) struct Exchange<'f, 'm, 'a> {
 
 impl<'f, 'm, 'a> Exchange<'f, 'm, 'a> {
     pub fn new(
-        file: &'f FileInner,
+        file: &'f OpenFile,
         held: Option<&'f Held>,
         form: Form,
         memory: Memory<'m, 'a>,

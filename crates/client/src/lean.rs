@@ -8,10 +8,10 @@
 //! What it cannot do (no grant, a range lock of this client's, the end of an object, an error) is left to the general
 //! path, which does all of it again and knows what to say: until a call has returned its bytes may be moved twice.
 //! When it pays: calls of up to some MB; more is done by the general path, whose cost is nothing beside it.
-//! Parameters: [`PIECES`], and [`STEP`] of the shortcut.
-use crate::file::{File, FileInner};
+//! Parameters: [`PIECES`], and [`STEP`] of grants.
+use crate::grant::STEP;
 use crate::guard::guard;
-use crate::shortcut::STEP;
+use crate::open_file::OpenFile;
 use crate::stats::Form;
 use penstock_datatype::Pattern;
 use penstock_layout::{FileOffset, Layout, ObjectOffset, ServerIndex};
@@ -31,29 +31,19 @@ pub(crate) fn start_of(access: &Pattern, form: Form, memory: &Pattern) -> Option
     may.then(|| u64::try_from(access.bounds().0).ok())?
 }
 
-impl File {
-    /// Reads the file from `offset` on until `into` is full, by descriptors alone. False where that cannot be done or
-    /// the file may end before: then nothing is known about `into`, and [`File::read`] tells how it is.
+impl OpenFile {
+    /// Fills `into` from `offset` on; see [`crate::File::read_lean`].
     pub fn read_lean(&self, offset: u64, into: &mut [u8]) -> bool {
         let len = into.len();
-        self.access().0
-            && self
-                .0
-                .lean(offset, len, false, |object, share| share.read(object, into))
+        self.read && self.lean(offset, len, false, |object, share| share.read(object, into))
     }
 
-    /// Writes all of `from` to the file at `offset`, by descriptors alone. False where that cannot be done: a part may
-    /// have been written, and [`File::write`] writes all of it.
+    /// Writes `from` at `offset`; see [`crate::File::write_lean`].
     pub fn write_lean(&self, offset: u64, from: &[u8]) -> bool {
         let len = from.len();
-        self.access().1
-            && self
-                .0
-                .lean(offset, len, true, |object, share| share.write(object, from))
+        self.write && self.lean(offset, len, true, |object, share| share.write(object, from))
     }
-}
 
-impl FileInner {
     /// Does `io` for what each server has of a range, and counts it. False when one of them cannot.
     fn lean(
         &self,

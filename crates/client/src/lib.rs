@@ -15,6 +15,8 @@
 //! | `nodes` | nodes by id for mounts; lengths and times from data servers |
 //! | `keeper` | what ends with a connection: removed files that are open, advisory locks, claimed again after a restart |
 //! | `file`, `lock` | open files, range locks |
+//! | `open_file`, `held` | what the clones of an open file share, and a lock that is held |
+//! | `sync`, `behind` | bytes on stable storage, and devices that begin before that |
 //! | `plan` | access → operations → regions and runs; nothing is flattened |
 //! | `operations`, `lane` | requests of one connection in flight, as a state machine without a socket |
 //! | `exchange`, `socket` | the shell: lanes, sockets, poll, reconnection |
@@ -22,7 +24,7 @@
 //! | `end_of_file` | counts and zeros where objects end early |
 //! | `memory` | gathering from and scattering into the caller's memory |
 //! | `descriptors` | the share of the program's open files |
-//! | `shortcut`, `grant_link` | same-host descriptors under revocable grants, the connection whose end ends them |
+//! | `shortcut`, `grant`, `grant_link` | same-host descriptors, the revocable right to use them, the connection whose end ends it |
 //! | `lend` | a whole file for the kernel of a mount |
 //! | `site`, `link`, `permits` | a server, connections to it and those that break, how many there are at once |
 //! | `announce`, `job` | what a program says of itself, and its number |
@@ -35,6 +37,7 @@
 //! | `capi` | the C interface, `include/penstock.h` |
 
 pub mod announce;
+mod behind;
 pub mod capi;
 mod check;
 mod client;
@@ -45,8 +48,10 @@ mod error;
 mod exchange;
 mod fault;
 mod file;
+mod grant;
 mod grant_link;
 mod guard;
+mod held;
 pub mod job;
 mod keeper;
 mod keys;
@@ -58,6 +63,7 @@ mod lock;
 mod memory;
 mod names;
 mod nodes;
+mod open_file;
 mod operations;
 mod path;
 mod permits;

@@ -8,102 +8,22 @@
 //! held lock keeps its connections to itself, and what is read or written under it goes over them.
 use crate::error::{Error, Result};
 use crate::fault::Fault;
-use crate::file::{File, FileInner};
+use crate::file::File;
 use crate::guard::guard;
+use crate::held::Held;
 use crate::link::Link;
+use crate::open_file::OpenFile;
 use crate::retry::{Next, Retry};
-use penstock_host::sync::{Mutex, MutexGuard};
 use penstock_host::thread::sleep;
 use penstock_host::time::now;
 use penstock_layout::ServerIndex;
-use penstock_wire::message::{
-    DataReply, DataRequest, ErrorKind, LockId, LockMode, TraceContext, WireError,
-};
+use penstock_wire::message::{DataReply, DataRequest, ErrorKind, LockId, LockMode, TraceContext};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 /// Beyond the server's own limit of a lock wait, for the answer to arrive.
 const GRACE: Duration = Duration::from_secs(5);
-
-#[derive(Debug)]
-enum Part {
-    /// The range does not touch this server.
-    None,
-    Idle(Box<Link>, LockId),
-    InUse(LockId),
-    Lost,
-}
-
-/// A lock as the file knows it.
-#[derive(Debug)]
-pub(crate) struct Held {
-    pub range: Range<u64>,
-    path: String,
-    sites: Vec<crate::error::Peer>,
-    parts: Vec<Mutex<Part>>,
-    released: AtomicBool,
-    /// One call at a time uses the lock's connections.
-    busy: Mutex<()>,
-}
-
-impl Held {
-    /// For the length of one call.
-    pub fn enter(&self) -> MutexGuard<'_, ()> {
-        guard(&self.busy)
-    }
-
-    /// The connection and lock at server `i`; `None` if the lock does not touch it.
-    pub fn take(
-        &self,
-        i: usize,
-        operation: &'static str,
-    ) -> std::result::Result<Option<(Link, LockId)>, Fault> {
-        let mut part = guard(&self.parts[i]);
-        match std::mem::replace(&mut *part, Part::Lost) {
-            Part::Idle(link, lock) => {
-                *part = Part::InUse(lock);
-                Ok(Some((*link, lock)))
-            }
-            Part::None => {
-                *part = Part::None;
-                Ok(None)
-            }
-            Part::InUse(_) | Part::Lost => Err(Fault::Final(self.lost_error(operation, i))),
-        }
-    }
-
-    /// The connection comes back in good order.
-    pub fn put(&self, i: usize, link: Link) {
-        let mut part = guard(&self.parts[i]);
-        if let Part::InUse(lock) = *part
-            && !self.released.load(SeqCst)
-        {
-            *part = Part::Idle(Box::new(link), lock);
-        }
-    }
-
-    /// The connection is gone, and with it the lock at that server.
-    pub fn lost(&self, i: usize) {
-        *guard(&self.parts[i]) = Part::Lost;
-    }
-
-    pub fn lost_error(&self, operation: &'static str, i: usize) -> Error {
-        Error::Refused {
-            peer: self.sites[i].clone(),
-            operation,
-            source: WireError {
-                kind: ErrorKind::LockLost,
-                message: format!(
-                    "the lock on bytes {}..{} of {} was lost with the connection; \
-                     others may have changed them since: lock and read again",
-                    self.range.start, self.range.end, self.path
-                ),
-            },
-        }
-    }
-}
 
 /// A held lock on a file range; released when dropped.
 ///
@@ -111,7 +31,7 @@ impl Held {
 /// locks are held, a call carries the one that its first access overlaps.
 #[derive(Debug)]
 pub struct RangeLock {
-    file: Arc<FileInner>,
+    file: Arc<OpenFile>,
     held: Arc<Held>,
 }
 
@@ -124,26 +44,24 @@ impl RangeLock {
     /// Whether a server has been lost since the lock was taken, and the lock with it: what was read under it may have
     /// changed since, and calls within its range fail until it is dropped.
     pub fn is_lost(&self) -> bool {
-        let parts = &self.held.parts;
-        parts.iter().any(|part| matches!(*guard(part), Part::Lost))
+        self.held.is_lost()
     }
 }
 
 impl Drop for RangeLock {
     fn drop(&mut self) {
         guard(&self.file.locks).retain(|h| !Arc::ptr_eq(h, &self.held));
-        self.held.released.store(true, SeqCst);
+        self.held.released();
         release(&self.file, &self.held);
     }
 }
 
 /// Unlocks at all servers at once. A connection on which that fails is closed, which unlocks too.
-fn release(file: &FileInner, held: &Held) {
+fn release(file: &OpenFile, held: &Held) {
     let trace = file.client.trace();
     let mut asked = Vec::new();
-    for (part, site) in held.parts.iter().zip(&file.sites) {
-        let taken = std::mem::replace(&mut *guard(part), Part::Lost);
-        if let Part::Idle(mut link, lock) = taken
+    for (i, site) in file.sites.iter().enumerate() {
+        if let Some((mut link, lock)) = held.take_idle(i)
             && let Some(at) = link.attached.get(&file.open_as())
         {
             let request = DataRequest::Unlock {
@@ -151,7 +69,7 @@ fn release(file: &FileInner, held: &Held) {
                 lock,
             };
             if let Ok(id) = link.ask("unlock", trace, &request) {
-                asked.push((site, *link, id));
+                asked.push((site, link, id));
             }
         }
     }
@@ -172,14 +90,8 @@ impl File {
         let file = &self.0;
         let trace = file.client.trace();
         let end = now() + file.client.options().lock_timeout;
-        let held = Arc::new(Held {
-            range: range.clone(),
-            path: file.path.clone(),
-            sites: file.sites.iter().map(|s| s.peer.clone()).collect(),
-            parts: file.sites.iter().map(|_| Mutex::new(Part::None)).collect(),
-            released: AtomicBool::new(false),
-            busy: Mutex::new(()),
-        });
+        let peers = file.sites.iter().map(|s| s.peer.clone()).collect();
+        let held = Arc::new(Held::new(range.clone(), file.path.clone(), peers));
         // Dropped on an error below, which releases what has been taken.
         let lock = RangeLock {
             file: file.clone(),
@@ -191,8 +103,8 @@ impl File {
             let from = file.layout.object_len(range.start, server);
             let to = file.layout.object_len(range.end, server);
             if from < to {
-                let part = lock_object(file, i, from..to, mode, end, trace)?;
-                *guard(&held.parts[i]) = Part::Idle(Box::new(part.0), part.1);
+                let (link, part) = lock_object(file, i, from..to, mode, end, trace)?;
+                held.granted(i, link, part);
                 servers += 1;
             }
         }
@@ -206,7 +118,7 @@ impl File {
 
 /// Waits for one object range on a connection of its own.
 fn lock_object(
-    file: &FileInner,
+    file: &OpenFile,
     i: usize,
     range: Range<u64>,
     mode: LockMode,

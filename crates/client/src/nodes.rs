@@ -6,8 +6,9 @@
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::fault::Fault;
-use crate::file::{File, OpenOptions, Origin};
+use crate::file::File;
 use crate::link::Link;
+use crate::open_file::{OpenFile, Origin};
 use crate::retry::Retry;
 use crate::site::Site;
 use penstock_layout::{FileId, ServerId, ServerIndex};
@@ -105,11 +106,6 @@ impl Client {
     }
 
     fn opened(&self, user: &User, request: NodeRequest, read: bool, write: bool) -> Result<File> {
-        let how = OpenOptions {
-            read,
-            write,
-            ..OpenOptions::default()
-        };
         match self.node(user, request)? {
             NodeReply::Opened {
                 attributes,
@@ -117,15 +113,16 @@ impl Client {
                 created,
             } => {
                 let path = format!("node {}", attributes.id.0);
-                File::of(
+                let file = OpenFile::new(
                     self,
                     path,
-                    &how,
+                    (read, write),
                     attributes,
                     capability,
                     created,
                     Origin::Node(user.clone()),
-                )
+                )?;
+                Ok(File(Arc::new(file)))
             }
             other => Err(self.meta_protocol("open", &MetaReply::Node(other))),
         }

@@ -4,8 +4,9 @@
 //! others give theirs back, and no object has been touched. A server that cannot be asked now, or that cannot hold
 //! space, reserves without.
 use crate::error::Result;
-use crate::file::{File, FileInner};
+use crate::file::File;
 use crate::link::Link;
+use crate::open_file::OpenFile;
 use penstock_layout::ServerIndex;
 use penstock_wire::message::{DataReply, DataRequest, ErrorKind, Handle, TraceContext};
 
@@ -50,7 +51,7 @@ impl File {
     }
 }
 
-impl FileInner {
+impl OpenFile {
     /// The servers that hold their share aside; an error, and nothing held, if one has no space.
     fn hold(&self, len: u64, trace: TraceContext) -> Result<Vec<Asked>> {
         let connected = (0..self.sites.len()).filter_map(|at| {

@@ -9,148 +9,32 @@
 //! A revoked or refused grant means requests, at once and without the caller noticing; a new grant is
 //! asked for after a while, twice as long after each refusal.
 //!
-//! A server that was killed cannot revoke, and its successor does not know of old grants. So a grant
-//! is good only as long as the connection that it came over, which ends with the server: the client
-//! looks at that connection before an operation, at most every [`LOOK`], and cuts long operations into
-//! steps of [`STEP`]. The object's length, which nobody but the server may cut, is trusted as long.
-//! Parameters: [`FIRST_DELAY`], [`MOST_DELAY`], [`LOOK`], [`STEP`], [`PACKED_STEP`].
-use crate::descriptors::Place;
+//! Parameters: those of [`crate::grant`], and [`PACKED_STEP`].
 use crate::error::{Error, Result};
 use crate::fault::Fault;
-use crate::file::{Done, FileInner};
-use crate::grant_link::GrantLink;
+use crate::grant::{Grant, STEP};
 use crate::guard::guard;
 use crate::memory::{Memory, Stretch};
+use crate::open_file::OpenFile;
 use crate::plan::Shape;
 use crate::site::Site;
 use crate::unsynced::Taken;
 use penstock_datatype::Pattern;
-use penstock_host::sync::Mutex;
-use penstock_host::time::{now, since};
+use penstock_host::time::now;
 use penstock_layout::{ObjectOffset, ServerIndex};
-use penstock_rpc::grant::{GrantPage, Operation};
+use penstock_rpc::grant::GrantPage;
 use penstock_store::{Execution, Mapped, Maps, Object, StoreError};
 use penstock_wire::message::{DataReply, DataRequest, TraceContext};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering::Relaxed;
 
-/// From a refusal to the next try, at first and at most.
-const FIRST_DELAY: Duration = Duration::from_millis(20);
-const MOST_DELAY: Duration = Duration::from_secs(2);
-/// How long a look at the server's connection is trusted. A server that is killed takes longer to
-/// start again.
-const LOOK: Duration = Duration::from_millis(1);
-/// Bytes of one operation under a grant.
-pub(crate) const STEP: u64 = 8 << 20;
-/// The same where memory is packed.
+/// Bytes of one step where memory is packed ([`STEP`] elsewhere).
 const PACKED_STEP: u64 = 256 << 10;
 /// Separate memory ranges of one operation.
 const MAX_RANGES: usize = 512;
-/// How long closing a file waits for operations of other threads.
-const QUIESCE: Duration = Duration::from_secs(5);
-
-#[derive(Debug)]
-pub(crate) struct Grant {
-    object: OwnedFd,
-    page: GrantPage,
-    writable: bool,
-    /// The incarnation that takes its writes.
-    taken: Taken,
-    link: Arc<GrantLink>,
-    began: Instant,
-    /// When the server was last seen alive, nanoseconds after `began`.
-    looked: AtomicU64,
-    /// What of the object is mapped, and how long it is for certain.
-    maps: Maps,
-    /// Of the client's share of descriptors.
-    _place: Place,
-}
-
-impl Grant {
-    /// The right to do one step of I/O.
-    fn enter(&self) -> Option<Operation<'_>> {
-        let operation = self.page.enter()?;
-        let now = u64::try_from(since(self.began).as_nanos()).unwrap_or(u64::MAX);
-        if now.saturating_sub(self.looked.load(Relaxed)) < LOOK.as_nanos() as u64 {
-            return (!self.link.dead.load(Relaxed)).then_some(operation);
-        }
-        if !self.link.is_alive() {
-            return None;
-        }
-        self.maps.forget_len();
-        self.looked.store(now, Relaxed);
-        Some(operation)
-    }
-
-    /// Does one step of I/O; `None` when the grant is over. Nobody cuts the object before `io` has returned.
-    pub fn operate<R>(&self, io: impl FnOnce(&Mapped<'_>) -> R) -> Option<R> {
-        let operation = self.enter()?;
-        let outcome = io(&Mapped::new(&self.object, &self.maps));
-        drop(operation);
-        Some(outcome)
-    }
-
-    /// The incarnation that takes its writes.
-    pub fn taken(&self) -> Taken {
-        self.taken
-    }
-
-    /// Whether it is for writing, too.
-    pub fn is_writable(&self) -> bool {
-        self.writable
-    }
-
-    /// As far as is known without looking: [`Grant::enter`] looks.
-    fn is_good(&self) -> bool {
-        !self.page.is_revoked() && !self.link.dead.load(Relaxed)
-    }
-}
-
-/// What is known about shortcuts to one server for one file.
-#[derive(Debug, Default)]
-pub(crate) struct Shortcut {
-    grant: Option<Arc<Grant>>,
-    /// Not before, and how long after the next refusal.
-    again: Option<(Instant, Duration)>,
-}
-
-impl Shortcut {
-    fn refused(&mut self) {
-        let delay = self.again.map_or(FIRST_DELAY, |(_, delay)| delay);
-        self.again = Some((now() + delay, (delay * 2).min(MOST_DELAY)));
-    }
-}
-
-impl Site {
-    /// The connection for grants; made when there is none.
-    fn grant_link(&self) -> std::result::Result<Arc<GrantLink>, Fault> {
-        let mut slot = guard(&self.grants);
-        if let Some(link) = slot.as_ref().filter(|l| l.is_alive()) {
-            return Ok(link.clone());
-        }
-        let link = Arc::new(GrantLink {
-            link: Mutex::new(self.dial("ask for a shortcut")?),
-            dead: AtomicBool::new(false),
-        });
-        *slot = Some(link.clone());
-        Ok(link)
-    }
-
-    /// Closes on that connection what is left of files that have been closed; also where shortcuts were refused or taken back.
-    pub fn close_left_by_grants(&self) {
-        let Some(holder) = guard(&self.grants).clone().filter(|l| l.is_alive()) else {
-            return;
-        };
-        if self.close_left(&mut guard(&holder.link)).is_err() {
-            holder.dead.store(true, Relaxed);
-        }
-    }
-}
-
-impl FileInner {
+impl OpenFile {
     /// The grant at `server`, asked for if it is time; `None` = use requests.
     pub fn grant(&self, server: ServerIndex, trace: TraceContext) -> Option<Arc<Grant>> {
         let i = server.0 as usize;
@@ -191,12 +75,6 @@ impl FileInner {
             }
         }
         shortcut.grant.clone()
-    }
-
-    /// The grant at server `i` if there is one.
-    pub fn grant_at_hand(&self, i: usize) -> Option<Arc<Grant>> {
-        let shortcut = guard(&self.shortcuts[i]);
-        shortcut.grant.as_ref().filter(|g| g.is_good()).cloned()
     }
 
     /// Only the owner can cut an object behind the server's back (docs/decisions/0021): nobody else maps it.
@@ -242,16 +120,8 @@ impl FileInner {
             holder.dead.store(true, Relaxed);
         }
         drop(link);
-        Ok(asked?.map(|(object, page, writable, taken)| Grant {
-            object,
-            page,
-            writable,
-            taken,
-            link: holder,
-            began: now(),
-            looked: AtomicU64::new(0),
-            maps: self.maps(),
-            _place: place,
+        Ok(asked?.map(|(object, page, writable, taken)| {
+            Grant::new(object, page, writable, taken, holder, self.maps(), place)
         }))
     }
 
@@ -268,7 +138,7 @@ impl FileInner {
         let write = matches!(memory, Memory::From(_));
         let grant = self
             .grant(server, trace)
-            .filter(|grant| grant.writable || !write);
+            .filter(|grant| grant.is_writable() || !write);
         let Some(grant) = grant else {
             for counters in self.counters() {
                 counters.shortcut_refused();
@@ -278,7 +148,7 @@ impl FileInner {
         if let Shape::Loop { pattern, .. } = shape
             && let Some(outcome) = self.execute(&grant, server, pattern, at, memory, scratch)
         {
-            return self.concluded(server, write.then_some(grant.taken), outcome);
+            return self.concluded(server, write.then_some(grant.taken()), outcome);
         }
         let coarse = memory.is_coarse();
         let mut direct = Direct {
@@ -309,7 +179,11 @@ impl FileInner {
         } = direct;
         ranges.clear();
         scratch.ranges = ranges;
-        self.concluded(server, write.then_some(grant.taken), outcome.map_done(done))
+        self.concluded(
+            server,
+            write.then_some(grant.taken()),
+            outcome.map_done(done),
+        )
     }
 
     fn concluded(
@@ -379,17 +253,13 @@ impl FileInner {
             }
         }
     }
+}
 
-    /// Waits until nobody uses the grants any more, so that the servers may close the object.
-    pub fn quiesce_grants(&self) {
-        for (site, shortcut) in self.sites.iter().zip(&self.shortcuts) {
-            if let Some(grant) = guard(shortcut).grant.take()
-                && !grant.page.quiesce(QUIESCE)
-            {
-                log::warn!("{}: a shortcut at {} is still in use", self.path, site.peer);
-            }
-        }
-    }
+/// What a direct access did.
+pub(crate) struct Done {
+    pub bytes: u64,
+    /// The object ended: bytes are missing from this stream position on.
+    pub short: Option<u64>,
 }
 
 /// How an access to one server ended.

@@ -17,7 +17,7 @@ use penstock_wire::message::ProgramInfo;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{
-    AtomicU64,
+    AtomicBool, AtomicU64,
     Ordering::{Relaxed, SeqCst},
 };
 use std::time::Duration;
@@ -37,7 +37,7 @@ pub(crate) struct Site {
     /// Files that have been closed so far.
     closes: AtomicU64,
     /// The connection that descriptors came over.
-    pub grants: Mutex<Option<Arc<GrantLink>>>,
+    grants: Mutex<Option<Arc<GrantLink>>>,
     /// Loops the server has been sent.
     pub known: Arc<KnownLoops>,
 }
@@ -168,5 +168,29 @@ impl Site {
         self.known.clear();
         let idle = std::mem::take(&mut *guard(&self.idle));
         drop(idle);
+    }
+
+    /// The connection for grants; made when there is none.
+    pub fn grant_link(&self) -> std::result::Result<Arc<GrantLink>, Fault> {
+        let mut slot = guard(&self.grants);
+        if let Some(link) = slot.as_ref().filter(|l| l.is_alive()) {
+            return Ok(link.clone());
+        }
+        let link = Arc::new(GrantLink {
+            link: Mutex::new(self.dial("ask for a shortcut")?),
+            dead: AtomicBool::new(false),
+        });
+        *slot = Some(link.clone());
+        Ok(link)
+    }
+
+    /// Closes on that connection what is left of files that have been closed; also where shortcuts were refused or taken back.
+    pub fn close_left_by_grants(&self) {
+        let Some(holder) = guard(&self.grants).clone().filter(|l| l.is_alive()) else {
+            return;
+        };
+        if self.close_left(&mut guard(&holder.link)).is_err() {
+            holder.dead.store(true, Relaxed);
+        }
     }
 }

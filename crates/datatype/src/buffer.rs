@@ -1,5 +1,6 @@
 //! Memory described by a pattern: pack (gather), unpack (scatter) and vectored pieces.
 
+use crate::block;
 use crate::far;
 use crate::kernel::{self, Shape, Steps};
 use crate::pattern::{Pattern, Run};
@@ -254,9 +255,10 @@ impl<const PACK: bool, const FAR: bool> Transfer<PACK, FAR> {
     /// Where bytes come from and where they go.
     #[inline(always)]
     fn direct<T>(pattern: T, packed: T) -> (T, T) {
-        match PACK {
-            true => (pattern, packed),
-            false => (packed, pattern),
+        if PACK {
+            (pattern, packed)
+        } else {
+            (packed, pattern)
         }
     }
 
@@ -273,9 +275,10 @@ impl<const PACK: bool, const FAR: bool> Sink for Transfer<PACK, FAR> {
         // SAFETY: the walk stays within the pattern, which the `new` of `Source` or `Target` vouches for, and within
         // as many consecutive bytes as there are.
         unsafe {
-            match FAR && len >= FAR_BLOCK {
-                true => far::block(from, to, len as usize),
-                false => kernel::block(from, to, len as usize),
+            if FAR && len >= FAR_BLOCK {
+                far::block(from, to, len as usize)
+            } else {
+                block::block(from, to, len as usize)
             }
         }
         self.advance(len as usize);
@@ -305,7 +308,7 @@ impl<const PACK: bool, const FAR: bool> Sink for Transfer<PACK, FAR> {
                 packed.wrapping_add(place),
             );
             // SAFETY: as for `block`.
-            unsafe { kernel::block(from, to, len) };
+            unsafe { block::block(from, to, len) };
         });
         self.advance((starts[displs.len()] - starts[0]) as usize);
         ON

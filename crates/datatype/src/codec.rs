@@ -20,7 +20,7 @@
 
 use crate::error::{Error, Result};
 use crate::fuse;
-use crate::loops::{Body, Kind, Loop, MAX_DEPTH, Placed};
+use crate::loops::{Body, Kind, Loop, LoopHash, MAX_DEPTH, Placed};
 use std::sync::Arc;
 
 /// Longest encoding that [`Loop::decode`] accepts (bytes). Longer ones come only from irregular
@@ -28,10 +28,6 @@ use std::sync::Arc;
 pub const MAX_ENCODED: usize = 512 << 10;
 
 const VERSION: u8 = 1;
-
-/// Content hash of an encoded loop (BLAKE3, first 16 bytes).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct LoopHash(pub [u8; 16]);
 
 impl Loop {
     /// Compact encoding; size independent of counts. Canonical: equal loops encode equally.

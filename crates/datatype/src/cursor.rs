@@ -38,8 +38,15 @@ const NONE: Burst = Burst {
     count: 0,
 };
 
+impl Pattern {
+    /// Walks the runs step by step.
+    pub fn cursor(&self) -> Cursor {
+        Cursor::new(self.clone())
+    }
+}
+
 impl Cursor {
-    pub(crate) fn new(pattern: Pattern) -> Cursor {
+    fn new(pattern: Pattern) -> Cursor {
         Cursor {
             pattern,
             position: 0,

@@ -6,7 +6,7 @@
 //! either; measured (Zen 5, 16 MiB): contiguous 1.3 times memcpy, unpacking 64-byte blocks twice as fast.
 //! Parameter: [`FROM`]. Elsewhere than on x86-64 these are plain moves.
 
-use crate::kernel::{self, LINE};
+use crate::block::{self, LINE};
 
 /// Bytes in one call from which moves go around the caches.
 pub const FROM: usize = 8 << 20;
@@ -25,13 +25,13 @@ pub unsafe fn block(src: *const u8, dst: *mut u8, len: usize) {
     // SAFETY: three adjacent parts of the `len` bytes; the middle one begins on a line.
     unsafe {
         if head > 0 {
-            kernel::block(src, dst, head);
+            block::block(src, dst, head);
         }
         for at in (head..head + lines * LINE).step_by(LINE) {
             write(dst.add(at), src.add(at).cast::<[u8; LINE]>().read());
         }
         if tail > 0 {
-            kernel::block(src.add(len - tail), dst.add(len - tail), tail);
+            block::block(src.add(len - tail), dst.add(len - tail), tail);
         }
     }
 }
@@ -65,7 +65,7 @@ pub(crate) unsafe fn write<T: Copy>(dst: *mut u8, value: T) {
 /// Asks for `len` bytes that will be moved soon; the address need not be valid.
 pub fn expect(src: *const u8, len: usize) {
     for at in (0..len).step_by(LINE) {
-        kernel::prefetch(src.wrapping_add(at));
+        block::prefetch(src.wrapping_add(at));
     }
 }
 

@@ -9,6 +9,7 @@
 //! All functions take raw pointers because the two sides may interleave within one buffer; source
 //! and destination bytes never overlap.
 
+use crate::block::{LINE, block, get, one, prefetch, two};
 use crate::far;
 
 /// Where the blocks of one side lie: rows `row` bytes apart of blocks `step` bytes apart.
@@ -257,8 +258,6 @@ unsafe fn unpack_row<const N: usize>(
 /// seeing what comes next (bytes). A page: it also looks up the next page's address in time.
 const AHEAD: usize = 4 << 10;
 
-/// A cache line.
-pub(crate) const LINE: usize = 64;
 /// From here a block is long enough for memcpy to do well on its own: as long as the caches hold the data, and beyond.
 const LONG: usize = 256;
 const LONG_FAR: usize = 8 << 10;
@@ -290,7 +289,7 @@ impl Ahead {
 /// Moves a block of at least a line, line by line, fetching ahead.
 ///
 /// # Safety
-/// As [`block`].
+/// As [`block`], with at least [`LINE`] bytes.
 #[inline(always)]
 unsafe fn lines<const FAR: bool>(src: *const u8, dst: *mut u8, len: usize, ahead: Ahead) {
     // SAFETY: all moves lie within `len` bytes: whole lines from the start, then the last line's
@@ -320,18 +319,6 @@ unsafe fn lines<const FAR: bool>(src: *const u8, dst: *mut u8, len: usize, ahead
     }
 }
 
-/// Asks for a line that will be needed; the address need not be valid.
-#[inline(always)]
-pub(crate) fn prefetch(at: *const u8) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a hint, which never faults; SSE belongs to the architecture.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast())
-    };
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = at;
-}
-
 /// Moves listed runs: run i is `starts[i + 1] - starts[i]` bytes long, lies `displs[i]` from
 /// `scattered`, and the runs are back to back in the packed bytes. `f` moves one run, given its
 /// displacement, its place in the packed bytes, and its length.
@@ -356,60 +343,3 @@ pub(crate) fn listed(
 
 /// Runs ahead of which the first line is fetched.
 const LISTED_AHEAD: usize = 16;
-
-/// # Safety
-/// `N` bytes are readable at `src`.
-#[inline(always)]
-unsafe fn get<const N: usize>(src: *const u8) -> [u8; N] {
-    // SAFETY: vouched for by the caller; arrays of bytes have no alignment.
-    unsafe { src.cast::<[u8; N]>().read() }
-}
-
-/// Moves `N` bytes.
-///
-/// # Safety
-/// `N` bytes are readable at `src` and writable at `dst`.
-#[inline(always)]
-unsafe fn one<const N: usize>(src: *const u8, dst: *mut u8) {
-    // SAFETY: vouched for by the caller; arrays of bytes have no alignment.
-    unsafe { dst.cast::<[u8; N]>().write(get::<N>(src)) }
-}
-
-/// Moves `len` bytes.
-///
-/// # Safety
-/// `len` bytes are readable at `src` and writable at `dst`; they do not overlap.
-#[inline(always)]
-pub(crate) unsafe fn block(src: *const u8, dst: *mut u8, len: usize) {
-    // SAFETY: each pair of moves covers [0, len) and stays within it: the second begins at len - N,
-    // where N <= len <= 2 N.
-    unsafe {
-        match len {
-            0 => {}
-            1..=3 => {
-                one::<1>(src, dst);
-                one::<1>(src.add(len / 2), dst.add(len / 2));
-                one::<1>(src.add(len - 1), dst.add(len - 1));
-            }
-            4..=7 => two::<4>(src, dst, len),
-            8..=15 => two::<8>(src, dst, len),
-            16..=31 => two::<16>(src, dst, len),
-            32..=64 => two::<32>(src, dst, len),
-            65..=128 => two::<64>(src, dst, len),
-            _ => std::ptr::copy_nonoverlapping(src, dst, len),
-        }
-    }
-}
-
-/// Moves the first and the last `N` of `len` bytes.
-///
-/// # Safety
-/// As [`block`], with `N <= len`.
-#[inline(always)]
-unsafe fn two<const N: usize>(src: *const u8, dst: *mut u8, len: usize) {
-    // SAFETY: both moves lie within `len` bytes.
-    unsafe {
-        one::<N>(src, dst);
-        one::<N>(src.add(len - N), dst.add(len - N));
-    }
-}

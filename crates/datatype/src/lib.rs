@@ -19,10 +19,11 @@
 //! | `walk` | the runs of a stream range, in bursts |
 //! | `stripes`, `residue` | meeting regularly repeated stripes, without visiting what lies between |
 //! | `pattern`, `cursor` | tilings, ranges of them, and walking them step by step |
-//! | `buffer`, `copy`, `kernel`, `far` | moving the bytes |
+//! | `buffer`, `copy`, `kernel`, `far`, `block` | moving the bytes |
 //! | `codec` | the encoded form and its hash |
 //! | `signature` | basic elements along the stream; external32 |
 
+mod block;
 mod buffer;
 mod build;
 mod codec;
@@ -42,11 +43,11 @@ mod walk;
 
 pub use buffer::{Source, Target};
 pub use build::{Distribution, Order};
-pub use codec::{LoopHash, MAX_ENCODED};
+pub use codec::MAX_ENCODED;
 pub use copy::copy;
 pub use cursor::Cursor;
 pub use error::{Error, Result};
-pub use loops::{Loop, MAX_DEPTH};
+pub use loops::{Loop, LoopHash, MAX_DEPTH};
 pub use pattern::{Pattern, Run};
 pub use signature::{Elem, ElemKind, Signature};
 pub use stripes::{MIN_STEPS, Meeting, Stripes};

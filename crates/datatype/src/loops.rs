@@ -8,7 +8,6 @@
 //! Every node knows its size, its bounds, where its stream ends, how many runs it has and whether
 //! it is monotone, so that all questions about ranges are answered by descending one path.
 
-use crate::codec::LoopHash;
 use crate::error::{Error, Result};
 use std::sync::{Arc, OnceLock};
 
@@ -18,6 +17,10 @@ pub const MAX_DEPTH: u32 = 32;
 pub(crate) const MAX_NODES: u64 = 1 << 20;
 /// Largest size or offset.
 pub(crate) const MAX: i128 = i64::MAX as i128;
+
+/// Content hash of an encoded loop (BLAKE3, first 16 bytes).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LoopHash(pub [u8; 16]);
 
 /// One instance of a datatype; immutable, cheap to clone.
 #[derive(Clone)]

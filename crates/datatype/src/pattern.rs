@@ -1,6 +1,5 @@
 //! Endless tilings of a loop and ranges of their stream.
 
-use crate::cursor::Cursor;
 use crate::error::{Error, Result};
 use crate::fuse;
 use crate::locate;
@@ -212,11 +211,6 @@ impl Pattern {
         let a = self.stream_at(lo);
         let b = self.stream_at(hi);
         self.slice(a, b.saturating_sub(a))
-    }
-
-    /// Walks the runs step by step.
-    pub fn cursor(&self) -> Cursor {
-        Cursor::new(self.clone())
     }
 
     /// Calls `f(stream position, run)` for each run with adjacent runs joined; specialised inner loops.

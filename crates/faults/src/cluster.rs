@@ -121,9 +121,10 @@ pub(crate) fn deployment(root: &Path, shape: &Shape) -> Result<Deployment, Strin
                 identity_key: None,
             })
             .collect(),
-        transport: match shape.tls {
-            true => Transport::Tls,
-            false => Transport::PlainTrustedNetwork,
+        transport: if shape.tls {
+            Transport::Tls
+        } else {
+            Transport::PlainTrustedNetwork
         },
     };
     deployment.make_keys(root).map_err(text)?;

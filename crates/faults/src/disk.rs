@@ -12,7 +12,7 @@ pub(crate) use copy::{Aside, Item};
 
 use crate::effects::{Effect, Effects};
 use crate::plant::Plant;
-use crate::world::{MS, MachineId, Nanos};
+use crate::units::{MS, MachineId, Nanos};
 use penstock_base::Random;
 use penstock_host::Access;
 use rustix::fs::{FileType, Mode, XattrFlags};

@@ -33,6 +33,7 @@ mod plan;
 mod plant;
 mod pointer;
 mod run;
+mod units;
 mod workload;
 mod world;
 

@@ -593,10 +593,7 @@ fn close(state: &mut State, id: u64, end: usize, extra: Nanos) {
 pub(crate) fn drop_next(state: &mut State, id: u64) {
     let net = &mut state.net;
     if let Some(c) = net.connections.get_mut(&id) {
-        c.fate = Some(match net.tls {
-            true => Fate::Flip,
-            false => Fate::Drop,
-        });
+        c.fate = Some(if net.tls { Fate::Flip } else { Fate::Drop });
     }
 }
 

@@ -526,6 +526,7 @@ impl Driver {
         }
     }
 
+    #[expect(clippy::too_many_lines, reason = "one arm for each kind of fault")]
     fn inflict(&mut self, fault: Fault) -> Result<(), String> {
         let now = self.now();
         let mut later = |time, what| self.later.push((now + time, what));
@@ -742,9 +743,10 @@ impl Driver {
         // A bit of a part of the journal that a commit holds is never looked at.
         let other = self.cluster.sync_failed(machine)
             || matches!(self.flipped.get(&machine), Some((flip, _)) if flip.target == Target::Journal);
-        let flipped = match other && !why.contains("damaged") {
-            true => None,
-            false => self.flipped.remove(&machine),
+        let flipped = if other && !why.contains("damaged") {
+            None
+        } else {
+            self.flipped.remove(&machine)
         };
         if let Some((flip, _)) = flipped {
             // An administrator reads what it says and restores the file.

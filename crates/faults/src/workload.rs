@@ -229,9 +229,10 @@ impl Worker {
         let mut made: Option<Counter> = None;
         let mut limited = bytes::Limited::default();
         while self.phase() < Phase::Calm {
-            match self.shape.limit.is_some() && self.random.one_in(3) {
-                true => self.spend(&mut limited)?,
-                false => self.step(&client, &mut files, &mut lent, &mut made)?,
+            if self.shape.limit.is_some() && self.random.one_in(3) {
+                self.spend(&mut limited)?
+            } else {
+                self.step(&client, &mut files, &mut lent, &mut made)?
             }
             let mut pause = self.random.below(self.shape.pause);
             if self.phase() == Phase::Settling {

@@ -29,11 +29,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-pub(crate) use penstock_base::Nanos;
-/// One millisecond.
-pub(crate) const MS: Nanos = 1_000_000;
-/// One second.
-pub(crate) const SECOND: Nanos = 1_000 * MS;
+pub(crate) use crate::units::{MS, MachineId, Nanos, ProcessId, SECOND};
 
 /// The time of day when a world begins, seconds since the epoch.
 const BEGINNING: u64 = 1_700_000_000;
@@ -46,10 +42,6 @@ const STACK: usize = 1 << 20;
 
 /// A thread, by number.
 pub(crate) type TaskId = usize;
-/// A process, by number.
-pub(crate) type ProcessId = usize;
-/// A machine, by number: 0 is the metadata server's, then the data servers', then the clients'.
-pub(crate) type MachineId = usize;
 
 thread_local! {
     static TASK: Cell<TaskId> = const { Cell::new(usize::MAX) };

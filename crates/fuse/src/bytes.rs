@@ -1,5 +1,5 @@
 //! Bytes between the kernel and the data servers.
-use crate::operations::{errno, invalid};
+use crate::errno::{errno, invalid};
 use fuser::ReplyData;
 use penstock_client::{File, Form, Result};
 use penstock_datatype::{Pattern, Source, Target};

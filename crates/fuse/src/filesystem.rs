@@ -1,9 +1,10 @@
 //! The kernel's calls, one by one.
 use crate::attributes::{attributes, kind, nanoseconds};
 use crate::bytes;
+use crate::errno::{errno, stale};
 use crate::listing::Listing;
 use crate::locks::{advisory, family};
-use crate::operations::{GENERATION, Penstock, TOGETHER, access, errno, groups, id, stale, text};
+use crate::operations::{GENERATION, Penstock, TOGETHER, access, groups, id, text};
 use crate::passthrough::Way;
 use crate::replies::{dot, empty, xattr};
 use fuser::{
@@ -147,9 +148,10 @@ impl Filesystem for Penstock {
             if let Some(len) = size {
                 self.truncate(request, node, handle, len)?;
             }
-            let what = match change == Change::default() {
-                true => NodeRequest::Look { id: node },
-                false => NodeRequest::SetAttr { id: node, change },
+            let what = if change == Change::default() {
+                NodeRequest::Look { id: node }
+            } else {
+                NodeRequest::SetAttr { id: node, change }
             };
             let (mut a, looked) = self.stat(request, &what)?;
             if size.is_some() {

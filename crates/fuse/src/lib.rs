@@ -19,6 +19,7 @@
 //! | `point` | mount points: finding, making and clearing them |
 mod attributes;
 mod bytes;
+mod errno;
 mod filesystem;
 mod handles;
 mod listing;
@@ -85,9 +86,10 @@ impl Mount {
             MountOption::NoSuid,
             MountOption::NoDev,
         ];
-        config.acl = match options.others {
-            true => SessionACL::All,
-            false => SessionACL::Owner,
+        config.acl = if options.others {
+            SessionACL::All
+        } else {
+            SessionACL::Owner
         };
         config.n_threads = Some(options.threads.max(1));
         let filesystem = Penstock::new(client, options);

@@ -41,7 +41,7 @@ pub(crate) fn errno(e: &Error) -> Errno {
             log::warn!("{e}");
             Errno::EIO
         }
-        _ => crate::operations::errno(e),
+        _ => crate::errno::errno(e),
     }
 }
 
@@ -248,9 +248,10 @@ impl Locks {
         wait: bool,
         reply: ReplyEmpty,
     ) {
-        let how = match wait {
-            true => AdvisoryHow::Wait,
-            false => AdvisoryHow::Try,
+        let how = if wait {
+            AdvisoryHow::Wait
+        } else {
+            AdvisoryHow::Try
         };
         match self.shared.keeper.lock(file, lock, how) {
             Ok(Locked::Done) => {

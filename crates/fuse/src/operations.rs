@@ -4,11 +4,12 @@
 //! without them, they are looked up and it is made again, so that the common case pays nothing.
 use crate::Options;
 use crate::attributes::attributes;
+use crate::errno::{errno, invalid};
 use crate::handles::{Handles, Open};
 use crate::locks::Locks;
 use crate::passthrough::{Passthrough, Wanted, Way};
 use fuser::{
-    BackingId, Errno, FileHandle, Generation, INodeNo, OpenAccMode, OpenFlags, ReplyEntry, Request,
+    BackingId, FileHandle, Generation, INodeNo, OpenAccMode, OpenFlags, ReplyEntry, Request,
 };
 use penstock_client::{
     Client, CreateOptions, Error, ErrorKind, File, Keeper, Looked, OpenFiles, Result,
@@ -43,23 +44,6 @@ pub(crate) struct Penstock {
     pub(crate) names: Duration,
     pub(crate) attributes: Duration,
     pub(crate) space: Mutex<Option<(Instant, Space)>>,
-}
-
-pub(crate) fn errno(e: &Error) -> Errno {
-    log::debug!("{e}");
-    Errno::from_i32(e.errno())
-}
-
-/// For calls on a node that the kernel knows already: if it is gone, the kernel looks its name up again.
-pub(crate) fn stale(e: &Error) -> Errno {
-    match e.kind() {
-        ErrorKind::NotFound => Errno::ESTALE,
-        _ => errno(e),
-    }
-}
-
-pub(crate) fn invalid(what: &str) -> Error {
-    Error::Invalid(what.to_owned())
 }
 
 pub(crate) fn text(name: &OsStr) -> Result<&str> {
@@ -265,9 +249,12 @@ impl Penstock {
         make: impl Fn(bool) -> NodeRequest,
     ) -> Result<()> {
         let keep = self.handles.any_open();
-        let reply = self.with_user(request, |user| match keep {
-            true => self.keeper.request(user, make(true)),
-            false => self.client.node(user, make(false)),
+        let reply = self.with_user(request, |user| {
+            if keep {
+                self.keeper.request(user, make(true))
+            } else {
+                self.client.node(user, make(false))
+            }
         })?;
         self.gone(reply)?;
         if self.handles.any_removed() {

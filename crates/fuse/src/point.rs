@@ -117,9 +117,10 @@ pub fn mounts_of(source: &str) -> Vec<PathBuf> {
 /// Takes a mount away. `lazy`: at once, and out of use when nobody is in it any more.
 pub fn unmount(directory: &Path, lazy: bool) -> io::Result<()> {
     let directory = absolute(directory);
-    let flags = match lazy {
-        true => UnmountFlags::DETACH | UnmountFlags::NOFOLLOW,
-        false => UnmountFlags::NOFOLLOW,
+    let flags = if lazy {
+        UnmountFlags::DETACH | UnmountFlags::NOFOLLOW
+    } else {
+        UnmountFlags::NOFOLLOW
     };
     match rustix::mount::unmount(&directory, flags) {
         Ok(()) => Ok(()),
@@ -131,12 +132,13 @@ pub fn unmount(directory: &Path, lazy: bool) -> io::Result<()> {
                 command.arg("-z");
             }
             let done = command.arg("--").arg(&directory).status()?;
-            match done.success() {
-                true => Ok(()),
-                false => Err(io::Error::new(
+            if done.success() {
+                Ok(())
+            } else {
+                Err(io::Error::new(
                     io::ErrorKind::ResourceBusy,
                     "fusermount3 could not unmount it",
-                )),
+                ))
             }
         }
         Err(e) => Err(e.into()),

@@ -1,5 +1,5 @@
 //! Answers of several calls.
-use crate::operations::errno;
+use crate::errno::errno;
 use fuser::{Errno, FileAttr, FileType, INodeNo, ReplyEmpty, ReplyXattr};
 use penstock_client::Result;
 use std::time::SystemTime;

@@ -199,9 +199,10 @@ impl Bytes {
         let told = Told {
             used: usage.used,
             // One that counts anew after a start may have had what it was given last.
-            lease: match usage.counted {
-                true => usage.lease,
-                false => usage.lease.max(before.claim()),
+            lease: if usage.counted {
+                usage.lease
+            } else {
+                usage.lease.max(before.claim())
             },
             want: usage.want,
             counted: usage.counted,
@@ -210,10 +211,7 @@ impl Bytes {
         };
         servers.insert(server, told);
         let total = sum(servers.values().map(|told| told.used));
-        let claimed = |(of, told): (&u32, &Told)| match *of == server {
-            true => 0,
-            false => told.claim(),
-        };
+        let claimed = |(of, told): (&u32, &Told)| if *of == server { 0 } else { told.claim() };
         let others = sum(servers.iter().map(claimed));
         let wanted_elsewhere = servers
             .iter()

@@ -6,7 +6,7 @@
 //! journal takes those of commits. [`DirectoryLog`] has a file for each; [`MemoryLog`] serves tests.
 //!
 //! Only one server uses a log at a time. That of a directory is guarded by the lock of the store beside it.
-use crate::store::StoreError;
+use crate::start_error::StoreError;
 use penstock_host::fs;
 use std::fmt::Debug;
 use std::fs::{File, OpenOptions};

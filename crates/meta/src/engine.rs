@@ -16,12 +16,13 @@ use crate::journal::{self, Journal};
 use crate::kept::Kept;
 use crate::layers::{Layers, milliseconds};
 use crate::look::Looked;
-use crate::namespace::Namespace;
+use crate::names::Namespace;
 use crate::nodes::Outcome;
 use crate::pending::Totals;
 use crate::placement::Placement;
 use crate::slots::{Once, Owner, Sessions};
-use crate::store::{Snapshot, Store};
+use crate::snapshot::Snapshot;
+use crate::store::Store;
 use penstock_host::sync::{Condvar, Mutex, MutexGuard};
 use penstock_host::thread::{self, JoinHandle};
 use penstock_host::time::{now, since, since_epoch};
@@ -118,6 +119,25 @@ pub fn wall_clock_ns() -> i64 {
     i64::try_from(since_epoch().as_nanos()).unwrap_or(i64::MAX)
 }
 
+/// Files without a name that were open when the server ended wait for those who have them open.
+fn keep_open_files(space: &mut Namespace<Layers>, kept: &mut Kept) -> Result<()> {
+    let mut found = 0;
+    space.each_kept(|file| {
+        let room = !kept.is_full();
+        if room {
+            kept.leave(file, now());
+            found += 1;
+        }
+        room
+    })?;
+    if found > 0 {
+        log::info!(
+            "{found} removed files were open when the server ended: they wait for those who have them open"
+        );
+    }
+    Ok(())
+}
+
 impl Engine {
     /// Starts the committing thread. `interval` is the longest that a change nobody waits for stays in memory alone.
     pub fn start(
@@ -127,7 +147,7 @@ impl Engine {
         interval: Duration,
         mut kept: Kept,
         log: Box<dyn ChangeLog>,
-    ) -> std::result::Result<Engine, crate::server::Error> {
+    ) -> std::result::Result<Engine, crate::start_error::Error> {
         let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
         let mut sessions = Sessions::default();
         for note in snapshot.sessions()? {
@@ -151,20 +171,7 @@ impl Engine {
             .bytes_mut()
             .begin(run, placement.ids());
         let mut space = Namespace::new(layers, placement);
-        let mut found = 0;
-        space.each_kept(|file| {
-            let room = !kept.is_full();
-            if room {
-                kept.leave(file, now());
-                found += 1;
-            }
-            room
-        })?;
-        if found > 0 {
-            log::info!(
-                "{found} removed files were open when the server ended: they wait for those who have them open"
-            );
-        }
+        keep_open_files(&mut space, &mut kept)?;
         // The journal begins with the commit below, which holds them.
         space.names_mut().take_changes()?;
         let layers = space.names_mut();

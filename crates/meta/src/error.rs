@@ -34,3 +34,40 @@ pub fn damaged(what: impl std::fmt::Display) -> WireError {
         ),
     )
 }
+
+pub fn not_found(path: &str) -> WireError {
+    error(
+        ErrorKind::NotFound,
+        format!(
+            "no file or directory \"{}\"; check the path or create it first",
+            shown(path)
+        ),
+    )
+}
+
+pub fn exists(path: &str) -> WireError {
+    error(
+        ErrorKind::Exists,
+        format!(
+            "\"{}\" exists already; remove it, choose another name or open it without exclusive creation",
+            shown(path)
+        ),
+    )
+}
+
+pub fn is_directory(path: &str) -> WireError {
+    error(
+        ErrorKind::IsDirectory,
+        format!("\"{}\" is a directory; name a file", shown(path)),
+    )
+}
+
+pub fn not_directory(path: &str) -> WireError {
+    error(
+        ErrorKind::NotDirectory,
+        format!(
+            "\"{}\", or a name on the way to it, is not a directory; correct the path",
+            shown(path)
+        ),
+    )
+}

@@ -22,7 +22,7 @@ use crate::change_log::{ChangeLog, damage};
 use crate::node::Node;
 use crate::pending::Pending;
 use crate::slots::Note;
-use crate::store::StoreError;
+use crate::start_error::StoreError;
 use penstock_layout::FileId;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;

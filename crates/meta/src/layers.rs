@@ -2,13 +2,13 @@
 //! stored snapshot. Reads see every acknowledged change at once, and no request waits for the disk.
 use crate::error::{Result, damaged, error};
 use crate::journal::Changes;
-use crate::namespace::Names;
+use crate::names::Names;
 use crate::node::{Node, ROOT};
 use crate::pending::{EntryKey, Pending, Totals, entries_of, over};
 use crate::quota::{Accounts, Counted};
 use crate::recent::Recent;
 use crate::slots::Note;
-use crate::store::Snapshot;
+use crate::snapshot::Snapshot;
 use penstock_layout::FileId;
 use penstock_wire::message::{ErrorKind, NodeKind};
 use std::cell::RefCell;

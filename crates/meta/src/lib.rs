@@ -1,8 +1,8 @@
 //! The metadata server: names, permissions, striping, capabilities and shared counters.
 //!
 //! A request runs on its connection's thread (`session`): the name space is a plain state machine
-//! (`namespace`, `nodes`) over changes in memory on top of a redb snapshot (`layers`, `pending`, `store`), under one
-//! lock (`engine`). A committing thread makes changes durable in groups (`commit`). Reads and changes never
+//! (`namespace`, `nodes`, `removal`) over a narrow trait (`names`): changes in memory on top of a redb snapshot (`layers`,
+//! `pending`, `snapshot`, `store`), under one lock (`engine`). A committing thread makes changes durable in groups (`commit`). Reads and changes never
 //! wait for a disk flush; `Sync` does, and so does whoever gets the right to free the objects of a removed
 //! file. Files without a name that somebody has open outlive connections and restarts (`kept`).
 //! Changes that clients repeat take effect once (`slots`).
@@ -27,6 +27,7 @@ mod kept;
 mod keys;
 mod layers;
 mod look;
+mod names;
 mod namespace;
 mod node;
 mod nodes;
@@ -37,12 +38,15 @@ mod placement;
 mod quota;
 mod recent;
 mod registry;
+mod removal;
 mod resolve;
 mod revoked;
 mod server;
 mod session;
 mod settled;
 mod slots;
+mod snapshot;
+mod start_error;
 mod steps;
 mod store;
 mod stores;
@@ -51,5 +55,6 @@ mod vouching;
 /// In the log: what follows is what the server does before it can serve. `penstock up` waits for it.
 pub const RECOVERS: &str = "recovers";
 
-pub use server::{Error, Options, start};
-pub use store::{StoreError, is_made};
+pub use server::{Options, start};
+pub use start_error::{Error, StoreError};
+pub use store::is_made;

@@ -10,7 +10,7 @@
 use crate::error::{Result, damaged};
 use crate::node::{Node, REMOVED, ROOT};
 use crate::pending::EntryKey;
-use crate::store::{Snapshot, unpanicked};
+use crate::snapshot::{Snapshot, unpanicked};
 use penstock_layout::FileId;
 use penstock_wire::message::{ErrorKind, NodeKind};
 use std::ops::Bound;

@@ -7,15 +7,14 @@
 //! Rules: directories hold entries (name → id), ids name nodes for ever. Here are the requests by path; `resolve` finds
 //! where paths and names lead, `nodes` has the requests by id and the links.
 use crate::access::{Caller, Want};
-use crate::error::{Result, error, shown};
+use crate::error::{Result, error, exists, is_directory, not_directory, not_found, shown};
+use crate::names::{Names, Namespace};
 use crate::node::Node;
-use crate::nodes::Gone;
-use crate::placement::Placement;
+use crate::path;
+use crate::removal::{Gone, Removed};
 use crate::resolve::Place;
 use penstock_layout::{FileId, Layout};
-use penstock_wire::message::{Attributes, CreateOptions, ErrorKind, NodeKind, WireError};
-use serde::{Deserialize, Serialize};
-use std::sync::Arc;
+use penstock_wire::message::{Attributes, CreateOptions, ErrorKind, NodeKind};
 
 pub use penstock_wire::message::{Change, When};
 
@@ -27,34 +26,6 @@ const SET_UID: u32 = 0o4000;
 const SET_GID: u32 = 0o2000;
 const GROUP_EXECUTE: u32 = 0o010;
 
-/// What the name space needs from below: two ordered maps and a source of ids.
-pub trait Names {
-    fn node(&self, id: FileId) -> Result<Option<Arc<Node>>>;
-    fn entry(&self, parent: FileId, name: &str) -> Result<Option<FileId>>;
-    /// Entries of a directory by name, those after `after`, at most `limit`.
-    fn entries(
-        &self,
-        parent: FileId,
-        after: Option<&str>,
-        limit: usize,
-    ) -> Result<Vec<(String, FileId)>>;
-    /// Nodes by id, those after `after`, at most `limit`.
-    fn nodes(&self, after: Option<FileId>, limit: usize) -> Result<Vec<(FileId, Arc<Node>)>>;
-    fn put_node(&mut self, id: FileId, node: Node);
-    /// The node as it is stored.
-    fn remove_node(&mut self, id: FileId, node: &Node);
-    fn put_entry(&mut self, parent: FileId, name: &str, id: FileId);
-    fn remove_entry(&mut self, parent: FileId, name: &str);
-    /// An id never handed out before, not even before a crash.
-    fn new_id(&mut self, kind: NodeKind) -> Result<FileId>;
-    /// Whether one more node may belong to a user.
-    fn room(&self, uid: u32, now_ns: i64) -> Result<()>;
-    /// A node that was just put belongs to a user, and before to another one or to none.
-    fn charge(&mut self, id: FileId, from: Option<u32>, to: u32, now_ns: i64);
-    /// Might a crash now bring this node back as it was before its last change?
-    fn may_be_durable(&self, id: FileId) -> bool;
-}
-
 /// How to open.
 #[derive(Debug, Clone)]
 pub struct How<'a> {
@@ -64,16 +35,6 @@ pub struct How<'a> {
     pub exclusive: bool,
 }
 
-/// A file taken out of the name space: its objects can go once that is durable, never before, for a
-/// crash could otherwise bring back a name whose bytes are gone.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Removed {
-    pub file: FileId,
-    pub layout: Layout,
-    /// The removal must be on stable storage before anybody frees the objects.
-    pub wait: bool,
-}
-
 /// One page of an ordered listing; `more` follow its last item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page<T> {
@@ -81,32 +42,7 @@ pub struct Page<T> {
     pub more: bool,
 }
 
-pub struct Namespace<N> {
-    names: N,
-    placement: Placement,
-}
-
 impl<N: Names> Namespace<N> {
-    pub fn new(names: N, placement: Placement) -> Namespace<N> {
-        Namespace { names, placement }
-    }
-
-    pub fn names(&self) -> &N {
-        &self.names
-    }
-
-    pub fn names_mut(&mut self) -> &mut N {
-        &mut self.names
-    }
-
-    pub fn placement(&self) -> &Placement {
-        &self.placement
-    }
-
-    pub(crate) fn placement_mut(&mut self) -> &mut Placement {
-        &mut self.placement
-    }
-
     /// Attributes of what a path leads to; a symbolic link at its end is followed if `follow` says so.
     pub fn stat(&self, caller: &Caller, path: &str, follow: bool) -> Result<Attributes> {
         let (id, node) = self.find(caller, path, follow)?;
@@ -200,7 +136,7 @@ impl<N: Names> Namespace<N> {
         path: &str,
         target: &str,
     ) -> Result<()> {
-        crate::nodes::check_target(target)?;
+        path::check_target(target)?;
         let place = self.place(caller, path, false, None)?;
         let Some(place) = place.filter(|p| p.child.is_none()) else {
             return Err(exists(path));
@@ -630,56 +566,11 @@ impl<N: Names> Namespace<N> {
             },
         );
     }
-
-    pub(crate) fn removed(&self, id: FileId, node: &Node) -> Option<Removed> {
-        node.layout.clone().map(|layout| Removed {
-            file: id,
-            layout,
-            wait: self.names.may_be_durable(id),
-        })
-    }
 }
 
 /// Upper bound of encoded attributes, and of a capability, with this layout.
 pub fn attributes_size(layout: Option<&Layout>) -> usize {
     128 + layout.map_or(0, |l| 5 * l.servers.len())
-}
-
-pub(crate) fn not_found(path: &str) -> WireError {
-    error(
-        ErrorKind::NotFound,
-        format!(
-            "no file or directory \"{}\"; check the path or create it first",
-            shown(path)
-        ),
-    )
-}
-
-pub(crate) fn exists(path: &str) -> WireError {
-    error(
-        ErrorKind::Exists,
-        format!(
-            "\"{}\" exists already; remove it, choose another name or open it without exclusive creation",
-            shown(path)
-        ),
-    )
-}
-
-pub(crate) fn is_directory(path: &str) -> WireError {
-    error(
-        ErrorKind::IsDirectory,
-        format!("\"{}\" is a directory; name a file", shown(path)),
-    )
-}
-
-pub(crate) fn not_directory(path: &str) -> WireError {
-    error(
-        ErrorKind::NotDirectory,
-        format!(
-            "\"{}\", or a name on the way to it, is not a directory; correct the path",
-            shown(path)
-        ),
-    )
 }
 
 #[cfg(test)]

@@ -3,10 +3,12 @@ use super::*;
 use crate::layers::Layers;
 use crate::node::ROOT;
 use crate::pending::Pending;
+use crate::placement::Placement;
 use crate::store::Store;
 use penstock_layout::ServerId;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Names in plain maps.
 #[derive(Default)]

@@ -1,22 +1,17 @@
-//! Requests about nodes by id, and what POSIX has beyond names: hard and symbolic links, extended attributes, files
-//! without a name that are still open.
-//!
-//! *Open files that were removed.* A caller with open files removes a name with `keep`. A file that so loses its last
-//! name is kept in a directory that no path leads to ([`REMOVED`]), until the caller says that it is closed. Who holds
-//! which, and what becomes of it when holders or this server are lost, is told by `kept`.
+//! Requests about nodes by id, and what POSIX has beyond names: hard and symbolic links, extended attributes.
 use crate::access::{Caller, Want};
-use crate::error::{Result, error, shown};
-use crate::namespace::{How, Names, Namespace, Page, Removed, exists, not_directory};
-use crate::node::{Node, REMOVED};
+use crate::error::{Result, error, exists, is_directory, not_directory, not_found, shown};
+use crate::names::{Names, Namespace};
+use crate::namespace::{How, Page};
+use crate::node::Node;
 use crate::placement::{self, Striping};
+use crate::removal::{Gone, Removed};
 use crate::resolve::Place;
 use penstock_layout::{FileId, Layout};
 use penstock_wire::message::{
-    Attributes, ErrorKind, LAYOUT_XATTR, MAX_LINKS, MAX_TARGET, MAX_XATTR_VALUE, MAX_XATTRS,
-    NodeKind, NodeRequest, WireError, XattrMode,
+    Attributes, ErrorKind, LAYOUT_XATTR, MAX_LINKS, MAX_XATTR_VALUE, MAX_XATTRS, NodeKind,
+    NodeRequest, WireError, XattrMode,
 };
-use serde::{Deserialize, Serialize};
-use std::sync::Arc;
 
 /// What a request leads to; the connection's session adds capabilities.
 #[derive(Debug)]
@@ -65,27 +60,6 @@ impl From<Option<Removed>> for Outcome {
     }
 }
 
-/// What became of a file that lost a name.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Gone {
-    /// It has others, or was no file.
-    Nothing,
-    /// It was the last one.
-    Removed(Removed),
-    /// It was the last one; the file is kept.
-    Kept(FileId),
-}
-
-impl Gone {
-    /// For callers who keep nothing.
-    pub fn removed(self) -> Option<Removed> {
-        match self {
-            Gone::Removed(removed) => Some(removed),
-            Gone::Nothing | Gone::Kept(_) => None,
-        }
-    }
-}
-
 impl<N: Names> Namespace<N> {
     /// Carries out a request of `caller`. `room` bounds a page in bytes of reply.
     pub fn node_request(
@@ -130,7 +104,7 @@ impl<N: Names> Namespace<N> {
                 name,
                 target,
             } => {
-                check_target(target)?;
+                crate::path::check_target(target)?;
                 let place = self.free_place(caller, *parent, name)?;
                 let set = |node: &mut Node| node.target = Some(target.clone());
                 Outcome::Node(self.add(now_ns, caller, &place, NodeKind::Symlink, 0o777, set)?)
@@ -204,9 +178,7 @@ impl<N: Names> Namespace<N> {
         Ok(match request {
             NodeRequest::Lookup { parent, name } => {
                 let place = self.place_in(caller, *parent, name)?;
-                let (id, node) = place
-                    .child
-                    .ok_or_else(|| crate::namespace::not_found(name))?;
+                let (id, node) = place.child.ok_or_else(|| not_found(name))?;
                 Outcome::Look(node.attributes(id))
             }
             NodeRequest::Stat { id } => Outcome::Node(self.by_id(*id)?.attributes(*id)),
@@ -220,7 +192,7 @@ impl<N: Names> Namespace<N> {
                 let node = self.by_id(*id)?;
                 let label = label(*id);
                 if node.is_directory() {
-                    return Err(crate::namespace::is_directory(&label));
+                    return Err(is_directory(&label));
                 }
                 if *read && !(*execute && caller.may(&node, Want::Execute)) {
                     caller.require(&node, Want::Read, &label)?;
@@ -286,7 +258,7 @@ impl<N: Names> Namespace<N> {
             ));
         }
         if node.nlink == 0 {
-            return Err(crate::namespace::not_found(name));
+            return Err(not_found(name));
         }
         if node.links.len() + 1 >= MAX_LINKS {
             return Err(error(
@@ -306,76 +278,6 @@ impl<N: Names> Namespace<N> {
         self.names_mut().put_entry(place.directory, name, id);
         self.touch(now_ns, place.directory, &place.directory_node, 0);
         Ok(attributes)
-    }
-
-    /// Takes one name away from a file or symbolic link, whose entry the caller removes or overwrites.
-    pub(crate) fn drop_name(
-        &mut self,
-        now_ns: i64,
-        (id, node): (FileId, &Arc<Node>),
-        directory: FileId,
-        name: &str,
-        keep: bool,
-    ) -> Gone {
-        let mut node = (**node).clone();
-        if !node.links.is_empty() {
-            if node.parent == directory && node.name == name {
-                (node.parent, node.name) = node.links.swap_remove(0);
-            } else {
-                node.links.retain(|(p, n)| *p != directory || n != name);
-            }
-            node.nlink -= 1;
-            node.ctime_ns = now_ns;
-            self.names_mut().put_node(id, node);
-            return Gone::Nothing;
-        }
-        if keep && node.layout.is_some() {
-            node.nlink = 0;
-            node.ctime_ns = now_ns;
-            node.parent = REMOVED;
-            node.name = id.0.to_string();
-            self.names_mut().put_entry(REMOVED, &node.name.clone(), id);
-            self.names_mut().put_node(id, node);
-            return Gone::Kept(id);
-        }
-        let removed = self.removed(id, &node);
-        self.names_mut().remove_node(id, &node);
-        removed.map_or(Gone::Nothing, Gone::Removed)
-    }
-
-    /// A kept file is closed; `None` if it is no such file.
-    pub fn reap(&mut self, id: FileId) -> Result<Option<Removed>> {
-        let Some(node) = self.names().node(id)?.filter(|n| n.parent == REMOVED) else {
-            return Ok(None);
-        };
-        let removed = self.removed(id, &node);
-        self.names_mut().remove_entry(REMOVED, &node.name);
-        self.names_mut().remove_node(id, &node);
-        Ok(removed)
-    }
-
-    /// Calls `keep` with each file that is kept, and forgets those that it refuses; `penstock check` finds their objects.
-    pub fn each_kept(&mut self, mut keep: impl FnMut(FileId) -> bool) -> Result<()> {
-        let mut after: Option<String> = None;
-        loop {
-            let page = self.names().entries(REMOVED, after.as_deref(), 1024)?;
-            let Some((last, _)) = page.last() else {
-                return Ok(());
-            };
-            after = Some(last.clone());
-            for (name, id) in page {
-                if !self.is_kept(id)? {
-                    self.names_mut().remove_entry(REMOVED, &name);
-                } else if !keep(id) {
-                    self.reap(id)?;
-                }
-            }
-        }
-    }
-
-    /// Whether this is a file without a name that is kept.
-    pub fn is_kept(&self, id: FileId) -> Result<bool> {
-        Ok(self.names().node(id)?.is_some_and(|n| n.parent == REMOVED))
     }
 
     // ---- extended attributes ----
@@ -504,25 +406,6 @@ impl<N: Names> Namespace<N> {
 /// A node as errors name it where no path is known.
 fn label(id: FileId) -> String {
     format!("node {}", id.0)
-}
-
-pub(crate) fn check_target(target: &str) -> Result<()> {
-    if target.is_empty() {
-        return Err(error(
-            ErrorKind::NotFound,
-            "a symbolic link to nothing; name a path",
-        ));
-    }
-    if target.len() > MAX_TARGET {
-        return Err(error(
-            ErrorKind::NameTooLong,
-            format!(
-                "a symbolic link of {} bytes; at most {MAX_TARGET} are allowed",
-                target.len()
-            ),
-        ));
-    }
-    Ok(())
 }
 
 fn unsupported(name: &str) -> WireError {

@@ -1,6 +1,6 @@
 //! Paths of the name space: absolute, "/"-separated, normalised by the client.
 use crate::error::{Result, error, shown};
-use penstock_wire::message::ErrorKind;
+use penstock_wire::message::{ErrorKind, MAX_TARGET};
 
 /// Bytes of a whole path.
 pub const MAX_PATH: usize = 4096;
@@ -77,6 +77,26 @@ pub fn check_name(name: &str) -> Result<()> {
         )),
         _ => Ok(()),
     }
+}
+
+/// What a symbolic link is to lead to.
+pub fn check_target(target: &str) -> Result<()> {
+    if target.is_empty() {
+        return Err(error(
+            ErrorKind::NotFound,
+            "a symbolic link to nothing; name a path",
+        ));
+    }
+    if target.len() > MAX_TARGET {
+        return Err(error(
+            ErrorKind::NameTooLong,
+            format!(
+                "a symbolic link of {} bytes; at most {MAX_TARGET} are allowed",
+                target.len()
+            ),
+        ));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

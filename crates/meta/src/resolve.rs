@@ -4,8 +4,8 @@
 //! way are followed, at most [`MAX_SYMLINKS`]; one at the end if the caller wants it. A link whose path begins with
 //! "/" goes on at the root of the name space.
 use crate::access::{Caller, Want};
-use crate::error::{Result, damaged, error, shown};
-use crate::namespace::{Names, Namespace, is_directory, not_directory, not_found};
+use crate::error::{Result, damaged, error, is_directory, not_directory, not_found, shown};
+use crate::names::{Names, Namespace};
 use crate::node::{Node, REMOVED, ROOT};
 use crate::path;
 use penstock_layout::FileId;

@@ -3,7 +3,7 @@
 //! The file is replaced as a whole before a revocation is answered. A server whose file cannot be read does not start: what was
 //! taken back would be good again.
 use crate::error::{Result, error};
-use crate::store::StoreError;
+use crate::start_error::StoreError;
 use penstock_host::fs;
 use penstock_host::sync::{Mutex, MutexGuard};
 use penstock_wire::credential::Statement;

@@ -9,12 +9,13 @@ use crate::issue::Issue;
 use crate::kept::Kept;
 use crate::keys::Keys;
 use crate::layers::Layers;
-use crate::namespace::Namespace;
+use crate::names::Namespace;
 use crate::placement::Placement;
 use crate::registry::Registry;
 use crate::revoked;
 use crate::session::{Granting, Program, Session};
-use crate::store::{READ_THROUGH, Store, StoreError};
+use crate::start_error::Error;
+use crate::store::{READ_THROUGH, Store};
 use crate::stores::Stores;
 use crate::vouching::Vouching;
 use penstock_host::sync::Mutex;
@@ -62,20 +63,6 @@ impl Default for Options {
             limits: ServeLimits::default(),
         }
     }
-}
-
-/// Why a metadata server does not start.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// Its store cannot be used.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The deployment is wrong, or the store cannot be written.
-    #[error(transparent)]
-    Refused(#[from] WireError),
-    /// Keys cannot be read or sockets not be opened.
-    #[error(transparent)]
-    Wire(#[from] penstock_wire::Error),
 }
 
 /// Opens the metadata store of the deployment (made if missing) and serves it until stopped.

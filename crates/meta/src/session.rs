@@ -10,10 +10,11 @@ use crate::engine::Engine;
 use crate::error::{Result, error};
 use crate::issue::{Issue, wall_ms};
 use crate::keys::Keys;
-use crate::namespace::{Change, How, Removed, When, attributes_size};
-use crate::nodes::{Gone, Outcome};
+use crate::namespace::{Change, How, When, attributes_size};
+use crate::nodes::Outcome;
 use crate::recent::Recent;
 use crate::registry::{self, Registry};
+use crate::removal::{Gone, Removed};
 use crate::revoked;
 use crate::slots::{Once, Owner};
 use crate::steps::Steps;
@@ -179,7 +180,7 @@ impl Session {
                 request: NodeRequest::GetXattr { .. } | NodeRequest::ListXattr { .. },
                 ..
             } => MAX_XATTRS.max(MAX_XATTR_VALUE),
-            MetaRequest::GivenIds => 20 * (crate::store::PAST_IDS + 1),
+            MetaRequest::GivenIds => 20 * (crate::snapshot::PAST_IDS + 1),
             MetaRequest::Quota(_) | MetaRequest::Usage(_) => quota::MAX_REPLY,
             MetaRequest::Owners(files) => quota::OWNER * files.len(),
             MetaRequest::Programs => registry::MAX_REPLY,
@@ -230,6 +231,7 @@ impl Session {
     }
 
     /// Carries out a request, or says what it came to when it was `once` carried out.
+    #[expect(clippy::too_many_lines, reason = "one arm for each request")]
     fn carry_out(
         &mut self,
         once: Option<&Once>,

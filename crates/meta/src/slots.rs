@@ -15,8 +15,9 @@
 //! A plain state machine: the time is passed in.
 use crate::counters::ConnectionId;
 use crate::error::{Result, error};
-use crate::namespace::{Names, Namespace};
-use crate::nodes::{Gone, Outcome};
+use crate::names::{Names, Namespace};
+use crate::nodes::Outcome;
+use crate::removal::Gone;
 use penstock_layout::FileId;
 use penstock_wire::message::{Attributes, ErrorKind, SLOTS, SlotAt, WireError};
 use serde::{Deserialize, Serialize};

@@ -14,42 +14,27 @@ mod users;
 
 use crate::RECOVERS;
 use crate::change_log::ChangeLog;
-use crate::error::{Result, damaged, error};
+use crate::error::{Result, error};
 use crate::node::{Node, ROOT};
 use crate::noted::Trouble;
-use crate::pending::{EntryRange, Pending, Totals};
+use crate::pending::Pending;
 use crate::quota::Account;
-use crate::slots::Note;
+use crate::snapshot::{
+    ABOUT, BOOT, ENTRIES, FACTS, Facts, NODES, SESSIONS, SLOTS, Snapshot, looks_damaged, unpanicked,
+};
+use crate::start_error::StoreError;
 use crate::{look, noted, settled};
 use penstock_host::fs;
 use penstock_host::lock::{DirectoryLock, Refused};
 use penstock_layout::FileId;
 use penstock_wire::message::{ErrorKind, WireError};
-use redb::{
-    Builder, Database, DatabaseError, ReadOnlyTable, ReadTransaction, ReadableDatabase,
-    ReadableTable, ReadableTableMetadata, StorageError, TableDefinition, TableError,
-};
-use serde::{Deserialize, Serialize};
+use redb::{Builder, Database, DatabaseError, StorageError};
 use std::cell::Cell;
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::ops::Bound;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-
-const NODES: TableDefinition<u64, &[u8]> = TableDefinition::new("nodes");
-const ENTRIES: TableDefinition<&[u8], u64> = TableDefinition::new("entries");
-/// Owner of each session.
-const SESSIONS: TableDefinition<u128, &[u8]> = TableDefinition::new("sessions");
-/// The newest change of each slot of each session.
-const SLOTS: TableDefinition<(u128, u16), &[u8]> = TableDefinition::new("slots");
-const ABOUT: TableDefinition<&str, &[u8]> = TableDefinition::new("about");
-/// Key in `ABOUT`.
-const FACTS: &str = "facts";
-/// Key in `ABOUT`: the boot of the system that made the last commit.
-const BOOT: &str = "boot";
 
 const FORMAT: u32 = 1;
 const DATABASE: &str = "namespace.redb";
@@ -59,217 +44,12 @@ const LOCK: &str = "lock";
 /// How system errors that mean "no room" end: disk, quota, file size limit.
 const FULL: [&str; 3] = ["(os error 28)", "(os error 122)", "(os error 27)"];
 
-/// Ranges of given ids that are remembered; each start adds one.
-pub const PAST_IDS: usize = 128;
-
 /// redb's page cache.
 const PAGE_CACHE: usize = 64 << 20;
 /// What [`crate::Options::read_through`] is unless chosen, bytes.
 pub const READ_THROUGH: u64 = 64 << 20;
 
-/// Why the metadata store cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// Another server holds it.
-    #[error(
-        "metadata store {path} is in use by {holder}; stop that server first (`penstock down`)"
-    )]
-    InUse {
-        /// The store's directory.
-        path: String,
-        /// Who, as far as known.
-        holder: String,
-    },
-    /// It was made for another deployment.
-    #[error(
-        "metadata store {path} belongs to deployment {found}, not {expected}; give each deployment a directory of its own"
-    )]
-    WrongDeployment {
-        /// The store's directory.
-        path: String,
-        /// Its deployment id.
-        found: String,
-        /// The id of the deployment file.
-        expected: String,
-    },
-    /// Its contents are not what was written.
-    #[error("metadata store {path} is damaged: {detail}; {advice}")]
-    Damaged {
-        /// The database file.
-        path: String,
-        /// What was found.
-        detail: String,
-        /// What to do.
-        advice: String,
-    },
-    /// The system refused.
-    #[error("{what} {path}: {source}")]
-    Io {
-        /// What was tried.
-        what: &'static str,
-        /// On what.
-        path: String,
-        /// The system's reason.
-        source: std::io::Error,
-    },
-}
-
 type Opened<T> = std::result::Result<T, StoreError>;
-
-/// What the store says about itself; rewritten by each commit.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Facts {
-    format: u32,
-    deployment: String,
-    totals: Totals,
-    /// Transactions so far: tells whether a repair lost one.
-    commits: u64,
-    /// Ranges of ids that earlier runs may have given out, ascending.
-    past_ids: Vec<(u64, u64)>,
-}
-
-impl Facts {
-    /// After a commit that leaves these totals.
-    fn after(&self, totals: Totals) -> Facts {
-        let mut past_ids = self.past_ids.clone();
-        if totals.ids_from != self.totals.ids_from && self.totals.ids_reserved > 0 {
-            past_ids.push((self.totals.ids_from, self.totals.ids_reserved));
-            if past_ids.len() > PAST_IDS {
-                // The two oldest become one.
-                past_ids[1].0 = past_ids[0].0;
-                past_ids.remove(0);
-            }
-        }
-        Facts {
-            totals,
-            commits: self.commits + 1,
-            past_ids,
-            ..self.clone()
-        }
-    }
-}
-
-/// The names as of one commit.
-pub struct Snapshot {
-    nodes: ReadOnlyTable<u64, &'static [u8]>,
-    entries: ReadOnlyTable<&'static [u8], u64>,
-    facts: Facts,
-    boot: Option<u128>,
-    transaction: ReadTransaction,
-}
-
-impl Snapshot {
-    fn of(database: &Database) -> std::result::Result<Snapshot, redb::Error> {
-        let transaction = database.begin_read()?;
-        let about = transaction.open_table(ABOUT)?;
-        let facts = about
-            .get(FACTS)?
-            .and_then(|stored| postcard::from_bytes(stored.value()).ok())
-            .ok_or_else(|| redb::Error::Corrupted("the store's own description is lost".into()))?;
-        let boot = about
-            .get(BOOT)?
-            .and_then(|stored| stored.value().try_into().ok())
-            .map(u128::from_le_bytes);
-        Ok(Snapshot {
-            boot,
-            nodes: transaction.open_table(NODES)?,
-            entries: transaction.open_table(ENTRIES)?,
-            facts,
-            transaction,
-        })
-    }
-
-    pub fn totals(&self) -> Totals {
-        self.facts.totals
-    }
-
-    /// So many commits have led to it.
-    pub fn commits(&self) -> u64 {
-        self.facts.commits
-    }
-
-    /// Whether the system has not been started again since this commit.
-    pub fn is_of_this_boot(&self) -> bool {
-        self.boot.is_some() && self.boot == penstock_host::boot()
-    }
-
-    /// Sessions and their slots, as they were noted.
-    pub fn sessions(&self) -> Result<Vec<Note>> {
-        let mut notes = Vec::new();
-        if let Some(sessions) = there(self.transaction.open_table(SESSIONS))? {
-            for item in sessions.iter().map_err(read_error)? {
-                let (id, owner) = item.map_err(read_error)?;
-                let owner = postcard::from_bytes(owner.value()).map_err(damaged)?;
-                notes.push(Note::Opened(id.value(), owner));
-            }
-        }
-        if let Some(slots) = there(self.transaction.open_table(SLOTS))? {
-            for item in slots.iter().map_err(read_error)? {
-                let (key, answered) = item.map_err(read_error)?;
-                let (id, slot) = key.value();
-                let answered = postcard::from_bytes(answered.value()).map_err(damaged)?;
-                notes.push(Note::Answered(id, slot, answered));
-            }
-        }
-        Ok(notes)
-    }
-
-    pub fn past_ids(&self) -> &[(u64, u64)] {
-        &self.facts.past_ids
-    }
-
-    pub fn node(&self, id: FileId) -> Result<Option<Node>> {
-        match self.nodes.get(id.0).map_err(read_error)? {
-            Some(stored) => Node::decode(id, stored.value()).map(Some),
-            None => Ok(None),
-        }
-    }
-
-    pub fn entry(&self, key: &[u8]) -> Result<Option<u64>> {
-        let id = self.entries.get(key).map_err(read_error)?;
-        Ok(id.map(|id| id.value()))
-    }
-
-    pub fn nodes(
-        &self,
-        start: Bound<u64>,
-    ) -> Result<impl Iterator<Item = Result<(u64, std::sync::Arc<Node>)>> + '_> {
-        let records = self.records(start)?;
-        Ok(records.map(|item| item.and_then(|(id, node)| Ok((id, node?.into())))))
-    }
-
-    /// Each with its id, also those that cannot be read.
-    pub fn records(
-        &self,
-        start: Bound<u64>,
-    ) -> Result<impl Iterator<Item = Result<(u64, Result<Node>)>> + '_> {
-        let range = self
-            .nodes
-            .range((start, Bound::Unbounded))
-            .map_err(read_error)?;
-        Ok(range.map(|item| {
-            let (id, stored) = item.map_err(read_error)?;
-            let node = Node::decode(FileId(id.value()), stored.value());
-            Ok((id.value(), node))
-        }))
-    }
-
-    pub fn entries(
-        &self,
-        range: EntryRange,
-    ) -> Result<impl Iterator<Item = Result<(Vec<u8>, u64)>> + '_> {
-        let range = self.entries.range::<&[u8]>(range).map_err(read_error)?;
-        Ok(range.map(|item| {
-            let (key, id) = item.map_err(read_error)?;
-            Ok((key.value().to_vec(), id.value()))
-        }))
-    }
-
-    /// Entries, as the table counts them.
-    pub fn entries_stored(&self) -> Result<u64> {
-        self.entries.len().map_err(read_error)
-    }
-}
 
 /// The database, opened for one server.
 pub struct Store {
@@ -703,82 +483,10 @@ fn damage(directory: &Path, detail: &str) -> StoreError {
     }
 }
 
-/// Errors that redb reports as I/O but that come from what the file holds.
-fn looks_damaged(e: &std::io::Error) -> bool {
-    matches!(
-        e.kind(),
-        std::io::ErrorKind::InvalidData | std::io::ErrorKind::UnexpectedEof
-    )
-}
-
-/// A table, if a store of an older release has it.
-fn there<T>(table: std::result::Result<T, TableError>) -> Result<Option<T>> {
-    match table {
-        Ok(table) => Ok(Some(table)),
-        Err(TableError::TableDoesNotExist(_)) => Ok(None),
-        Err(TableError::Storage(e)) => Err(read_error(e)),
-        Err(e) => Err(damaged(e)),
-    }
-}
-
-fn read_error(e: StorageError) -> WireError {
-    match e {
-        StorageError::Io(e) if looks_damaged(&e) => damaged(e),
-        StorageError::Io(_) | StorageError::PreviousIo => error(
-            ErrorKind::Io,
-            format!(
-                "the metadata store cannot be read ({e}); look at its disk, the server opens it again"
-            ),
-        ),
-        e => damaged(e),
-    }
-}
-
-/// Runs code of the database on data that may be damaged; it then may panic.
-pub fn unpanicked<T>(f: impl FnOnce() -> T) -> std::result::Result<T, String> {
-    catch_unwind(AssertUnwindSafe(f)).map_err(|panic| {
-        let text = panic
-            .downcast_ref::<String>()
-            .map(String::as_str)
-            .or_else(|| panic.downcast_ref::<&str>().copied());
-        format!(
-            "the database gave up: {}",
-            text.unwrap_or("no reason given")
-        )
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::change_log::MemoryLog;
-
-    #[test]
-    fn ranges_of_given_ids_are_kept_and_bounded() {
-        let mut facts = Facts {
-            format: FORMAT,
-            deployment: "d".into(),
-            totals: Totals::default(),
-            commits: 1,
-            past_ids: Vec::new(),
-        };
-        let runs = 2 * PAST_IDS as u64;
-        for run in 1..=runs {
-            for end in 1..3 {
-                facts = facts.after(Totals {
-                    ids_from: 100 * run,
-                    ids_reserved: 100 * run + 10 * end,
-                    ..Totals::default()
-                });
-            }
-        }
-        assert_eq!(facts.commits, 1 + 2 * runs);
-        assert_eq!(facts.past_ids.len(), PAST_IDS);
-        let newest = 100 * (runs - 1);
-        assert_eq!(facts.past_ids.last(), Some(&(newest, newest + 20)));
-        assert_eq!(facts.past_ids[0].0, 100, "the oldest cover all before");
-        assert!(facts.past_ids.is_sorted_by(|a, b| a.1 <= b.0));
-    }
 
     /// What a server that is killed leaves, as another directory.
     fn left_by_a_kill(of: &Path) -> tempfile::TempDir {

@@ -142,9 +142,10 @@ fn mark(file: &File, task: &Task) -> io::Result<Result<()>> {
             let mut value = [0; 16];
             let len = rustix::fs::fgetxattr(file, &*name, &mut value)?;
             let other = std::str::from_utf8(&value[..len]).unwrap_or_default();
-            match other == number {
-                true => Ok(Ok(())),
-                false => Ok(Err(task.refuse(other.parse().ok()))),
+            if other == number {
+                Ok(Ok(()))
+            } else {
+                Ok(Err(task.refuse(other.parse().ok())))
             }
         }
         // Attributes are for those who may write the file; who may not can still remove it.
@@ -539,9 +540,10 @@ impl FileHandle for DirectFile {
             // extending: extending would cut it off.
             Err(Errno::OPNOTSUPP) => {
                 let _alone = self.record_lock(0..STEPS, true)?;
-                match self.len()? < len {
-                    true => self.set_len(len),
-                    false => Ok(()),
+                if self.len()? < len {
+                    self.set_len(len)
+                } else {
+                    Ok(())
                 }
             }
             Err(e) => Err(failed(e)),

@@ -152,6 +152,10 @@ impl File {
     }
 
     /// The same in a process of one's own.
+    #[expect(
+        clippy::too_many_lines,
+        reason = "the collective steps of one call, whose order all ranks share"
+    )]
     pub fn open_in(
         process: &Arc<Process>,
         comm: Box<dyn Comm>,

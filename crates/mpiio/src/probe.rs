@@ -99,9 +99,12 @@ fn calls() -> Result<[(f64, f64); 2], Errno> {
     pwrite(&file, &memory, 0)?;
     let mut timed = |write: bool, bytes: usize| {
         let part = &mut memory[..bytes];
-        quickest(|| match write {
-            true => pwrite(&file, part, 0) == Ok(bytes),
-            false => pread(&file, &mut *part, 0) == Ok(bytes),
+        quickest(|| {
+            if write {
+                pwrite(&file, part, 0) == Ok(bytes)
+            } else {
+                pread(&file, &mut *part, 0) == Ok(bytes)
+            }
         })
         .ok_or(Errno::IO)
     };

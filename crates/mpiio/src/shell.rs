@@ -657,9 +657,10 @@ mod tests {
             self.below.alltoallv(send)
         }
         fn tell(&self, peer: usize, message: &[u8]) -> Result<()> {
-            match std::mem::take(&mut *self.fails.lock().unwrap()) {
-                true => Err(Error::new(ErrorClass::Comm, "no line")),
-                false => self.below.tell(peer, message),
+            if std::mem::take(&mut *self.fails.lock().unwrap()) {
+                Err(Error::new(ErrorClass::Comm, "no line"))
+            } else {
+                self.below.tell(peer, message)
             }
         }
         fn hear(&self, peer: usize) -> Result<Vec<u8>> {

@@ -47,10 +47,7 @@ impl Pmi {
             let name = Path::new(library).file_name().and_then(OsStr::to_str);
             name.is_some_and(|n| n.starts_with("libpmix.so") || n.starts_with("libmpi.so.40"))
         });
-        match pmix {
-            true => Pmi::Pmix,
-            false => Pmi::Pmi2,
-        }
+        if pmix { Pmi::Pmix } else { Pmi::Pmi2 }
     }
 
     /// Slurm's name of it: `srun --mpi=NAME`.

@@ -173,9 +173,10 @@ proptest! {
         failing in prop::collection::vec(any::<u8>(), 1..200),
     ) {
         let ranks = patterns.len();
-        let aggregators: Vec<_> = match method == Method::NODE_EXCHANGE {
-            true => (0..ranks).collect(),
-            false => (0..aggregators.min(ranks)).collect(),
+        let aggregators: Vec<_> = if method == Method::NODE_EXCHANGE {
+            (0..ranks).collect()
+        } else {
+            (0..aggregators.min(ranks)).collect()
         };
         let plans = || -> Vec<_> {
             let schedule = Schedule::new(patterns.clone(), aggregators.clone(), window, 64, rules);

@@ -29,6 +29,7 @@ mod algorithms;
 mod dispatcher;
 mod error;
 mod groups;
+mod history;
 pub mod journal;
 pub mod learn;
 mod options;

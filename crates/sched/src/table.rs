@@ -9,11 +9,13 @@ mod aging;
 mod queues;
 
 use crate::request::{Request, VirtualRequest};
-use crate::waiting::Waited;
 use penstock_base::{Nanos, Op};
 pub(crate) use queues::{Queue, UNKNOWN};
 use slab::Slab;
 use std::hash::{BuildHasherDefault, DefaultHasher};
+
+/// Waits begun, by reason: shift, better aggregation, predicted company.
+pub(crate) type Waited = [u64; 3];
 
 /// One request that is held.
 #[derive(Debug, Clone, Copy)]

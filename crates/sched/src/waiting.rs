@@ -8,42 +8,12 @@
 //! *Prediction*: a trace of an earlier run says that more of the same aggregation is to come ([`Company`]).
 //! Each of the first two happens at most once for one decision; whoever predicts sees to that itself. A queue that waits is out of the choice and so never delays others.
 use crate::Nanos;
+use crate::history::{History, NOWHERE};
 use crate::ranks::Ranks;
-use crate::table::{Table, Virtual};
-
-/// No offset is expected.
-const NOWHERE: u64 = u64::MAX;
-
-/// What is remembered of a queue's past for this.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct History {
-    last_start: u64,
-    last_end: u64,
-    /// The offset expected after a shift, or [`NOWHERE`].
-    shift: u64,
-    /// Ends of the waits for this decision; 0: it was not waited for.
-    until: [Nanos; 2],
-    /// 0: nothing has been served.
-    last_parts: u32,
-}
-
-impl Default for History {
-    fn default() -> History {
-        History {
-            last_start: 0,
-            last_end: 0,
-            shift: NOWHERE,
-            until: [0; 2],
-            last_parts: 0,
-        }
-    }
-}
+use crate::table::{Table, Virtual, Waited};
 
 /// Longest waits: shift, better aggregation.
 pub(crate) type Waits = [Nanos; 2];
-
-/// Waits begun, by reason: shift, better aggregation, predicted company.
-pub(crate) type Waited = [u64; 3];
 
 /// Knows what is still to come: how long a virtual request that arrived at this time and has these parts should wait.
 pub type Company<'a> = dyn FnMut(Nanos, &mut dyn Iterator<Item = u64>) -> Nanos + 'a;

@@ -2,13 +2,12 @@
 //!
 //! It starts when requests are scheduled for the first time, and sleeps while nothing is waited for.
 use crate::error::refuse;
-use crate::queue::Queue;
 use penstock_host::sync::{Condvar, Mutex, MutexGuard};
 use penstock_host::time::now;
 use penstock_rpc::Background;
 use penstock_sched::Nanos;
 use penstock_wire::message::{ErrorKind, WireError};
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What the timer's thread sleeps on.
@@ -77,36 +76,27 @@ impl Alarm {
             state = changed.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
-}
 
-/// Starts the thread for `queue`, unless it runs or the server stops.
-pub(crate) fn start(
-    queue: &Arc<Queue>,
-    alarm: &Arc<Alarm>,
-    timer: &Background,
-) -> Result<(), WireError> {
-    let mut state = alarm.state();
-    if state.started || state.stopped {
-        return Ok(());
-    }
-    let (sleeps, queue) = (alarm.clone(), Arc::downgrade(queue));
-    timer
-        .start("timer", move || run(&sleeps, &queue))
-        .map_err(|e| {
-            refuse(
-                ErrorKind::Io,
-                format!("cannot start the queue's timer: {e}"),
-            )
-        })?;
-    state.started = true;
-    Ok(())
-}
-
-fn run(alarm: &Alarm, queue: &Weak<Queue>) {
-    while alarm.wait() {
-        let Some(queue) = queue.upgrade() else {
-            return;
-        };
-        queue.look();
+    /// Starts the thread, unless it runs or the server stops. It calls `ring` at each time that was set; false ends it.
+    pub(crate) fn start(
+        self: &Arc<Self>,
+        timer: &Background,
+        ring: impl Fn() -> bool + Send + 'static,
+    ) -> Result<(), WireError> {
+        let mut state = self.state();
+        if state.started || state.stopped {
+            return Ok(());
+        }
+        let alarm = self.clone();
+        timer
+            .start("timer", move || while alarm.wait() && ring() {})
+            .map_err(|e| {
+                refuse(
+                    ErrorKind::Io,
+                    format!("cannot start the queue's timer: {e}"),
+                )
+            })?;
+        state.started = true;
+        Ok(())
     }
 }

@@ -1,5 +1,4 @@
 //! What of a connection's requests goes into the audit log.
-use crate::handles::Handles;
 use penstock_layout::FileId;
 use penstock_rpc::audit::{Audit, Event, Outcome, Subject};
 use penstock_wire::message::{DataReply, DataRequest, Handle, WireError};
@@ -75,12 +74,17 @@ impl Act {
         }
     }
 
-    /// What came of it.
-    pub(crate) fn ended(&self, watch: &Watch<'_>, handles: &Handles, reply: Option<&DataReply>) {
+    /// What came of it. `named`: the file of a handle.
+    pub(crate) fn ended(
+        &self,
+        watch: &Watch<'_>,
+        named: impl Fn(Handle) -> Option<FileId>,
+        reply: Option<&DataReply>,
+    ) {
         match (reply, self.event) {
-            (Some(DataReply::Error(e)), event) => self.refused(watch, handles, event, e),
+            (Some(DataReply::Error(e)), event) => self.refused(watch, named, event, e),
             (_, Some(event)) if self.done => {
-                let object = self.object(handles);
+                let object = self.object(named);
                 let object = object.as_deref().map(str::as_bytes);
                 let subject = &watch.subject;
                 watch
@@ -92,19 +96,25 @@ impl Act {
     }
 
     #[cold]
-    fn refused(&self, watch: &Watch<'_>, handles: &Handles, event: Option<Event>, e: &WireError) {
-        let object = self.object(handles);
+    fn refused(
+        &self,
+        watch: &Watch<'_>,
+        named: impl Fn(Handle) -> Option<FileId>,
+        event: Option<Event>,
+        e: &WireError,
+    ) {
+        let object = self.object(named);
         let object = object.as_deref().map(str::as_bytes);
         watch
             .audit
             .refused(event, &watch.subject, object, e.kind, &e.message);
     }
 
-    fn object(&self, handles: &Handles) -> Option<String> {
+    fn object(&self, named: impl Fn(Handle) -> Option<FileId>) -> Option<String> {
         match &self.what {
             What::Nothing => None,
             What::File(file) => Some(format!("id {}", file.0)),
-            What::Open(handle) => handles.named(*handle).map(|file| format!("id {}", file.0)),
+            What::Open(handle) => named(*handle).map(|file| format!("id {}", file.0)),
             What::Settings(settings) => Some(settings.clone()),
         }
     }

@@ -3,14 +3,13 @@ use crate::access::Access;
 use crate::alarm::Alarm;
 use crate::events::{Event, EventKind};
 use crate::loan::Loan;
-use crate::queue::Origin;
 use crate::settings::Settings;
 use crate::watch::Watch;
+use penstock_base::Numbered;
 use penstock_host::thread::Thread;
 use penstock_sched::{Dispatcher, Nanos, Request, VirtualRequest};
+use penstock_store::Object;
 use penstock_wire::message::{TraceContext, WireError};
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 /// What is behind the queue's mutex.
@@ -27,27 +26,6 @@ pub(crate) struct State {
     pub(crate) alarm: Arc<Alarm>,
     /// When the timer will look again.
     pub(crate) armed: Option<Nanos>,
-}
-
-/// By numbers that nobody outside can choose, or of which few are kept: a product spreads them well enough.
-pub(crate) type Numbered<K, V> = HashMap<K, V, BuildHasherDefault<Product>>;
-
-#[derive(Default)]
-pub(crate) struct Product(u64);
-
-impl Hasher for Product {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u64((*byte).into()));
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        let mixed = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 = mixed ^ (mixed >> 32);
-    }
 }
 
 /// What is known of a slice beside its request.
@@ -127,14 +105,14 @@ impl State {
     pub(crate) fn lend(
         &mut self,
         id: u64,
-        origin: &Origin<'_>,
+        object: &Arc<dyn Object>,
         access: &mut Access,
         buffer: Vec<u8>,
         len: usize,
     ) {
         if let Some(job) = self.jobs.get_mut(&id) {
             job.loan = Some(Box::new(Loan {
-                object: origin.object.clone(),
+                object: object.clone(),
                 access: std::mem::take(access),
                 buffer,
                 len,

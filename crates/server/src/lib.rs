@@ -28,6 +28,7 @@ mod register;
 mod revoked;
 mod searches;
 mod server;
+mod service;
 mod session;
 mod settings;
 mod settle;

@@ -12,15 +12,16 @@
 //!
 //! Everything is decided under one mutex ([`State`]), and observers hear of it there, in that order.
 use crate::access::Access;
-use crate::alarm::{self, Alarm};
+use crate::alarm::Alarm;
 use crate::choice;
 use crate::error::refuse;
 use crate::events::{Event, EventKind, Observer};
-use crate::jobs::{Job, Numbered, Place, Slice, State, event};
+use crate::jobs::{Job, Place, Slice, State, event};
 use crate::loan::{Loan, serve};
 use crate::settings::Settings;
 use crate::tracing::{Tracing, prediction_status, predictor};
 use crate::watch::Watch;
+use penstock_base::Numbered;
 use penstock_host::sync::{Mutex, MutexGuard};
 use penstock_host::thread;
 use penstock_host::time::now;
@@ -184,7 +185,9 @@ impl Queue {
             PAST
         };
         if way == SCHEDULED {
-            alarm::start(self, &self.alarm, &self.timer)?;
+            let queue = Arc::downgrade(self);
+            let ring = move || queue.upgrade().map(|queue| queue.look()).is_some();
+            self.alarm.start(&self.timer, ring)?;
         }
         self.way.store(way, Ordering::SeqCst);
         state.look(self.time());
@@ -192,7 +195,7 @@ impl Queue {
     }
 
     /// The timer's time has come.
-    pub(crate) fn look(&self) {
+    fn look(&self) {
         let mut state = self.state();
         state.armed = None;
         let time = self.time();
@@ -231,7 +234,7 @@ impl Queue {
             }
             Arrived::Waits(id, state) => (id, state),
         };
-        state.lend(id, origin, access, std::mem::take(buffer), len);
+        state.lend(id, origin.object, access, std::mem::take(buffer), len);
         let (result, loan) = self.wait(state, id, scratch);
         if let Some(loan) = loan {
             (*access, *buffer) = (loan.access, loan.buffer);
@@ -264,7 +267,7 @@ impl Queue {
             }
             buffer[..len].copy_from_slice(bytes);
         }
-        state.lend(id, origin, access, std::mem::take(buffer), len);
+        state.lend(id, origin.object, access, std::mem::take(buffer), len);
         let (result, loan) = self.wait(state, id, scratch);
         if let Some(loan) = loan {
             (*access, *buffer) = (loan.access, loan.buffer);

@@ -1,5 +1,4 @@
 //! A data server: what all its connections share.
-use crate::audited::Watch;
 use crate::clock::Clock;
 use crate::control::Control;
 use crate::error::{Error, refuse, store_error};
@@ -12,22 +11,19 @@ use crate::objects::{Objects, Waits};
 use crate::queue::{Queue, memory};
 use crate::register::{self, Registrar, Registration};
 use crate::revoked::Revoked;
-use crate::session::Session;
 use crate::settings::Settings;
 use crate::settle::Settling;
 use penstock_datatype::Loop;
 use penstock_host::sync::{Mutex, MutexGuard};
-use penstock_host::time::now;
 use penstock_layout::{FileId, ServerId};
-use penstock_rpc::audit::{Audit, Subject};
+use penstock_rpc::audit::Audit;
 use penstock_rpc::deployment::Deployment;
 use penstock_rpc::share::{Pool, Share};
-use penstock_rpc::{After, Connection, Peer, RunningServer, ServeLimits, Service, serve};
+use penstock_rpc::{RunningServer, ServeLimits, serve};
 use penstock_sched::Site;
 use penstock_sched::journal::Journal;
 use penstock_store::{Note, Problem, Store};
 use penstock_wire::clock::Kept;
-use penstock_wire::credential::Statement;
 use penstock_wire::message::{
     DataReply, DataStatus, ErrorKind, Incarnation, MAX_FINDINGS, MAX_OBJECTS, ObjectFinding,
     ObjectProblem, WireError,
@@ -46,9 +42,6 @@ const MAX_FINDING_TEXT: usize = 512 << 10;
 const STRANGERS_WAIT: Duration = Duration::from_secs(1);
 /// Locks of one connection on one object. A client's access takes one lock at a time per server.
 const LOCKS_PER_OWNER: usize = 64;
-
-/// A stopping server waits so long for operations by shortcuts.
-const SHORTCUTS_END: Duration = Duration::from_secs(1);
 
 /// How a data server runs.
 #[derive(Debug, Clone)]
@@ -235,7 +228,11 @@ fn start_with(
         control: Control::default(),
     });
     if server.registrar.is_some() && !server.options.read_only {
-        server.settling.start(&server).map_err(|source| {
+        let (rest, weak) = (server.options.background_sync, Arc::downgrade(&server));
+        let round = move |go_on: &mut dyn FnMut(Duration) -> bool| {
+            weak.upgrade().map(|server| server.settle(go_on)).is_some()
+        };
+        server.settling.start(rest, round).map_err(|source| {
             Error::Wire(penstock_wire::Error::Io {
                 what: "start",
                 peer: format!("data server {}", id.0),
@@ -278,6 +275,12 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
+    /// A connection begins.
+    pub(crate) fn connected(&self) -> Connected<'_> {
+        self.connections.fetch_add(1, Relaxed);
+        Connected(self)
+    }
+
     pub(crate) fn request(&self, took: Duration) {
         self.requests.fetch_add(1, Relaxed);
         self.busy_ns.fetch_add(took.as_nanos() as u64, Relaxed);
@@ -293,6 +296,15 @@ impl Counters {
 
     pub(crate) fn written(&self, bytes: u64) {
         self.bytes_written.fetch_add(bytes, Relaxed);
+    }
+}
+
+/// Counts a connection until it ends.
+pub(crate) struct Connected<'a>(&'a Counters);
+
+impl Drop for Connected<'_> {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Relaxed);
     }
 }
 
@@ -315,7 +327,7 @@ pub(crate) struct Server {
     registrar: Option<Registrar>,
     /// The metadata server could not be told of the present generation.
     unheard: Mutex<bool>,
-    settling: Settling,
+    pub(crate) settling: Settling,
     pub(crate) clock: Clock,
     pub(crate) revoked: Revoked,
     pub(crate) control: Control,
@@ -332,75 +344,21 @@ impl Drop for Server {
     }
 }
 
-impl Service for Server {
-    fn session(&self, connection: &mut Connection, peer: &Peer) -> penstock_wire::Result<After> {
-        let _connected = Connected::new(&self.counters);
-        self.objects.usage().connected();
-        let number = self.next_owner.fetch_add(1, Relaxed);
-        let watch = Watch {
-            audit: &self.audit,
-            subject: Subject::of(peer, connection),
-        };
-        Session::new(self, peer, number, connection.closer(), watch).run(connection)
+impl Server {
+    pub(crate) fn audit(&self) -> &Audit {
+        &self.audit
     }
 
-    fn audit(&self) -> Option<&Audit> {
-        Some(&self.audit)
+    /// Numbers connections.
+    pub(crate) fn next_owner(&self) -> u64 {
+        self.next_owner.fetch_add(1, Relaxed)
     }
 
-    /// The metadata server is asked if it is not known.
-    fn now_ms(&self) -> u64 {
+    /// By the metadata server's time, which is asked for if it is not known.
+    pub(crate) fn now_ms(&self) -> u64 {
         self.clock.judged(Ok).unwrap_or(0)
     }
 
-    fn require(&self, statement: &Statement) -> Result<(), WireError> {
-        self.revoked.require(statement)
-    }
-
-    fn relieve(&self) {
-        self.objects.store().relieve();
-    }
-
-    fn stopping(&self) {
-        self.clock.stop();
-        self.objects.usage().stop();
-        self.revoked.stop();
-        self.control.stop();
-        self.settling.stop();
-        self.objects.stop();
-        self.queue.stop();
-        if !self.objects.end_shortcuts(now() + SHORTCUTS_END) {
-            log::warn!(
-                "data server {}: a client does not end its operation by a shortcut",
-                self.id.0
-            );
-            self.objects.store().share();
-        }
-    }
-
-    fn stopped(&self) {
-        if !self.options.read_only {
-            self.objects.store().stop();
-        }
-    }
-}
-
-struct Connected<'a>(&'a Counters);
-
-impl<'a> Connected<'a> {
-    fn new(counters: &'a Counters) -> Connected<'a> {
-        counters.connections.fetch_add(1, Relaxed);
-        Connected(counters)
-    }
-}
-
-impl Drop for Connected<'_> {
-    fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Relaxed);
-    }
-}
-
-impl Server {
     /// The page cache that its writes are in.
     pub(crate) fn incarnation(&self) -> Incarnation {
         Incarnation(self.objects.store().incarnation())

@@ -20,7 +20,7 @@ use crate::transfer::{Buffers, Transfer, skip_request};
 use penstock_host::thread::sleep;
 use penstock_host::time::{now, since};
 use penstock_layout::{ObjectOffset, SearchLimit};
-use penstock_rpc::{After, Closer, Connection, Peer, Received, Service};
+use penstock_rpc::{After, Closer, Connection, Peer, Received};
 use penstock_store::Object;
 use penstock_wire::credential::Statement;
 use penstock_wire::message::{
@@ -59,6 +59,25 @@ enum Outcome {
     /// The answer has been sent or queued already.
     Answered,
     Stop,
+}
+
+/// Moves bytes of a file that is open on the connection of `line`.
+fn transfer<'t>(
+    server: &'t Server,
+    line: &'t Closer,
+    file: &'t OpenFile,
+    lock: Option<LockId>,
+) -> Transfer<'t> {
+    Transfer {
+        objects: &server.objects,
+        object: &file.object,
+        owner: file.owner,
+        line,
+        lock: lock.map(|l| Ticket(l.0)),
+        queue: &server.queue,
+        file: file.file.0,
+        grower: file.grower(),
+    }
 }
 
 impl<'a> Session<'a> {
@@ -147,7 +166,7 @@ impl<'a> Session<'a> {
                 Outcome::Reply(reply) => Some(reply),
                 _ => None,
             };
-            act.ended(&self.watch, &self.handles, reply);
+            act.ended(&self.watch, |handle| self.handles.named(handle), reply);
             let delay = match &outcome {
                 Outcome::Reply(DataReply::Error(e)) => self.refusals.another(e.kind),
                 _ => {
@@ -232,6 +251,7 @@ impl<'a> Session<'a> {
     }
 
     /// Requests with one answer and no payload.
+    #[expect(clippy::too_many_lines, reason = "one arm for each request")]
     fn simple(&mut self, request: DataRequest) -> Result<DataReply, WireError> {
         let server = self.server;
         let objects = &server.objects;
@@ -580,16 +600,7 @@ impl<'a> Session<'a> {
         let Some(access) = self.access(file, region)? else {
             return Ok(Outcome::Reply(DataReply::UnknownLoop));
         };
-        let transfer = Transfer {
-            objects: &self.server.objects,
-            object: &file.object,
-            owner: file.owner,
-            line: &self.line,
-            lock: lock.map(|l| Ticket(l.0)),
-            queue: &self.server.queue,
-            file: file.file.0,
-            grower: file.grower(),
-        };
+        let transfer = transfer(self.server, &self.line, file, lock);
         let sent = transfer.read(connection, &mut self.buffers, envelope, access)?;
         self.server.counters.read(sent);
         self.counted.read(sent);
@@ -622,16 +633,7 @@ impl<'a> Session<'a> {
                 };
             }
         };
-        let transfer = Transfer {
-            objects: &self.server.objects,
-            object: &file.object,
-            owner: file.owner,
-            line: &self.line,
-            lock: lock.map(|l| Ticket(l.0)),
-            queue: &self.server.queue,
-            file: file.file.0,
-            grower: file.grower(),
-        };
+        let transfer = transfer(self.server, &self.line, file, lock);
         let bytes = transfer.write(connection, &mut self.buffers, envelope, access)?;
         self.server.counters.written(bytes);
         self.counted.written(bytes);

@@ -4,10 +4,9 @@
 //! thread syncs what is new or longer every [`crate::Options::background_sync`], resting at least as long as it works; when
 //! the server stops, the rest.
 //! Then the store's generation rises and the metadata server hears of it, so that an older copy can be told from this store.
-use crate::server::Server;
 use penstock_host::sync::{Condvar, Mutex};
 use penstock_rpc::Background;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 /// The thread, and how it is ended.
@@ -36,12 +35,17 @@ impl Stop {
 }
 
 impl Settling {
-    /// Starts the thread for `server`.
-    pub(crate) fn start(&self, server: &Arc<Server>) -> std::io::Result<()> {
-        let period = server.options.background_sync;
-        let (stop, server) = (self.stop.clone(), Arc::downgrade(server));
-        self.thread
-            .start("settle", move || run(&stop, &server, period))
+    /// Starts the thread. After each rest of `period` it calls `round` with what rests between two syncs; both say
+    /// whether to go on.
+    pub(crate) fn start(
+        &self,
+        period: Duration,
+        round: impl Fn(&mut dyn FnMut(Duration) -> bool) -> bool + Send + 'static,
+    ) -> std::io::Result<()> {
+        let stop = self.stop.clone();
+        self.thread.start("settle", move || {
+            while stop.pause(period) && round(&mut |took| stop.pause(took)) {}
+        })
     }
 
     /// Ends the thread and waits for it, at most for a batch of syncs.
@@ -53,14 +57,5 @@ impl Settling {
             .unwrap_or_else(PoisonError::into_inner) = true;
         self.stop.changed.notify_all();
         self.thread.join("syncs in the background");
-    }
-}
-
-fn run(stop: &Stop, server: &Weak<Server>, period: Duration) {
-    while stop.pause(period) {
-        let Some(server) = server.upgrade() else {
-            return;
-        };
-        server.settle(&mut |took| stop.pause(took));
     }
 }

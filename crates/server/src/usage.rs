@@ -10,7 +10,7 @@ use crate::server::Server;
 use penstock_host::sync::{Condvar, Mutex, MutexGuard};
 use penstock_host::time::{now, since};
 use penstock_layout::FileId;
-use penstock_rpc::{Background, Service};
+use penstock_rpc::Background;
 use penstock_store::{Note, Object};
 use penstock_wire::message::{
     CountedBytes, ErrorKind, Leases, MAX_OWNERS, MetaReply, MetaRequest, UsageReport, WireError,
@@ -240,9 +240,10 @@ impl UserBytes {
                 root,
             };
             let answered = state.answered > sent;
-            let verdict = match state.unknown && !root {
-                true => Verdict::Wait,
-                false => state.bytes.grow(&growth, answered),
+            let verdict = if state.unknown && !root {
+                Verdict::Wait
+            } else {
+                state.bytes.grow(&growth, answered)
             };
             match verdict {
                 Verdict::Free => {
@@ -403,9 +404,10 @@ impl UserBytes {
                 let waited = self.changed.wait_timeout(state, left);
                 state = waited.unwrap_or_else(PoisonError::into_inner).0;
             }
-            hurried = match state.asked {
-                true => DOUBLED.min(hurried + 1),
-                false => 0,
+            hurried = if state.asked {
+                DOUBLED.min(hurried + 1)
+            } else {
+                0
             };
         }
     }

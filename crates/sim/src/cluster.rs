@@ -1,11 +1,9 @@
 //! A cluster while it runs: all state, and the loop that moves it from event to event.
 //!
 //! `ranks` drives the programs, `collective` what their ranks do together, `server` the data servers.
-use crate::collective::Together;
 use crate::connection::Connections;
 use crate::error::{Error, Result};
 use crate::event::Queue;
-use crate::letters::Letter;
 use crate::locks::{Locks, Span};
 use crate::network::{Network, Node};
 use crate::operation::Operation;
@@ -14,14 +12,14 @@ use crate::placement::Files;
 use crate::program::Benchmark;
 use crate::random::{delay, hash};
 use crate::report::{Latencies, ProgramReport, Report, Samples, Timeline};
-use crate::scenario::Scenario;
+use crate::scenario::{Program, Scenario};
 use crate::server::Server;
 use crate::slab::Slab;
 use penstock_base::Random;
 use penstock_base::{Nanos, Op};
 use penstock_layout::{Layout, Pieces};
 use penstock_mpiio::Method;
-use penstock_mpiio::planning::{Operate, Outcome, Plan, Seat, Words};
+use penstock_mpiio::planning::{self, Operate, Outcome, Plan, Seat, Words};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -200,6 +198,26 @@ pub(crate) struct Fetch {
     pub waiting: Vec<u32>,
 }
 
+/// What a rank waits for the others with.
+pub(crate) enum Together {
+    /// Parts for and from the ranks of its program.
+    Exchange {
+        send: Vec<(usize, planning::Part)>,
+        receive: Vec<(usize, planning::Part)>,
+    },
+    Barrier,
+    Confer {
+        times: u32,
+    },
+}
+
+/// What one rank tells another, on its way.
+pub(crate) struct Letter {
+    pub from: u32,
+    pub to: u32,
+    pub words: Words,
+}
+
 /// Counters of a run.
 #[derive(Default)]
 pub(crate) struct Totals {
@@ -271,6 +289,73 @@ pub fn run(scenario: &Scenario, progress: Progress<'_>) -> Result<Report> {
     Ok(cluster.report())
 }
 
+impl Rank {
+    /// It has not begun.
+    fn new(program: u32, number: u32, node: Node) -> Rank {
+        Rank {
+            program,
+            number,
+            node,
+            stage: Stage::Compute,
+            call: 0,
+            file: 0,
+            plan: None,
+            operate: None,
+            together: None,
+            heard: VecDeque::new(),
+            hears: None,
+            wanted: 0,
+            memory_regions: 1,
+            prepared: None,
+            lock: None,
+            locked: false,
+            guard: None,
+            flying: 0,
+            began: 0,
+            io_time: 0,
+            seated: false,
+        }
+    }
+}
+
+impl Running {
+    /// Of instance `instance` of program `spec`: it has not begun. `first_file` of those files that were placed.
+    fn new(
+        program: &Program,
+        (spec, instance): (usize, u32),
+        benchmark: &Arc<dyn Benchmark>,
+        (first_rank, ranks, first_file): (u32, u32, u32),
+    ) -> Running {
+        Running {
+            spec,
+            instance,
+            benchmark: benchmark.clone(),
+            method: program.method,
+            op: program.op.into(),
+            collective: program.collective && ranks > 1,
+            atomic: program.atomic,
+            only_interleaved: program.only_interleaved,
+            barrier: program.barrier,
+            compute: program.compute.0,
+            sync: program.sync,
+            in_flight: program.in_flight,
+            pipeline: match program.method {
+                Method::POSIX | Method::LIST => program.pipeline,
+                _ => 1,
+            },
+            cohort: program.cohort,
+            start: program.start.0,
+            end: 0,
+            first_rank,
+            ranks,
+            first_file,
+            waiting: 0,
+            done: 0,
+            bytes: 0,
+        }
+    }
+}
+
 impl<'s> Cluster<'s> {
     pub(crate) fn new(scenario: &'s Scenario) -> Result<Cluster<'s>> {
         scenario.check()?;
@@ -304,57 +389,10 @@ impl<'s> Cluster<'s> {
                     if number.is_multiple_of(on_node) {
                         node = network.node(net.rate.0.saturating_mul(cards.into()));
                     }
-                    ranks.push(Rank {
-                        program: programs.len() as u32,
-                        number,
-                        node,
-                        stage: Stage::Compute,
-                        call: 0,
-                        file: 0,
-                        plan: None,
-                        operate: None,
-                        together: None,
-                        heard: VecDeque::new(),
-                        hears: None,
-                        wanted: 0,
-                        memory_regions: 1,
-                        prepared: None,
-                        lock: None,
-                        locked: false,
-                        guard: None,
-                        flying: 0,
-                        began: 0,
-                        io_time: 0,
-                        seated: false,
-                    });
+                    ranks.push(Rank::new(programs.len() as u32, number, node));
                 }
-                programs.push(Running {
-                    spec,
-                    instance,
-                    benchmark: benchmark.clone(),
-                    method: program.method,
-                    op: program.op.into(),
-                    collective: program.collective && count > 1,
-                    atomic: program.atomic,
-                    only_interleaved: program.only_interleaved,
-                    barrier: program.barrier,
-                    compute: program.compute.0,
-                    sync: program.sync,
-                    in_flight: program.in_flight,
-                    pipeline: match program.method {
-                        Method::POSIX | Method::LIST => program.pipeline,
-                        _ => 1,
-                    },
-                    cohort: program.cohort,
-                    start: program.start.0,
-                    end: 0,
-                    first_rank,
-                    ranks: count,
-                    first_file,
-                    waiting: 0,
-                    done: 0,
-                    bytes: 0,
-                });
+                let at = (first_rank, count, first_file);
+                programs.push(Running::new(program, (spec, instance), &benchmark, at));
             }
         }
         let rate = net.server_rate.unwrap_or(net.rate).0;
@@ -363,7 +401,7 @@ impl<'s> Cluster<'s> {
         let servers = (0..scenario.cluster.servers)
             .map(|number| Server::new(scenario, number, network.node(rate), angles.unit()))
             .collect::<Result<Vec<_>>>()?;
-        files.check(&servers)?;
+        files.check(servers.iter().map(Server::capacity).min().unwrap_or(0))?;
         let mut cluster = Cluster {
             scenario,
             now: 0,

@@ -1,26 +1,13 @@
 //! Steps that the ranks of a program take together: exchanges, barriers, and the small operations before them.
 //!
 //! The last rank that comes to such a step carries it out for all; all go on at the same time.
-use crate::cluster::{Cluster, Event};
+use crate::cluster::{Cluster, Event, Together};
 use crate::error::Result;
 use penstock_base::{Nanos, Op};
 use penstock_datatype::Pattern;
 use penstock_mpiio::Method;
-use penstock_mpiio::planning::{Alone, Outcome, Part, Rules, Schedule, Seat, Step};
+use penstock_mpiio::planning::{Alone, Outcome, Rules, Schedule, Seat, Step};
 use std::rc::Rc;
-
-/// What a rank waits for the others with.
-pub(crate) enum Together {
-    /// Parts for and from the ranks of its program.
-    Exchange {
-        send: Vec<(usize, Part)>,
-        receive: Vec<(usize, Part)>,
-    },
-    Barrier,
-    Confer {
-        times: u32,
-    },
-}
 
 /// Ranks' ranges overlap or interleave; otherwise nothing is gained by exchanging.
 fn interleaves(patterns: &[Pattern]) -> bool {

@@ -1,13 +1,6 @@
 //! What one rank of a program tells another: a message of a few words over the modelled network.
-use crate::cluster::{Cluster, Event};
+use crate::cluster::{Cluster, Event, Letter};
 use penstock_mpiio::planning::{Outcome, Words};
-
-/// One on its way.
-pub(crate) struct Letter {
-    from: u32,
-    to: u32,
-    words: Words,
-}
 
 impl Cluster<'_> {
     /// A rank tells another of its program something, and goes on.

@@ -5,11 +5,12 @@
 //! scenario.rs  what to simulate, as TOML           program/      what ranks do: one file per benchmark
 //! experiment.rs cases, comparisons, verdicts       operation.rs  operations of the methods' plans
 //! cluster.rs   all state, and the event loop       collective.rs what ranks do together
-//! ranks.rs     programs' steps, requests           server.rs     processor, scheduler, device of a server
+//! ranks.rs     programs' steps, requests           server.rs     a server: processor, scheduler, device
+//! letters.rs   what one rank tells another         serving.rs    what servers do
 //! network.rs   cards, switch, latency              pages.rs      page cache: read-ahead, write-back
 //! connection.rs a connection's requests in turn    placement.rs  where files lie on devices
 //! locks.rs     range locks                         device.rs     the models of crates/device
-//! letters.rs   what one rank tells another         event.rs      what happens next
+//! event.rs     what happens next
 //! report.rs    what it was like; plot.rs, markdown.rs
 //! replay.rs    a real server's decisions, decided again
 //! ```
@@ -37,6 +38,7 @@ pub mod replay;
 mod report;
 mod scenario;
 mod server;
+mod serving;
 mod slab;
 mod units;
 

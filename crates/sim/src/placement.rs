@@ -6,7 +6,6 @@
 //! object's extents lies elsewhere, as the local file system of crates/device allocates them.
 use crate::error::{Error, Result};
 use crate::pages::Range;
-use crate::server::Server;
 use penstock_device::{Allocation, AllocationOptions};
 use penstock_layout::{Layout, ServerIndex};
 
@@ -76,9 +75,8 @@ impl Files {
         layout.object_len(self.places[object as usize].1, ServerIndex(0))
     }
 
-    /// Refuses files that the devices cannot hold.
-    pub(crate) fn check(&self, servers: &[Server]) -> Result<()> {
-        let smallest = servers.iter().map(Server::capacity).min().unwrap_or(0);
+    /// Refuses files that the devices, of which the smallest has so many bytes, cannot hold.
+    pub(crate) fn check(&self, smallest: u64) -> Result<()> {
         if self.full || self.end > smallest {
             return Err(Error::key(
                 "device",

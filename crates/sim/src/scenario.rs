@@ -340,6 +340,14 @@ const THREADS: u32 = 16;
 /// Most of anything that is simulated one by one: servers, nodes, ranks or cohorts, instances.
 const MOST: u64 = 1 << 20;
 
+/// Refuses a number outside of what its key may have.
+fn within(key: &str, n: u64, low: u64, high: u64) -> Result<()> {
+    if (low..=high).contains(&n) {
+        return Ok(());
+    }
+    Err(Error::key(key, format!("{n} is outside {low}..={high}")))
+}
+
 impl Scenario {
     /// From TOML; `path` is named in errors.
     pub fn parse(text: &str, path: &str) -> Result<Scenario> {
@@ -353,12 +361,26 @@ impl Scenario {
 
     /// Refuses what cannot be, naming the key and what is allowed.
     pub(crate) fn check(&self) -> Result<()> {
-        let within = |key: &str, n: u64, low: u64, high: u64| {
-            if (low..=high).contains(&n) {
-                return Ok(());
-            }
-            Err(Error::key(key, format!("{n} is outside {low}..={high}")))
-        };
+        self.check_machines()?;
+        if let Some(Measured { from, until }) = self.measured
+            && until.0 <= from.0
+        {
+            let says = format!(
+                "ends at {} ns and begins at {} ns; it has to end later",
+                until.0, from.0
+            );
+            return Err(Error::key("measured.until", says));
+        }
+        self.settings()?;
+        self.device
+            .build(0.0)
+            .map_err(|says| Error::key("device", says))?;
+        self.check_programs()?;
+        self.layout().map(drop)
+    }
+
+    /// The cluster, its network, clients and servers.
+    fn check_machines(&self) -> Result<()> {
         within("cluster.servers", self.cluster.servers.into(), 1, 65_536)?;
         within(
             "cluster.ranks_per_node",
@@ -410,20 +432,10 @@ impl Scenario {
         within("server.gap", self.server.gap.0, 0, 1 << 20)?;
         within("server.dirty", self.server.dirty.0, 1 << 20, 1 << 50)?;
         within("server.flush", self.server.flush.0, 1_000_000, 1 << 50)?;
-        within("server.read_ahead", self.server.read_ahead.0, 0, 1 << 30)?;
-        if let Some(Measured { from, until }) = self.measured
-            && until.0 <= from.0
-        {
-            let says = format!(
-                "ends at {} ns and begins at {} ns; it has to end later",
-                until.0, from.0
-            );
-            return Err(Error::key("measured.until", says));
-        }
-        self.settings()?;
-        self.device
-            .build(0.0)
-            .map_err(|says| Error::key("device", says))?;
+        within("server.read_ahead", self.server.read_ahead.0, 0, 1 << 30)
+    }
+
+    fn check_programs(&self) -> Result<()> {
         if self.program.is_empty() {
             return Err(Error::key("program", "no program; add a [[program]]"));
         }
@@ -474,8 +486,7 @@ impl Scenario {
                 return Err(Error::key(at("method"), says));
             }
         }
-        within("program: ranks and cohorts of all programs", ranks, 1, MOST)?;
-        self.layout().map(drop)
+        within("program: ranks and cohorts of all programs", ranks, 1, MOST)
     }
 
     pub(crate) fn layout(&self) -> Result<Layout> {

@@ -1,4 +1,7 @@
 //! Numbered places that are used again.
+//!
+//! The crate `slab` drops what it frees. Here it stays, so that the lists in it serve the next user: a simulation makes a
+//! part of a request and a service for every few events, each with lists of its own.
 
 /// Values by number; the number of a removed value is given out again.
 pub(crate) struct Slab<T> {

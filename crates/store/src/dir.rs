@@ -16,7 +16,9 @@ use crate::cache::Cache;
 use crate::incarnation::{self, Incarnation};
 use crate::manifest::{self, Manifest};
 use crate::object::{DirObject, Way};
-use crate::record::{Records, Shard};
+use crate::place::{Changes, OBJECTS, Place, SHARDS};
+use crate::record::Records;
+use crate::replace::{Bad, replace};
 use crate::superblock::{self, Identity, Superblock};
 use crate::{Finding, Note, Object, Problem, Store, StoreError, descriptors};
 use penstock_host::lock::{DirectoryLock, Refused};
@@ -25,7 +27,7 @@ use penstock_layout::FileId;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::{BinaryHeap, HashSet};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError};
@@ -39,8 +41,6 @@ const SYNCED_TOGETHER: usize = 32;
 const TRIES: usize = 4;
 /// Locks that the cache is divided among, so that one slow open does not hold up all.
 const CACHE_LOCKS: usize = 16;
-/// Subdirectories of objects; part of the store's format.
-const SHARDS: usize = 16;
 /// Objects made and not yet in the manifest; whoever makes more enters them first.
 const FRESH: usize = 1 << 16;
 /// Objects that [`Store::settle`] syncs at a time. More than that are written back by one call before.
@@ -48,7 +48,6 @@ const SETTLED: usize = 64;
 const LOCK: &str = "lock";
 /// Longest [`Note`] that is read.
 const MAX_NOTE: usize = 512;
-pub(crate) const OBJECTS: &str = "objects";
 
 impl Note {
     /// The name of its file; part of the store's format.
@@ -64,144 +63,6 @@ impl Note {
 pub(crate) struct DirStore {
     pub(crate) place: Arc<Place>,
     caches: Vec<Mutex<Cache<DirObject>>>,
-}
-
-/// What objects share with their store.
-pub(crate) struct Place {
-    pub(crate) path: String,
-    root: OwnedFd,
-    objects: OwnedFd,
-    pub(crate) records: Records,
-    pub(crate) manifest: Manifest,
-    superblock: Mutex<Superblock>,
-    pub(crate) lost_below: u64,
-    /// Made since the last [`Store::settle`].
-    fresh: Mutex<Vec<FileId>>,
-    /// Objects of an earlier run have been looked for that it did not enter.
-    searched: AtomicBool,
-    /// Rounds of the manifest at the end of the last [`Store::settle`].
-    rounds: AtomicU64,
-    /// Creations and removals so far in each subdirectory, and how many of them are durable.
-    changes: [Changes; SHARDS],
-    incarnation: Incarnation,
-    /// Why nothing can be made durable any more.
-    failed: OnceLock<String>,
-    /// Held for life; the system lets go of it when the process ends, however it ends.
-    _lock: DirectoryLock,
-}
-
-struct Changes {
-    made: AtomicU64,
-    durable: AtomicU64,
-}
-
-impl Changes {
-    /// An earlier server may have ended before it synced what it had made: the first sync has something to do.
-    fn unknown() -> Changes {
-        Changes {
-            made: AtomicU64::new(1),
-            durable: AtomicU64::new(0),
-        }
-    }
-}
-
-impl Place {
-    pub(crate) fn shard(&self, id: FileId) -> Shard<'_> {
-        Shard {
-            objects: self.objects.as_fd(),
-            number: (id.0 % SHARDS as u64) as u8,
-        }
-    }
-
-    pub(crate) fn object_path(&self, id: FileId) -> String {
-        format!("{}/{OBJECTS}/{}", self.path, self.shard(id).file(id))
-    }
-
-    /// Why an object whose file is not there is lost, if it is; `least` is what the manifest says of it.
-    pub(crate) fn lost(&self, id: FileId, least: Option<u64>) -> Option<&'static str> {
-        match least {
-            Some(_) => Some("it was synced, and its file is gone"),
-            None if id.0 < self.lost_below => Some("what held it was replaced by this store"),
-            None => None,
-        }
-    }
-
-    /// The error of a lost object.
-    pub(crate) fn loss(&self, id: FileId, least: Option<u64>) -> StoreError {
-        StoreError::Lost {
-            path: self.object_path(id),
-            detail: self.lost(id, least).unwrap_or_default().to_owned(),
-        }
-    }
-
-    /// Enters objects, whose bytes and names are on stable storage, into the manifest.
-    pub(crate) fn enter(&self, objects: &[(FileId, u64)]) -> Result<(), StoreError> {
-        self.manifest.enter(objects).map_err(|e| {
-            let path = format!("{}/{}", self.path, manifest::NAME);
-            StoreError::from_errno("write", path, e)
-        })
-    }
-
-    fn fresh(&self) -> MutexGuard<'_, Vec<FileId>> {
-        self.fresh.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn touch(&self, shard: u8) {
-        self.changes[usize::from(shard)]
-            .made
-            .fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// A record beside its object has gone: returns when that is durable.
-    pub(crate) fn removed_record(&self, shard: &Shard<'_>) -> Result<(), StoreError> {
-        self.touch(shard.number);
-        self.sync_shard(shard.number)
-    }
-
-    /// From now on no sync succeeds: what an earlier one has lost is not known.
-    pub(crate) fn fail(&self, why: &str) {
-        log::error!("{why}; no sync succeeds until this server is started again");
-        let _ = self.failed.set(why.to_owned());
-        self.incarnation.end(&self.path);
-    }
-
-    /// Refuses to promise what cannot be known.
-    pub(crate) fn sound(&self) -> Result<(), StoreError> {
-        match self.failed.get() {
-            None => Ok(()),
-            Some(why) => Err(StoreError::Damaged {
-                path: self.path.clone(),
-                what: "store".to_owned(),
-                detail: format!("{why}; look at its disk and start the server again"),
-            }),
-        }
-    }
-
-    /// Makes creations and removals in one subdirectory durable.
-    pub(crate) fn sync_shard(&self, number: u8) -> Result<(), StoreError> {
-        let changes = &self.changes[usize::from(number)];
-        let made = changes.made.load(Ordering::SeqCst);
-        if changes.durable.load(Ordering::SeqCst) >= made {
-            return Ok(());
-        }
-        let shard = Shard {
-            objects: self.objects.as_fd(),
-            number,
-        };
-        let error = |what, e| {
-            let path = format!("{}/{OBJECTS}/{number:02x}", self.path);
-            StoreError::from_errno(what, path, e)
-        };
-        // Where it cannot be opened nothing was tried and nothing is lost: this sync fails, and the next one tries again.
-        let directory = shard.open().map_err(|e| error("open directory", e))?;
-        penstock_host::fs::fsync(directory).map_err(|e| {
-            let error = error("sync directory", e);
-            self.fail(&error.to_string());
-            error
-        })?;
-        changes.durable.fetch_max(made, Ordering::SeqCst);
-        Ok(())
-    }
 }
 
 impl DirStore {
@@ -291,8 +152,8 @@ impl DirStore {
             Manifest::make(root.as_fd()).map_err(error("make manifest of"))?;
         }
         let manifest = Manifest::load(root.as_fd()).map_err(|bad| match bad {
-            manifest::Bad::Errno(e) => error("read manifest of")(e),
-            manifest::Bad::Content(what) => StoreError::Damaged {
+            Bad::Errno(e) => error("read manifest of")(e),
+            Bad::Content(what) => StoreError::Damaged {
                 path: format!("{name}/{}", manifest::NAME),
                 what: "manifest".to_owned(),
                 detail: format!(
@@ -635,7 +496,7 @@ impl Store for DirStore {
     fn keep(&self, note: Note, text: &str) -> Result<(), StoreError> {
         let name = note.file();
         let error = |e| StoreError::from_errno("write", format!("{}/{name}", self.place.path), e);
-        superblock::replace(self.place.root.as_fd(), name, text.as_bytes()).map_err(error)
+        replace(self.place.root.as_fd(), name, text.as_bytes()).map_err(error)
     }
 
     fn space(&self) -> Result<(u64, u64), StoreError> {

@@ -17,7 +17,7 @@
 //! clean 0               1: stopped after a sync of the file system
 //! crc 0a1b2c3d
 //! ```
-use crate::superblock::replace;
+use crate::replace::replace;
 use crate::{StoreError, descriptor, unsynced};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;

@@ -23,12 +23,15 @@ mod mapping;
 mod memory;
 mod modelled;
 mod object;
+mod place;
 mod record;
+mod replace;
 mod spread;
 mod superblock;
 #[cfg(test)]
 mod tests;
 mod unsynced;
+mod view;
 mod window;
 
 pub use descriptor::Descriptor;
@@ -36,8 +39,9 @@ pub use error::{Finding, Problem, StoreError};
 pub use execute::{End, Execution, Scratch};
 pub use look::{Look, State, look};
 pub use mappable::Mappable;
-pub use mapped::{Mapped, Maps, View};
+pub use mapped::{Mapped, Maps};
 pub use superblock::Identity;
+pub use view::View;
 
 use penstock_host::reservation::Reservation;
 use penstock_layout::{FileId, ObjectOffset};

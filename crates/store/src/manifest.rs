@@ -17,7 +17,7 @@
 //! number 0, CRC-32; little endian. The log is written anew at each start. An entry that is not whole is skipped: the round
 //! that wrote it was never answered, and its object is entered again by [`crate::Store::settle`].
 use crate::descriptor;
-use crate::superblock::{commit, prepare};
+use crate::replace::{Bad, commit, prepare};
 use penstock_host::sync::{Condvar, Mutex, MutexGuard};
 use penstock_layout::FileId;
 use rustix::fs::{Mode, OFlags};
@@ -98,19 +98,6 @@ fn header(entries: u64) -> [u8; HEADER] {
     let crc = crc32fast::hash(&bytes[..16]);
     bytes[16..].copy_from_slice(&crc.to_le_bytes());
     bytes
-}
-
-/// Why a manifest cannot be used.
-#[derive(Debug)]
-pub(crate) enum Bad {
-    Content(&'static str),
-    Errno(Errno),
-}
-
-impl From<Errno> for Bad {
-    fn from(e: Errno) -> Bad {
-        Bad::Errno(e)
-    }
 }
 
 impl Manifest {

@@ -1,5 +1,5 @@
 //! What only objects can that are files of this host: other processes map and write them, past the store.
-use crate::mapped::View;
+use crate::view::View;
 use penstock_host::sync::RwLockGuard;
 use penstock_layout::ObjectOffset;
 use std::os::fd::BorrowedFd;

@@ -24,32 +24,24 @@
 //! Parameters: [`CHUNK`], [`SMALL`], [`PATIENCE`], [`DENSE`], [`WINDOW`].
 use crate::mappable::Mappable;
 use crate::mapping::Mapping;
+use crate::view::{CHUNK, CHUNKS, View, WINDOW, Window};
 use crate::{Descriptor, Object, StoreError};
-use penstock_datatype::far;
 use penstock_host::reservation::Reservation;
 use penstock_host::sync::{Mutex, MutexGuard};
 use penstock_layout::ObjectOffset;
 use rustix::fs::SeekFrom;
-use rustix::io::Errno;
 use rustix::mm::ProtFlags;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError};
 
-/// What is brought in at once.
-const CHUNK: u64 = 64 << 10;
 /// Reads of fewer bytes a call are small: the second in a chunk is worth a mapping.
 const SMALL: u64 = 32 << 10;
 /// Reads of a chunk by calls, in larger ones, that cost as much more than copies as bringing it in does.
 const PATIENCE: u8 = 3;
-/// What is mapped at once.
-const WINDOW: u64 = 256 << 20;
 /// A chunk in which so many calls would read is mapped at once.
 const DENSE: u64 = 4;
-const CHUNKS: usize = (WINDOW / CHUNK) as usize;
-/// Words that hold a bit per chunk.
-const WORDS: usize = CHUNKS / 64;
 
 /// What one process has mapped of an object; kept from one operation to the next.
 #[derive(Debug, Default)]
@@ -71,105 +63,6 @@ struct Seen {
     window: Option<Arc<Window>>,
     /// A page could not be brought in.
     failed: bool,
-}
-
-/// A mapped window.
-#[derive(Debug)]
-struct Window {
-    map: Mapping,
-    /// Chunks whose pages have all been brought in.
-    present: [AtomicU64; WORDS],
-}
-
-fn bit(chunk: u64) -> (usize, u64) {
-    ((chunk / 64) as usize, 1 << (chunk % 64))
-}
-
-impl Window {
-    /// Brings in [from, end) of the window; the object has `limit` bytes of it. False where `solid` does not hold for
-    /// what would be brought in.
-    fn bring_in(
-        &self,
-        (from, end): (u64, u64),
-        limit: u64,
-        solid: impl Fn(u64, u64) -> bool,
-    ) -> Result<bool, Errno> {
-        let last = end.div_ceil(CHUNK);
-        let mut chunk = from / CHUNK;
-        while chunk < last {
-            if self.is_present(chunk) {
-                chunk += 1;
-                continue;
-            }
-            let first = chunk;
-            while chunk < last && !self.is_present(chunk) {
-                chunk += 1;
-            }
-            let (start, stop) = (first * CHUNK, (chunk * CHUNK).min(limit));
-            if !solid(start, stop) {
-                return Ok(false);
-            }
-            self.map.populate(start as usize, (stop - start) as usize)?;
-            // The object's last chunk may have fewer bytes than the chunk, and more later.
-            for whole in first..stop / CHUNK {
-                let (word, mask) = bit(whole);
-                self.present[word].fetch_or(mask, Ordering::Release);
-            }
-        }
-        Ok(true)
-    }
-
-    fn is_present(&self, chunk: u64) -> bool {
-        let (word, mask) = bit(chunk);
-        self.present[word].load(Ordering::Acquire) & mask != 0
-    }
-}
-
-/// Bytes of an object that can be copied out as long as the operation lasts for which they were asked.
-#[derive(Debug)]
-pub struct View {
-    window: Arc<Window>,
-    /// Where it begins in the window, and its bytes.
-    from: u64,
-    len: u64,
-}
-
-impl View {
-    /// Where `len` bytes from position `at` of the view on are.
-    fn place(&self, at: u64, len: usize) -> *const u8 {
-        let inside = at
-            .checked_add(len as u64)
-            .is_some_and(|end| end <= self.len);
-        assert!(
-            inside,
-            "a copy of {len} bytes at {at} of a view of {}",
-            self.len
-        );
-        let at = (self.from + at) as usize;
-        self.window.map.at.cast::<u8>().wrapping_add(at)
-    }
-
-    /// Copies the bytes from position `at` of the view on; all of `out` must lie within it.
-    pub(crate) fn copy(&self, at: u64, out: &mut [u8]) {
-        let from = self.place(at, out.len());
-        // SAFETY: the range lies within the view, whose pages were brought in, and which the object has as long as
-        // the operation lasts (see the module's text). Other processes may write to them meanwhile: bytes of either
-        // age are what a read beside a write may give. `out` is not part of the mapping, of which no reference is
-        // ever given out.
-        unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len()) }
-    }
-
-    /// The same around the caches; [`far::settle`] must follow.
-    pub(crate) fn copy_far(&self, at: u64, out: &mut [u8]) {
-        let from = self.place(at, out.len());
-        // SAFETY: as for `copy`.
-        unsafe { far::block(from, out.as_mut_ptr(), out.len()) }
-    }
-
-    /// Bytes that will be copied soon.
-    pub(crate) fn expect(&self, at: u64, len: usize) {
-        far::expect(self.place(at, len), len);
-    }
 }
 
 impl Maps {
@@ -226,8 +119,7 @@ impl Maps {
         if seen.window.is_none() {
             match Mapping::new(file, number * WINDOW, WINDOW as usize, ProtFlags::READ) {
                 Ok(map) => {
-                    let present = [const { AtomicU64::new(0) }; WORDS];
-                    seen.window = Some(Arc::new(Window { map, present }));
+                    seen.window = Some(Arc::new(Window::new(map)));
                 }
                 Err(e) => {
                     log::debug!("an object is not mapped: {e}");
@@ -396,7 +288,7 @@ impl Mappable for Mapped<'_> {
         let from = at.0 - base;
         let solid = |from, end| self.is_solid(base + from, base + end);
         match window.bring_in((from, end - base), limit, solid) {
-            Ok(true) => Some(View { window, from, len }),
+            Ok(true) => Some(View::new(window, from, len)),
             Ok(false) => None,
             Err(e) => {
                 log::debug!("pages of an object cannot be mapped: {e}");

@@ -5,7 +5,7 @@
 //! cut. Both are kept where the object is: in an extended attribute of its file, whose changes the file
 //! system journals in order with those of the length; or, where there are no attributes, in a file
 //! beside it, where each step is synced before the next.
-use crate::superblock::replace;
+use crate::replace::{Bad, replace};
 use penstock_layout::FileId;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -22,19 +22,6 @@ pub(crate) enum Records {
     Attribute,
     /// In a file beside the object's, with the suffix `.record`.
     Beside,
-}
-
-/// A record that cannot be used.
-#[derive(Debug)]
-pub(crate) enum Bad {
-    Content(&'static str),
-    Errno(Errno),
-}
-
-impl From<Errno> for Bad {
-    fn from(e: Errno) -> Bad {
-        Bad::Errno(e)
-    }
 }
 
 impl Records {

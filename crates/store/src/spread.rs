@@ -21,16 +21,12 @@
 //! their pages costs 6 µs. Measured as CPU time, 2 shared cores, Linux 6.18, 2026-11.
 use crate::descriptor;
 use crate::mapping::Mapping;
-use crate::window::{PICKS, Window};
+use crate::window::{PICKS, REGION, STAGING, Window};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::ProtFlags;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// Bytes spread at once.
-pub(crate) const STAGING: usize = 256 << 10;
-/// Size and alignment of the part of an object mapped at once: a huge folio.
-pub(crate) const REGION: u64 = 2 << 20;
 /// Fewest pieces worth a mapping.
 pub(crate) const FEWEST: usize = 16;
 

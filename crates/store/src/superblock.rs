@@ -7,9 +7,10 @@
 //! noticed. Replaced as a whole: temporary file, fsync, rename, fsync of the directory.
 use crate::StoreError;
 use crate::record::Records;
+use crate::replace::replace;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 pub(crate) const NAME: &str = "superblock";
 const MAGIC: &str = "penstock store";
@@ -170,33 +171,6 @@ impl Superblock {
         let text = String::from_utf8(bytes).map_err(|_| damaged("not text".to_owned()))?;
         Superblock::decode(&text).map(Some).map_err(damaged)
     }
-}
-
-/// Puts `bytes` under `name` in `dir`, all or nothing: a crash leaves the old or the new content.
-/// The directory itself is not synced.
-pub(crate) fn replace(dir: BorrowedFd<'_>, name: &str, bytes: &[u8]) -> Result<(), Errno> {
-    let (file, temporary) = prepare(dir, name)?;
-    crate::descriptor::write_at(file.as_fd(), 0, bytes)?;
-    commit(dir, file, &temporary, name)
-}
-
-/// A new file for what [`commit`] puts under `name`, and its name meanwhile.
-pub(crate) fn prepare(dir: BorrowedFd<'_>, name: &str) -> Result<(OwnedFd, String), Errno> {
-    let temporary = format!("{name}.new");
-    let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::CLOEXEC;
-    let file = penstock_host::fs::openat(dir, &temporary, flags, Mode::RUSR | Mode::WUSR)?;
-    Ok((file, temporary))
-}
-
-/// Makes the file durable and puts it under `name`.
-pub(crate) fn commit(
-    dir: BorrowedFd<'_>,
-    file: OwnedFd,
-    temporary: &str,
-    name: &str,
-) -> Result<(), Errno> {
-    penstock_host::fs::fsync(&file)?;
-    penstock_host::fs::renameat(dir, temporary, name)
 }
 
 /// Writes a superblock over the one that is there, where the disk has no room for another: less than a sector changes.

@@ -5,7 +5,6 @@
 //! together by the rule of the one who executes it ([`Through`]); its sizes are bounded.
 //! When it pays: a system call costs as much as copying [`CALL`] bytes, so a gap is read through when
 //! reading it and copying the piece once more costs less.
-use crate::spread::{REGION, STAGING};
 use penstock_layout::Piece;
 use std::ops::Range;
 
@@ -17,6 +16,11 @@ const COPY_GAIN: u64 = 3;
 pub(crate) const BUFFER: u64 = 256 << 10;
 /// Most pieces of one window, and so most vectors of one call.
 pub(crate) const PICKS: usize = crate::descriptor::MAX_VECTORS;
+
+/// Bytes that are spread over an object at once ([`crate::spread`]).
+pub(crate) const STAGING: usize = 256 << 10;
+/// Size and alignment of the part of an object mapped at once: a huge folio.
+pub(crate) const REGION: u64 = 2 << 20;
 
 /// Which gaps a window may span.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -16,9 +16,7 @@
 //!
 //! Version 1 has no rank and no calls: [`SAME_CALL`] is never set there, and nothing stands for them.
 use crate::event::{Event, Kind};
-use penstock_base::Op;
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use penstock_base::{Numbered, Op};
 
 /// Version that is written.
 pub const VERSION: u32 = 2;
@@ -201,25 +199,6 @@ impl Context {
     }
 }
 
-/// Of files, which the server numbers: a product spreads them well enough.
-#[derive(Debug, Default)]
-struct Product(u64);
-
-impl Hasher for Product {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u64((*byte).into()));
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        let mixed = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 = mixed ^ (mixed >> 32);
-    }
-}
-
 /// Encodes one block.
 pub(crate) fn encode_block(events: &[Event], out: &mut Vec<u8>) {
     debug_assert!(!events.is_empty() && events.len() <= BLOCK_EVENTS);
@@ -228,7 +207,7 @@ pub(crate) fn encode_block(events: &[Event], out: &mut Vec<u8>) {
     out.extend((events.len() as u32).to_le_bytes());
     out.extend([0; 4]);
     let mut context = Context::new();
-    let mut slots: HashMap<u64, usize, BuildHasherDefault<Product>> = HashMap::default();
+    let mut slots = Numbered::<u64, usize>::default();
     for event in events {
         let last = context.files.get(context.last_file);
         let known_slot = match last {

@@ -125,9 +125,10 @@ impl FromStr for Sizes {
 
 /// Runs `penstock profile`.
 pub fn profile(args: &ProfileArgs, named: Option<&Path>) -> Result<ExitCode> {
-    let located = match args.save {
-        true => Some(deployment::find(named)?),
-        false => None,
+    let located = if args.save {
+        Some(deployment::find(named)?)
+    } else {
+        None
     };
     let mut options = Options {
         file: args.file_size.0,
@@ -171,9 +172,10 @@ pub fn profile(args: &ProfileArgs, named: Option<&Path>) -> Result<ExitCode> {
         std::fs::write(path, svg).map_err(|e| CliError::io("write", path, e))?;
     }
     let value = to_json(&done, &options);
-    match args.json {
-        true => out::print_json(&value),
-        false => out::print(&to_text(&done)),
+    if args.json {
+        out::print_json(&value)
+    } else {
+        out::print(&to_text(&done))
     }
     if let Some(located) = located {
         let unit = located.deployment.stripe_unit;

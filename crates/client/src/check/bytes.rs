@@ -72,9 +72,10 @@ impl<I: Inventory> Checker<'_, I> {
             }
             (self.progress)(&self.report);
         }
-        match all_answer {
-            true => self.compare_totals(),
-            false => Ok(()),
+        if all_answer {
+            self.compare_totals()
+        } else {
+            Ok(())
         }
     }
 

@@ -162,19 +162,21 @@ impl<I: Inventory> Checker<'_, I> {
         } = *lone;
         self.report.orphans += 1;
         self.report.orphan_bytes += bytes;
-        let (kind, advice) = match orphan {
-            true if held_back => (
-                FindingKind::Orphan,
-                "no file has it; there are so many of these that names may be lost: if they are not, `penstock check --repair --free-many` frees it",
-            ),
-            true => (
-                FindingKind::Orphan,
-                "no file has it; `penstock check --repair` frees it",
-            ),
-            false => (
+        let (kind, advice) = if !orphan {
+            (
                 FindingKind::UnknownObject,
                 "no file has it, and it may be newer than the metadata, which are an older copy or new; put the newest back, or copy the object away before `penstock check --free-unknown` frees it",
-            ),
+            )
+        } else if held_back {
+            (
+                FindingKind::Orphan,
+                "no file has it; there are so many of these that names may be lost: if they are not, `penstock check --repair --free-many` frees it",
+            )
+        } else {
+            (
+                FindingKind::Orphan,
+                "no file has it; `penstock check --repair` frees it",
+            )
         };
         let free = self.options.repair
             && if orphan {

@@ -75,13 +75,13 @@ impl Net {
     /// Whether the bytes go on at once.
     fn pass(&self, id: usize, bytes: &[u8]) -> bool {
         let mut state = self.state.lock().unwrap();
-        let held = match state.held.is_empty() {
-            true if state.holding && state.pass > 0 => {
-                state.pass -= 1;
-                false
-            }
-            true => state.holding,
-            false => state.of == id,
+        let held = if !state.held.is_empty() {
+            state.of == id
+        } else if state.holding && state.pass > 0 {
+            state.pass -= 1;
+            false
+        } else {
+            state.holding
         };
         if held {
             state.of = id;

@@ -1,6 +1,7 @@
 //! Passes over a target: which sizes, which offsets, and how the times of a pass count.
-use super::report::{self, Profile, Test};
-use super::{Interval, Options, ProfileError, Target};
+use super::measured::{Measured, Spread, Test, all_sizes};
+use super::report::{self, Profile};
+use super::{Options, ProfileError, Target};
 use crate::load::random_addresses;
 use crate::{Nanos, Op};
 use std::collections::BTreeMap;
@@ -29,10 +30,6 @@ pub struct Progress {
 
 /// Accesses of a pass, however large they are.
 const LEAST: u64 = 8;
-/// A mean is known well enough when its standard error is this part of it.
-const PRECISION: f64 = 0.03;
-/// Ratios that tell how much they scatter.
-const LEAST_ROUNDS: usize = 3;
 /// Passes of a size in an estimate.
 const MOST_ROUNDS: usize = 8;
 /// Of the time that is allowed, what is used: how long all sizes would take is forecast from few.
@@ -82,71 +79,6 @@ pub fn profile(
         &measured,
         full.as_ref(),
     ))
-}
-
-/// What passes have shown.
-#[derive(Debug, Default)]
-pub(crate) struct Measured {
-    /// Of each operation and size the mean times of an access, nanoseconds, pass by pass: sequential, random.
-    passes: BTreeMap<(Op, u64), Vec<[f64; 2]>>,
-    /// Spent on it.
-    pub(crate) elapsed: Nanos,
-}
-
-impl Measured {
-    fn add(&mut self, op: Op, size: u64, means: [f64; 2]) {
-        self.passes.entry((op, size)).or_default().push(means);
-    }
-
-    fn ratios(of: &[[f64; 2]]) -> Vec<f64> {
-        of.iter().map(|[s, r]| r / s.max(1.0)).collect()
-    }
-
-    /// The ratio of this size is known to [`PRECISION`].
-    fn is_known(&self, op: Op, size: u64) -> bool {
-        let ratios = self.passes.get(&(op, size)).map(|of| Self::ratios(of));
-        ratios.is_some_and(|r| r.len() >= LEAST_ROUNDS && Spread::of(&r).is_narrow())
-    }
-
-    /// There are writes.
-    pub(crate) fn writes(&self) -> bool {
-        self.passes.keys().any(|(op, _)| *op == Op::Write)
-    }
-
-    /// By size, nanoseconds of one access: the median of sequential passes, and of random ones that times the median of the
-    /// ratios. What disturbs a sequential pass mostly disturbs the random one after it too, and is not in their ratio.
-    pub(crate) fn of(&self, test: Test) -> Vec<(u64, f64)> {
-        let of_op = self.passes.iter().filter(|((op, _), _)| *op == test.op);
-        let time = |of: &[[f64; 2]]| {
-            let sequential = median(&mut of.iter().map(|m| m[0]).collect::<Vec<_>>());
-            if test.random {
-                sequential.max(1.0) * median(&mut Self::ratios(of))
-            } else {
-                sequential
-            }
-        };
-        of_op.map(|((_, size), of)| (*size, time(of))).collect()
-    }
-
-    /// Median difference of the ratios of the first and the last pass. `None`: there was one.
-    pub(crate) fn repeat(&self) -> Option<f64> {
-        let apart = self.passes.values().filter_map(|of| {
-            let ratios = Self::ratios(of);
-            let (first, rest) = ratios.split_first()?;
-            Some((first / rest.last()? - 1.0).abs())
-        });
-        let mut apart: Vec<f64> = apart.collect();
-        apart.sort_by(f64::total_cmp);
-        apart.get(apart.len() / 2).copied()
-    }
-}
-
-/// Every size of all intervals once.
-pub(crate) fn all_sizes(intervals: &[Interval]) -> Vec<u64> {
-    let mut sizes: Vec<u64> = intervals.iter().flat_map(Interval::sizes).collect();
-    sizes.sort_unstable();
-    sizes.dedup();
-    sizes
 }
 
 /// The sizes that are measured: of each interval its ends, and others at random.
@@ -329,47 +261,6 @@ impl Passes<'_> {
     }
 }
 
-/// Values' number, sum and sum of squares.
-#[derive(Debug, Default)]
-struct Spread {
-    n: f64,
-    sum: f64,
-    squares: f64,
-}
-
-impl Spread {
-    fn of(values: &[f64]) -> Spread {
-        let mut spread = Spread::default();
-        values.iter().for_each(|v| spread.add(*v));
-        spread
-    }
-
-    fn add(&mut self, value: f64) {
-        self.n += 1.0;
-        self.sum += value;
-        self.squares += value * value;
-    }
-
-    /// Their mean is known to [`PRECISION`].
-    fn is_narrow(&self) -> bool {
-        if self.n < 2.0 {
-            return false;
-        }
-        let mean = self.sum / self.n;
-        let variance = (self.squares / self.n - mean * mean).max(0.0) / (self.n - 1.0);
-        variance.sqrt() <= PRECISION * mean
-    }
-}
-
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() % 2 {
-        0 => (values[middle - 1] + values[middle]) / 2.0,
-        _ => values[middle],
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -396,19 +287,5 @@ mod tests {
             ..options
         });
         assert_eq!(every, all);
-    }
-
-    #[test]
-    fn agreeing_values_are_known_and_others_are_not() {
-        assert!(Spread::of(&[100.0, 103.0]).is_narrow());
-        assert!(!Spread::of(&[100.0, 110.0]).is_narrow());
-        assert!(!Spread::of(&[100.0]).is_narrow());
-        assert!(Spread::of(&[90.0, 110.0].repeat(8)).is_narrow());
-    }
-
-    #[test]
-    fn medians() {
-        assert_eq!(median(&mut [3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(&mut [4.0, 1.0, 2.0, 3.0]), 2.5);
     }
 }

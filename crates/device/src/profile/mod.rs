@@ -13,13 +13,15 @@
 mod file;
 mod fit;
 mod measure;
+mod measured;
 mod model;
 mod report;
 
 pub use file::FileTarget;
 pub use measure::{Progress, Step, profile};
+pub use measured::Test;
 pub use model::ModelTarget;
-pub use report::{Curve, Deviation, Fitted, Profile, Ratio, RatioSummary, Test, Times};
+pub use report::{Curve, Deviation, Fitted, Profile, Ratio, RatioSummary, Times};
 
 use crate::{Nanos, Op};
 use std::fmt;

@@ -1,42 +1,9 @@
 //! What a profile says: curves, ratios, and how far the estimate is from full measurement.
 use super::fit::{fit, monotonic};
-use super::measure::{Measured, all_sizes};
+use super::measured::{Measured, Test, all_sizes};
 use super::{Interval, Options};
 use crate::{Nanos, Op};
 use std::collections::BTreeMap;
-
-/// One of the four tests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Test {
-    /// Read or write.
-    pub op: Op,
-    /// Random offsets, not one after the other.
-    pub random: bool,
-}
-
-impl Test {
-    /// All tests, or those that only read.
-    pub fn all(writes: bool) -> Vec<Test> {
-        let ops = if writes {
-            &[Op::Write, Op::Read][..]
-        } else {
-            &[Op::Read]
-        };
-        ops.iter()
-            .flat_map(|&op| [false, true].map(|random| Test { op, random }))
-            .collect()
-    }
-
-    /// `sequential_read`, `random_write` …
-    pub fn name(self) -> &'static str {
-        match (self.random, self.op) {
-            (false, Op::Read) => "sequential_read",
-            (false, Op::Write) => "sequential_write",
-            (true, Op::Read) => "random_read",
-            (true, Op::Write) => "random_write",
-        }
-    }
-}
 
 /// Nanoseconds of one access by request size.
 pub type Times = Vec<(u64, f64)>;

@@ -99,9 +99,10 @@ impl Worker {
             return Ok(());
         };
         let (size, blocks) = (self.shape.block, *first..*last + 1);
-        let mode = match self.random.one_in(3) {
-            true => LockMode::Shared,
-            false => LockMode::Exclusive,
+        let mode = if self.random.one_in(3) {
+            LockMode::Shared
+        } else {
+            LockMode::Exclusive
         };
         let begun = self.begin();
         let result = file.lock(blocks.start as u64 * size..blocks.end as u64 * size, mode);
@@ -113,9 +114,10 @@ impl Worker {
         let id = lock(&self.history).hold(self.index, f, blocks.clone());
         let blocks: Vec<usize> = blocks.collect();
         let writes = mode == LockMode::Exclusive && self.random.one_in(2);
-        let before = match writes {
-            true => self.write_blocks(&file, f, &blocks, form)?,
-            false => self.read_blocks(&file, f, &blocks, form)?,
+        let before = if writes {
+            self.write_blocks(&file, f, &blocks, form)?
+        } else {
+            self.read_blocks(&file, f, &blocks, form)?
         };
         let pause = self.random.below(HELD);
         penstock_host::thread::sleep(Duration::from_nanos(pause));

@@ -95,9 +95,10 @@ impl Worker {
                 DataReply::Attached { .. } => self.rest(),
                 DataReply::Error(e) if e.kind == ErrorKind::ExpiredCapability => {
                     lent.held = None;
-                    return match self.issue_time()? >= capability.expires_ms {
-                        true => Ok(()),
-                        false => self.taken_soon(server),
+                    return if self.issue_time()? >= capability.expires_ms {
+                        Ok(())
+                    } else {
+                        self.taken_soon(server)
                     };
                 }
                 other => {
@@ -151,11 +152,12 @@ impl Worker {
         let sound = failed
             .iter()
             .all(|e| !state.disks[0].effects.0.contains_key(e));
-        match issue_ms < before && sound {
-            true => Err(Misuse::Allowed(format!(
+        if issue_ms < before && sound {
+            Err(Misuse::Allowed(format!(
                 "the metadata server's time went back from {before} to {issue_ms}"
-            ))),
-            false => Ok(issue_ms),
+            )))
+        } else {
+            Ok(issue_ms)
         }
     }
 

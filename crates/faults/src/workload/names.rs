@@ -21,9 +21,10 @@ const ROW: usize = 4;
 impl Worker {
     /// Of a directory by its number: that of a client, or the shared one.
     fn directory(&self, number: usize) -> String {
-        match number == self.shape.clients {
-            true => SHARED.to_owned(),
-            false => format!("/c{number}"),
+        if number == self.shape.clients {
+            SHARED.to_owned()
+        } else {
+            format!("/c{number}")
         }
     }
 
@@ -39,9 +40,10 @@ impl Worker {
             let op = self.choose_name_op(SHARED_NAMES);
             self.change_name(client, self.shape.clients, op)?;
         }
-        match self.random.one_in(2) {
-            true => self.look_at(client, self.shape.clients),
-            false => Ok(()),
+        if self.random.one_in(2) {
+            self.look_at(client, self.shape.clients)
+        } else {
+            Ok(())
         }
     }
 

@@ -2,7 +2,7 @@
 use super::{Answer, Session};
 use crate::error::Result;
 use crate::layers::milliseconds;
-use crate::namespace::Names;
+use crate::names::Names;
 use crate::nodes::Outcome;
 use penstock_layout::{FileId, ServerId};
 use penstock_wire::message::{

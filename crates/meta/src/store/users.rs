@@ -1,8 +1,8 @@
 //! Users, their files and limits in the database.
-use super::{ABOUT, Snapshot, read_error, there};
 use crate::bytes::{ByteAccount, Bytes};
 use crate::error::{Result, damaged};
 use crate::quota::{Account, Accounts, Changed, Rules};
+use crate::snapshot::{ABOUT, Snapshot, read_error, there};
 use redb::{ReadableTable, TableDefinition, WriteTransaction};
 use std::collections::BTreeMap;
 

@@ -143,13 +143,15 @@ pub(crate) struct Access<'a> {
 /// Whether a method is a candidate: the hints leave it, and it is offered or asked for.
 fn is_candidate(hints: &Hints, method: Method, access: &Access<'_>, place: &Place) -> bool {
     let direction = access.direction;
-    let exchange = match access.collective {
-        true => hints.cb[direction as usize],
-        false => Toggle::Disable,
+    let exchange = if access.collective {
+        hints.cb[direction as usize]
+    } else {
+        Toggle::Disable
     };
-    let left = match method.is_collective() {
-        true => exchange != Toggle::Disable,
-        false => exchange != Toggle::Enable && hints.leave(method, direction),
+    let left = if method.is_collective() {
+        exchange != Toggle::Disable
+    } else {
+        exchange != Toggle::Enable && hints.leave(method, direction)
     };
     left && ((method.row().offered)(direction, place)
         || hints.toggle(method, direction) == Toggle::Enable)

@@ -43,9 +43,10 @@ pub fn hints() -> String {
             meaning,
         }) = row.buffer
         {
-            let keys = match read == write {
-                true => format!("`{read}`"),
-                false => format!("`{read}`, `{write}`"),
+            let keys = if read == write {
+                format!("`{read}`")
+            } else {
+                format!("`{read}`, `{write}`")
             };
             out += &format!("| {keys} | size | {default} | {meaning} |\n");
         }

@@ -131,9 +131,10 @@ impl Plan for TwoPhase {
                     return Step::Finish { moved: self.moved };
                 }
                 self.next = Next::Move;
-                match romio {
-                    true => Step::Confer { times: ROMIO_ROUND },
-                    false => self.next(Outcome::Done(0)),
+                if romio {
+                    Step::Confer { times: ROMIO_ROUND }
+                } else {
+                    self.next(Outcome::Done(0))
                 }
             }
             Next::Move if self.seat.op == Op::Write => self.send(),

@@ -213,6 +213,10 @@ fn program(scenario: &Scenario, number: u64, servers: u64, random: &mut Random) 
 }
 
 /// Runs a case on so many data servers, or on a number drawn from the seed.
+#[expect(
+    clippy::too_many_lines,
+    reason = "the loop of one small simulation over state of its own"
+)]
 pub fn generate(scenario: &Scenario, seed: u64, servers: Option<u64>) -> Labelled {
     let mut random = Random::new(seed);
     let hardware = Hardware::random(&mut random);

@@ -5,7 +5,7 @@
 //! end. *Idea*: empty queues are in a list by age; where twice as many queues as the limit are held, the oldest empty one
 //! makes room. *Parameter*: the limit of files. *Source*: TS section 3.1 (a queue per file and operation).
 use super::{NONE, Table};
-use crate::waiting::History;
+use crate::history::History;
 use penstock_base::Op;
 use std::collections::BTreeSet;
 

@@ -303,6 +303,10 @@ mod tests {
 
     /// With the sources' parameters: file bytes, calls of a rank, and of one call its first byte, bytes and regions.
     #[test]
+    #[expect(
+        clippy::too_many_lines,
+        reason = "the papers' programs, one after the other"
+    )]
     fn programs_are_those_of_the_papers() {
         const KI: u64 = 1 << 10;
         const GI: u64 = 1 << 30;

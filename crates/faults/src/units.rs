@@ -1,0 +1,11 @@
+//! Virtual time, and whom it passes for.
+pub(crate) use penstock_base::Nanos;
+/// One millisecond.
+pub(crate) const MS: Nanos = 1_000_000;
+/// One second.
+pub(crate) const SECOND: Nanos = 1_000 * MS;
+
+/// A process, by number.
+pub(crate) type ProcessId = usize;
+/// A machine, by number: 0 is the metadata server's, then the data servers', then the clients'.
+pub(crate) type MachineId = usize;
