@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import COMPILERS, PENSTOCK, Done, penstock
-from mounted import ALICE, MEMBERS, as_root, await_
+from mounted import ALICE, MEMBERS, as_root, as_user, await_, needs_fuse, write
 from test_recovery import metadata_server
 
 # For each line: opens a file, writes as many bytes as the line says, closes it, and answers.
@@ -44,7 +44,7 @@ int main(int argc, char **argv)
 class Site:
     """A deployment that a group may use, and what any user can run."""
 
-    def __init__(self, directory):
+    def __init__(self, directory, *options):
         directory.chmod(0o755)
         self.directory = directory
         self.deployment = directory / "fs"
@@ -55,7 +55,7 @@ class Site:
         subprocess.run([COMPILERS["mpich-debian"], "-o", self.program, directory / "program.c"], check=True)
         self.running = []
         group = MEMBERS if os.geteuid() == 0 else os.getgid()
-        penstock("up", self.deployment, "--servers", 2, "--group", group)
+        penstock("up", self.deployment, "--servers", 2, "--group", group, *options)
 
     @staticmethod
     def becoming(uid):
@@ -78,6 +78,17 @@ class Site:
         )
         self.running.append(process)
         self.write(process, 1)
+        return process
+
+    def run(self, *args, **env):
+        """A command of Penstock, in the background."""
+        process = subprocess.Popen(
+            [str(self.command), *map(str, args)],
+            stdout=subprocess.PIPE,
+            cwd="/",
+            env={**os.environ, "PENSTOCK_DEPLOYMENT": str(self.deployment), **env},
+        )
+        self.running.append(process)
         return process
 
     @staticmethod
@@ -115,6 +126,14 @@ class Site:
 @pytest.fixture
 def site(short_dir):
     site = Site(short_dir)
+    yield site
+    site.end()
+
+
+@pytest.fixture
+def slow_site(short_dir):
+    """On disks that take seconds for what the tests copy."""
+    site = Site(short_dir, "--device", "hdd")
     yield site
     site.end()
 
@@ -222,3 +241,74 @@ def test_the_scheduler_names_programs(site):
     assert numbers == {row["program"]}
     # The number that status prints is the one that settings take.
     penstock("tune", f"weights={row['program']}:4", "-d", site.deployment)
+
+
+def test_copies_are_programs_of_their_own(slow_site):
+    site, source = slow_site, slow_site.directory / "big"
+    source.write_bytes(os.urandom(1 << 20) * 256)
+
+    def rows(word):
+        return [row for row in site.programs() if word in (row["command"] or "").split()]
+
+    copy = site.run("cp", source, "penstock:/big", SLURM_JOB_ID="815", PENSTOCK_PROGRAM="7")
+    seen = []
+
+    def moves():
+        seen[:] = rows("cp")
+        return seen and seen[0]["written_per_s"] > 0
+
+    await_(moves, "the copy is not listed while it writes")
+    copy.send_signal(signal.SIGSTOP)
+    (row,) = seen
+    assert row["command"] == f"{site.command} cp {source} penstock:/big"
+    assert (row["job"], row["uid"], row["ranks"]) == ("815", os.geteuid(), None)
+    assert row["host"] and 0 < row["program"] < 1 << 63
+    # It is no process of the program whose environment it has, and no bytes stand beside the user alone.
+    assert row["program"] != 7 and all(row["program"] for row in site.programs())
+    (line,) = [line for line in site.status().out.splitlines() if f" cp {str(source)[:20]}" in line]
+    assert "815" in line
+    # Another one is another program, also of the same job.
+    other = site.run("stage-in", "big", "--from", site.directory, "--to", "penstock:/in", SLURM_JOB_ID="815")
+    await_(lambda: rows("stage-in"), "stage-in is not listed")
+    other.send_signal(signal.SIGSTOP)
+    assert rows("stage-in")[0]["program"] != row["program"] and len(rows("cp")) == 1
+    for process in (copy, other):
+        process.kill()
+    await_(lambda: site.programs() == [], "rows stay after their programs")
+
+
+@needs_fuse
+def test_a_mount_is_a_program_and_its_callers_go_by_its_row(site):
+    penstock("tune", "sched=wfq", "-d", site.deployment)
+    point = site.directory / "mnt"
+    point.mkdir()
+    penstock("mount", point, "--no-passthrough", "-d", site.deployment)
+    try:
+        (row,) = site.programs()
+        assert row["command"] == f"penstock mount {point}"
+        assert row["uid"] == os.geteuid() and row["host"] and row["program"] > 0
+        point.chmod(0o777)
+
+        def moves():
+            write(point / "ours", bytes(4 << 20))
+            if os.geteuid() == 0:
+                as_user(ALICE, ALICE, [MEMBERS], lambda: write(point / "hers", bytes(4 << 20)))
+            (now,) = site.programs()
+            assert (now["program"], now["uid"]) == (row["program"], row["uid"])
+            return now["written_per_s"] > 1 << 20
+
+        await_(moves, "what goes through the mount is not shown")
+        servers = site.status("--json").json()[0]["servers"]
+        assert {p["program"] for server in servers for p in server["sched"]["programs"]} == {row["program"]}
+        if os.geteuid() == 0:
+            assert site.programs(ALICE) == []
+        # With its next request after the metadata server was killed.
+        os.kill(metadata_server(site.deployment), signal.SIGKILL)
+        penstock("up", site.deployment)
+        write(point / "again")
+        await_(
+            lambda: [r["program"] for r in site.programs() if r["host"]] == [row["program"]], "it is not listed again"
+        )
+    finally:
+        penstock("umount", "--lazy", point)
+    await_(lambda: site.programs() == [], "the row stays after the mount")

@@ -1,7 +1,7 @@
 //! A client of the deployment, for the commands that look at names, files and servers.
 use crate::deployment::Located;
 use crate::error::{CliError, Result};
-use penstock_client::{Client, ClientOptions, Identity};
+use penstock_client::{Client, ClientOptions, Identity, announce, job};
 use penstock_rpc::Wallet;
 use penstock_rpc::deployment::Deployment;
 use penstock_wire::Role;
@@ -15,21 +15,24 @@ pub fn client(located: &Located) -> Result<Client> {
     connect(&located.deployment, Role::Client, PATIENCE).map_err(|e| with_next(e, located))
 }
 
+/// Who moves bytes and is no rank of a parallel program: one of its own, which `penstock status` lists.
+pub fn program() -> Result<Identity> {
+    let program = job::fresh()
+        .map_err(|e| CliError::new(format!("no random numbers from the system: {e}")))?;
+    Ok(Identity { program, rank: 0 })
+}
+
 /// A client that moves files: more at once, and no waiting for what another process copies.
 pub fn copier(located: &Located) -> Result<Client> {
     let options = ClientOptions {
         retry_limit: PATIENCE,
         lock_timeout: Duration::from_secs(1),
         connections: 8,
+        program: Some(announce::program()),
         ..ClientOptions::default()
     };
-    Client::connect_with(
-        &located.deployment,
-        Identity::default(),
-        Role::Client,
-        options,
-    )
-    .map_err(|e| with_next(e, located))
+    Client::connect_with(&located.deployment, program()?, Role::Client, options)
+        .map_err(|e| with_next(e, located))
 }
 
 /// A client that may list and remove objects.

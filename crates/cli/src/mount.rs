@@ -6,13 +6,15 @@
 use crate::deployment::{self, Located};
 use crate::error::{CliError, Result};
 use crate::watcher::Watcher;
-use crate::{out, service};
+use crate::{connect, out, service};
 use clap::Args;
-use penstock_client::{Client, ClientOptions, Identity};
+use penstock_client::{Client, ClientOptions, announce};
 use penstock_wire::Role;
+use penstock_wire::message::ProgramInfo;
 use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -189,7 +191,7 @@ fn prepare(dir: &Path, located: &Located) -> Result<()> {
         return Err(CliError::new(format!("{} is not empty", dir.display()))
             .next("mount on an empty directory: what is in it would be hidden"));
     }
-    crate::connect::client(located).map(drop)
+    connect::client(located).map(drop)
 }
 
 /// Starts the daemon.
@@ -274,15 +276,12 @@ fn serve(args: &MountArgs, located: &Located) -> Result<()> {
         connections: penstock_fuse::THREADS,
         // It serves others, who may cut their files.
         mappings: false,
+        program: Some(listed(&args.dir)),
         ..ClientOptions::default()
     };
-    let client = Client::connect_with(
-        &located.deployment,
-        Identity::default(),
-        Role::Client,
-        options,
-    )
-    .map_err(CliError::new)?;
+    let who = connect::program()?;
+    let client = Client::connect_with(&located.deployment, who, Role::Client, options)
+        .map_err(CliError::new)?;
     require_delegate(&client)?;
     let mut watcher = Watcher::start()?;
     watcher.guard(&args.dir)?;
@@ -320,6 +319,13 @@ fn serve(args: &MountArgs, located: &Located) -> Result<()> {
     watcher.finish();
     log::info!("{} is unmounted", args.dir.display());
     served.map_err(|e| CliError::io("serve", &args.dir, e))
+}
+
+/// What `penstock status` lists a mount as: all that its callers do goes by its row.
+fn listed(dir: &Path) -> ProgramInfo {
+    let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+    let command = [b"penstock mount ", dir.as_os_str().as_bytes()].concat();
+    announce::program_as(&command)
 }
 
 /// A mount acts for the users of its host, which the servers allow root and the owner.

@@ -50,7 +50,8 @@ typedef struct penstock_stat {
     uint32_t stripe_count;  /* 0 for a directory */
 } penstock_stat;
 
-/* A client of the deployment that this file (deployment.toml) describes. */
+/* A client of the deployment that this file (deployment.toml) describes. `program`: a number that all processes of a
+   parallel program have, and no other; 0: what $PENSTOCK_PROGRAM or the launcher says. `rank`: the process within it. */
 penstock_client *penstock_connect(const char *deployment, uint64_t program, uint32_t rank);
 /* Files stay usable; each is closed by itself. */
 void penstock_disconnect(penstock_client *client);

@@ -18,7 +18,7 @@ const RANKS: [&str; 4] = [
     "SLURM_STEP_NUM_TASKS",
 ];
 
-/// This process's program.
+/// This process's program, by its command line.
 pub fn program() -> ProgramInfo {
     let mut command = Vec::new();
     // Bounded: a command line may have megabytes.
@@ -27,8 +27,13 @@ pub fn program() -> ProgramInfo {
         let read = file.take(most).read_to_end(&mut command);
         read.map_or_else(|_| command.clear(), drop);
     }
+    program_as(&command)
+}
+
+/// The same by another command than the one that started it.
+pub fn program_as(command: &[u8]) -> ProgramInfo {
     let host = std::fs::read("/proc/sys/kernel/hostname").unwrap_or_default();
-    of(|name| std::env::var_os(name), host.trim_ascii(), &command)
+    of(|name| std::env::var_os(name), host.trim_ascii(), command)
 }
 
 fn of(get: impl Fn(&str) -> Option<OsString>, host: &[u8], command: &[u8]) -> ProgramInfo {
@@ -86,6 +91,11 @@ mod tests {
         let nothing = of(|_| None, b"", b"");
         assert_eq!(nothing, ProgramInfo::default());
         assert!(!program().command.is_empty() && program().too_long().is_none());
+        let other = ProgramInfo {
+            command: "mount /x".into(),
+            ..program()
+        };
+        assert_eq!(program_as(b"mount /x"), other);
     }
 
     #[test]

@@ -130,6 +130,10 @@ pub unsafe extern "C" fn penstock_connect(
             program: Some(crate::announce::program()),
             ..ClientOptions::default()
         };
+        let program = match program {
+            0 => crate::job::program(),
+            given => given,
+        };
         let who = Identity { program, rank };
         let client = Client::connect_with(&deployment, who, Role::Client, options)?;
         Ok(Box::into_raw(Box::new(client)).cast())

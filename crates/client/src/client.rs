@@ -25,7 +25,7 @@ use std::time::Duration;
 /// Who does I/O; travels in every request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// The parallel job; its ranks share it.
+    /// The parallel job; its ranks share it. 0: none, so it is not listed and its traffic stands beside its user alone.
     pub program: u64,
     /// The process within it.
     pub rank: u32,

@@ -44,6 +44,18 @@ pub fn program() -> u64 {
     own.or_else(found).unwrap_or(0)
 }
 
+/// A number for a program of which no launcher knows: a copy, a mount, or what `penstock run` is about to start.
+pub fn fresh() -> std::io::Result<u64> {
+    let mut random = [0; 8];
+    penstock_host::random(&mut random)?;
+    Ok(number(u64::from_le_bytes(random)))
+}
+
+/// Readable as a signed number everywhere, and never what stands for no program.
+fn number(any: u64) -> u64 {
+    (any >> 1).max(1)
+}
+
 /// The environment that this process was started with: MPI libraries without a launcher put a name of their own into the
 /// present one. Empty without `/proc`.
 pub fn first_environment() -> BTreeMap<Vec<u8>, Vec<u8>> {
@@ -78,7 +90,7 @@ fn siblings() -> Option<u64> {
     let started = above_stat.rsplit_once(')')?.1.split_whitespace().nth(19)?;
     let mut hash = DefaultHasher::new();
     (host, above, started).hash(&mut hash);
-    Some((hash.finish() >> 1).max(1))
+    Some(number(hash.finish()))
 }
 
 /// `None`: there is a launcher, and it says nothing.
@@ -101,8 +113,7 @@ fn find(
     let mut hash = DefaultHasher::new();
     let name = named(PMIX).or_else(hydra).or_else(job).or_else(slurm);
     name.or_else(single)?.hash(&mut hash);
-    // Readable as a signed number everywhere, and never what stands for no program.
-    Some((hash.finish() >> 1).max(1))
+    Some(number(hash.finish()))
 }
 
 /// The port in a command line whose words end with zero bytes, as `/proc` has them.
@@ -196,6 +207,8 @@ mod tests {
         assert!(siblings().is_some_and(|number| siblings() == Some(number)));
         assert!(group().is_some());
         assert_eq!(program(), program());
+        assert_eq!((number(0), number(u64::MAX)), (1, u64::MAX >> 1));
+        assert_ne!(fresh().unwrap(), fresh().unwrap());
         assert_eq!(parent("7 (a) b) S 42 7 7"), Some(42));
         assert_eq!(parent("1 (init) S 0 1"), None);
         assert_eq!(parent("nonsense"), None);

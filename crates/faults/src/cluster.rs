@@ -304,8 +304,8 @@ impl Cluster {
 
     /// Threads of a server that nobody is connected to.
     pub fn own_threads(machine: MachineId, shape: &Shape) -> usize {
-        // Main thread, acceptor; the metadata server's committer and two connections of each data server, which tells of users'
-        // bytes; or a data server's clock, revocations, reports, background syncs, counts of bytes and the queue's timer.
+        // Main thread, acceptor; the metadata server's committer and two connections of each data server, its channel and one on
+        // which it tells of its store; or a data server's clock, revocations, reports, background syncs, counts of bytes and the queue's timer.
         match machine {
             0 => 3 + 2 * shape.servers,
             _ => 8,

@@ -255,6 +255,19 @@ impl Engine {
         result
     }
 
+    /// Runs a request that changes only what is never stored; `f` gets the time. It waits for no commit.
+    pub fn change_in_memory<T>(
+        &self,
+        f: impl FnOnce(&mut Namespace<Layers>, i64) -> Result<T>,
+    ) -> Result<T> {
+        let mut state = self.shared.open_state()?;
+        state.requests += 1;
+        let now_ns = wall_clock_ns();
+        let result = state.guarded(|state| f(&mut state.space, now_ns));
+        self.shared.heed(&mut state, &result);
+        result
+    }
+
     /// Runs a request that may change names; `f` gets the time. If it may come again, and has been carried out before,
     /// `f` is not run: what it came to then is the outcome.
     pub fn change(

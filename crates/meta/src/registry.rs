@@ -332,7 +332,7 @@ mod tests {
         registry.reported(after(1), 0, report(7, 1, 100));
         registry.reported(after(2), 0, report(7, 1, 10));
         registry.reported(after(2), 1, report(7, 1, 20));
-        // Of a program that is not listed, as copies are.
+        // Of a program that is not listed, as commands are that only look at files.
         registry.reported(after(2), 2, report(9, 0, 4));
         let all = registry.list(after(3), None);
         let told = |p: &Programs| -> Vec<_> {

@@ -7,7 +7,8 @@ use penstock_layout::FileId;
 use penstock_rpc::deployment::Deployment;
 use penstock_wire::Role;
 use penstock_wire::message::{
-    ErrorKind, MetaReply, MetaRequest, QuotaReply, QuotaRequest, SlotAt, WrongCount,
+    ErrorKind, Followed, MetaReply, MetaRequest, QuotaReply, QuotaRequest, SlotAt, UsageReport,
+    WrongCount,
 };
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
@@ -355,6 +356,14 @@ fn a_full_store_refuses_and_recovers() {
         "{refusal}"
     );
     assert_eq!(c.err(MetaRequest::Sync), ErrorKind::NoSpace);
+    // What data servers tell of users' bytes is not stored: it waits for no commit.
+    let usage = MetaRequest::Usage(UsageReport {
+        server: 0,
+        followed: Followed { run: 0, given: 0 },
+        users: Vec::new(),
+    });
+    let leases = Client::admin(&d).ok(usage);
+    assert!(matches!(leases, MetaReply::Leases(_)), "{leases:?}");
     for path in made.iter().step_by(97) {
         c.stat(path);
     }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod common;
+mod control;
 mod credentials;
 mod fence;
 mod protection;

@@ -3,14 +3,12 @@
 //! A thread asks the metadata server: after the start, once a minute, and whenever a session has to know. It also keeps
 //! the time in the store, once a minute. Sessions wait for an answer no longer than [`WAIT`]; then they judge by what is known. Most
 //! requests take no lock: how far the time is ahead of the steady clock is in an atomic.
+use crate::channel::{Channel, Need, unexpected};
 use crate::error::Error;
-use crate::keys::Keys;
 use crate::server::Server;
 use penstock_host::sync::{Condvar, Mutex, MutexGuard};
 use penstock_host::time::{now, since, since_boot, since_epoch};
-use penstock_rpc::deployment::{Address, Deployment};
-use penstock_rpc::{Background, Timeouts, connect};
-use penstock_wire::Envelope;
+use penstock_rpc::Background;
 use penstock_wire::clock::{ASK_UNANSWERED, Kept, ServerTime, TICK};
 use penstock_wire::message::{ErrorKind, MetaReply, MetaRequest, WireError};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
@@ -19,11 +17,6 @@ use std::time::{Duration, Instant};
 
 /// A request waits no longer for the metadata server's time, counted from when it was asked.
 const WAIT: Duration = Duration::from_secs(1);
-/// The answer has so long to come and to go, each: so much the time may be behind.
-const ANSWER: Timeouts = Timeouts {
-    read: Some(Duration::from_secs(1)),
-    write: Some(Duration::from_secs(1)),
-};
 
 /// See the module's text.
 pub(crate) struct Clock {
@@ -93,18 +86,10 @@ impl Clock {
     }
 
     /// Asks the metadata server from now on, on a thread of its own.
-    pub(crate) fn follow(
-        &self,
-        server: &Arc<Server>,
-        deployment: &Deployment,
-    ) -> Result<(), Error> {
-        let source = Source {
-            meta: deployment.meta.address.clone(),
-            keys: server.keys.clone(),
-        };
+    pub(crate) fn follow(&self, server: &Arc<Server>, channel: Arc<Channel>) -> Result<(), Error> {
         let (shared, weak) = (self.shared.clone(), Arc::downgrade(server));
         self.shared.state().follows = true;
-        let run = move || run(&shared, &source, &weak);
+        let run = move || run(&shared, &channel, &weak);
         self.thread.start("clock", run).map_err(|e| {
             Error::Wire(penstock_wire::Error::Io {
                 what: "start a thread for the time of",
@@ -114,7 +99,7 @@ impl Clock {
         })
     }
 
-    /// Ends the thread and waits for it, at most as long as the metadata server may take to answer.
+    /// Ends the thread and waits for it. The channel has stopped before.
     pub(crate) fn stop(&self) {
         self.shared.state().stop = true;
         self.shared.changed.notify_all();
@@ -197,41 +182,32 @@ impl Drop for Clock {
     }
 }
 
-/// The metadata server, as it is asked for its time.
-struct Source {
-    meta: Address,
-    keys: Arc<Keys>,
-}
-
-impl Source {
-    /// Its time and its wall clock.
-    fn ask(&self) -> penstock_wire::Result<(u64, u64)> {
-        let mut connection = connect(&self.meta, &self.keys.caller(), ANSWER)?;
-        let answer = connection.call(&Envelope::default(), &MetaRequest::Time, &mut false)?;
-        match answer.body {
-            Some(MetaReply::Time { issue_ms, wall_ms }) => Ok((issue_ms, wall_ms)),
-            Some(MetaReply::Error(why)) => Err(penstock_wire::Error::Refused(why)),
-            other => Err(penstock_wire::Error::Malformed {
-                peer: connection.peer().to_owned(),
-                what: format!("{other:?} in answer to a question for the time"),
-            }),
-        }
+/// The metadata server's time and its wall clock. They are behind by as long as the answer was under way.
+fn ask(channel: &Channel, need: Need) -> penstock_wire::Result<(u64, u64)> {
+    match channel.ask(need, &MetaRequest::Time)? {
+        MetaReply::Time { issue_ms, wall_ms } => Ok((issue_ms, wall_ms)),
+        other => Err(unexpected(&other)),
     }
 }
 
-fn run(shared: &Shared, source: &Source, server: &Weak<Server>) {
+fn run(shared: &Shared, channel: &Channel, server: &Weak<Server>) {
     let mut tick = since_boot();
     let mut warned = false;
     let mut state = shared.state();
     while !state.stop {
         let steady = since_boot();
         let (due, unsure) = (steady >= tick, !state.time.is_sure());
+        // A session waits, or the next one will.
+        let need = match unsure || state.asking.is_some() {
+            true => Need::Client,
+            false => Need::Seldom,
+        };
         if state.asking.is_none() && (due || unsure) && state.time.ask(steady) {
             state.asking = Some(now());
         }
         if state.asking.is_some() {
             drop(state);
-            let answer = source.ask();
+            let answer = ask(channel, need);
             state = shared.state();
             match answer {
                 Ok((issue_ms, wall_ms)) => {

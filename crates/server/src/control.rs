@@ -3,10 +3,10 @@
 //! *Problem*: the metadata server is to know who moves how much now, and an idle deployment is to cost nothing. *Idea*: each
 //! connection counts into the tally of its program and user, two additions a request. The thread takes the tallies once a
 //! [`PERIOD`] while there is something to say. Else it sleeps, and the next request that is counted wakes it; after
-//! [`LINGER`] it ends its connection as well.
+//! [`LINGER`] it ends the connection as well, unless others use it.
 //! *Bounds*: a tally for each program and user that is connected; one report under way.
+use crate::channel::{Channel, LINGER, Need, unexpected};
 use crate::error::Error;
-use crate::line::{Line, unexpected};
 use penstock_host::sync::{Condvar, Mutex, MutexGuard};
 use penstock_host::time::since_boot;
 use penstock_layout::ServerId;
@@ -26,10 +26,7 @@ use std::time::Duration;
 
 /// Longest sleep without looking at the tallies: only a wake-up that was lost depends on it.
 const IDLE: Duration = Duration::from_secs(10);
-/// A connection over which nothing goes is kept for so long.
-const LINGER: Duration = Duration::from_secs(2);
-/// Longest pause between tries to reach the metadata server.
-const PAUSE: Duration = Duration::from_secs(10);
+
 /// See the module's text.
 #[derive(Debug, Default)]
 pub(crate) struct Control {
@@ -177,7 +174,7 @@ impl Shared {
 
 impl Control {
     /// Reports from now on, on a thread of its own.
-    pub(crate) fn follow(&self, id: ServerId, line: Arc<Line>) -> Result<(), Error> {
+    pub(crate) fn follow(&self, id: ServerId, channel: Arc<Channel>) -> Result<(), Error> {
         let failed = |source| {
             Error::Wire(penstock_wire::Error::Io {
                 what: "start the reports of",
@@ -189,7 +186,7 @@ impl Control {
         penstock_host::random(&mut incarnation).map_err(failed)?;
         let follower = Follower::new(u64::from_le_bytes(incarnation));
         let shared = self.shared.clone();
-        let run = move || run(&shared, &line, follower);
+        let run = move || run(&shared, &channel, follower);
         self.thread.start("control", run).map_err(failed)
     }
 
@@ -208,7 +205,7 @@ impl Control {
         }
     }
 
-    /// Ends the thread and waits for it, at most as long as the metadata server may take to answer.
+    /// Ends the thread and waits for it. The channel has stopped before.
     pub(crate) fn stop(&self) {
         self.shared.state().stop = true;
         self.shared.changed.notify_all();
@@ -235,26 +232,25 @@ impl Drop for Counted {
     }
 }
 
-fn send(line: &Line, report: &Report) -> penstock_wire::Result<Decision> {
-    match line.ask(&MetaRequest::Report(report.clone()))? {
+fn send(channel: &Channel, report: &Report) -> penstock_wire::Result<Decision> {
+    match channel.ask(Need::Regular, &MetaRequest::Report(report.clone()))? {
         MetaReply::Decision(decision) => Ok(decision),
         other => Err(unexpected(&other)),
     }
 }
 
-fn run(shared: &Shared, line: &Line, mut follower: Follower) {
+fn run(shared: &Shared, channel: &Channel, mut follower: Follower) {
     let mut from = since_boot();
-    let mut pause = PERIOD;
     loop {
         let now = since_boot();
         if follower.pending().is_none() {
             let figures = shared.take();
             if figures.is_empty() && !follower.owes() {
-                let most = if line.is_kept() { LINGER } else { IDLE };
+                let most = if channel.is_kept() { LINGER } else { IDLE };
                 let woken = match shared.rest(most) {
                     Rest::Stop => return,
                     Rest::Over => {
-                        line.hang_up(LINGER);
+                        channel.hang_up();
                         false
                     }
                     Rest::Counted => true,
@@ -268,18 +264,15 @@ fn run(shared: &Shared, line: &Line, mut follower: Follower) {
             follower.report(now, now.saturating_sub(from).max(PERIOD), figures);
             from = now;
         }
-        pause = match follower.pending().map(|report| send(line, report)) {
+        match follower.pending().map(|report| send(channel, report)) {
             Some(Err(e)) => {
                 log::debug!("the metadata server is not there to take a report: {e}");
-                (2 * pause).min(PAUSE)
             }
-            Some(Ok(decision)) => {
-                follower.told(decision);
-                PERIOD
-            }
-            None => PERIOD,
-        };
-        if !shared.sleep(now + pause) {
+            Some(Ok(decision)) => follower.told(decision),
+            None => {}
+        }
+        let back = since_boot() + channel.again_in();
+        if !shared.sleep(back.max(now + PERIOD)) {
             return;
         }
     }

@@ -4,15 +4,13 @@
 //! metadata server knows the store of each data server and refuses any other by name (docs/decisions/0015). So a data server that
 //! starts waits for the metadata server, as programs have to that open files; servers of several hosts may be started in any
 //! order. After [`PATIENCE`] it gives up, so that whatever starts servers (systemd, an administrator) sees it.
-use crate::error::{Error, refuse};
-use crate::keys::Keys;
+use crate::channel::{Channel, unexpected};
+use crate::error::Error;
 use penstock_host::thread;
 use penstock_host::time::{now, since};
 use penstock_layout::ServerId;
 use penstock_rpc::deployment::{Address, Deployment};
-use penstock_rpc::{Timeouts, connect};
 use penstock_store::{Identity, State, Store, StoreError};
-use penstock_wire::Envelope;
 use penstock_wire::message::{ErrorKind, MetaReply, MetaRequest, StoreReport, StoreState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,7 +37,7 @@ pub struct Registration {
 /// The way to the metadata server.
 pub(crate) struct Registrar {
     meta: Address,
-    keys: Arc<Keys>,
+    channel: Arc<Channel>,
     server: ServerId,
     place: String,
     mounted: bool,
@@ -51,13 +49,13 @@ pub(crate) fn open(
     id: ServerId,
     spec: &str,
     how: &Registration,
-    keys: &Arc<Keys>,
+    channel: &Arc<Channel>,
 ) -> Result<(Box<dyn Store>, Option<Registrar>), Error> {
     let look = penstock_store::look(spec)?;
     let open = || penstock_store::open(spec, &deployment.id, id.0);
     let mut registrar = Registrar {
         meta: deployment.meta.address.clone(),
-        keys: keys.clone(),
+        channel: channel.clone(),
         server: id,
         place: place(spec).to_owned(),
         mounted: look.mounted,
@@ -156,19 +154,10 @@ impl Registrar {
     }
 
     fn once(&self, report: &StoreReport) -> Result<Option<u64>, Error> {
-        let mut connection = connect(&self.meta, &self.keys.caller(), Timeouts::default())?;
-        let request = MetaRequest::Store(report.clone());
-        let answer = connection.call(&Envelope::default(), &request, &mut false)?;
-        match answer.body {
-            Some(MetaReply::Store { new }) => Ok(new),
-            Some(MetaReply::Error(why)) => Err(penstock_wire::Error::Refused(why).into()),
-            other => Err(penstock_wire::Error::Refused(refuse(
-                ErrorKind::Malformed,
-                format!(
-                    "the metadata server answers {other:?} to what a data server tells of its store"
-                ),
-            ))
-            .into()),
+        // The answer waits until the metadata server's disk has it, behind those to all other data servers.
+        match self.channel.apart(&MetaRequest::Store(report.clone()))? {
+            MetaReply::Store { new } => Ok(new),
+            other => Err(unexpected(&other).into()),
         }
     }
 

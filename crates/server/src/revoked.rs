@@ -2,13 +2,11 @@
 //!
 //! A thread asks the metadata server every few seconds. While the metadata server cannot be
 //! reached the list that is known goes on to hold; a data server that has just started has none until the first answer.
+use crate::channel::{Channel, Need, unexpected};
 use crate::error::Error;
-use crate::keys::Keys;
 use penstock_host::sync::{Condvar, Mutex, MutexGuard};
 use penstock_layout::ServerId;
-use penstock_rpc::deployment::{Address, Deployment};
-use penstock_rpc::{Background, Timeouts, connect};
-use penstock_wire::Envelope;
+use penstock_rpc::Background;
 use penstock_wire::credential::Statement;
 use penstock_wire::message::{MetaReply, MetaRequest, WireError};
 use penstock_wire::revocation::{ASK, Revocations};
@@ -16,11 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-/// The answer may take so long.
-const ANSWER: Timeouts = Timeouts {
-    read: Some(Duration::from_secs(1)),
-    write: Some(Duration::from_secs(1)),
-};
+/// After a question without an answer it asks again so soon.
+const ASK_UNANSWERED: Duration = Duration::from_secs(1);
 
 /// See the module's text.
 #[derive(Debug, Default)]
@@ -52,18 +47,9 @@ impl Shared {
 
 impl Revoked {
     /// Asks from now on.
-    pub(crate) fn follow(
-        &self,
-        id: ServerId,
-        deployment: &Deployment,
-        keys: Arc<Keys>,
-    ) -> Result<(), Error> {
-        let source = Source {
-            meta: deployment.meta.address.clone(),
-            keys,
-        };
+    pub(crate) fn follow(&self, id: ServerId, channel: Arc<Channel>) -> Result<(), Error> {
         let shared = self.shared.clone();
-        let run = move || run(&shared, &source);
+        let run = move || run(&shared, &channel);
         self.thread.start("revocations", run).map_err(|source| {
             Error::Wire(penstock_wire::Error::Io {
                 what: "start a thread for the revocations of",
@@ -73,7 +59,7 @@ impl Revoked {
         })
     }
 
-    /// Ends the thread and waits for it, at most as long as the metadata server may take to answer.
+    /// Ends the thread and waits for it. The channel has stopped before.
     pub(crate) fn stop(&self) {
         self.shared.state().stop = true;
         self.shared.stopped.notify_all();
@@ -100,35 +86,22 @@ impl Drop for Revoked {
     }
 }
 
-struct Source {
-    meta: Address,
-    keys: Arc<Keys>,
-}
-
-impl Source {
-    /// The list, if it is another than the known one.
-    fn ask(&self, known: Option<u64>) -> penstock_wire::Result<Option<Revocations>> {
-        let mut connection = connect(&self.meta, &self.keys.caller(), ANSWER)?;
-        let request = MetaRequest::Revocations { known };
-        let answer = connection.call(&Envelope::default(), &request, &mut false)?;
-        match answer.body {
-            Some(MetaReply::Revoked(list)) => Ok(list),
-            Some(MetaReply::Error(why)) => Err(penstock_wire::Error::Refused(why)),
-            other => Err(penstock_wire::Error::Malformed {
-                peer: connection.peer().to_owned(),
-                what: format!("{other:?} in answer to a question for revocations"),
-            }),
-        }
+/// The list, if it is another than the known one.
+fn ask(channel: &Channel, known: Option<u64>) -> penstock_wire::Result<Option<Revocations>> {
+    match channel.ask(Need::Seldom, &MetaRequest::Revocations { known })? {
+        MetaReply::Revoked(list) => Ok(list),
+        other => Err(unexpected(&other)),
     }
 }
 
-fn run(shared: &Shared, source: &Source) {
+fn run(shared: &Shared, channel: &Channel) {
     let mut state = shared.state();
     while !state.stop {
         let known = state.list.as_ref().map(|list| list.version);
         drop(state);
-        let answer = source.ask(known);
+        let answer = ask(channel, known);
         state = shared.state();
+        let pause = if answer.is_ok() { ASK } else { ASK_UNANSWERED };
         match answer {
             Ok(Some(list)) => {
                 state.list = Some(Arc::new(list));
@@ -138,7 +111,7 @@ fn run(shared: &Shared, source: &Source) {
             Err(e) => log::debug!("the metadata server is not there to tell of revocations: {e}"),
         }
         if !state.stop {
-            let waited = shared.stopped.wait_timeout(state, ASK);
+            let waited = shared.stopped.wait_timeout(state, pause);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }

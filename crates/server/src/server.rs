@@ -1,10 +1,10 @@
 //! A data server: what all its connections share.
+use crate::channel::Channel;
 use crate::clock::Clock;
 use crate::control::Control;
 use crate::error::{Error, refuse, store_error};
 use crate::events::Observer;
 use crate::keys::Keys;
-use crate::line::Line;
 use crate::locks::LockLimits;
 use crate::loops::Loops;
 use crate::objects::{Objects, Waits};
@@ -136,8 +136,9 @@ pub fn start(
     match &options.registration {
         Some(how) => {
             let keys = Arc::new(Keys::load(deployment, id, options.deployment_file.clone())?);
-            let (store, registrar) = register::open(deployment, id, spec, how, &keys)?;
-            start_with(deployment, id, options, store, registrar, keys)
+            let channel = Arc::new(Channel::new(deployment, keys.clone()));
+            let (store, registrar) = register::open(deployment, id, spec, how, &channel)?;
+            start_with(deployment, id, options, store, registrar, (keys, channel))
         }
         None => {
             let store = penstock_store::open(spec, &deployment.id, id.0)?;
@@ -153,8 +154,9 @@ pub fn start_on(
     options: Options,
     store: Box<dyn Store>,
 ) -> Result<RunningServer, Error> {
-    let keys = Keys::load(deployment, id, options.deployment_file.clone())?;
-    start_with(deployment, id, options, store, None, Arc::new(keys))
+    let keys = Arc::new(Keys::load(deployment, id, options.deployment_file.clone())?);
+    let channel = Arc::new(Channel::new(deployment, keys.clone()));
+    start_with(deployment, id, options, store, None, (keys, channel))
 }
 
 fn start_with(
@@ -163,7 +165,7 @@ fn start_with(
     options: Options,
     store: Box<dyn Store>,
     registrar: Option<Registrar>,
-    keys: Arc<Keys>,
+    (keys, channel): (Arc<Keys>, Arc<Channel>),
 ) -> Result<RunningServer, Error> {
     let described = description(deployment, id)?;
     let address = &described.address;
@@ -226,6 +228,7 @@ fn start_with(
         clock,
         revoked: Revoked::default(),
         control: Control::default(),
+        channel: channel.clone(),
     });
     if server.registrar.is_some() && !server.options.read_only {
         let (rest, weak) = (server.options.background_sync, Arc::downgrade(&server));
@@ -241,14 +244,13 @@ fn start_with(
         })?;
     }
     if server.options.ask_time {
-        server.clock.follow(&server, deployment)?;
-        let line = Arc::new(Line::new(deployment, keys.clone()));
-        server.control.follow(id, line.clone())?;
+        server.clock.follow(&server, channel.clone())?;
+        server.control.follow(id, channel.clone())?;
         if server.options.ask_leases && !server.options.read_only {
-            server.objects.usage().follow(&server, line)?;
+            server.objects.usage().follow(&server, channel.clone())?;
         }
         if address.tcp.is_some() {
-            server.revoked.follow(id, deployment, keys.clone())?;
+            server.revoked.follow(id, channel)?;
         }
     }
     Ok(serve(address, server, keys.ring.clone(), limits)?)
@@ -331,11 +333,14 @@ pub(crate) struct Server {
     pub(crate) clock: Clock,
     pub(crate) revoked: Revoked,
     pub(crate) control: Control,
+    /// All of these ask over it.
+    pub(crate) channel: Arc<Channel>,
 }
 
 impl Drop for Server {
     /// No connection is left: what nobody has synced is now.
     fn drop(&mut self) {
+        self.channel.stop();
         self.objects.usage().end();
         self.settling.stop();
         if self.registrar.is_some() && !self.options.read_only {

@@ -41,6 +41,7 @@ impl Service for Server {
     }
 
     fn stopping(&self) {
+        self.channel.stop();
         self.clock.stop();
         self.objects.usage().stop();
         self.revoked.stop();

@@ -4,8 +4,8 @@
 //! waits for a lease; every five seconds where no client is connected and nobody has a limit. It also counts the objects of users whose limits are new, and of all after a start, a page at a time.
 //! While the metadata server is away, objects grow within their leases; what is beyond them waits [`WAIT`] and is refused.
 use crate::bytes::{Bytes, Growth, Verdict};
+use crate::channel::{Channel, Need, unexpected};
 use crate::error::{Error, refuse, store_error};
-use crate::line::{Line, unexpected};
 use crate::server::Server;
 use penstock_host::sync::{Condvar, Mutex, MutexGuard};
 use penstock_host::time::{now, since};
@@ -39,7 +39,7 @@ pub(crate) struct UserBytes {
     any: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
-    line: OnceLock<Arc<Line>>,
+    channel: OnceLock<Arc<Channel>>,
     thread: Background,
 }
 
@@ -135,17 +135,17 @@ impl UserBytes {
     pub(crate) fn follow(
         self: &Arc<UserBytes>,
         server: &Arc<Server>,
-        line: Arc<Line>,
+        channel: Arc<Channel>,
     ) -> Result<(), Error> {
         // Set once: a server is started once.
-        self.line.get_or_init(|| line.clone());
+        self.channel.get_or_init(|| channel.clone());
         // Who has a limit is not known before the metadata server answers.
         let kept = server.objects.store().kept(Note::Limits);
         let limited = kept.is_some_and(|kept| kept == SOME);
         self.state().unknown = limited;
         self.any.store(limited, Ordering::Release);
         let (usage, weak, id) = (self.clone(), Arc::downgrade(server), server.id.0);
-        let run = move || usage.run(&weak, id, &line);
+        let run = move || usage.run(&weak, id, &channel);
         self.thread.start("bytes", run).map_err(|source| {
             Error::Wire(penstock_wire::Error::Io {
                 what: "start a thread for the bytes of users of",
@@ -155,7 +155,7 @@ impl UserBytes {
         })
     }
 
-    /// Ends the thread and waits for it, at most as long as the metadata server may take to answer.
+    /// Ends the thread and waits for it. The channel has stopped before.
     pub(crate) fn stop(&self) {
         self.end();
         self.thread.join("counts the bytes of users");
@@ -348,8 +348,8 @@ impl UserBytes {
     }
 
     fn owner(&self, file: FileId) -> Result<u32, WireError> {
-        let owners = self.line.get().map(|line| owners(line, vec![file]));
-        match owners {
+        let channel = self.channel.get();
+        match channel.map(|channel| owners(channel, Need::Client, vec![file])) {
             Some(Ok(owners)) => Ok(owners.first().copied().flatten().unwrap_or(0)),
             Some(Err(e)) => Err(no_lease(file, Some(&e.to_string()))),
             None => Err(no_lease(file, None)),
@@ -358,16 +358,16 @@ impl UserBytes {
 
     // ---- the thread ----
 
-    fn run(&self, server: &Weak<Server>, id: u32, line: &Line) {
+    fn run(&self, server: &Weak<Server>, id: u32, channel: &Channel) {
         let mut count = None;
         let mut first = true;
         let mut hurried = 0;
         loop {
             let told = now();
-            let Some(report) = self.report(id) else {
+            let Some((need, report)) = self.report(id) else {
                 return;
             };
-            let answer = leases(line, report);
+            let answer = leases(channel, need, report);
             let Some(server) = server.upgrade() else {
                 return;
             };
@@ -382,12 +382,9 @@ impl UserBytes {
                 }
             }
             let counting = count.is_some();
-            self.count(&server, line, &mut count);
+            self.count(&server, channel, &mut count);
             let quiet = !server.counters.is_connected() && !self.any.load(Ordering::Acquire);
             drop(server);
-            if quiet {
-                line.hang_up(Duration::ZERO);
-            }
             let mut state = self.state();
             state.asked |= counting;
             state.quiet = quiet;
@@ -413,19 +410,25 @@ impl UserBytes {
     }
 
     /// `None`: the server stops.
-    fn report(&self, server: u32) -> Option<UsageReport> {
+    fn report(&self, server: u32) -> Option<(Need, UsageReport)> {
         let mut state = self.state();
         if state.stop {
             return None;
         }
+        let need = match (state.asked, state.quiet) {
+            (true, _) => Need::Client,
+            (false, true) => Need::Seldom,
+            (false, false) => Need::Regular,
+        };
         state.asked = false;
         state.sent += 1;
         let (followed, users) = state.bytes.report();
-        Some(UsageReport {
+        let report = UsageReport {
             server,
             followed,
             users,
-        })
+        };
+        Some((need, report))
     }
 
     /// Takes in what the metadata server has answered.
@@ -506,7 +509,7 @@ impl UserBytes {
     }
 
     /// Counts some more objects, for about [`ASK`] at most.
-    fn count(&self, server: &Server, line: &Line, count: &mut Option<Count>) {
+    fn count(&self, server: &Server, channel: &Channel, count: &mut Option<Count>) {
         let began = now();
         while let Some(counting) = count {
             if self.state().stop || since(began) >= ASK {
@@ -520,7 +523,7 @@ impl UserBytes {
                     return;
                 }
             };
-            let owners = match owners(line, page.clone()) {
+            let owners = match owners(channel, Need::Regular, page.clone()) {
                 Ok(owners) => owners,
                 Err(e) => {
                     log::debug!("the metadata server is not there to tell of owners: {e}");
@@ -553,16 +556,20 @@ impl UserBytes {
     }
 }
 
-fn leases(line: &Line, report: UsageReport) -> penstock_wire::Result<Leases> {
-    match line.ask(&MetaRequest::Usage(report))? {
+fn leases(channel: &Channel, need: Need, report: UsageReport) -> penstock_wire::Result<Leases> {
+    match channel.ask(need, &MetaRequest::Usage(report))? {
         MetaReply::Leases(leases) => Ok(leases),
         other => Err(unexpected(&other)),
     }
 }
 
-fn owners(line: &Line, files: Vec<FileId>) -> penstock_wire::Result<Vec<Option<u32>>> {
+fn owners(
+    channel: &Channel,
+    need: Need,
+    files: Vec<FileId>,
+) -> penstock_wire::Result<Vec<Option<u32>>> {
     let asked = files.len();
-    match line.ask(&MetaRequest::Owners(files))? {
+    match channel.ask(need, &MetaRequest::Owners(files))? {
         MetaReply::Owners(owners) if owners.len() == asked => Ok(owners),
         other => Err(unexpected(&other)),
     }

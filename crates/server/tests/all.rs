@@ -4,6 +4,7 @@
 mod access;
 mod audit;
 mod bytes;
+mod channel;
 mod common;
 mod failing_store;
 mod hostile;

@@ -8,6 +8,7 @@ mod launcher;
 mod preload;
 mod summary;
 
+use crate::connect;
 use crate::deployment::{self, Located, Plan};
 use crate::error::{CliError, Result};
 use crate::mount::Temporary;
@@ -434,11 +435,7 @@ fn rank_environment(
     library: &Path,
     summaries: &Path,
 ) -> Result<Vec<(OsString, OsString)>> {
-    let mut random = [0u8; 8];
-    getrandom::fill(&mut random)
-        .map_err(|e| CliError::new(format!("no random numbers from the system: {e}")))?;
-    // 63 bits: readable as a signed number everywhere.
-    let id = u64::from_le_bytes(random) >> 1;
+    let id = connect::program()?.program;
     let mut environment = preload::environment(
         library,
         std::env::var_os("LD_PRELOAD").as_deref(),

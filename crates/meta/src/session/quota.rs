@@ -23,15 +23,12 @@ impl Session {
         if self.caller.server != Some(ServerId(report.server)) {
             self.require_admin("tell of users' bytes")?;
         }
-        let mut leases = None;
-        self.shared.engine.change(None, |space, now_ns| {
+        // Not behind commits: on the same connection clients' requests wait for owners and the time.
+        self.shared.engine.change_in_memory(|space, now_ns| {
             let accounts = space.names_mut().accounts_mut();
-            leases = Some(accounts.report(report, milliseconds(now_ns)));
-            Ok(Outcome::Done)
-        })?;
-        leases
-            .map(MetaReply::Leases)
-            .ok_or_else(|| Outcome::Done.unexpected())
+            let leases = accounts.report(report, milliseconds(now_ns));
+            Ok(MetaReply::Leases(leases))
+        })
     }
 
     /// Owners of files, for a data server.
