@@ -155,6 +155,7 @@ pub fn create(dir: &Path, shape: &Shape, plan: &Plan) -> Result<Located> {
             address: address(&name, port)?,
             store,
             identity_key: None,
+            host: None,
         });
     }
     let mount = match &shape.mount {
@@ -183,6 +184,7 @@ pub fn create(dir: &Path, shape: &Shape, plan: &Plan) -> Result<Located> {
             address: address("meta", 0)?,
             store: dir.join("meta"),
             identity_key: None,
+            host: None,
         },
         servers,
         transport: plan.transport,
