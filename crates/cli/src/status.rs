@@ -233,16 +233,17 @@ fn to_text(deployment: &Deployment, answers: &Answers) -> String {
             .as_ref()
             .map_or(String::new(), |m| format!(", mount path {}", m.display()))
     );
-    let header = [
+    let mut header = vec![
         "server", "state", "requests", "read", "written", "objects", "free", "of", "up", "store",
     ];
+    let columns = header.len();
     let mut rows = Vec::new();
     let mut reasons = Vec::new();
     let mut failed = |name: &str, why: &Why| {
         reasons.push(format!("{name}: {why}\n"));
         let state = if why.refuses { "refuses" } else { "down" };
         let mut row = vec![name.to_string(), state.into()];
-        row.resize(header.len(), "-".into());
+        row.resize(columns, "-".into());
         row
     };
     rows.push(match &answers.meta {
@@ -281,6 +282,12 @@ fn to_text(deployment: &Deployment, answers: &Answers) -> String {
             ],
             Err(why) => failed(&name, why),
         });
+    }
+    if !deployment.hosts().is_empty() {
+        header.push("host");
+        for (row, which) in rows.iter_mut().zip(Which::all(deployment)) {
+            row.push(which.host(deployment).unwrap_or("-").to_owned());
+        }
     }
     text += &out::table(&header, &[2, 3, 4, 5, 6, 7, 8], rows);
     if let Ok(s) = &answers.meta
@@ -668,7 +675,10 @@ fn to_json(deployment: &Deployment, answers: &Answers) -> Value {
         base
     };
     let meta = with(
-        state(answers.meta.as_ref().err()),
+        with(
+            json!({"host": deployment.meta.host}),
+            state(answers.meta.as_ref().err()),
+        ),
         match &answers.meta {
             Ok(s) => json!({
                 "files": s.files, "directories": s.directories, "requests": s.requests,
@@ -689,7 +699,7 @@ fn to_json(deployment: &Deployment, answers: &Answers) -> Value {
         .zip(&answers.data)
         .map(|(server, answer)| {
             let base = with(
-                json!({"id": server.id.0, "address": address(&server.address)}),
+                json!({"id": server.id.0, "address": address(&server.address), "host": server.host}),
                 state(answer.as_ref().err()),
             );
             with(
