@@ -305,8 +305,7 @@ def test_a_checkpoint_outlives_a_host_that_is_lost_and_one_that_is_cut_off(hosts
 def test_the_nodes_of_a_slurm_job(short_dir):
     """Agents as steps of the job: servers live as long as those, and end with `down`."""
     short_dir.chmod(0o755)
-    (short_dir / "hidden").mkdir()
-    cluster = slurm.Cluster(short_dir, short_dir / "hidden")
+    cluster = slurm.Pair(short_dir)
     try:
         cluster.start()
         # Nodes of the tests' Slurm have /run, and no network, of their own.
