@@ -1,5 +1,6 @@
 """Who uses a deployment: `penstock status` names programs by user, host, job and command (docs/decisions/0033)."""
 
+import json
 import os
 import re
 import shutil
@@ -222,3 +223,12 @@ def test_the_scheduler_names_programs(site):
     assert numbers == {row["program"]}
     # The number that status prints is the one that settings take.
     penstock("tune", f"weights={row['program']}:4", "-d", site.deployment)
+
+
+def test_status_is_shown_again_until_its_reader_leaves(deployment):
+    command = [PENSTOCK, "status", "--watch=0.1", "--json", deployment]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:
+        for _ in range(3):
+            assert json.loads(watching.stdout.readline())["meta"]["up"]
+        watching.stdout.close()
+        assert watching.wait(timeout=20) == 0

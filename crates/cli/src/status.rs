@@ -13,8 +13,10 @@ use penstock_wire::message::{
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Show which servers answer, what they hold and what they did.
 #[derive(Debug, Args)]
@@ -22,9 +24,19 @@ pub struct StatusArgs {
     /// Directory of the deployment [default: --deployment].
     #[arg(value_name = "DIR")]
     pub dir: Option<PathBuf>,
+    /// Show it again and again, so many seconds after one another [default: 2], until Ctrl-C.
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "2", value_parser = interval)]
+    pub watch: Option<f64>,
     /// For programs.
     #[arg(long)]
     pub json: bool,
+}
+
+fn interval(text: &str) -> std::result::Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(s) if (0.1..=3600.0).contains(&s) => Ok(s),
+        _ => Err("a number of seconds from 0.1 to 3600".into()),
+    }
 }
 
 type Answer<T> = std::result::Result<T, Why>;
@@ -177,6 +189,32 @@ pub fn data_servers(deployment: &Deployment) -> Option<Vec<DataStatus>> {
 
 /// Prints what the servers say. Exit code 1 if one doesn't answer.
 pub fn status(args: &StatusArgs, named: Option<&Path>) -> Result<ExitCode> {
+    match args.watch {
+        Some(seconds) => watch(args, named, Duration::from_secs_f64(seconds)),
+        None => once(args, named),
+    }
+}
+
+/// Prints it until somebody ends it. On a terminal each time takes the place of the last.
+fn watch(args: &StatusArgs, named: Option<&Path>, pause: Duration) -> Result<ExitCode> {
+    let located = deployment::find(args.dir.as_deref().or(named))?;
+    let clear = std::io::stdout().is_terminal() && !args.json;
+    loop {
+        let answers = ask(&located.deployment);
+        let text = match args.json {
+            true => to_json(&located.deployment, &answers).to_string(),
+            false => to_text(&located.deployment, &answers),
+        };
+        // Home, then the rest of the screen is erased.
+        let begin = if clear { "\x1b[H\x1b[J" } else { "" };
+        if !out::show(&format!("{begin}{text}\n")) {
+            return Ok(ExitCode::SUCCESS);
+        }
+        std::thread::sleep(pause);
+    }
+}
+
+fn once(args: &StatusArgs, named: Option<&Path>) -> Result<ExitCode> {
     let located = deployment::find(args.dir.as_deref().or(named))?;
     let answers = ask(&located.deployment);
     let down =
