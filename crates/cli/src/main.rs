@@ -36,6 +36,7 @@ mod life;
 mod metadata;
 mod mount;
 mod names;
+mod notify;
 mod out;
 mod process;
 mod profile;

@@ -3,7 +3,7 @@ use crate::error::{CliError, Result};
 use crate::replaced::{ReplacedArgs, WhichStore};
 use crate::tracing::Decisions;
 use crate::which::Which;
-use crate::{deployment, hosts, metadata, service};
+use crate::{deployment, hosts, metadata, notify, service};
 use clap::Args;
 use penstock_layout::ServerId;
 use penstock_rpc::RunningServer;
@@ -183,8 +183,10 @@ pub fn serve(args: &ServeArgs, named: Option<&Path>) -> Result<()> {
     }
     let names: Vec<String> = which.iter().map(|w| w.name()).collect();
     log::info!("{}: serving {}", located.dir().display(), names.join(", "));
+    notify::ready();
     let signal = signals.forever().next();
     log::info!("signal {}: ending", signal.unwrap_or_default());
+    notify::stopping();
     servers.stop();
     log::info!("ended");
     Ok(())
