@@ -20,7 +20,7 @@ pub fn down(located: &Located, args: &ReachArgs) -> Result<()> {
             let own = own.filter(|which| which.host(&located.deployment) == Some(host));
             Request::End(own.collect())
         };
-        let (replies, failed) = session::ask_each(&mut sessions, "end", end);
+        let (replies, failed) = session::ask_each(&mut sessions, "ending", end);
         failures.extend(failed);
         for reply in replies {
             if let Reply::Ended {
@@ -33,7 +33,8 @@ pub fn down(located: &Located, args: &ReachArgs) -> Result<()> {
             }
         }
     }
-    failures.extend(session::ask_each(&mut sessions, "end", |_| Request::Keep { wait: false }).1);
+    failures
+        .extend(session::ask_each(&mut sessions, "ending", |_| Request::Keep { wait: false }).1);
     let dir = located.dir().display();
     let on = match &sessions[..] {
         [only] => format!("on {}", only.host),
@@ -61,7 +62,8 @@ pub fn down(located: &Located, args: &ReachArgs) -> Result<()> {
 pub fn distribute(located: &Located) -> Result<()> {
     let args = ReachArgs::default();
     let (mut sessions, mut failures) = opened(located, &args)?;
-    failures.extend(session::ask_each(&mut sessions, "copy", |_| Request::Keep { wait: false }).1);
+    failures
+        .extend(session::ask_each(&mut sessions, "copying", |_| Request::Keep { wait: false }).1);
     match session::failed(failures) {
         None => Ok(()),
         Some(error) => Err(error),
@@ -83,7 +85,7 @@ fn opened(located: &Located, args: &ReachArgs) -> Result<(Vec<Session>, Vec<Fail
             deployment: relative.clone(),
         })
     };
-    let failed = session::ask_each(&mut sessions, "open", open).1;
+    let failed = session::ask_each(&mut sessions, "opening", open).1;
     sessions.retain(|session| failed.iter().all(|failure| failure.host != session.host));
     failures.extend(failed);
     if interrupt.came() {

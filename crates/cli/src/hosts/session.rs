@@ -86,7 +86,7 @@ pub fn open(
     let here = hosts.first().cloned().unwrap_or_default();
     each(
         &mut slots,
-        "reach",
+        "reaching hosts",
         |slot| slot.0.clone(),
         |slot| {
             slot.1 = Some(Session::begin(&slot.0, slot.0 == here, reach, interrupt));

@@ -118,7 +118,7 @@ fn again(args: &UpArgs, interrupt: &Interrupt) -> Result<()> {
     let token = token()?;
     let mut sessions = reached(&hosts, args, interrupt)?;
     all_or_nothing(&mut sessions, |sessions| {
-        session::ask_all(sessions, "open", |host| {
+        session::ask_all(sessions, "opening", |host| {
             Request::Open(Open {
                 dir: located.dir().to_owned(),
                 host: host.to_owned(),
@@ -166,7 +166,7 @@ fn all_or_nothing<T>(
         Ok(done) => return Ok(done),
         Err(error) => error,
     };
-    let (_, failures) = session::ask_each(sessions, "take back", |_| Request::Undo);
+    let (_, failures) = session::ask_each(sessions, "taking back", |_| Request::Undo);
     for failure in failures {
         out::note(format_args!(
             "{}: it could not be told to take back what was done; it does by itself within {} s",
@@ -187,7 +187,7 @@ fn install(
 ) -> Result<()> {
     let ports = args.hosts.ports.unwrap_or_default();
     let token = token()?;
-    let replies = session::ask_all(sessions, "prepare", |host| {
+    let replies = session::ask_all(sessions, "preparing", |host| {
         Request::Begin(Begin {
             dir: dir.to_owned(),
             host: host.to_owned(),
@@ -210,7 +210,9 @@ fn install(
         deployment: deployment.relative_to(dir),
         client_key: penstock_wire::key::random().map_err(CliError::new)?,
     };
-    session::ask_all(sessions, "install", |_| Request::Install(install.clone()))?;
+    session::ask_all(sessions, "installing", |_| {
+        Request::Install(install.clone())
+    })?;
     Ok(())
 }
 
@@ -256,7 +258,7 @@ fn run(
     start: &Start,
     interrupt: &Interrupt,
 ) -> Result<usize> {
-    session::ask_all(sessions, "start", |_| Request::Start(start.clone()))?;
+    session::ask_all(sessions, "starting", |_| Request::Start(start.clone()))?;
     let began = Instant::now();
     let mut end = began + START;
     let mut told = String::new();
@@ -300,7 +302,7 @@ fn run(
 
 /// How all servers do, or what one said that has ended.
 fn looked(sessions: &mut [Session]) -> Result<Vec<(String, Looked)>> {
-    let replies = session::ask_all(sessions, "start", |_| Request::Look)?;
+    let replies = session::ask_all(sessions, "starting", |_| Request::Look)?;
     let mut all = Vec::new();
     for (session, reply) in sessions.iter().zip(replies) {
         let Reply::Looked(looked) = reply else {
@@ -365,7 +367,7 @@ fn kept(
         let keep = |host: &str| Request::Keep {
             wait: wait && host != here,
         };
-        session::ask_all(sessions, "keep", keep).map(drop)
+        session::ask_all(sessions, "finishing", keep).map(drop)
     })?;
     let dir = located.dir().display();
     let on = match &sessions[..] {
