@@ -302,8 +302,15 @@ pub fn load(path: &Path) -> Result<Located> {
         path.to_path_buf()
     };
     let file = file.canonicalize().map_err(|e| {
-        CliError::io("find deployment", &file, e)
-            .next(format!("`penstock up {}` makes one", path.display()))
+        let closed = e.kind() == std::io::ErrorKind::PermissionDenied;
+        let error = CliError::io("find deployment", &file, e);
+        match closed {
+            true => error.next(format!(
+                "it is closed to you; its owner opens it to a group with `penstock up {} --group GROUP`",
+                path.display()
+            )),
+            false => error.next(format!("`penstock up {}` makes one", path.display())),
+        }
     })?;
     let deployment = Deployment::load(&file).map_err(CliError::new)?;
     Ok(Located { file, deployment })

@@ -6,6 +6,7 @@ use crate::which::Which;
 use crate::{connect, out, size};
 use clap::Args;
 use penstock_rpc::deployment::{Address, Deployment};
+use penstock_wire::Key;
 use penstock_wire::clock::WRONG_MS;
 use penstock_wire::message::{
     AuditStatus, ChoiceStatus, DataStatus, MetaStatus, PatternStatus, ProgramStatus,
@@ -47,6 +48,8 @@ pub struct Why {
     text: String,
     /// It runs, and does not take this client for one of its own: wrong key, another release or deployment.
     pub refuses: bool,
+    /// It was not asked: there is no usable client key here.
+    no_key: bool,
 }
 
 impl Why {
@@ -55,6 +58,16 @@ impl Why {
         Why {
             text: e.to_string(),
             refuses: matches!(e.kind(), BadKey | InvalidArgument | Permission | Version),
+            no_key: false,
+        }
+    }
+
+    /// One word for tables.
+    fn state(&self) -> &'static str {
+        match (self.no_key, self.refuses) {
+            (true, _) => "no key",
+            (false, true) => "refuses",
+            (false, false) => "down",
         }
     }
 
@@ -73,6 +86,12 @@ impl Why {
     /// What to do about it.
     pub fn next(&self, located: &Located) -> String {
         let dir = located.dir().display();
+        if self.no_key {
+            return format!(
+                "clients prove {}; get it from the directory of the deployment on its servers' host, mode 600",
+                located.deployment.client_key.display()
+            );
+        }
         match self.refuses {
             true => format!(
                 "it runs, and the reason stands above; where that is the key: {} has to be the one that the servers were started with (copy it from the directory of the deployment on their host, mode 600)",
@@ -127,13 +146,18 @@ fn questions(deployment: &Deployment) -> Answers {
         },
         Err(e) => {
             // Without the metadata server there is no client to ask the others with.
-            let why = Why::of(&e);
+            let no_key = Key::load_shared(&deployment.client_key).is_err();
+            let why = Why {
+                no_key,
+                ..Why::of(&e)
+            };
             let others = Why {
-                text: match why.refuses {
-                    true => "not asked: the metadata server refuses this client".into(),
-                    false => "not asked: the metadata server doesn't answer".into(),
+                text: match (no_key, why.refuses) {
+                    (true, _) => "not asked: there is no usable client key".into(),
+                    (false, true) => "not asked: the metadata server refuses this client".into(),
+                    (false, false) => "not asked: the metadata server doesn't answer".into(),
                 },
-                refuses: why.refuses,
+                ..why
             };
             Answers {
                 meta: Err(why),
@@ -166,9 +190,10 @@ pub fn require_all(located: &Located) -> Result<()> {
         return Ok(());
     };
     let first = first.title();
-    let does = match why.refuses {
-        true => "refuses this client",
-        false => "does not answer",
+    let does = match (why.no_key, why.refuses) {
+        (true, _) => "was not asked",
+        (false, true) => "refuses this client",
+        (false, false) => "does not answer",
     };
     let others = match silent.len() {
         1 => String::new(),
@@ -226,7 +251,11 @@ fn once(args: &StatusArgs, named: Option<&Path>) -> Result<ExitCode> {
         if let Err(why) = &answers.meta
             && why.refuses
         {
-            return Err(CliError::new("the servers refuse this client").next(why.next(&located)));
+            let what = match why.no_key {
+                true => "there is no usable client key",
+                false => "the servers refuse this client",
+            };
+            return Err(CliError::new(what).next(why.next(&located)));
         }
         if down > 0 {
             return Err(CliError::new(match down {
@@ -279,8 +308,7 @@ fn to_text(deployment: &Deployment, answers: &Answers) -> String {
     let mut reasons = Vec::new();
     let mut failed = |name: &str, why: &Why| {
         reasons.push(format!("{name}: {why}\n"));
-        let state = if why.refuses { "refuses" } else { "down" };
-        let mut row = vec![name.to_string(), state.into()];
+        let mut row = vec![name.to_string(), why.state().into()];
         row.resize(columns, "-".into());
         row
     };
