@@ -296,3 +296,18 @@ class Node(Cluster):
         # A mount name space of its own tells `stop` which processes are the node's.
         self.run(NODES[0], ["unshare", "-m", "slurmd", "-D", "-f", self.conf, "-N", NODES[0]])
         wait("an idle node", 40, lambda: self.slurm("sinfo", "-h", "-o", "%T").split() == ["idle"])
+
+
+class Pair(Cluster):
+    """Both nodes, each with a /run of its own, without the scripts and the server for ssh."""
+
+    def __init__(self, directory):
+        super().__init__(directory, None)
+
+    def start(self):
+        self.munged.start()
+        self.control(NODES, "")
+        for name in NODES:
+            own = 'mount -t tmpfs tmpfs /run && exec "$@"'
+            self.run(name, ["unshare", "-m", "sh", "-c", own, "sh", "slurmd", "-D", "-f", self.conf, "-N", name])
+        wait("idle nodes", 40, lambda: self.slurm("sinfo", "-h", "-o", "%T %D").split() == ["idle", "2"])

@@ -741,3 +741,17 @@ def test_a_stopped_server_is_named_by_status(deployment, other):
     finally:
         os.kill(pid, signal.SIGCONT)
     other()
+
+
+def test_a_missing_client_key_and_a_closed_deployment_are_called_so(deployment):
+    (deployment / "client.key").rename(deployment / "elsewhere")
+    said = penstock("status", deployment, check=False)
+    assert said.code == 1 and "no key" in said.out and "refuses" not in said.out + said.err
+    assert "client.key; get it from" in said.err, said.err
+    (deployment / "elsewhere").rename(deployment / "client.key")
+    if os.geteuid() == 0:
+        deployment.parent.chmod(0o755)
+        stranger = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+        command = [*stranger, PENSTOCK, "status", deployment]
+        said = subprocess.run(command, capture_output=True, text=True, check=False).stderr
+        assert "Permission denied" in said and "--group" in said and "makes one" not in said, said

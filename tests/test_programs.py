@@ -1,5 +1,6 @@
 """Who uses a deployment: `penstock status` names programs by user, host, job and command (docs/decisions/0033)."""
 
+import json
 import os
 import re
 import shutil
@@ -312,3 +313,12 @@ def test_a_mount_is_a_program_and_its_callers_go_by_its_row(site):
     finally:
         penstock("umount", "--lazy", point)
     await_(lambda: site.programs() == [], "the row stays after the mount")
+
+
+def test_status_is_shown_again_until_its_reader_leaves(deployment):
+    command = [PENSTOCK, "status", "--watch=0.1", "--json", deployment]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:
+        for _ in range(3):
+            assert json.loads(watching.stdout.readline())["meta"]["up"]
+        watching.stdout.close()
+        assert watching.wait(timeout=20) == 0

@@ -92,6 +92,9 @@ Examples:
     Faults(FaultsArgs),
     #[command(hide = true)]
     Generate(GenerateArgs),
+    /// What `penstock up` and `down` run on each host of several (started by them, not by people).
+    #[command(hide = true)]
+    Agent,
     /// Clears up behind a `penstock run` that was killed (started by it, not by people).
     #[command(hide = true)]
     Watch,

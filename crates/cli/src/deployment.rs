@@ -14,9 +14,12 @@
 //! ```
 use crate::error::{CliError, Result};
 use crate::shape::Shape;
+use crate::which::Which;
 use crate::{service, settings};
 use penstock_layout::ServerId;
-use penstock_rpc::deployment::{Address, DataServer, Deployment, FILE_NAME, MetaServer, Transport};
+use penstock_rpc::deployment::{
+    Address, DataServer, Deployment, FILE_NAME, MetaServer, Target, Transport,
+};
 use penstock_rpc::munge;
 use penstock_wire::Key;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -84,11 +87,7 @@ pub struct Plan {
     reason = "a deployment is described and made in one go, its file last"
 )]
 pub fn create(dir: &Path, shape: &Shape, plan: &Plan) -> Result<Located> {
-    let place = std::path::absolute(dir).map_err(|e| CliError::io("find", dir, e))?;
-    let unit = shape.stripe_unit.map_or(STRIPE_UNIT, |u| u.0);
-    let tune = settings::kept(&shape.tune, &place, unit)?;
-    penstock_server::check_settings(&tune)
-        .map_err(|e| CliError::new(e).next("`penstock tune --help` lists settings"))?;
+    check_shape(dir, shape)?;
     make_dir(dir)?;
     let dir = dir
         .canonicalize()
@@ -100,15 +99,33 @@ pub fn create(dir: &Path, shape: &Shape, plan: &Plan) -> Result<Located> {
             dir.display()
         )));
     }
+    let deployment = describe(&dir, shape, plan)?;
+    let mut located = Located { file, deployment };
+    make_directories(&located)?;
+    make_stores(&located.deployment, &Which::all(&located.deployment))?;
+    let deployment = &mut located.deployment;
+    Key::generate()
+        .and_then(|mut key| key.save(&deployment.client_key))
+        .map_err(CliError::new)?;
+    deployment.make_keys(&dir).map_err(CliError::new)?;
+    // Last, so that a directory with a deployment file is a whole deployment.
+    deployment.save(&located.file).map_err(CliError::new)?;
+    Ok(located)
+}
+
+/// Refuses what a new deployment cannot be, before anything is made.
+pub fn check_shape(dir: &Path, shape: &Shape) -> Result<Vec<String>> {
+    let place = std::path::absolute(dir).map_err(|e| CliError::io("find", dir, e))?;
+    let unit = shape.stripe_unit.map_or(STRIPE_UNIT, |u| u.0);
+    let tune = settings::kept(&shape.tune, &place, unit)?;
+    penstock_server::check_settings(&tune)
+        .map_err(|e| CliError::new(e).next("`penstock tune --help` lists settings"))?;
+    Ok(tune)
+}
+
+/// A new deployment in `dir`, without its keys; nothing is made.
+pub fn describe(dir: &Path, shape: &Shape, plan: &Plan) -> Result<Deployment> {
     let sockets = plan.sockets.clone().unwrap_or_else(|| dir.join("run"));
-    for sub in [
-        dir.join("meta"),
-        dir.join("log"),
-        dir.join("run"),
-        sockets.clone(),
-    ] {
-        make_dir(&sub)?;
-    }
     let address = |name: &str, port: u16| -> Result<Address> {
         let unix = sockets.join(format!("{name}.sock"));
         if unix.as_os_str().len() > SOCKET_PATH {
@@ -140,7 +157,6 @@ pub fn create(dir: &Path, shape: &Shape, plan: &Plan) -> Result<Located> {
         let name = format!("data-{id}");
         let in_files = || -> Result<String> {
             let path = dir.join(&name);
-            make_dir(&path)?;
             let text = path.to_str().ok_or_else(|| {
                 CliError::new(format!("{} is not plain UTF-8", path.display()))
                     .next("choose another directory")
@@ -159,6 +175,7 @@ pub fn create(dir: &Path, shape: &Shape, plan: &Plan) -> Result<Located> {
             address: address(&name, port)?,
             store,
             identity_key: None,
+            host: None,
         });
     }
     let mount = match &shape.mount {
@@ -168,14 +185,14 @@ pub fn create(dir: &Path, shape: &Shape, plan: &Plan) -> Result<Located> {
         ),
         None => None,
     };
-    let mut deployment = Deployment {
+    Ok(Deployment {
         id: Deployment::new_id().map_err(CliError::new)?,
         name: dir
             .file_name()
             .map_or_else(|| "penstock".into(), |n| n.to_string_lossy().into_owned()),
         stripe_unit: shape.stripe_unit.map_or(STRIPE_UNIT, |s| s.0),
         mount,
-        tune,
+        tune: check_shape(dir, shape)?,
         client_key: dir.join("client.key"),
         former_server_key: None,
         generation: 1,
@@ -187,17 +204,26 @@ pub fn create(dir: &Path, shape: &Shape, plan: &Plan) -> Result<Located> {
             address: address("meta", 0)?,
             store: dir.join("meta"),
             identity_key: None,
+            host: None,
         },
         servers,
         transport: plan.transport,
-    };
-    Key::generate()
-        .and_then(|mut key| key.save(&deployment.client_key))
-        .map_err(CliError::new)?;
-    deployment.make_keys(&dir).map_err(CliError::new)?;
-    // Last, so that a directory with a deployment file is a whole deployment.
-    deployment.save(&file).map_err(CliError::new)?;
-    Ok(Located { file, deployment })
+    })
+}
+
+/// Makes the directories that these servers keep their data in.
+pub fn make_stores(deployment: &Deployment, which: &[Which]) -> Result<()> {
+    which.iter().try_for_each(|which| match which {
+        Which::Meta => make_dir(&deployment.meta.store),
+        Which::Data(id) => {
+            let target = deployment.server(*id).map(DataServer::target);
+            let target = target.transpose().map_err(CliError::new)?;
+            target
+                .as_ref()
+                .and_then(Target::dir)
+                .map_or(Ok(()), make_dir)
+        }
+    })
 }
 
 /// What to say of a deployment that listens on TCP without protection.
@@ -280,8 +306,15 @@ pub fn load(path: &Path) -> Result<Located> {
         path.to_path_buf()
     };
     let file = file.canonicalize().map_err(|e| {
-        CliError::io("find deployment", &file, e)
-            .next(format!("`penstock up {}` makes one", path.display()))
+        let closed = e.kind() == std::io::ErrorKind::PermissionDenied;
+        let error = CliError::io("find deployment", &file, e);
+        match closed {
+            true => error.next(format!(
+                "it is closed to you; its owner opens it to a group with `penstock up {} --group GROUP`",
+                path.display()
+            )),
+            false => error.next(format!("`penstock up {}` makes one", path.display())),
+        }
     })?;
     let deployment = Deployment::load(&file).map_err(CliError::new)?;
     Ok(Located { file, deployment })

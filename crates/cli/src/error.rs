@@ -27,6 +27,11 @@ impl CliError {
         self
     }
 
+    /// What happened, and what to do next.
+    pub fn into_parts(self) -> (String, Option<String>) {
+        (self.what, self.next)
+    }
+
     /// A failed system call on `path`: "cannot read /x: Permission denied".
     pub fn io(doing: &str, path: &Path, source: std::io::Error) -> CliError {
         CliError::new(format!("cannot {doing} {}: {source}", path.display()))

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! run/          programs under their launcher          serve.rs      servers in this process
-//! updown.rs     servers as processes that stay         status.rs     what they say of themselves
+//! updown.rs     a deployment's servers start and end    launch.rs     as processes of this host
+//! hosts/        the same on several hosts              status.rs     what they say of themselves
 //! tune.rs       settings of running servers
 //! names.rs      ls, stat, rm, mkdir                     copy/         cp, stage-in, stage-out
 //! mount.rs      mount, umount
@@ -28,11 +29,14 @@ mod deployment;
 mod error;
 mod faults;
 mod generate;
+mod hosts;
 mod keys;
+mod launch;
 mod life;
 mod metadata;
 mod mount;
 mod names;
+mod notify;
 mod out;
 mod process;
 mod profile;
@@ -126,6 +130,7 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
         Command::Sim(args) => sim::sim(args).map(done),
         Command::Faults(args) => faults::faults(args),
         Command::Generate(args) => generate::generate(args, &Cli::command()).map(done),
+        Command::Agent => hosts::agent::agent().map(done),
         Command::Watch => watcher::watch(std::io::stdin().lock()).map(done),
     }
 }

@@ -251,7 +251,7 @@ fn await_mount(dir: &Path, log: &Path, child: &mut Child) -> Result<()> {
             return Err(CliError::new(format!(
                 "{} could not be mounted. The daemon said:\n{}",
                 dir.display(),
-                crate::updown::last_lines(log)
+                crate::launch::last_lines(log)
             )));
         }
         std::thread::sleep(pause);

@@ -9,8 +9,15 @@ use std::io::Write;
 
 /// Writes to standard output. A reader that has gone away (`penstock ls | head`) is no error.
 pub fn print(text: &str) {
+    show(text);
+}
+
+/// The same; false if the reader has gone away.
+pub fn show(text: &str) -> bool {
     let mut out = std::io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .is_ok()
 }
 
 /// One line of a command's answer.

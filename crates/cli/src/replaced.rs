@@ -1,8 +1,9 @@
 //! Stores that are not those that were there, as `up`, `run` and `serve` are told.
 use clap::Args;
+use serde::{Deserialize, Serialize};
 
 /// What an administrator says about stores that are not those that were there.
-#[derive(Debug, Clone, Default, Args)]
+#[derive(Debug, Clone, Default, Args, Serialize, Deserialize)]
 pub struct ReplacedArgs {
     /// The store of data server N is lost: make a new one where it was, or take what is there (an older copy, another disk)
     /// for new. Files made before stay errors where they may have lost bytes, until they are written anew, cut to
@@ -15,7 +16,7 @@ pub struct ReplacedArgs {
 }
 
 /// The store of a server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WhichStore {
     /// The metadata server's.
     Meta,

@@ -3,7 +3,7 @@ use crate::error::{CliError, Result};
 use crate::replaced::{ReplacedArgs, WhichStore};
 use crate::tracing::Decisions;
 use crate::which::Which;
-use crate::{deployment, metadata, service};
+use crate::{deployment, hosts, metadata, notify, service};
 use clap::Args;
 use penstock_layout::ServerId;
 use penstock_rpc::RunningServer;
@@ -22,7 +22,7 @@ use std::sync::atomic::AtomicBool;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  penstock serve -d /data/fs                         all servers of the deployment
+  penstock serve -d /data/fs                         all servers of the deployment that are on this host
   penstock serve -d /data/fs --meta
   penstock serve -d /data/fs --server 0 --server 1")]
 pub struct ServeArgs {
@@ -153,7 +153,7 @@ pub fn serve(args: &ServeArgs, named: Option<&Path>) -> Result<()> {
         which.push(Which::Data(id));
     }
     if which.is_empty() {
-        which = Which::all(&located.deployment);
+        which = hosts::servers_here(&located.deployment)?;
     }
     descriptors::raise_limit();
     let stop = Arc::new(AtomicBool::new(false));
@@ -183,8 +183,10 @@ pub fn serve(args: &ServeArgs, named: Option<&Path>) -> Result<()> {
     }
     let names: Vec<String> = which.iter().map(|w| w.name()).collect();
     log::info!("{}: serving {}", located.dir().display(), names.join(", "));
+    notify::ready();
     let signal = signals.forever().next();
     log::info!("signal {}: ending", signal.unwrap_or_default());
+    notify::stopping();
     servers.stop();
     log::info!("ended");
     Ok(())

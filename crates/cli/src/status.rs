@@ -6,6 +6,7 @@ use crate::which::Which;
 use crate::{connect, out, size};
 use clap::Args;
 use penstock_rpc::deployment::{Address, Deployment};
+use penstock_wire::Key;
 use penstock_wire::clock::WRONG_MS;
 use penstock_wire::message::{
     AuditStatus, ChoiceStatus, DataStatus, MetaStatus, PatternStatus, ProgramStatus,
@@ -13,8 +14,10 @@ use penstock_wire::message::{
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Show which servers answer, what they hold and what they did.
 #[derive(Debug, Args)]
@@ -22,9 +25,19 @@ pub struct StatusArgs {
     /// Directory of the deployment [default: --deployment].
     #[arg(value_name = "DIR")]
     pub dir: Option<PathBuf>,
+    /// Show it again and again, so many seconds after one another [default: 2], until Ctrl-C.
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "2", value_parser = interval)]
+    pub watch: Option<f64>,
     /// For programs.
     #[arg(long)]
     pub json: bool,
+}
+
+fn interval(text: &str) -> std::result::Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(s) if (0.1..=3600.0).contains(&s) => Ok(s),
+        _ => Err("a number of seconds from 0.1 to 3600".into()),
+    }
 }
 
 type Answer<T> = std::result::Result<T, Why>;
@@ -35,6 +48,8 @@ pub struct Why {
     text: String,
     /// It runs, and does not take this client for one of its own: wrong key, another release or deployment.
     pub refuses: bool,
+    /// It was not asked: there is no usable client key here.
+    no_key: bool,
 }
 
 impl Why {
@@ -43,6 +58,16 @@ impl Why {
         Why {
             text: e.to_string(),
             refuses: matches!(e.kind(), BadKey | InvalidArgument | Permission | Version),
+            no_key: false,
+        }
+    }
+
+    /// One word for tables.
+    fn state(&self) -> &'static str {
+        match (self.no_key, self.refuses) {
+            (true, _) => "no key",
+            (false, true) => "refuses",
+            (false, false) => "down",
         }
     }
 
@@ -61,6 +86,12 @@ impl Why {
     /// What to do about it.
     pub fn next(&self, located: &Located) -> String {
         let dir = located.dir().display();
+        if self.no_key {
+            return format!(
+                "clients prove {}; get it from the directory of the deployment on its servers' host, mode 600",
+                located.deployment.client_key.display()
+            );
+        }
         if self.refuses {
             format!(
                 "it runs, and the reason stands above; where that is the key: {} has to be the one that the servers were started with (copy it from the directory of the deployment on their host, mode 600)",
@@ -116,14 +147,18 @@ fn questions(deployment: &Deployment) -> Answers {
         },
         Err(e) => {
             // Without the metadata server there is no client to ask the others with.
-            let why = Why::of(&e);
+            let no_key = Key::load_shared(&deployment.client_key).is_err();
+            let why = Why {
+                no_key,
+                ..Why::of(&e)
+            };
             let others = Why {
-                text: if why.refuses {
-                    "not asked: the metadata server refuses this client".into()
-                } else {
-                    "not asked: the metadata server doesn't answer".into()
+                text: match (no_key, why.refuses) {
+                    (true, _) => "not asked: there is no usable client key".into(),
+                    (false, true) => "not asked: the metadata server refuses this client".into(),
+                    (false, false) => "not asked: the metadata server doesn't answer".into(),
                 },
-                refuses: why.refuses,
+                ..why
             };
             Answers {
                 meta: Err(why),
@@ -156,10 +191,10 @@ pub fn require_all(located: &Located) -> Result<()> {
         return Ok(());
     };
     let first = first.title();
-    let does = if why.refuses {
-        "refuses this client"
-    } else {
-        "does not answer"
+    let does = match (why.no_key, why.refuses) {
+        (true, _) => "was not asked",
+        (false, true) => "refuses this client",
+        (false, false) => "does not answer",
     };
     let others = match silent.len() {
         1 => String::new(),
@@ -180,6 +215,32 @@ pub fn data_servers(deployment: &Deployment) -> Option<Vec<DataStatus>> {
 
 /// Prints what the servers say. Exit code 1 if one doesn't answer.
 pub fn status(args: &StatusArgs, named: Option<&Path>) -> Result<ExitCode> {
+    match args.watch {
+        Some(seconds) => watch(args, named, Duration::from_secs_f64(seconds)),
+        None => once(args, named),
+    }
+}
+
+/// Prints it until somebody ends it. On a terminal each time takes the place of the last.
+fn watch(args: &StatusArgs, named: Option<&Path>, pause: Duration) -> Result<ExitCode> {
+    let located = deployment::find(args.dir.as_deref().or(named))?;
+    let clear = std::io::stdout().is_terminal() && !args.json;
+    loop {
+        let answers = ask(&located.deployment);
+        let text = match args.json {
+            true => to_json(&located.deployment, &answers).to_string(),
+            false => to_text(&located.deployment, &answers),
+        };
+        // Home, then the rest of the screen is erased.
+        let begin = if clear { "\x1b[H\x1b[J" } else { "" };
+        if !out::show(&format!("{begin}{text}\n")) {
+            return Ok(ExitCode::SUCCESS);
+        }
+        std::thread::sleep(pause);
+    }
+}
+
+fn once(args: &StatusArgs, named: Option<&Path>) -> Result<ExitCode> {
     let located = deployment::find(args.dir.as_deref().or(named))?;
     let answers = ask(&located.deployment);
     let down =
@@ -191,7 +252,11 @@ pub fn status(args: &StatusArgs, named: Option<&Path>) -> Result<ExitCode> {
         if let Err(why) = &answers.meta
             && why.refuses
         {
-            return Err(CliError::new("the servers refuse this client").next(why.next(&located)));
+            let what = match why.no_key {
+                true => "there is no usable client key",
+                false => "the servers refuse this client",
+            };
+            return Err(CliError::new(what).next(why.next(&located)));
         }
         if down > 0 {
             return Err(CliError::new(match down {
@@ -236,16 +301,16 @@ fn to_text(deployment: &Deployment, answers: &Answers) -> String {
             .as_ref()
             .map_or(String::new(), |m| format!(", mount path {}", m.display()))
     );
-    let header = [
+    let mut header = vec![
         "server", "state", "requests", "read", "written", "objects", "free", "of", "up", "store",
     ];
+    let columns = header.len();
     let mut rows = Vec::new();
     let mut reasons = Vec::new();
     let mut failed = |name: &str, why: &Why| {
         reasons.push(format!("{name}: {why}\n"));
-        let state = if why.refuses { "refuses" } else { "down" };
-        let mut row = vec![name.to_string(), state.into()];
-        row.resize(header.len(), "-".into());
+        let mut row = vec![name.to_string(), why.state().into()];
+        row.resize(columns, "-".into());
         row
     };
     rows.push(match &answers.meta {
@@ -284,6 +349,12 @@ fn to_text(deployment: &Deployment, answers: &Answers) -> String {
             ],
             Err(why) => failed(&name, why),
         });
+    }
+    if !deployment.hosts().is_empty() {
+        header.push("host");
+        for (row, which) in rows.iter_mut().zip(Which::all(deployment)) {
+            row.push(which.host(deployment).unwrap_or("-").to_owned());
+        }
     }
     text += &out::table(&header, &[2, 3, 4, 5, 6, 7, 8], rows);
     if let Ok(s) = &answers.meta
@@ -675,7 +746,10 @@ fn to_json(deployment: &Deployment, answers: &Answers) -> Value {
         base
     };
     let meta = with(
-        state(answers.meta.as_ref().err()),
+        with(
+            json!({"host": deployment.meta.host}),
+            state(answers.meta.as_ref().err()),
+        ),
         match &answers.meta {
             Ok(s) => json!({
                 "files": s.files, "directories": s.directories, "requests": s.requests,
@@ -696,7 +770,7 @@ fn to_json(deployment: &Deployment, answers: &Answers) -> Value {
         .zip(&answers.data)
         .map(|(server, answer)| {
             let base = with(
-                json!({"id": server.id.0, "address": address(&server.address)}),
+                json!({"id": server.id.0, "address": address(&server.address), "host": server.host}),
                 state(answer.as_ref().err()),
             );
             with(

@@ -2,6 +2,7 @@
 use crate::connect;
 use crate::deployment::{self, Located};
 use crate::error::{CliError, Result};
+use crate::hosts;
 use crate::out;
 use crate::settings;
 use crate::size;
@@ -113,6 +114,9 @@ pub fn tune(args: &TuneArgs, named: Option<&Path>) -> Result<()> {
     if args.save {
         located.deployment.tune = all;
         located.save()?;
+        if !located.deployment.hosts().is_empty() {
+            hosts::distribute(&located)?;
+        }
     }
     show(&located, args)
 }

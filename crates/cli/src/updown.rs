@@ -1,8 +1,9 @@
 //! `penstock up` and `penstock down`: a deployment's servers as processes of their own.
 use crate::deployment::{self, Located, Plan};
 use crate::error::{CliError, Result};
-use crate::process::Process;
-use crate::replaced::{ReplacedArgs, WhichStore};
+use crate::hosts::{self, HostsArgs, ReachArgs};
+use crate::launch::{self, Ended, last_lines, log_file, recovery, running};
+use crate::replaced::ReplacedArgs;
 use crate::shape::Shape;
 use crate::which::Which;
 use crate::{out, service, settings, status};
@@ -10,11 +11,8 @@ use clap::{Args, ValueEnum};
 use penstock_rpc::deployment::Transport;
 use penstock_rpc::munge;
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 /// Start a deployment that stays: one process per server.
@@ -27,6 +25,8 @@ pub struct UpArgs {
     /// Directory of the deployment.
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
+    #[command(flatten)]
+    pub hosts: HostsArgs,
     #[command(flatten)]
     pub shape: Shape,
     /// Each data server writes a trace of the requests it serves to a file in DIR (docs/traces.md).
@@ -84,6 +84,8 @@ Examples:
   penstock up /data/fs --servers 8 --stripe-unit 1MiB
   penstock up /data/fs --tcp node1:7400              metadata on port 7400, data servers on 7401 and up
   penstock up /data/fs --tcp node1:7400 --munge      users of hosts with munged need no credential files
+  penstock up /data/fs --hosts a,b,c                 on several hosts, from a: docs/hosts.md
+  penstock up /data/fs --hosts job --via srun        on the nodes of this Slurm job
   penstock up /tmp/slow --device hdd --time-scale 10  modelled disks, ten times as fast as the real ones
 
 {}",
@@ -91,29 +93,36 @@ Examples:
     )
 }
 
-/// End a deployment's servers on this host. Its files stay.
+/// End a deployment's servers. Its files stay.
+///
+/// Of a deployment on several hosts: those of all hosts from the metadata server's, elsewhere those of this host.
 #[derive(Debug, Args)]
 pub struct DownArgs {
     /// Directory of the deployment [default: --deployment].
     #[arg(value_name = "DIR")]
     pub dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub reach: ReachArgs,
 }
 
 /// How long a server has to answer.
-const START: Duration = Duration::from_secs(30);
+pub const START: Duration = Duration::from_secs(30);
 /// How long a server that says that it recovers may say nothing more.
-const RECOVERY: Duration = Duration::from_secs(600);
+pub const RECOVERY: Duration = Duration::from_secs(600);
 /// People are told what a server recovers from then on.
 const QUIET: Duration = Duration::from_secs(2);
-/// How long a server has to end by itself; it makes its data durable first.
-const STOP: Duration = Duration::from_secs(60);
-/// Bytes of a log's last line that are looked at.
-const LINE: u64 = 4096;
-/// Lines of a log that an error quotes.
-const QUOTED: usize = 5;
 
 /// Makes the deployment if need be and starts the servers that don't run.
 pub fn up(args: &UpArgs) -> Result<()> {
+    if args.hosts.are_named() || hosts::is_in(&args.dir)? {
+        return hosts::up(args);
+    }
+    if args.hosts.net.is_some() || args.hosts.ports.is_some() {
+        return Err(
+            CliError::new("--net and --ports are for deployments on several hosts")
+                .next("add --hosts, or say --tcp HOST:PORT"),
+        );
+    }
     let located = if deployment::is_in(&args.dir) {
         service::as_owner(&args.dir, || {
             let located = existing(args)?;
@@ -121,13 +130,7 @@ pub fn up(args: &UpArgs) -> Result<()> {
             Ok(located)
         })?
     } else {
-        let plan = Plan {
-            tcp: args.tcp.as_deref().map(host_and_port).transpose()?,
-            transport: args.transport.map_or_else(Transport::default, Into::into),
-            munge: munge(args)?,
-            memory: args.memory,
-            sockets: None,
-        };
+        let plan = plan(args)?;
         let user = service::user(args.service_user.as_deref())?;
         let located = deployment::create(&args.dir, &args.shape, &plan)?;
         share(args, &located)?;
@@ -144,7 +147,7 @@ pub fn up(args: &UpArgs) -> Result<()> {
         None => None,
     };
     let mut started = Vec::new();
-    let launch = |which| start(&located, which, trace.as_deref(), &args.replaced);
+    let launch = |which| launch::start(&located, which, trace.as_deref(), &args.replaced);
     for which in Which::all(&located.deployment) {
         if running(&located, which).is_none() {
             started.push((which, launch(which)?));
@@ -153,8 +156,8 @@ pub fn up(args: &UpArgs) -> Result<()> {
     if let Err(error) = wait_for_answers(&located, &mut started, launch) {
         // All or nothing: what was started now is ended again.
         for (_, child) in &started {
-            if let Some(process) = find(child) {
-                process.end(STOP);
+            if let Some(process) = launch::find(child) {
+                process.end(launch::STOP);
             }
         }
         return Err(error);
@@ -173,6 +176,17 @@ pub fn up(args: &UpArgs) -> Result<()> {
     out::line(format_args!("  export {}={dir}", deployment::VARIABLE));
     out::line("  penstock run -n 4 -- ./app penstock:/file");
     Ok(())
+}
+
+/// What a new deployment looks like besides its shape.
+pub fn plan(args: &UpArgs) -> Result<Plan> {
+    Ok(Plan {
+        tcp: args.tcp.as_deref().map(host_and_port).transpose()?,
+        transport: args.transport.map_or_else(Transport::default, Into::into),
+        munge: munge(args)?,
+        memory: args.memory,
+        sockets: None,
+    })
 }
 
 fn share(args: &UpArgs, located: &Located) -> Result<()> {
@@ -198,7 +212,7 @@ fn refuse_running(located: &Located) -> Result<()> {
 }
 
 /// An existing deployment keeps its shape: options that would change it are refused.
-fn existing(args: &UpArgs) -> Result<Located> {
+pub fn existing(args: &UpArgs) -> Result<Located> {
     let mut located = deployment::load(&args.dir)?;
     let dir = located.dir().to_owned();
     // Of a release without them.
@@ -270,7 +284,7 @@ fn munge(args: &UpArgs) -> Result<Option<munge::Section>> {
     let Some(socket) = &args.munge else {
         return Ok(None);
     };
-    if args.tcp.is_none() {
+    if args.tcp.is_none() && !args.hosts.are_named() {
         return Err(CliError::new(
             "--munge is for users over TCP, and the servers would listen on Unix sockets only",
         )
@@ -296,100 +310,6 @@ fn host_and_port(text: &str) -> Result<(String, u16)> {
         return Err(wrong());
     }
     Ok((host.into(), port))
-}
-
-fn pid_file(located: &Located, which: Which) -> PathBuf {
-    located.run_dir().join(format!("{}.pid", which.name()))
-}
-
-/// The process of a server on this host. Its pid file may be gone with its socket; the lock on its store stays. A holder of
-/// the lock that serves another deployment is not ours to wait for or to end.
-fn running(located: &Located, which: Which) -> Option<Process> {
-    let noted = std::fs::read_to_string(pid_file(located, which)).ok();
-    noted
-        .and_then(|line| Process::from_line(&line))
-        .or_else(|| {
-            which
-                .holder(&located.deployment)
-                .filter(|holder| holder.was_given(&located.file))
-        })
-}
-
-fn start(
-    located: &Located,
-    which: Which,
-    trace: Option<&Path>,
-    replaced: &ReplacedArgs,
-) -> Result<Child> {
-    let me = std::env::current_exe()
-        .map_err(|e| CliError::new(format!("cannot find this program's own path: {e}")))?;
-    let log = log_file(located, which);
-    let open = || closed(located, &log, std::fs::OpenOptions::new().append(true));
-    let child = Command::new(&me)
-        .args(["serve", "--detach", "--deployment"])
-        .arg(&located.file)
-        .args(which.arguments())
-        .args(about(replaced, which))
-        .args(
-            trace
-                .iter()
-                .flat_map(|dir| [std::ffi::OsStr::new("--trace"), dir.as_os_str()]),
-        )
-        .stdin(Stdio::null())
-        .stdout(open()?)
-        .stderr(open()?)
-        .current_dir("/")
-        .spawn()
-        .map_err(|e| CliError::io("start", &me, e))?;
-    if let Some(process) = find(&child) {
-        let pid_file = &pid_file(located, which);
-        closed(
-            located,
-            pid_file,
-            std::fs::OpenOptions::new().write(true).truncate(true),
-        )?
-        .write_all(process.to_line().as_bytes())
-        .map_err(|e| CliError::io("write", pid_file, e))?;
-    }
-    Ok(child)
-}
-
-/// What is said about the store of one server.
-fn about(replaced: &ReplacedArgs, which: Which) -> Vec<String> {
-    let (new, adopted) = match which {
-        Which::Meta => (WhichStore::Meta, None),
-        Which::Data(id) => (WhichStore::Data(id.0), Some(id.0)),
-    };
-    let name = match which {
-        Which::Meta => "meta".to_owned(),
-        Which::Data(id) => id.0.to_string(),
-    };
-    let new = replaced.new_store.contains(&new).then_some("--new-store");
-    let adopted = adopted.filter(|id| replaced.adopt_store.contains(id));
-    let adopted = adopted.map(|_| "--adopt-store");
-    let options = new.into_iter().chain(adopted);
-    options
-        .flat_map(|option| [option.to_owned(), name.clone()])
-        .collect()
-}
-
-/// A file, made closed to others if it is not there.
-fn closed(located: &Located, path: &Path, how: &mut std::fs::OpenOptions) -> Result<File> {
-    service::as_owner(located.dir(), || {
-        how.create(true)
-            .mode(0o600)
-            .open(path)
-            .map_err(|e| CliError::io("write", path, e))
-    })
-}
-
-fn find(child: &Child) -> Option<Process> {
-    i32::try_from(child.id()).ok().and_then(Process::find)
-}
-
-/// Where a server writes what happens to it.
-fn log_file(located: &Located, which: Which) -> PathBuf {
-    located.log_dir().join(format!("{}.log", which.name()))
 }
 
 /// Waits until every server answers, or one that was started has ended. Those that ran and have ended since are started: a
@@ -459,72 +379,40 @@ fn wait_for_answers(
     }
 }
 
-/// What a server that recovers does now: the newest line of its log, if it is about that.
-fn recovery(log: &Path) -> Option<String> {
-    let mut file = File::open(log).ok()?;
-    let length = file.metadata().ok()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(LINE)))
-        .ok()?;
-    let mut text = Vec::new();
-    file.take(LINE).read_to_end(&mut text).ok()?;
-    let text = String::from_utf8_lossy(&text);
-    let line = text.lines().next_back()?;
-    let (_, doing) = line.split_once(penstock_meta::RECOVERS)?;
-    Some(doing.trim_start_matches([':', ' ']).to_owned())
-}
-
-pub fn last_lines(log: &Path) -> String {
-    let text = std::fs::read_to_string(log).unwrap_or_default();
-    let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(QUOTED)..]
-        .iter()
-        .map(|l| format!("    {l}"))
-        .collect::<Vec<_>>()
-        .join("\n")
-}
-
-/// Ends the servers of this host.
+/// Ends the servers of this host, or of all hosts.
 pub fn down(args: &DownArgs, named: Option<&Path>) -> Result<()> {
     let located = deployment::find(args.dir.as_deref().or(named))?;
-    let (mut count, mut killed) = (0, Vec::new());
-    // Data servers tell the metadata server how they end.
-    let (meta, data): (Vec<_>, Vec<_>) = Which::all(&located.deployment)
-        .into_iter()
-        .partition(|which| *which == Which::Meta);
-    for some in [data, meta] {
-        let mut ending = Vec::new();
-        for which in some {
-            if let Some(process) = running(&located, which) {
-                process.signal(rustix::process::Signal::TERM);
-                ending.push((which.name(), process));
-            }
-            let _ = std::fs::remove_file(pid_file(&located, which));
-        }
-        count += ending.len();
-        for (name, process) in ending {
-            if !process.wait(STOP) {
-                process.end(Duration::from_secs(1));
-                killed.push(name);
-            }
-        }
+    if !located.deployment.hosts().is_empty() {
+        return hosts::down(&located, &args.reach);
     }
-    if !killed.is_empty() {
-        return Err(CliError::new(format!(
-            "{} did not end within {} s and had to be killed",
-            killed.join(", "),
-            STOP.as_secs()
-        ))
-        .next(format!(
-            "synced data is safe; `penstock up {0}` and `penstock check -d {0}` look after the rest",
-            located.dir().display()
-        )));
+    let mut ended = Ended::default();
+    for some in launch::data_first(Which::all(&located.deployment)) {
+        let more = launch::end(&located, &some);
+        ended.count += more.count;
+        ended.killed.extend(more.killed);
+    }
+    if !ended.killed.is_empty() {
+        return Err(killed(&located, &ended.killed));
     }
     let dir = located.dir().display();
-    match count {
+    match ended.count {
         0 => out::line(format_args!("{dir}: no servers ran")),
         n => out::line(format_args!("{dir}: {n} servers ended")),
     }
     Ok(())
+}
+
+/// What to say of servers that had to be killed.
+pub fn killed(located: &Located, names: &[String]) -> CliError {
+    CliError::new(format!(
+        "{} did not end within {} s and had to be killed",
+        names.join(", "),
+        launch::STOP.as_secs()
+    ))
+    .next(format!(
+        "synced data is safe; `penstock up {0}` and `penstock check -d {0}` look after the rest",
+        located.dir().display()
+    ))
 }
 
 #[cfg(test)]
@@ -539,27 +427,5 @@ mod tests {
             let error = host_and_port(bad).unwrap_err().to_string();
             assert!(error.contains("HOST:PORT"), "{error}");
         }
-    }
-
-    #[test]
-    fn a_server_recovers_as_long_as_its_last_line_says_so() {
-        let dir = tempfile::tempdir().unwrap();
-        let log = dir.path().join("log");
-        assert_eq!(recovery(&log), None);
-        let says = penstock_meta::RECOVERS;
-        let old = "[x INFO  y] serving meta\n".repeat(1000);
-        std::fs::write(&log, format!("{old}[x INFO  y] f: {says}: 5 of 9 MiB\n")).unwrap();
-        assert_eq!(recovery(&log).as_deref(), Some("5 of 9 MiB"));
-        std::fs::write(&log, format!("f: {says}: 5 of 9 MiB\n{old}")).unwrap();
-        assert_eq!(recovery(&log), None);
-    }
-
-    #[test]
-    fn logs_are_quoted_from_their_end() {
-        let dir = tempfile::tempdir().unwrap();
-        let log = dir.path().join("log");
-        std::fs::write(&log, "1\n2\n3\n4\n5\n6\n7\n").unwrap();
-        assert_eq!(last_lines(&log), "    3\n    4\n    5\n    6\n    7");
-        assert_eq!(last_lines(&dir.path().join("none")), "");
     }
 }

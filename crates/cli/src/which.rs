@@ -2,12 +2,13 @@
 use crate::process::Process;
 use penstock_layout::ServerId;
 use penstock_rpc::deployment::Deployment;
+use serde::{Deserialize, Serialize};
 
 /// The file of every store that its server locks and writes its process number to.
 const LOCK: &str = "lock";
 
 /// One server of a deployment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Which {
     /// The metadata server.
     Meta,
@@ -21,6 +22,20 @@ impl Which {
         std::iter::once(Which::Meta)
             .chain(deployment.server_ids().into_iter().map(Which::Data))
             .collect()
+    }
+
+    /// Those that run on `host`; `None`: all, where the deployment names no hosts.
+    pub fn on(deployment: &Deployment, host: Option<&str>) -> Vec<Which> {
+        let all = Which::all(deployment).into_iter();
+        all.filter(|which| which.host(deployment) == host).collect()
+    }
+
+    /// The host that it runs on, where the deployment names one.
+    pub fn host(self, deployment: &Deployment) -> Option<&str> {
+        match self {
+            Which::Meta => deployment.host(None),
+            Which::Data(id) => deployment.host(Some(id)),
+        }
     }
 
     /// Its name in files and messages.

@@ -53,6 +53,7 @@ impl Cluster {
                 address: address("meta.sock".into()),
                 store: at("meta"),
                 identity_key: None,
+                host: None,
             },
             servers: (0..SERVERS)
                 .map(|i| DataServer {
@@ -60,6 +61,7 @@ impl Cluster {
                     address: address(format!("data{i}.sock")),
                     store: format!("dir:{}", at(&format!("data{i}")).display()),
                     identity_key: None,
+                    host: None,
                 })
                 .collect(),
             transport: Transport::default(),

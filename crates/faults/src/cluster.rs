@@ -112,6 +112,7 @@ pub(crate) fn deployment(root: &Path, shape: &Shape) -> Result<Deployment, Strin
             address: at(0),
             store: root.join("machine-0"),
             identity_key: None,
+            host: None,
         },
         servers: (0..shape.servers)
             .map(|s| DataServer {
@@ -119,6 +120,7 @@ pub(crate) fn deployment(root: &Path, shape: &Shape) -> Result<Deployment, Strin
                 address: at(s + 1),
                 store: format!("dir:{}", root.join(format!("machine-{}", s + 1)).display()),
                 identity_key: None,
+                host: None,
             })
             .collect(),
         transport: if shape.tls {

@@ -272,6 +272,7 @@ fn deployment(dir: &Path) -> Result<Deployment> {
             address: address("meta.sock".into()),
             store: dir.join("meta"),
             identity_key: None,
+            host: None,
         },
         servers: (0..4)
             .map(|i| DataServer {
@@ -279,6 +280,7 @@ fn deployment(dir: &Path) -> Result<Deployment> {
                 address: address(format!("data-{i}.sock")),
                 store: "memory".into(),
                 identity_key: None,
+                host: None,
             })
             .collect(),
         transport: Transport::default(),

@@ -14,6 +14,7 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+pub mod hosts;
 pub mod keys;
 
 pub use keys::Generation;
@@ -73,6 +74,9 @@ pub struct DataServer {
     /// File of the private half of its identity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity_key: Option<PathBuf>,
+    /// The host that it runs on, where the deployment has several ([`hosts`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
 }
 
 /// The parsed form of [`DataServer::store`].
@@ -125,6 +129,9 @@ pub struct MetaServer {
     /// File of the private half of its identity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity_key: Option<PathBuf>,
+    /// The host that it runs on, where the deployment has several ([`hosts`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
 }
 
 /// The contents of a deployment file.
@@ -226,14 +233,7 @@ impl Deployment {
         let absolute =
             std::path::absolute(path).map_err(|e| fail(format!("cannot resolve: {e}")))?;
         let dir = absolute.parent().unwrap_or(Path::new("/"));
-        let mut relative = self.clone();
-        relative.each_path(&mut |p| {
-            if let Ok(inside) = p.strip_prefix(dir)
-                && !inside.as_os_str().is_empty()
-            {
-                *p = inside.to_owned();
-            }
-        });
+        let relative = self.relative_to(dir);
         let text = toml::to_string_pretty(&relative).map_err(|e| fail(e.to_string()))?;
         let temporary = absolute.with_extension(format!("toml.{}.new", std::process::id()));
         let write = || -> std::io::Result<()> {
@@ -253,6 +253,19 @@ impl Deployment {
             let _ = std::fs::remove_file(&temporary);
             fail(format!("cannot write: {e}"))
         })
+    }
+
+    /// The same with paths under `dir` relative to it, as they stand in a file there.
+    pub fn relative_to(&self, dir: &Path) -> Deployment {
+        let mut relative = self.clone();
+        relative.each_path(&mut |p| {
+            if let Ok(inside) = p.strip_prefix(dir)
+                && !inside.as_os_str().is_empty()
+            {
+                *p = inside.to_owned();
+            }
+        });
+        relative
     }
 
     /// Visits all paths that are relative to the deployment file. The mount prefix is not one: it is a name
@@ -343,7 +356,7 @@ impl Deployment {
                 ));
             }
         }
-        Ok(())
+        hosts::validate(self)
     }
 
     /// The data server `id`.

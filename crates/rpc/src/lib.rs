@@ -37,6 +37,7 @@ pub use connection::{COPY_BELOW, Connection, Credentials, Received, Timeouts};
 pub use identity::{Identity, Peer};
 pub use keyring::Keyring;
 pub use newcomer::Newcomer;
+pub use rotation::key_pair;
 pub use serve::{RunningServer, ServeLimits, Stopper, serve};
 pub use service::{After, Service};
 pub use text::printable;

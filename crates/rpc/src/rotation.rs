@@ -166,7 +166,7 @@ fn share_like(old: &Path, new: &Path) -> Result<()> {
 }
 
 /// The key pair of the file `name`.key in `dir`. One that was made before the deployment file could be saved will do.
-fn key_pair(dir: &Path, name: &str) -> Result<(PublicKey, PathBuf)> {
+pub fn key_pair(dir: &Path, name: &str) -> Result<(PublicKey, PathBuf)> {
     let path = dir.join(format!("{name}.key"));
     let pair = if path.exists() {
         KeyPair::load(&path)?

@@ -371,12 +371,14 @@ fn deployment(dir: &Path) -> Deployment {
             address: address(7400),
             store: dir.join("meta"),
             identity_key: None,
+            host: None,
         },
         servers: vec![DataServer {
             id: penstock_layout::ServerId(0),
             address: address(7401),
             store: "memory".into(),
             identity_key: None,
+            host: None,
         }],
         transport: Transport::default(),
     };

@@ -318,6 +318,7 @@ fn deployment(dir: &Path) -> Deployment {
             address: address("meta.sock"),
             store: dir.join("meta"),
             identity_key: None,
+            host: None,
         },
         servers: vec![
             DataServer {
@@ -325,6 +326,7 @@ fn deployment(dir: &Path) -> Deployment {
                 address: address("0.sock"),
                 store: format!("dir:{}", dir.join("store0").display()),
                 identity_key: None,
+                host: None,
             },
             DataServer {
                 id: ServerId(7),
@@ -335,6 +337,7 @@ fn deployment(dir: &Path) -> Deployment {
                 },
                 store: "memory".into(),
                 identity_key: None,
+                host: None,
             },
         ],
         transport: Transport::default(),

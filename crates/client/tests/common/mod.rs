@@ -75,6 +75,7 @@ pub fn deployment(dir: &Path, plan: Plan) -> Deployment {
             address: address("meta.sock"),
             store: dir.join("meta"),
             identity_key: None,
+            host: None,
         },
         servers: (0..plan.servers)
             .map(|i| DataServer {
@@ -86,6 +87,7 @@ pub fn deployment(dir: &Path, plan: Plan) -> Deployment {
                     format!("dir:{}", dir.join(format!("data{i}")).display())
                 },
                 identity_key: None,
+                host: None,
             })
             .collect(),
         transport: if plan.plain {

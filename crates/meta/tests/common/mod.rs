@@ -34,6 +34,7 @@ pub fn deployment(dir: &Path) -> Deployment {
             address: address("meta.sock".into()),
             store: dir.join("meta"),
             identity_key: None,
+            host: None,
         },
         servers: (0..4)
             .map(|i| DataServer {
@@ -41,6 +42,7 @@ pub fn deployment(dir: &Path) -> Deployment {
                 address: address(format!("data-{i}.sock")),
                 store: "memory".into(),
                 identity_key: None,
+                host: None,
             })
             .collect(),
         transport: Transport::default(),

@@ -62,6 +62,7 @@ impl Site {
                 address: address("meta.sock"),
                 store: at("meta"),
                 identity_key: None,
+                host: None,
             },
             servers: (0..count)
                 .map(|i| DataServer {
@@ -69,6 +70,7 @@ impl Site {
                     address: address(&format!("data{i}.sock")),
                     store: format!("dir:{}", at(&format!("store{i}")).display()),
                     identity_key: None,
+                    host: None,
                 })
                 .collect(),
             transport: Transport::default(),

@@ -59,6 +59,7 @@ pub fn deployment(dir: &Path, servers: u32, store: &str) -> Deployment {
             address: address("meta.sock"),
             store: dir.join("meta"),
             identity_key: None,
+            host: None,
         },
         servers: (0..servers)
             .map(|i| DataServer {
@@ -69,6 +70,7 @@ pub fn deployment(dir: &Path, servers: u32, store: &str) -> Deployment {
                     _ => format!("dir:{}", dir.join(format!("store{i}")).display()),
                 },
                 identity_key: None,
+                host: None,
             })
             .collect(),
         transport: Transport::default(),

@@ -1,0 +1,95 @@
+//! Servers end on all hosts, and the deployment file goes to all.
+use super::message::{Open, Reply, Request};
+use super::session::{self, Failure, Interrupt, Session};
+use super::{ReachArgs, reached};
+use crate::deployment::Located;
+use crate::error::{CliError, Result};
+use crate::launch;
+use crate::out;
+use crate::updown;
+use crate::which::Which;
+use penstock_rpc::deployment::Deployment;
+
+/// Ends the servers of all hosts from the metadata server's, else those of this one. Goes on where a host is not reached.
+pub fn down(located: &Located, args: &ReachArgs) -> Result<()> {
+    let (mut sessions, mut failures) = opened(located, args)?;
+    let (mut count, mut killed) = (0, Vec::new());
+    for servers in launch::data_first(Which::all(&located.deployment)) {
+        let end = |host: &str| {
+            let own = servers.iter().copied();
+            let own = own.filter(|which| which.host(&located.deployment) == Some(host));
+            Request::End(own.collect())
+        };
+        let (replies, failed) = session::ask_each(&mut sessions, "ending", end);
+        failures.extend(failed);
+        for reply in replies {
+            if let Reply::Ended {
+                count: ended,
+                killed: names,
+            } = reply
+            {
+                count += ended;
+                killed.extend(names);
+            }
+        }
+    }
+    failures
+        .extend(session::ask_each(&mut sessions, "ending", |_| Request::Keep { wait: false }).1);
+    let dir = located.dir().display();
+    let on = match &sessions[..] {
+        [only] => format!("on {}", only.host),
+        all => format!("on {} hosts", all.len()),
+    };
+    match count {
+        0 => out::line(format_args!("{dir}: no servers ran {on}")),
+        n => out::line(format_args!("{dir}: {n} servers ended {on}")),
+    }
+    if let Some(error) = session::failed(failures) {
+        let (what, next) = error.into_parts();
+        let error = CliError::new(format!("{what}\n  servers may still run there"));
+        return Err(match next {
+            Some(next) => error.next(next),
+            None => error,
+        });
+    }
+    match killed.is_empty() {
+        true => Ok(()),
+        false => Err(updown::killed(located, &killed)),
+    }
+}
+
+/// Brings the deployment file to all hosts, from the metadata server's.
+pub fn distribute(located: &Located) -> Result<()> {
+    let args = ReachArgs::default();
+    let (mut sessions, mut failures) = opened(located, &args)?;
+    failures
+        .extend(session::ask_each(&mut sessions, "copying", |_| Request::Keep { wait: false }).1);
+    match session::failed(failures) {
+        None => Ok(()),
+        Some(error) => Err(error),
+    }
+}
+
+/// Sessions with the hosts that have the deployment open.
+fn opened(located: &Located, args: &ReachArgs) -> Result<(Vec<Session>, Vec<Failure>)> {
+    let interrupt = Interrupt::catch()?;
+    let hosts = reached(located, args.here)?.unwrap_or_default();
+    let (mut sessions, mut failures) = session::open(&hosts, &args.reach()?, &interrupt);
+    let token = Deployment::new_id().map_err(CliError::new)?;
+    let relative = located.deployment.relative_to(located.dir());
+    let open = |host: &str| {
+        Request::Open(Open {
+            dir: located.dir().to_owned(),
+            host: host.to_owned(),
+            token: token.clone(),
+            deployment: relative.clone(),
+        })
+    };
+    let failed = session::ask_each(&mut sessions, "opening", open).1;
+    sessions.retain(|session| failed.iter().all(|failure| failure.host != session.host));
+    failures.extend(failed);
+    if interrupt.came() {
+        return Err(session::interrupted());
+    }
+    Ok((sessions, failures))
+}

@@ -1,0 +1,226 @@
+//! Servers as processes of this host: started, found, ended.
+use crate::deployment::Located;
+use crate::error::{CliError, Result};
+use crate::process::Process;
+use crate::replaced::{ReplacedArgs, WhichStore};
+use crate::service;
+use crate::which::Which;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// How long a server has to end by itself; it makes its data durable first.
+pub const STOP: Duration = Duration::from_secs(60);
+/// Bytes of a log's last line that are looked at.
+const LINE: u64 = 4096;
+/// Lines of a log that an error quotes.
+const QUOTED: usize = 5;
+
+fn pid_file(located: &Located, which: Which) -> PathBuf {
+    located.run_dir().join(format!("{}.pid", which.name()))
+}
+
+/// The process of a server on this host. Its pid file may be gone with its socket; the lock on its store stays. A holder of
+/// the lock that serves another deployment is not ours to wait for or to end.
+pub fn running(located: &Located, which: Which) -> Option<Process> {
+    let noted = std::fs::read_to_string(pid_file(located, which)).ok();
+    noted
+        .and_then(|line| Process::from_line(&line))
+        .or_else(|| {
+            which
+                .holder(&located.deployment)
+                .filter(|holder| holder.was_given(&located.file))
+        })
+}
+
+pub fn start(
+    located: &Located,
+    which: Which,
+    trace: Option<&Path>,
+    replaced: &ReplacedArgs,
+) -> Result<Child> {
+    let me = std::env::current_exe()
+        .map_err(|e| CliError::new(format!("cannot find this program's own path: {e}")))?;
+    let log = log_file(located, which);
+    let open = || closed(located, &log, std::fs::OpenOptions::new().append(true));
+    let mut child = Command::new(&me)
+        .args(["serve", "--detach", "--deployment"])
+        .arg(&located.file)
+        .args(which.arguments())
+        .args(about(replaced, which))
+        .args(
+            trace
+                .iter()
+                .flat_map(|dir| [std::ffi::OsStr::new("--trace"), dir.as_os_str()]),
+        )
+        .stdin(Stdio::null())
+        .stdout(open()?)
+        .stderr(open()?)
+        .current_dir("/")
+        .spawn()
+        .map_err(|e| CliError::io("start", &me, e))?;
+    let noted = match find(&child) {
+        Some(process) => note(located, which, process),
+        None => Ok(()),
+    };
+    if let Err(error) = noted {
+        // Nobody would find it again.
+        let _ = child.kill();
+        let _ = child.wait();
+        return Err(error);
+    }
+    Ok(child)
+}
+
+/// Writes the process's number where [`running`] looks for it.
+fn note(located: &Located, which: Which, process: Process) -> Result<()> {
+    let pid_file = &pid_file(located, which);
+    closed(
+        located,
+        pid_file,
+        std::fs::OpenOptions::new().write(true).truncate(true),
+    )?
+    .write_all(process.to_line().as_bytes())
+    .map_err(|e| CliError::io("write", pid_file, e))
+}
+
+/// What is said about the store of one server.
+fn about(replaced: &ReplacedArgs, which: Which) -> Vec<String> {
+    let (new, adopted) = match which {
+        Which::Meta => (WhichStore::Meta, None),
+        Which::Data(id) => (WhichStore::Data(id.0), Some(id.0)),
+    };
+    let name = match which {
+        Which::Meta => "meta".to_owned(),
+        Which::Data(id) => id.0.to_string(),
+    };
+    let new = replaced.new_store.contains(&new).then_some("--new-store");
+    let adopted = adopted.filter(|id| replaced.adopt_store.contains(id));
+    let adopted = adopted.map(|_| "--adopt-store");
+    let options = new.into_iter().chain(adopted);
+    options
+        .flat_map(|option| [option.to_owned(), name.clone()])
+        .collect()
+}
+
+/// A file, made closed to others if it is not there.
+fn closed(located: &Located, path: &Path, how: &mut std::fs::OpenOptions) -> Result<File> {
+    service::as_owner(located.dir(), || {
+        how.create(true)
+            .mode(0o600)
+            .open(path)
+            .map_err(|e| CliError::io("write", path, e))
+    })
+}
+
+pub fn find(child: &Child) -> Option<Process> {
+    i32::try_from(child.id()).ok().and_then(Process::find)
+}
+
+/// Where a server writes what happens to it.
+pub fn log_file(located: &Located, which: Which) -> PathBuf {
+    located.log_dir().join(format!("{}.log", which.name()))
+}
+
+/// What a server that recovers does now: the newest line of its log, if it is about that.
+pub fn recovery(log: &Path) -> Option<String> {
+    let line = last_line(log);
+    let (_, doing) = line.split_once(penstock_meta::RECOVERS)?;
+    Some(doing.trim_start_matches([':', ' ']).to_owned())
+}
+
+/// The newest line of a log; empty if there is none.
+pub fn last_line(log: &Path) -> String {
+    let read = || -> std::io::Result<Vec<u8>> {
+        let mut file = File::open(log)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(LINE)))?;
+        let mut text = Vec::new();
+        file.take(LINE).read_to_end(&mut text)?;
+        Ok(text)
+    };
+    let text = read().unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    text.lines().next_back().unwrap_or_default().to_owned()
+}
+
+/// The last lines of a log, as messages quote them.
+pub fn last_lines(log: &Path) -> String {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(QUOTED)..]
+        .iter()
+        .map(|l| format!("    {l}"))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// Removes what is noted of a process that ends.
+pub fn forget(located: &Located, which: Which) {
+    let _ = std::fs::remove_file(pid_file(located, which));
+}
+
+/// Which servers were ended.
+#[derive(Debug, Default)]
+pub struct Ended {
+    pub count: usize,
+    /// Those that did not end by themselves.
+    pub killed: Vec<String>,
+}
+
+/// Ends these servers, all at once.
+pub fn end(located: &Located, which: &[Which]) -> Ended {
+    let mut ending = Vec::new();
+    let mut ended = Ended::default();
+    for which in which {
+        if let Some(process) = running(located, *which) {
+            process.signal(rustix::process::Signal::TERM);
+            ending.push((which.name(), process));
+        }
+        forget(located, *which);
+    }
+    ended.count = ending.len();
+    for (name, process) in ending {
+        if !process.wait(STOP) {
+            process.end(Duration::from_secs(1));
+            ended.killed.push(name);
+        }
+    }
+    ended
+}
+
+/// Data servers, and the metadata server, which they tell how they end.
+pub fn data_first(which: Vec<Which>) -> [Vec<Which>; 2] {
+    let (meta, data) = which.into_iter().partition(|which| *which == Which::Meta);
+    [data, meta]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_recovers_as_long_as_its_last_line_says_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log");
+        assert_eq!(recovery(&log), None);
+        let says = penstock_meta::RECOVERS;
+        let old = "[x INFO  y] serving meta\n".repeat(1000);
+        std::fs::write(&log, format!("{old}[x INFO  y] f: {says}: 5 of 9 MiB\n")).unwrap();
+        assert_eq!(recovery(&log).as_deref(), Some("5 of 9 MiB"));
+        std::fs::write(&log, format!("f: {says}: 5 of 9 MiB\n{old}")).unwrap();
+        assert_eq!(recovery(&log), None);
+    }
+
+    #[test]
+    fn logs_are_quoted_from_their_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log");
+        std::fs::write(&log, "1\n2\n3\n4\n5\n6\n7\n").unwrap();
+        assert_eq!(last_lines(&log), "    3\n    4\n    5\n    6\n    7");
+        assert_eq!(last_lines(&dir.path().join("none")), "");
+    }
+}
