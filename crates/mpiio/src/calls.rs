@@ -123,7 +123,7 @@ impl File {
         if collective {
             // An error of this rank is raised on all, when the call is performed.
             let job = move || {
-                let turn = file.access_turn();
+                let turn = file.turn();
                 let outcome = perform(&file, prepared, Some(&turn));
                 drop(turn);
                 done(outcome);
@@ -217,8 +217,7 @@ impl Inner {
         let direction = buffer.direction();
         let bytes = buffer.pattern().len;
         if at == Where::Ordered {
-            self.collective.drain();
-            let turn = self.access_turn();
+            let turn = self.collective_turn();
             let checked = self.check(at, bytes, direction, memtype);
             let etypes = checked.as_ref().map(|c| c.etypes).map_err(Error::clone);
             let position = self.shared.advance_ordered(turn.comm(), &etypes);
@@ -226,8 +225,7 @@ impl Inner {
             return self.perform(prepared, Some(&turn), &mut buffer);
         }
         if collective {
-            self.collective.drain();
-            let turn = self.access_turn();
+            let turn = self.collective_turn();
             let prepared = self.prepare(at, bytes, direction, memtype);
             return self.perform(prepared, Some(&turn), &mut buffer);
         }

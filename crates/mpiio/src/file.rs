@@ -5,14 +5,14 @@ use crate::comm::{Comm, agree, confer};
 use crate::datarep::DataRep;
 use crate::datatype::Datatype;
 use crate::error::{Error, ErrorClass, Result};
-use crate::filesystem::{FileHandle, FileSystem, OpenHow};
+use crate::filesystem::{Counter, FileHandle, FileSystem, OpenHow};
 use crate::hints::{Hints, Info};
 use crate::methods::Method;
 use crate::methods::cost::Costs;
 use crate::node::{Nodes, mark};
-use crate::node_memory::{NodeComm, NodeMemory};
+use crate::node_memory::{NodeComm, NodeMemory, Offer};
 use crate::nonblocking::Worker;
-use crate::pointer::{SharedPointer, Whence, moved};
+use crate::pointer::{Place, SharedPointer, UNTOUCHED, Whence, Word, moved};
 use crate::process::Process;
 use crate::stats::FileSummary;
 use crate::transfer::Decision;
@@ -23,8 +23,8 @@ use penstock_host::time;
 use penstock_layout::ServerId;
 use serde::{Deserialize, Serialize};
 use std::hash::{DefaultHasher, Hasher};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, PoisonError};
 
 /// `MPI_DISPLACEMENT_CURRENT`: begin the new view at the shared pointer (sequential files).
 pub const DISPLACEMENT_CURRENT: i64 = i64::MIN;
@@ -50,8 +50,8 @@ pub(crate) struct Inner {
     pub state: Mutex<State>,
     pub shared: SharedPointer,
     pub announcements: Mutex<Announcements>,
-    /// Made when a collective call first needs it; `None` if the ranks cannot share memory.
-    node_memory: OnceLock<Option<NodeMemory>>,
+    /// `None` if the ranks cannot share memory, or there is one.
+    node_memory: Option<Arc<NodeMemory>>,
     pub independent: Worker,
     pub collective: Worker,
     pub summary: Arc<Mutex<FileSummary>>,
@@ -95,7 +95,7 @@ pub(crate) struct Turn<'f> {
 }
 
 impl Turn<'_> {
-    /// The communicator: through shared memory once the ranks have made it.
+    /// The communicator: through shared memory where the ranks have it.
     pub(crate) fn comm(&self) -> &dyn Comm {
         match &self.node {
             Some(node) => node,
@@ -128,6 +128,8 @@ struct Opened {
     /// With `MPI_MODE_APPEND`: where the pointers begin.
     end: u64,
     costs: Costs,
+    /// Where all ranks are on one node: memory to share.
+    memory: Option<Offer>,
 }
 
 /// What ranks tell each other at `set_view`.
@@ -205,9 +207,18 @@ impl File {
         };
         let open = |first| file_system.open(&name, &how(first)).map_err(place);
         let first = (rank == 0).then(|| open(true)).transpose();
+        let warn = |e: &Error| log::warn!("{path}: {e}; ranks exchange by messages");
+        let offered =
+            (rank == 0 && nodes.is_one() && comm.size() > 1 && first.is_ok()).then(|| {
+                // One hint for both directions.
+                let bytes = hints.buffer(Method::NODE_EXCHANGE, Op::Read);
+                NodeMemory::offer(comm.size(), bytes).inspect_err(warn).ok()
+            });
+        let offered = offered.flatten();
         let opened = first.as_ref().map_err(Error::clone).and_then(|handle| {
             let mut opened = Opened {
                 token: [random()?, random()?],
+                memory: offered.as_ref().map(|(_, offer, _)| offer.clone()),
                 ..Opened::default()
             };
             if let Some(handle) = handle {
@@ -239,17 +250,38 @@ impl File {
                 ));
             }
         }
-        let handle = agree(&*comm, handle)?;
+        let node_memory = match (offered, &opened.memory) {
+            // The descriptor lives until everyone has opened it.
+            (Some((memory, _, file)), _) => Some((memory, Some(file))),
+            (None, Some(offer)) => NodeMemory::join(offer, rank, comm.size())
+                .inspect_err(warn)
+                .ok()
+                .map(|memory| (memory, None)),
+            (None, None) => None,
+        };
+        // All ranks use it, or none does.
+        let told = handle.as_ref().map(|_| node_memory.is_some());
+        let all_have_it = confer(&*comm, told.map_err(Error::clone))?
+            .into_iter()
+            .all(|has| has);
+        let node_memory = node_memory
+            .filter(|_| all_have_it)
+            .map(|(memory, _)| Arc::new(memory));
+        let handle = handle?;
 
         let token = (u128::from(opened.token[0]) << 64) | u128::from(opened.token[1]);
         let end = i64::try_from(opened.end).unwrap_or(i64::MAX);
         let shared = {
             let (file_system, name) = (Arc::clone(&file_system), name.clone());
             let one_node = nodes.is_one();
-            SharedPointer::new(
-                end,
-                Box::new(move |initial| file_system.counter(&name, token, initial, one_node)),
-            )
+            let (memory, alone) = (node_memory.clone(), comm.size() == 1);
+            let word = |place, initial| Ok(Box::new(Word::new(place, initial)) as Box<dyn Counter>);
+            let make = move |initial| match &memory {
+                Some(memory) => word(Place::Node(Arc::clone(memory)), initial),
+                None if alone => word(Place::Alone(AtomicI64::new(UNTOUCHED)), initial),
+                None => file_system.counter(&name, token, initial, one_node),
+            };
+            SharedPointer::new(end, Box::new(make))
         };
         let inner = Inner {
             announcements: Mutex::new(Announcements::new(comm.size())),
@@ -272,7 +304,7 @@ impl File {
                 last: None,
             }),
             shared,
-            node_memory: OnceLock::new(),
+            node_memory,
             independent: Worker::new("penstock-io"),
             collective: Worker::new("penstock-all"),
             summary: Arc::new(Mutex::new(FileSummary {
@@ -510,9 +542,7 @@ impl File {
     /// `MPI_File_sync`; collective.
     pub fn sync(&self) -> Result<()> {
         let file = &*self.inner;
-        file.collective.drain();
-        // Ranks that wait by polling would take the processors from the servers, which share them.
-        let turn = file.access_turn();
+        let turn = file.collective_turn();
         file.sync_all(&turn)
     }
 
@@ -597,7 +627,7 @@ impl Drop for File {
     fn drop(&mut self) {
         let file = &*self.inner;
         if !file.closed.swap(true, Ordering::AcqRel) {
-            if let Some(Some(memory)) = file.node_memory.get() {
+            if let Some(memory) = &file.node_memory {
                 memory.abandon();
             }
             file.independent.close();
@@ -632,33 +662,12 @@ impl Inner {
 
     /// The communicator, for the thread of the collective nonblocking calls.
     pub(crate) fn turn(&self) -> Turn<'_> {
-        let turn = lock(&self.turn);
-        let node = self.node_memory.get().and_then(Option::as_ref);
-        self.turn_with(turn, node)
-    }
-
-    /// The communicator for a collective access: the first makes memory that the ranks share, if all are on one node.
-    pub(crate) fn access_turn(&self) -> Turn<'_> {
-        let turn = lock(&self.turn);
-        let node = self.node_memory.get_or_init(|| {
-            if !self.nodes.is_one() || self.comm.size() == 1 {
-                return None;
-            }
-            // One hint for both directions.
-            let bytes = self.hints().buffer(Method::NODE_EXCHANGE, Op::Read);
-            NodeMemory::new(&*self.comm, bytes)
-                .inspect_err(|e| log::warn!("{}: {e}; ranks exchange by messages", self.path))
-                .ok()
-        });
-        self.turn_with(turn, node.as_ref())
-    }
-
-    fn turn_with<'f>(&'f self, turn: MutexGuard<'f, ()>, node: Option<&'f NodeMemory>) -> Turn<'f> {
         let below = &*self.comm;
+        let memory = self.node_memory.as_deref();
         Turn {
-            _turn: turn,
+            _turn: lock(&self.turn),
             below,
-            node: node.map(|memory| NodeComm { memory, below }),
+            node: memory.map(|memory| NodeComm { memory, below }),
         }
     }
 
