@@ -1,4 +1,4 @@
-//! What the ranks of a collective access tell each other first: each its pattern, as an encoded loop, and its regions in
+//! What the ranks of a collective access tell each other in its meeting ([`crate::meeting`]): each its pattern, as an encoded loop, and its regions in
 //! memory, or that it failed. Rank 0 adds what the choice of a method depends on, so that all ranks choose alike.
 //!
 //! A loop travels once: every rank keeps the last few loops of every other, and later calls send the hash alone. Sender
@@ -13,6 +13,7 @@
 //! | 0, 16, rest | nothing, hash of the loop, the loop |
 use crate::comm::{Comm, decode_outcome, encode_outcome};
 use crate::error::{Error, ErrorClass, Result};
+use crate::meeting::{self, Call, Debt};
 use crate::methods::auto::{Candidate, Ratios, UNKNOWN, bounded};
 use penstock_datatype::{Loop, LoopHash, Pattern};
 use std::collections::VecDeque;
@@ -71,24 +72,36 @@ impl Announcements {
         }
     }
 
-    /// Tells everyone this rank's access and learns theirs. If any rank failed, all do.
+    /// The ranks were in different calls: not all have seen the loops that some told.
+    pub(crate) fn forget(&mut self) {
+        self.count += 1;
+        self.known.iter_mut().for_each(VecDeque::clear);
+    }
+
+    /// Tells everyone this rank's access and learns theirs. If any rank failed, or owes an error to others, all do.
     pub(crate) fn exchange(
         &mut self,
         comm: &dyn Comm,
+        debt: &Debt,
         mine: &Result<Pattern>,
         memory_regions: u64,
         experience: &Experience,
     ) -> Result<Announced> {
         let told = self.encode(comm.rank(), mine, memory_regions, experience);
-        let all = comm.allgather(&told)?;
-        self.count += 1;
+        let met = meeting::meet(comm, debt, Call::Access, &told)?;
+        if met.in_step() {
+            self.count += 1;
+        } else {
+            self.forget();
+        }
+        let all = met.told;
         let mut announced = Announced {
             call: self.count,
             patterns: Vec::with_capacity(all.len()),
             memory_regions: Vec::with_capacity(all.len()),
             experience: Experience::default(),
         };
-        let mut failed = Ok(());
+        let mut failed = met.verdict;
         for (rank, bytes) in all.iter().enumerate() {
             // Every message is looked at, also after a failure, so that all ranks remember the same loops.
             if let Err(e) = self.decode(rank, bytes, &mut announced)
@@ -289,7 +302,7 @@ mod tests {
             let twice = [(); 2].map(|()| {
                 let regions = 5 + rank as u64;
                 announcements
-                    .exchange(&comm, &Ok(of(rank)), regions, &mine)
+                    .exchange(&comm, &Debt::default(), &Ok(of(rank)), regions, &mine)
                     .unwrap()
             });
             assert_eq!(announcements.known[2].len(), 1);

@@ -6,6 +6,7 @@ use crate::datatype::Datatype;
 use crate::error::{Error, ErrorClass, Result};
 use crate::external32;
 use crate::file::{File, Inner, Split, Turn, lock};
+use crate::meeting::Call;
 use crate::view::Seen;
 use penstock_base::Op;
 use penstock_datatype::{Pattern, Signature, Source, Target};
@@ -220,7 +221,9 @@ impl Inner {
             let turn = self.collective_turn();
             let checked = self.check(at, bytes, direction, memtype);
             let etypes = checked.as_ref().map(|c| c.etypes).map_err(Error::clone);
-            let position = self.shared.advance_ordered(turn.comm(), &etypes);
+            let position = self
+                .meet(&turn, Call::Ordered, etypes)
+                .and_then(|all| self.shared.advance_ordered(turn.comm(), &all));
             let prepared = checked.and_then(|c| c.place(position?));
             return self.perform(prepared, Some(&turn), &mut buffer);
         }

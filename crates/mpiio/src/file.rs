@@ -1,12 +1,13 @@
 //! One rank's `MPI_File`: open, close, and the calls that do not move data. Those that do are in [`crate::calls`].
 use crate::amode::Amode;
 use crate::announce::Announcements;
-use crate::comm::{Comm, agree, confer};
+use crate::comm::{Comm, agree, confer, decode_values, encode_value};
 use crate::datarep::DataRep;
 use crate::datatype::Datatype;
 use crate::error::{Error, ErrorClass, Result};
 use crate::filesystem::{Counter, FileHandle, FileSystem, OpenHow};
-use crate::hints::{Hints, Info};
+use crate::hints::{Hints, Info, Toggle};
+use crate::meeting::{self, Call, Debt};
 use crate::methods::Method;
 use crate::methods::cost::Costs;
 use crate::node::{Nodes, mark};
@@ -50,6 +51,8 @@ pub(crate) struct Inner {
     pub state: Mutex<State>,
     pub shared: SharedPointer,
     pub announcements: Mutex<Announcements>,
+    /// What this rank owes to the others.
+    pub debt: Debt,
     /// `None` if the ranks cannot share memory, or there is one.
     node_memory: Option<Arc<NodeMemory>>,
     pub independent: Worker,
@@ -78,6 +81,21 @@ pub(crate) struct State {
     pub chosen: [Option<Decision>; 2],
     /// The direction of the last access.
     pub last: Option<Op>,
+}
+
+impl State {
+    /// Whether an exchange may serve collective accesses, as hints and views are.
+    pub(crate) fn may_exchange(&self, direction: Op) -> bool {
+        match self.hints.method {
+            Some(method) => method.is_collective(),
+            None => match self.hints.cb[direction as usize] {
+                Toggle::Enable => true,
+                Toggle::Disable => false,
+                // One range of each rank is served by itself.
+                Toggle::Automatic => !self.all_contiguous,
+            },
+        }
+    }
 }
 
 /// A split collective call between its begin and its end.
@@ -285,6 +303,7 @@ impl File {
         };
         let inner = Inner {
             announcements: Mutex::new(Announcements::new(comm.size())),
+            debt: Debt::default(),
             turn: Mutex::new(()),
             file_system,
             handle,
@@ -353,10 +372,11 @@ impl File {
         file.independent.close();
         file.collective.close();
         let turn = file.turn();
+        let met = file.meet(&turn, Call::Close, Ok(())).map(drop);
         let synced = if file.hints().sync_on_close && file.amode.writes() {
-            file.sync_all(&turn)
+            met.and(file.sync_all(&turn))
         } else {
-            agree(turn.comm(), Ok(()))
+            met
         };
         // Everyone is through with the shared pointer and the file.
         let mut last = file.shared.free();
@@ -405,7 +425,7 @@ impl File {
             pointer_made: file.shared.is_made(),
             hints: (turn.comm().rank() == 0).then_some(hints.clone()),
         });
-        let views = confer(turn.comm(), told)?;
+        let views = file.meet(&turn, Call::SetView, told)?;
         let mine = &views[turn.comm().rank()];
         let differs = views
             .iter()
@@ -463,9 +483,9 @@ impl File {
         let file = &*self.inner;
         let turn = file.collective_turn();
         let arguments = file
-            .not_sequential("seek_shared")
+            .not_sequential(Call::SeekShared.name())
             .map(|()| (offset, whence as u8));
-        file.same(&turn, "seek_shared", arguments)?;
+        file.same(&turn, Call::SeekShared, arguments)?;
         let sought = if turn.comm().rank() == 0 {
             let base = match whence {
                 Whence::Set => Ok(0),
@@ -505,20 +525,23 @@ impl File {
 
     /// `MPI_File_set_size`; collective.
     pub fn set_size(&self, size: i64) -> Result<()> {
-        self.resize("set_size", size, |handle, size| handle.set_len(size))
+        self.resize(Call::SetSize, size, |handle, size| handle.set_len(size))
     }
 
     /// `MPI_File_preallocate`; collective.
     pub fn preallocate(&self, size: i64) -> Result<()> {
-        self.resize("preallocate", size, |handle, size| handle.allocate(size))
+        self.resize(Call::Preallocate, size, |handle, size| {
+            handle.allocate(size)
+        })
     }
 
     fn resize(
         &self,
-        what: &str,
+        call: Call,
         size: i64,
         act: impl FnOnce(&dyn FileHandle, u64) -> Result<()>,
     ) -> Result<()> {
+        let what = call.name();
         let file = &*self.inner;
         let turn = file.collective_turn();
         let checked = file.check_writes(what).and_then(|()| {
@@ -530,7 +553,7 @@ impl File {
                 )
             })
         });
-        let size = file.same(&turn, what, checked)?;
+        let size = file.same(&turn, call, checked)?;
         let done = if turn.comm().rank() == 0 {
             act(&*file.handle, size)
         } else {
@@ -543,6 +566,9 @@ impl File {
     pub fn sync(&self) -> Result<()> {
         let file = &*self.inner;
         let turn = file.collective_turn();
+        // What this rank wrote begins to go to stable storage while others still write.
+        file.handle.begin_sync();
+        file.meet(&turn, Call::Sync, Ok(()))?;
         file.sync_all(&turn)
     }
 
@@ -550,7 +576,7 @@ impl File {
     pub fn set_atomicity(&self, on: bool) -> Result<()> {
         let file = &*self.inner;
         let turn = file.collective_turn();
-        let on = file.same(&turn, "set_atomicity", Ok(on))?;
+        let on = file.same(&turn, Call::SetAtomicity, Ok(on))?;
         lock(&file.state).atomic = on;
         Ok(())
     }
@@ -599,7 +625,7 @@ impl File {
         let turn = file.collective_turn();
         let mut hints = (*file.hints()).clone();
         hints.take(info, turn.comm().rank() == 0);
-        let hints = confer(turn.comm(), Ok(hints))?.swap_remove(0);
+        let hints = file.meet(&turn, Call::SetInfo, Ok(hints))?.swap_remove(0);
         lock(&file.state).hints = Arc::new(hints);
         Ok(())
     }
@@ -679,12 +705,33 @@ impl Inner {
         Arc::clone(&lock(&self.state).seen)
     }
 
+    /// The first meeting of a collective call: everyone's values, by rank. An error on every rank if one has an error, or owes
+    /// one to others, or is in another call.
+    pub(crate) fn meet<T>(&self, turn: &Turn<'_>, call: Call, mine: Result<T>) -> Result<Vec<T>>
+    where
+        T: Serialize + for<'de> Deserialize<'de>,
+    {
+        let comm = turn.comm();
+        if comm.size() == 1 {
+            return mine.map(|value| vec![value]);
+        }
+        let told = encode_value(comm.rank(), &mine)?;
+        let met = meeting::meet(comm, &self.debt, call, &told)?;
+        if !met.in_step() {
+            lock(&self.announcements).forget();
+        }
+        mine?;
+        met.verdict.map_err(|e| e.at(&self.path))?;
+        decode_values(&met.told)
+    }
+
     /// Arguments of a collective call that must be the same on all ranks.
-    fn same<T>(&self, turn: &Turn<'_>, what: &str, mine: Result<T>) -> Result<T>
+    fn same<T>(&self, turn: &Turn<'_>, call: Call, mine: Result<T>) -> Result<T>
     where
         T: Clone + PartialEq + Serialize + for<'de> Deserialize<'de>,
     {
-        let all = confer(turn.comm(), mine.clone())?;
+        let what = call.name();
+        let all = self.meet(turn, call, mine.clone())?;
         let mine = mine?;
         match all.iter().position(|other| *other != mine) {
             None => Ok(mine),
@@ -712,11 +759,9 @@ impl Inner {
         summary
     }
 
+    /// Syncs when all ranks have met: their writes are done before the first rank of each node makes them durable.
     fn sync_all(&self, turn: &Turn<'_>) -> Result<()> {
         let began = time::now();
-        self.handle.begin_sync();
-        // All ranks' writes are done before the first rank of each node makes them durable.
-        agree(turn.comm(), Ok(()))?;
         let synced = self.handle.sync(self.nodes.leads(turn.comm().rank()));
         let synced = agree(turn.comm(), synced);
         let mut summary = lock(&self.summary);

@@ -178,44 +178,11 @@ impl SharedPointer {
         }
     }
 
-    /// Takes room for all ranks' accesses in order of rank; returns where this rank's begins. Collective; fails on all
-    /// ranks if `mine` is an error on one.
-    pub(crate) fn advance_ordered(&self, comm: &dyn Comm, mine: &Result<u64>) -> Result<i64> {
-        let told = match mine {
-            Ok(etypes) => {
-                let mut told = vec![0];
-                told.extend(etypes.to_le_bytes());
-                told
-            }
-            Err(_) => {
-                let mut told = vec![1];
-                told.extend(crate::comm::encode_outcome(mine));
-                told
-            }
-        };
-        let all = comm.allgather(&told)?;
-        let mut before: u64 = 0;
-        let mut total: u64 = 0;
-        let mut failed = Ok(());
-        for (rank, told) in all.iter().enumerate() {
-            match told.split_first() {
-                Some((0, etypes)) => {
-                    let etypes = etypes.try_into().map(u64::from_le_bytes).unwrap_or(0);
-                    if rank == comm.rank() {
-                        before = total;
-                    }
-                    total = total.saturating_add(etypes);
-                }
-                Some((_, outcome)) if failed.is_ok() => {
-                    failed = crate::comm::decode_outcome(rank, outcome);
-                }
-                _ => {}
-            }
-        }
-        if let Err(e) = mine {
-            return Err(e.clone());
-        }
-        failed?;
+    /// Takes room for all ranks' accesses, each of so many etypes, in order of rank; returns where this rank's begins.
+    /// Collective.
+    pub(crate) fn advance_ordered(&self, comm: &dyn Comm, etypes: &[u64]) -> Result<i64> {
+        let sum = |ranks: &[u64]| ranks.iter().fold(0, |sum: u64, n| sum.saturating_add(*n));
+        let (before, total) = (sum(&etypes[..comm.rank()]), sum(etypes));
         // Rank 0 moves the pointer and tells the others where it was, or why it could not.
         let mut told = Vec::new();
         let base = if comm.rank() == 0 {
