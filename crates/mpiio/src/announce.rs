@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | 1 | kind: contiguous, known loop, loop inline, failed (an outcome follows) |
 //! | 8 | regions in memory |
-//! | rank 0: 1, 4, 1, 5 each | descriptors may be used; processors; number of ratios other than 1; candidate and ratio |
+//! | rank 0: 1, 4, 1, 1, 1, 5 each | descriptors may be used; processors; incumbent, or 255; accesses to go without a meeting; number of ratios other than 1; candidate and ratio |
 //! | 8, 8, 8 | displacement, start and length of the pattern |
 //! | 0, 16, rest | nothing, hash of the loop, the loop |
 use crate::comm::{Comm, decode_outcome, encode_outcome};
@@ -26,6 +26,9 @@ const KNOWN: u8 = 1;
 const INLINE: u8 = 2;
 const FAILED: u8 = 3;
 
+/// In place of the incumbent where there is none.
+const NOBODY: u8 = u8::MAX;
+
 /// The loops each rank has announced on this file, oldest first.
 pub(crate) struct Announcements {
     /// How many times the ranks have announced accesses of this file.
@@ -40,6 +43,10 @@ pub(crate) struct Experience {
     pub shortcut: bool,
     /// Processors that it may use.
     pub processors: u32,
+    /// How the last access was performed.
+    pub incumbent: Option<Candidate>,
+    /// So many accesses are to go without a meeting, if this one needs no exchange.
+    pub quiet: u8,
     pub ratios: Ratios,
 }
 
@@ -48,6 +55,8 @@ impl Default for Experience {
         Experience {
             shortcut: false,
             processors: 1,
+            incumbent: None,
+            quiet: 0,
             ratios: [UNKNOWN; Candidate::COUNT],
         }
     }
@@ -220,6 +229,8 @@ impl Experience {
     fn encode(&self, out: &mut Vec<u8>) {
         out.push(u8::from(self.shortcut));
         out.extend(self.processors.to_le_bytes());
+        out.push(self.incumbent.map_or(NOBODY, |c| c.index() as u8));
+        out.push(self.quiet);
         let learnt = || {
             self.ratios
                 .iter()
@@ -240,6 +251,11 @@ impl Experience {
             _ => return None,
         };
         let processors = u32::from_le_bytes(take(rest)?);
+        let incumbent = match take(rest)? {
+            [NOBODY] => None,
+            [index] => Some(Candidate::from_index(usize::from(index))?),
+        };
+        let [quiet] = take(rest)?;
         let mut ratios = [UNKNOWN; Candidate::COUNT];
         let [count] = take(rest)?;
         for _ in 0..count {
@@ -251,6 +267,8 @@ impl Experience {
         Some(Experience {
             shortcut,
             processors,
+            incumbent,
+            quiet,
             ratios,
         })
     }
@@ -277,6 +295,8 @@ mod tests {
         let mut experience = Experience {
             shortcut: true,
             processors: 7,
+            incumbent: Candidate::from_index(3),
+            quiet: 9,
             ..Experience::default()
         };
         for (i, ratio) in experience.ratios.iter_mut().enumerate() {
@@ -352,12 +372,12 @@ mod tests {
                 }
             }
         }
-        let mut unknown = vec![0, 1, 0, 0, 0, 1, Candidate::COUNT as u8];
+        let mut unknown = vec![0, 1, 0, 0, 0, NOBODY, 0, 1, Candidate::COUNT as u8];
         unknown.extend(1.5_f32.to_le_bytes());
         assert_eq!(Experience::decode(&mut &unknown[..]), None);
-        unknown[6] = 0;
+        unknown[8] = 0;
         assert!(Experience::decode(&mut &unknown[..]).is_some());
-        unknown[7..].copy_from_slice(&f32::NAN.to_le_bytes());
+        unknown[9..].copy_from_slice(&f32::NAN.to_le_bytes());
         assert_eq!(Experience::decode(&mut &unknown[..]), None);
     }
 }

@@ -9,6 +9,7 @@ use crate::filesystem::{Counter, FileHandle, FileSystem, OpenHow};
 use crate::hints::{Hints, Info, Toggle};
 use crate::meeting::{self, Call, Debt};
 use crate::methods::Method;
+use crate::methods::auto::Habit;
 use crate::methods::cost::Costs;
 use crate::node::{Nodes, mark};
 use crate::node_memory::{NodeComm, NodeMemory, Offer};
@@ -75,6 +76,8 @@ pub(crate) struct State {
     pub all_contiguous: bool,
     /// All ranks' filetypes are in ascending order, so that the accesses of most collective calls are.
     pub all_ascend: bool,
+    /// What `auto` keeps of the accesses in this view, by direction.
+    pub habits: [Habit; 2],
     /// The split collective call under way and its outcome.
     pub split: Option<Split>,
     /// How the last access was performed, by direction.
@@ -318,6 +321,7 @@ impl File {
                 atomic: false,
                 all_contiguous: true,
                 all_ascend: true,
+                habits: [Habit::default(); 2],
                 split: None,
                 chosen: [None, None],
                 last: None,
@@ -454,6 +458,7 @@ impl File {
         state.seen = Arc::new(seen?);
         state.position = 0;
         state.hints = Arc::new(views[0].hints.clone().unwrap_or(hints));
+        state.habits = [Habit::default(); 2];
         state.all_contiguous = views.iter().all(|v| v.contiguous);
         state.all_ascend = views.iter().all(|v| v.ascends);
         Ok(())
@@ -577,7 +582,9 @@ impl File {
         let file = &*self.inner;
         let turn = file.collective_turn();
         let on = file.same(&turn, Call::SetAtomicity, Ok(on))?;
-        lock(&file.state).atomic = on;
+        let mut state = lock(&file.state);
+        state.atomic = on;
+        state.habits = [Habit::default(); 2];
         Ok(())
     }
 
@@ -626,7 +633,9 @@ impl File {
         let mut hints = (*file.hints()).clone();
         hints.take(info, turn.comm().rank() == 0);
         let hints = file.meet(&turn, Call::SetInfo, Ok(hints))?.swap_remove(0);
-        lock(&file.state).hints = Arc::new(hints);
+        let mut state = lock(&file.state);
+        state.hints = Arc::new(hints);
+        state.habits = [Habit::default(); 2];
         Ok(())
     }
 

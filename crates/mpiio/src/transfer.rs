@@ -1,7 +1,7 @@
 //! Performs prepared accesses: picks the method, runs it, agrees on the outcome, keeps the books.
 //!
-//! A collective access meets the other ranks only where its method exchanges, or where that is still to be found out, or in
-//! atomic mode. Otherwise each rank performs its own and waits for nobody; an error is owed ([`crate::meeting`]).
+//! A collective access meets the other ranks only where its method exchanges, or where that is to be found out (now and
+//! then: [`auto::Habit`]), or in atomic mode. Otherwise each rank performs its own and waits for nobody; an error is owed ([`crate::meeting`]).
 use crate::access::Buffer;
 use crate::announce::{Announced, Experience};
 use crate::calls::Prepared;
@@ -13,7 +13,7 @@ use crate::file::{Inner, Turn, lock};
 use crate::filesystem::LockMode;
 use crate::hints::{Hints, Toggle};
 use crate::meeting::Call;
-use crate::methods::auto::{self, Access, Candidate, Choice};
+use crate::methods::auto::{self, Access, Candidate, Choice, Planned};
 use crate::methods::cost::{self, Place};
 use crate::methods::domains::{self, Rules, Schedule, Seat};
 use crate::methods::plan::Alone;
@@ -86,8 +86,8 @@ impl Decision {
 enum Manner<'t> {
     /// An independent call.
     Independent,
-    /// A collective call in which each rank performs its own access and waits for nobody.
-    Apart,
+    /// A collective call in which each rank performs its own access and waits for nobody; as all have agreed before.
+    Apart(Option<Planned>),
     /// A collective call in which the ranks meet.
     Together(&'t Turn<'t>),
 }
@@ -102,8 +102,7 @@ impl Inner {
     ) -> Result<u64> {
         self.file_system.begin_call();
         let manner = match turn {
-            Some(turn) if self.meets(turn, buffer.direction()) => Manner::Together(turn),
-            Some(_) => Manner::Apart,
+            Some(turn) => self.manner(turn, buffer.direction()),
             None => Manner::Independent,
         };
         let converts = match (turn, &prepared) {
@@ -122,7 +121,7 @@ impl Inner {
             self.step(prepared.map(whole), manner, buffer)
         };
         match (manner, &outcome) {
-            (Manner::Apart, Err(e)) => self.debt.owe(e),
+            (Manner::Apart(_), Err(e)) => self.debt.owe(e),
             // It may have happened behind the last chunk's meeting; if all know it, all owe it.
             (Manner::Together(_), Err(e)) if converts => self.debt.owe(e),
             _ => {}
@@ -131,10 +130,21 @@ impl Inner {
     }
 
     /// Whether the ranks of a collective access meet. All ranks find the same.
-    fn meets(&self, turn: &Turn<'_>, direction: Op) -> bool {
-        let state = lock(&self.state);
-        turn.comm().size() > 1
-            && (state.atomic || state.all_ascend && state.may_exchange(direction))
+    fn manner<'t>(&self, turn: &'t Turn<'t>, direction: Op) -> Manner<'t> {
+        let mut state = lock(&self.state);
+        if turn.comm().size() == 1 {
+            return Manner::Apart(None);
+        }
+        if state.atomic {
+            return Manner::Together(turn);
+        }
+        if !state.all_ascend || !state.may_exchange(direction) {
+            return Manner::Apart(None);
+        }
+        match state.habits[direction as usize].next_quiet() {
+            Some(planned) => Manner::Apart(Some(planned)),
+            None => Manner::Together(turn),
+        }
     }
 
     /// An access whose bytes move as they are; its pattern, and whether that is monotone.
@@ -144,13 +154,19 @@ impl Inner {
         manner: Manner<'_>,
         buffer: &mut Buffer<'_, '_>,
     ) -> Result<u64> {
-        let collective = match manner {
+        let (planned, collective) = match manner {
             Manner::Together(turn) => return self.together(turn, access, buffer),
-            Manner::Apart => true,
-            Manner::Independent => false,
+            Manner::Apart(planned) => (planned, true),
+            Manner::Independent => (None, false),
         };
         let (pattern, monotone) = access?;
-        self.alone(&pattern, monotone, buffer, collective)
+        match planned {
+            Some(planned) if monotone && planned.fits(pattern.len, pattern.regions()) => {
+                let decision = Decision::cheapest(planned.choice);
+                self.run_alone(&pattern, buffer, &decision, collective)
+            }
+            _ => self.alone(&pattern, monotone, buffer, collective),
+        }
     }
 
     /// An access in external32, chunk by chunk.
@@ -176,7 +192,7 @@ impl Inner {
                 let all = self.meet(turn, Call::Access, mine)?;
                 all.into_iter().max().unwrap_or(0)
             }
-            Manner::Apart | Manner::Independent => rounds,
+            Manner::Apart(_) | Manner::Independent => rounds,
         };
         let mut steps = external32::steps(&signature, bytes);
         let prepared = prepared?;
@@ -256,8 +272,13 @@ impl Inner {
         }
         let decision = match hints.method {
             Some(method) => self.decide_named(&hints, method),
-            None => self.decide_exchange(&hints, direction, &announced),
+            None => self.decide_exchange(&hints, direction, comm.rank(), &announced),
         };
+        if let Why::Cheapest(choice) = decision.why {
+            let mine = &patterns[comm.rank()];
+            let (mine, quiet) = ((mine.len, mine.regions()), announced.experience.quiet);
+            lock(&self.state).habits[direction as usize].chose(choice, mine, quiet);
+        }
         if !decision.candidate.method.is_collective() {
             let moved = self.run_alone(&patterns[comm.rank()], buffer, &decision, true);
             return moved.inspect_err(|e| self.debt.owe(e));
@@ -347,8 +368,7 @@ impl Inner {
         };
         let tally = shell.tally;
         let seconds = time::since(began).as_secs_f64();
-        // A collective call is learnt from when all ranks are done.
-        if !collective && !atomic && moved.is_ok() {
+        if !atomic && moved.is_ok() {
             self.learn(direction, decision, seconds);
         }
         let shape = Shape {
@@ -427,9 +447,16 @@ impl Inner {
         let mut shell = Shell::new(&*self.handle, buffer, ranks, shortcut, false);
         let moved = shell.drive(&mut *plan(seat));
         let tally = shell.tally;
+        // What this rank has done; it may have waited for ranks that came late, which says nothing of the method.
+        let own = time::since(began)
+            .saturating_sub(shell.waited)
+            .as_secs_f64();
+        if moved.is_ok() {
+            let waits = shell.met as f64 * self.costs.barrier;
+            self.learn(direction, &decision, own + waits);
+        }
         let moved = agree(comm, moved);
         let seconds = time::since(began).as_secs_f64();
-        self.learn(direction, &decision, seconds);
         let (model, shape) =
             predict_exchange(method, direction, comm.rank(), &schedule, (window, unit));
         let record = Record {
@@ -468,12 +495,21 @@ impl Inner {
             shapes: &[shape],
             extent: shape.extent,
             collective: false,
+            mine: 0,
+            incumbent: lock(&self.state).habits[direction as usize].incumbents[0],
         };
         let choice = auto::choose(&self.costs, &experience.ratios, hints, &access, &place);
+        lock(&self.state).habits[direction as usize].incumbents[0] = Some(choice.candidate);
         Decision::cheapest(choice)
     }
 
-    fn decide_exchange(&self, hints: &Hints, direction: Op, announced: &Announced) -> Decision {
+    fn decide_exchange(
+        &self,
+        hints: &Hints,
+        direction: Op,
+        mine: usize,
+        announced: &Announced,
+    ) -> Decision {
         let Announced {
             patterns,
             memory_regions,
@@ -492,6 +528,8 @@ impl Inner {
             shapes: &shapes,
             extent: (hi - lo) as f64,
             collective: true,
+            mine,
+            incumbent: experience.incumbent,
         };
         let choice = auto::choose(&self.costs, &experience.ratios, hints, &access, &place);
         Decision::cheapest(choice)
@@ -518,7 +556,10 @@ impl Inner {
 
     /// What this rank knows; rank 0's counts for all in a collective call.
     fn experience(&self, direction: Op) -> Experience {
+        let habit = lock(&self.state).habits[direction as usize];
         Experience {
+            incumbent: habit.incumbents[1],
+            quiet: habit.proposal(),
             shortcut: self.handle.has_shortcut(),
             processors: self.process.processors,
             ratios: *lock(&self.process.learnt).ratios(direction),
@@ -537,7 +578,7 @@ impl Inner {
 
     fn learn(&self, direction: Op, decision: &Decision, seconds: f64) {
         if let Why::Cheapest(choice) = &decision.why {
-            lock(&self.process.learnt).learn(direction, choice.candidate, choice.estimate, seconds);
+            lock(&self.process.learnt).learn(direction, choice.candidate, choice.own, seconds);
         }
     }
 
