@@ -148,7 +148,7 @@ makespan: build examples
 
 soak: build examples
 	for bug in lost-sync lost-name stale-read trusted-clock any-store twice-delivered lost-wakeup no-fence same-bytes kept-incarnation no-lease \
-		dropped-part; do \
+		dropped-part swallowed-error; do \
 		$(RELEASE)/penstock faults --plant $$bug --seeds 1000 || exit 1; done
 	$(RELEASE)/penstock faults $(if $(TIME),--time $(TIME),--seeds 5000) --seed $$((RANDOM * 1000000))
 	$(PYTHON) -m pytest -q -s tests/test_crash_cycles.py --cycles $(or $(CYCLES),200) --seed $$RANDOM

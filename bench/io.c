@@ -2,10 +2,11 @@
  * every MPI-IO library. Prints one JSON line on rank 0.
  *
  *   io CASE OP FILE [key=value ...]
- *   CASE  tile | block | flash | noncontig | contig | hard | view | memcpy
+ *   CASE  tile | block | flash | noncontig | contig | hard | shared | view | memcpy
  *   OP    write | read
- *   keys  coll=0|1  piece=BYTES (noncontig, contig)  total=BYTES (noncontig, contig, hard: file size)
- *         n=N (block: N^3 ints)  blocks=N (flash)  sync=0|1  min=SECONDS (timed time)  hint:NAME=VALUE
+ *   keys  coll=0|1  piece=BYTES (noncontig, contig, shared)  total=BYTES (noncontig, contig, hard, shared: file size)
+ *         n=N (block: N^3 ints)  blocks=N (flash)  sync=0|1  min=SECONDS (timed time)  reps=N (timed repetitions,
+ *         in place of a time)  hint:NAME=VALUE
  *
  * A repetition is one whole access by all ranks, from the first start after a barrier to the last end. The first
  * two repetitions warm caches and are not counted.
@@ -51,6 +52,14 @@ static double cpu_seconds(void)
     struct rusage u;
     getrusage(RUSAGE_SELF, &u);
     return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + 1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+}
+
+/* How often this rank has given up its processor, or was made to. */
+static double switches_so_far(void)
+{
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    return (double)(u.ru_nvcsw + u.ru_nivcsw);
 }
 
 static long resident_kib(void)
@@ -162,7 +171,7 @@ int main(int argc, char **argv)
     }
     const char *which = argv[1], *path = argv[3];
     int is_write = strcmp(argv[2], "write") == 0;
-    int coll = 1, n = 300, blocks = 80, sync_each = 0;
+    int coll = 1, n = 300, blocks = 80, sync_each = 0, wanted_reps = 0;
     MPI_Offset piece = 4096, total = 64 << 20;
     double want = 0.4;
     MPI_Info info;
@@ -183,6 +192,7 @@ int main(int argc, char **argv)
         else if (!strcmp(argv[i], "blocks")) blocks = atoi(eq);
         else if (!strcmp(argv[i], "sync")) sync_each = atoi(eq);
         else if (!strcmp(argv[i], "min")) want = atof(eq);
+        else if (!strcmp(argv[i], "reps")) wanted_reps = atoi(eq);
         else {
             fprintf(stderr, "io: unknown key '%s'\n", argv[i]);
             MPI_Abort(MPI_COMM_WORLD, 2);
@@ -191,7 +201,7 @@ int main(int argc, char **argv)
     }
 
     struct work w = {.filetype = MPI_BYTE, .mem = MPI_BYTE, .count = 0, .calls = 1};
-    int has_view = 1, is_memcpy = strcmp(which, "memcpy") == 0;
+    int has_view = 1, is_memcpy = strcmp(which, "memcpy") == 0, is_shared = strcmp(which, "shared") == 0;
     if (!strcmp(which, "tile")) tile(&w);
     else if (!strcmp(which, "block")) subarray3(n, &w);
     else if (!strcmp(which, "flash")) flash(blocks, &w);
@@ -205,8 +215,8 @@ int main(int argc, char **argv)
         w.bytes = 47008.0 * w.calls;
         w.file_bytes = w.step * w.calls;
         has_view = 0;
-    } else if (!strcmp(which, "contig") || is_memcpy) {
-        /* segments as in IOR: call k of rank r at (k * ranks + r) * piece */
+    } else if (!strcmp(which, "contig") || is_shared || is_memcpy) {
+        /* segments as in IOR: call k of rank r at (k * ranks + r) * piece; where the shared pointer is otherwise */
         w.calls = (int)(total / piece / ranks);
         w.count = (int)piece;
         w.step = piece * ranks;
@@ -276,16 +286,22 @@ int main(int argc, char **argv)
         view_kib = resident_kib() - before;
     }
 
-    double seconds = 0, cpu = 0;
+    double seconds = 0, cpu = 0, switches = 0;
     int reps = 0;
     /* the sum of times is the same everywhere, so all ranks stop together */
-    while (w.bytes > 0 && (reps <= WARM || seconds < want)) {
+    while (w.bytes > 0 && (reps <= WARM || (wanted_reps ? reps < WARM + wanted_reps : seconds < want))) {
+        if (is_shared)
+            TRY(MPI_File_seek_shared(fh, 0, MPI_SEEK_SET));
         MPI_Barrier(MPI_COMM_WORLD);
-        double c0 = cpu_seconds(), t0 = now();
+        double c0 = cpu_seconds(), s0 = switches_so_far(), t0 = now();
         for (int k = 0; k < w.calls; k++) {
             MPI_Offset at = has_view ? k * w.step : (MPI_Offset)w.count * rank + k * w.step;
             if (is_memcpy)
                 memcpy(w.buf, source + (size_t)k * (size_t)w.count, (size_t)w.count);
+            else if (is_shared && is_write)
+                TRY(MPI_File_write_shared(fh, w.buf, w.count, w.mem, MPI_STATUS_IGNORE));
+            else if (is_shared)
+                TRY(MPI_File_read_shared(fh, w.buf, w.count, w.mem, MPI_STATUS_IGNORE));
             else if (is_write && coll)
                 TRY(MPI_File_write_at_all(fh, at, w.buf, w.count, w.mem, MPI_STATUS_IGNORE));
             else if (is_write)
@@ -300,17 +316,19 @@ int main(int argc, char **argv)
         /* From the first rank's start to the last one's end: with fewer cores than ranks they take turns, and what a
          * rank measures of itself leaves out the others' turns. */
         double ends[2] = {-t0, now()}, outer[2];
-        double c = cpu_seconds() - c0;
+        double c = cpu_seconds() - c0, given_up = switches_so_far() - s0;
         MPI_Allreduce(ends, outer, 2, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
         if (reps >= WARM) {
             seconds += outer[0] + outer[1];
             cpu += c;
+            switches += given_up;
         }
         reps++;
     }
-    double bytes_all = 0, cpu_all = 0, cpu_life = 0, mine_life = cpu_seconds();
+    double bytes_all = 0, cpu_all = 0, cpu_life = 0, switches_all = 0, mine_life = cpu_seconds();
     MPI_Allreduce(&w.bytes, &bytes_all, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
     MPI_Allreduce(&cpu, &cpu_all, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Allreduce(&switches, &switches_all, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
     MPI_Allreduce(&mine_life, &cpu_life, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
     char method[MPI_MAX_INFO_VAL] = "";
     if (!is_memcpy) {
@@ -323,8 +341,9 @@ int main(int argc, char **argv)
     }
     if (rank == 0)
         printf("{\"case\": \"%s\", \"op\": \"%s\", \"ranks\": %d, \"reps\": %d, \"bytes\": %.0f, \"seconds\": %.6f, "
-               "\"cpu_seconds\": %.6f, \"cpu_life\": %.6f, \"view_seconds\": %.9f, \"view_kib\": %ld, \"method\": \"%s\"}\n",
-               which, argv[2], ranks, reps - WARM, bytes_all * (reps > WARM ? reps - WARM : 0), seconds, cpu_all, cpu_life, view_seconds, view_kib, method);
+               "\"cpu_seconds\": %.6f, \"requests\": %d, \"switches\": %.0f, \"cpu_life\": %.6f, \"view_seconds\": %.9f, \"view_kib\": %ld, \"method\": \"%s\"}\n",
+               which, argv[2], ranks, reps - WARM, bytes_all * (reps > WARM ? reps - WARM : 0), seconds, cpu_all,
+               reps > WARM ? (reps - WARM) * w.calls * ranks : 0, switches_all, cpu_life, view_seconds, view_kib, method);
     free(w.buf);
     free(source);
     MPI_Info_free(&info);

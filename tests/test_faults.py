@@ -51,6 +51,7 @@ EFFECTS = [
     "lost-store",
     "byte-limit",
     "failed-together",
+    "told-later",
 ]
 
 
@@ -76,6 +77,7 @@ SEVERAL_SEEDS = ("trusted-clock", "lost-wakeup", "no-fence", "same-bytes", "kept
         "stale-read",
         "twice-delivered",
         "dropped-part",
+        "swallowed-error",
         *(pytest.param(bug, marks=pytest.mark.long) for bug in SEVERAL_SEEDS),
     ],
 )

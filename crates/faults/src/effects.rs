@@ -66,6 +66,8 @@ pub enum Effect {
     ByteLimit,
     /// A collective call of a parallel program failed, on all its ranks.
     FailedTogether,
+    /// A collective call failed on some ranks only, and a later one on all.
+    ToldLater,
 }
 
 impl std::fmt::Display for Effect {
@@ -99,6 +101,7 @@ impl std::fmt::Display for Effect {
             Effect::LostStore => "stores lost for good",
             Effect::ByteLimit => "writes refused for limits on bytes",
             Effect::FailedTogether => "collective calls that failed",
+            Effect::ToldLater => "errors that other ranks were told later",
         })
     }
 }

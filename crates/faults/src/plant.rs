@@ -29,11 +29,13 @@ pub enum Plant {
     NoLease,
     /// One part in twenty that ranks of a program send each other arrives as zeros: whoever collected it has left it out.
     DroppedPart,
+    /// A rank of a program whose collective access has failed tells the others nothing of it when they meet.
+    SwallowedError,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 12] = [
+    pub const ALL: [Plant; 13] = [
         Plant::LostSync,
         Plant::LostName,
         Plant::StaleRead,
@@ -46,6 +48,7 @@ impl Plant {
         Plant::AnyStore,
         Plant::NoLease,
         Plant::DroppedPart,
+        Plant::SwallowedError,
     ];
 
     /// Its name on the command line.
@@ -63,6 +66,7 @@ impl Plant {
             Plant::AnyStore => "any-store",
             Plant::NoLease => "no-lease",
             Plant::DroppedPart => "dropped-part",
+            Plant::SwallowedError => "swallowed-error",
         }
     }
 

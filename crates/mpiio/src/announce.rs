@@ -1,4 +1,4 @@
-//! What the ranks of a collective access tell each other first: each its pattern, as an encoded loop, and its regions in
+//! What the ranks of a collective access tell each other in its meeting ([`crate::meeting`]): each its pattern, as an encoded loop, and its regions in
 //! memory, or that it failed. Rank 0 adds what the choice of a method depends on, so that all ranks choose alike.
 //!
 //! A loop travels once: every rank keeps the last few loops of every other, and later calls send the hash alone. Sender
@@ -8,11 +8,12 @@
 //! | --- | --- |
 //! | 1 | kind: contiguous, known loop, loop inline, failed (an outcome follows) |
 //! | 8 | regions in memory |
-//! | rank 0: 1, 4, 1, 5 each | descriptors may be used; processors; number of ratios other than 1; candidate and ratio |
+//! | rank 0: 1, 4, 1, 1, 1, 5 each | descriptors may be used; processors; incumbent, or 255; accesses to go without a meeting; number of ratios other than 1; candidate and ratio |
 //! | 8, 8, 8 | displacement, start and length of the pattern |
 //! | 0, 16, rest | nothing, hash of the loop, the loop |
 use crate::comm::{Comm, decode_outcome, encode_outcome};
 use crate::error::{Error, ErrorClass, Result};
+use crate::meeting::{self, Call, Debt};
 use crate::methods::auto::{Candidate, Ratios, UNKNOWN, bounded};
 use penstock_datatype::{Loop, LoopHash, Pattern};
 use std::collections::VecDeque;
@@ -24,6 +25,9 @@ const CONTIGUOUS: u8 = 0;
 const KNOWN: u8 = 1;
 const INLINE: u8 = 2;
 const FAILED: u8 = 3;
+
+/// In place of the incumbent where there is none.
+const NOBODY: u8 = u8::MAX;
 
 /// The loops each rank has announced on this file, oldest first.
 pub(crate) struct Announcements {
@@ -39,6 +43,10 @@ pub(crate) struct Experience {
     pub shortcut: bool,
     /// Processors that it may use.
     pub processors: u32,
+    /// How the last access was performed.
+    pub incumbent: Option<Candidate>,
+    /// So many accesses are to go without a meeting, if this one needs no exchange.
+    pub quiet: u8,
     pub ratios: Ratios,
 }
 
@@ -47,6 +55,8 @@ impl Default for Experience {
         Experience {
             shortcut: false,
             processors: 1,
+            incumbent: None,
+            quiet: 0,
             ratios: [UNKNOWN; Candidate::COUNT],
         }
     }
@@ -71,24 +81,36 @@ impl Announcements {
         }
     }
 
-    /// Tells everyone this rank's access and learns theirs. If any rank failed, all do.
+    /// The ranks were in different calls: not all have seen the loops that some told.
+    pub(crate) fn forget(&mut self) {
+        self.count += 1;
+        self.known.iter_mut().for_each(VecDeque::clear);
+    }
+
+    /// Tells everyone this rank's access and learns theirs. If any rank failed, or owes an error to others, all do.
     pub(crate) fn exchange(
         &mut self,
         comm: &dyn Comm,
+        debt: &Debt,
         mine: &Result<Pattern>,
         memory_regions: u64,
         experience: &Experience,
     ) -> Result<Announced> {
         let told = self.encode(comm.rank(), mine, memory_regions, experience);
-        let all = comm.allgather(&told)?;
-        self.count += 1;
+        let met = meeting::meet(comm, debt, Call::Access, &told)?;
+        if met.in_step() {
+            self.count += 1;
+        } else {
+            self.forget();
+        }
+        let all = met.told;
         let mut announced = Announced {
             call: self.count,
             patterns: Vec::with_capacity(all.len()),
             memory_regions: Vec::with_capacity(all.len()),
             experience: Experience::default(),
         };
-        let mut failed = Ok(());
+        let mut failed = met.verdict;
         for (rank, bytes) in all.iter().enumerate() {
             // Every message is looked at, also after a failure, so that all ranks remember the same loops.
             if let Err(e) = self.decode(rank, bytes, &mut announced)
@@ -207,6 +229,8 @@ impl Experience {
     fn encode(&self, out: &mut Vec<u8>) {
         out.push(u8::from(self.shortcut));
         out.extend(self.processors.to_le_bytes());
+        out.push(self.incumbent.map_or(NOBODY, |c| c.index() as u8));
+        out.push(self.quiet);
         let learnt = || {
             self.ratios
                 .iter()
@@ -227,6 +251,11 @@ impl Experience {
             _ => return None,
         };
         let processors = u32::from_le_bytes(take(rest)?);
+        let incumbent = match take(rest)? {
+            [NOBODY] => None,
+            [index] => Some(Candidate::from_index(usize::from(index))?),
+        };
+        let [quiet] = take(rest)?;
         let mut ratios = [UNKNOWN; Candidate::COUNT];
         let [count] = take(rest)?;
         for _ in 0..count {
@@ -238,6 +267,8 @@ impl Experience {
         Some(Experience {
             shortcut,
             processors,
+            incumbent,
+            quiet,
             ratios,
         })
     }
@@ -264,6 +295,8 @@ mod tests {
         let mut experience = Experience {
             shortcut: true,
             processors: 7,
+            incumbent: Candidate::from_index(3),
+            quiet: 9,
             ..Experience::default()
         };
         for (i, ratio) in experience.ratios.iter_mut().enumerate() {
@@ -289,7 +322,7 @@ mod tests {
             let twice = [(); 2].map(|()| {
                 let regions = 5 + rank as u64;
                 announcements
-                    .exchange(&comm, &Ok(of(rank)), regions, &mine)
+                    .exchange(&comm, &Debt::default(), &Ok(of(rank)), regions, &mine)
                     .unwrap()
             });
             assert_eq!(announcements.known[2].len(), 1);
@@ -339,12 +372,12 @@ mod tests {
                 }
             }
         }
-        let mut unknown = vec![0, 1, 0, 0, 0, 1, Candidate::COUNT as u8];
+        let mut unknown = vec![0, 1, 0, 0, 0, NOBODY, 0, 1, Candidate::COUNT as u8];
         unknown.extend(1.5_f32.to_le_bytes());
         assert_eq!(Experience::decode(&mut &unknown[..]), None);
-        unknown[6] = 0;
+        unknown[8] = 0;
         assert!(Experience::decode(&mut &unknown[..]).is_some());
-        unknown[7..].copy_from_slice(&f32::NAN.to_le_bytes());
+        unknown[9..].copy_from_slice(&f32::NAN.to_le_bytes());
         assert_eq!(Experience::decode(&mut &unknown[..]), None);
     }
 }

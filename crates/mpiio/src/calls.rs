@@ -6,6 +6,7 @@ use crate::datatype::Datatype;
 use crate::error::{Error, ErrorClass, Result};
 use crate::external32;
 use crate::file::{File, Inner, Split, Turn, lock};
+use crate::meeting::Call;
 use crate::view::Seen;
 use penstock_base::Op;
 use penstock_datatype::{Pattern, Signature, Source, Target};
@@ -123,7 +124,7 @@ impl File {
         if collective {
             // An error of this rank is raised on all, when the call is performed.
             let job = move || {
-                let turn = file.access_turn();
+                let turn = file.turn();
                 let outcome = perform(&file, prepared, Some(&turn));
                 drop(turn);
                 done(outcome);
@@ -217,17 +218,17 @@ impl Inner {
         let direction = buffer.direction();
         let bytes = buffer.pattern().len;
         if at == Where::Ordered {
-            self.collective.drain();
-            let turn = self.access_turn();
+            let turn = self.collective_turn();
             let checked = self.check(at, bytes, direction, memtype);
             let etypes = checked.as_ref().map(|c| c.etypes).map_err(Error::clone);
-            let position = self.shared.advance_ordered(turn.comm(), &etypes);
+            let position = self
+                .meet(&turn, Call::Ordered, etypes)
+                .and_then(|all| self.shared.advance_ordered(turn.comm(), &all));
             let prepared = checked.and_then(|c| c.place(position?));
             return self.perform(prepared, Some(&turn), &mut buffer);
         }
         if collective {
-            self.collective.drain();
-            let turn = self.access_turn();
+            let turn = self.collective_turn();
             let prepared = self.prepare(at, bytes, direction, memtype);
             return self.perform(prepared, Some(&turn), &mut buffer);
         }

@@ -53,7 +53,7 @@ pub fn check_peer(comm: &dyn Comm, peer: usize, bytes: usize) -> Result<()> {
 }
 
 /// Longest message text that an agreement carries.
-const MAX_MESSAGE: usize = 2048;
+pub(crate) const MAX_MESSAGE: usize = 2048;
 
 /// Ends a collective call: if any rank failed, every rank fails. A failed rank's own error stays its own; the
 /// others get the lowest failing rank's, with that rank named.
@@ -77,9 +77,18 @@ pub(crate) fn confer<T: Serialize + DeserializeOwned + Clone>(
     if comm.size() == 1 {
         return mine.map(|value| vec![value]);
     }
-    let told = serde_json::to_vec(&mine).map_err(|_| unreadable(comm.rank()))?;
-    let all = comm.allgather(&told)?;
+    let all = comm.allgather(&encode_value(comm.rank(), &mine)?)?;
     mine?;
+    decode_values(&all)
+}
+
+/// A rank's value or error, for [`decode_values`].
+pub(crate) fn encode_value<T: Serialize>(rank: usize, mine: &Result<T>) -> Result<Vec<u8>> {
+    serde_json::to_vec(mine).map_err(|_| unreadable(rank))
+}
+
+/// Everyone's values, by rank; an error if any has one.
+pub(crate) fn decode_values<T: DeserializeOwned>(all: &[Vec<u8>]) -> Result<Vec<T>> {
     all.iter()
         .enumerate()
         .map(|(rank, told)| {
@@ -90,7 +99,7 @@ pub(crate) fn confer<T: Serialize + DeserializeOwned + Clone>(
         .collect()
 }
 
-fn unreadable(rank: usize) -> Error {
+pub(crate) fn unreadable(rank: usize) -> Error {
     Error::new(
         ErrorClass::Intern,
         format!("rank {rank} said something unreadable; all ranks must run the same library"),

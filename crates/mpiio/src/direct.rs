@@ -11,6 +11,7 @@ use crate::error::{Error, ErrorClass, Result};
 use crate::filesystem::{
     Counter, FileHandle, FileSystem, Form, Guard, LockMode, OpenHow, Operations,
 };
+use crate::pointer::advanced;
 use crate::task::Task;
 use penstock_datatype::{Pattern, Source, Target};
 use penstock_host::reservation::{self, Reservation};
@@ -647,14 +648,7 @@ impl Sidecar {
 
 impl Counter for Sidecar {
     fn add(&self, n: i64) -> Result<i64> {
-        self.change(|before| {
-            before.checked_add(n).ok_or_else(|| {
-                Error::new(
-                    ErrorClass::Arg,
-                    format!("shared pointer {before} + {n} leaves 64 bits; seek back first"),
-                )
-            })
-        })
+        self.change(|before| advanced(before, n))
     }
     fn set(&self, value: i64) -> Result<()> {
         self.change(|_| Ok(value)).map(drop)

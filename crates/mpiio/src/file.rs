@@ -1,18 +1,20 @@
 //! One rank's `MPI_File`: open, close, and the calls that do not move data. Those that do are in [`crate::calls`].
 use crate::amode::Amode;
 use crate::announce::Announcements;
-use crate::comm::{Comm, agree, confer};
+use crate::comm::{Comm, agree, confer, decode_values, encode_value};
 use crate::datarep::DataRep;
 use crate::datatype::Datatype;
 use crate::error::{Error, ErrorClass, Result};
-use crate::filesystem::{FileHandle, FileSystem, OpenHow};
-use crate::hints::{Hints, Info};
+use crate::filesystem::{Counter, FileHandle, FileSystem, OpenHow};
+use crate::hints::{Hints, Info, Toggle};
+use crate::meeting::{self, Call, Debt};
 use crate::methods::Method;
+use crate::methods::auto::Habit;
 use crate::methods::cost::Costs;
 use crate::node::{Nodes, mark};
-use crate::node_memory::{NodeComm, NodeMemory};
+use crate::node_memory::{NodeComm, NodeMemory, Offer};
 use crate::nonblocking::Worker;
-use crate::pointer::{SharedPointer, Whence, moved};
+use crate::pointer::{Place, SharedPointer, UNTOUCHED, Whence, Word, moved};
 use crate::process::Process;
 use crate::stats::FileSummary;
 use crate::transfer::Decision;
@@ -23,8 +25,8 @@ use penstock_host::time;
 use penstock_layout::ServerId;
 use serde::{Deserialize, Serialize};
 use std::hash::{DefaultHasher, Hasher};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, PoisonError};
 
 /// `MPI_DISPLACEMENT_CURRENT`: begin the new view at the shared pointer (sequential files).
 pub const DISPLACEMENT_CURRENT: i64 = i64::MIN;
@@ -50,8 +52,10 @@ pub(crate) struct Inner {
     pub state: Mutex<State>,
     pub shared: SharedPointer,
     pub announcements: Mutex<Announcements>,
-    /// Made when a collective call first needs it; `None` if the ranks cannot share memory.
-    node_memory: OnceLock<Option<NodeMemory>>,
+    /// What this rank owes to the others.
+    pub debt: Debt,
+    /// `None` if the ranks cannot share memory, or there is one.
+    node_memory: Option<Arc<NodeMemory>>,
     pub independent: Worker,
     pub collective: Worker,
     pub summary: Arc<Mutex<FileSummary>>,
@@ -72,12 +76,29 @@ pub(crate) struct State {
     pub all_contiguous: bool,
     /// All ranks' filetypes are in ascending order, so that the accesses of most collective calls are.
     pub all_ascend: bool,
+    /// What `auto` keeps of the accesses in this view, by direction.
+    pub habits: [Habit; 2],
     /// The split collective call under way and its outcome.
     pub split: Option<Split>,
     /// How the last access was performed, by direction.
     pub chosen: [Option<Decision>; 2],
     /// The direction of the last access.
     pub last: Option<Op>,
+}
+
+impl State {
+    /// Whether an exchange may serve collective accesses, as hints and views are.
+    pub(crate) fn may_exchange(&self, direction: Op) -> bool {
+        match self.hints.method {
+            Some(method) => method.is_collective(),
+            None => match self.hints.cb[direction as usize] {
+                Toggle::Enable => true,
+                Toggle::Disable => false,
+                // One range of each rank is served by itself.
+                Toggle::Automatic => !self.all_contiguous,
+            },
+        }
+    }
 }
 
 /// A split collective call between its begin and its end.
@@ -95,7 +116,7 @@ pub(crate) struct Turn<'f> {
 }
 
 impl Turn<'_> {
-    /// The communicator: through shared memory once the ranks have made it.
+    /// The communicator: through shared memory where the ranks have it.
     pub(crate) fn comm(&self) -> &dyn Comm {
         match &self.node {
             Some(node) => node,
@@ -128,6 +149,8 @@ struct Opened {
     /// With `MPI_MODE_APPEND`: where the pointers begin.
     end: u64,
     costs: Costs,
+    /// Where all ranks are on one node: memory to share.
+    memory: Option<Offer>,
 }
 
 /// What ranks tell each other at `set_view`.
@@ -209,9 +232,18 @@ impl File {
         };
         let open = |first| file_system.open(&name, &how(first)).map_err(place);
         let first = (rank == 0).then(|| open(true)).transpose();
+        let warn = |e: &Error| log::warn!("{path}: {e}; ranks exchange by messages");
+        let offered =
+            (rank == 0 && nodes.is_one() && comm.size() > 1 && first.is_ok()).then(|| {
+                // One hint for both directions.
+                let bytes = hints.buffer(Method::NODE_EXCHANGE, Op::Read);
+                NodeMemory::offer(comm.size(), bytes).inspect_err(warn).ok()
+            });
+        let offered = offered.flatten();
         let opened = first.as_ref().map_err(Error::clone).and_then(|handle| {
             let mut opened = Opened {
                 token: [random()?, random()?],
+                memory: offered.as_ref().map(|(_, offer, _)| offer.clone()),
                 ..Opened::default()
             };
             if let Some(handle) = handle {
@@ -243,20 +275,42 @@ impl File {
                 ));
             }
         }
-        let handle = agree(&*comm, handle)?;
+        let node_memory = match (offered, &opened.memory) {
+            // The descriptor lives until everyone has opened it.
+            (Some((memory, _, file)), _) => Some((memory, Some(file))),
+            (None, Some(offer)) => NodeMemory::join(offer, rank, comm.size())
+                .inspect_err(warn)
+                .ok()
+                .map(|memory| (memory, None)),
+            (None, None) => None,
+        };
+        // All ranks use it, or none does.
+        let told = handle.as_ref().map(|_| node_memory.is_some());
+        let all_have_it = confer(&*comm, told.map_err(Error::clone))?
+            .into_iter()
+            .all(|has| has);
+        let node_memory = node_memory
+            .filter(|_| all_have_it)
+            .map(|(memory, _)| Arc::new(memory));
+        let handle = handle?;
 
         let token = (u128::from(opened.token[0]) << 64) | u128::from(opened.token[1]);
         let end = i64::try_from(opened.end).unwrap_or(i64::MAX);
         let shared = {
             let (file_system, name) = (Arc::clone(&file_system), name.clone());
             let one_node = nodes.is_one();
-            SharedPointer::new(
-                end,
-                Box::new(move |initial| file_system.counter(&name, token, initial, one_node)),
-            )
+            let (memory, alone) = (node_memory.clone(), comm.size() == 1);
+            let word = |place, initial| Ok(Box::new(Word::new(place, initial)) as Box<dyn Counter>);
+            let make = move |initial| match &memory {
+                Some(memory) => word(Place::Node(Arc::clone(memory)), initial),
+                None if alone => word(Place::Alone(AtomicI64::new(UNTOUCHED)), initial),
+                None => file_system.counter(&name, token, initial, one_node),
+            };
+            SharedPointer::new(end, Box::new(make))
         };
         let inner = Inner {
             announcements: Mutex::new(Announcements::new(comm.size())),
+            debt: Debt::default(),
             turn: Mutex::new(()),
             file_system,
             handle,
@@ -271,12 +325,13 @@ impl File {
                 atomic: false,
                 all_contiguous: true,
                 all_ascend: true,
+                habits: [Habit::default(); 2],
                 split: None,
                 chosen: [None, None],
                 last: None,
             }),
             shared,
-            node_memory: OnceLock::new(),
+            node_memory,
             independent: Worker::new("penstock-io"),
             collective: Worker::new("penstock-all"),
             summary: Arc::new(Mutex::new(FileSummary {
@@ -325,10 +380,11 @@ impl File {
         file.independent.close();
         file.collective.close();
         let turn = file.turn();
+        let met = file.meet(&turn, Call::Close, Ok(())).map(drop);
         let synced = if file.hints().sync_on_close && file.amode.writes() {
-            file.sync_all(&turn)
+            met.and(file.sync_all(&turn))
         } else {
-            agree(turn.comm(), Ok(()))
+            met
         };
         // Everyone is through with the shared pointer and the file.
         let mut last = file.shared.free();
@@ -377,7 +433,7 @@ impl File {
             pointer_made: file.shared.is_made(),
             hints: (turn.comm().rank() == 0).then_some(hints.clone()),
         });
-        let views = confer(turn.comm(), told)?;
+        let views = file.meet(&turn, Call::SetView, told)?;
         let mine = &views[turn.comm().rank()];
         let differs = views
             .iter()
@@ -406,6 +462,7 @@ impl File {
         state.seen = Arc::new(seen?);
         state.position = 0;
         state.hints = Arc::new(views[0].hints.clone().unwrap_or(hints));
+        state.habits = [Habit::default(); 2];
         state.all_contiguous = views.iter().all(|v| v.contiguous);
         state.all_ascend = views.iter().all(|v| v.ascends);
         Ok(())
@@ -435,9 +492,9 @@ impl File {
         let file = &*self.inner;
         let turn = file.collective_turn();
         let arguments = file
-            .not_sequential("seek_shared")
+            .not_sequential(Call::SeekShared.name())
             .map(|()| (offset, whence as u8));
-        file.same(&turn, "seek_shared", arguments)?;
+        file.same(&turn, Call::SeekShared, arguments)?;
         let sought = if turn.comm().rank() == 0 {
             let base = match whence {
                 Whence::Set => Ok(0),
@@ -477,20 +534,23 @@ impl File {
 
     /// `MPI_File_set_size`; collective.
     pub fn set_size(&self, size: i64) -> Result<()> {
-        self.resize("set_size", size, |handle, size| handle.set_len(size))
+        self.resize(Call::SetSize, size, |handle, size| handle.set_len(size))
     }
 
     /// `MPI_File_preallocate`; collective.
     pub fn preallocate(&self, size: i64) -> Result<()> {
-        self.resize("preallocate", size, |handle, size| handle.allocate(size))
+        self.resize(Call::Preallocate, size, |handle, size| {
+            handle.allocate(size)
+        })
     }
 
     fn resize(
         &self,
-        what: &str,
+        call: Call,
         size: i64,
         act: impl FnOnce(&dyn FileHandle, u64) -> Result<()>,
     ) -> Result<()> {
+        let what = call.name();
         let file = &*self.inner;
         let turn = file.collective_turn();
         let checked = file.check_writes(what).and_then(|()| {
@@ -502,7 +562,7 @@ impl File {
                 )
             })
         });
-        let size = file.same(&turn, what, checked)?;
+        let size = file.same(&turn, call, checked)?;
         let done = if turn.comm().rank() == 0 {
             act(&*file.handle, size)
         } else {
@@ -514,9 +574,10 @@ impl File {
     /// `MPI_File_sync`; collective.
     pub fn sync(&self) -> Result<()> {
         let file = &*self.inner;
-        file.collective.drain();
-        // Ranks that wait by polling would take the processors from the servers, which share them.
-        let turn = file.access_turn();
+        let turn = file.collective_turn();
+        // What this rank wrote begins to go to stable storage while others still write.
+        file.handle.begin_sync();
+        file.meet(&turn, Call::Sync, Ok(()))?;
         file.sync_all(&turn)
     }
 
@@ -524,8 +585,10 @@ impl File {
     pub fn set_atomicity(&self, on: bool) -> Result<()> {
         let file = &*self.inner;
         let turn = file.collective_turn();
-        let on = file.same(&turn, "set_atomicity", Ok(on))?;
-        lock(&file.state).atomic = on;
+        let on = file.same(&turn, Call::SetAtomicity, Ok(on))?;
+        let mut state = lock(&file.state);
+        state.atomic = on;
+        state.habits = [Habit::default(); 2];
         Ok(())
     }
 
@@ -573,8 +636,10 @@ impl File {
         let turn = file.collective_turn();
         let mut hints = (*file.hints()).clone();
         hints.take(info, turn.comm().rank() == 0);
-        let hints = confer(turn.comm(), Ok(hints))?.swap_remove(0);
-        lock(&file.state).hints = Arc::new(hints);
+        let hints = file.meet(&turn, Call::SetInfo, Ok(hints))?.swap_remove(0);
+        let mut state = lock(&file.state);
+        state.hints = Arc::new(hints);
+        state.habits = [Habit::default(); 2];
         Ok(())
     }
 
@@ -601,7 +666,7 @@ impl Drop for File {
     fn drop(&mut self) {
         let file = &*self.inner;
         if !file.closed.swap(true, Ordering::AcqRel) {
-            if let Some(Some(memory)) = file.node_memory.get() {
+            if let Some(memory) = &file.node_memory {
                 memory.abandon();
             }
             file.independent.close();
@@ -636,33 +701,12 @@ impl Inner {
 
     /// The communicator, for the thread of the collective nonblocking calls.
     pub(crate) fn turn(&self) -> Turn<'_> {
-        let turn = lock(&self.turn);
-        let node = self.node_memory.get().and_then(Option::as_ref);
-        self.turn_with(turn, node)
-    }
-
-    /// The communicator for a collective access: the first makes memory that the ranks share, if all are on one node.
-    pub(crate) fn access_turn(&self) -> Turn<'_> {
-        let turn = lock(&self.turn);
-        let node = self.node_memory.get_or_init(|| {
-            if !self.nodes.is_one() || self.comm.size() == 1 {
-                return None;
-            }
-            // One hint for both directions.
-            let bytes = self.hints().buffer(Method::NODE_EXCHANGE, Op::Read);
-            NodeMemory::new(&*self.comm, bytes)
-                .inspect_err(|e| log::warn!("{}: {e}; ranks exchange by messages", self.path))
-                .ok()
-        });
-        self.turn_with(turn, node.as_ref())
-    }
-
-    fn turn_with<'f>(&'f self, turn: MutexGuard<'f, ()>, node: Option<&'f NodeMemory>) -> Turn<'f> {
         let below = &*self.comm;
+        let memory = self.node_memory.as_deref();
         Turn {
-            _turn: turn,
+            _turn: lock(&self.turn),
             below,
-            node: node.map(|memory| NodeComm { memory, below }),
+            node: memory.map(|memory| NodeComm { memory, below }),
         }
     }
 
@@ -674,12 +718,33 @@ impl Inner {
         Arc::clone(&lock(&self.state).seen)
     }
 
+    /// The first meeting of a collective call: everyone's values, by rank. An error on every rank if one has an error, or owes
+    /// one to others, or is in another call.
+    pub(crate) fn meet<T>(&self, turn: &Turn<'_>, call: Call, mine: Result<T>) -> Result<Vec<T>>
+    where
+        T: Serialize + for<'de> Deserialize<'de>,
+    {
+        let comm = turn.comm();
+        if comm.size() == 1 {
+            return mine.map(|value| vec![value]);
+        }
+        let told = encode_value(comm.rank(), &mine)?;
+        let met = meeting::meet(comm, &self.debt, call, &told)?;
+        if !met.in_step() {
+            lock(&self.announcements).forget();
+        }
+        mine?;
+        met.verdict.map_err(|e| e.at(&self.path))?;
+        decode_values(&met.told)
+    }
+
     /// Arguments of a collective call that must be the same on all ranks.
-    fn same<T>(&self, turn: &Turn<'_>, what: &str, mine: Result<T>) -> Result<T>
+    fn same<T>(&self, turn: &Turn<'_>, call: Call, mine: Result<T>) -> Result<T>
     where
         T: Clone + PartialEq + Serialize + for<'de> Deserialize<'de>,
     {
-        let all = confer(turn.comm(), mine.clone())?;
+        let what = call.name();
+        let all = self.meet(turn, call, mine.clone())?;
         let mine = mine?;
         match all.iter().position(|other| *other != mine) {
             None => Ok(mine),
@@ -707,11 +772,9 @@ impl Inner {
         summary
     }
 
+    /// Syncs when all ranks have met: their writes are done before the first rank of each node makes them durable.
     fn sync_all(&self, turn: &Turn<'_>) -> Result<()> {
         let began = time::now();
-        self.handle.begin_sync();
-        // All ranks' writes are done before the first rank of each node makes them durable.
-        agree(turn.comm(), Ok(()))?;
         let synced = self.handle.sync(self.nodes.leads(turn.comm().rank()));
         let synced = agree(turn.comm(), synced);
         let mut summary = lock(&self.summary);

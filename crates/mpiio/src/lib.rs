@@ -35,6 +35,7 @@ mod hints;
 mod joint;
 mod lean;
 mod letter;
+mod meeting;
 mod methods;
 mod model;
 mod node;

@@ -6,18 +6,23 @@
 //! `/proc/<pid>/fd/<n>`, which the kernel allows to processes of the same user. All map it. A barrier is a counter and a
 //! futex on which ranks sleep; an allgather is a slot for each rank and a barrier. Nothing has a name, so nothing is left
 //! behind when a process is killed.
-//! When it pays: always on one node.
+//! When it pays: always on one node. It is made when a file is opened, in the meetings of the open. The window's size is
+//! rank 0's hint at open; a window takes no memory until it is used.
+//!
+//! The file's shared pointer lives here, too ([`crate::pointer`]): one atomic word, so a rank that dies holds no lock.
 //!
 //! Waits end: whoever waits looks once a second whether all ranks' processes still exist, and gives up after
 //! [`MAX_WAIT`]; the memory is then marked broken, which ends everyone's waits.
-use crate::comm::{Comm, agree};
+use crate::comm::Comm;
 use crate::error::{Error, ErrorClass, Result};
+use crate::pointer::UNTOUCHED;
 use penstock_host::{sync, thread, time};
+use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// The longest wait for other ranks: longer than any time-out of the operations they may be in.
@@ -44,6 +49,18 @@ struct Control {
     broken: AtomicU32,
     /// Where rank 0 has mapped it: one name for it in all processes.
     place: AtomicUsize,
+    /// The file's shared pointer.
+    pointer: AtomicI64,
+}
+
+/// What rank 0 tells the others, so that they can map its memory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Offer {
+    /// Bytes of half a window.
+    half_bytes: u64,
+    /// Rank 0's process and its descriptor of the memory.
+    process: u32,
+    descriptor: i32,
 }
 
 /// At the beginning of each rank's part.
@@ -65,65 +82,57 @@ pub(crate) struct NodeMemory {
 }
 
 impl NodeMemory {
-    /// Collective. `half_bytes` is rank 0's wish for half a window, which takes no memory until it is used. Fails on all
-    /// ranks if it fails on one.
-    pub(crate) fn new(comm: &dyn Comm, half_bytes: u64) -> Result<NodeMemory> {
-        let (rank, ranks) = (comm.rank(), comm.size());
-        let failed = |e: io::Error| {
-            Error::new(
-                ErrorClass::NoMem,
-                format!("memory shared by the ranks of a node: {e}"),
-            )
-        };
-        // Rank 0's is the file that all map.
-        let half_bytes = (half_bytes as usize).next_multiple_of(PAGE);
-        let own = (rank == 0)
-            .then(|| anonymous_file(total_bytes(ranks, half_bytes)))
-            .transpose();
-        let told = match &own {
-            Ok(Some(file)) => format!(
-                "{half_bytes} /proc/{}/fd/{}",
-                std::process::id(),
-                file.as_raw_fd()
-            ),
-            _ => String::new(),
-        };
-        let told = comm.allgather(told.as_bytes())?.swap_remove(0);
-        let mapped = own.and_then(|own| {
-            let told = String::from_utf8_lossy(&told);
-            let (half_bytes, path) = told
-                .split_once(' ')
-                .and_then(|(half, path)| Some((half.parse().ok()?, path)))
-                .ok_or_else(|| io::Error::other("rank 0 could not make it"))?;
+    /// Rank 0 makes it, with windows of two times `half_bytes` for each rank. The others can [`NodeMemory::join`] as long as
+    /// the file is open.
+    pub(crate) fn offer(ranks: usize, half_bytes: u64) -> Result<(NodeMemory, Offer, File)> {
+        let made = || {
+            let half_bytes = (half_bytes as usize).next_multiple_of(PAGE);
             let bytes = total_bytes(ranks, half_bytes);
-            let mapping = match &own {
-                Some(file) => Mapping::new(file, bytes)?,
-                None => Mapping::new(&File::options().read(true).write(true).open(path)?, bytes)?,
+            let file = anonymous_file(bytes)?;
+            let memory = NodeMemory::of(Mapping::new(&file, bytes)?, 0, ranks, half_bytes);
+            let control = memory.control();
+            let place = memory.mapping.start.addr().get();
+            control.place.store(place, Ordering::Release);
+            control.pointer.store(UNTOUCHED, Ordering::Release);
+            let offer = Offer {
+                half_bytes: half_bytes as u64,
+                process: std::process::id(),
+                descriptor: file.as_raw_fd(),
             };
-            Ok((own, mapping, half_bytes))
-        });
-        let memory = mapped.map_err(failed).map(|(own, mapping, half_bytes)| {
-            let memory = NodeMemory {
-                mapping,
-                rank,
-                ranks,
-                half_bytes,
-                turn: AtomicUsize::new(0),
-                spins: thread::processors() >= ranks,
-            };
-            if rank == 0 {
-                let place = memory.mapping.start.addr().get();
-                memory.control().place.store(place, Ordering::Release);
-            }
-            memory
-                .header(rank)
-                .process
-                .store(std::process::id(), Ordering::Release);
-            (own, memory)
-        });
-        // The descriptor lives until everyone has opened it.
-        let (_own, memory) = agree(comm, memory)?;
-        Ok(memory)
+            Ok((memory, offer, file))
+        };
+        made().map_err(failed)
+    }
+
+    /// Another rank maps what rank 0 has made.
+    pub(crate) fn join(offer: &Offer, rank: usize, ranks: usize) -> Result<NodeMemory> {
+        let joined = || {
+            let half_bytes = offer.half_bytes as usize;
+            let path = format!("/proc/{}/fd/{}", offer.process, offer.descriptor);
+            let file = File::options().read(true).write(true).open(path)?;
+            let mapping = Mapping::new(&file, total_bytes(ranks, half_bytes))?;
+            Ok(NodeMemory::of(mapping, rank, ranks, half_bytes))
+        };
+        joined().map_err(failed)
+    }
+
+    fn of(mapping: Mapping, rank: usize, ranks: usize, half_bytes: usize) -> NodeMemory {
+        let memory = NodeMemory {
+            mapping,
+            rank,
+            ranks,
+            half_bytes,
+            turn: AtomicUsize::new(0),
+            spins: thread::processors() >= ranks,
+        };
+        let process = &memory.header(rank).process;
+        process.store(std::process::id(), Ordering::Release);
+        memory
+    }
+
+    /// The file's shared pointer, in etypes; [`UNTOUCHED`] before anyone has moved it.
+    pub(crate) fn pointer(&self) -> &AtomicI64 {
+        &self.control().pointer
     }
 
     /// Bytes of each half of a window.
@@ -280,6 +289,11 @@ impl NodeMemory {
             }
         }
     }
+}
+
+fn failed(e: io::Error) -> Error {
+    let says = format!("memory shared by the ranks of a node: {e}");
+    Error::new(ErrorClass::NoMem, says)
 }
 
 fn part_bytes(half_bytes: usize) -> usize {

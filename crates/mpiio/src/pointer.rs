@@ -1,11 +1,14 @@
 //! File pointers (MPI-4.1 sections 14.4.3 and 14.4.4), in etypes of the view.
 //!
-//! Each rank has its own; one more is shared by all, a [`Counter`] of the file system that is advanced in one step, so
-//! that no two calls get the same bytes. Ordered calls advance it once for all ranks and deal the room in rank order.
+//! Each rank has its own; one more is shared by all, a [`Counter`] that is advanced in one step, so that no two calls get the
+//! same bytes. Where the ranks share memory it is a word of that ([`Word`]); else it is the file system's. Ordered calls
+//! advance it once for all ranks and deal the room in rank order.
 use crate::comm::Comm;
 use crate::error::{Error, ErrorClass, Result};
 use crate::filesystem::Counter;
+use crate::node_memory::NodeMemory;
 use penstock_host::sync::Mutex;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError};
 
 /// Origin of a seek.
@@ -29,6 +32,79 @@ pub(crate) fn moved(base: i64, offset: i64) -> Result<i64> {
                 format!("seek to {base} + {offset} leaves the file; stay at 0 or above"),
             )
         })
+}
+
+/// `before + etypes` of the shared pointer, checked.
+pub(crate) fn advanced(before: i64, etypes: i64) -> Result<i64> {
+    before.checked_add(etypes).ok_or_else(|| {
+        Error::new(
+            ErrorClass::Arg,
+            format!("shared pointer {before} + {etypes} leaves 64 bits; seek back first"),
+        )
+    })
+}
+
+/// The value of a [`Word`] that nobody has moved: it stands for what the pointer begins with, which every rank knows.
+pub(crate) const UNTOUCHED: i64 = i64::MIN;
+
+/// The shared pointer as a word of memory: no server is asked, and no lock is held.
+pub(crate) struct Word {
+    memory: Place,
+    initial: i64,
+}
+
+/// Where the word is.
+pub(crate) enum Place {
+    /// The file is open on one rank.
+    Alone(AtomicI64),
+    /// All ranks share a node.
+    Node(Arc<NodeMemory>),
+}
+
+impl Word {
+    pub(crate) fn new(memory: Place, initial: i64) -> Word {
+        Word { memory, initial }
+    }
+
+    fn word(&self) -> &AtomicI64 {
+        match &self.memory {
+            Place::Alone(word) => word,
+            Place::Node(memory) => memory.pointer(),
+        }
+    }
+
+    fn value(&self, word: i64) -> i64 {
+        if word == UNTOUCHED {
+            self.initial
+        } else {
+            word
+        }
+    }
+}
+
+impl Counter for Word {
+    fn add(&self, n: i64) -> Result<i64> {
+        let word = self.word();
+        let mut seen = word.load(Ordering::Acquire);
+        loop {
+            let before = self.value(seen);
+            let after = advanced(before, n)?;
+            match word.compare_exchange_weak(seen, after, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return Ok(before),
+                Err(other) => seen = other,
+            }
+        }
+    }
+    fn set(&self, value: i64) -> Result<()> {
+        self.word().store(value, Ordering::Release);
+        Ok(())
+    }
+    fn get(&self) -> Result<i64> {
+        Ok(self.value(self.word().load(Ordering::Acquire)))
+    }
+    fn free(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Makes the counter when it is first used.
@@ -102,44 +178,11 @@ impl SharedPointer {
         }
     }
 
-    /// Takes room for all ranks' accesses in order of rank; returns where this rank's begins. Collective; fails on all
-    /// ranks if `mine` is an error on one.
-    pub(crate) fn advance_ordered(&self, comm: &dyn Comm, mine: &Result<u64>) -> Result<i64> {
-        let told = match mine {
-            Ok(etypes) => {
-                let mut told = vec![0];
-                told.extend(etypes.to_le_bytes());
-                told
-            }
-            Err(_) => {
-                let mut told = vec![1];
-                told.extend(crate::comm::encode_outcome(mine));
-                told
-            }
-        };
-        let all = comm.allgather(&told)?;
-        let mut before: u64 = 0;
-        let mut total: u64 = 0;
-        let mut failed = Ok(());
-        for (rank, told) in all.iter().enumerate() {
-            match told.split_first() {
-                Some((0, etypes)) => {
-                    let etypes = etypes.try_into().map(u64::from_le_bytes).unwrap_or(0);
-                    if rank == comm.rank() {
-                        before = total;
-                    }
-                    total = total.saturating_add(etypes);
-                }
-                Some((_, outcome)) if failed.is_ok() => {
-                    failed = crate::comm::decode_outcome(rank, outcome);
-                }
-                _ => {}
-            }
-        }
-        if let Err(e) = mine {
-            return Err(e.clone());
-        }
-        failed?;
+    /// Takes room for all ranks' accesses, each of so many etypes, in order of rank; returns where this rank's begins.
+    /// Collective.
+    pub(crate) fn advance_ordered(&self, comm: &dyn Comm, etypes: &[u64]) -> Result<i64> {
+        let sum = |ranks: &[u64]| ranks.iter().fold(0, |sum: u64, n| sum.saturating_add(*n));
+        let (before, total) = (sum(&etypes[..comm.rank()]), sum(etypes));
         // Rank 0 moves the pointer and tells the others where it was, or why it could not.
         let mut told = Vec::new();
         let base = if comm.rank() == 0 {
@@ -168,5 +211,56 @@ impl SharedPointer {
             }
         };
         moved(base, i64::try_from(before).unwrap_or(i64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The same word as several ranks see it.
+    fn node() -> Vec<Word> {
+        let (first, offer, _file) = NodeMemory::offer(3, 4096).unwrap();
+        let others = (1..3).map(|rank| NodeMemory::join(&offer, rank, 3).unwrap());
+        let all: Vec<_> = std::iter::once(first).chain(others).collect();
+        let word = |memory| Word::new(Place::Node(Arc::new(memory)), 100);
+        all.into_iter().map(word).collect()
+    }
+
+    #[test]
+    fn a_word_begins_where_all_ranks_know_and_no_two_calls_get_the_same() {
+        let ranks = node();
+        assert!(ranks.iter().all(|rank| rank.get().unwrap() == 100));
+        let mut got: Vec<i64> = std::thread::scope(|scope| {
+            let add = |rank: &Word| (0..1000).map(|_| rank.add(3).unwrap()).collect();
+            let threads: Vec<_> = ranks
+                .iter()
+                .map(|rank| scope.spawn(move || add(rank)))
+                .collect();
+            let all = threads.into_iter().map(|thread| thread.join().unwrap());
+            all.flat_map(|one: Vec<i64>| one).collect()
+        });
+        got.sort_unstable();
+        let expected: Vec<i64> = (0..3000).map(|k| 100 + 3 * k).collect();
+        assert_eq!(got, expected);
+        ranks[2].set(7).unwrap();
+        assert_eq!((ranks[0].add(0).unwrap(), ranks[1].get().unwrap()), (7, 7));
+    }
+
+    #[test]
+    fn a_word_does_not_leave_64_bits() {
+        for word in node()
+            .into_iter()
+            .chain([Word::new(Place::Alone(AtomicI64::new(UNTOUCHED)), 5)])
+        {
+            word.set(i64::MAX - 1).unwrap();
+            assert_eq!(word.add(1).unwrap(), i64::MAX - 1);
+            let e = word.add(1).unwrap_err();
+            assert!(
+                e.class == ErrorClass::Arg && e.message.contains("seek back"),
+                "{e}"
+            );
+            assert_eq!(word.get().unwrap(), i64::MAX);
+        }
     }
 }

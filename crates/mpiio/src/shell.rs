@@ -13,6 +13,8 @@ use crate::methods::plan::{
 use crate::node_memory::NodeMemory;
 use penstock_base::Op;
 use penstock_datatype::{Pattern, Source, Target};
+use penstock_host::time;
+use std::time::Duration;
 
 /// The ranks of a collective call.
 pub(crate) struct Ranks<'s> {
@@ -39,6 +41,9 @@ pub(crate) struct Shell<'s, 'b, 'a> {
     /// Ranks whose plans have ended early, or that are silent.
     gone: Vec<usize>,
     pub tally: Tally,
+    /// How often all ranks met in the plan, and how long this one waited for the others then.
+    pub met: u64,
+    pub waited: Duration,
     failed: Result<()>,
 }
 
@@ -63,6 +68,8 @@ impl<'s, 'b, 'a> Shell<'s, 'b, 'a> {
             halves: Halves::default(),
             gone: Vec::new(),
             tally: Tally::default(),
+            met: 0,
+            waited: Duration::ZERO,
             failed: Ok(()),
         }
     }
@@ -108,7 +115,7 @@ impl<'s, 'b, 'a> Shell<'s, 'b, 'a> {
                 }
                 Step::Confer { times } => {
                     for _ in 0..times {
-                        self.comm()?.allgather(&[])?;
+                        self.meet(|comm| comm.allgather(&[]).map(drop))?;
                     }
                     Outcome::Done(0)
                 }
@@ -399,12 +406,20 @@ impl<'s, 'b, 'a> Shell<'s, 'b, 'a> {
         Ok(moved)
     }
 
+    fn meet(&mut self, how: impl FnOnce(&dyn Comm) -> Result<()>) -> Result<()> {
+        let began = time::now();
+        how(self.comm()?)?;
+        self.waited += time::since(began);
+        self.met += 1;
+        Ok(())
+    }
+
     /// Waits for all ranks, and tells them how far a half is filled.
     fn barrier(&mut self, filled: Option<(usize, u64)>) -> Result<()> {
         if let Some((half, bytes)) = filled {
             self.node_memory()?.set_note(half, bytes);
         }
-        self.comm()?.barrier()?;
+        self.meet(|comm| comm.barrier())?;
         self.halves.barriers += 1;
         Ok(())
     }

@@ -1,15 +1,19 @@
 //! Performs prepared accesses: picks the method, runs it, agrees on the outcome, keeps the books.
+//!
+//! A collective access meets the other ranks only where its method exchanges, or where that is to be found out (now and
+//! then: [`auto::Habit`]), or in atomic mode. Otherwise each rank performs its own and waits for nobody; an error is owed ([`crate::meeting`]).
 use crate::access::Buffer;
 use crate::announce::{Announced, Experience};
 use crate::calls::Prepared;
-use crate::comm::{agree, confer};
+use crate::comm::agree;
 use crate::datarep::DataRep;
 use crate::error::Result;
 use crate::external32;
 use crate::file::{Inner, Turn, lock};
 use crate::filesystem::LockMode;
 use crate::hints::{Hints, Toggle};
-use crate::methods::auto::{self, Access, Candidate, Choice};
+use crate::meeting::Call;
+use crate::methods::auto::{self, Access, Candidate, Choice, Planned};
 use crate::methods::cost::{self, Place};
 use crate::methods::domains::{self, Rules, Schedule, Seat};
 use crate::methods::plan::Alone;
@@ -77,8 +81,19 @@ impl Decision {
     }
 }
 
+/// Who takes part in an access.
+#[derive(Clone, Copy)]
+enum Manner<'t> {
+    /// An independent call.
+    Independent,
+    /// A collective call in which each rank performs its own access and waits for nobody; as all have agreed before.
+    Apart(Option<Planned>),
+    /// A collective call in which the ranks meet.
+    Together(&'t Turn<'t>),
+}
+
 impl Inner {
-    /// Performs an access. With a turn it is a collective call, and an error here is an error on every rank.
+    /// Performs an access. With a turn it is a collective call: an error here is one on every rank, or is owed to the others.
     pub(crate) fn perform(
         &self,
         prepared: Result<Prepared>,
@@ -86,6 +101,10 @@ impl Inner {
         buffer: &mut Buffer<'_, '_>,
     ) -> Result<u64> {
         self.file_system.begin_call();
+        let manner = match turn {
+            Some(turn) => self.manner(turn, buffer.direction()),
+            None => Manner::Independent,
+        };
         let converts = match (turn, &prepared) {
             // All ranks take the same way; the representation is the same everywhere.
             (Some(_), _) => self.seen().view.datarep == DataRep::External32,
@@ -97,25 +116,56 @@ impl Inner {
             (p.pattern, monotone)
         };
         let outcome = if converts {
-            self.convert(prepared, turn, buffer)
+            self.convert(prepared, manner, buffer)
         } else {
-            self.step(prepared.map(whole), turn, buffer)
+            self.step(prepared.map(whole), manner, buffer)
         };
+        match (manner, &outcome) {
+            (Manner::Apart(_), Err(e)) => self.debt.owe(e),
+            // It may have happened behind the last chunk's meeting; if all know it, all owe it.
+            (Manner::Together(_), Err(e)) if converts => self.debt.owe(e),
+            _ => {}
+        }
         outcome.map_err(|e| e.at(format_args!("{} {}", buffer.direction().name(), self.path)))
+    }
+
+    /// Whether the ranks of a collective access meet. All ranks find the same.
+    fn manner<'t>(&self, turn: &'t Turn<'t>, direction: Op) -> Manner<'t> {
+        let mut state = lock(&self.state);
+        if turn.comm().size() == 1 {
+            return Manner::Apart(None);
+        }
+        if state.atomic {
+            return Manner::Together(turn);
+        }
+        if !state.all_ascend || !state.may_exchange(direction) {
+            return Manner::Apart(None);
+        }
+        match state.habits[direction as usize].next_quiet() {
+            Some(planned) => Manner::Apart(Some(planned)),
+            None => Manner::Together(turn),
+        }
     }
 
     /// An access whose bytes move as they are; its pattern, and whether that is monotone.
     fn step(
         &self,
         access: Result<(Pattern, bool)>,
-        turn: Option<&Turn<'_>>,
+        manner: Manner<'_>,
         buffer: &mut Buffer<'_, '_>,
     ) -> Result<u64> {
-        match turn {
-            Some(turn) => self.together(turn, access, buffer),
-            None => {
-                access.and_then(|(pattern, monotone)| self.alone(&pattern, monotone, buffer, false))
+        let (planned, collective) = match manner {
+            Manner::Together(turn) => return self.together(turn, access, buffer),
+            Manner::Apart(planned) => (planned, true),
+            Manner::Independent => (None, false),
+        };
+        let (pattern, monotone) = access?;
+        match planned {
+            Some(planned) if monotone && planned.fits(pattern.len, pattern.regions()) => {
+                let decision = Decision::cheapest(planned.choice);
+                self.run_alone(&pattern, buffer, &decision, collective)
             }
+            _ => self.alone(&pattern, monotone, buffer, collective),
         }
     }
 
@@ -123,7 +173,7 @@ impl Inner {
     fn convert(
         &self,
         prepared: Result<Prepared>,
-        turn: Option<&Turn<'_>>,
+        manner: Manner<'_>,
         buffer: &mut Buffer<'_, '_>,
     ) -> Result<u64> {
         let bytes = buffer.pattern().len;
@@ -136,45 +186,53 @@ impl Inner {
             _ => Signature::bytes(1)?,
         };
         let rounds = external32::steps(&signature, bytes).count();
-        let rounds = match turn {
-            Some(turn) => {
+        let rounds = match manner {
+            Manner::Together(turn) => {
                 let mine = prepared.as_ref().map(|_| rounds).map_err(Clone::clone);
-                confer(turn.comm(), mine)?.into_iter().max().unwrap_or(0)
+                let all = self.meet(turn, Call::Access, mine)?;
+                all.into_iter().max().unwrap_or(0)
             }
-            None => rounds,
+            Manner::Apart(_) | Manner::Independent => rounds,
         };
         let mut steps = external32::steps(&signature, bytes);
         let prepared = prepared?;
-        let mut moved = 0;
-        let mut chunk = Vec::new();
-        let mut ended = false;
+        let (mut moved, mut chunk, mut ended) = (0, Vec::new(), false);
+        let mut failed = Ok(());
         for _ in 0..rounds {
-            // A rank that is through takes part with nothing.
+            // A rank that is through takes part with nothing, and one that has failed with its error: the others meet it.
             let step = steps.next().unwrap_or_default();
             let part = prepared.pattern.slice(step.file.0, step.file.1);
             let monotone = prepared.seen.is_monotone(&part);
-            match buffer {
+            let access = failed.clone().map(|()| (part, monotone));
+            let done = match buffer {
                 Buffer::From(source) => {
                     let encoded = external32::encode(&signature, &step, source, &mut chunk);
                     let mut source = Source::from_slice(&chunk);
-                    let access = encoded.map(|()| (part, monotone));
-                    self.step(access, turn, &mut Buffer::From(&mut source))?;
-                    moved += step.memory.1;
+                    let access = access.and_then(|access| encoded.map(|()| access));
+                    self.step(access, manner, &mut Buffer::From(&mut source))
+                        .map(|_| step.memory.1)
                 }
                 Buffer::Into(target) => {
                     chunk.resize(step.file.1 as usize, 0);
                     let mut external = Target::from_slice(&mut chunk);
-                    let access = Ok((part, monotone));
-                    let got = self.step(access, turn, &mut Buffer::Into(&mut external))?;
-                    if !ended {
-                        let got = &chunk[..got as usize];
-                        moved += external32::decode(&signature, &step, got, target)?;
-                    }
-                    ended |= got < step.file.1;
+                    let got = self.step(access, manner, &mut Buffer::Into(&mut external));
+                    got.and_then(|got| {
+                        let through = ended;
+                        ended |= got < step.file.1;
+                        if through {
+                            return Ok(0);
+                        }
+                        external32::decode(&signature, &step, &chunk[..got as usize], target)
+                    })
                 }
+            };
+            match (done, manner) {
+                (Ok(bytes), _) => moved += bytes,
+                (Err(e), Manner::Together(_)) => failed = failed.and(Err(e)),
+                (Err(e), _) => return Err(e),
             }
         }
-        Ok(moved)
+        failed.map(|()| moved)
     }
 
     /// A collective access. Every rank gets here, also those whose arguments are bad.
@@ -188,47 +246,42 @@ impl Inner {
         let comm = turn.comm();
         let direction = buffer.direction();
         let hints = self.hints();
-        let (exchange, view_helps) = {
-            let state = lock(&self.state);
-            let may = comm.size() > 1 && !state.atomic && state.all_ascend;
-            (may, !state.all_contiguous)
-        };
-        let named = hints.method;
-        let wants = match named {
-            Some(method) => method.is_collective(),
-            None => {
-                hints.cb[direction as usize] == Toggle::Enable
-                    || view_helps && hints.cb[direction as usize] != Toggle::Disable
-            }
-        };
-        if !exchange || !wants {
+        if lock(&self.state).atomic {
             let moved =
                 mine.and_then(|(pattern, monotone)| self.alone(&pattern, monotone, buffer, true));
-            return agree(comm, moved);
+            let met = self.meet(turn, Call::Access, moved.clone().map(drop));
+            return moved.and_then(|moved| met.map(|_| moved));
         }
-
         let pattern = mine.map(|(pattern, _)| pattern);
         let memory_regions = buffer.pattern().regions();
         let experience = self.experience(direction);
-        let announced =
-            lock(&self.announcements).exchange(comm, &pattern, memory_regions, &experience)?;
+        let announced = lock(&self.announcements).exchange(
+            comm,
+            &self.debt,
+            &pattern,
+            memory_regions,
+            &experience,
+        )?;
         let began = time::now();
         let patterns = &announced.patterns;
         if !patterns.iter().all(Pattern::is_monotone) {
             // Of several instances that interleave: region by region.
             let mine = &patterns[comm.rank()];
             let moved = self.alone(mine, mine.is_monotone(), buffer, true);
-            return agree(comm, moved);
+            return moved.inspect_err(|e| self.debt.owe(e));
         }
-        let decision = match named {
+        let decision = match hints.method {
             Some(method) => self.decide_named(&hints, method),
-            None => self.decide_exchange(&hints, direction, &announced),
+            None => self.decide_exchange(&hints, direction, comm.rank(), &announced),
         };
+        if let Why::Cheapest(choice) = decision.why {
+            let mine = &patterns[comm.rank()];
+            let (mine, quiet) = ((mine.len, mine.regions()), announced.experience.quiet);
+            lock(&self.state).habits[direction as usize].chose(choice, mine, quiet);
+        }
         if !decision.candidate.method.is_collective() {
             let moved = self.run_alone(&patterns[comm.rank()], buffer, &decision, true);
-            let moved = agree(comm, moved);
-            self.learn(direction, &decision, time::since(began).as_secs_f64());
-            return moved;
+            return moved.inspect_err(|e| self.debt.owe(e));
         }
         let Announced { patterns, call, .. } = announced;
         let ranks = Ranks { comm, memory, call };
@@ -315,8 +368,7 @@ impl Inner {
         };
         let tally = shell.tally;
         let seconds = time::since(began).as_secs_f64();
-        // A collective call is learnt from when all ranks are done.
-        if !collective && !atomic && moved.is_ok() {
+        if !atomic && moved.is_ok() {
             self.learn(direction, decision, seconds);
         }
         let shape = Shape {
@@ -395,9 +447,16 @@ impl Inner {
         let mut shell = Shell::new(&*self.handle, buffer, ranks, shortcut, false);
         let moved = shell.drive(&mut *plan(seat));
         let tally = shell.tally;
+        // What this rank has done; it may have waited for ranks that came late, which says nothing of the method.
+        let own = time::since(began)
+            .saturating_sub(shell.waited)
+            .as_secs_f64();
+        if moved.is_ok() {
+            let waits = shell.met as f64 * self.costs.barrier;
+            self.learn(direction, &decision, own + waits);
+        }
         let moved = agree(comm, moved);
         let seconds = time::since(began).as_secs_f64();
-        self.learn(direction, &decision, seconds);
         let (model, shape) =
             predict_exchange(method, direction, comm.rank(), &schedule, (window, unit));
         let record = Record {
@@ -436,12 +495,21 @@ impl Inner {
             shapes: &[shape],
             extent: shape.extent,
             collective: false,
+            mine: 0,
+            incumbent: lock(&self.state).habits[direction as usize].incumbents[0],
         };
         let choice = auto::choose(&self.costs, &experience.ratios, hints, &access, &place);
+        lock(&self.state).habits[direction as usize].incumbents[0] = Some(choice.candidate);
         Decision::cheapest(choice)
     }
 
-    fn decide_exchange(&self, hints: &Hints, direction: Op, announced: &Announced) -> Decision {
+    fn decide_exchange(
+        &self,
+        hints: &Hints,
+        direction: Op,
+        mine: usize,
+        announced: &Announced,
+    ) -> Decision {
         let Announced {
             patterns,
             memory_regions,
@@ -460,6 +528,8 @@ impl Inner {
             shapes: &shapes,
             extent: (hi - lo) as f64,
             collective: true,
+            mine,
+            incumbent: experience.incumbent,
         };
         let choice = auto::choose(&self.costs, &experience.ratios, hints, &access, &place);
         Decision::cheapest(choice)
@@ -486,7 +556,10 @@ impl Inner {
 
     /// What this rank knows; rank 0's counts for all in a collective call.
     fn experience(&self, direction: Op) -> Experience {
+        let habit = lock(&self.state).habits[direction as usize];
         Experience {
+            incumbent: habit.incumbents[1],
+            quiet: habit.proposal(),
             shortcut: self.handle.has_shortcut(),
             processors: self.process.processors,
             ratios: *lock(&self.process.learnt).ratios(direction),
@@ -505,7 +578,7 @@ impl Inner {
 
     fn learn(&self, direction: Op, decision: &Decision, seconds: f64) {
         if let Why::Cheapest(choice) = &decision.why {
-            lock(&self.process.learnt).learn(direction, choice.candidate, choice.estimate, seconds);
+            lock(&self.process.learnt).learn(direction, choice.candidate, choice.own, seconds);
         }
     }
 

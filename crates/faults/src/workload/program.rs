@@ -4,7 +4,8 @@
 //! What all ranks do is drawn from one stream that each of them has, so that they make the same calls in the same order. A
 //! collective write is one write of the model: the ranks' pieces together cover whole blocks, though a piece may be a fraction
 //! of one. It has begun before the first rank begins, and has ended when the last one is through. Between two calls the
-//! ranks tell each other what came of the last one: all of them failed, or none.
+//! ranks tell each other what came of the last one. A call that meets fails on all ranks or on none. One that does not may
+//! fail on some; unless all have failed since they met last, the next call that meets fails on all.
 mod atomic;
 
 use super::{CALM, Fault, Phase, Worker};
@@ -14,7 +15,7 @@ use crate::plant::Plant;
 use crate::world::{Nanos, SECOND, Simulation, lock};
 use penstock_base::Random;
 use penstock_datatype::{Loop, Order, Source, Target};
-use penstock_mpiio::testing::ThreadComm;
+use penstock_mpiio::testing::{ThreadComm, forget_debt};
 use penstock_mpiio::{
     Amode, Comm, DataRep, Datatype, Environment, ErrorClass, File, Info, Process, Where,
     method_values,
@@ -67,10 +68,16 @@ impl Program {
     }
 }
 
-/// A communicator whose exchanges leave out a part now and then.
+/// A communicator with a planted bug: exchanges leave out a part now and then, or meetings what a rank owes.
 struct Lossy {
     comm: ThreadComm,
     world: &'static Simulation,
+}
+
+impl Lossy {
+    fn plants(&self, plant: Plant) -> bool {
+        self.world.state().plant == Some(plant)
+    }
 }
 
 impl Comm for Lossy {
@@ -87,12 +94,16 @@ impl Comm for Lossy {
         self.comm.bcast(root, data)
     }
     fn allgather(&self, mine: &[u8]) -> penstock_mpiio::Result<Vec<Vec<u8>>> {
-        self.comm.allgather(mine)
+        let mut mine = mine.to_vec();
+        if self.plants(Plant::SwallowedError) {
+            forget_debt(&mut mine);
+        }
+        self.comm.allgather(&mine)
     }
     fn alltoallv(&self, send: Vec<Vec<u8>>) -> penstock_mpiio::Result<Vec<Vec<u8>>> {
         let mut received = self.comm.alltoallv(send)?;
         for message in &mut received {
-            if self.world.state().random.one_in(DROPPED) {
+            if self.plants(Plant::DroppedPart) && self.world.state().random.one_in(DROPPED) {
                 message.fill(0);
             }
         }
@@ -192,6 +203,17 @@ struct How {
     writes: bool,
 }
 
+impl How {
+    /// Whether the ranks meet in the call; `None`: that is the library's choice.
+    fn meets(&self) -> Option<bool> {
+        match self.method {
+            _ if self.atomic => Some(true),
+            "auto" => None,
+            method => Some(["two-phase", "node-exchange"].contains(&method)),
+        }
+    }
+}
+
 /// One rank of a program.
 pub(crate) struct Rank {
     worker: Worker,
@@ -205,6 +227,8 @@ pub(crate) struct Rank {
     common: Random,
     /// Places in the program's own file that were used up.
     used: u64,
+    /// Ranks whose accesses of the open file failed since all met, without the others.
+    owing: BTreeSet<usize>,
 }
 
 impl Rank {
@@ -220,6 +244,7 @@ impl Rank {
             common: program.stream.clone(),
             comms: 0,
             used: 0,
+            owing: BTreeSet::new(),
             process: Arc::new(process),
             worker,
             rank,
@@ -289,26 +314,58 @@ impl Rank {
             .map_err(|e| format!("rank {} lost the others: {e}", self.rank))
     }
 
-    /// A collective call has ended: on all ranks well, or on all with an error.
-    fn agreed<T>(&self, what: &str, result: &penstock_mpiio::Result<T>) -> Result<bool, Fault> {
-        let mine = match result {
-            Ok(_) => String::new(),
-            Err(e) => format!("{:?}", e.class),
-        };
-        let all = self.tell(mine.as_bytes())?;
-        let failed = all.iter().filter(|told| !told.is_empty()).count();
-        if failed > 0 && failed < all.len() {
-            let all: Vec<_> = all
-                .iter()
-                .map(|told| String::from_utf8_lossy(told))
-                .collect();
-            return Err(format!("{what}: it failed on some ranks only: {all:?}"));
+    /// Some ranks know of an error that others do not.
+    fn owes(&self) -> bool {
+        !self.owing.is_empty() && self.owing.len() < self.program.ranks
+    }
+
+    /// A collective call has ended: the ranks on which it failed.
+    fn failures<T>(&self, result: &penstock_mpiio::Result<T>) -> Result<BTreeSet<usize>, Fault> {
+        let all = self.tell(&[u8::from(result.is_err())])?;
+        let failed = all.iter().enumerate().filter(|(_, told)| told[..] == [1]);
+        Ok(failed.map(|(rank, _)| rank).collect())
+    }
+
+    /// A call in which the ranks meet has ended: on all ranks well, or on all with an error, and so if some owed one.
+    fn agreed<T>(&mut self, what: &str, result: &penstock_mpiio::Result<T>) -> Result<bool, Fault> {
+        let failed = self.failures(result)?;
+        let owed = self.owes();
+        let owing = std::mem::take(&mut self.owing);
+        if failed.is_empty() && owed {
+            return Err(format!(
+                "{what}: nobody was told of the errors of ranks {owing:?}"
+            ));
         }
-        if failed > 0 && self.rank == 0 {
+        if !failed.is_empty() && failed.len() < self.program.ranks {
+            return Err(format!("{what}: it failed on ranks {failed:?} only"));
+        }
+        if !failed.is_empty() && self.rank == 0 {
             let mut history = lock(&self.worker.history);
             history.effects.count(Effect::FailedTogether);
+            if owed {
+                history.effects.count(Effect::ToldLater);
+            }
         }
-        Ok(failed == 0)
+        Ok(failed.is_empty())
+    }
+
+    /// A collective access has ended: whether well on all ranks.
+    fn accessed(
+        &mut self,
+        what: &str,
+        how: How,
+        result: &penstock_mpiio::Result<u64>,
+    ) -> Result<bool, Fault> {
+        if how.meets() == Some(true) {
+            return self.agreed(what, result);
+        }
+        let failed = self.failures(result)?;
+        self.owing.extend(&failed);
+        if failed.len() == self.program.ranks {
+            // Everyone knows, whether they have met or not.
+            self.owing.clear();
+        }
+        Ok(failed.is_empty())
     }
 
     /// Ends a call: what is excusable while faults happen is an error in calm.
@@ -347,7 +404,11 @@ impl Rank {
         self.comms += 1;
         let comm = self.program.comm(self.comms, self.rank)?;
         let world = self.worker.world;
-        let lossy = world.state().plant == Some(Plant::DroppedPart);
+        let planted = [Plant::DroppedPart, Plant::SwallowedError];
+        let lossy = world
+            .state()
+            .plant
+            .is_some_and(|plant| planted.contains(&plant));
         Ok(if lossy {
             Box::new(Lossy { comm, world })
         } else {
@@ -365,6 +426,7 @@ impl Rank {
         let what = format!("open {path} together");
         let comm = self.next_comm()?;
         let opened = File::open_in(&self.process, comm, &path, Amode::RDWR, &info);
+        self.owing.clear();
         self.agreed(&what, &opened)?;
         let Some(file) = self.settle(&what, begun, opened)? else {
             return Ok(());
@@ -380,10 +442,13 @@ impl Rank {
             self.sync(&file, f)?;
         }
         let begun = self.begin()?;
+        let owed = self.owes();
         let closed = file.close();
         let what = format!("close {path} together");
         self.agreed(&what, &closed)?;
-        self.settle(&what, begun, closed)?;
+        if !owed {
+            self.settle(&what, begun, closed)?;
+        }
         Ok(())
     }
 
@@ -418,8 +483,14 @@ impl Rank {
         ]);
         let (at, filetype) = turns.view(self.rank)?;
         // No server is asked.
-        let viewed = file.set_view(at, &Datatype::byte(), &filetype, DataRep::Native, &info);
+        let view = || file.set_view(at, &Datatype::byte(), &filetype, DataRep::Native, &info);
+        let mut viewed = view();
+        if self.owes() {
+            self.agreed("set_view", &viewed)?;
+            viewed = view();
+        }
         viewed.map_err(|e| format!("set_view: {e}"))?;
+        self.owing.clear();
         let set = file.set_atomicity(how.atomic);
         set.map_err(|e| format!("set_atomicity: {e}"))?;
         if how.writes {
@@ -463,7 +534,7 @@ impl Rank {
         let source = &mut Source::from_slice(&bytes);
         let result = file.write(Where::At(0), how.together, source, &Datatype::byte());
         let good = if how.together {
-            self.agreed(&what, &result)?
+            self.accessed(&what, how, &result)?
         } else {
             result.is_ok()
         };
@@ -509,7 +580,7 @@ impl Rank {
         let now = self.worker.now();
         self.worker.say("has read");
         if how.together {
-            self.agreed(&what, &result)?;
+            self.accessed(&what, how, &result)?;
         }
         if self.settle(&what, begun, result)?.is_none() {
             return Ok(());
@@ -528,9 +599,15 @@ impl Rank {
 
     fn sync(&mut self, file: &File, f: usize) -> Result<(), Fault> {
         let begun = self.begin()?;
+        let owed = self.owes();
         let result = file.sync();
         let now = self.worker.now();
         let what = format!("sync of file {f} together");
+        if owed {
+            // It has failed for that, and has synced nothing.
+            self.agreed(&what, &result)?;
+            return Ok(());
+        }
         if let Err(e) = &result
             && e.message.contains(LOST)
         {

@@ -7,9 +7,14 @@
 //!
 //! The candidates are the methods of the table, each by descriptors and by requests; each method's file has its
 //! estimate ([`super::cost`] has what all are made from) and says when it is offered unasked.
-//! Each estimate is multiplied by what was learnt, the running mean of measured over estimated time of that candidate
-//! in this process, between 1/4 and 4. In a collective call rank 0's means and the costs that it measured count for
-//! all, so that all ranks choose alike.
+//! Each estimate is multiplied by what was learnt: the running geometric mean of measured over estimated time of that
+//! candidate in this process. What is measured is this rank's own work. Waiting for other ranks counts as the model
+//! has it, or a rank that comes late would make methods slow in which ranks meet. A candidate that was never measured is taken to be
+//! as far off as those that were, by the same transport if there are any: on a busy machine all take longer.
+//! In a collective call rank 0's means and the costs that it measured count for all, so that all ranks choose alike.
+//! Estimates that differ by less than 15% tie, and the candidate stays that was measured last.
+//! Accesses without exchange need no meeting, but all ranks have to know that: after each choice of such a candidate the
+//! next accesses go without one ([`Habit`]), at most 15.
 //! One range of the file to or from one stretch of memory by descriptors is not estimated: see [`crate::lean`].
 //! **When it pays.** It is the default.
 //! **Hint.** `penstock_method=auto`; the choice is in `penstock_method_chosen` and `penstock_method_reason`. ROMIO's hints narrow the candidates: see [`crate::hints`].
@@ -35,6 +40,13 @@ pub(crate) struct Candidate {
 
 impl Candidate {
     pub(crate) const COUNT: usize = 2 * Method::COUNT;
+
+    /// The one with this place in [`Ratios`].
+    pub(crate) fn from_index(index: usize) -> Option<Candidate> {
+        let method = *Method::ALL.get(index / 2)?;
+        let shortcut = index % 2 == 1;
+        Some(Candidate { method, shortcut })
+    }
 
     /// Its place in [`Ratios`].
     pub(crate) fn index(self) -> usize {
@@ -62,7 +74,11 @@ pub(crate) const UNKNOWN: f32 = 1.0;
 const FASTER: f32 = 0.5;
 const SLOWER: f32 = 0.1;
 /// Bounds of what is learnt.
-const RATIO: std::ops::RangeInclusive<f32> = 0.25..=4.0;
+const RATIO: std::ops::RangeInclusive<f32> = 1.0 / 64.0..=64.0;
+/// Estimates whose quotient is less tie.
+const TIE: f64 = 1.15;
+/// The most collective accesses in a row that go without a meeting.
+const MOST_QUIET: u8 = 15;
 
 /// A ratio within bounds.
 pub(crate) fn bounded(ratio: f32) -> f32 {
@@ -84,12 +100,92 @@ impl Learnt {
         let measured = bounded((seconds / estimate) as f32);
         let ratio = &mut self.0[direction as usize][candidate.index()];
         let new = if measured < *ratio { FASTER } else { SLOWER };
-        *ratio = bounded(*ratio * (1.0 - new) + measured * new);
+        *ratio = bounded(*ratio * (measured / *ratio).powf(new));
     }
 
     /// The ratios of one direction.
     pub(crate) fn ratios(&self, direction: Op) -> &Ratios {
         &self.0[direction as usize]
+    }
+}
+
+/// What is expected of a candidate: its own ratio; else the geometric mean of those by the same transport; else of all.
+fn ratio(ratios: &Ratios, candidate: Candidate) -> f64 {
+    let own = ratios[candidate.index()];
+    if own != UNKNOWN {
+        return own.into();
+    }
+    let mean = |counts: &dyn Fn(Candidate) -> bool| {
+        let all = (0..ratios.len()).filter_map(Candidate::from_index);
+        let known = all.filter(|c| ratios[c.index()] != UNKNOWN && counts(*c));
+        let (sum, count) = known.fold((0.0, 0), |(sum, count), c| {
+            (sum + f64::from(ratios[c.index()]).ln(), count + 1)
+        });
+        (count > 0).then(|| (sum / f64::from(count)).exp())
+    };
+    mean(&|c| c.shortcut == candidate.shortcut)
+        .or_else(|| mean(&|_| true))
+        .unwrap_or(1.0)
+}
+
+/// What all ranks know of the accesses of one direction since the view was set.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Habit {
+    /// How the last collective access was performed that `auto` decided, and the last independent one.
+    pub incumbents: [Option<Candidate>; 2],
+    planned: Option<Planned>,
+    /// So many collective accesses are still to go without a meeting.
+    quiet: u8,
+    /// So many rank 0 will propose next.
+    proposal: u8,
+}
+
+/// How collective accesses go on without a meeting.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Planned {
+    pub choice: Choice,
+    /// Of this rank's access for which it was chosen.
+    bytes: u64,
+    regions: u64,
+}
+
+impl Planned {
+    /// Whether an access is much as the one for which it was chosen.
+    pub(crate) fn fits(&self, bytes: u64, regions: u64) -> bool {
+        let near = |a: u64, b: u64| a <= b.saturating_mul(2) && b <= a.saturating_mul(2);
+        near(self.bytes, bytes) && near(self.regions, regions)
+    }
+}
+
+impl Habit {
+    /// How many accesses rank 0 would have go without a meeting, if a candidate without exchange is chosen.
+    pub(crate) fn proposal(&self) -> u8 {
+        self.proposal.max(1)
+    }
+
+    /// A choice was made for all ranks, of which this one has so many bytes in so many regions; rank 0 proposed so many
+    /// accesses without a meeting.
+    pub(crate) fn chose(&mut self, choice: Choice, (bytes, regions): (u64, u64), proposal: u8) {
+        self.incumbents[1] = Some(choice.candidate);
+        let exchanges = choice.candidate.method.is_collective();
+        self.planned = (!exchanges).then_some(Planned {
+            choice,
+            bytes,
+            regions,
+        });
+        (self.quiet, self.proposal) = match exchanges {
+            true => (0, 1),
+            false => (
+                proposal.min(MOST_QUIET),
+                (2 * proposal.min(MOST_QUIET) + 1).min(MOST_QUIET),
+            ),
+        };
+    }
+
+    /// How the next collective access goes without a meeting, if it does.
+    pub(crate) fn next_quiet(&mut self) -> Option<Planned> {
+        self.quiet = self.quiet.checked_sub(1)?;
+        self.planned
     }
 }
 
@@ -100,6 +196,8 @@ pub(crate) struct Choice {
     /// Estimated seconds, without and with what was learnt.
     pub estimate: f64,
     pub expected: f64,
+    /// Estimated seconds of what this rank measures.
+    pub own: f64,
     /// The next best and its expected seconds.
     pub next: Option<(Candidate, f64)>,
     /// The whole call's bytes, file regions and extent, for the reason.
@@ -138,6 +236,10 @@ pub(crate) struct Access<'a> {
     /// From the first to the last byte of all of them.
     pub extent: f64,
     pub collective: bool,
+    /// This rank's shape.
+    pub mine: usize,
+    /// How the last access was performed.
+    pub incumbent: Option<Candidate>,
 }
 
 /// Whether a method is a candidate: the hints leave it, and it is offered or asked for.
@@ -157,8 +259,8 @@ fn is_candidate(hints: &Hints, method: Method, access: &Access<'_>, place: &Plac
         || hints.toggle(method, direction) == Toggle::Enable)
 }
 
-/// Seconds that `method` takes for all ranks.
-fn estimate(method: Method, terms: &Terms<'_>, of: &Access<'_>) -> f64 {
+/// Seconds that `method` takes for all ranks, and for what this rank measures of it.
+fn estimate(method: Method, terms: &Terms<'_>, of: &Access<'_>) -> (f64, f64) {
     match &method.row().work {
         Work::Alone { cost, .. } => {
             let (mut all, mut longest) = (0.0, 0.0_f64);
@@ -167,10 +269,15 @@ fn estimate(method: Method, terms: &Terms<'_>, of: &Access<'_>) -> f64 {
                 all += one;
                 longest = longest.max(one);
             }
-            terms.place.shared_out(all).max(longest)
+            // All ranks work at once, on processors that they share.
+            let mine = of.shapes.get(of.mine).filter(|s| s.bytes > 0.0);
+            let mine = mine.map_or(0.0, |shape| cost(terms, shape));
+            let own = terms.place.shared_out(mine * terms.place.ranks);
+            (terms.place.shared_out(all).max(longest), own)
         }
         Work::Exchange { cost, .. } | Work::SharedMemory { cost, .. } => {
-            cost(terms, of.shapes, of.extent)
+            let all = cost(terms, of.shapes, of.extent);
+            (all, all)
         }
     }
 }
@@ -186,8 +293,20 @@ pub(crate) fn choose(
     let Access {
         direction, shapes, ..
     } = *access;
-    let mut best: Option<(Candidate, f64, f64)> = None;
-    let mut next: Option<(Candidate, f64)> = None;
+    let mut found: Vec<Choice> = Vec::with_capacity(Candidate::COUNT);
+    let bare = Choice {
+        candidate: Candidate {
+            method: Method::DATATYPE,
+            shortcut: place.shortcut && hints.shortcut != Toggle::Disable,
+        },
+        estimate: 0.0,
+        expected: 0.0,
+        own: 0.0,
+        next: None,
+        bytes: shapes.iter().map(|s| s.bytes).sum(),
+        regions: shapes.iter().map(|s| s.file_regions).sum(),
+        extent: access.extent,
+    };
     // Among equals, as accesses of nothing are, datatype is taken.
     let others = Method::ALL.into_iter().filter(|m| *m != Method::DATATYPE);
     let methods = std::iter::once(Method::DATATYPE).chain(others);
@@ -204,37 +323,154 @@ pub(crate) fn choose(
                 shortcut,
                 buffer: hints.buffer(method, direction) as f64,
             };
-            let estimate = estimate(method, &terms, access);
-            let expected = estimate * f64::from(ratios[candidate.index()]);
-            match best {
-                Some((_, _, least)) if expected >= least => {
-                    if next.is_none_or(|(_, second)| expected < second) {
-                        next = Some((candidate, expected));
-                    }
-                }
-                _ => {
-                    next = best.map(|(c, _, seconds)| (c, seconds));
-                    best = Some((candidate, estimate, expected));
-                }
-            }
+            let (estimate, own) = estimate(method, &terms, access);
+            found.push(Choice {
+                candidate,
+                estimate,
+                expected: estimate * ratio(ratios, candidate),
+                own,
+                ..bare
+            });
         }
     }
+    found.sort_by(|a, b| a.expected.total_cmp(&b.expected));
     // Contradicting hints leave nothing: datatype does everything.
-    let (candidate, estimate, expected) = best.unwrap_or((
-        Candidate {
-            method: Method::DATATYPE,
-            shortcut: place.shortcut && hints.shortcut != Toggle::Disable,
-        },
-        0.0,
-        0.0,
-    ));
-    Choice {
-        candidate,
-        estimate,
-        expected,
-        next,
-        bytes: shapes.iter().map(|s| s.bytes).sum(),
-        regions: shapes.iter().map(|s| s.file_regions).sum(),
-        extent: access.extent,
+    let Some(best) = found.first() else {
+        return bare;
+    };
+    let least = best.expected;
+    let stays = |c: &Choice| Some(c.candidate) == access.incumbent && c.expected <= least * TIE;
+    let chosen = found.iter().position(stays).unwrap_or(0);
+    let chosen = found.remove(chosen);
+    let next = found.first().map(|c| (c.candidate, c.expected));
+    Choice { next, ..chosen }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHAPE: Shape = Shape {
+        bytes: 1e6,
+        file_regions: 100.0,
+        memory_regions: 1.0,
+        extent: 4e6,
+    };
+
+    fn chosen(ratios: &Ratios, incumbent: Option<Candidate>) -> Choice {
+        let place = Place {
+            ranks: 4.0,
+            processors: 2.0,
+            one_node: true,
+            shortcut: true,
+            servers: true,
+        };
+        let access = Access {
+            direction: Op::Write,
+            shapes: &[SHAPE; 4],
+            extent: 4e6,
+            collective: true,
+            mine: 0,
+            incumbent,
+        };
+        choose(
+            &Costs::default(),
+            ratios,
+            &Hints::default(),
+            &access,
+            &place,
+        )
+    }
+
+    #[test]
+    fn estimates_that_tie_stay_with_what_was_measured() {
+        let mut ratios = [UNKNOWN; Candidate::COUNT];
+        let best = chosen(&ratios, None);
+        let (next, seconds) = best.next.unwrap();
+        // The next one as good as the best, and then a little worse and much worse.
+        for (worse, stays) in [(1.01, true), (1.1, true), (1.3, false)] {
+            ratios[best.candidate.index()] = 2.0;
+            ratios[next.index()] = (2.0 * worse * best.estimate / seconds) as f32;
+            assert_eq!(chosen(&ratios, None).candidate, best.candidate);
+            let with = chosen(&ratios, Some(next));
+            assert_eq!(with.candidate == next, stays, "{worse}");
+            assert!(with.next.is_some_and(|(other, _)| other != with.candidate));
+        }
+    }
+
+    #[test]
+    fn what_was_never_measured_is_as_far_off_as_the_rest() {
+        let mut ratios = [UNKNOWN; Candidate::COUNT];
+        let best = chosen(&ratios, None).candidate;
+        // A busy machine: what was measured took 20 times as long as estimated.
+        ratios[best.index()] = 20.0;
+        let still = chosen(&ratios, Some(best));
+        assert_eq!(still.candidate, best);
+        assert!((still.expected / still.estimate - 20.0).abs() < 1e-3);
+        let other = Candidate {
+            shortcut: !best.shortcut,
+            ..best
+        };
+        assert!((ratio(&ratios, other) - 20.0).abs() < 1e-3);
+        // What is known of its transport counts more.
+        ratios[other.index()] = 2.0;
+        let alike = Candidate {
+            method: Method::LIST,
+            ..other
+        };
+        assert!((ratio(&ratios, alike) - 2.0).abs() < 1e-6);
+        assert!((0..Candidate::COUNT).all(|i| Candidate::from_index(i).unwrap().index() == i));
+        assert_eq!(Candidate::from_index(Candidate::COUNT), None);
+    }
+
+    #[test]
+    fn ratios_follow_measurements_and_do_not_stay_at_a_bound() {
+        let mut learnt = Learnt::default();
+        let candidate = Candidate::from_index(0).unwrap();
+        let ratio = |learnt: &Learnt| learnt.ratios(Op::Read)[0];
+        for _ in 0..200 {
+            learnt.learn(Op::Read, candidate, 1.0, 30.0);
+        }
+        assert!((ratio(&learnt) - 30.0).abs() < 1.0);
+        for _ in 0..20 {
+            learnt.learn(Op::Read, candidate, 1.0, 0.05);
+        }
+        assert!((ratio(&learnt) - 0.05).abs() < 0.001);
+        for _ in 0..2000 {
+            learnt.learn(Op::Read, candidate, 1.0, 1e9);
+        }
+        assert!((ratio(&learnt) - RATIO.end()).abs() < 0.001);
+    }
+
+    #[test]
+    fn a_choice_without_exchange_holds_for_more_and_more_accesses() {
+        let mut habit = Habit::default();
+        let choice = |method: Method| Choice {
+            candidate: Candidate {
+                method,
+                shortcut: true,
+            },
+            ..chosen(&[UNKNOWN; Candidate::COUNT], None)
+        };
+        let quiet = |habit: &mut Habit| {
+            let mut count = 0;
+            while let Some(planned) = habit.next_quiet() {
+                assert!(planned.fits(1000, 10) && planned.fits(500, 20) && !planned.fits(499, 10));
+                count += 1;
+            }
+            count
+        };
+        assert_eq!(quiet(&mut habit), 0);
+        for expected in [1, 3, 7, 15, 15] {
+            let proposal = habit.proposal();
+            habit.chose(choice(Method::DATATYPE), (1000, 10), proposal);
+            assert_eq!(quiet(&mut habit), expected);
+        }
+        let proposal = habit.proposal();
+        habit.chose(choice(Method::TWO_PHASE), (1000, 10), proposal);
+        assert_eq!((quiet(&mut habit), habit.proposal()), (0, 1));
+        // Whatever another rank proposes has a bound.
+        habit.chose(choice(Method::DATATYPE), (1000, 10), 255);
+        assert_eq!(quiet(&mut habit), 15);
     }
 }

@@ -30,7 +30,7 @@ pub(super) const ROW: Row = Row {
     buffer: Some(BufferHint {
         keys: ["penstock_exchange_buffer_size"; 2],
         default: 1 << 20,
-        meaning: "a rank's buffer in memory that the ranks of a node share (each rank has two)",
+        meaning: "a rank's buffer in memory that the ranks of a node share (each rank has two); taken at open",
     }),
     offered: |_, place| place.one_node && place.ranks > 1.0,
     offered_when: "ranks on one node",

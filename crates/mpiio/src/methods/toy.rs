@@ -266,6 +266,8 @@ mod tests {
             shapes: &[shape; 4],
             extent: 4e6,
             collective: true,
+            mine: 0,
+            incumbent: None,
         };
         let place = Place {
             ranks: 4.0,
@@ -292,7 +294,7 @@ mod tests {
         assert_eq!(choice.candidate.method, Method::TWO_PHASE);
         let (next, seconds) = choice.next.unwrap();
         assert_eq!(next, toy);
-        assert!((seconds - 1000.0).abs() < 1.0, "{seconds}");
+        assert!((seconds - 1000.0 / 16.0).abs() < 0.1, "{seconds}");
     }
 
     #[test]

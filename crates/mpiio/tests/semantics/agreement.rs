@@ -3,6 +3,8 @@ use super::*;
 
 everywhere!(
     errors_reach_every_rank,
+    an_error_of_one_rank_fails_the_next_call_that_meets,
+    whoever_goes_another_way_after_an_error_hangs_nobody,
     collective_arguments_agree,
     info_tells_what_was_chosen,
 );
@@ -16,23 +18,32 @@ fn errors_reach_every_rank(site: &Site) {
             rank as i64 * 10,
             &Loop::bytes(10).resized(0, 30).unwrap(),
         );
-        for method in [
-            "auto",
-            "posix",
-            "two-phase",
-            "node-exchange",
-            "list",
-            "datatype",
-            "sieve",
+        for (method, exchanges) in [
+            ("auto", true),
+            ("posix", false),
+            ("two-phase", true),
+            ("node-exchange", true),
+            ("list", false),
+            ("datatype", false),
+            ("sieve", false),
         ] {
             file.set_info(&Info::from_iter([("penstock_method", method)]))
                 .unwrap();
             let at = Where::At(if rank == 1 { -1 } else { 0 });
-            let failed = file
-                .write(at, true, &mut Source::from_slice(&[1; 100]), &byte())
-                .unwrap_err();
-            assert_eq!(failed.class, ErrorClass::Arg, "{method}");
-            assert_eq!(rank != 1, failed.message.contains("rank 1"), "{failed}");
+            let done = file.write(at, true, &mut Source::from_slice(&[1; 100]), &byte());
+            if exchanges || rank == 1 {
+                let failed = done.unwrap_err();
+                assert_eq!(failed.class, ErrorClass::Arg, "{method}");
+                assert_eq!(rank != 1, failed.message.contains("rank 1"), "{failed}");
+            } else {
+                assert_eq!(done.unwrap(), 100);
+            }
+            if !exchanges {
+                let told = file.sync().unwrap_err();
+                assert_eq!(told.class, ErrorClass::Arg, "{method}");
+                assert!(told.message.contains("before this call: rank 1"), "{told}");
+                file.sync().unwrap();
+            }
             // The file goes on working.
             let good = file.write(
                 Where::At(0),
@@ -63,6 +74,161 @@ fn errors_reach_every_rank(site: &Site) {
             try_open(site, comm, "failing", amode).err(),
             Some(ErrorClass::Amode)
         );
+    });
+}
+
+/// Blocking, nonblocking, split and external32; then each kind of call that meets.
+fn an_error_of_one_rank_fails_the_next_call_that_meets(site: &Site) {
+    type Act = fn(&File) -> penstock_mpiio::Result<()>;
+    let bad = |file: &File, form: usize, rank: usize| -> bool {
+        let at = Where::At(if rank == 1 { -1 } else { 10 * rank as i64 });
+        match form {
+            0 | 1 => file
+                .write(at, true, &mut Source::from_slice(&[7; 8]), &byte())
+                .is_err(),
+            2 => {
+                let (told, outcome) = mpsc::channel();
+                let done = Box::new(move |result| told.send(result).unwrap());
+                let source = Source::from_slice(&[7; 8]);
+                file.start_write(at, true, source, &byte(), done).unwrap();
+                outcome.recv().unwrap().is_err()
+            }
+            _ => {
+                file.begin_read(at, &mut Target::from_slice(&mut [0; 8]), &byte())
+                    .unwrap();
+                file.end_read(at).is_err()
+            }
+        }
+    };
+    let view = |file: &File, representation| {
+        file.set_view(0, &byte(), &byte(), representation, &Info::new())
+    };
+    let meets: [(&str, Act); 9] = [
+        ("set_view", |f| {
+            f.set_view(0, &byte(), &byte(), DataRep::Native, &Info::new())
+        }),
+        ("set_info", |f| f.set_info(&Info::new())),
+        ("set_atomicity", |f| f.set_atomicity(false)),
+        ("seek_shared", |f| f.seek_shared(0, Whence::Set)),
+        ("set_size", |f| f.set_size(500)),
+        ("preallocate", |f| f.preallocate(500)),
+        ("sync", File::sync),
+        ("ordered", |f| {
+            f.write(Where::Ordered, true, &mut Source::from_slice(b"x"), &byte())
+                .map(drop)
+        }),
+        ("close", File::close),
+    ];
+    run(3, |comm| {
+        let rank = comm.rank();
+        let file = try_open(site, comm, "owed", rdwr()).unwrap();
+        file.set_size(100).unwrap();
+        for (k, (name, meet)) in meets.iter().enumerate() {
+            let form = k % 4;
+            if form == 1 {
+                view(&file, DataRep::External32).unwrap();
+            }
+            assert_eq!(bad(&file, form, rank), rank == 1, "{name}");
+            // Calls that do not meet go on.
+            write_at(&file, 0, b"0").unwrap();
+            let e = meet(&file).unwrap_err();
+            assert_eq!(e.class, ErrorClass::Arg, "{name}: {e}");
+            assert!(
+                e.message.contains("before this call: rank 1"),
+                "{name}: {e}"
+            );
+            // It has done nothing.
+            assert_eq!(file.size().unwrap(), 100, "{name}");
+            if *name != "close" {
+                assert_eq!(file.position_shared().unwrap(), 0, "{name}");
+                meet(&file).unwrap();
+                view(&file, DataRep::Native).unwrap();
+                file.set_size(100).unwrap();
+            }
+        }
+        assert_eq!(file.close().unwrap_err().class, ErrorClass::File);
+    });
+    // A method that exchanges fails before a byte has moved; what fails on all ranks is told to nobody.
+    run(2, |comm| {
+        let rank = comm.rank();
+        let file = try_open(site, comm, "told", rdwr()).unwrap();
+        let hints = [("penstock_method", "auto"), ("romio_cb_write", "enable")];
+        assert_eq!(bad(&file, 3, rank), rank == 1);
+        assert!(file.set_info(&Info::from_iter(hints)).is_err());
+        file.set_info(&Info::from_iter(hints)).unwrap();
+        assert_eq!(bad(&file, 3, rank), rank == 1, "reads do not exchange");
+        let at = Where::At(10 * rank as i64);
+        let write = || file.write(at, true, &mut Source::from_slice(&[7; 8]), &byte());
+        let e = write().unwrap_err();
+        assert!(e.message.contains("before this call: rank 1"), "{e}");
+        assert_eq!(file.size().unwrap(), 0);
+        assert_eq!(write().unwrap(), 8);
+        let apart = Info::from_iter([("penstock_method", "posix")]);
+        file.set_info(&apart).unwrap();
+        for form in [0, 2] {
+            assert!(bad(&file, form, 1));
+        }
+        file.sync().unwrap();
+        file.close().unwrap();
+    });
+}
+
+fn whoever_goes_another_way_after_an_error_hangs_nobody(site: &Site) {
+    run(3, |comm| {
+        let rank = comm.rank();
+        let file = try_open(site, comm, "apart", rdwr()).unwrap();
+        let at = Where::At(if rank == 1 { -1 } else { 100 * rank as i64 });
+        let mut steps = 0;
+        while steps < 5 {
+            if file
+                .write(at, true, &mut Source::from_slice(&[1; 100]), &byte())
+                .is_err()
+            {
+                break;
+            }
+            if let Err(e) = file.sync() {
+                assert_eq!(e.class, ErrorClass::Arg);
+                assert!(e.message.contains("rank 1"), "{e}");
+                break;
+            }
+            steps += 1;
+        }
+        // Rank 1 is in its close while the others are in their first sync.
+        assert_eq!(steps, 0);
+        assert_eq!(file.close().is_err(), rank == 1);
+    });
+    // The same with a collective access by exchange, and with two calls that differ.
+    run(2, |comm| {
+        let rank = comm.rank();
+        let hints = [("penstock_method", "two-phase")];
+        let file = site.open(comm, "apart", &hints);
+        set_view(
+            &file,
+            10 * rank as i64,
+            &Loop::bytes(10).resized(0, 20).unwrap(),
+        );
+        let write = || {
+            file.write(
+                Where::At(0),
+                true,
+                &mut Source::from_slice(&[1; 100]),
+                &byte(),
+            )
+        };
+        write().unwrap();
+        let differs = if rank == 0 {
+            file.sync()
+        } else {
+            write().map(drop)
+        };
+        let e = differs.unwrap_err();
+        assert_eq!(e.class, ErrorClass::NotSame, "{e}");
+        // The loops that some have not heard are told again.
+        write().unwrap();
+        if rank == 0 {
+            assert_eq!(write().unwrap_err().class, ErrorClass::NotSame);
+        }
+        file.close().unwrap();
     });
 }
 

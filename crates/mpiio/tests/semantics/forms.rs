@@ -5,6 +5,7 @@ everywhere!(
     split_collectives,
     nonblocking,
     nonblocking_collectives_mix_with_blocking_ones,
+    collective_accesses_without_exchange_wait_for_nobody,
     atomic_writes,
 );
 
@@ -109,6 +110,120 @@ fn nonblocking(site: &Site) {
         )
         .unwrap();
         assert_eq!(outcome.recv().unwrap().unwrap(), 2, "end of file");
+        file.close().unwrap();
+    });
+}
+
+/// Lets rank 0 do something first, and the others when it is through.
+fn one_after_another(
+    rank: usize,
+    told: &Mutex<mpsc::Receiver<()>>,
+    tell: &mpsc::Sender<()>,
+    act: impl Fn(),
+) {
+    if rank == 0 {
+        act();
+        tell.send(()).unwrap();
+    } else {
+        let patience = std::time::Duration::from_secs(30);
+        let heard = told.lock().unwrap().recv_timeout(patience);
+        heard.expect("rank 0 waits in a collective access for this rank");
+        act();
+    }
+}
+
+fn collective_accesses_without_exchange_wait_for_nobody(site: &Site) {
+    let (tell, told) = mpsc::channel();
+    let told = Mutex::new(told);
+    run(2, |comm| {
+        let rank = comm.rank();
+        let file = try_open(site, comm, "apart", rdwr()).unwrap();
+        let strided = Loop::bytes(10).resized(0, 20).unwrap();
+        for (method, representation, tile) in [
+            ("auto", DataRep::Native, &Loop::bytes(1)),
+            ("auto", DataRep::External32, &Loop::bytes(1)),
+            ("posix", DataRep::Native, &strided),
+            ("list", DataRep::Native, &strided),
+            ("datatype", DataRep::External32, &strided),
+        ] {
+            let info = Info::from_iter([("penstock_method", method)]);
+            let at = 10 * rank as i64;
+            file.set_view(at, &byte(), &of(tile.clone()), representation, &info)
+                .unwrap();
+            one_after_another(rank, &told, &tell, || {
+                let ten = || Source::from_slice(&[7; 10]);
+                for k in 0..5 {
+                    let done = file.write(Where::At(20 * k), true, &mut ten(), &byte());
+                    assert_eq!(done.unwrap(), 10, "{method}");
+                }
+                file.begin_write(Where::At(0), &mut ten(), &byte()).unwrap();
+                assert_eq!(file.end_write(Where::At(0)).unwrap(), 10);
+                let started = start_write(&file, Where::At(0), true, &[7; 10]);
+                assert_eq!(started.recv().unwrap().unwrap(), 10);
+                let mut back = [0; 10];
+                let target = &mut Target::from_slice(&mut back);
+                assert_eq!(file.read(Where::At(20), true, target, &byte()).unwrap(), 10);
+                assert_eq!(back, [7; 10]);
+            });
+        }
+        file.close().unwrap();
+    });
+}
+
+/// Large regions, for which an exchange is never the choice: the second, fourth, fifth and sixth access do not meet.
+#[test]
+fn regular_accesses_meet_now_and_then() {
+    let site = Site::direct();
+    const BLOCK: u64 = 1 << 20;
+    let (tell, told) = mpsc::channel();
+    let told = Mutex::new(told);
+    run(2, |comm| {
+        let rank = comm.rank();
+        let file = try_open(&site, comm, "regular", rdwr()).unwrap();
+        let tile = Loop::bytes(BLOCK).resized(0, 2 * BLOCK as i64).unwrap();
+        set_view(&file, rank as i64 * BLOCK as i64, &tile);
+        let bytes = vec![3 + rank as u8; 2 * BLOCK as usize];
+        let write = || {
+            let done = file.write(Where::At(0), true, &mut Source::from_slice(&bytes), &byte());
+            assert_eq!(done.unwrap(), 2 * BLOCK);
+        };
+        for quiet in [1, 3] {
+            write();
+            let chosen = file.info();
+            let chosen = chosen.get("penstock_method_chosen").unwrap();
+            assert!(
+                !["two-phase", "node-exchange"].contains(&chosen),
+                "{chosen}"
+            );
+            one_after_another(rank, &told, &tell, || (0..quiet).for_each(|_| write()));
+        }
+        // An error in an access that does not meet reaches everyone.
+        write();
+        let bad = file.write(
+            Where::At(-(rank as i64)),
+            true,
+            &mut Source::from_slice(&bytes),
+            &byte(),
+        );
+        assert_eq!(bad.is_err(), rank == 1);
+        let told_later = file.set_info(&Info::new()).unwrap_err();
+        assert!(told_later.message.contains("rank 1"), "{told_later}");
+        file.sync().unwrap();
+        write();
+        let mut whole = vec![0; 4 * BLOCK as usize];
+        file.sync().unwrap();
+        set_view(&file, 0, &Loop::bytes(1));
+        let target = &mut Target::from_slice(&mut whole);
+        assert_eq!(
+            file.read(Where::At(0), false, target, &byte()).unwrap(),
+            4 * BLOCK
+        );
+        let blocks = whole.chunks(BLOCK as usize).enumerate();
+        assert!(
+            blocks
+                .into_iter()
+                .all(|(k, block)| block.iter().all(|b| *b == 3 + (k % 2) as u8))
+        );
         file.close().unwrap();
     });
 }

@@ -24,7 +24,7 @@ use penstock_mpiio::testing::{ThreadComm, run};
 use penstock_mpiio::{
     Amode, Comm, DISPLACEMENT_CURRENT, DataRep, Datatype, ErrorClass, File, Info, Whence, Where,
 };
-use std::sync::mpsc;
+use std::sync::{Mutex, mpsc};
 
 fn rdwr() -> Amode {
     Amode::RDWR | Amode::CREATE

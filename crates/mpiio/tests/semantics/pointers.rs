@@ -4,6 +4,7 @@ use super::*;
 everywhere!(
     pointers_and_positions,
     shared_pointer_under_contention,
+    each_open_has_a_shared_pointer,
     ordered,
 );
 
@@ -107,6 +108,58 @@ fn shared_pointer_under_contention(site: &Site) {
         }
         assert!(seen <= 4 * EACH);
         file.close().unwrap();
+    });
+    assert_eq!(leftovers(site), Vec::<String>::new());
+}
+
+fn each_open_has_a_shared_pointer(site: &Site) {
+    let mut twice: Vec<_> = (0..2).map(|_| ThreadComm::group(2)).collect();
+    let mut pairs: Vec<_> = (0..2)
+        .map(|_| {
+            twice
+                .iter_mut()
+                .map(|group| group.remove(0))
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    std::thread::scope(|scope| {
+        for mut comms in pairs.drain(..) {
+            scope.spawn(move || {
+                let (second, first) = (comms.pop().unwrap(), comms.pop().unwrap());
+                let first = try_open(site, first, "twice", rdwr()).unwrap();
+                let shared = |file: &File, value: &[u8]| {
+                    let source = &mut Source::from_slice(value);
+                    file.write(Where::Shared, false, source, &byte()).unwrap();
+                };
+                shared(&first, &[1; 10]);
+                first.sync().unwrap();
+                assert_eq!(first.position_shared().unwrap(), 20);
+                // One begins at the end, and the other's moves change nothing of it, nor does an open of one rank.
+                let second = try_open(site, second, "twice", rdwr() | Amode::APPEND).unwrap();
+                first.seek_shared(3, Whence::Set).unwrap();
+                let alone = ThreadComm::group(1).remove(0);
+                let alone = try_open(site, alone, "twice", rdwr()).unwrap();
+                shared(&alone, &[1; 5]);
+                assert_eq!(second.position_shared().unwrap(), 20);
+                second.sync().unwrap();
+                shared(&second, &[2; 7]);
+                second.sync().unwrap();
+                assert_eq!(second.position_shared().unwrap(), 34);
+                assert_eq!(first.position_shared().unwrap(), 3);
+                assert_eq!(alone.position_shared().unwrap(), 5);
+                // What nobody has moved a new view sets to 0.
+                set_view(&second, 4, &Loop::bytes(1));
+                assert_eq!(second.position_shared().unwrap(), 0);
+                alone.close().unwrap();
+                second.close().unwrap();
+                let second = ThreadComm::group(1).remove(0);
+                let second = try_open(site, second, "twice", rdwr() | Amode::APPEND).unwrap();
+                set_view(&second, 4, &Loop::bytes(1));
+                assert_eq!(second.position_shared().unwrap(), 0);
+                second.close().unwrap();
+                first.close().unwrap();
+            });
+        }
     });
     assert_eq!(leftovers(site), Vec::<String>::new());
 }

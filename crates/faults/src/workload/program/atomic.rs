@@ -29,6 +29,7 @@ impl Rank {
         let info = Info::from_iter([("striping_unit", STRIPE)]);
         let amode = Amode::RDWR | Amode::CREATE;
         let opened = File::open_in(&self.process, comm, &path, amode, &info);
+        self.owing.clear();
         if !self.agreed("open the program's file", &opened)? {
             return self.excused(strict, "open the program's file", opened);
         }
