@@ -33,8 +33,8 @@ EXPERIMENTS := noncontiguous-tile noncontiguous-block noncontiguous-flash resona
 
 .PHONY: reproduce demo setup setup-build build shim examples h5py python test test-all test-crates test-faults test-programs test-package bench soak fuzz lint clean
 
-demo: build examples
-	$(PYTHON) scripts/demo.py $(DEMO)
+demo: build $(EXAMPLES)
+	python3 scripts/demo.py $(DEMO)
 
 setup:
 	@scripts/setup.sh
