@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! run/          programs under their launcher          serve.rs      servers in this process
+//! report.rs     summaries of former runs
 //! updown.rs     servers as processes that stay         status.rs     what they say of themselves
 //! tune.rs       settings of running servers
 //! names.rs      ls, stat, rm, mkdir                     copy/         cp, stage-in, stage-out
@@ -39,6 +40,7 @@ mod profile;
 mod programs;
 mod quota;
 mod replaced;
+mod report;
 mod revocation;
 mod run;
 mod serve;
@@ -102,6 +104,7 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
     let done = |()| ExitCode::SUCCESS;
     match &cli.command {
         Command::Run(args) => run::run(args, deployment),
+        Command::Report(args) => report::report(args).map(done),
         Command::Up(args) => updown::up(args).map(done),
         Command::Down(args) => updown::down(args, deployment).map(done),
         Command::Status(args) => status::status(args, deployment),
