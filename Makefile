@@ -57,8 +57,7 @@ packages:
 
 PREFIX := ~/.local
 install: packages
-	@PREFIX='$(PREFIX)' packaging/stage $(RELEASE) target/stage
-	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' packaging/install target/stage
+	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' packaging/install $(RELEASE)
 uninstall:
 	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' packaging/install --uninstall
 
