@@ -17,7 +17,7 @@ USER = "me"
 TIMEOUT = 1800
 # What this machine reaches package archives and indices with.
 NETWORK = ("/etc/resolv.conf", "/etc/hosts", "/etc/pip.conf")
-MOUNTS = {"/proc": "proc", "/run": "tmpfs", "/dev": "tmpfs"}
+MOUNTS = {"/proc": "proc", "/sys": "sysfs", "/run": "tmpfs", "/dev": "tmpfs"}
 DEVICES = {
     "null": "1 3",
     "zero": "1 5",
@@ -51,6 +51,8 @@ class Debian:
             if file.exists():
                 shutil.copy(file, self.root / file.relative_to("/"))
         shutil.copy(AUTHORITIES, self.root / AUTHORITIES.name)
+        # Made when a system boots for the first time; fusermount3 reads it.
+        (self.root / "etc" / "mtab").symlink_to("../proc/self/mounts")
         self.run("useradd", "-m", "-s", "/bin/bash", USER)
 
     def command(self, *words, user="root", environment=None, binds=(), cwd="/"):
