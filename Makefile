@@ -1,7 +1,10 @@
-# make demo     set up, build, run the four examples under every method, print the table     (5 minutes)
+# make demo     set up, build, run the four examples under every method and beside ROMIO (1 minute; DEMO=--full 5 minutes)
 # make build    release build: target/release/penstock, target/release/libpenstock.so
 # make install  into PREFIX [~/.local], with DESTDIR before it; `make uninstall` takes it away (docs/install.md)
 # make dist     a tarball that runs from any directory, for glibc 2.28 and newer: target/dist
+# make wheel    the Python package for the same systems: target/dist
+# make deb      Debian packages: target/dist
+# make dist-src the sources with all crates, to build without a network; recipes for Spack, EasyBuild, RPM: target/dist
 # make h5py     parallel h5py for Debian's MPICH, in .venv/h5py
 # make test     the tests of each change: the crates', seeds of the fault simulator, programs, the Python package
 # make test-all all tests: also those marked `long`, which cross every method with every MPI library
@@ -33,8 +36,8 @@ EXPERIMENTS := noncontiguous-tile noncontiguous-block noncontiguous-flash resona
 
 .PHONY: reproduce demo setup setup-build build shim examples h5py python test test-all test-crates test-faults test-programs test-package bench soak fuzz lint clean
 
-demo: build examples
-	$(PYTHON) scripts/demo.py $(DEMO)
+demo: build $(EXAMPLES)
+	python3 scripts/demo.py $(DEMO)
 
 setup:
 	@scripts/setup.sh
@@ -57,8 +60,7 @@ packages:
 
 PREFIX := ~/.local
 install: packages
-	@PREFIX='$(PREFIX)' packaging/stage $(RELEASE) target/stage
-	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' packaging/install target/stage
+	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' packaging/install $(RELEASE)
 uninstall:
 	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' packaging/install --uninstall
 
@@ -67,11 +69,20 @@ TARGET := $(shell uname -m)-unknown-linux-gnu
 dist:
 	@packaging/build $(TARGET)
 	@packaging/dist target/cross/$(TARGET)/release
+.PHONY: wheel dist-src deb
+wheel:
+	@packaging/wheel $(TARGET)
+dist-src:
+	@packaging/dist-src
+
+# Debian packages for this release and newer ones. OUT=DIR puts them elsewhere than target/dist.
+deb: packages python
+	@packaging/deb $(RELEASE) target/wheels/*.whl $(OUT)
 
 # Plain mpicc of the MPI in .venv; nothing of Penstock is compiled or linked in.
 examples: setup $(EXAMPLES) $(LIBRARY_EXAMPLES)
 
-target/examples/%: examples/%.c examples/common.h
+target/examples/%: examples/%.c examples/common.h | setup-build
 	@mkdir -p $(@D)
 	.venv/bin/mpicc $(CFLAGS) -o $@ $<
 
@@ -162,7 +173,7 @@ fuzz:
 	fuzz/run $(or $(TIME),60)
 
 # Those of packaging/.
-SCRIPTS := $(addprefix packaging/,build dist install link-client stage version zig-cc)
+SCRIPTS := $(addprefix packaging/,build cross deb dist dist-src install link-client stage version wheel zig-cc)
 lint: setup
 	cargo fmt --all --check
 	cargo clippy --release --workspace --all-targets -- -D warnings

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Writes the crates that the packages hold, with their licences and the texts of those: packaging/licences.py [--all] > FILE
+"""Writes the crates that the packages hold, with their licences and the texts of those: packaging/licences.py [--all] [--debian] > FILE
 
 Asks `cargo metadata` what is linked into what packaging/files.txt names; with --all, for every crate of Cargo.lock. Fails for
-a crate that names no licence.
+a crate that names no licence. With --debian the Apache License 2.0 is named where Debian has it, as its policy asks.
 """
 
 import hashlib
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 # What is built for packages, the Python wheel included.
 SHIPPED = ("penstock-cli", "penstock-capi", "penstock-sched-capi", "penstock-pyapi")
+# The Apache License 2.0, without its appendix, which authors fill in.
+APACHE = re.compile(r"Apache License\s+Version 2\.0, January 2004.*?END OF TERMS AND CONDITIONS", re.DOTALL)
+DEBIAN_APACHE = "Apache License 2.0: /usr/share/common-licenses/Apache-2.0"
 # Files that hold a licence begin so, in any case.
 TEXTS = ("license", "licence", "copying", "notice", "unlicense")
 
@@ -70,6 +74,8 @@ def main():
         for file in sorted(Path(p["manifest_path"]).parent.iterdir()):
             if file.is_file() and file.name.lower().startswith(TEXTS):
                 text = file.read_text(errors="replace").strip()
+                if "--debian" in sys.argv[1:]:
+                    text = APACHE.sub(DEBIAN_APACHE, text)
                 digest = hashlib.sha256(" ".join(text.split()).encode()).digest()
                 texts.setdefault(digest, (text, []))[1].append(f"{p['name']} {p['version']}")
     for text, names in texts.values():

@@ -1,10 +1,13 @@
-"""The demo: four unmodified MPI programs, each under five methods and Penstock's own choice, every byte checked.
+"""The demo: four unmodified MPI programs, each under five methods and Penstock's own choice, beside MPICH's ROMIO;
+every byte checked.
 
 Each run is `penstock run --method M -- EXAMPLE penstock:/NAME --verify`: a file system of its own in one process
 (metadata and 4 data servers, 64 KiB stripe unit). Beside each measured count stand what the source's model gives
-by arithmetic (scripts/model.py) and what the source printed. The table also goes to target/demo/table.json.
+by arithmetic (scripts/model.py) and what the source printed. ROMIO is the same program under plain mpiexec, on an
+ordinary file beside the servers' stores; it and Penstock's own choice run in turn. The table also goes to
+target/demo/table.json. Problems are a quarter of the published ones, which takes a minute; --full has those.
 
-    demo.py [--paper] [--only REGEX] [--scale X] [--out FILE]
+    demo.py [--full] [--paper] [--only REGEX] [--scale X] [--pairs N] [--out FILE]
 """
 
 import argparse
@@ -12,6 +15,7 @@ import json
 import os
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -23,8 +27,16 @@ import model
 ROOT = Path(__file__).resolve().parent.parent
 PENSTOCK = Path(os.environ.get("PENSTOCK", ROOT / "target" / "release" / "penstock"))
 EXAMPLES = ROOT / "target" / "examples"
+MPIEXEC = ROOT / ".venv" / "bin" / "mpiexec"
 OUT = ROOT / "target" / "demo" / "table.json"
 METHODS = (*model.METHODS, "auto")
+# With more ranks than cores MPICH's must yield while they wait; `penstock run` sets the same.
+YIELD = {
+    "MPIR_CVAR_CH4_PROGRESS_THROTTLE": "1",
+    "MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT": "16",
+    "MPIR_CVAR_DEVICE_COLLECTIVES": "none",
+}
+QUICK = 0.25
 SERVERS, STRIPE_UNIT = 4, "64KiB"
 # The direction that the source's table is about; the other one is measured too.
 DIRECTION = {"tile": "read", "block": "read", "flash": "write", "hard": "write"}
@@ -59,6 +71,42 @@ def run(case, ranks, method, scale, store):
     if program["verified"] is not True:
         raise Failed(f"{case} {method}: {program['wrong_bytes']} wrong bytes")
     return program, summary
+
+
+def romio(case, ranks, scale, store):
+    """The same program with MPICH's own MPI-IO, on an ordinary file; returns what the program reported."""
+    file = store / f"romio-{case}"
+    command = [MPIEXEC, "-n", ranks, EXAMPLES / case, file, "--verify", "--scale", scale]
+    crowded = ranks > len(os.sched_getaffinity(0))
+    environment = {**(YIELD if crowded else {}), **os.environ}
+    done = subprocess.run(
+        [str(c) for c in command], env=environment, capture_output=True, text=True, timeout=TIMEOUT, check=False
+    )
+    file.unlink(missing_ok=True)
+    lines = json_lines(done.stdout)
+    if done.returncode != 0 or not lines or lines[-1]["verified"] is not True:
+        raise Failed(f"{case} with ROMIO: exit code {done.returncode}\n{done.stdout}{done.stderr}")
+    return lines[-1]
+
+
+def beside_romio(case, ranks, scale, store, pairs):
+    """MB/s of Penstock's own choice and of ROMIO, in turn; the order changes from pair to pair."""
+    rates = {"penstock": [], "romio": []}
+    key = f"{DIRECTION[case]}_mb_per_s"
+    runs = {
+        "penstock": lambda: run(case, ranks, "auto", scale, store)[0],
+        "romio": lambda: romio(case, ranks, scale, store),
+    }
+    for pair in range(pairs):
+        for who in sorted(runs, reverse=pair % 2 == 1):
+            rates[who].append(runs[who]()[key])
+    ratios = [a / b for a, b in zip(rates["penstock"], rates["romio"], strict=True)]
+    return {
+        **{f"{who}_mb_per_s": statistics.median(rates[who]) for who in rates},
+        "ratio": statistics.median(ratios),
+        "least_ratio": min(ratios),
+        "most_ratio": max(ratios),
+    }
 
 
 def direction_counts(summary, direction, ranks):
@@ -173,6 +221,48 @@ def disagreements(records):
                 yield f"{r['case']} ×{r['ranks']} {r['method']}: {key} is {number(got)}, the model gives {number(expected)}"
 
 
+def times(records):
+    """Penstock's own choice beside ROMIO, a line for each case."""
+    for r in records:
+        if "romio" in r:
+            b = r["romio"]
+            yield (
+                f"{r['case']} ×{r['ranks']} {r['direction']}: Penstock {number(round(b['penstock_mb_per_s']))} MB/s, "
+                f"ROMIO {number(round(b['romio_mb_per_s']))} MB/s; "
+                f"ratio {b['ratio']:.2f} ({b['least_ratio']:.2f} to {b['most_ratio']:.2f})"
+            )
+
+
+def in_short(records, pairs):
+    """What was shown, for somebody who does not know the methods."""
+    runs = [r for r in records if r["method"] == "auto"]
+    moved = sum(2 * r["ranks"] * r["bytes_per_client"] for r in records)
+    programs = len({r["case"] for r in records})
+    yield (
+        f"{programs} MPI program{'s' if programs != 1 else ''}, not changed, wrote and read {moved / 1e6:,.0f} MB in "
+        "Penstock's parallel file system; every byte was right."
+    )
+    plain = {(r["case"], r["ranks"]): r["ops_per_client"] for r in records if r["method"] == "posix"}
+    known = [r for r in runs if (r["case"], r["ranks"]) in plain]
+    if known:
+        ours = sum(r["ops_per_client"] for r in known)
+        theirs = sum(plain[r["case"], r["ranks"]] for r in known)
+        yield (
+            f"What takes {number(round(theirs))} operations per process as plain reads and writes "
+            f"took {number(round(ours))} as Penstock chose."
+        )
+    beside = [r["romio"] for r in runs if "romio" in r]
+    if beside:
+        least, most = (f"{pick(b['ratio'] for b in beside):.1f}" for pick in (min, max))
+        yield (
+            f"It ran {least if least == most else f'{least} to {most}'} times as fast as MPICH's own MPI-IO (ROMIO) on an "
+            f"ordinary file of this machine (medians of {pairs} pairs of runs; single pairs from "
+            f"{min(b['least_ratio'] for b in beside):.1f} to {max(b['most_ratio'] for b in beside):.1f}; "
+            "`make bench` measures more)."
+        )
+    yield "Next: `make install`, then `penstock run -n 4 -- ./your-program penstock:/file`."
+
+
 def plan(paper, scale):
     cases = [("tile", 6, scale), ("block", 8, scale), ("flash", 4, scale), ("hard", 4, scale)]
     if paper:
@@ -183,22 +273,29 @@ def plan(paper, scale):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--paper", action="store_true", help="also the block at 27 and 64 ranks")
+    parser.add_argument("--full", action="store_true", help="the published sizes; 5 minutes")
+    parser.add_argument("--paper", action="store_true", help="the same, and the block at 27 and 64 ranks")
     parser.add_argument("--only", default="", help="cases and methods to run, as a regular expression on `case/method`")
-    parser.add_argument("--scale", type=float, default=1.0, help="size of the problems; 1 is the published one")
+    parser.add_argument("--scale", type=float, help=f"size of the problems; 1 is the published one [{QUICK}]")
+    parser.add_argument("--pairs", type=int, default=5, help="runs beside ROMIO; 0 leaves it out [5]")
     parser.add_argument("--out", type=Path, default=OUT, help="where the table goes as JSON (%(default)s)")
     args = parser.parse_args()
+    asked = args.scale if args.scale is not None else 1.0 if args.full or args.paper else QUICK
     start = time.monotonic()
     store = Path(tempfile.mkdtemp(prefix="penstock-demo-"))
     records = []
     try:
-        for case, ranks, scale in plan(args.paper, args.scale):
+        for case, ranks, scale in plan(args.paper, asked):
             for method in METHODS:
                 if not re.search(args.only, f"{case}/{method}"):
                     continue
                 begun = time.monotonic()
                 records.append(record(case, ranks, method, scale, store))
                 print(f"{case} ×{ranks} {method}: verified, {time.monotonic() - begun:.1f} s", file=sys.stderr)
+                if method == "auto" and args.pairs > 0:
+                    begun = time.monotonic()
+                    records[-1]["romio"] = beside_romio(case, ranks, scale, store, args.pairs)
+                    print(f"{case} ×{ranks} beside ROMIO: {time.monotonic() - begun:.1f} s", file=sys.stderr)
     except (Failed, subprocess.TimeoutExpired) as why:
         print(f"demo: failed: {why}", file=sys.stderr)
         return 1
@@ -211,11 +308,15 @@ def main():
     print("model: table I of the source by arithmetic; paper: its tables II to IV.")
     for line in remarks(records):
         print(f"  {line}")
+    print("\nPenstock's own choice beside MPICH's ROMIO on an ordinary file, in turn:")
+    for line in times(records):
+        print(f"  {line}")
     differ = list(disagreements(records))
     for line in differ:
         print(f"  differs: {line}")
     seconds = time.monotonic() - start
     print(f"\ndemo: {len(records)} runs, every byte verified, {len(differ)} counts differ, {seconds:.0f} s; {args.out}")
+    print(f"\n{' '.join(in_short(records, args.pairs))}")
     return 0
 
 

@@ -144,6 +144,8 @@ def crossed(first, second):
 
 
 def pytest_configure(config):
+    # Summaries of runs are kept where a test asks for them.
+    os.environ["PENSTOCK_REPORTS"] = "none"
     config.addinivalue_line("markers", "alone: compares with a clock; no other test runs beside it")
     config.addinivalue_line("markers", "long: too long to run with every change; `make test-all` runs it")
 

@@ -19,7 +19,7 @@ def demo(out, *options):
 
 def test_the_table_is_whole(tmp_path):
     out = tmp_path / "table.json"
-    done = demo(out, "--scale", 0.05)
+    done = demo(out, "--scale", 0.05, "--pairs", 1)
     assert done.returncode == 0, done.stderr
     records = json.loads(out.read_text())
     assert [(r["case"], r["method"]) for r in records] == [(c, m) for c in RANKS for m in METHODS]
@@ -38,6 +38,15 @@ def test_the_table_is_whole(tmp_path):
     # What the source printed stands beside it where the problem is one of the source's, at any scale.
     assert all(r["paper"] for r in records if r["case"] == "block" and r["method"] != "auto")
     assert "every byte verified, 0 counts differ" in done.stdout
+    for r in records:
+        assert ("romio" in r) == (r["method"] == "auto")
+        if "romio" in r:
+            beside = r["romio"]
+            assert beside["ratio"] == beside["penstock_mb_per_s"] / beside["romio_mb_per_s"] > 0
+            assert re.search(rf"{r['case']} ×{r['ranks']} \w+: Penstock [\d,]+ MB/s, ROMIO [\d,]+ MB/s", done.stdout)
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith("4 MPI programs, not changed, wrote and read") and "every byte was right" in last
+    assert re.search(r"times as fast as MPICH's own MPI-IO \(ROMIO\)", last), last
 
 
 def test_a_case_that_fails_is_told(tmp_path):

@@ -1,4 +1,4 @@
-"""`make install`, `make uninstall` and `make dist`, as somebody does who only uses what they make."""
+"""`make install`, `make uninstall`, `make dist`, `make wheel` and `make dist-src`, as somebody does who only uses what they make."""
 
 import os
 import re
@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from conftest import ROOT
 # The oldest C library that tarballs run with.
 GLIBC = (2, 28)
 MAKE = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "PENSTOCK_"))}
+MAKE["PENSTOCK_REPORTS"] = "none"
 
 
 def run(*command, check=True, timeout=120, **options):
@@ -326,3 +328,101 @@ def test_tarballs_run_with_old_c_libraries(machine, tmp_path, examples):
     if machine == os.uname().machine:
         done = run(top / "bin" / "penstock", "run", "-n", 2, "--", examples("tile"), "penstock:/tile")
         assert "/tile" in done.stderr
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_wheels_run_with_old_c_libraries(machine, tmp_path, deployment):
+    run("make", "wheel", f"TARGET={machine}-unknown-linux-gnu", cwd=ROOT, timeout=3000)
+    (wheel,) = (ROOT / "target" / "dist").glob(f"penstock-*-cp311-abi3-manylinux_2_28_{machine}.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "wheel")
+    (extension,) = (tmp_path / "wheel").rglob("*.so")
+    header = run("readelf", "-h", extension).stdout
+    assert {"x86_64": "X86-64", "aarch64": "AArch64"}[machine] in header
+    assert newest_glibc(extension) <= GLIBC
+    wanted = run("readelf", "--dyn-syms", "-W", extension).stdout
+    assert "PyModule_" in wanted and "libpython" not in run("readelf", "-dW", extension).stdout
+    (metadata,) = (tmp_path / "wheel").rglob("METADATA")
+    assert set(re.findall(r"^Provides-Extra: (.*)$", metadata.read_text(), re.MULTILINE)) == {"fsspec", "xarray"}
+    if machine == os.uname().machine:
+        run(sys.executable, "-m", "venv", "--system-site-packages", tmp_path / "venv")
+        python = tmp_path / "venv" / "bin" / "python"
+        run(python, "-m", "pip", "install", "--quiet", "--no-deps", "--force-reinstall", wheel)
+        program = (
+            "import sys, penstock; fs = penstock.connect(sys.argv[1]); f = fs.open('/wheel', 'w+b'); "
+            "f.pwrite(b'here', 0); print(penstock.__file__, f.pread(4, 0))"
+        )
+        done = run(python, "-c", program, deployment, env={**MAKE, "PYTHONPATH": ""})
+        assert done.stdout.startswith(str(tmp_path)) and "b'here'" in done.stdout
+
+
+# Without a network, as far as this machine has a way to take it away.
+ALONE = ["unshare", "-n"] if os.geteuid() == 0 else ["unshare", "-rn"]
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
+    """The tarball of the sources, and the recipes beside it."""
+    out = tmp_path_factory.mktemp("src")
+    run("packaging/dist-src", out, cwd=ROOT, timeout=1800)
+    (tarball,) = out.glob("penstock-*-src.tar.gz")
+    run("sha256sum", "-c", f"{tarball.name}.sha256", cwd=out)
+    return tarball
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="the tarball is made of what is committed")
+def test_sources_build_without_a_network(sources, tmp_path):
+    run("tar", "xzf", sources, "-C", tmp_path)
+    (top,) = tmp_path.iterdir()
+    with (top / "Cargo.lock").open() as lock:
+        crates = re.findall(r'^name = "(.*)"\nversion = "(.*)"\nsource = "registry', lock.read(), re.MULTILINE)
+    listed = (top / "licences.txt").read_text()
+    assert len(crates) > 100
+    for name, version in crates:
+        assert (top / "vendor" / f"{name}-{version}" / "Cargo.toml").exists(), name
+        assert re.search(rf"^{re.escape(name)} {re.escape(version)}: \S", listed, re.MULTILINE), name
+    # All of it, quickly made, with an empty Cargo home so that nothing comes from there.
+    environment = {
+        **MAKE,
+        "CARGO_HOME": str(tmp_path / "cargo"),
+        "RUSTUP_HOME": os.environ.get("RUSTUP_HOME", str(Path.home() / ".rustup")),
+        "CARGO_PROFILE_RELEASE_OPT_LEVEL": "0",
+        "CARGO_PROFILE_RELEASE_DEBUG": "0",
+        "MPICH_INC": run("mpicc.mpich", "-show").stdout.split("-I")[1].split()[0],
+        "STANDARD_INC": "",
+    }
+    prefix = tmp_path / "prefix"
+    run(*ALONE, "make", "install", f"PREFIX={prefix}", cwd=top, env=environment, timeout=3000)
+    programs(prefix)
+    assert run(prefix / "bin" / "penstock", "--version").stdout.startswith("penstock ")
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not shutil.which("rpmbuild"), reason="no rpmbuild")
+def test_recipes_are_of_the_tarball(sources, home, tmp_path):
+    recipes = sources.parent / "recipes"
+    digest = (sources.parent / f"{sources.name}.sha256").read_text().split()[0]
+    assert {p.name for p in recipes.iterdir()} == {"package.py", "penstock.eb", "penstock.spec", "Containerfile"}
+    for recipe in recipes.iterdir():
+        text = recipe.read_text()
+        assert "@VERSION@" not in text and "@SHA256@" not in text
+        if recipe.suffix in {".py", ".eb"}:
+            compile(text, recipe, "exec")
+            assert digest in text
+    # RPM's steps, where %build takes what is built here.
+    spec = tmp_path / "penstock.spec"
+    text = (recipes / "penstock.spec").read_text()
+    assert text.count("\npackaging/build\n") == 1
+    spec.write_text(text.replace("\npackaging/build\n", f"\nmkdir target && ln -s {ROOT}/target/release target/\n"))
+    (tmp_path / "SOURCES").mkdir()
+    (tmp_path / "SOURCES" / sources.name).symlink_to(sources)
+    run("rpmbuild", "-bb", "--nodeps", "--define", f"_topdir {tmp_path}", spec, timeout=900)
+    (package,) = tmp_path.glob("RPMS/*/penstock-*.rpm")
+    packed = set(run("rpm", "-qpl", package).stdout.splitlines())
+    for path in files(home) - {"bin/mine"}:
+        if path.startswith(("share/modulefiles", "share/lmod")) or path == "lib/penstock/installed":
+            continue
+        end = path.split("/", 1)[1] if path.startswith("lib/lib") or "pkgconfig" in path else path
+        assert any(name in {f"/usr/{path}", f"/usr/{path}.gz"} or name.endswith(f"/{end}") for name in packed), path

@@ -58,3 +58,13 @@ def test_what_messages_name_is_there():
             missing.append(f"penstock {command}")
         missing += [f"{name}: penstock {command} {option}" for name, option in options if option not in told.out]
     assert missing == []
+
+
+def test_troubleshooting_has_the_words_of_messages():
+    """Each message of the page is a part of one that programs say."""
+    page = (ROOT / "docs" / "troubleshooting.md").read_text()
+    told = re.findall(r"^\| `([^`]*)` \|", page, re.MULTILINE)
+    said = [re.sub(r"\\\n\s*", "", text) for _, text in messages(tracked())]
+    assert len(told) > 20
+    strange = [words for words in told if not any(words in re.sub(r"\{\w+\}", "{}", text) for text in said)]
+    assert strange == []

@@ -10,6 +10,7 @@ use crate::mount::{MountArgs, UmountArgs};
 use crate::names::{LsArgs, MkdirArgs, RmArgs, StatArgs};
 use crate::profile::ProfileArgs;
 use crate::quota::QuotaArgs;
+use crate::report::ReportArgs;
 use crate::run::RunArgs;
 use crate::serve::ServeArgs;
 use crate::sim::SimArgs;
@@ -50,6 +51,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Run(RunArgs),
+    Report(ReportArgs),
     Up(UpArgs),
     Down(DownArgs),
     Status(StatusArgs),

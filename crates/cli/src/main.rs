@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! run/          programs under their launcher          serve.rs      servers in this process
+//! report.rs     summaries of former runs
 //! updown.rs     a deployment's servers start and end    launch.rs     as processes of this host
 //! hosts/        the same on several hosts              status.rs     what they say of themselves
 //! tune.rs       settings of running servers
@@ -43,6 +44,7 @@ mod profile;
 mod programs;
 mod quota;
 mod replaced;
+mod report;
 mod revocation;
 mod run;
 mod serve;
@@ -106,6 +108,7 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
     let done = |()| ExitCode::SUCCESS;
     match &cli.command {
         Command::Run(args) => run::run(args, deployment),
+        Command::Report(args) => report::report(args).map(done),
         Command::Up(args) => updown::up(args).map(done),
         Command::Down(args) => updown::down(args, deployment).map(done),
         Command::Status(args) => status::status(args, deployment),

@@ -6,7 +6,7 @@
 mod crowding;
 mod launcher;
 mod preload;
-mod summary;
+pub mod summary;
 
 use crate::connect;
 use crate::deployment::{self, Located, Plan};
@@ -15,6 +15,7 @@ use crate::mount::Temporary;
 use crate::out;
 use crate::process::Process;
 use crate::replaced::ReplacedArgs;
+use crate::report::{self, Kept};
 use crate::serve::{How, Servers, Stores};
 use crate::shape::Shape;
 use crate::watcher::Watcher;
@@ -31,14 +32,15 @@ use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use summary::Report;
 
 /// Run an MPI program with its I/O through Penstock.
 ///
 /// Without a deployment, a file system is started inside this process for the time of the run: a metadata server
 /// and data servers that keep their bytes in a temporary directory. The launcher (mpiexec) is the one that belongs
-/// to the program's MPI library. At the end a summary of the program's I/O is printed to standard error.
+/// to the program's MPI library. At the end a summary of the program's I/O is printed to standard error; `penstock
+/// report` shows it again.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -180,6 +182,7 @@ pub fn run(args: &RunArgs, named: Option<&Path>) -> Result<ExitCode> {
     }
     let before = place.status();
     let start = Instant::now();
+    let started = SystemTime::now();
     let mut child = command
         .spawn()
         .map_err(|e| CliError::io("start", &launcher.path, e))?;
@@ -187,18 +190,24 @@ pub fn run(args: &RunArgs, named: Option<&Path>) -> Result<ExitCode> {
     let status = wait(&mut child, &mut signals)?;
     let wall = start.elapsed();
 
-    if !args.quiet {
-        let report = Report::gather(
-            summaries.path(),
-            args.ranks,
-            wall,
-            before.as_deref().zip(place.status().as_deref()),
-        );
-        if args.json {
-            out::line(report.to_json());
-        } else {
-            out::tell(&report.to_text());
-        }
+    let summary = Report::gather(
+        summaries.path(),
+        args.ranks,
+        wall,
+        before.as_deref().zip(place.status().as_deref()),
+    );
+    if args.json {
+        out::line(summary.to_json());
+    } else if !args.quiet {
+        out::tell(&summary.to_text());
+    }
+    if let Err(why) = report::keep(kept(args, started, status, summary))
+        && !args.quiet
+    {
+        // The run is what it was.
+        out::note(format_args!(
+            "`penstock report` will not have this run: {why}"
+        ));
     }
     drop(mount);
     if let Place::Embedded { located, servers } = place {
@@ -214,6 +223,28 @@ pub fn run(args: &RunArgs, named: Option<&Path>) -> Result<ExitCode> {
     drop(summaries);
     watcher.finish();
     Ok(exit_code(status))
+}
+
+/// What `penstock report` tells of a run.
+fn kept(args: &RunArgs, started: SystemTime, status: ExitStatus, summary: Report) -> Kept {
+    let since = started
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    Kept {
+        started_ns: i64::try_from(since.as_nanos()).unwrap_or(i64::MAX),
+        command: args
+            .program
+            .iter()
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect(),
+        directory: std::env::current_dir()
+            .map(|dir| dir.display().to_string())
+            .unwrap_or_default(),
+        host: host.trim().into(),
+        exit_code: code_of(status),
+        summary,
+    }
 }
 
 /// The program's MPI family, the launcher for it, and what that has to be told of the program's MPI library.
@@ -505,9 +536,13 @@ fn wait(child: &mut Child, signals: &mut SignalsInfo<WithOrigin>) -> Result<Exit
     }
 }
 
-fn exit_code(status: ExitStatus) -> ExitCode {
-    let code = status
+/// As shells say it: the exit code, or 128 and the signal.
+fn code_of(status: ExitStatus) -> i32 {
+    status
         .code()
-        .unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
-    ExitCode::from(u8::try_from(code).unwrap_or(1))
+        .unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
+}
+
+fn exit_code(status: ExitStatus) -> ExitCode {
+    ExitCode::from(u8::try_from(code_of(status)).unwrap_or(1))
 }

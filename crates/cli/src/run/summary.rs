@@ -6,13 +6,13 @@
 use crate::{out, size};
 use penstock_mpiio::{Counts, DirectionSummary, Spans, Summary};
 use penstock_wire::message::DataStatus;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
 /// One run.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Report {
     /// Ranks that were started.
     ranks: u32,
@@ -28,11 +28,23 @@ pub struct Report {
     /// In I/O calls, mean over the ranks.
     io_seconds: f64,
     files: Vec<FileReport>,
+    /// Files with fewer bytes that are left out of `files`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    files_left_out: Option<usize>,
     servers: Vec<ServerShare>,
 }
 
+/// A run in a few figures.
+pub struct Totals {
+    pub ranks: u32,
+    pub wall_seconds: f64,
+    /// By calls of the listed files.
+    pub bytes_written: u64,
+    pub bytes_read: u64,
+}
+
 /// One file.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct FileReport {
     path: String,
     /// Ranks that opened it.
@@ -46,7 +58,7 @@ struct FileReport {
 }
 
 /// One direction of a file.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct DirectionReport {
     calls: u64,
     collective_calls: u64,
@@ -65,7 +77,7 @@ struct DirectionReport {
 }
 
 /// What one data server did during the run.
-#[derive(Debug, Default, PartialEq, Serialize)]
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 struct ServerShare {
     server: u32,
     requests: u64,
@@ -156,6 +168,28 @@ impl Report {
         }
     }
 
+    /// Leaves out all but the `most` files with the most bytes.
+    pub fn keep_busiest(&mut self, most: usize) {
+        if self.files.len() <= most {
+            return;
+        }
+        self.files_left_out = Some(self.files.len() - most);
+        self.files
+            .sort_by_key(|f| std::cmp::Reverse(f.read.bytes.saturating_add(f.write.bytes)));
+        self.files.truncate(most);
+        self.files.sort_by(|a, b| a.path.cmp(&b.path));
+    }
+
+    /// The run in a few figures.
+    pub fn totals(&self) -> Totals {
+        Totals {
+            ranks: self.ranks,
+            wall_seconds: self.wall_seconds,
+            bytes_written: self.files.iter().map(|f| f.write.bytes).sum(),
+            bytes_read: self.files.iter().map(|f| f.read.bytes).sum(),
+        }
+    }
+
     /// One line for programs.
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).unwrap_or_else(|e| format!("{{\"error\":\"{e}\"}}"))
@@ -213,6 +247,12 @@ impl Report {
             text += &out::table(&header, &[2, 3, 4, 5], rows);
         }
         text += &reasons.concat();
+        if let Some(n) = self.files_left_out {
+            text += &format!(
+                "  {} files with fewer bytes are left out\n",
+                size::count(n as u64)
+            );
+        }
         text += &self.servers_text();
         text
     }
