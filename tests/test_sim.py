@@ -148,10 +148,29 @@ def test_a_bad_scenario_is_explained(scenario, change, says):
     assert says in err and "Traceback" not in err
 
 
-def test_the_experiments_that_come_with_penstock_are_sound():
-    for path in sorted((PENSTOCK.parent.parent.parent / "experiments").glob("*.toml")):
-        code, _, err = sim("--list", path)
-        assert code == 0, err
+# Without cases, and too large to be run here whole: each has a test of its own.
+LARGE = {"cohorts.toml", "scale.toml"}
+EXPERIMENTS = Path(__file__).parent.parent / "experiments"
+
+
+@pytest.mark.parametrize("path", sorted(EXPERIMENTS.glob("**/*.toml")), ids=lambda path: path.stem)
+def test_the_experiments_that_come_with_penstock_are_listed_and_their_first_case_runs(path):
+    code, out, err = sim("--list", path)
+    assert code == 0, err
+    names = out.splitlines()
+    assert len(set(names)) == len(names)
+    if path.name in LARGE:
+        return
+    assert len(names) > 1
+    code, out, err = sim("--json", "--case", names[0], path)
+    assert code == 0, err
+    (case,) = [case for case in json.loads(out)["cases"] if case["case"] == names[0]]
+    report = case["report"]
+    assert report["bytes"] > 0 and report["makespan"] > 0 and report["requests"] > 0
+    # No more than the programs' bytes in the time that they took, and devices that moved something for them.
+    assert report["throughput"] > 0 and report["device_bytes"] > 0
+    ends = [program["end"] for program in report["programs"]]
+    assert ends and max(ends) <= report["makespan"]
 
 
 # What each algorithm gets to decide: strided and contiguous requests of several ranks, small and large, both ways.
@@ -277,11 +296,14 @@ def test_a_million_clients_run_as_cohorts(tmp_path):
 
 @pytest.mark.alone
 def test_a_program_runs_in_real_time_as_it_is_simulated():
-    # The machine may add any time; the device's own is the least that a run takes, and bytes are the same.
+    """Devices are twice as slow, so that the machine adds less; the least of two runs counts, since it may add any time to one."""
     script = PENSTOCK.parent.parent.parent / "bench" / "makespan.py"
-    command = [sys.executable, script, "--runs", "1", "--case", "hpio", "--json"]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    command = [sys.executable, script, "--runs", "2", "--slow", "2", "--case", "hpio", "--json"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=240)
     cases = [json.loads(line) for line in done.stdout.splitlines()]
     assert [case["case"] for case in cases] == ["hpio writes", "hpio writes, no write cache"], done
-    for case in cases:
-        assert case["simulated"] > 0.5 and case["real"][0] > 0.5 * case["simulated"], case
+    ratios = [min(case["real"]) / case["simulated"] for case in cases]
+    # On an idle machine -7 to 0% (docs/simulator.md). The device's own time is the least that a run can take.
+    assert all(0.85 < ratio < 1.5 for ratio in ratios), cases
+    # What the write cache is worth, whatever the machine adds to both.
+    assert 0.75 < ratios[1] / ratios[0] < 1.33, cases
