@@ -3,6 +3,7 @@ use crate::audit::AuditArgs;
 use crate::check::CheckArgs;
 use crate::copy::{CpArgs, StageArgs};
 use crate::credential::CredentialArgs;
+use crate::device::DeviceArgs;
 use crate::faults::FaultsArgs;
 use crate::generate::GenerateArgs;
 use crate::keys::KeysArgs;
@@ -89,6 +90,7 @@ Examples:
     Mount(MountArgs),
     Umount(UmountArgs),
     Profile(ProfileArgs),
+    Device(DeviceArgs),
     Serve(ServeArgs),
     Sim(SimArgs),
     Faults(FaultsArgs),

@@ -14,7 +14,7 @@
 //! quota.rs      limits on the files of users
 //! check.rs      consistency                             deployment.rs making and finding deployments
 //! trace.rs      request traces                      profile/      storage devices
-//! sim.rs        clusters on virtual time
+//! sim.rs        clusters on virtual time           device/       devices: characterised, replayed, figures
 //! generate.rs   manual pages, completions
 //! args.rs       the command line                        connect.rs, out.rs, size.rs, error.rs, process.rs
 //! ```
@@ -27,6 +27,7 @@ mod connect;
 mod copy;
 mod credential;
 mod deployment;
+mod device;
 mod error;
 mod faults;
 mod generate;
@@ -129,6 +130,7 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
         Command::Mount(args) => mount::mount(args, deployment).map(done),
         Command::Umount(args) => mount::umount(args).map(done),
         Command::Profile(args) => profile::profile(args, deployment),
+        Command::Device(args) => device::device(args),
         Command::Serve(args) => serve::serve(args, deployment).map(done),
         Command::Sim(args) => sim::sim(args).map(done),
         Command::Faults(args) => faults::faults(args),

@@ -95,6 +95,13 @@ impl Allocation {
         at >= end
     }
 
+    /// The device ranges of a file, by offset.
+    pub fn ranges(&self, file: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let extent = self.options.extent;
+        let slots = self.files.get(&file).into_iter().flat_map(BTreeMap::values);
+        slots.map(move |slot| (slot * extent, extent))
+    }
+
     /// Gives the space of a file back.
     pub fn free(&mut self, file: u64) {
         for slot in self
@@ -179,6 +186,7 @@ mod tests {
         assert_eq!(ranges(&mut a, 7, 0, 64 << 20), [(0, 64 << 20)]);
         assert_eq!(ranges(&mut a, 9, 4096, 8192), [((1 << 30) + 4096, 8192)]);
         assert_eq!(ranges(&mut a, 7, 1000, 5), [(1000, 5)]);
+        assert_eq!(a.ranges(9).collect::<Vec<_>>(), [(1 << 30, 1 << 20)]);
         a.begin_at(50 << 30);
         assert_eq!(ranges(&mut a, 11, 0, 4096), [(50 << 30, 4096)]);
         let mut f = Allocation::new(

@@ -6,15 +6,18 @@
 
 mod allocation;
 mod block;
+pub mod characterise;
 mod disk;
 mod geometry;
 mod load;
 mod model;
+pub mod nand;
 mod pending;
 mod preset;
 pub mod profile;
 mod queueing;
 mod raid;
+pub mod replay;
 mod seek;
 mod segments;
 mod ssd;
@@ -25,7 +28,7 @@ pub use allocation::{Allocation, AllocationOptions};
 pub use block::{BlockQueue, BlockQueueOptions, Elevator};
 pub use disk::{Disk, DiskOptions};
 pub use geometry::{Geometry, GeometryOptions};
-pub use load::{Measured, closed_loop, random_addresses};
+pub use load::{Measured, Run, closed_loop, closed_loop_from, random_addresses};
 pub use model::{Kind, Model, ModelError};
 pub use preset::{HardDisk, hard_disk};
 pub use queueing::Queueing;
@@ -69,6 +72,11 @@ pub trait Device: Send {
     /// Completes `id` when all writes completed before are on the medium: what a cache held is written.
     fn flush(&mut self, now: Nanos, id: u64);
 
+    /// The bytes are no longer needed. At once, and without a completion; devices that cannot use it ignore it.
+    fn trim(&mut self, now: Nanos, address: u64, bytes: u64) {
+        let _ = (now, address, bytes);
+    }
+
     /// When something next happens inside; `None` when nothing will without a new request.
     fn wake(&self) -> Option<Nanos>;
 
@@ -88,6 +96,9 @@ impl<D: Device + ?Sized> Device for Box<D> {
     }
     fn flush(&mut self, now: Nanos, id: u64) {
         (**self).flush(now, id);
+    }
+    fn trim(&mut self, now: Nanos, address: u64, bytes: u64) {
+        (**self).trim(now, address, bytes);
     }
     fn wake(&self) -> Option<Nanos> {
         (**self).wake()

@@ -25,6 +25,15 @@ impl Measured {
     }
 }
 
+/// A load and the latency of each of its requests.
+#[derive(Debug, Clone)]
+pub struct Run {
+    /// Counts and elapsed time.
+    pub measured: Measured,
+    /// In the order of completion.
+    pub latencies: Vec<Nanos>,
+}
+
 /// Keeps `depth` requests under way until `count` are done: each completion lets in the next one, `think` later.
 /// `next` makes request number i; its id is replaced.
 pub fn closed_loop<D: Device + ?Sized>(
@@ -34,25 +43,45 @@ pub fn closed_loop<D: Device + ?Sized>(
     think: Nanos,
     mut next: impl FnMut(u64) -> Request,
 ) -> Measured {
-    let mut measured = Measured {
-        requests: 0,
-        bytes: 0,
-        elapsed: 0,
+    let next = |i| (i < count).then(|| next(i));
+    closed_loop_from(device, 0, depth.min(count), think, next).measured
+}
+
+/// The same from time `begin` on, until `next` has no more requests.
+pub fn closed_loop_from<D: Device + ?Sized>(
+    device: &mut D,
+    begin: Nanos,
+    depth: u64,
+    think: Nanos,
+    mut next: impl FnMut(u64) -> Option<Request>,
+) -> Run {
+    let mut run = Run {
+        measured: Measured {
+            requests: 0,
+            bytes: 0,
+            elapsed: 0,
+        },
+        latencies: Vec::new(),
     };
     let mut submitted = 0;
-    let mut sizes = std::collections::HashMap::new();
-    let mut ready: std::collections::VecDeque<Nanos> = (0..depth.min(count)).map(|_| 0).collect();
+    let mut more = true;
+    let mut under_way = std::collections::HashMap::new();
+    let mut ready: std::collections::VecDeque<Nanos> = (0..depth).map(|_| begin).collect();
     let mut done: Vec<Completion> = Vec::new();
-    while measured.requests < count {
-        let submit = ready.front().copied().filter(|_| submitted < count);
+    while more || !under_way.is_empty() {
+        let submit = ready.front().copied().filter(|_| more);
         match (submit, device.wake()) {
             (Some(at), wake) if wake.is_none_or(|w| at <= w) => {
                 ready.pop_front();
+                let Some(request) = next(submitted) else {
+                    more = false;
+                    continue;
+                };
                 let request = Request {
                     id: submitted,
-                    ..next(submitted)
+                    ..request
                 };
-                sizes.insert(submitted, request.bytes);
+                under_way.insert(submitted, (at, request.bytes));
                 submitted += 1;
                 device.submit(at, request);
             }
@@ -60,9 +89,14 @@ pub fn closed_loop<D: Device + ?Sized>(
                 done.clear();
                 device.advance(wake, &mut done);
                 for completion in &done {
-                    measured.requests += 1;
-                    measured.bytes += sizes.remove(&completion.id).unwrap_or(0);
-                    measured.elapsed = measured.elapsed.max(completion.at);
+                    // What another load left behind is not this one's.
+                    let Some((since, bytes)) = under_way.remove(&completion.id) else {
+                        continue;
+                    };
+                    run.measured.requests += 1;
+                    run.measured.bytes += bytes;
+                    run.measured.elapsed = run.measured.elapsed.max(completion.at - begin);
+                    run.latencies.push(completion.at - since);
                     ready.push_back(completion.at + think);
                 }
             }
@@ -70,7 +104,7 @@ pub fn closed_loop<D: Device + ?Sized>(
             (_, None) => break,
         }
     }
-    measured
+    run
 }
 
 /// Uniformly random multiples of `grain` below `span`, the same for the same seed.

@@ -2,6 +2,7 @@
 
 use crate::block::{BlockQueue, BlockQueueOptions, Elevator};
 use crate::disk::{Disk, DiskOptions};
+use crate::nand::{Nand, NandError, NandOptions};
 use crate::preset;
 use crate::raid::{Raid0, RaidOptions};
 use crate::ssd::{Ssd, SsdOptions};
@@ -22,8 +23,10 @@ pub enum Kind {
         /// The controller.
         array: RaidOptions,
     },
-    /// Flash.
+    /// Flash by its measured behaviour.
     Ssd(SsdOptions),
+    /// Flash, or memory on its channels, page by page.
+    Nand(Box<NandOptions>),
 }
 
 /// A device, the block queue above it, and how files lie on it.
@@ -42,13 +45,13 @@ pub struct Model {
 }
 
 /// A text that names no device.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ModelError {
     /// No such device.
     #[error("no device model is called {0:?}; there are: {1}")]
     Name(String, String),
     /// No such option.
-    #[error("a device model has no option {0:?}; there are: {OPTIONS}")]
+    #[error("a device model has no option {0:?}; there are: {OPTIONS}, {nand}", nand = NandOptions::NAMES)]
     Option(String),
     /// A value that does not fit.
     #[error("device model option {option}={value}: write {expected}")]
@@ -60,6 +63,9 @@ pub enum ModelError {
         /// What is meant.
         expected: &'static str,
     },
+    /// A NAND device that cannot be.
+    #[error("device model {0}: {1}")]
+    Nand(String, NandError),
 }
 
 const OPTIONS: &str = "scale, queue, requests, slots, depth, order, write-cache, read-ahead, disks, unit, extent, \
@@ -79,7 +85,7 @@ impl Model {
             // Flash is used with the simplest elevator, as in the sources.
             queue: Some(BlockQueueOptions {
                 elevator: match kind {
-                    Kind::Ssd(_) => Elevator::Noop,
+                    Kind::Ssd(_) | Kind::Nand(_) => Elevator::Noop,
                     _ => Elevator::Cfq,
                 },
                 ..BlockQueueOptions::default()
@@ -91,6 +97,11 @@ impl Model {
         for word in words {
             let (key, value) = word.split_once('=').unwrap_or((word, ""));
             model.set(key.trim(), value.trim())?;
+        }
+        if let Kind::Nand(options) = &model.kind {
+            options
+                .check()
+                .map_err(|e| ModelError::Nand(text.to_owned(), e))?;
         }
         Ok(model)
     }
@@ -115,8 +126,10 @@ impl Model {
              \x20 extent=S fragmentation=F distance=S\n\
              \x20                  how files lie: contiguous bytes (16m), share of extents elsewhere (0 to 1),\n\
              \x20                  bytes from one file's start to the next (0: close)\n\
-             Sizes: 4096, 64k, 16m, 30g.\n",
+",
         );
+        text.push_str(NandOptions::HELP);
+        text.push_str("Sizes: 4096, 64k, 16m, 30g.\n");
         text
     }
 
@@ -135,6 +148,14 @@ impl Model {
                 .ok_or_else(|| wrong(expected))
         };
         let size = || bytes(value).ok_or_else(|| wrong("a size such as 4096, 64k, 16m or 30g"));
+        if let Kind::Nand(options) = &mut self.kind
+            && let Some(set) = options.set(key, value)
+        {
+            return set.map_err(wrong);
+        }
+        if NandOptions::NAMES.split(", ").any(|n| n == key) && key != "read-ahead" {
+            return Err(not_here());
+        }
         match key {
             "scale" => {
                 const EXPECTED: &str = "a number from 0.001 to 100000";
@@ -223,7 +244,7 @@ impl Model {
     fn disk(&mut self) -> Option<&mut DiskOptions> {
         match &mut self.kind {
             Kind::Disk(disk) | Kind::Raid { member: disk, .. } => Some(disk),
-            Kind::Ssd(_) => None,
+            Kind::Ssd(_) | Kind::Nand(_) => None,
         }
     }
 
@@ -240,6 +261,11 @@ impl Model {
         match &self.kind {
             Kind::Disk(options) => Box::new(Disk::new(options.clone())),
             Kind::Ssd(options) => Box::new(Ssd::new(options.clone())),
+            Kind::Nand(options) => match Nand::new((**options).clone()) {
+                Ok(nand) => Box::new(nand),
+                // `parse` checked it; whoever changed it since gets a device that holds nothing.
+                Err(_) => Box::new(Raid0::new(Vec::new(), nothing())),
+            },
             Kind::Raid {
                 disks,
                 member,
@@ -267,7 +293,18 @@ impl Model {
     }
 }
 
-fn bytes(text: &str) -> Option<u64> {
+/// An array of no members: it holds nothing.
+fn nothing() -> RaidOptions {
+    RaidOptions {
+        unit: 512,
+        read_bus: 1,
+        write_bus: 1,
+        overhead: 0,
+    }
+}
+
+/// A size such as 4096, 64k, 16m or 30g.
+pub(crate) fn bytes(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match text[digits.len()..].to_ascii_lowercase().as_str() {
         "" | "b" => 0,

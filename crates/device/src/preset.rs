@@ -2,6 +2,10 @@
 
 use crate::disk::{Disk, DiskOptions};
 use crate::geometry::{Geometry, GeometryOptions};
+use crate::nand::{
+    AllocationOrder, Collect, Condition, Ftl, Multiplane, NandGeometry, NandOptions, NandTiming,
+    Slabs, Victim,
+};
 use crate::raid::RaidOptions;
 use crate::ssd::SsdOptions;
 use crate::{Kind, Nanos, Queueing, SeekCurve};
@@ -56,6 +60,14 @@ pub(crate) const NAMES: &[(&str, &str)] = &[
         "ssd",
         "120 GB flash of a Darwin server (same as darwin-ssd)",
     ),
+    (
+        "nand",
+        "MLC flash page by page: channels, dies, planes, map, collection (docs/flash.md)",
+    ),
+    ("nand-16k", "MLC flash of 16 KiB pages, page by page"),
+    ("nand-slc", "SLC flash, page by page"),
+    ("nand-tlc", "TLC flash, page by page"),
+    ("rram", "resistive memory in slabs on fast channels"),
 ];
 
 pub(crate) fn by_name(name: &str) -> Option<Kind> {
@@ -75,6 +87,11 @@ pub(crate) fn by_name(name: &str) -> Option<Kind> {
         "ssd2" => Kind::Ssd(ssd2()),
         "raid" | "darwin-raid" => darwin_raid(),
         "ssd" | "darwin-ssd" => Kind::Ssd(darwin_ssd()),
+        "nand" => Kind::Nand(Box::new(nand())),
+        "nand-16k" => Kind::Nand(Box::new(nand_16k())),
+        "nand-slc" => Kind::Nand(Box::new(nand_slc())),
+        "nand-tlc" => Kind::Nand(Box::new(nand_tlc())),
+        "rram" => Kind::Nand(Box::new(rram())),
         _ => return None,
     })
 }
@@ -447,5 +464,151 @@ fn ssd2() -> SsdOptions {
         over_provisioning: 0.55,
         fresh: 0,
         ..ssd1()
+    }
+}
+
+/// MLC flash with the times and counts of MQSim's default device, blocks of a plane apart: 128 instead of 2048, for memory.
+/// Buffer, read-ahead, controller times and idle bounds are ours.
+fn nand() -> NandOptions {
+    NandOptions {
+        geometry: NandGeometry {
+            channels: 8,
+            ways: 4,
+            dies: 2,
+            planes: 2,
+            blocks: 128,
+            pages: 256,
+            page: 8 << 10,
+        },
+        order: AllocationOrder::CWDP,
+        timing: NandTiming {
+            read: vec![75 * MICRO],
+            program: vec![750 * MICRO],
+            erase: 3_800 * MICRO,
+            command: 300,
+            channel: 333 * MEGA,
+            slabs: None,
+        },
+        multiplane: Multiplane::Aligned,
+        interleave: true,
+        cache: false,
+        spare: 0.07,
+        ftl: Ftl::Page,
+        logs: 0,
+        victim: Victim::Greedy,
+        collect: Collect::Demand,
+        soft: 0.25,
+        ahead: 0.5,
+        short_idle: 2_000 * MICRO,
+        long_idle: 50_000 * MICRO,
+        condition: Condition::Steady,
+        seed: 1,
+        lookup: 100,
+        overhead: 5 * MICRO,
+        // PCIe 3, four lanes.
+        link: 3_500 * MEGA,
+        buffer: 16 << 20,
+        read_ahead: 256 << 10,
+        reads_first: 16,
+        disturb_limit: 100_000,
+    }
+}
+
+/// MLC flash with the times of SimpleSSD's sample: the two pages of a cell differ.
+fn nand_16k() -> NandOptions {
+    let mlc = nand();
+    NandOptions {
+        geometry: NandGeometry {
+            page: 16 << 10,
+            ..mlc.geometry
+        },
+        timing: NandTiming {
+            read: vec![40 * MICRO, 65 * MICRO],
+            program: vec![500 * MICRO, 1_300 * MICRO],
+            erase: 3_500 * MICRO,
+            channel: 400 * MEGA,
+            ..mlc.timing.clone()
+        },
+        spare: 0.25,
+        ..mlc
+    }
+}
+
+/// SLC flash with the times of FEMU: 4 KiB cross a channel in 20 µs.
+fn nand_slc() -> NandOptions {
+    let mlc = nand();
+    NandOptions {
+        geometry: NandGeometry {
+            ways: 8,
+            dies: 1,
+            planes: 1,
+            blocks: 256,
+            page: 4 << 10,
+            ..mlc.geometry
+        },
+        timing: NandTiming {
+            read: vec![40 * MICRO],
+            program: vec![800 * MICRO],
+            erase: 2_000 * MICRO,
+            channel: 205 * MEGA,
+            ..mlc.timing.clone()
+        },
+        ..mlc
+    }
+}
+
+/// TLC flash with the times of FEMU: the three pages of a cell differ; 16 KiB cross a channel in 52.4 µs.
+fn nand_tlc() -> NandOptions {
+    let mlc = nand();
+    NandOptions {
+        geometry: NandGeometry {
+            ways: 8,
+            dies: 1,
+            pages: 384,
+            page: 16 << 10,
+            ..mlc.geometry
+        },
+        timing: NandTiming {
+            read: vec![56_500, 77_500, 106_000],
+            program: vec![820 * MICRO, 2_225 * MICRO, 5_734 * MICRO],
+            erase: 3_000 * MICRO,
+            channel: 312 * MEGA,
+            ..mlc.timing.clone()
+        },
+        ..mlc
+    }
+}
+
+/// Resistive memory: a slab is the ISSCC 2012 macro (25 ns to open, 443 MB/s), a line 64 bytes: 25 ns + 145 ns for either
+/// operation. 64 slabs of a die, 16 of them on a page; global bitlines of 1.6 GB/s; channels of 1.6 GB/s. Counts, global
+/// bitlines and channel are ours: IT prints none.
+fn rram() -> NandOptions {
+    let mlc = nand();
+    NandOptions {
+        geometry: NandGeometry {
+            dies: 4,
+            planes: 1,
+            pages: 512,
+            page: 4 << 10,
+            ..mlc.geometry
+        },
+        timing: NandTiming {
+            channel: 1_600 * MEGA,
+            slabs: Some(Slabs {
+                slabs: 64,
+                parallel: 16,
+                line: 64,
+                read: 170,
+                write: 170,
+                global: 1_600 * MEGA,
+            }),
+            ..mlc.timing.clone()
+        },
+        multiplane: Multiplane::Off,
+        ftl: Ftl::InPlace,
+        condition: Condition::Full,
+        // PCIe 3, sixteen lanes.
+        link: 15_750 * MEGA,
+        ..mlc
     }
 }

@@ -2,5 +2,6 @@
 #![allow(clippy::unwrap_used)]
 
 mod behaviour;
+mod nand;
 mod profile;
 mod validation;

@@ -15,6 +15,9 @@ const MODELS: &[&str] = &[
     "edel,queue=cfq",
     "hdd,queue=cfq,slots=3",
     "darwin-ssd,queue=none",
+    "nand,queue=none,blocks=8,pages=16,spare=0.3,channels=2,ways=2",
+    "nand,blocks=8,pages=16,spare=0.3,channels=2,cache=on,buffer=1m,collect=both",
+    "rram,blocks=8",
 ];
 
 /// Drives arrivals through a device; every event is taken at its time.

@@ -233,7 +233,13 @@ impl Store for ModelStore {
 
     fn remove(&self, id: FileId) -> Result<(), StoreError> {
         self.inner.remove(id)?;
-        self.modelled.lock().allocation.free(id.0);
+        let mut state = self.modelled.lock();
+        let now = self.modelled.advance(&mut state);
+        let ranges: Vec<(u64, u64)> = state.allocation.ranges(id.0).collect();
+        for (address, bytes) in ranges {
+            state.device.trim(now, address, bytes);
+        }
+        state.allocation.free(id.0);
         Ok(())
     }
 

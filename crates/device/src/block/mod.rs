@@ -274,6 +274,10 @@ impl<D: Device> Device for BlockQueue<D> {
         }
     }
 
+    fn trim(&mut self, now: Nanos, address: u64, bytes: u64) {
+        self.device.trim(now, address, bytes);
+    }
+
     fn capacity(&self) -> u64 {
         self.device.capacity()
     }

@@ -4,7 +4,7 @@
 //! only read.
 use super::{ProfileError, Target};
 use crate::{Nanos, Op};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FallocateFlags, Mode, OFlags};
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -51,6 +51,38 @@ impl FileTarget {
             direct,
             buffer: Vec::new(),
         })
+    }
+
+    /// The same file for another thread.
+    pub fn another(&self) -> Result<FileTarget, ProfileError> {
+        Ok(FileTarget {
+            file: self
+                .file
+                .try_clone()
+                .map_err(|e| failed("open once more", &self.path, e))?,
+            path: self.path.clone(),
+            ours: self.ours,
+            direct: self.direct,
+            buffer: Vec::new(),
+        })
+    }
+
+    /// Gives bytes back to the file system, and says how long that took. It hands them on to the device as TRIM where it is
+    /// mounted so. `None` where it cannot, or where the file is not ours.
+    pub fn punch(&mut self, at: u64, bytes: u64) -> Result<Option<Nanos>, ProfileError> {
+        if !self.ours {
+            return Ok(None);
+        }
+        let began = Instant::now();
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match rustix::fs::fallocate(&self.file, flags, at, bytes) {
+            Ok(()) => {
+                let took = began.elapsed().as_nanos();
+                Ok(Some(u64::try_from(took).unwrap_or(Nanos::MAX)))
+            }
+            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => Ok(None),
+            Err(e) => Err(failed("free a part of", &self.path, e.into())),
+        }
     }
 
     /// A part of the buffer that begins at a multiple of the alignment in memory, filled with bytes that no device
