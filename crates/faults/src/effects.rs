@@ -66,6 +66,16 @@ pub enum Effect {
     ByteLimit,
     /// A collective call of a parallel program failed, on all its ranks.
     FailedTogether,
+    /// A connection was a TLS session.
+    Session,
+    /// A user was refused what is another's.
+    Forbidden,
+    /// A capability was refused after its end.
+    EndedCapability,
+    /// A credential was refused after its end.
+    EndedCredential,
+    /// A credential was refused that had been taken back.
+    TakenBack,
 }
 
 impl std::fmt::Display for Effect {
@@ -99,6 +109,11 @@ impl std::fmt::Display for Effect {
             Effect::LostStore => "stores lost for good",
             Effect::ByteLimit => "writes refused for limits on bytes",
             Effect::FailedTogether => "collective calls that failed",
+            Effect::Session => "TLS sessions",
+            Effect::Forbidden => "accesses refused to users",
+            Effect::EndedCapability => "capabilities refused after their end",
+            Effect::EndedCredential => "credentials refused after their end",
+            Effect::TakenBack => "credentials refused that were taken back",
         })
     }
 }
@@ -118,6 +133,11 @@ impl Effects {
         if times > 0 {
             *self.0.entry(effect).or_default() += times;
         }
+    }
+
+    /// The same kinds, each once.
+    pub fn once(&self) -> Effects {
+        Effects(self.0.keys().map(|effect| (*effect, 1)).collect())
     }
 
     /// Adds those of another.

@@ -94,6 +94,7 @@ impl Worker {
                 }
                 DataReply::Attached { .. } => self.rest(),
                 DataReply::Error(e) if e.kind == ErrorKind::ExpiredCapability => {
+                    self.ended();
                     lent.held = None;
                     return match self.issue_time()? >= capability.expires_ms {
                         true => Ok(()),
@@ -111,6 +112,17 @@ impl Worker {
             "one that ended at {} is taken by data server {} for more than {LATE_MS} ms",
             capability.expires_ms, server.0
         )))
+    }
+
+    /// A capability was refused as ended.
+    fn ended(&self) {
+        let mut history = lock(&self.history);
+        history.effects.count(Effect::EndedCapability);
+    }
+
+    /// A capability for reading that was given to this process's user.
+    pub(super) fn own_capability(&mut self) -> Result<Option<Capability>, Misuse> {
+        Ok(self.lend()?.map(|held| held.capability))
     }
 
     /// A capability that is new.
@@ -131,7 +143,7 @@ impl Worker {
     }
 
     /// The metadata server's time, which never goes back.
-    fn issue_time(&mut self) -> Result<u64, Misuse> {
+    pub(super) fn issue_time(&mut self) -> Result<u64, Misuse> {
         let before = lock(&self.history).issued_ms;
         let MetaReply::Time { issue_ms, .. } = ask(&mut self.meta()?, &MetaRequest::Time)? else {
             return Err(Misuse::Away("no time".into()));
@@ -235,7 +247,10 @@ impl Worker {
                 lock: None,
             };
             match ask(&mut data, &request)? {
-                DataReply::Error(e) if e.kind == ErrorKind::ExpiredCapability => return Ok(()),
+                DataReply::Error(e) if e.kind == ErrorKind::ExpiredCapability => {
+                    self.ended();
+                    return Ok(());
+                }
                 DataReply::Read { .. } => self.rest(),
                 other => {
                     return Err(Misuse::Allowed(format!(
@@ -283,7 +298,7 @@ impl Worker {
     }
 }
 
-fn attach(data: &mut Connection, capability: &Capability) -> Result<DataReply, Misuse> {
+pub(super) fn attach(data: &mut Connection, capability: &Capability) -> Result<DataReply, Misuse> {
     let capability = capability.clone();
     ask(data, &DataRequest::Attach { capability })
 }
