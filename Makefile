@@ -127,7 +127,7 @@ MARKED := not long and
 NOTHING := { code=$$?; [ "$(PYTEST)" = --lf ] && [ $$code -eq 5 ]; }
 
 test-programs: packages examples python
-	cargo build --release $(PRODUCT) -p penstock-client -p penstock-meta --bins --example hostile --example stranger --example newcomer --example thief --example names
+	cargo build --release $(PRODUCT) -p penstock-client -p penstock-meta --bins --example hostile --example stranger --example reader --example newcomer --example thief --example names
 	$(PYTHON) -m pytest -q -rfEs --durations=12 -m "$(MARKED) not alone" $(WORKERS) $(PYTEST) tests || $(NOTHING)
 	$(PYTHON) -m pytest -q -rfEs -m "$(MARKED) alone" $(PYTEST) tests || $(NOTHING)
 
@@ -141,7 +141,7 @@ test-package: build python
 bench: build examples
 	cargo build --release -p penstock-meta --example rates
 	cargo build --release -p penstock-fuse --example passthrough
-	cargo build --release -p penstock-client --example hostile --example stranger
+	cargo build --release -p penstock-client --example hostile --example stranger --example reader
 	cargo build --release -p penstock-datatype --example pack
 	cargo build --release -p penstock-sched --example decisions
 	$(PYTHON) bench/bench.py $(if $(ONLY),--only '$(ONLY)')

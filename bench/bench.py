@@ -27,6 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "target" / "bench"
 VENV = Path(os.environ.get("PENSTOCK_VENV", ROOT / ".venv"))
 PENSTOCK = ROOT / "target" / "release" / "penstock"
+EXAMPLES = PENSTOCK.parent / "examples"
 
 # MPICH polls; on few cores it must yield, for the peer's runs and ours alike.
 YIELD = {
@@ -238,6 +239,8 @@ for op in ("write", "read"):
 RECORDS["security/hostile"] = {"kind": "hostile", "goal": at_least(0.5)}
 # One user against another, both at the usual priority.
 RECORDS |= {f"security/{how}": {"kind": "stranger", "how": how, "goal": at_least(0.5)} for how in ("takes", "disturbs")}
+for label, piece in (("64KiB", 64 << 10), ("1MiB", 1 << 20)):
+    RECORDS[f"security/others-file/{label}"] = {"kind": "others_file", "piece": piece, "goal": REPORTED}
 RECORDS["memory/64-clients"] = {
     "kind": "memory",
     "goal": Goal("<= 256 MiB", lambda r, _: r["penstock"] <= 256),
@@ -248,8 +251,13 @@ class Failed(Exception):
     """A command of a benchmark failed; the record is left out with the reason."""
 
 
-def run(command, env=None, timeout=600):
-    """Runs a command; returns (stdout, CPU seconds of it and its children)."""
+def as_user(uid):
+    """How a program is run as another user."""
+    return {"user": uid, "group": uid, "extra_groups": [], "cwd": "/"}
+
+
+def run(command, env=None, timeout=600, user=None):
+    """Runs a command, perhaps as another user; returns (stdout, CPU seconds of it and its children)."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
         [str(c) for c in command],
@@ -258,6 +266,7 @@ def run(command, env=None, timeout=600):
         text=True,
         timeout=timeout,
         check=False,
+        **({} if user is None else as_user(user)),
     )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode != 0:
@@ -702,7 +711,7 @@ class Bench:
         """A good client beside 200 hostile connections, against the same client alone. The hostile process runs at
         the lowest priority: on a host of its own it would take no processor time of ours."""
         home = self.dir / "besieged"
-        driver = ROOT / "target" / "release" / "examples" / "hostile"
+        driver = EXAMPLES / "hostile"
         seconds = 3
         run([PENSTOCK, "up", home])
 
@@ -730,27 +739,14 @@ class Bench:
         """A good client beside another user of the same host: one takes all connections, and shared locks on a file that it
         may read; or one wants descriptors, counters, and shared locks on all of that file, over and over. The good client
         uses another file: who may read its own may keep it waiting for a second at a time (needs root)."""
-        if os.geteuid() != 0:
-            raise Failed("needs root to become another user")
-        home, view = self.dir / f"besieged-{record['how']}", self.dir / f"view-{record['how']}"
+        home = self.dir / f"besieged-{record['how']}"
         uid, seconds = 61002, 3
-        examples = ROOT / "target" / "release" / "examples"
         run([PENSTOCK, "up", home])
-        view.mkdir()
-        text = (home / "deployment.toml").read_text()
-        (view / "deployment.toml").write_text(text.replace('"run/', f'"{home}/run/'))
-        shutil.copy(home / "client.key", view / "client.key")
-        attacker = view / "stranger"
-        shutil.copy(examples / "stranger", attacker)
-        for path in (view / "client.key", view):
-            os.chown(path, uid, uid)
-        for path in (self.dir, home, home / "run", attacker):
-            path.chmod(0o755)
-        for path in (home / "run").glob("*.sock"):
-            path.chmod(0o666)
+        view = self.let_in(home, uid)
+        attacker = program_for_all(EXAMPLES / "stranger", view)
 
         def good():
-            told = last_json(run([examples / "hostile", "good", home, seconds])[0])
+            told = last_json(run([EXAMPLES / "hostile", "good", home, seconds])[0])
             if told["errors"] or told["wrong_bytes"]:
                 raise Failed(f"the good client was harmed: {told}")
             return told["mb_per_s"] * 1e6, None
@@ -759,10 +755,7 @@ class Bench:
             take = ["take"] if record["how"] == "takes" else []
             with subprocess.Popen(
                 [attacker, *take, view, "/other", str(seconds + 2)],
-                user=uid,
-                group=uid,
-                extra_groups=[],
-                cwd="/",
+                **as_user(uid),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
             ) as attack:
@@ -776,6 +769,57 @@ class Bench:
         try:
             run([PENSTOCK, "cp", home / "deployment.toml", "penstock:/other", "-d", home])
             return self.pairs(name, besieged, good, "B/s", "the same client alone", record["goal"])
+        finally:
+            run([PENSTOCK, "down", home])
+
+    def let_in(self, home, uid):
+        """The deployment as another user of this host has it: sockets, the client key, no other key. The user's directory."""
+        if os.geteuid() != 0:
+            raise Failed("needs root to become another user")
+        view = self.dir / f"{home.name}-of-{uid}"
+        view.mkdir()
+        text = (home / "deployment.toml").read_text()
+        (view / "deployment.toml").write_text(text.replace('"run/', f'"{home}/run/'))
+        shutil.copy(home / "client.key", view / "client.key")
+        for path in (view / "client.key", view):
+            os.chown(path, uid, uid)
+        for path in (self.dir, home, home / "run"):
+            path.chmod(0o755)
+        for path in (home / "run").glob("*.sock"):
+            path.chmod(0o666)
+        return view
+
+    def record_others_file(self, name, record):
+        """Reads of a file that another user owns and everybody may read, which are requests, against the owner's reads of it,
+        which go by descriptors: one program each, on the servers' host, bytes in the page cache (needs root)."""
+        home = self.dir / f"users-{record['piece']}"
+        owner, other, total, seconds = 61001, 61002, 64 << 20, 2
+        run([PENSTOCK, "up", home])
+        views = {uid: self.let_in(home, uid) for uid in (owner, other)}
+        reader, command = (program_for_all(program, views[owner]) for program in (EXAMPLES / "reader", PENSTOCK))
+
+        def rate(uid, by):
+            told = last_json(run([reader, views[uid], "/open/file", record["piece"], seconds], user=uid)[0])
+            if not told[by] or sum(told[key] for key in ("by_descriptors", "by_requests")) != told[by]:
+                raise Failed(f"user {uid} read otherwise than {by}: {told}")
+            return told["bytes_per_s"], None
+
+        try:
+            place, source = self.dir / "open", views[owner] / "bytes"
+            place.mkdir(exist_ok=True)
+            place.chmod(0o777)
+            source.write_bytes(os.urandom(1 << 20) * (total >> 20))
+            source.chmod(0o644)
+            run([PENSTOCK, "cp", "-r", place, "penstock:/open", "-d", home])
+            run([command, "cp", source, "penstock:/open/file", "-d", views[owner]], user=owner)
+            return self.pairs(
+                name,
+                lambda: rate(other, "by_requests"),
+                lambda: rate(owner, "by_descriptors"),
+                "B/s",
+                "the owner's reads",
+                record["goal"],
+            )
         finally:
             run([PENSTOCK, "down", home])
 
@@ -819,7 +863,7 @@ class Bench:
 
     def mounted(self, record, measure):
         """Measures in a mount, beside the least that FUSE can do on the same disk: pairs of directories."""
-        passthrough = ROOT / "target" / "release" / "examples" / "passthrough"
+        passthrough = EXAMPLES / "passthrough"
         home, plain = self.dir / f"mounted-{record['servers']}", self.dir / "plain"
         points = [self.dir / "mnt", self.dir / "passthrough"]
         for directory in (plain, *points):
@@ -908,6 +952,15 @@ class Bench:
             "cpu_s_per_gb": None,
             "goal": record["goal"],
         }
+
+
+def program_for_all(program, directory):
+    """A copy of a program in a directory that every user may enter."""
+    copy = directory / program.name
+    shutil.copy(program, copy)
+    for path in (directory, copy):
+        path.chmod(0o755)
+    return copy
 
 
 def process_of(home):

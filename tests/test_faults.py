@@ -21,6 +21,8 @@ def test_two_runs_of_a_seed_agree_in_every_event():
     assert summary["seeds"] == 8 and summary["events"] > 10_000
 
 
+# In use in one seed in ten at least: TLS, users and permissions, expiry, revocation.
+SECURITY = ["session", "forbidden", "ended-capability", "ended-credential", "taken-back"]
 # What the faults of a few dozen seeds have to do, not only plan.
 EFFECTS = [
     "drop",
@@ -52,6 +54,7 @@ EFFECTS = [
     "byte-limit",
     "failed-together",
     "told-later",
+    *SECURITY,
 ]
 
 
@@ -59,6 +62,8 @@ def test_every_fault_happens_and_a_seed_repeats_it():
     code, summary = faults("--seed", "99", "--seeds", "32")
     assert code == 0, summary["failing"]
     assert sorted(summary["effects"]) == sorted(EFFECTS)
+    shares = {effect: summary["seeds_with"][effect] / summary["seeds"] for effect in SECURITY}
+    assert min(shares.values()) >= 0.1, shares
     # Seed 1 alone, once more and in detail, as one command repeats it.
     first, again = (faults("--seed", "1") for _ in range(2))
     keys = ["events", "virtual_seconds", "effects", "operations"]

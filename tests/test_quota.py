@@ -276,6 +276,40 @@ def test_a_limit_on_bytes_holds_and_what_is_removed_makes_room(limits, d):
     os.unlink(d / "his")
 
 
+def test_a_default_on_bytes_holds_for_whoever_comes(limits, d):
+    newcomer = 61_077
+    as_user(ALICE, TEAM, [], lambda: fill(d / "hers", MIB))
+    said = quota(limits, "set", "--default", "--bytes-hard", "8M")
+    assert said["default_bytes"] == {"soft": None, "hard": 8 * MIB}
+    penstock("quota", "set", BOB, "--bytes-hard", "none", "-d", limits)
+    # A new limit holds when the data servers have heard of it and have counted.
+    before = await_bytes(limits, ALICE, lambda used: used >= MIB)["used"]
+
+    def first_files():
+        assert fill(d / "one", 32 * MIB) + fill(d / "two", 32 * MIB) <= 8 * MIB
+
+    as_user(newcomer, newcomer, [], first_files)
+    full = await_bytes(limits, newcomer, lambda used: used > 7 * MIB)
+    assert full["used"] <= 8 * MIB and not full["own"]
+    as_user(ALICE, TEAM, [], lambda: fill(d / "more", 32 * MIB))
+    assert before < await_bytes(limits, ALICE, lambda used: used > 7 * MIB)["used"] <= 8 * MIB
+    as_user(BOB, TEAM, [], lambda: fill(d / "his", 16 * MIB))
+    assert (d / "his").stat().st_size == 16 * MIB
+    assert "(default)" in penstock("quota", "--all", "-d", limits).out
+    # It outlives the servers.
+    for server in ("meta", "data-0"):
+        pid = int((limits / "run" / f"{server}.pid").read_text().split()[0])
+        os.kill(pid, signal.SIGKILL)
+    penstock("up", limits)
+    await_bytes(limits, newcomer, lambda used: used > 7 * MIB)
+    fails(errno.EDQUOT, as_user, newcomer, newcomer, [], lambda: write(d / "three", b"x" * 2 * MIB))
+    penstock("quota", "remove", "--default", "-d", limits)
+    assert bytes_of(limits, newcomer) is None
+    as_user(newcomer, newcomer, [], lambda: write(d / "three", b"x" * 2 * MIB))
+    for path in d.iterdir():
+        path.unlink()
+
+
 def test_bytes_outlive_killed_servers(limits, d):
     alice = (ALICE, TEAM, [])
     limit_bytes(limits, ALICE, hard="1T")

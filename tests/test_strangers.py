@@ -3,6 +3,7 @@
 crates/client/examples/stranger.rs is the attacker: it may read the file, and no more (docs/security.md).
 """
 
+import errno
 import json
 import os
 import shutil
@@ -12,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from conftest import PENSTOCK, penstock
+from mounted import daemon_of, needs_fuse
 from test_bad_input import program
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become others")
@@ -121,10 +123,7 @@ def stranger(view, directory, path, seconds, *how):
     copy = copied(STRANGER_PROGRAM, directory)
     return subprocess.Popen(
         [copy, *how, view, path, str(seconds)],
-        user=STRANGER,
-        group=STRANGER,
-        extra_groups=[],
-        cwd="/",
+        **user(STRANGER),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -164,16 +163,56 @@ def test_a_reader_stops_no_writer(let_in, short_dir, tmp_path):
     assert int(rounds) >= 1 and float(slowest) < 20, (rounds, slowest)
 
 
+@needs_fuse
+def test_an_owner_who_cuts_by_a_descriptor_ends_nobody(let_in, deployment, short_dir):
+    """Who reads the owner's file is told of an error at worst: a mount of root's, root's programs and other users' jobs."""
+    owners, strangers = let_in
+    point, data = short_dir / "mnt", short_dir / "data"
+    command, reader = copied(PENSTOCK, short_dir), copied(STRANGER_PROGRAM.parent / "reader", short_dir)
+    copied(STRANGER_PROGRAM, short_dir)
+    data.write_bytes(bytes(range(256)) * 16_384)
+    data.chmod(0o644)
+    for name in ("cut", "whole"):
+        as_owner(command, "cp", data, f"penstock:/open/{name}", "-d", owners)
+    servers = {path: path.read_text() for path in (deployment / "run").glob("*.pid")}
+    point.mkdir()
+    penstock("mount", point, "-d", deployment)
+    try:
+        daemon = daemon_of(point)
+        attack = [short_dir / STRANGER_PROGRAM.name, "cut", owners, "/open/cut", str(ATTACK_S)]
+        ended = []
+        with subprocess.Popen(attack, **user(OWNER), stdout=subprocess.PIPE, text=True) as attacker:
+            while attacker.poll() is None:
+                for uid, view in ((STRANGER, strangers), (0, deployment)):
+                    job = [reader, view, "/open/cut", "65536", "0.3"]
+                    ended.append(subprocess.run(job, **user(uid), capture_output=True, check=False).returncode)
+                try:
+                    (point / "open" / "cut").read_bytes()
+                except OSError as e:
+                    assert e.errno in (errno.EIO, errno.EBADMSG), e
+                assert (point / "open" / "whole").read_bytes() == data.read_bytes()
+            got = json.loads(attacker.stdout.read())
+        assert attacker.returncode == 0 and got["descriptors"] > 0 and got["cuts"] > 100, got
+        # None ended by a signal; some had to be told of an error.
+        assert len(ended) >= 4 and set(ended) <= {0, 1} and 1 in ended, ended
+        assert daemon_of(point) == daemon
+    finally:
+        penstock("umount", "--lazy", point)
+    assert {path: path.read_text() for path in (deployment / "run").glob("*.pid")} == servers
+    assert penstock("status", "-d", deployment).out.count(" up ") >= 5
+
+
+def user(uid):
+    """How a program is run as another user."""
+    return {"user": uid, "group": uid, "extra_groups": [], "cwd": "/", "env": {"PATH": os.environ["PATH"], "HOME": "/"}}
+
+
 def as_owner(command, *args):
     """Runs the command as the owner, in a process with connections of its own. How long it took."""
     began = time.monotonic()
     done = subprocess.run(
         [command, *map(str, args)],
-        user=OWNER,
-        group=OWNER,
-        extra_groups=[],
-        cwd="/",
-        env={"PATH": os.environ["PATH"], "HOME": "/"},
+        **user(OWNER),
         capture_output=True,
         text=True,
         timeout=60,

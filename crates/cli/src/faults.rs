@@ -78,6 +78,8 @@ struct Summary {
     faults: u64,
     /// What they did.
     effects: Effects,
+    /// In how many seeds each happened.
+    seeds_with: Effects,
     operations: u64,
     operations_failed: u64,
     most_threads: u64,
@@ -92,6 +94,7 @@ impl Summary {
         self.events += report.events;
         self.faults += report.faults;
         self.effects.add(&report.effects);
+        self.seeds_with.add(&report.effects.once());
         self.operations += report.good;
         self.operations_failed += report.failed;
         self.most_threads = self.most_threads.max(report.most_threads);
@@ -294,9 +297,15 @@ fn to_text(summary: &Summary, args: &FaultsArgs) -> String {
         .effects
         .0
         .iter()
-        .map(|(effect, times)| format!("{} {effect}", size::count(*times)))
+        .map(|(effect, times)| {
+            let seeds = summary.seeds_with.0.get(effect).copied().unwrap_or(0);
+            format!("{} {effect} ({})", size::count(*times), size::count(seeds))
+        })
         .collect();
-    text += &format!("what the faults did: {}\n", effects.join(", "));
+    text += &format!(
+        "what happened (in how many seeds): {}\n",
+        effects.join(", ")
+    );
     for report in &summary.failing {
         for failure in &report.failures {
             text += &format!("seed {}: {failure}\n", report.seed);

@@ -7,7 +7,7 @@ use crate::size::{self, Size};
 use crate::{connect, out, users};
 use clap::{Args, Subcommand};
 use penstock_client::{Client, Quotas};
-use penstock_wire::message::{Bound, FileLimits, LimitsChange, UserBytes, UserFiles};
+use penstock_wire::message::{Bound, ByteLimits, FileLimits, LimitsChange, UserBytes, UserFiles};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::SystemTime;
@@ -26,6 +26,7 @@ Examples:
   penstock quota set --default --files-hard 1000000 --grace 3d
                                                      all users without limits of their own
   penstock quota set alice --bytes-soft 900G --bytes-hard 1T
+  penstock quota set --default --bytes-hard 100G
   penstock quota remove alice                        back to the default")]
 pub struct QuotaArgs {
     /// What to change; nothing is changed without it.
@@ -72,11 +73,11 @@ pub struct SetArgs {
     /// Is never exceeded; `none`: no such limit.
     #[arg(long, value_name = "N", value_parser = bound, group = "what")]
     pub files_hard: Option<Bound>,
-    /// The same for bytes, of one user: 900G, 64MiB.
-    #[arg(long, value_name = "SIZE", value_parser = bytes_bound, group = "what", conflicts_with = "default")]
+    /// The same for bytes: 900G, 64MiB.
+    #[arg(long, value_name = "SIZE", value_parser = bytes_bound, group = "what")]
     pub bytes_soft: Option<Bound>,
-    /// The same for bytes, of one user; `none`: no such limit.
-    #[arg(long, value_name = "SIZE", value_parser = bytes_bound, group = "what", conflicts_with = "default")]
+    /// The same for bytes; `none`: no such limit.
+    #[arg(long, value_name = "SIZE", value_parser = bytes_bound, group = "what")]
     pub bytes_hard: Option<Bound>,
     /// How long soft limits may be exceeded: 12h, 7d [default: 7d].
     #[arg(long, value_name = "TIME", group = "what")]
@@ -199,24 +200,29 @@ fn to_json(quotas: &Quotas) -> Value {
     });
     json!({
         "users": users.collect::<Vec<_>>(), "default": limits(&quotas.default), "counted": quotas.counted,
+        "default_bytes": { "soft": quotas.default_bytes.soft, "hard": quotas.default_bytes.hard },
     })
 }
 
 fn bytes_json(bytes: &UserBytes) -> Value {
     json!({
-        "used": bytes.used, "soft": bytes.limits.soft, "hard": bytes.limits.hard, "counted": bytes.counted,
+        "used": bytes.used, "soft": bytes.limits.soft, "hard": bytes.limits.hard, "counted": bytes.counted, "own": bytes.own,
         "over_soft": bytes.is_over_soft(), "at_hard": bytes.is_at_hard(), "grace_ends_ms": bytes.grace_ends_ms,
     })
 }
 
 /// A table of the users whose bytes are limited, if there are any.
 fn bytes_text(quotas: &Quotas, now_ms: u64) -> String {
-    let limit = |limit: Option<u64>| limit.map_or("-".to_owned(), size::bytes);
+    let limit = |limit: Option<u64>| match limit {
+        // Of a user who is to have none, although all others have one.
+        None | Some(u64::MAX) => "-".to_owned(),
+        Some(bytes) => size::bytes(bytes),
+    };
     let limited = quotas
         .users
         .iter()
         .filter_map(|user| Some((user.uid, user.bytes?)));
-    let rows: Vec<Vec<String>> = limited
+    let mut rows: Vec<Vec<String>> = limited
         .map(|(uid, bytes)| {
             let who = users::name(uid).unwrap_or_else(|| uid.to_string());
             let state = if bytes.counted {
@@ -225,14 +231,22 @@ fn bytes_text(quotas: &Quotas, now_ms: u64) -> String {
                 "being counted, or a data server is away".into()
             };
             let (soft, hard) = (limit(bytes.limits.soft), limit(bytes.limits.hard));
-            vec![who, size::bytes(bytes.used), soft, hard, state]
+            let of = if bytes.own { "own" } else { "default" };
+            let used = size::bytes(bytes.used);
+            vec![who, used, soft, hard, of.into(), state]
         })
         .collect();
+    let default = quotas.default_bytes;
+    if quotas.users.len() != 1 && default != ByteLimits::default() {
+        let (soft, hard) = (limit(default.soft), limit(default.hard));
+        let row = ["(default)", "-", &soft, &hard, "-", "-"];
+        rows.push(row.map(str::to_owned).to_vec());
+    }
     if rows.is_empty() {
         String::new()
     } else {
         out::table(
-            &["user", "bytes", "soft", "hard", "state"],
+            &["user", "bytes", "soft", "hard", "limits", "state"],
             &[1, 2, 3],
             rows,
         )
@@ -337,6 +351,7 @@ mod tests {
         let quotas = Quotas {
             users: vec![user, at_hard],
             default: FileLimits::default(),
+            default_bytes: ByteLimits::default(),
             counted: true,
         };
         let text = to_text(&quotas, 1000);

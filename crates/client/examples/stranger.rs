@@ -12,6 +12,9 @@
 //! `stranger take DEPLOYMENT PATH SECONDS` takes all connections to all servers that it gets, and by those to the first data
 //! server as many shared locks on bytes of PATH as it gets in that time. Prints one JSON line and holds everything until
 //! the end of its input.
+//!
+//! `stranger cut DEPLOYMENT PATH SECONDS` is the owner of PATH: it gets descriptors of the file's objects and cuts them to nothing and
+//! makes them as long as before, over and over, past the servers. Prints one JSON line: how many it got, and how often it cut.
 mod raw;
 
 use penstock_rpc::deployment::Deployment;
@@ -58,8 +61,9 @@ fn main() -> Result<()> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
         ["take", directory, path, seconds] => take(directory, path, seconds),
+        ["cut", directory, path, seconds] => cut(directory, path, seconds),
         [directory, path, seconds] => disturb(directory, path, seconds),
-        _ => Err("usage: stranger [take] DEPLOYMENT PATH SECONDS".into()),
+        _ => Err("usage: stranger [take|cut] DEPLOYMENT PATH SECONDS".into()),
     }
 }
 
@@ -76,7 +80,7 @@ fn take(directory: &str, path: &str, seconds: &str) -> Result<()> {
     rustix::process::setrlimit(rustix::process::Resource::Nofile, limit)?;
     let deployment = Deployment::load(Path::new(directory))?;
     let mut taken = Taken::default();
-    let capability = opened(&mut connected(&deployment, None)?, path)?;
+    let capability = opened(&mut connected(&deployment, None)?, path, false)?;
     let mut kept = Vec::new();
     let servers = (0..deployment.servers.len()).map(Some);
     for server in servers.chain([None]) {
@@ -132,7 +136,7 @@ fn disturb(directory: &str, path: &str, seconds: &str) -> Result<()> {
     let until = until(seconds)?;
     let mut got = Got::default();
     let mut meta = connected(&deployment, None)?;
-    let capability = opened(&mut meta, path)?;
+    let capability = opened(&mut meta, path, false)?;
     let _kept = descriptors(&deployment, &capability, &mut got)?;
     std::thread::scope(|scope| {
         let capability = &capability;
@@ -164,11 +168,49 @@ fn disturb(directory: &str, path: &str, seconds: &str) -> Result<()> {
     Ok(())
 }
 
-fn opened(meta: &mut Connection, path: &str) -> Result<Capability> {
+fn cut(directory: &str, path: &str, seconds: &str) -> Result<()> {
+    let deployment = Deployment::load(Path::new(directory))?;
+    let until = until(seconds)?;
+    let capability = opened(&mut connected(&deployment, None)?, path, true)?;
+    let mut objects = Vec::new();
+    for server in &capability.layout.servers {
+        let mut connection = connected(&deployment, Some(server.0 as usize))?;
+        let attach = DataRequest::Attach {
+            capability: capability.clone(),
+        };
+        let DataReply::Attached { handle, .. } = ask(&mut connection, &attach)? else {
+            continue;
+        };
+        let DataReply::Shortcut { .. } = ask(&mut connection, &DataRequest::Shortcut { handle })?
+        else {
+            continue;
+        };
+        if let Some(object) = connection.take_descriptors().into_iter().next() {
+            let len = rustix::fs::fstat(&object)?.st_size;
+            objects.push((object, u64::try_from(len)?, connection));
+        }
+    }
+    let mut cuts = 0u64;
+    while Instant::now() < until {
+        for (object, len, _) in &objects {
+            for len in [0, *len] {
+                rustix::fs::ftruncate(object, len)?;
+            }
+            cuts += 1;
+        }
+    }
+    println!(
+        "{}",
+        serde_json::json!({ "descriptors": objects.len(), "cuts": cuts })
+    );
+    Ok(())
+}
+
+fn opened(meta: &mut Connection, path: &str, write: bool) -> Result<Capability> {
     let open = MetaRequest::Open {
         path: path.into(),
         read: true,
-        write: false,
+        write,
         create: None,
         exclusive: false,
     };

@@ -2,8 +2,8 @@
 use crate::client::Client;
 use crate::error::Result;
 use penstock_wire::message::{
-    FileLimits, LimitsChange, MAX_USERS, MetaReply, MetaRequest, QuotaReply, QuotaRequest,
-    UserFiles, WrongCount,
+    ByteLimits, FileLimits, LimitsChange, MAX_USERS, MetaReply, MetaRequest, QuotaReply,
+    QuotaRequest, UserFiles, WrongCount,
 };
 
 /// Users and what holds for those without limits of their own.
@@ -13,6 +13,8 @@ pub struct Quotas {
     pub users: Vec<UserFiles>,
     /// What holds for users without limits of their own.
     pub default: FileLimits,
+    /// The same for bytes.
+    pub default_bytes: ByteLimits,
     /// All files were counted; until then numbers are 0 and nothing is limited.
     pub counted: bool,
 }
@@ -76,11 +78,13 @@ impl Client {
                 users,
                 more,
                 default,
+                default_bytes,
                 counted,
             }) => {
                 let quotas = Quotas {
                     users,
                     default,
+                    default_bytes,
                     counted,
                 };
                 Ok((quotas, more))

@@ -6,6 +6,7 @@ mod capi;
 mod check;
 mod clock;
 mod common;
+mod crowd;
 mod lean;
 mod links;
 mod locks;

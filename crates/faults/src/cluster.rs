@@ -27,6 +27,8 @@ pub(crate) struct Shape {
     pub scheduler: &'static str,
     /// Connections are TLS sessions.
     pub tls: bool,
+    /// Users with credentials of their own, which end or are taken back.
+    pub users: bool,
     /// Ranks of a parallel program that works beside the clients; 0: there is none.
     pub ranks: usize,
     /// All its ranks are on one node; else on two.

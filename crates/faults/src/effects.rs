@@ -68,6 +68,16 @@ pub enum Effect {
     FailedTogether,
     /// A collective call failed on some ranks only, and a later one on all.
     ToldLater,
+    /// A connection was a TLS session.
+    Session,
+    /// A user was refused what is another's.
+    Forbidden,
+    /// A capability was refused after its end.
+    EndedCapability,
+    /// A credential was refused after its end.
+    EndedCredential,
+    /// A credential was refused that had been taken back.
+    TakenBack,
 }
 
 impl std::fmt::Display for Effect {
@@ -102,6 +112,11 @@ impl std::fmt::Display for Effect {
             Effect::ByteLimit => "writes refused for limits on bytes",
             Effect::FailedTogether => "collective calls that failed",
             Effect::ToldLater => "errors that other ranks were told later",
+            Effect::Session => "TLS sessions",
+            Effect::Forbidden => "accesses refused to users",
+            Effect::EndedCapability => "capabilities refused after their end",
+            Effect::EndedCredential => "credentials refused after their end",
+            Effect::TakenBack => "credentials refused that were taken back",
         })
     }
 }
@@ -121,6 +136,11 @@ impl Effects {
         if times > 0 {
             *self.0.entry(effect).or_default() += times;
         }
+    }
+
+    /// The same kinds, each once.
+    pub fn once(&self) -> Effects {
+        Effects(self.0.keys().map(|effect| (*effect, 1)).collect())
     }
 
     /// Adds those of another.

@@ -227,6 +227,9 @@ pub(crate) fn dial(
     let server = listener.process;
     let id = net.next;
     net.next += 1;
+    if net.tls {
+        net.effects.count(Effect::Session);
+    }
     let mut ends = Vec::new();
     for (end, (process, machine)) in [
         (process, machine),

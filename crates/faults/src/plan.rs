@@ -85,6 +85,9 @@ pub(crate) enum StoreFault {
 /// Users have limits on bytes in one of so many runs.
 const LIMITED: u64 = 4;
 
+/// Users have credentials of their own in one of so many runs: with TLS in half of these.
+const USERS: u64 = 4;
+
 /// A parallel program works beside the clients in one of so many runs.
 const PROGRAMS: u64 = 8;
 
@@ -136,6 +139,7 @@ pub(crate) fn shape(seed: u64) -> Shape {
         pause: r.from_to(10, 100) * MS,
         scheduler: SCHEDULERS[r.index(SCHEDULERS.len())],
         tls: seed.is_multiple_of(8),
+        users: seed.is_multiple_of(USERS),
         ranks: 0,
         one_node: true,
         limit: None,

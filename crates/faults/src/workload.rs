@@ -5,6 +5,7 @@ mod locks;
 mod misuse;
 mod names;
 pub(crate) mod program;
+mod users;
 
 pub(crate) use history::{History, Phase, Shared};
 
@@ -211,6 +212,9 @@ impl Worker {
         if let Some(limit) = self.shape.limit {
             self.prepare_limits(limit)?;
         }
+        if self.shape.users {
+            self.prepare_users()?;
+        }
         client.sync_metadata().map_err(text)
     }
 
@@ -228,11 +232,14 @@ impl Worker {
         let mut lent = misuse::Lent::default();
         let mut made: Option<Counter> = None;
         let mut limited = bytes::Limited::default();
+        let mut holder = users::Holder::default();
         while self.phase() < Phase::Calm {
             if self.shape.limit.is_some() && self.random.one_in(3) {
-                self.spend(&mut limited)?
+                self.spend(&mut limited)?;
+            } else if self.shape.users && self.random.one_in(6) {
+                self.act_as_user(&mut holder)?;
             } else {
-                self.step(&client, &mut files, &mut lent, &mut made)?
+                self.step(&client, &mut files, &mut lent, &mut made)?;
             }
             let mut pause = self.random.below(self.shape.pause);
             if self.phase() == Phase::Settling {
@@ -262,6 +269,9 @@ impl Worker {
         }
         self.sync_names(&client)?;
         self.look_at_names(&client)?;
+        if self.shape.users {
+            self.users_in_calm(holder)?;
+        }
         self.capabilities(&mut lent)
     }
 

@@ -11,8 +11,8 @@
 use crate::error::{Result, error};
 use penstock_layout::{FileId, ServerId};
 use penstock_wire::message::{
-    ByteLimits, ErrorKind, Followed, Lease, Leases, LimitsChange, MAX_BYTE_USERS, MAX_GIVEN, Usage,
-    UsageReport, UserBytes,
+    Bound, ByteLimits, ErrorKind, Followed, Lease, Leases, LimitsChange, MAX_BYTE_USERS, MAX_GIVEN,
+    Usage, UsageReport, UserBytes, WireError,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -23,7 +23,15 @@ const SPARE: u64 = 256 << 20;
 /// A write is refused by numbers that are older than it when it has waited so long, milliseconds: a data server is away.
 const STALE_MS: u64 = 5000;
 
-/// What is kept of a user with limits on bytes.
+const NONE: ByteLimits = ByteLimits {
+    soft: None,
+    hard: None,
+};
+
+/// The account with this number holds the limits of all users without their own. No user has it: chown(2) means "nobody" by it.
+const EVERYBODY: u32 = u32::MAX;
+
+/// What is kept of a user with limits on bytes. Without limits those of all users hold.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ByteAccount {
     pub limits: ByteLimits,
@@ -59,7 +67,10 @@ impl Told {
 
 #[derive(Debug, Default)]
 pub struct Bytes {
+    /// Those with limits of their own, and while there are limits for all, those with files.
     users: BTreeMap<u32, ByteAccount>,
+    /// Of users without limits of their own.
+    default: ByteLimits,
     changed: BTreeSet<u32>,
     told: BTreeMap<u32, BTreeMap<u32, Told>>,
     servers: BTreeSet<u32>,
@@ -72,9 +83,11 @@ pub struct Bytes {
 
 impl Bytes {
     /// As they were stored.
-    pub fn stored(users: BTreeMap<u32, ByteAccount>) -> Bytes {
+    pub fn stored(mut users: BTreeMap<u32, ByteAccount>) -> Bytes {
+        let default = users.remove(&EVERYBODY).unwrap_or_default().limits;
         Bytes {
             users,
+            default,
             ..Bytes::default()
         }
     }
@@ -93,35 +106,118 @@ impl Bytes {
             return Ok(());
         }
         let before = self.users.get(&uid).copied().unwrap_or_default();
-        let bound = |new: Option<penstock_wire::message::Bound>, old| {
-            new.map_or(old, penstock_wire::message::Bound::limit)
-        };
-        let limits = ByteLimits {
-            soft: bound(change.bytes_soft, before.limits.soft),
-            hard: bound(change.bytes_hard, before.limits.hard),
-        };
-        if let (Some(soft), Some(hard)) = (limits.soft, limits.hard)
-            && soft > hard
-        {
-            return Err(error(
-                ErrorKind::InvalidArgument,
-                format!("a soft limit of {soft} bytes is above the hard one of {hard}; set both"),
-            ));
-        }
-        if limits == ByteLimits::default() {
+        let mut limits = changed(self.limits(&before), change)?;
+        if limits == NONE && self.default == NONE {
             self.remove(uid);
             return Ok(());
         }
+        if limits == NONE {
+            // Of the user's own all the same.
+            limits.hard = Some(u64::MAX);
+        }
         if !self.users.contains_key(&uid) && self.users.len() >= MAX_BYTE_USERS {
-            return Err(error(
-                ErrorKind::Busy,
-                format!("{MAX_BYTE_USERS} users have limits on bytes; remove some of them"),
-            ));
+            return Err(too_many("remove some of them"));
         }
         let account = ByteAccount { limits, ..before };
         self.users.insert(uid, account);
         self.changed.insert(uid);
         Ok(())
+    }
+
+    fn limits(&self, account: &ByteAccount) -> ByteLimits {
+        match account.limits {
+            NONE => self.default,
+            own => own,
+        }
+    }
+
+    // ---- limits of all users without their own ----
+
+    /// Of users without limits of their own.
+    pub fn default_limits(&self) -> ByteLimits {
+        self.default
+    }
+
+    /// Whether users without limits of their own have some.
+    pub fn limits_everybody(&self) -> bool {
+        self.default != NONE
+    }
+
+    /// Changes the limits of all users without their own, of whom those have files.
+    pub fn set_default(
+        &mut self,
+        change: &LimitsChange,
+        with_files: impl Iterator<Item = u32>,
+    ) -> Result<()> {
+        let limits = changed(self.default, change)?;
+        if limits == self.default {
+            return Ok(());
+        }
+        if limits == NONE {
+            self.remove_default();
+            return Ok(());
+        }
+        let is_new = |uid: &u32| *uid != 0 && !self.users.contains_key(uid);
+        let new: Vec<u32> = with_files.filter(is_new).collect();
+        if self.users.len() + new.len() > MAX_BYTE_USERS {
+            return Err(too_many(&format!(
+                "{} more have files, so there can be no limit for all",
+                new.len()
+            )));
+        }
+        self.default = limits;
+        self.changed.insert(EVERYBODY);
+        for uid in new {
+            self.inherit(uid);
+        }
+        Ok(())
+    }
+
+    /// Users without limits of their own have none any more.
+    pub fn remove_default(&mut self) {
+        if !self.limits_everybody() {
+            return;
+        }
+        self.default = NONE;
+        self.changed.insert(EVERYBODY);
+        let inherited = self.users.iter().filter(|(_, of)| of.limits == NONE);
+        let inherited: Vec<u32> = inherited.map(|(uid, _)| *uid).collect();
+        for uid in inherited {
+            self.remove(uid);
+        }
+    }
+
+    /// Whether one more user may have files.
+    pub fn room(&self, uid: u32) -> Result<()> {
+        let has_room = !self.limits_everybody()
+            || uid == 0
+            || self.users.len() < MAX_BYTE_USERS
+            || self.users.contains_key(&uid);
+        match has_room {
+            true => Ok(()),
+            false => Err(too_many(&format!(
+                "user {uid} would be one more: an administrator has to take away the limits for all (`penstock quota set --default --bytes-soft none --bytes-hard none`)"
+            ))),
+        }
+    }
+
+    /// A user has files: the limits of all hold, unless there are some of the user's own.
+    pub fn inherit(&mut self, uid: u32) {
+        if self.limits_everybody()
+            && uid != 0
+            && self.users.len() < MAX_BYTE_USERS
+            && !self.users.contains_key(&uid)
+        {
+            self.users.insert(uid, ByteAccount::default());
+            self.changed.insert(uid);
+        }
+    }
+
+    /// A user has no files any more.
+    pub fn has_none(&mut self, uid: u32) {
+        if self.users.get(&uid).is_some_and(|of| of.limits == NONE) {
+            self.remove(uid);
+        }
     }
 
     /// A user's bytes are not limited any more.
@@ -188,6 +284,7 @@ impl Bytes {
             },
             given,
             users,
+            everybody: self.limits_everybody(),
         }
     }
 
@@ -261,11 +358,11 @@ impl Bytes {
 
     /// Notes since when the soft limit is exceeded. Returns the limit that holds.
     fn settle(&mut self, uid: u32, total: u64, grace_ms: u64, now_ms: u64) -> u64 {
-        let Some(user) = self.users.get_mut(&uid) else {
+        let Some(limits) = self.users.get(&uid).map(|user| self.limits(user)) else {
             return u64::MAX;
         };
-        let hard = user.limits.hard.unwrap_or(u64::MAX);
-        let Some(soft) = user.limits.soft else {
+        let hard = limits.hard.unwrap_or(u64::MAX);
+        let (Some(soft), Some(user)) = (limits.soft, self.users.get_mut(&uid)) else {
             return hard;
         };
         let since = match (total > soft, user.over_since_ms) {
@@ -299,11 +396,13 @@ impl Bytes {
         let user = self.users.get(&uid)?;
         let told = self.told.get(&uid).into_iter().flat_map(BTreeMap::values);
         let used = sum(told.map(|told| told.used));
-        let over = user.limits.soft.is_some_and(|soft| used > soft);
+        let limits = self.limits(user);
+        let over = limits.soft.is_some_and(|soft| used > soft);
         let since = user.over_since_ms.filter(|_| over);
         Some(UserBytes {
             used,
-            limits: user.limits,
+            limits,
+            own: user.limits != NONE,
             counted: self.are_all_counted(uid),
             grace_ends_ms: since.map(|since| since.saturating_add(grace_ms)),
         })
@@ -325,9 +424,43 @@ impl Bytes {
     pub fn take_changed(&mut self) -> BTreeMap<u32, Option<ByteAccount>> {
         let changed = std::mem::take(&mut self.changed).into_iter();
         changed
-            .map(|uid| (uid, self.users.get(&uid).copied()))
+            .map(|uid| match uid {
+                EVERYBODY => {
+                    let limits = self.default;
+                    let account = ByteAccount {
+                        limits,
+                        ..ByteAccount::default()
+                    };
+                    (uid, (limits != NONE).then_some(account))
+                }
+                uid => (uid, self.users.get(&uid).copied()),
+            })
             .collect()
     }
+}
+
+fn changed(before: ByteLimits, change: &LimitsChange) -> Result<ByteLimits> {
+    let bound = |new: Option<Bound>, old| new.map_or(old, Bound::limit);
+    let limits = ByteLimits {
+        soft: bound(change.bytes_soft, before.soft),
+        hard: bound(change.bytes_hard, before.hard),
+    };
+    if let (Some(soft), Some(hard)) = (limits.soft, limits.hard)
+        && soft > hard
+    {
+        return Err(error(
+            ErrorKind::InvalidArgument,
+            format!("a soft limit of {soft} bytes is above the hard one of {hard}; set both"),
+        ));
+    }
+    Ok(limits)
+}
+
+fn too_many(what: &str) -> WireError {
+    error(
+        ErrorKind::Busy,
+        format!("{MAX_BYTE_USERS} users can have limits on bytes; {what}"),
+    )
 }
 
 fn sum(numbers: impl Iterator<Item = u64>) -> u64 {

@@ -207,3 +207,67 @@ fn a_write_is_not_refused_by_what_was_told_before_it() {
         "the next write waits anew"
     );
 }
+
+fn default_of(hard: u64) -> LimitsChange {
+    LimitsChange {
+        bytes_hard: Some(Bound::At(hard)),
+        ..LimitsChange::default()
+    }
+}
+
+#[test]
+fn the_default_holds_for_users_with_files_and_without_limits_of_their_own() {
+    let mut b = Bytes::default();
+    b.begin(1, [ServerId(0)].into_iter());
+    b.set_default(&default_of(100), [0, 7].into_iter()).unwrap();
+    assert_eq!(b.users().collect::<Vec<_>>(), [7], "root has none");
+    let lease = tell(&mut b, 0, 0, 0, 150);
+    assert!(lease.full && lease.limit == 100, "{lease:?}");
+    b.inherit(8);
+    b.inherit(0);
+    assert_eq!(b.users().collect::<Vec<_>>(), [7, 8]);
+    assert!(!b.user(8, 0).unwrap().own);
+    // The default changes for both.
+    b.set_default(&default_of(200), [7, 8].into_iter()).unwrap();
+    assert_eq!(tell(&mut b, 0, 0, 0, 150).limit, 200);
+    // One is to have no limit, and then the default again.
+    let unlimited = LimitsChange {
+        bytes_hard: Some(Bound::Unlimited),
+        ..LimitsChange::default()
+    };
+    b.set(7, &unlimited).unwrap();
+    assert!(b.user(7, 0).unwrap().own && tell(&mut b, 0, 0, 0, 1 << 50).lease >= 1 << 50);
+    b.remove(7);
+    b.inherit(7);
+    assert_eq!(b.user(7, 0).unwrap().limits.hard, Some(200));
+    b.set(7, &default_of(50)).unwrap();
+    // As it is stored.
+    let stored = b.take_changed();
+    let stored = stored.into_iter().filter_map(|(uid, of)| Some((uid, of?)));
+    let mut again = Bytes::stored(stored.collect());
+    assert_eq!(again.default_limits().hard, Some(200));
+    assert_eq!(again.user(7, 0).unwrap().limits.hard, Some(50));
+    assert_eq!(again.user(8, 0).unwrap().limits.hard, Some(200));
+    // Whoever has no files any more is forgotten; without a default all are but those with limits of their own.
+    again.has_none(7);
+    again.has_none(8);
+    assert_eq!(again.users().collect::<Vec<_>>(), [7]);
+    again.inherit(8);
+    again.remove_default();
+    assert_eq!(again.users().collect::<Vec<_>>(), [7]);
+    assert_eq!(again.take_changed()[&EVERYBODY], None);
+}
+
+#[test]
+fn a_default_needs_room_for_all_who_have_files() {
+    let mut b = Bytes::default();
+    let most = MAX_BYTE_USERS as u32;
+    let e = b.set_default(&default_of(1), 1..most + 2).unwrap_err();
+    assert!(e.message.contains("no limit for all"), "{e}");
+    assert!(!b.limits_everybody() && b.users().next().is_none());
+    b.set_default(&default_of(1), 1..most + 1).unwrap();
+    b.room(1).unwrap();
+    b.room(0).unwrap();
+    let e = b.room(most + 1).unwrap_err();
+    assert!(e.message.contains("--default"), "{e}");
+}

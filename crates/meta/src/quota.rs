@@ -16,8 +16,8 @@ use crate::bytes::{ByteAccount, Bytes};
 use crate::error::{Result, error};
 use penstock_layout::FileId;
 use penstock_wire::message::{
-    ErrorKind, FileLimits, Leases, LimitsChange, MAX_GRACE_S, MAX_WRONG_COUNTS, UsageReport,
-    UserFiles, WireError, WrongCount,
+    ByteLimits, ErrorKind, FileLimits, Leases, LimitsChange, MAX_GRACE_S, MAX_WRONG_COUNTS,
+    UsageReport, UserFiles, WireError, WrongCount,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -105,6 +105,7 @@ impl Accounts {
         if !self.rules.counted {
             return Ok(());
         }
+        self.bytes.room(uid)?;
         let Some(user) = self.users.get(&uid) else {
             if self.users.len() >= MAX_ACCOUNTS {
                 return Err(error(
@@ -145,6 +146,7 @@ impl Accounts {
         if self.rules.counted {
             let user = self.users.entry(uid).or_default();
             user.files += 1;
+            self.bytes.inherit(uid);
             self.settle(uid, Some(now_ms));
         }
     }
@@ -188,6 +190,7 @@ impl Accounts {
             ..user
         };
         if user == Account::default() {
+            self.bytes.has_none(uid);
             self.users.remove(&uid)
         } else {
             self.users.insert(uid, user)
@@ -285,8 +288,8 @@ impl Accounts {
         })
     }
 
-    pub fn default_limits(&self) -> FileLimits {
-        self.rules.default
+    pub fn default_limits(&self) -> (FileLimits, ByteLimits) {
+        (self.rules.default, self.bytes.default_limits())
     }
 
     /// Whether the numbers are right.
@@ -313,13 +316,11 @@ impl Accounts {
         };
         let limits = changed(before, &of_files)?;
         match user {
-            None if of_files != *change => {
-                return Err(error(
-                    ErrorKind::InvalidArgument,
-                    "limits on bytes are set for one user, not for all; name a user",
-                ));
+            None => {
+                let with_files = self.users.iter().filter(|(_, user)| user.files > 0);
+                let with_files = with_files.map(|(uid, _)| *uid);
+                self.bytes.set_default(change, with_files)?;
             }
-            None => {}
             Some(uid) => self.bytes.set(uid, change)?,
         }
         if of_files == LimitsChange::default() {
@@ -356,10 +357,14 @@ impl Accounts {
                 self.rules.default = FileLimits::default();
                 self.rules.default_set_ms = now_ms;
                 self.changed_rules = true;
+                self.bytes.remove_default();
             }
             Some(uid) => {
                 self.bytes.remove(uid);
                 if let Some(user) = self.users.get_mut(&uid) {
+                    if user.files > 0 {
+                        self.bytes.inherit(uid);
+                    }
                     user.limits = None;
                     self.settle(uid, Some(now_ms));
                 }
@@ -447,6 +452,9 @@ impl Accounts {
             }
             if repair || !known {
                 self.users.entry(uid).or_default().files = counted;
+                if counted > 0 {
+                    self.bytes.inherit(uid);
+                }
                 self.settle(uid, Some(now_ms));
             }
         }

@@ -1,15 +1,16 @@
 //! TLS under the frames: what somebody on the network can do, and who is believed to be a server.
 use crate::common::{LEN, caller, exchange, identity, only_tcp, start, start_as, timeouts};
 use penstock_rpc::deployment::{Address, Transport};
-use penstock_rpc::{Connection, Identity, RunningServer, ServeLimits, connect};
+use penstock_rpc::{Connection, Identity, RunningServer, ServeLimits, connect, connect_as};
 use penstock_wire::message::{DataReply, DataRequest, ErrorKind, TraceContext};
-use penstock_wire::{Envelope, Error, Key, KeyPair, Role};
+use penstock_wire::{Envelope, Error, Key, KeyPair, LinkName, Role};
 use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-/// What a proxy does with bytes on their way to the server, or from it.
+/// What a proxy does with bytes on their way to the server, or from it. It ends the connection where it takes some away.
 type Change = Box<dyn FnMut(&mut Vec<u8>) + Send>;
 
 /// Somebody between a client and a server; the address where clients find him.
@@ -37,7 +38,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, change: &mut Change) {
     while let Ok(n @ 1..) = from.read(&mut buffer) {
         let mut bytes = buffer[..n].to_vec();
         change(&mut bytes);
-        if to.write_all(&bytes).is_err() {
+        if to.write_all(&bytes).is_err() || bytes.len() < n {
             break;
         }
     }
@@ -66,7 +67,8 @@ fn bytes_are_hidden_and_whole() {
         Box::new(move |bytes| to.send(bytes.clone()).unwrap())
     };
     let between = proxy(server.address(), listen(seen), listen(back));
-    let mut connection = connect(&between, &caller(Role::Client), timeouts()).unwrap();
+    let link = LinkName::new().unwrap();
+    let mut connection = connect_as(&between, &caller(Role::Client), link, timeouts()).unwrap();
     exchange(&mut connection);
     let secret = b"nobody on the network may read this".repeat(300);
     let e = Envelope::request(1, TraceContext::default());
@@ -82,8 +84,8 @@ fn bytes_are_hidden_and_whole() {
     assert!(crossed.len() > 2 * secret.len());
     let shows = |what: &[u8]| crossed.windows(what.len()).any(|w| w == what);
     assert!(!shows(&secret[..16]));
-    // Not even the handshake of frames, with the names that links are taken over by.
-    assert!(!shows(identity().deployment.as_bytes()));
+    // Not even the handshake of frames, with the name by which the link could be taken over.
+    assert!(!shows(identity().deployment.as_bytes()) && !shows(&link.link[..8]));
 }
 
 #[test]
@@ -227,6 +229,45 @@ fn a_bit_that_flips_on_the_way_ends_the_connection() {
             let e = end.expect_err("nothing noticed");
             assert!(e.is_disconnect(), "byte {at}, upward {upward}: {e:?}");
         }
+    }
+    goes_on(&server);
+}
+
+/// TCP's end of a connection is no end of data: TLS has a message for that, which nobody else can send.
+#[test]
+fn an_end_without_a_word_is_a_lost_connection() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(dir.path(), ServeLimits::default());
+    // In the handshake, in the answers behind it, in a payload, and between two answers.
+    for at in [3, 150, 700, 5_000, 60_000, usize::MAX] {
+        let most = Arc::new(AtomicUsize::new(at));
+        let left = most.clone();
+        let cut: Change = Box::new(move |bytes| {
+            bytes.truncate(left.load(SeqCst));
+            left.fetch_sub(bytes.len(), SeqCst);
+        });
+        let between = proxy(server.address(), nothing(), cut);
+        let mut answers = 0;
+        let end = (|| {
+            let mut connection = connect(&between, &caller(Role::Client), timeouts())?;
+            let e = Envelope::request(1, TraceContext::default());
+            for _ in 0..4 {
+                let payload = vec![9; 50_000];
+                connection.queue_payload(&e, &DataRequest::Status, &payload)?;
+                let got = connection.receive::<DataReply>()?;
+                let mut back = vec![0; got.payload_len];
+                connection.read_payload(&mut back)?;
+                assert_eq!(back, payload, "ended after {at} bytes");
+                answers += 1;
+                if at == usize::MAX {
+                    most.store(0, SeqCst);
+                }
+            }
+            Ok::<(), Error>(())
+        })();
+        let e = end.expect_err("nothing noticed");
+        assert!(e.is_disconnect(), "after {at} bytes: {e:?}");
+        assert!(answers < 2, "after {at} bytes: {answers} answers");
     }
     goes_on(&server);
 }

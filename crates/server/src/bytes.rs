@@ -78,16 +78,18 @@ pub(crate) struct Bytes {
     /// Owners that the metadata server told, of files whose objects are not counted. At most [`MAX_OWNERS`].
     owners: HashMap<FileId, u32>,
     followed: Followed,
+    /// Users who are not known have a limit all the same.
+    everybody: bool,
 }
 
 impl Bytes {
     /// Some user has a limit.
     pub(crate) fn any(&self) -> bool {
-        !self.users.is_empty()
+        self.everybody || !self.users.is_empty()
     }
 
     pub(crate) fn is_limited(&self, uid: u32) -> bool {
-        self.users.contains_key(&uid)
+        self.users.contains_key(&uid) || self.everybody && uid != 0
     }
 
     /// Whose an object is, if it counts or the metadata server has told.
@@ -122,7 +124,11 @@ impl Bytes {
             return Verdict::WhoseIsIt;
         };
         if !self.users.contains_key(&uid) {
-            return Verdict::Free;
+            // A user's first file: the metadata server has given the user a limit before it was opened.
+            return match self.is_limited(uid) && !growth.root && !answered {
+                true => Verdict::Wait,
+                false => Verdict::Free,
+            };
         }
         self.found(growth.file, uid, growth.len);
         let (Some(user), Some(entry)) =
@@ -273,6 +279,8 @@ impl Bytes {
     /// Returns whether users have limits that had none.
     pub(crate) fn told(&mut self, leases: &Leases, first: bool) -> bool {
         self.followed = leases.followed;
+        // Who is new while there is a default has had the limit from the first file on.
+        let from_the_first_file = std::mem::replace(&mut self.everybody, leases.everybody);
         let mut new = false;
         let before: BTreeSet<u32> = self.users.keys().copied().collect();
         let mut users = BTreeMap::new();
@@ -280,7 +288,7 @@ impl Bytes {
             let known = self.users.get(&lease.uid).copied();
             new |= known.is_none();
             let user = known.unwrap_or(User {
-                fresh: !first,
+                fresh: !first && !from_the_first_file,
                 ..User::default()
             });
             users.insert(lease.uid, with(user, lease));

@@ -22,6 +22,7 @@ fn leases(lease: u64, limit: u64, full: bool) -> Leases {
         followed: Followed::default(),
         given: None,
         users: vec![lease],
+        everybody: false,
     }
 }
 
@@ -192,4 +193,55 @@ fn a_count_that_begins_again_keeps_only_what_no_listing_shows() {
     }
     b.counted(&[7]);
     assert_eq!(used(&b), 10 + 20 + 80);
+}
+
+#[test]
+fn with_a_default_nobody_grows_before_the_metadata_server_was_asked() {
+    let mut b = Bytes::default();
+    let none = Leases {
+        users: Vec::new(),
+        everybody: true,
+        ..leases(0, 0, false)
+    };
+    b.told(&none, false);
+    assert!(b.any() && b.is_limited(8) && !b.is_limited(0));
+    let growth = Growth {
+        file: FileId(1),
+        owner: Some(8),
+        end: 10,
+        len: 0,
+        root: false,
+    };
+    assert_eq!(b.grow(&growth, false), Verdict::Wait);
+    // It has been asked since, and does not know the user.
+    assert_eq!(b.grow(&growth, true), Verdict::Free);
+    let root = Growth {
+        root: true,
+        ..growth
+    };
+    assert_eq!(b.grow(&root, false), Verdict::Free);
+    // Then the user is named, and nothing grows until all objects are counted.
+    let named = Leases {
+        everybody: true,
+        ..leases(0, 100, false)
+    };
+    assert!(b.told(&named, false));
+    let file = FileId(2);
+    assert_eq!(grow(&mut b, file, 0, 10), Verdict::Wait);
+    b.counted(&[7]);
+    assert_eq!(grow(&mut b, file, 0, 10), Verdict::Wait, "no lease yet");
+    b.told(
+        &Leases {
+            everybody: true,
+            ..leases(10, 100, false)
+        },
+        false,
+    );
+    assert_eq!(grow(&mut b, file, 0, 10), Verdict::Counted);
+    let none = Leases {
+        everybody: false,
+        ..none
+    };
+    b.told(&none, false);
+    assert!(!b.any() && !b.is_limited(8));
 }

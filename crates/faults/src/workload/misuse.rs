@@ -94,6 +94,7 @@ impl Worker {
                 }
                 DataReply::Attached { .. } => self.rest(),
                 DataReply::Error(e) if e.kind == ErrorKind::ExpiredCapability => {
+                    self.ended();
                     lent.held = None;
                     return if self.issue_time()? >= capability.expires_ms {
                         Ok(())
@@ -114,6 +115,17 @@ impl Worker {
         )))
     }
 
+    /// A capability was refused as ended.
+    fn ended(&self) {
+        let mut history = lock(&self.history);
+        history.effects.count(Effect::EndedCapability);
+    }
+
+    /// A capability for reading that was given to this process's user.
+    pub(super) fn own_capability(&mut self) -> Result<Option<Capability>, Misuse> {
+        Ok(self.lend()?.map(|held| held.capability))
+    }
+
     /// A capability that is new.
     fn lend(&mut self) -> Result<Option<Held>, Misuse> {
         let since = self.now();
@@ -132,7 +144,7 @@ impl Worker {
     }
 
     /// The metadata server's time, which never goes back.
-    fn issue_time(&mut self) -> Result<u64, Misuse> {
+    pub(super) fn issue_time(&mut self) -> Result<u64, Misuse> {
         let before = lock(&self.history).issued_ms;
         let MetaReply::Time { issue_ms, .. } = ask(&mut self.meta()?, &MetaRequest::Time)? else {
             return Err(Misuse::Away("no time".into()));
@@ -237,7 +249,10 @@ impl Worker {
                 lock: None,
             };
             match ask(&mut data, &request)? {
-                DataReply::Error(e) if e.kind == ErrorKind::ExpiredCapability => return Ok(()),
+                DataReply::Error(e) if e.kind == ErrorKind::ExpiredCapability => {
+                    self.ended();
+                    return Ok(());
+                }
                 DataReply::Read { .. } => self.rest(),
                 other => {
                     return Err(Misuse::Allowed(format!(
@@ -285,7 +300,7 @@ impl Worker {
     }
 }
 
-fn attach(data: &mut Connection, capability: &Capability) -> Result<DataReply, Misuse> {
+pub(super) fn attach(data: &mut Connection, capability: &Capability) -> Result<DataReply, Misuse> {
     let capability = capability.clone();
     ask(data, &DataRequest::Attach { capability })
 }

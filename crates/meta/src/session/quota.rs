@@ -10,7 +10,7 @@ use penstock_wire::message::{
 };
 
 /// Bytes of the longest encoded user, with nine numbers of ten bytes each.
-const USER: usize = 112;
+const USER: usize = 113;
 /// Bytes of an encoded owner.
 pub(super) const OWNER: usize = 8;
 /// Upper bound of a reply.
@@ -118,10 +118,12 @@ impl Session {
     fn reply(&self, users: Vec<UserFiles>, more: bool) -> Result<MetaReply> {
         self.shared.engine.read(|space| {
             let accounts = space.names().accounts();
+            let (default, default_bytes) = accounts.default_limits();
             Ok(MetaReply::Quota(QuotaReply::Users {
                 users,
                 more,
-                default: accounts.default_limits(),
+                default,
+                default_bytes,
                 counted: accounts.are_counted(),
             }))
         })

@@ -2,7 +2,7 @@
 //!
 //! A file, a directory or a symbolic link counts once, for its owner, however many names it has; a removed file counts
 //! until it is closed. Root is never limited.
-use super::usage::UserBytes;
+use super::usage::{ByteLimits, UserBytes};
 use crate::bounded;
 use serde::{Deserialize, Serialize};
 
@@ -65,7 +65,7 @@ pub struct LimitsChange {
     pub hard: Option<Bound>,
     /// Seconds, at most [`MAX_GRACE_S`].
     pub grace_s: Option<u64>,
-    /// The soft limit on bytes. These two are of one user only.
+    /// The soft limit on bytes.
     pub bytes_soft: Option<Bound>,
     /// The hard limit on bytes.
     pub bytes_hard: Option<Bound>,
@@ -159,6 +159,8 @@ pub enum QuotaReply {
         more: bool,
         /// What holds for users without limits of their own.
         default: FileLimits,
+        /// The same for bytes.
+        default_bytes: ByteLimits,
         /// All files were counted; until then numbers are 0 and nothing is limited.
         counted: bool,
     },

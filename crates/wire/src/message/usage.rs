@@ -27,8 +27,10 @@ pub struct ByteLimits {
 pub struct UserBytes {
     /// As the data servers told last, at most some seconds ago.
     pub used: u64,
-    /// The user's own.
+    /// What holds for the user.
     pub limits: ByteLimits,
+    /// They are the user's own; else those of all users without their own.
+    pub own: bool,
     /// All data servers have counted the user's objects.
     pub counted: bool,
     /// The soft limit is exceeded: when the time of grace ends, milliseconds since the epoch.
@@ -123,4 +125,6 @@ pub struct Leases {
     /// All users with limits on bytes.
     #[serde(deserialize_with = "bounded::at_most::<MAX_BYTE_USERS, _, _>")]
     pub users: Vec<Lease>,
+    /// Users without limits of their own have some: whoever is not among `users` will be, before a file of that user is opened.
+    pub everybody: bool,
 }
