@@ -147,6 +147,8 @@ impl Thief {
                 "another's counts of bytes",
                 MetaRequest::Usage(UsageReport {
                     server: self.other().0,
+                    incarnation: 1,
+                    sequence: u64::MAX,
                     followed: Followed::default(),
                     users: Vec::new(),
                 }),

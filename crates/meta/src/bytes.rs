@@ -3,13 +3,15 @@
 //! *Problem*: bytes are written at many servers, and a limit must not cost a metadata request for each write. *Idea*: each
 //! data server counts the bytes of users with limits, and lets them grow to its lease. All leases together never exceed what
 //! the limit leaves. A lease is absolute (all bytes of the user on that server), so an answer that is lost or repeated
-//! changes nothing. What a server holds counts as claimed until the server itself has told of less.
+//! changes nothing. What a server holds counts as claimed until the server itself has told of less, in a report that is newer than all
+//! before: a copy that comes late would take back what was leased since.
 //!
 //! After a start nothing is known of the leases that are out: none grows until each data server has told of its own.
 //!
 //! A plain state machine: times are milliseconds since the epoch.
 use crate::error::{Result, error};
 use penstock_layout::{FileId, ServerId};
+use penstock_rpc::control::{Heard, Hearing};
 use penstock_wire::message::{
     Bound, ByteLimits, ErrorKind, Followed, Lease, Leases, LimitsChange, MAX_BYTE_USERS, MAX_GIVEN,
     Usage, UsageReport, UserBytes, WireError,
@@ -74,6 +76,8 @@ pub struct Bytes {
     changed: BTreeSet<u32>,
     told: BTreeMap<u32, BTreeMap<u32, Told>>,
     servers: BTreeSet<u32>,
+    /// The newest report of each.
+    heard: BTreeMap<u32, Heard>,
     reports: u64,
     /// Files that changed their owners, and how many of them are no longer known.
     given: VecDeque<(FileId, u32)>,
@@ -193,11 +197,12 @@ impl Bytes {
             || uid == 0
             || self.users.len() < MAX_BYTE_USERS
             || self.users.contains_key(&uid);
-        match has_room {
-            true => Ok(()),
-            false => Err(too_many(&format!(
+        if has_room {
+            Ok(())
+        } else {
+            Err(too_many(&format!(
                 "user {uid} would be one more: an administrator has to take away the limits for all (`penstock quota set --default --bytes-soft none --bytes-hard none`)"
-            ))),
+            )))
         }
     }
 
@@ -248,7 +253,19 @@ impl Bytes {
         report: &UsageReport,
         grace_ms: impl Fn(u32) -> u64,
         now_ms: u64,
-    ) -> Leases {
+    ) -> Result<Leases> {
+        let heard = self.heard.entry(report.server).or_default();
+        let hearing = heard.hear(report.incarnation, report.sequence);
+        if hearing == Hearing::Late {
+            return Err(error(
+                ErrorKind::Busy,
+                format!(
+                    "data server {} has told of users' bytes since",
+                    report.server
+                ),
+            ));
+        }
+        let again = hearing == Hearing::Again;
         let uids: Vec<u32> = self.users.keys().copied().collect();
         let users = uids.into_iter().map(|uid| {
             let usage = report.users.iter().find(|usage| usage.uid == uid);
@@ -260,7 +277,7 @@ impl Bytes {
                 counted: false,
             };
             self.lease(
-                report.server,
+                (report.server, again),
                 usage.unwrap_or(&unknown),
                 grace_ms(uid),
                 now_ms,
@@ -277,7 +294,7 @@ impl Bytes {
             }
             _ => None,
         };
-        Leases {
+        Ok(Leases {
             followed: Followed {
                 run: self.run,
                 given: newest,
@@ -285,25 +302,36 @@ impl Bytes {
             given,
             users,
             everybody: self.limits_everybody(),
-        }
+        })
     }
 
-    fn lease(&mut self, server: u32, usage: &Usage, grace_ms: u64, now_ms: u64) -> Lease {
+    /// `again`: a report is repeated, and its figures are those of its first copy.
+    fn lease(
+        &mut self,
+        (server, again): (u32, bool),
+        usage: &Usage,
+        grace_ms: u64,
+        now_ms: u64,
+    ) -> Lease {
         self.reports += 1;
         let servers = self.told.entry(usage.uid).or_default();
         let before = servers.get(&server).copied().unwrap_or_default();
         let since = before.since.unwrap_or((self.reports, now_ms));
         let told = Told {
             used: usage.used,
-            // One that counts anew after a start may have had what it was given last.
-            lease: if usage.counted {
+            // One that counts anew after a start may have had what it was given last, as one may that has not got the answer yet.
+            lease: if usage.counted && !again {
                 usage.lease
             } else {
                 usage.lease.max(before.claim())
             },
             want: usage.want,
             counted: usage.counted,
-            reports: [self.reports, before.reports[0]],
+            reports: if again {
+                before.reports
+            } else {
+                [self.reports, before.reports[0]]
+            },
             since: (usage.want > 0).then_some(since),
         };
         servers.insert(server, told);

@@ -35,10 +35,12 @@ fn tell_at(
     };
     let report = UsageReport {
         server,
+        incarnation: 1,
+        sequence: bytes.reports + 1,
         followed: Followed::default(),
         users: vec![usage],
     };
-    bytes.report(&report, |_| DAY, now_ms).users[0]
+    bytes.report(&report, |_| DAY, now_ms).unwrap().users[0]
 }
 
 #[test]
@@ -165,10 +167,12 @@ fn changes_of_owners_are_told_once_or_all_is_counted_again() {
     let ask = |b: &mut Bytes, followed| {
         let report = UsageReport {
             server: 0,
+            incarnation: 1,
+            sequence: b.reports + 1,
             followed,
             users: Vec::new(),
         };
-        b.report(&report, |_| 0, 0)
+        b.report(&report, |_| 0, 0).unwrap()
     };
     let first = ask(&mut b, Followed::default());
     assert_eq!(first.given, None, "of another run");
@@ -270,4 +274,45 @@ fn a_default_needs_room_for_all_who_have_files() {
     b.room(0).unwrap();
     let e = b.room(most + 1).unwrap_err();
     assert!(e.message.contains("--default"), "{e}");
+}
+
+/// Of seeds 19347000030, 19347000820 and 19347003962: a connection broke, the report was repeated over another, and its first copy
+/// came after newer ones.
+#[test]
+fn a_copy_of_a_report_that_comes_late_frees_nothing() {
+    let mut b = limited(None, Some(100), 2);
+    tell(&mut b, 1, 0, 0, 0);
+    tell(&mut b, 0, 0, 0, 0);
+    let report = |sequence, (used, lease, want)| UsageReport {
+        server: 0,
+        incarnation: 1,
+        sequence,
+        followed: Followed::default(),
+        users: vec![Usage {
+            uid: 7,
+            used,
+            lease,
+            want,
+            counted: true,
+        }],
+    };
+    let copies = report(50, (0, 0, 60));
+    let first = b.report(&copies, |_| DAY, 0).unwrap().users[0];
+    assert!(first.lease >= 60, "{first:?}");
+    // The answer was lost, or is under way: what it gave is out.
+    let again = b.report(&copies, |_| DAY, 0).unwrap().users[0];
+    assert!(again.lease >= 60 && !tell(&mut b, 1, 0, 0, 50).full);
+    assert!(tell(&mut b, 1, 0, 0, 50).lease < 50);
+    b.report(&report(51, (60, first.lease, 0)), |_| DAY, 0)
+        .unwrap();
+    // Neither a copy, nor one of an incarnation that has ended.
+    let late = b.report(&copies, |_| DAY, 0).unwrap_err();
+    assert_eq!(late.kind, ErrorKind::Busy);
+    let next = UsageReport {
+        incarnation: 2,
+        ..report(1, (60, first.lease, 0))
+    };
+    b.report(&next, |_| DAY, 0).unwrap();
+    assert!(b.report(&report(52, (0, 0, 0)), |_| DAY, 0).is_err());
+    assert!(tell_at(&mut b, 1, (0, 0, 50), true, 1).lease < 50);
 }

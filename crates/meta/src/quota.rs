@@ -252,7 +252,7 @@ impl Accounts {
     }
 
     /// What a data server tells of users' bytes.
-    pub fn report(&mut self, report: &UsageReport, now_ms: u64) -> Leases {
+    pub fn report(&mut self, report: &UsageReport, now_ms: u64) -> Result<Leases> {
         let mut bytes = std::mem::take(&mut self.bytes);
         let leases = bytes.report(report, |uid| self.grace_ms(uid), now_ms);
         self.bytes = bytes;

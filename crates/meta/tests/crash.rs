@@ -359,6 +359,8 @@ fn a_full_store_refuses_and_recovers() {
     // What data servers tell of users' bytes is not stored: it waits for no commit.
     let usage = MetaRequest::Usage(UsageReport {
         server: 0,
+        incarnation: 1,
+        sequence: 1,
         followed: Followed { run: 0, given: 0 },
         users: Vec::new(),
     });

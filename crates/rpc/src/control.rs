@@ -10,6 +10,7 @@
 //!
 //! Both ends are plain state machines: times are passed in, by any steady clock of the end's own.
 use penstock_wire::message::{Decision, Epoch, Order, ProgramTraffic, Report, Traffic};
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -115,13 +116,54 @@ impl Follower {
     }
 }
 
+/// What a report is, beside those that were heard before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hearing {
+    /// The first of this incarnation.
+    Begins,
+    /// Newer than all of this incarnation.
+    New,
+    /// The newest once more: its answer was lost.
+    Again,
+    /// A copy that comes after newer ones, of a connection that was given up.
+    Late,
+}
+
+/// The newest report that was heard of a data server.
+#[derive(Debug, Default)]
+pub struct Heard {
+    incarnation: Option<u64>,
+    /// The incarnation before: what is still under way from it comes late.
+    former: Option<u64>,
+    sequence: u64,
+}
+
+impl Heard {
+    /// Notes a report.
+    pub fn hear(&mut self, incarnation: u64, sequence: u64) -> Hearing {
+        if self.former == Some(incarnation) {
+            return Hearing::Late;
+        }
+        if self.incarnation != Some(incarnation) {
+            self.former = self.incarnation.replace(incarnation);
+            self.sequence = sequence;
+            return Hearing::Begins;
+        }
+        match sequence.cmp(&self.sequence) {
+            Ordering::Greater => {
+                self.sequence = sequence;
+                Hearing::New
+            }
+            Ordering::Equal => Hearing::Again,
+            Ordering::Less => Hearing::Late,
+        }
+    }
+}
+
 /// What the metadata server knows of a data server.
 #[derive(Debug)]
 struct Known {
-    incarnation: u64,
-    /// The incarnation before: what is still under way from it does not count.
-    former: Option<u64>,
-    sequence: u64,
+    heard: Heard,
     epoch: Epoch,
     applied: Epoch,
 }
@@ -156,24 +198,17 @@ impl Holder {
             }
         };
         let known = self.servers.entry(server).or_insert_with(|| Known {
-            incarnation: report.incarnation,
-            former: None,
-            sequence: 0,
-            epoch: decide(),
+            heard: Heard::default(),
+            epoch: Epoch::default(),
             applied: Epoch::default(),
         });
-        if known.incarnation != report.incarnation && known.former != Some(report.incarnation) {
-            *known = Known {
-                incarnation: report.incarnation,
-                former: Some(known.incarnation),
-                sequence: 0,
-                epoch: decide(),
-                applied: Epoch::default(),
-            };
+        let hearing = known.heard.hear(report.incarnation, report.sequence);
+        if hearing == Hearing::Begins {
+            known.epoch = decide();
+            known.applied = Epoch::default();
         }
-        let fresh = known.incarnation == report.incarnation && known.sequence < report.sequence;
+        let fresh = matches!(hearing, Hearing::Begins | Hearing::New);
         if fresh {
-            known.sequence = report.sequence;
             known.applied = known.applied.max(report.applied);
         }
         let decision = Decision {
@@ -197,6 +232,18 @@ mod tests {
     use super::*;
     use penstock_wire::message::MAX_REPORT_ROWS;
     use proptest::prelude::*;
+
+    #[test]
+    fn copies_that_come_late_are_told_from_news() {
+        use Hearing::{Again, Begins, Late, New};
+        let mut heard = Heard::default();
+        let mut hear = |incarnation, sequence| heard.hear(incarnation, sequence);
+        assert_eq!([hear(7, 5), hear(7, 6), hear(7, 6)], [Begins, New, Again]);
+        assert_eq!([hear(7, 5), hear(7, 9)], [Late, New]);
+        // The server was started again.
+        assert_eq!([hear(8, 1), hear(7, 10)], [Begins, Late]);
+        assert_eq!([hear(8, 1), hear(8, 2)], [Again, New]);
+    }
 
     const SERVER: u32 = 3;
 

@@ -125,9 +125,10 @@ impl Bytes {
         };
         if !self.users.contains_key(&uid) {
             // A user's first file: the metadata server has given the user a limit before it was opened.
-            return match self.is_limited(uid) && !growth.root && !answered {
-                true => Verdict::Wait,
-                false => Verdict::Free,
+            return if self.is_limited(uid) && !growth.root && !answered {
+                Verdict::Wait
+            } else {
+                Verdict::Free
             };
         }
         self.found(growth.file, uid, growth.len);
@@ -158,11 +159,15 @@ impl Bytes {
 
     /// A growth is over: the object is so long now.
     pub(crate) fn settle(&mut self, file: FileId, len: u64) {
-        let Some(entry) = self.objects.get_mut(&file) else {
-            return;
-        };
-        entry.growing = entry.growing.saturating_sub(1);
+        self.ended(file);
         self.now(file, len);
+    }
+
+    /// A growth is over.
+    pub(crate) fn ended(&mut self, file: FileId) {
+        if let Some(entry) = self.objects.get_mut(&file) {
+            entry.growing = entry.growing.saturating_sub(1);
+        }
     }
 
     /// The first bytes of an object are preallocated.

@@ -173,8 +173,8 @@ impl Shared {
 }
 
 impl Control {
-    /// Reports from now on, on a thread of its own.
-    pub(crate) fn follow(&self, id: ServerId, channel: Arc<Channel>) -> Result<(), Error> {
+    /// Reports from now on, on a thread of its own. Returns the random number of this start of the server.
+    pub(crate) fn follow(&self, id: ServerId, channel: Arc<Channel>) -> Result<u64, Error> {
         let failed = |source| {
             Error::Wire(penstock_wire::Error::Io {
                 what: "start the reports of",
@@ -184,10 +184,12 @@ impl Control {
         };
         let mut incarnation = [0; 8];
         penstock_host::random(&mut incarnation).map_err(failed)?;
-        let follower = Follower::new(u64::from_le_bytes(incarnation));
+        let incarnation = u64::from_le_bytes(incarnation);
+        let follower = Follower::new(incarnation);
         let shared = self.shared.clone();
         let run = move || run(&shared, &channel, follower);
-        self.thread.start("control", run).map_err(failed)
+        self.thread.start("control", run).map_err(failed)?;
+        Ok(incarnation)
     }
 
     /// Where a connection of this program and user counts.

@@ -315,7 +315,13 @@ impl Objects {
                 return Err(e);
             }
         }
-        self.remove_if_there(id)?;
+        if let Err(e) = self.remove_if_there(id) {
+            // It stays, and counts on when the last one closes it.
+            if let Some(open) = &open {
+                open.removed.store(false, Ordering::SeqCst);
+            }
+            return Err(e);
+        }
         match open {
             Some(_) => self.usage.removed(id),
             None => self.usage.forget(id),

@@ -245,9 +245,12 @@ fn start_with(
     }
     if server.options.ask_time {
         server.clock.follow(&server, channel.clone())?;
-        server.control.follow(id, channel.clone())?;
+        let incarnation = server.control.follow(id, channel.clone())?;
         if server.options.ask_leases && !server.options.read_only {
-            server.objects.usage().follow(&server, channel.clone())?;
+            server
+                .objects
+                .usage()
+                .follow(&server, channel.clone(), incarnation)?;
         }
         if address.tcp.is_some() {
             server.revoked.follow(id, channel)?;

@@ -65,6 +65,12 @@ struct State {
 }
 
 impl State {
+    /// What was counted is forgotten.
+    fn count_anew(&mut self) {
+        self.bytes.begin_again();
+        self.anew = true;
+    }
+
     /// Files may have other owners than capabilities say that were given before.
     fn doubt(&mut self, now_ms: u64) {
         self.doubt_ms = self.doubt_ms.max(now_ms + 1);
@@ -94,6 +100,15 @@ struct Count {
     users: Vec<u32>,
 }
 
+/// How an object was found that is to be counted.
+#[derive(Debug, Clone, Copy)]
+enum Found {
+    /// In a list of objects, so long.
+    Listed(u64),
+    /// The metadata server tells of its new owner.
+    Given,
+}
+
 /// An object counts as long as it is to be, until this is dropped.
 pub(crate) struct Growing<'a> {
     usage: &'a UserBytes,
@@ -104,9 +119,13 @@ pub(crate) struct Growing<'a> {
 impl Drop for Growing<'_> {
     fn drop(&mut self) {
         let mut state = self.usage.state();
-        match self.object.len() {
+        match self.object.stored_len() {
             Ok(len) => state.bytes.settle(self.file, len),
-            Err(e) => log::warn!("file {}: {e}; its bytes are not counted", self.file.0),
+            Err(e) => {
+                log::warn!("file {}: {e}; all bytes are counted anew", self.file.0);
+                state.bytes.ended(self.file);
+                state.count_anew();
+            }
         }
     }
 }
@@ -136,6 +155,7 @@ impl UserBytes {
         self: &Arc<UserBytes>,
         server: &Arc<Server>,
         channel: Arc<Channel>,
+        incarnation: u64,
     ) -> Result<(), Error> {
         // Set once: a server is started once.
         self.channel.get_or_init(|| channel.clone());
@@ -144,8 +164,9 @@ impl UserBytes {
         let limited = kept.is_some_and(|kept| kept == SOME);
         self.state().unknown = limited;
         self.any.store(limited, Ordering::Release);
-        let (usage, weak, id) = (self.clone(), Arc::downgrade(server), server.id.0);
-        let run = move || usage.run(&weak, id, &channel);
+        let (usage, weak) = (self.clone(), Arc::downgrade(server));
+        let of = (server.id.0, incarnation);
+        let run = move || usage.run(&weak, of, &channel);
         self.thread.start("bytes", run).map_err(|source| {
             Error::Wire(penstock_wire::Error::Io {
                 what: "start a thread for the bytes of users of",
@@ -229,7 +250,7 @@ impl UserBytes {
         let mut state = self.state();
         let sent = state.sent;
         loop {
-            let len = object.len().map_err(store_error)?;
+            let len = object.stored_len().map_err(store_error)?;
             let said = who.owner.filter(|_| who.issued_ms >= state.doubt_ms);
             let answer = asked.filter(|(_, doubt_ms)| *doubt_ms == state.doubt_ms);
             let growth = Growth {
@@ -308,9 +329,15 @@ impl UserBytes {
             return;
         }
         let mut state = self.state();
-        if let Ok(len) = object.len()
-            && state.bytes.cut(file, len)
-        {
+        let more = match object.stored_len() {
+            Ok(len) => state.bytes.cut(file, len),
+            Err(e) => {
+                log::warn!("file {}: {e}; all bytes are counted anew", file.0);
+                state.count_anew();
+                true
+            }
+        };
+        if more {
             state.asked = true;
             self.changed.notify_all();
         }
@@ -327,8 +354,7 @@ impl UserBytes {
     pub(crate) fn counts(&self, anew: bool) -> Vec<CountedBytes> {
         let mut state = self.state();
         if anew {
-            state.bytes.begin_again();
-            state.anew = true;
+            state.count_anew();
             state.asked = true;
             self.changed.notify_all();
         }
@@ -358,13 +384,14 @@ impl UserBytes {
 
     // ---- the thread ----
 
-    fn run(&self, server: &Weak<Server>, id: u32, channel: &Channel) {
+    /// `of`: the server's number, and the random one of this start.
+    fn run(&self, server: &Weak<Server>, of: (u32, u64), channel: &Channel) {
         let mut count = None;
         let mut first = true;
         let mut hurried = 0;
         loop {
             let told = now();
-            let Some((need, report)) = self.report(id) else {
+            let Some((need, report)) = self.report(of) else {
                 return;
             };
             let answer = leases(channel, need, report);
@@ -410,7 +437,7 @@ impl UserBytes {
     }
 
     /// `None`: the server stops.
-    fn report(&self, server: u32) -> Option<(Need, UsageReport)> {
+    fn report(&self, (server, incarnation): (u32, u64)) -> Option<(Need, UsageReport)> {
         let mut state = self.state();
         if state.stop {
             return None;
@@ -425,6 +452,8 @@ impl UserBytes {
         let (followed, users) = state.bytes.report();
         let report = UsageReport {
             server,
+            incarnation,
+            sequence: state.sent,
             followed,
             users,
         };
@@ -454,9 +483,14 @@ impl UserBytes {
             self.state().doubt(now_ms);
         }
         for (file, uid) in leases.given.iter().flatten() {
-            if !self.found(server, *file, *uid, true) {
+            match self.found(server, *file, *uid, Found::Given) {
+                Ok(true) => {}
                 // Who opened the file before may make its object yet.
-                self.state().owned(*file, *uid, now_ms);
+                Ok(false) => self.state().owned(*file, *uid, now_ms),
+                Err(e) => {
+                    log::warn!("file {}: {}; all bytes are counted anew", file.0, e.message);
+                    self.state().anew = true;
+                }
             }
         }
         let mut state = self.state();
@@ -481,31 +515,40 @@ impl UserBytes {
     }
 
     /// Notes an object, if it is there. Whether it is.
-    fn found(&self, server: &Server, file: FileId, uid: u32, given: bool) -> bool {
-        let look = || match server.objects.look(file) {
-            Ok(object) => object,
-            Err(e) => {
-                log::warn!("file {}: {e}; its bytes are not counted", file.0);
-                None
-            }
-        };
+    fn found(
+        &self,
+        server: &Server,
+        file: FileId,
+        uid: u32,
+        found: Found,
+    ) -> Result<bool, WireError> {
         // Not with the counts locked: this may be the last to let go of a removed object.
-        let Some(object) = look() else { return false };
+        let look = || server.objects.look(file);
+        let object = match (look(), found) {
+            (Ok(Some(object)), _) => Some(object),
+            (Ok(None), _) => return Ok(false),
+            (Err(e), Found::Given) => return Err(e),
+            // It is damaged, or no descriptor is left. It counts all the same.
+            (Err(_), Found::Listed(_)) => None,
+        };
         {
             let mut state = self.state();
-            let len = object.len().unwrap_or(0);
-            if given {
-                state.bytes.given(file, uid, len);
-            } else {
-                state.bytes.found(file, uid, len);
+            let len = match (&object, found) {
+                (Some(object), _) => object.stored_len().map_err(store_error)?,
+                (None, Found::Listed(len)) => len,
+                (None, Found::Given) => 0,
+            };
+            match found {
+                Found::Given => state.bytes.given(file, uid, len),
+                Found::Listed(_) => state.bytes.found(file, uid, len),
             }
         }
         // Removed meanwhile: the removal had nothing to forget.
-        let stays = look().is_some();
+        let stays = !matches!(look(), Ok(None));
         if !stays {
             self.forget(file);
         }
-        stays
+        Ok(stays)
     }
 
     /// Counts some more objects, for about [`ASK`] at most.
@@ -516,29 +559,32 @@ impl UserBytes {
                 return;
             }
             let store = server.objects.store();
-            let page: Vec<FileId> = match store.list_after(counting.after, MAX_OWNERS) {
-                Ok(page) => page.into_iter().map(|(file, _)| file).collect(),
+            let page = match store.list_after(counting.after, MAX_OWNERS) {
+                Ok(page) => page,
                 Err(e) => {
                     log::warn!("the bytes of users cannot be counted: {e}");
                     return;
                 }
             };
-            let owners = match owners(channel, Need::Regular, page.clone()) {
+            let files = page.iter().map(|(file, _)| *file).collect();
+            let owners = match owners(channel, Need::Regular, files) {
                 Ok(owners) => owners,
                 Err(e) => {
                     log::debug!("the metadata server is not there to tell of owners: {e}");
                     return;
                 }
             };
-            for (file, owner) in page.iter().zip(owners) {
+            for ((file, len), owner) in page.iter().zip(owners) {
                 if let Some(uid) = owner
                     && self.is_followed(*file, uid)
+                    && let Err(e) = self.found(server, *file, uid, Found::Listed(*len))
                 {
-                    self.found(server, *file, uid, false);
+                    log::warn!("the bytes of users cannot be counted: {}", e.message);
+                    return;
                 }
             }
             if page.len() == MAX_OWNERS {
-                counting.after = page.last().copied();
+                counting.after = page.last().map(|(file, _)| *file);
                 continue;
             }
             let mut state = self.state();

@@ -268,6 +268,11 @@ pub trait Object: Send + Sync {
     /// Length in bytes.
     fn len(&self) -> Result<u64, StoreError>;
 
+    /// How many bytes long its file is, also where the object is damaged and [`Object::len`] fails: for whoever counts bytes.
+    fn stored_len(&self) -> Result<u64, StoreError> {
+        self.len()
+    }
+
     /// Whether the object has no bytes.
     fn is_empty(&self) -> Result<bool, StoreError> {
         Ok(self.len()? == 0)

@@ -379,6 +379,10 @@ impl Object for ModelObject {
         self.inner.len()
     }
 
+    fn stored_len(&self) -> Result<u64, StoreError> {
+        self.inner.stored_len()
+    }
+
     fn set_len(&self, len: u64) -> Result<(), StoreError> {
         self.inner.set_len(len)
     }

@@ -469,6 +469,10 @@ impl Object for DirObject {
         Ok(len)
     }
 
+    fn stored_len(&self) -> Result<u64, StoreError> {
+        descriptor::len(self.file.as_fd()).map_err(self.error("stat"))
+    }
+
     fn set_len(&self, len: u64) -> Result<(), StoreError> {
         self.cut(len, u64::MAX).map(drop)
     }

@@ -26,7 +26,7 @@ impl Session {
         // Not behind commits: on the same connection clients' requests wait for owners and the time.
         self.shared.engine.change_in_memory(|space, now_ns| {
             let accounts = space.names_mut().accounts_mut();
-            let leases = accounts.report(report, milliseconds(now_ns));
+            let leases = accounts.report(report, milliseconds(now_ns))?;
             Ok(MetaReply::Leases(leases))
         })
     }

@@ -27,12 +27,14 @@ fn channel(dir: &Path) -> Channel {
         meta: MetaServer {
             address: address("meta.sock"),
             store: dir.join("meta"),
+            host: None,
             identity_key: None,
         },
         servers: vec![DataServer {
             id: ServerId(0),
             address: address("0.sock"),
             store: "memory".into(),
+            host: None,
             identity_key: None,
         }],
         transport: Transport::default(),

@@ -92,6 +92,10 @@ pub struct CountedBytes {
 pub struct UsageReport {
     /// The data server.
     pub server: u32,
+    /// Random, for each start of the data server.
+    pub incarnation: u64,
+    /// Rises with each report of an incarnation; a repetition has its first copy's.
+    pub sequence: u64,
     /// Of changes of owners.
     pub followed: Followed,
     /// Users whose limits it knows of.
