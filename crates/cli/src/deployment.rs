@@ -82,10 +82,6 @@ pub struct Plan {
 }
 
 /// Makes a deployment in `dir`, which is created if need be.
-#[expect(
-    clippy::too_many_lines,
-    reason = "a deployment is described and made in one go, its file last"
-)]
 pub fn create(dir: &Path, shape: &Shape, plan: &Plan) -> Result<Located> {
     check_shape(dir, shape)?;
     make_dir(dir)?;
@@ -308,13 +304,10 @@ pub fn load(path: &Path) -> Result<Located> {
     let file = file.canonicalize().map_err(|e| {
         let closed = e.kind() == std::io::ErrorKind::PermissionDenied;
         let error = CliError::io("find deployment", &file, e);
-        match closed {
-            true => error.next(format!(
-                "it is closed to you; its owner opens it to a group with `penstock up {} --group GROUP`",
-                path.display()
-            )),
-            false => error.next(format!("`penstock up {}` makes one", path.display())),
-        }
+        if closed { error.next(format!(
+            "it is closed to you; its owner opens it to a group with `penstock up {} --group GROUP`",
+            path.display()
+        )) } else { error.next(format!("`penstock up {}` makes one", path.display())) }
     })?;
     let deployment = Deployment::load(&file).map_err(CliError::new)?;
     Ok(Located { file, deployment })

@@ -227,9 +227,10 @@ fn watch(args: &StatusArgs, named: Option<&Path>, pause: Duration) -> Result<Exi
     let clear = std::io::stdout().is_terminal() && !args.json;
     loop {
         let answers = ask(&located.deployment);
-        let text = match args.json {
-            true => to_json(&located.deployment, &answers).to_string(),
-            false => to_text(&located.deployment, &answers),
+        let text = if args.json {
+            to_json(&located.deployment, &answers).to_string()
+        } else {
+            to_text(&located.deployment, &answers)
         };
         // Home, then the rest of the screen is erased.
         let begin = if clear { "\x1b[H\x1b[J" } else { "" };
@@ -252,9 +253,10 @@ fn once(args: &StatusArgs, named: Option<&Path>) -> Result<ExitCode> {
         if let Err(why) = &answers.meta
             && why.refuses
         {
-            let what = match why.no_key {
-                true => "there is no usable client key",
-                false => "the servers refuse this client",
+            let what = if why.no_key {
+                "there is no usable client key"
+            } else {
+                "the servers refuse this client"
             };
             return Err(CliError::new(what).next(why.next(&located)));
         }

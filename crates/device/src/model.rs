@@ -133,6 +133,7 @@ impl Model {
         text
     }
 
+    #[expect(clippy::too_many_lines, reason = "one arm for each option")]
     fn set(&mut self, key: &str, value: &str) -> Result<(), ModelError> {
         let wrong = |expected| ModelError::Value {
             option: key.to_owned(),

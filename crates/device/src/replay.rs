@@ -60,9 +60,10 @@ pub fn parse(mut text: impl BufRead) -> Result<Vec<(Nanos, Request)>, TraceError
         }
         let wrong = |why: String| TraceError::Line { line, why };
         if bytes.last() != Some(&b'\n') {
-            return Err(match bytes.len() as u64 == MOST_LINE {
-                true => wrong(format!("longer than {MOST_LINE} bytes")),
-                false => TraceError::CutShort { line },
+            return Err(if bytes.len() as u64 == MOST_LINE {
+                wrong(format!("longer than {MOST_LINE} bytes"))
+            } else {
+                TraceError::CutShort { line }
             });
         }
         let words = String::from_utf8_lossy(&bytes);
@@ -100,9 +101,10 @@ pub fn parse(mut text: impl BufRead) -> Result<Vec<(Nanos, Request)>, TraceError
         };
         requests.push((at, request));
     }
-    match requests.is_empty() {
-        true => Err(TraceError::Empty),
-        false => Ok(requests),
+    if requests.is_empty() {
+        Err(TraceError::Empty)
+    } else {
+        Ok(requests)
     }
 }
 

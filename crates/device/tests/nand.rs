@@ -157,9 +157,10 @@ fn channels_dies_and_planes_work_side_by_side() {
         let mut nand = Nand::new(small(text)).unwrap();
         let requests = pages.map(|p| request(Op::Write, p * PAGE, PAGE));
         // One request of two pages reaches the queue at once.
-        let together = match pages == [0, 1] {
-            true => vec![request(Op::Write, 0, 2 * PAGE)],
-            false => requests.to_vec(),
+        let together = if pages == [0, 1] {
+            vec![request(Op::Write, 0, 2 * PAGE)]
+        } else {
+            requests.to_vec()
         };
         times(&mut nand, &together).into_iter().max().unwrap()
     };

@@ -198,9 +198,10 @@ fn run(shared: &Shared, channel: &Channel, server: &Weak<Server>) {
         let steady = since_boot();
         let (due, unsure) = (steady >= tick, !state.time.is_sure());
         // A session waits, or the next one will.
-        let need = match unsure || state.asking.is_some() {
-            true => Need::Client,
-            false => Need::Seldom,
+        let need = if unsure || state.asking.is_some() {
+            Need::Client
+        } else {
+            Need::Seldom
         };
         if state.asking.is_none() && (due || unsure) && state.time.ask(steady) {
             state.asking = Some(now());

@@ -70,6 +70,7 @@ impl Meta {
                     followed: Followed { run: 1, given: 0 },
                     given: Some(Vec::new()),
                     users: Vec::new(),
+                    everybody: false,
                 };
                 ("usage", MetaReply::Leases(leases))
             }

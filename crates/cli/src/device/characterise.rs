@@ -162,9 +162,10 @@ pub fn characterise(args: &CharacteriseArgs) -> Result<ExitCode> {
         std::fs::create_dir_all(folder).map_err(|e| CliError::io("make", folder, e))?;
         draw(folder, &found)?;
     }
-    match args.json {
-        true => out::print_json(&to_json(&found)),
-        false => out::print(&to_text(&found)),
+    if args.json {
+        out::print_json(&to_json(&found))
+    } else {
+        out::print(&to_text(&found))
     }
     Ok(ExitCode::SUCCESS)
 }

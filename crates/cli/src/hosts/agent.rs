@@ -223,9 +223,10 @@ impl Agent {
                 .port();
             servers.push((port, pair(&which.name())?.0));
         }
-        let authority = match begin.servers.contains(&Which::Meta) {
-            true => Some(pair("authority")?.0),
-            false => None,
+        let authority = if begin.servers.contains(&Which::Meta) {
+            Some(pair("authority")?.0)
+        } else {
+            None
         };
         Ok(Begun {
             address,
@@ -389,9 +390,10 @@ fn remove(new: &New) {
     }
     for entry in std::fs::read_dir(&new.dir).into_iter().flatten().flatten() {
         let path = entry.path();
-        let removed = match entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            true => std::fs::remove_dir_all(&path),
-            false => std::fs::remove_file(&path),
+        let removed = if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            std::fs::remove_dir_all(&path)
+        } else {
+            std::fs::remove_file(&path)
         };
         let _ = removed.map_err(failed);
     }
@@ -439,13 +441,14 @@ fn last_words(located: &Located, which: Which) -> String {
     let log = launch::log_file(located, which);
     let text = launch::last_lines(&log);
     let room = free_bytes(located.dir()).unwrap_or(u64::MAX);
-    let full = match room < LEAST_FREE {
-        true => format!(
+    let full = if room < LEAST_FREE {
+        format!(
             "\n    (the file system of {} has {} left)",
             located.dir().display(),
             crate::size::bytes(room)
-        ),
-        false => String::new(),
+        )
+    } else {
+        String::new()
     };
     format!("{text}\n    (its log: {}){full}", log.display())
 }

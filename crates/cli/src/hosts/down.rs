@@ -52,9 +52,10 @@ pub fn down(located: &Located, args: &ReachArgs) -> Result<()> {
             None => error,
         });
     }
-    match killed.is_empty() {
-        true => Ok(()),
-        false => Err(updown::killed(located, &killed)),
+    if killed.is_empty() {
+        Ok(())
+    } else {
+        Err(updown::killed(located, &killed))
     }
 }
 

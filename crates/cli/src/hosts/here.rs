@@ -110,9 +110,10 @@ fn same_name(one: &str, other: &str) -> bool {
     };
     let both_long = one.contains('.') && other.contains('.');
     let numeric = other.parse::<IpAddr>().is_ok();
-    match both_long || numeric {
-        true => one.eq_ignore_ascii_case(other),
-        false => !one.is_empty() && short(one) == short(other),
+    if both_long || numeric {
+        one.eq_ignore_ascii_case(other)
+    } else {
+        !one.is_empty() && short(one) == short(other)
     }
 }
 
@@ -182,9 +183,10 @@ impl std::str::FromStr for Net {
         }
         // IFNAMSIZ
         let plain = |b: u8| b.is_ascii_graphic() && b != b'/';
-        match (1..16).contains(&text.len()) && text.bytes().all(plain) {
-            true => Ok(Net::Interface(text.to_owned())),
-            false => Err(wrong()),
+        if (1..16).contains(&text.len()) && text.bytes().all(plain) {
+            Ok(Net::Interface(text.to_owned()))
+        } else {
+            Err(wrong())
         }
     }
 }

@@ -167,9 +167,10 @@ fn reached(located: &Located, only_here: bool) -> Result<Option<Vec<String>>> {
         return Ok(None);
     };
     let all = located.deployment.hosts();
-    Ok(Some(match !only_here && all.first() == Some(&here) {
-        true => all.into_iter().map(str::to_owned).collect(),
-        false => vec![here.to_owned()],
+    Ok(Some(if !only_here && all.first() == Some(&here) {
+        all.into_iter().map(str::to_owned).collect()
+    } else {
+        vec![here.to_owned()]
     }))
 }
 

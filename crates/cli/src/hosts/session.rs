@@ -149,9 +149,10 @@ pub fn failed(failures: Vec<Failure>) -> Option<CliError> {
     let others: Vec<String> = failures.iter().skip(1).map(|f| f.host.clone()).collect();
     let first = failures.into_iter().next()?;
     let (what, next) = first.error.into_parts();
-    let more = match others.is_empty() {
-        true => String::new(),
-        false => format!("\n  also failed: {}", some(&others)),
+    let more = if others.is_empty() {
+        String::new()
+    } else {
+        format!("\n  also failed: {}", some(&others))
     };
     let error = CliError::new(format!("{}: {what}{more}", first.host));
     Some(match next {
@@ -222,18 +223,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Session {
     fn begin(host: &str, here: bool, reach: &Reach, interrupt: &Interrupt) -> Result<Session> {
-        let (mut command, name) = match here {
-            true => {
-                let mut command = Command::new(me()?);
-                command.arg("agent");
-                (command, "penstock agent".to_owned())
-            }
-            false => {
-                let mut command = reach.via.command(host, &reach.program);
-                // Ctrl-C is for this process, which then has what was done taken back.
-                command.process_group(0);
-                (command, reach.via.name().to_owned())
-            }
+        let (mut command, name) = if here {
+            let mut command = Command::new(me()?);
+            command.arg("agent");
+            (command, "penstock agent".to_owned())
+        } else {
+            let mut command = reach.via.command(host, &reach.program);
+            // Ctrl-C is for this process, which then has what was done taken back.
+            command.process_group(0);
+            (command, reach.via.name().to_owned())
         };
         let mut child = command
             .stdin(Stdio::piped())
@@ -377,9 +375,10 @@ impl Session {
         };
         self.input = None;
         let printed: Vec<String> = lock(&self.printed).iter().cloned().collect();
-        let printed = match printed.is_empty() {
-            true => " It printed nothing.".to_owned(),
-            false => format!(" It printed:\n    {}", printed.join("\n    ")),
+        let printed = if printed.is_empty() {
+            " It printed nothing.".to_owned()
+        } else {
+            format!(" It printed:\n    {}", printed.join("\n    "))
         };
         CliError::new(format!("{}: {why}{status}.{printed}", self.command)).next(format!(
             "what has to work without a question: `{} {} true` or what --via says, and `penstock` at the same path as here or at --program",

@@ -20,9 +20,10 @@ const QUIET: Duration = Duration::from_secs(2);
 /// Makes a deployment on several hosts, or starts the servers of one that don't run.
 pub fn up(args: &UpArgs) -> Result<()> {
     let interrupt = Interrupt::catch()?;
-    match deployment::is_in(&args.dir) {
-        true => again(args, &interrupt),
-        false => new(args, &interrupt),
+    if deployment::is_in(&args.dir) {
+        again(args, &interrupt)
+    } else {
+        new(args, &interrupt)
     }
 }
 
@@ -89,9 +90,10 @@ fn again(args: &UpArgs, interrupt: &Interrupt) -> Result<()> {
         .next("leave the option out, or name another directory"))
     };
     if args.hosts.are_named() && names::named(&args.hosts)? != all {
-        let has = match all.is_empty() {
-            true => "all servers on one host".to_owned(),
-            false => format!("servers on {}", names::some(&all)),
+        let has = if all.is_empty() {
+            "all servers on one host".to_owned()
+        } else {
+            format!("servers on {}", names::some(&all))
         };
         return differs("--hosts", has);
     }

@@ -82,9 +82,10 @@ impl Via {
                 let plain = format!("{} agent", quoted(&program));
                 let mut all = Vec::new();
                 for word in words {
-                    match word == COMMAND {
-                        true => all.extend([program.clone(), "agent".into()]),
-                        false => all.push(word.replace(HOST, host).replace(COMMAND, &plain)),
+                    if word == COMMAND {
+                        all.extend([program.clone(), "agent".into()])
+                    } else {
+                        all.push(word.replace(HOST, host).replace(COMMAND, &plain))
                     }
                 }
                 let mut command = Command::new(&all[0]);
@@ -112,9 +113,10 @@ impl Via {
 /// A word as a shell reads it.
 fn quoted(word: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"/._-+".contains(&b);
-    match word.bytes().all(plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
+    if word.bytes().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
     }
 }
 

@@ -60,13 +60,15 @@ impl Subject for FileSubject {
                             if i >= count || begun.elapsed() > until || failed.load(Relaxed) {
                                 break;
                             }
-                            let op = match choice() < load.reads {
-                                true => Op::Read,
-                                false => Op::Write,
+                            let op = if choice() < load.reads {
+                                Op::Read
+                            } else {
+                                Op::Write
                             };
-                            let at = match load.random {
-                                true => address(),
-                                false => i % begin * load.bytes,
+                            let at = if load.random {
+                                address()
+                            } else {
+                                i % begin * load.bytes
                             };
                             match target.access(op, at, load.bytes) {
                                 Ok(took) => times.push(took),

@@ -342,9 +342,10 @@ impl Suite<'_> {
             p99: quantile(times, 0.99),
             worst: times.last().copied().unwrap_or(0),
         });
-        match (self.go_on)(self.rows.len() as u64, self.total) {
-            true => Ok(()),
-            false => Err(ProfileError::Stopped),
+        if (self.go_on)(self.rows.len() as u64, self.total) {
+            Ok(())
+        } else {
+            Err(ProfileError::Stopped)
         }
     }
 }

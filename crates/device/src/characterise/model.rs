@@ -81,18 +81,16 @@ impl Subject for ModelSubject {
         // A request may be made before the bound of time and end behind it: virtual time costs nothing.
         let count = bound.requests.min((bound.bytes / load.bytes).max(64));
         let run = closed_loop_from(self.device(), begin, load.depth, 0, |i| {
-            let op = match choice() < load.reads {
-                true => Op::Read,
-                false => Op::Write,
+            let op = if choice() < load.reads {
+                Op::Read
+            } else {
+                Op::Write
             };
             place = (place + load.bytes) % span;
             (i < count).then(|| Request {
                 id: 0,
                 op,
-                address: match load.random {
-                    true => address(),
-                    false => place,
-                },
+                address: if load.random { address() } else { place },
                 bytes: load.bytes,
                 process: 0,
             })

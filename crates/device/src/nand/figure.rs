@@ -101,16 +101,18 @@ pub fn run(options: &NandOptions, load: &Load) -> Result<Outcome, NandError> {
     let mut address = random_addresses(11, span, load.bytes);
     let mut choice = random_addresses(13, 100, 1);
     let mut all = closed_loop_from(&mut nand, 0, load.depth, 0, |i| {
-        let op = match choice() < load.reads {
-            true => Op::Read,
-            false => Op::Write,
+        let op = if choice() < load.reads {
+            Op::Read
+        } else {
+            Op::Write
         };
         (i < REQUESTS).then(|| Request {
             id: 0,
             op,
-            address: match load.random {
-                true => address(),
-                false => i * load.bytes % (span / load.bytes * load.bytes),
+            address: if load.random {
+                address()
+            } else {
+                i * load.bytes % (span / load.bytes * load.bytes)
             },
             bytes: load.bytes,
             process: 0,
@@ -301,16 +303,16 @@ pub fn burst(options: &NandOptions, load: &Bursts) -> Result<Burdened, NandError
             latencies.clear();
         }
         let one = closed_loop_from(&mut nand, now, DEPTH, 0, |i| {
-            let op = match choice() < load.reads {
-                true => Op::Read,
-                false => Op::Write,
+            let op = if choice() < load.reads {
+                Op::Read
+            } else {
+                Op::Write
             };
-            let address = match choice() < load.random {
-                true => address(),
-                false => {
-                    place = (place + load.bytes) % span;
-                    place
-                }
+            let address = if choice() < load.random {
+                address()
+            } else {
+                place = (place + load.bytes) % span;
+                place
             };
             (i < load.requests).then_some(Request {
                 id: 0,

@@ -74,9 +74,10 @@ impl LogMap {
         if data != NONE && self.filled[data as usize] == offset {
             return Target::Data(data);
         }
-        let log = match self.shared {
-            true => self.logs.back().map_or(NONE, |l| l.0),
-            false => self.own[logical as usize],
+        let log = if self.shared {
+            self.logs.back().map_or(NONE, |l| l.0)
+        } else {
+            self.own[logical as usize]
         };
         if log != NONE && self.filled[log as usize] < pages {
             return Target::Log(log);
@@ -319,7 +320,7 @@ mod tests {
         for (shared, seed) in [(true, 1), (false, 2), (true, 3), (false, 4)] {
             let mut map = LogMap::new(20, 8, 12, 6, shared);
             let mut random = Random::new(seed);
-            let mut written = vec![false; 96];
+            let mut written = [false; 96];
             for i in 0..5_000u32 {
                 let page = if i % 3 == 0 {
                     i % 96

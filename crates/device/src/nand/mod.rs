@@ -545,24 +545,26 @@ impl Nand {
         if let Some(last) = self.epochs.back_mut() {
             last.0 += 1;
         }
-        let owner = match buffered {
-            true => Owner::Buffered { epoch },
-            false => Owner::Host {
+        let owner = if buffered {
+            Owner::Buffered { epoch }
+        } else {
+            Owner::Host {
                 id: request.id,
                 op: Op::Write,
                 bytes: request.bytes,
                 link,
                 epoch,
-            },
+            }
         };
         let owner = self.own(owner, 1);
         let whole = self.options.geometry.page;
         let in_place = self.options.ftl == Ftl::InPlace;
         let pages: Vec<(u64, u32)> = self.pages(request).collect();
         for (page, bytes) in &pages {
-            let kind = match *bytes < whole && !in_place && self.is_written(*page) {
-                true => Kind::Modify,
-                false => Kind::Write,
+            let kind = if *bytes < whole && !in_place && self.is_written(*page) {
+                Kind::Modify
+            } else {
+                Kind::Write
             };
             self.slots[owner as usize].left += 1;
             if buffered {
@@ -866,9 +868,10 @@ impl Nand {
                 (None, Some(_)) => false,
                 (Some(r), Some(w)) => r.order < w.order || d.passed < self.options.reads_first,
             };
-            let began = match read {
-                true => self.begin_read(die, now),
-                false => self.begin_write(die, now),
+            let began = if read {
+                self.begin_read(die, now)
+            } else {
+                self.begin_write(die, now)
             };
             if !began {
                 return;
@@ -1063,9 +1066,10 @@ impl Nand {
         let page = self.options.geometry.page;
         let modify = first.kind == Kind::Modify;
         // A page that is changed crosses the channel out and in, whole.
-        let bytes = match modify {
-            true => 2 * page,
-            false => pages.iter().map(|p| p.bytes).sum(),
+        let bytes = if modify {
+            2 * page
+        } else {
+            pages.iter().map(|p| p.bytes).sum()
         };
         let most = pages.iter().map(|p| p.bytes).max().unwrap_or(0);
         let command = Command {

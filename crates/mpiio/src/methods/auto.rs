@@ -173,12 +173,13 @@ impl Habit {
             bytes,
             regions,
         });
-        (self.quiet, self.proposal) = match exchanges {
-            true => (0, 1),
-            false => (
+        (self.quiet, self.proposal) = if exchanges {
+            (0, 1)
+        } else {
+            (
                 proposal.min(MOST_QUIET),
                 (2 * proposal.min(MOST_QUIET) + 1).min(MOST_QUIET),
-            ),
+            )
         };
     }
 

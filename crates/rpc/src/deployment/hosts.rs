@@ -12,12 +12,13 @@ pub fn check_name(name: &str) -> Result<(), String> {
     let good = (1..=MAX_NAME).contains(&name.len())
         && !name.starts_with(['-', '.', ':'])
         && name.bytes().all(plain);
-    match good {
-        true => Ok(()),
-        false => Err(format!(
+    if good {
+        Ok(())
+    } else {
+        Err(format!(
             "{:?} is no name of a host: letters, digits and . - _ : are allowed, {MAX_NAME} at most, a letter or digit first",
             name.chars().take(80).collect::<String>()
-        )),
+        ))
     }
 }
 
