@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import stat
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -361,6 +362,26 @@ def test_check_compares_the_bytes(limits, d):
     repaired = penstock("check", "--repair", "-d", limits)
     assert f"mended: user {ALICE} has {there} bytes on data server 0" in repaired.out
     assert "nothing is wrong" in penstock("check", "-d", limits).out
+
+
+def test_an_object_whose_sync_failed_counts_on(limits, d):
+    alice = (ALICE, TEAM, [])
+    before = set((limits / "data-1" / "objects").rglob("*"))
+    as_user(*alice, lambda: fill(d / "f", 3 * MIB))
+    limit_bytes(limits, ALICE, hard="1T")
+    start = await_bytes(limits, ALICE, lambda used: used >= 3 * MIB)["used"]
+    (made,) = [path for path in (limits / "data-1" / "objects").rglob("*") if path.is_file() and path not in before]
+    pid = int((limits / "run" / "data-1.pid").read_text().split()[0])
+    os.kill(pid, signal.SIGKILL)
+    # The mark of a failed sync (decision 13).
+    made.chmod(made.stat().st_mode | stat.S_ISVTX)
+    penstock("up", limits)
+    # It is counted anew, and is no shorter for being damaged.
+    await_bytes(limits, ALICE, lambda used: used == start)
+    said = penstock("check", "--json", "-d", limits, check=False).json()[0]["findings"]
+    assert said and "wrong_bytes" not in {finding["kind"] for finding in said}, said
+    as_user(*alice, lambda: os.unlink(d / "f"))
+    await_bytes(limits, ALICE, lambda used: used == start - 3 * MIB)
 
 
 MPI_WRITE = """

@@ -22,6 +22,8 @@ struct Tracked {
     sure: Option<usize>,
     /// How long it may ever have been.
     most: u64,
+    /// Its name may have been removed.
+    gone: bool,
 }
 
 impl Tracked {
@@ -59,6 +61,7 @@ impl Ledger {
             owners: [false; USERS.len()],
             sure: None,
             most: 0,
+            gone: false,
         });
         tracked.owners[user] = true;
     }
@@ -94,6 +97,7 @@ impl Ledger {
         self.going.insert(slot);
         for tracked in self.files.values_mut().filter(|t| t.slot == slot) {
             tracked.sure = None;
+            tracked.gone = true;
         }
     }
 
@@ -101,6 +105,11 @@ impl Ledger {
     pub fn removed(&mut self, slot: usize) {
         self.remove(slot);
         self.going.remove(&slot);
+    }
+
+    /// Whether a file may have no name any more. A data server that ends takes its bytes with it, for who has it open.
+    pub fn may_be_gone(&self, file: FileId) -> bool {
+        self.files.get(&file).is_some_and(|tracked| tracked.gone)
     }
 
     /// Whether growing a file may be refused.
@@ -157,8 +166,10 @@ mod tests {
         assert!(l.given(FileId(5), 1));
         assert!(l.within(|_, _| 51).is_ok(), "root may exceed limits");
         let mut l = ledger(100);
+        assert!(!l.may_be_gone(FileId(5)));
         l.remove(0);
         l.firm(FileId(5), 0);
+        assert!(l.may_be_gone(FileId(5)));
         assert!(l.within(|_, _| 51).is_ok(), "it may yet go");
     }
 

@@ -252,6 +252,14 @@ impl Worker {
     ) -> Result<Option<T>, Fault> {
         match result {
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+            // The server was killed, and the name is gone: so are the bytes, and that is said.
+            Err(e)
+                if e.kind() == ErrorKind::Damaged
+                    && grown.and_then(|id| self.ledger(|l| l.may_be_gone(id))) == Some(true) =>
+            {
+                lock(&self.history).failed += 1;
+                Ok(None)
+            }
             Err(e) if e.kind() == ErrorKind::Quota => {
                 let allowed = grown.and_then(|id| self.ledger(|l| l.may_refuse(id)));
                 if allowed != Some(true) {
