@@ -71,7 +71,16 @@ def test_every_fault_happens_and_a_seed_repeats_it():
 
 
 # Those that a few seeds find are planted for each change. `make soak` and `make test-all` plant all.
-SEVERAL_SEEDS = ("trusted-clock", "lost-wakeup", "no-fence", "same-bytes", "kept-incarnation", "any-store", "no-lease")
+SEVERAL_SEEDS = (
+    "trusted-clock",
+    "lost-wakeup",
+    "no-fence",
+    "same-bytes",
+    "kept-incarnation",
+    "any-store",
+    "no-lease",
+    "swallowed-error",
+)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +91,6 @@ SEVERAL_SEEDS = ("trusted-clock", "lost-wakeup", "no-fence", "same-bytes", "kept
         "stale-read",
         "twice-delivered",
         "dropped-part",
-        "swallowed-error",
         *(pytest.param(bug, marks=pytest.mark.long) for bug in SEVERAL_SEEDS),
     ],
 )
