@@ -371,15 +371,21 @@ def test_an_object_whose_sync_failed_counts_on(limits, d):
     limit_bytes(limits, ALICE, hard="1T")
     start = await_bytes(limits, ALICE, lambda used: used >= 3 * MIB)["used"]
     (made,) = [path for path in (limits / "data-1" / "objects").rglob("*") if path.is_file() and path not in before]
-    pid = int((limits / "run" / "data-1.pid").read_text().split()[0])
-    os.kill(pid, signal.SIGKILL)
+
+    def start_again(mode):
+        pid = int((limits / "run" / "data-1.pid").read_text().split()[0])
+        os.kill(pid, signal.SIGKILL)
+        made.chmod(mode)
+        penstock("up", limits)
+
+    sound = stat.S_IMODE(made.stat().st_mode)
     # The mark of a failed sync (decision 13).
-    made.chmod(made.stat().st_mode | stat.S_ISVTX)
-    penstock("up", limits)
+    start_again(sound | stat.S_ISVTX)
     # It is counted anew, and is no shorter for being damaged.
     await_bytes(limits, ALICE, lambda used: used == start)
     said = penstock("check", "--json", "-d", limits, check=False).json()[0]["findings"]
     assert said and "wrong_bytes" not in {finding["kind"] for finding in said}, said
+    start_again(sound)
     as_user(*alice, lambda: os.unlink(d / "f"))
     await_bytes(limits, ALICE, lambda used: used == start - 3 * MIB)
 
