@@ -109,6 +109,14 @@ impl Bytes {
         if change.bytes_soft.is_none() && change.bytes_hard.is_none() {
             return Ok(());
         }
+        if uid == EVERYBODY {
+            return Err(error(
+                ErrorKind::InvalidArgument,
+                format!(
+                    "{uid} is no user; `penstock quota set --default` is for all users without limits of their own"
+                ),
+            ));
+        }
         let before = self.users.get(&uid).copied().unwrap_or_default();
         let mut limits = changed(self.limits(&before), change)?;
         if limits == NONE && self.default == NONE {

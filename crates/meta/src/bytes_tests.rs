@@ -263,6 +263,14 @@ fn the_default_holds_for_users_with_files_and_without_limits_of_their_own() {
 }
 
 #[test]
+fn the_number_of_the_default_is_no_user() {
+    let mut b = Bytes::default();
+    let e = b.set(EVERYBODY, &default_of(1)).unwrap_err();
+    assert_eq!(e.kind, ErrorKind::InvalidArgument);
+    assert!(b.users().next().is_none() && b.take_changed().is_empty());
+}
+
+#[test]
 fn a_default_needs_room_for_all_who_have_files() {
     let mut b = Bytes::default();
     let most = MAX_BYTE_USERS as u32;
