@@ -1,10 +1,12 @@
 //! Connections and servers over real sockets.
-use crate::common::{Echo, caller, exchange, keys, only_tcp, start, timeouts};
+use crate::common::{Echo, caller, exchange, identity, keys, only_tcp, start, start_as, timeouts};
 use penstock_layout::ServerId;
 use penstock_rpc::deployment::Address;
 use penstock_rpc::{After, Connection, Peer, ServeLimits, Service, Timeouts, connect, serve};
+use penstock_wire::frame::{self, OLDEST_VERSION, VERSION};
+use penstock_wire::handshake::{Challenge, Hello, Proof, Verdict};
 use penstock_wire::message::{DataReply, DataRequest, ErrorKind, TraceContext};
-use penstock_wire::{Envelope, Error, Role, frame};
+use penstock_wire::{Envelope, Error, Key, LinkName, Role};
 use std::io::Write;
 use std::net::Shutdown;
 use std::os::fd::AsFd;
@@ -69,6 +71,60 @@ fn a_wrong_key_is_named_on_both_sides() {
     let e = connect(server.address(), &stranger, timeouts()).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::InvalidArgument);
     assert!(e.to_string().contains("belongs to deployment test"), "{e}");
+}
+
+#[test]
+fn who_cannot_prove_a_key_learns_no_path_of_the_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let secret = dir.path().join("where-keys-lie");
+    std::fs::create_dir(&secret).unwrap();
+    let mut identity = identity();
+    identity
+        .client_key
+        .save(&secret.join("client.key"))
+        .unwrap();
+    let (_, server_key) = identity.servers.iter_mut().next().unwrap();
+    server_key.save(&secret.join("server.key")).unwrap();
+    let server = start_as(dir.path(), identity, ServeLimits::default());
+    for role in [
+        Role::Client,
+        Role::Admin,
+        Role::Server(ServerId(0)),
+        Role::Newcomer,
+    ] {
+        let stream = UnixStream::connect(server.address().unix.as_ref().unwrap()).unwrap();
+        let mut connection = Connection::unix(stream, "the server", timeouts()).unwrap();
+        let caller = caller(role);
+        let hello = Hello {
+            oldest: OLDEST_VERSION,
+            newest: VERSION,
+            deployment: caller.deployment,
+            role,
+            program: 1,
+            rank: 0,
+            link: LinkName::new().unwrap(),
+            key: Key::from_bytes([9; 32]).name(),
+            nonce: [5; 32],
+            credential: None,
+        };
+        connection.queue(&Envelope::default(), &hello).unwrap();
+        connection.flush().unwrap();
+        let challenge = connection.receive::<Challenge>().unwrap().body.unwrap();
+        let wrong = Proof {
+            proof: [6; 32],
+            signature: None,
+        };
+        connection.queue(&Envelope::default(), &wrong).unwrap();
+        connection.flush().unwrap();
+        let verdict = connection.receive::<Verdict>().unwrap().body.unwrap();
+        let told = format!("{challenge:?} {verdict:?}");
+        assert!(told.contains("wrong key for deployment test"), "{told}");
+        let place = dir.path().display().to_string();
+        assert!(
+            !told.contains("where-keys-lie") && !told.contains(&place),
+            "{told}"
+        );
+    }
 }
 
 #[test]
