@@ -11,7 +11,8 @@ import subprocess
 import h5py
 import numpy as np
 import pytest
-from conftest import ROOT, penstock
+from conftest import PENSTOCK, ROOT, penstock
+from debian import Debian, needs_debootstrap
 from mounted import needs_fuse
 
 SOURCES = ROOT / "examples" / "libraries"
@@ -150,6 +151,50 @@ def test_hdf5_closes_what_is_open_in_finalize(case, ranks, deployment, tmp_path)
     for options, path in ((where, left), (["--direct"], tmp_path / "left")):
         done = penstock("run", "-n", ranks, *options, "--", *command(case, path, "--read-only"))
         (said,) = [line for line in done.json() if "case" in line]
+        assert said["values_wrong"] == 0 and said["values_checked"] > 1000, said
+
+
+# In Debian 13: HDF5 1.14, MPICH 4.2, Open MPI 5.
+NEWER = """
+apt-get update -qq
+apt-get install -y -qq --no-install-recommends gcc libc6-dev \
+    mpich libmpich-dev libhdf5-mpich-dev openmpi-bin libopenmpi-dev libhdf5-openmpi-dev >/dev/null
+libraries=/usr/lib/$(gcc -print-multiarch)
+for mpi in mpich openmpi; do
+    mpicc.$mpi -std=c11 -O2 -I/usr/include/hdf5/$mpi -o /usr/local/bin/hdf5-$mpi {sources}/hdf5.c -L$libraries/hdf5/$mpi -lhdf5
+done
+"""
+LEFT_OPEN = """
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PATH={bin}:$PATH
+penstock up ~/fs --servers 2 >&2
+for mpi in mpich openmpi; do
+    for ranks in 1 2 3; do
+        for where in "-d $HOME/fs penstock:/left-$mpi-$ranks" "--direct $HOME/left-$mpi-$ranks"; do
+            set -- $where; path=${{@: -1}}; set -- "${{@:1:$#-1}}"
+            timeout 60 penstock run -n $ranks "$@" -- hdf5-$mpi $path --leave-open >&2
+            echo "$mpi $ranks $1 $(penstock run -n $ranks "$@" --json -- hdf5-$mpi $path --read-only | grep values_wrong)"
+        done
+    done
+done
+penstock down ~/fs >&2
+"""
+
+
+@pytest.mark.long
+@needs_debootstrap
+def test_hdf5_1_14_closes_what_is_open_in_finalize(tmp_path):
+    """As above, with the HDF5 and the MPI libraries of the next Debian, and Penstock as it was built here."""
+    system = Debian(tmp_path / "root", "trixie")
+    where = {"binds": [(ROOT, ROOT)]}
+    system.sh(NEWER.format(sources=SOURCES), **where)
+    version = system.sh("dpkg-query -W -f '${Version}' libhdf5-mpich-dev").stdout
+    assert version.startswith("1.14."), version
+    done = system.sh(LEFT_OPEN.format(bin=PENSTOCK.parent), **where)
+    lines = [line.split(maxsplit=3) for line in done.stdout.splitlines() if "values_wrong" in line]
+    tried = sorted((mpi, int(ranks), how) for mpi, ranks, how, _ in lines)
+    assert tried == sorted((m, r, how) for m in ("mpich", "openmpi") for r in (1, 2, 3) for how in ("-d", "--direct"))
+    for *_, said in lines:
+        said = json.loads(said)
         assert said["values_wrong"] == 0 and said["values_checked"] > 1000, said
 
 
