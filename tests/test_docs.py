@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -78,3 +79,44 @@ def test_pages_that_the_code_names_are_there():
                 missing.append(f"{name}: {word}{elsewhere(word)}")
     assert count > 30, "the pattern finds what it is for"
     assert missing == []
+
+
+def test_pages_of_promises_are_as_written():
+    done = subprocess.run(
+        [ROOT / "scripts" / "promises.py", "--check"], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+
+
+FUNCTION = re.compile(
+    r"^\s*(?:pub(?:\(crate\))? )?(?:fn|def)\s+(\w+)|^(?:static )?(?:void|int) (\w+)\(|^\s*subroutine (\w+)",
+    re.MULTILINE,
+)
+
+
+def rows_of_promises():
+    for page in tomllib.loads((ROOT / "docs" / "promises" / "promises.toml").read_text())["page"]:
+        for section in page["section"]:
+            yield from ((page["file"], row[-1]) for row in section["rows"])
+
+
+def test_tests_of_promises_exist():
+    """In the last column files are named from the root of the tree, and tests in backticks after their file."""
+    word = re.compile(r"`([a-z][a-z0-9_]*)`|((?<![\w/.-])(?:\.?[\w-]+/)+[\w.-]*\w|(?<![\w/.-])[\w-]+\.(?:rs|py|c)\b)")
+    wrong, files, names = [], 0, 0
+    for page, shown in rows_of_promises():
+        functions, program = set(), False
+        for name, path in word.findall(re.sub(r"\]\([^)]*\)", "]", shown)):
+            if path and ("." in Path(path).name or path.startswith(("crates/", "mpi/", "tests/", "python/"))):
+                files += 1
+                there, program = ROOT / path, path.endswith(".c")  # whose functions may have names of one word
+                if not there.exists():
+                    wrong.append(f"{page}: {path}: no such file")
+                elif there.is_file():
+                    functions = {next(filter(None, found)) for found in FUNCTION.findall(there.read_text())}
+            elif "_" in name or (name and functions and program):
+                names += 1
+                if name not in functions:
+                    wrong.append(f"{page}: {name} is no function of the file before it, in: {shown}")
+    assert files > 200 and names > 150, "the pattern finds what it is for"
+    assert wrong == [], "\n".join(wrong)
