@@ -120,3 +120,55 @@ def test_tests_of_promises_exist():
                     wrong.append(f"{page}: {name} is no function of the file before it, in: {shown}")
     assert files > 200 and names > 150, "the pattern finds what it is for"
     assert wrong == [], "\n".join(wrong)
+
+
+def test_names_of_the_glossary_are_in_the_code():
+    wrong, count = [], 0
+    for row in re.findall(r"^\| (.*) \|$", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE):
+        word, _, code = row.split(" | ")
+        text = ""
+        for name, path in re.findall(r"`(\w+)`|([\w.-]+(?:/[\w.-]+)+)", code):
+            count += 1
+            if path and not (ROOT / path).is_file():
+                wrong.append(f"{word}: {path}: no such file")
+            elif path:
+                text = (ROOT / path).read_text()
+            elif not re.search(rf"\b{name}\b", text):
+                wrong.append(f"{word}: {name} is not in the file before it")
+    assert count > 80, "the pattern finds what it is for"
+    assert wrong == [], "\n".join(wrong)
+
+
+# Of the tests and the build, not of users.
+INTERNAL = re.compile(r"PENSTOCK_(?:TEST_\w+|UPDATE_DOCS|PROFILE|VENV|EXPECTED|ABI|STANDARD_ABI)")
+
+
+def test_variables_that_pages_name_are_read():
+    """Each PENSTOCK_* variable of a page is in the code, and each that the code reads is in the table of variables."""
+    variable = re.compile(r"\bPENSTOCK_[A-Z]+(?:_[A-Z]+)*\b")
+    code, named = set(), []
+    for name in tracked():
+        if name.startswith(("crates/", "mpi/src/", "python/penstock/")) and name.endswith((".rs", ".c", ".py")):
+            code |= set(re.findall(r'"(PENSTOCK_[A-Z]+(?:_[A-Z]+)*)"', (ROOT / name).read_text()))
+        if name.endswith(".md"):
+            named += [(name, word) for word in variable.findall((ROOT / name).read_text())]
+    assert len(named) > 20 and len(code) > 10
+    assert [(name, word) for name, word in named if word not in code and not INTERNAL.fullmatch(word)] == []
+    table = set(re.findall(r"^\| `(PENSTOCK_\w+)` \|", (ROOT / "docs/use/launchers.md").read_text(), re.MULTILINE))
+    assert {word for word in code if not INTERNAL.fullmatch(word)} - table == set()
+
+
+def test_hints_that_pages_name_are_known():
+    source = "".join(p.read_text() for p in (ROOT / "crates" / "mpiio" / "src").rglob("*.rs"))
+    known = set(re.findall(r'"((?:penstock|romio|cb|ind|striping)_\w+)"', source))
+    hint = re.compile(r"`((?:penstock|romio|cb|ind|striping)_\w+)(?:=\w+)?`")
+    named = [(name, word) for name in pages() for word in hint.findall((ROOT / name).read_text())]
+    assert len(named) > 20 and len(known) > 20
+    crates = {p.name.replace("-", "_") for p in (ROOT / "crates").iterdir()}
+    unknown = [(name, word) for name, word in named if word not in known]
+    assert [(n, w) for n, w in unknown if w.removeprefix("penstock_") not in crates] == []
+
+
+def test_pages_are_short():
+    lengths = {name: len((ROOT / name).read_text().splitlines()) for name in pages()}
+    assert {name: n for name, n in lengths.items() if n > 250} == {}, "split them"
