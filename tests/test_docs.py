@@ -175,3 +175,22 @@ def test_hints_that_pages_name_are_known():
 def test_pages_are_short():
     lengths = {name: len((ROOT / name).read_text().splitlines()) for name in pages()}
     assert {name: n for name, n in lengths.items() if n > 250} == {}, "split them"
+
+
+def test_files_that_pages_name_are_there():
+    """Paths from the root of the tree; in the README of a crate also from the crate. Decisions may tell of what was."""
+    path = re.compile(
+        r"(?<![\w./-])((?:crates|tests|python|scripts|examples|experiments|bench|mpi|contrib|packaging|fuzz|src)/[\w./-]*\w)(?![\w/.-]*[*{…])"
+    )
+    missing, count = [], 0
+    for name in pages():
+        if name.startswith("docs/decisions/"):
+            continue
+        for word in path.findall((ROOT / name).read_text()):
+            count += 1
+            if word.startswith("src/") and not name.startswith("crates/"):
+                continue  # of another project
+            if not any((base / word).exists() for base in (ROOT, (ROOT / name).parent)):
+                missing.append(f"{name}: {word}")
+    assert count > 300, "the pattern finds what it is for"
+    assert missing == [], "\n".join(missing)
