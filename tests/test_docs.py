@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, penstock
 
 
 def tracked():
@@ -194,3 +194,41 @@ def test_files_that_pages_name_are_there():
                 missing.append(f"{name}: {word}")
     assert count > 300, "the pattern finds what it is for"
     assert missing == [], "\n".join(missing)
+
+
+def test_make_targets_that_pages_name_exist():
+    targets = set(re.findall(r"^([a-z][\w-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = [
+        (name, word)
+        for name in pages()
+        for word in re.findall(r"(?:`|^    )make ([a-z][\w-]*)", (ROOT / name).read_text())
+    ]
+    assert len(named) > 20
+    assert [(name, word) for name, word in named if word not in targets] == []
+
+
+def test_commands_and_options_that_pages_name_exist():
+    """`penstock COMMAND … --option` in backticks or at the begin of an indented line, up to `--`."""
+    shown = re.compile(r"(?:`|^    )penstock ([a-z][a-z-]*)((?: (?!-- )[^\s`|;]+)*)", re.MULTILINE)
+    parents = {"device", "trace", "quota", "credential"}  # some of their words are commands of their own
+    named = {}
+    for name in pages():
+        if name.startswith("docs/decisions/"):
+            continue
+        for command, rest in shown.findall((ROOT / name).read_text()):
+            named.setdefault(command, set()).update(
+                (name, option) for option in re.findall(r"(?<= )--[a-z][\w-]*", rest)
+            )
+    assert len(named) > 15 and sum(map(len, named.values())) > 40, "the pattern finds what it is for"
+    wrong = []
+    for command, options in sorted(named.items()):
+        told = penstock(command, "--help", check=False)
+        if told.code != 0:
+            wrong.append(f"penstock {command}: no such command")
+            continue
+        text = told.out
+        if command in parents:
+            words = re.findall(r"^  ([a-z][a-z-]*)  ", text.split("Commands:")[-1], re.MULTILINE)
+            text += "".join(penstock(command, word, "--help", check=False).out for word in words if word != "help")
+        wrong += [f"{name}: penstock {command} {option}" for name, option in sorted(options) if option not in text]
+    assert wrong == [], "\n".join(wrong)
