@@ -1,6 +1,6 @@
 # make demo     set up, build, run the four examples under every method and beside ROMIO (1 minute; DEMO=--full 5 minutes)
 # make build    release build: target/release/penstock, target/release/libpenstock.so
-# make install  into PREFIX [~/.local], with DESTDIR before it; `make uninstall` takes it away (docs/install.md)
+# make install  into PREFIX [~/.local], with DESTDIR before it; `make uninstall` takes it away (docs/use/install.md)
 # make dist     a tarball that runs from any directory, for glibc 2.28 and newer: target/dist
 # make wheel    the Python package for the same systems: target/dist
 # make deb      Debian packages: target/dist
@@ -11,7 +11,7 @@
 # make python   the Python package `penstock`, as a wheel installed in .venv; part of `make test`
 # make bench    measure against peers; `make bench ONLY=regex` for a part
 # make lint     formatting and lints of everything
-# make reproduce  simulate the sources' experiments, write docs/reproduction.md  (5 minutes)
+# make reproduce  simulate the sources' experiments, write docs/understand/reproduction*.md  (5 minutes)
 # make makespan  simulated makespans beside those of real servers on the same modelled devices  (2 minutes)
 # make mutants  does anything notice when the code breaks a promise? `make mutants ONLY=regex SEEDS=200`; hours
 # make soak     5,000 fault seeds and 200 mixed crashes, within the hour; `make soak TIME=3600 CYCLES=500`
@@ -32,7 +32,9 @@ LIBS = /usr/lib/$(shell cc -print-multiarch)
 # Always built in one call, with the same features of what they share.
 PRODUCT := -p penstock-capi -p penstock-cli
 
-EXPERIMENTS := noncontiguous-tile noncontiguous-block noncontiguous-flash resonance lost-locality queue-depth schedulers
+# Of the pages reproduction.md and reproduction-scheduling.md.
+EXPERIMENTS := noncontiguous-tile noncontiguous-block noncontiguous-flash resonance
+SCHEDULING_EXPERIMENTS := lost-locality queue-depth schedulers
 
 .PHONY: reproduce demo setup setup-build build shim examples h5py python test test-all test-crates test-faults test-programs test-package bench soak fuzz lint clean
 
@@ -149,7 +151,8 @@ bench: build examples
 # Published results beside ours.
 reproduce:
 	cargo build --release --bin penstock
-	$(RELEASE)/penstock sim --markdown docs/reproduction.md $(EXPERIMENTS:%=experiments/%.toml)
+	$(RELEASE)/penstock sim --markdown docs/understand/reproduction.md $(EXPERIMENTS:%=experiments/%.toml)
+	$(RELEASE)/penstock sim --markdown docs/understand/reproduction-scheduling.md $(SCHEDULING_EXPERIMENTS:%=experiments/%.toml)
 	timeout 60 $(RELEASE)/penstock sim experiments/scale.toml
 	$(RELEASE)/penstock sim experiments/cohorts.toml
 

@@ -1,4 +1,4 @@
-"""The audit log: what is refused and what administrators do is found there, whatever is done to it (docs/security.md)."""
+"""The audit log: what is refused and what administrators do is found there, whatever is done to it (docs/administer/security.md)."""
 
 import contextlib
 import json

@@ -3,7 +3,6 @@
 import errno
 import os
 import random
-import re
 import shutil
 import sqlite3
 import subprocess
@@ -255,12 +254,3 @@ def test_other_users(out, tree):
         as_user(ALICE, TEAM, [], lambda: (shared / "tile.c").write_text("x") and None)
     with pytest.raises(PermissionError):
         as_user(ALICE + 7, TEAM + 7, [], lambda: os.listdir(out / "hers" / "mine"))
-
-
-def test_the_table_of_promises_names_tests_that_exist():
-    text = (ROOT / "docs" / "everyday.md").read_text()
-    files = set(re.findall(r"(?:python/tests|tests|crates|examples)/[\w./-]*\w", text))
-    assert len(files) > 15 and not [name for name in files if not (ROOT / name).exists()]
-    sources = [p.read_text() for place in ("tests", "python/tests") for p in (ROOT / place).glob("test_*.py")]
-    names = set(re.findall(r"`([a-z0-9]+_[a-z0-9_]+)(?:\.\.\.)?`", text))
-    assert len(names) > 15 and not [name for name in names if not any(f"def test_{name}" in s for s in sources)]

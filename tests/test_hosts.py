@@ -1,4 +1,4 @@
-"""A deployment on five hosts (docs/hosts.md): it starts and ends as a whole, and outlives the loss of one."""
+"""A deployment on five hosts (docs/administer/hosts.md): it starts and ends as a whole, and outlives the loss of one."""
 
 import json
 import os

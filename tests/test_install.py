@@ -252,7 +252,7 @@ BLOCK = re.compile(r"^<!-- tested: ([\w-]+) -->\n```sh\n(.*?)^```$", re.MULTILIN
 
 
 def launcher_blocks():
-    return dict(BLOCK.findall((ROOT / "docs" / "launchers.md").read_text()))
+    return dict(BLOCK.findall((ROOT / "docs" / "use" / "launchers.md").read_text()))
 
 
 def run_block(name, home, top, program, environment):
@@ -295,7 +295,7 @@ def test_the_page_has_every_variable():
         if source.suffix in {".rs", ".c", ".h", ".py"}:
             text = source.read_text().split("#[cfg(test)]\nmod ")[0]
             read |= set(re.findall(r'"(PENSTOCK_[A-Z_]+)"', text))
-    page = (ROOT / "docs" / "launchers.md").read_text()
+    page = (ROOT / "docs" / "use" / "launchers.md").read_text()
     assert len(read) > 8 and set(re.findall(r"^\| `(PENSTOCK_[A-Z_]+)` \|", page, re.MULTILINE)) == read
 
 

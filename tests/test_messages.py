@@ -62,7 +62,7 @@ def test_what_messages_name_is_there():
 
 def test_troubleshooting_has_the_words_of_messages():
     """Each message of the page is a part of one that programs say."""
-    page = (ROOT / "docs" / "troubleshooting.md").read_text()
+    page = (ROOT / "docs" / "use" / "troubleshooting.md").read_text()
     told = re.findall(r"^\| `([^`]*)` \|", page, re.MULTILINE)
     said = [re.sub(r"\\\n\s*", "", text) for _, text in messages(tracked())]
     assert len(told) > 20

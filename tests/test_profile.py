@@ -40,7 +40,7 @@ def test_a_modelled_disk_cares_for_order_and_flash_does_not(tmp_path):
 @pytest.mark.parametrize("device", ["pastel", "graphene", "suno", "edel"])
 def test_the_ratio_of_a_model_is_found(device):
     """What is found is what the page says of the model at 8 KiB, in a file as large as there."""
-    page = (Path(__file__).parent.parent / "docs" / "devices.md").read_text()
+    page = (Path(__file__).parent.parent / "docs" / "administer" / "devices.md").read_text()
     profile = penstock("profile", f"model:{device}", "-q", "--json", "--file-size", "1200MiB").json()[0]
     for way in ["write", "read"]:
         row = next(line for line in page.splitlines() if f"| {device}: sequential / random, {way}" in line)

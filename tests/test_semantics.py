@@ -1,4 +1,4 @@
-"""docs/semantics.md is executed: each Python block is a program that two ranks run."""
+"""docs/understand/semantics.md and semantics-errors.md are executed: each Python block is a program that two ranks run."""
 
 import os
 import re
@@ -24,7 +24,8 @@ def path(name):
 
 def blocks():
     heading = "?"
-    text = (ROOT / "docs" / "semantics.md").read_text()
+    pages = ("semantics.md", "semantics-errors.md")
+    text = "".join((ROOT / "docs" / "understand" / page).read_text() for page in pages)
     for match in re.finditer(r"^## (?P<h>[^\n]*)$|^```python\n(?P<code>.*?)^```$", text, re.MULTILINE | re.DOTALL):
         if match["h"]:
             heading, k = match["h"], 0

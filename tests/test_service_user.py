@@ -1,4 +1,4 @@
-"""Servers that root starts run as another user, and leave no core behind (docs/security.md)."""
+"""Servers that root starts run as another user, and leave no core behind (docs/administer/security.md)."""
 
 import os
 import signal

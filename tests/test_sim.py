@@ -303,7 +303,7 @@ def test_a_program_runs_in_real_time_as_it_is_simulated():
     cases = [json.loads(line) for line in done.stdout.splitlines()]
     assert [case["case"] for case in cases] == ["hpio writes", "hpio writes, no write cache"], done
     ratios = [min(case["real"]) / case["simulated"] for case in cases]
-    # On an idle machine -7 to 0% (docs/simulator.md). The device's own time is the least that a run can take.
+    # On an idle machine -7 to 0% (docs/understand/simulator.md). The device's own time is the least that a run can take.
     assert all(0.85 < ratio < 1.5 for ratio in ratios), cases
     # What the write cache is worth, whatever the machine adds to both.
     assert 0.75 < ratios[1] / ratios[0] < 1.33, cases

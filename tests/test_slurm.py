@@ -1,4 +1,4 @@
-"""Jobs of a real Slurm whose credentials come from contrib/slurm (docs/slurm.md)."""
+"""Jobs of a real Slurm whose credentials come from contrib/slurm (docs/administer/slurm.md)."""
 
 import os
 import pwd

@@ -1,6 +1,6 @@
 """Users of one host who do not trust each other: who gets descriptors, and how long one keeps the other waiting.
 
-crates/client/examples/stranger.rs is the attacker: it may read the file, and no more (docs/security.md).
+crates/client/examples/stranger.rs is the attacker: it may read the file, and no more (docs/administer/security.md).
 """
 
 import errno

@@ -1,4 +1,4 @@
-"""Access pattern detection on traces that real data servers wrote (docs/detection.md).
+"""Access pattern detection on traces that real data servers wrote (docs/understand/detection.md).
 
     .venv/bin/python experiments/scheduling/detect_real.py --windows real.csv       two stores, 128 runs: 4 minutes
     .venv/bin/python experiments/scheduling/detect_real.py --read real.csv          the report again

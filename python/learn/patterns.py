@@ -1,4 +1,4 @@
-"""Learns the decision tree that detects access patterns (docs/detection.md).
+"""Learns the decision tree that detects access patterns (docs/understand/detection.md).
 
     penstock trace generate --training windows.csv --runs 20 --seed 1
     python python/learn/patterns.py windows.csv --export crates/sched/data/patterns.json

@@ -47,7 +47,7 @@ Examples:
   penstock audit --user alice --last 1000
   penstock audit --json --since 7d | jq 'select(.outcome == \"refused\") | .peer' | sort | uniq -c
 
-docs/security.md says what each field means.")]
+docs/administer/security.md says what each field means.")]
 pub struct AuditArgs {
     /// Records of this event only; may be repeated.
     #[arg(long = "event", value_name = "EVENT", value_parser = words())]

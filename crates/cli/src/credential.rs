@@ -25,7 +25,7 @@ use std::time::SystemTime;
 #[command(after_help = "\
 Clients look for it, at each new connection, in
   1. the file that PENSTOCK_CREDENTIAL names
-  2. /run/penstock/JOB/ID.credential, in a Slurm job (docs/slurm.md; JOB: $SLURM_JOB_ID, ID: `id` in deployment.toml)
+  2. /run/penstock/JOB/ID.credential, in a Slurm job (docs/administer/slurm.md; JOB: $SLURM_JOB_ID, ID: `id` in deployment.toml)
   3. ~/.config/penstock/ID.credential ($XDG_CONFIG_HOME instead of ~/.config)
 Where the deployment takes MUNGE (`penstock up --munge`), users without one are believed by munged of their host.
 
@@ -34,7 +34,7 @@ Examples:
                                        as root: alice's file; move it to where her programs look
   penstock credential --user alice --output - | ssh login1 'umask 077; cat > alice.credential'
   penstock credential --user alice --job 4711 --for 24h --output job.credential
-                                       for the time of a job; docs/slurm.md has a prolog that does it
+                                       for the time of a job; docs/administer/slurm.md has a prolog that does it
   penstock credential --user root --speaks-for 1000-60000 --for 90d --output node7.credential
                                        for the mount of a host: it acts for these users; root of that
                                        host is user 65534, and its groups are believed

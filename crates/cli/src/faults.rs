@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 ///
 /// Metadata server, data servers and clients are the real ones; time, network and disks are simulated. Connections break,
 /// machines are cut off or lose their power, disks are full or slow, processes are killed. Then everything that was
-/// acknowledged is held against what clients see (docs/faults.md). A seed does the same each time.
+/// acknowledged is held against what clients see (docs/understand/faults.md). A seed does the same each time.
 ///
 /// Exit code 0: nothing wrong was found (with --plant: the planted bug was). 1: otherwise.
 #[derive(Debug, Args)]

@@ -33,7 +33,7 @@ Examples:
   setfattr -n user.penstock.layout -v 'unit=1MiB count=2' /mnt/fs/wide    striping of new files there
   penstock umount /mnt/fs
 
-docs/mount.md says what programs may rely on.")]
+docs/use/mount.md says what programs may rely on.")]
 pub struct MountArgs {
     /// An empty directory.
     #[arg(value_name = "DIR")]
@@ -46,7 +46,7 @@ pub struct MountArgs {
     #[arg(long)]
     pub private: bool,
     /// All bytes go through the daemon, also those of files whole on one server of this host. Then range locks never wait
-    /// for a file that is open here (docs/mount.md).
+    /// for a file that is open here (docs/use/mount.md).
     #[arg(long)]
     pub no_passthrough: bool,
     /// Stay in this terminal and log to it; Ctrl-C unmounts.

@@ -32,7 +32,7 @@ pub struct ServeArgs {
     /// A data server, by number; may be repeated.
     #[arg(long = "server", value_name = "ID")]
     pub servers: Vec<u32>,
-    /// Each data server writes a trace of the requests it serves to a file in DIR (docs/traces.md).
+    /// Each data server writes a trace of the requests it serves to a file in DIR (docs/administer/traces.md).
     #[arg(long, value_name = "DIR")]
     pub trace: Option<PathBuf>,
     #[command(flatten)]

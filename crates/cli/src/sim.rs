@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 /// Simulate a cluster: programs, MPI-IO methods, network, data servers and devices on virtual time.
 ///
-/// A scenario is a TOML file (docs/simulator.md). It may have cases, and what a source published for them: then the
+/// A scenario is a TOML file (docs/understand/simulator.md). It may have cases, and what a source published for them: then the
 /// published stands beside ours, with a verdict on each relation. A scenario and its seed give one result, to the byte.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -42,7 +42,7 @@ pub struct SimArgs {
     /// Writes plots there (SVG): throughput over time, where the first server's device stood, and that for 0.2 s.
     #[arg(long, value_name = "DIR")]
     pub plot: Option<PathBuf>,
-    /// Writes the results as tables into a page, below its line for results (docs/reproduction.md).
+    /// Writes the results as tables into a page, below its line for results (docs/understand/reproduction.md).
     #[arg(long, value_name = "PAGE.md", conflicts_with_all = ["case", "list"])]
     pub markdown: Option<PathBuf>,
     /// Print one line of JSON for each scenario.

@@ -66,7 +66,7 @@ Examples:
   penstock tune sched=noop                           as fast as without
   penstock tune                                      what is set now; `penstock status` shows what it does
 
-docs/scheduling.md says when each algorithm pays.",
+docs/administer/scheduling.md says when each algorithm pays.",
         penstock_sched::Algorithm::names()
     )
 }

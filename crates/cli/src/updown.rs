@@ -29,7 +29,7 @@ pub struct UpArgs {
     pub hosts: HostsArgs,
     #[command(flatten)]
     pub shape: Shape,
-    /// Each data server writes a trace of the requests it serves to a file in DIR (docs/traces.md).
+    /// Each data server writes a trace of the requests it serves to a file in DIR (docs/administer/traces.md).
     #[arg(long, value_name = "DIR")]
     pub trace: Option<PathBuf>,
     /// Listen on TCP as well: the first port is the metadata server's, the data servers take the following ones.
@@ -40,7 +40,7 @@ pub struct UpArgs {
     #[arg(long, value_name = "HOW", value_enum)]
     pub transport: Option<TransportArg>,
     /// Users over TCP may prove by MUNGE who they are, instead of by a credential of their own; SOCKET: where munged listens on each
-    /// host, if not where libmunge expects it (docs/security.md).
+    /// host, if not where libmunge expects it (docs/administer/security.md).
     #[arg(long, value_name = "SOCKET", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub munge: Option<OsString>,
     /// Let members of this group use it, each with the rights that permission bits give: they may read client.key and
@@ -84,7 +84,7 @@ Examples:
   penstock up /data/fs --servers 8 --stripe-unit 1MiB
   penstock up /data/fs --tcp node1:7400              metadata on port 7400, data servers on 7401 and up
   penstock up /data/fs --tcp node1:7400 --munge      users of hosts with munged need no credential files
-  penstock up /data/fs --hosts a,b,c                 on several hosts, from a: docs/hosts.md
+  penstock up /data/fs --hosts a,b,c                 on several hosts, from a: docs/administer/hosts.md
   penstock up /data/fs --hosts job --via srun        on the nodes of this Slurm job
   penstock up /tmp/slow --device hdd --time-scale 10  modelled disks, ten times as fast as the real ones
 

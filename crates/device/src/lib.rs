@@ -1,4 +1,4 @@
-//! Models of storage devices: plain state machines without a clock (docs/devices.md).
+//! Models of storage devices: plain state machines without a clock (docs/administer/devices.md).
 //!
 //! A [`Device`] takes requests with the time of their arrival, says when something next happens inside it, and hands
 //! out completions with their times. Real time and virtual time drive the same code. Equal calls give equal answers:

@@ -62,7 +62,7 @@ pub(crate) const NAMES: &[(&str, &str)] = &[
     ),
     (
         "nand",
-        "MLC flash page by page: channels, dies, planes, map, collection (docs/flash.md)",
+        "MLC flash page by page: channels, dies, planes, map, collection (docs/understand/flash.md)",
     ),
     ("nand-16k", "MLC flash of 16 KiB pages, page by page"),
     ("nand-slc", "SLC flash, page by page"),

@@ -1,4 +1,4 @@
-//! The models against published figures. The table of docs/devices.md is what this test computes: with
+//! The models against published figures. The table of docs/administer/devices.md is what this test computes: with
 //! PENSTOCK_UPDATE_DOCS=1 it writes the table, without it the page has to agree.
 
 use penstock_device::{Device, Model, Op, Request, closed_loop, random_addresses};
@@ -253,7 +253,10 @@ fn published_figures() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/devices.md");
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../docs/administer/devices.md"
+    );
     let page = std::fs::read_to_string(path).unwrap();
     let (begin, end) = ("<!-- validation -->\n", "<!-- end of validation -->");
     let (head, rest) = page.split_once(begin).unwrap();

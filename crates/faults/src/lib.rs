@@ -2,7 +2,7 @@
 //!
 //! The metadata server, the data servers and the clients are the ones that users run, unchanged; time, threads,
 //! network and disks are simulated ([`penstock_host`]). A seed decides the cluster's size, what its clients do, which
-//! faults happen and how all threads interleave, so that a failure can be run again. docs/faults.md says what is
+//! faults happen and how all threads interleave, so that a failure can be run again. docs/understand/faults.md says what is
 //! checked.
 //!
 //! | file | idea |

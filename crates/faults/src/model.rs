@@ -1,4 +1,4 @@
-//! What clients may see: the contract of docs/semantics.md as data, and the history that it is held against.
+//! What clients may see: the contract of docs/understand/semantics.md as data, and the history that it is held against.
 //!
 //! *Bytes*. A file is divided into blocks; each write gives every block that it covers a content of its own. A read may see,
 //! byte by byte, a write that had begun when it ended, unless a later one hides it: one that began after the first

@@ -72,7 +72,7 @@ impl Toggle {
     }
 }
 
-/// Hints that are no method's own. docs/hints.md explains each.
+/// Hints that are no method's own. docs/use/hints.md explains each.
 const GENERAL: &[&str] = &[
     "penstock_method",
     "penstock_shortcut",
@@ -97,7 +97,7 @@ const GENERAL: &[&str] = &[
     "penstock_file_system",
 ];
 
-/// Every hint this library knows. docs/hints.md explains each.
+/// Every hint this library knows. docs/use/hints.md explains each.
 pub fn hint_keys() -> impl Iterator<Item = &'static str> {
     let own = Method::ALL.into_iter().flat_map(|method| {
         let row = method.row();
@@ -175,7 +175,7 @@ impl Hints {
                 && self.reported.insert((key.to_owned(), value.to_owned()))
             {
                 log::warn!(
-                    "hint {key}={value} is not understood and has no effect; see docs/hints.md"
+                    "hint {key}={value} is not understood and has no effect; see docs/use/hints.md"
                 );
             }
         }

@@ -71,7 +71,7 @@ pub use stats::{Counts, DirectionSummary, FileSummary, ServerTraffic, Summary};
 pub use task::{Pmi, TASK_FARM};
 pub use view::View;
 
-/// docs/hints.md, as far as the table of methods says it.
+/// docs/use/hints.md, as far as the table of methods says it.
 pub mod manual {
     pub use crate::methods::manual::{hints, methods};
 }

@@ -1,8 +1,8 @@
-//! docs/hints.md has what the table of methods says. With PENSTOCK_UPDATE_DOCS=1 the test writes that, without it the
+//! docs/use/hints.md has what the table of methods says. With PENSTOCK_UPDATE_DOCS=1 the test writes that, without it the
 //! page has to agree.
 use penstock_mpiio::{Method, hint_keys, manual};
 
-const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/hints.md");
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/use/hints.md");
 
 #[test]
 fn the_page_has_the_table_of_methods_and_every_hint() {

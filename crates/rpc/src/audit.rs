@@ -1,4 +1,4 @@
-//! The audit log: what was refused, and what administrators did (docs/security.md, decisions/0025).
+//! The audit log: what was refused, and what administrators did (docs/administer/security.md, decisions/0025).
 //!
 //! Problem: who looks into what happened needs records that outlive the moment, and those who attack want them full, slow or
 //! in the way. Idea: whoever serves a request only offers a record. Records that are alike are folded at once ([`folding`]),

@@ -1,6 +1,6 @@
 /* Request scheduling for any I/O service: which request next, alone or with others.
  *
- * Link with -lpenstock_sched_c. docs/scheduling.md describes the algorithms and options.
+ * Link with -lpenstock_sched_c. docs/administer/scheduling.md describes the algorithms and options.
  *
  * There are two ways to use it. A `penstock_sched` has no clock and no thread: the caller passes times (nanoseconds
  * from any start) and serves what it is told to; one thread at a time. A `penstock_service` has a thread that calls

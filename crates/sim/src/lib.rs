@@ -1,5 +1,5 @@
 //! A simulator of clusters (the sources' experiments): programs, MPI-IO methods, network, data servers and
-//! devices on virtual time, with the very policies that the real stack runs (docs/simulator.md).
+//! devices on virtual time, with the very policies that the real stack runs (docs/understand/simulator.md).
 //!
 //! ```text
 //! scenario.rs  what to simulate, as TOML           program/      what ranks do: one file per benchmark

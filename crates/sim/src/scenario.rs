@@ -1,4 +1,4 @@
-//! Scenarios: a cluster, the programs on it, and how a run is to be compared, as TOML (docs/simulator.md).
+//! Scenarios: a cluster, the programs on it, and how a run is to be compared, as TOML (docs/understand/simulator.md).
 use crate::error::{Error, Result};
 use crate::program::{self, Benchmark, Setup};
 use crate::units::{Bytes, Rate, Time};

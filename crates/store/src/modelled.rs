@@ -1,5 +1,5 @@
 //! Objects on a modelled device: their bytes live in another store, and every access takes the time that the device
-//! would take (docs/devices.md).
+//! would take (docs/administer/devices.md).
 //!
 //! An access is mapped to device addresses, submitted to the model, and the caller sleeps until the model completes
 //! it, on the real clock (times a scale). Accesses of concurrent callers are in the model together and overlap, merge

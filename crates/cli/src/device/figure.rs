@@ -1,4 +1,4 @@
-//! `penstock device figure`: the figures of docs/flash.md, with fixed parameters.
+//! `penstock device figure`: the figures of docs/understand/flash.md, with fixed parameters.
 use super::{SHARES, shares, time};
 use crate::error::{CliError, Result};
 use crate::out;
@@ -12,7 +12,7 @@ use penstock_device::nand::{AllocationOrder, Nand, NandOptions, Spent};
 use penstock_device::{Device, Kind, Model, Op, Request, closed_loop, random_addresses};
 use serde_json::json;
 
-/// Reproduce a figure on flash or resistive memory with its fixed devices and loads (docs/flash.md).
+/// Reproduce a figure on flash or resistive memory with its fixed devices and loads (docs/understand/flash.md).
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

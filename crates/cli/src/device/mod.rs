@@ -1,7 +1,7 @@
 //! `penstock device`: storage devices, modelled and real.
 //!
 //! ```text
-//! characterise.rs  the suite on a model or a directory      figure.rs  the figures of docs/flash.md
+//! characterise.rs  the suite on a model or a directory      figure.rs  the figures of docs/understand/flash.md
 //! replay.rs        block traces on a model                  plot.rs    drawings
 //! ```
 mod characterise;

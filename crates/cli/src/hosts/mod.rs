@@ -46,7 +46,7 @@ const VIA: &str = "PENSTOCK_VIA";
 #[derive(Debug, Clone, Args)]
 pub struct HostsArgs {
     /// Servers on these hosts, the metadata server on the first, which is this one. `a,b,c`, `n[1-8]`, or `job`: the nodes of this
-    /// Slurm or PBS job. DIR is a directory of each host's own (docs/hosts.md).
+    /// Slurm or PBS job. DIR is a directory of each host's own (docs/administer/hosts.md).
     #[arg(long, value_name = "HOSTS", conflicts_with = "tcp")]
     pub hosts: Option<String>,
     /// The hosts, one a line; `#` begins a comment.

@@ -62,7 +62,7 @@ pub struct RunArgs {
     /// that was kept is used again.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["deployment", "direct"])]
     pub store: Option<PathBuf>,
-    /// Each data server writes a trace of the requests it serves to a file in DIR (docs/traces.md).
+    /// Each data server writes a trace of the requests it serves to a file in DIR (docs/administer/traces.md).
     #[arg(long, value_name = "DIR", conflicts_with_all = ["deployment", "direct"])]
     pub trace: Option<PathBuf>,
     /// Keep the embedded deployment and its files.
@@ -70,7 +70,7 @@ pub struct RunArgs {
     pub keep: bool,
     #[command(flatten)]
     pub shape: Shape,
-    /// How noncontiguous accesses are carried out, whatever the program's hints say (docs/hints.md).
+    /// How noncontiguous accesses are carried out, whatever the program's hints say (docs/use/hints.md).
     #[arg(long, value_name = "METHOD", value_parser = methods())]
     pub method: Option<String>,
     /// No servers: the same library on the file systems that are mounted.

@@ -1,4 +1,4 @@
-//! The figures of docs/flash.md: fixed devices, fixed loads, fixed seeds.
+//! The figures of docs/understand/flash.md: fixed devices, fixed loads, fixed seeds.
 //!
 //! What is compared and with which parameters stands here, not in options: the results are reported as they come. The
 //! parameters were committed before the first run.

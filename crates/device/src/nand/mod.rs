@@ -1,4 +1,4 @@
-//! A NAND device page by page: channels, ways, dies, planes, a map, and collection (docs/flash.md).
+//! A NAND device page by page: channels, ways, dies, planes, a map, and collection (docs/understand/flash.md).
 //!
 //! A request becomes pages; each page waits in the queue of its die. A die does one command at a time: a read is array,
 //! then channel; a program channel, then array; a copy of collection array, channel out and in, array; an erase array
@@ -10,7 +10,7 @@
 //! page_map.rs  mapping by pages, victims, collection      blocks.rs   slots, validity, wear of a plane
 //! log_map.rs   mapping by blocks with log blocks          steady.rs   the steady state in closed form
 //! rram.rs      slabs, local and global bitlines           spent.rs    where time went
-//! figure.rs    the figures of docs/flash.md
+//! figure.rs    the figures of docs/understand/flash.md
 //! ```
 
 mod blocks;

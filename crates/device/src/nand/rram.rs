@@ -8,7 +8,7 @@
 //! time = access + max((rounds − 1) · access, bytes / global), rounds = ⌈bytes / (line · parallel)⌉
 //!
 //! Source: Jung, Shalf, Kandemir, "Design of a Large-Scale Storage-Class RRAM System" (ICS 2013), as IT 6 summarises it;
-//! cell times from the ISSCC 2012 macro that NVMain's configuration uses. What IT does not print is ours (docs/flash.md).
+//! cell times from the ISSCC 2012 macro that NVMain's configuration uses. What IT does not print is ours (docs/understand/flash.md).
 
 use super::geometry::NandError;
 use crate::{Nanos, span};

@@ -1,4 +1,4 @@
-//! Profiles of storage devices: how much faster sequential access is than random access (docs/profiling.md).
+//! Profiles of storage devices: how much faster sequential access is than random access (docs/administer/profiling.md).
 //!
 //! Problem: scheduling and staging depend on the sequential-to-random ratio of the device, for each operation and
 //! request size; measuring all sizes takes hours or days. Idea (SeRRa): access time is nearly linear in the size within

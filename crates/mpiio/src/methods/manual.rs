@@ -1,4 +1,4 @@
-//! What docs/hints.md says of the methods, from their table.
+//! What docs/use/hints.md says of the methods, from their table.
 use super::Method;
 use super::row::{BufferHint, Work};
 

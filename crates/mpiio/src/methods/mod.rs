@@ -1,7 +1,7 @@
 //! The methods: ways of turning an access into file system operations (DT section II), one per file, named
 //! as the hint `penstock_method` names it.
 //!
-//! A method is a file with its [`Row`] and a line in [`TABLE`]. Hints, `--help`, docs/hints.md, the candidates of
+//! A method is a file with its [`Row`] and a line in [`TABLE`]. Hints, `--help`, docs/use/hints.md, the candidates of
 //! [`auto`], the counts of DT table I and the call that performs an access come from the row.
 pub(crate) mod auto;
 pub(crate) mod cost;

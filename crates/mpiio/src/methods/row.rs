@@ -10,7 +10,7 @@ use penstock_base::Op;
 pub(crate) struct Row {
     /// Its name in hints, environment and statistics.
     pub name: &'static str,
-    /// Its operations, in a line for `--help` and docs/hints.md.
+    /// Its operations, in a line for `--help` and docs/use/hints.md.
     pub summary: &'static str,
     /// Hints that ask for it or rule it out under `auto`, in accesses without exchange: of reads and of writes.
     pub toggles: Option<[&'static str; 2]>,
@@ -34,7 +34,7 @@ pub(crate) struct BufferHint {
     pub keys: [&'static str; 2],
     /// Bytes.
     pub default: u64,
-    /// Whose buffer, for docs/hints.md.
+    /// Whose buffer, for docs/use/hints.md.
     pub meaning: &'static str,
 }
 

@@ -1,6 +1,6 @@
 //! The algorithms: one file each, and one line of the table below.
 //!
-//! A file holds the algorithm and its [`Row`]. Names, `--help`, the table of docs/scheduling.md and the default of `aggregation` come
+//! A file holds the algorithm and its [`Row`]. Names, `--help`, the table of docs/administer/scheduling.md and the default of `aggregation` come
 //! from the row. `toy` shows all that it takes.
 mod shortest;
 
@@ -14,11 +14,11 @@ use std::str::FromStr;
 pub(crate) struct Row {
     /// The name that users write.
     pub name: &'static str,
-    /// Which request is next, for docs/scheduling.md.
+    /// Which request is next, for docs/administer/scheduling.md.
     pub next: &'static str,
     /// Requests that one virtual request joins at most, unless the options say otherwise (v1 of AGIOS). 1: it joins none.
     pub aggregation: u32,
-    /// When it pays, for docs/scheduling.md.
+    /// When it pays, for docs/administer/scheduling.md.
     pub pays: &'static str,
     /// Makes one.
     pub policy: fn(&Options) -> Box<dyn Policy>,
@@ -85,7 +85,7 @@ impl Algorithm {
         self.row().aggregation
     }
 
-    /// The table of docs/scheduling.md.
+    /// The table of docs/administer/scheduling.md.
     pub fn manual() -> String {
         let mut out = String::from(
             "| name | the next request is | joins | when it pays |\n| --- | --- | --- | --- |\n",
@@ -196,12 +196,12 @@ mod tests {
 
     #[test]
     fn the_manual_has_the_table() {
-        let manual = include_str!("../../../../docs/scheduling.md");
+        let manual = include_str!("../../../../docs/administer/scheduling.md");
         let table = Algorithm::manual();
         for line in table.lines().filter(|line| !line.starts_with("| toy ")) {
             assert!(
                 manual.contains(line),
-                "docs/scheduling.md has to say {line}"
+                "docs/administer/scheduling.md has to say {line}"
             );
         }
     }

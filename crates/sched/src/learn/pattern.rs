@@ -1,6 +1,6 @@
 //! The four access patterns, and the decision tree that tells them apart.
 //!
-//! The tree is data, `data/patterns.json`, made by `python/learn/patterns.py` (docs/detection.md). It is checked when
+//! The tree is data, `data/patterns.json`, made by `python/learn/patterns.py` (docs/understand/detection.md). It is checked when
 //! it is read, node by node: a tree that was cut, edited or made for other figures is refused.
 use super::features::{FEATURES, Features};
 use crate::Error;

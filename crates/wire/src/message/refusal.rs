@@ -1,7 +1,7 @@
 //! How a server says no.
 use serde::{Deserialize, Serialize};
 
-/// Why a request failed; each kind has one errno and one MPI class (docs/semantics.md).
+/// Why a request failed; each kind has one errno and one MPI class (docs/understand/semantics.md).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ErrorKind {
     /// No such file, directory or object.
