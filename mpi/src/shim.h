@@ -79,7 +79,7 @@ typedef MPI_Errhandler type_Errhandler_fromint(int);
     })
 void *real_function(void **found, const char *symbol, bool must);
 
-/* ---- Errors (errors.c) -------------------------------------------------------------------------------------- */
+/* ---- Errors (errors.c) and error handlers (handlers.c) ------------------------------------------------------- */
 
 /* Error codes are the classes themselves: valid everywhere, also in the MPI library. */
 int code_of_class(int pst_class);
@@ -193,14 +193,18 @@ void request_converts(struct request *request, struct conversion *conversion);
 void request_complete(void *request, int pst_class, uint64_t bytes);
 void status_set(MPI_Status *status, uint64_t bytes);
 
-/* ---- The process (init.c) --------------------------------------------------------------------------------------- */
+/* ---- The process (process.c) ------------------------------------------------------------------------------------ */
 
 /* Whether requests may be completed by another thread. */
 bool threads_allowed(void);
 /* Not after MPI_Finalize. */
 bool mpi_usable(void);
+void mpi_ends(void);
+/* With another session. */
+void mpi_begins_again(void);
 /* The rank under which this process is counted. */
 void process_is(int rank);
+int process_rank(void);
 /* Tells the library the size of MPI_COMM_WORLD, where there is one. */
 void process_world(void);
 
