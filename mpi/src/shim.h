@@ -118,7 +118,16 @@ int type_decode_committed(MPI_Datatype type, const struct datarep *rep, pst_type
 bool type_is_predefined(MPI_Datatype type);
 void types_release(void);
 
-/* A representation registered by the program, or null. */
+/* A representation registered by the program. */
+struct datarep {
+    char name[MPI_MAX_DATAREP_STRING];
+    /* Of each pair at most one is there; none: stored as in memory. */
+    MPI_Datarep_conversion_function *read, *write;
+    conversion_function_c *read_c, *write_c;
+    MPI_Datarep_extent_function *extent;
+    void *extra;
+};
+/* The one of a name, or null. */
 const struct datarep *datarep_find(const char *name);
 /* Counts basic elements: each is one byte. */
 extern const struct datarep datarep_counting;
@@ -173,7 +182,7 @@ int info_to_mpi(const pst_info *info, MPI_Info *out);
 /* Takes a duplicate of the communicator. */
 int comm_make(MPI_Comm comm, struct pst_comm *out);
 
-/* ---- Data representations of the program (datarep.c) -------------------------------------------------------------- */
+/* ---- Accesses in representations of the program (conversion.c) ---------------------------------------------------- */
 
 /* An access whose bytes pass through the program's conversion functions: the library moves the stored bytes between
  * the file and a buffer of its own. */
