@@ -29,7 +29,7 @@ LIBRARY_EXAMPLES := $(addprefix target/examples/libraries/,hdf5-mpich hdf5-openm
 # Looked up when used: setup may have to install cc first.
 LIBS = /usr/lib/$(shell cc -print-multiarch)
 
-# Always built in one call, with the same features of what they share.
+# What is shipped, apart from the Python package.
 PRODUCT := -p penstock-capi -p penstock-cli
 
 # Of the pages reproduction.md and reproduction-scheduling.md.
@@ -114,9 +114,13 @@ test: test-crates test-faults test-programs test-package
 # All crates, or those that CRATES names by options of cargo; all tests, or those that TESTS names. What is shipped is
 # tested: other settings would compile everything once more. `make test-all` does that, with assertions and checks of overflow.
 # Crates without examples in their documents say `doctest = false`: rustdoc would read each of them to find none.
-CRATES := --workspace
+# Programs of examples/ are compiled where they are used, and by `make lint`; the Python extension has its tests in Python.
+CRATES := --workspace --exclude penstock-pyapi --lib --bins --tests
+# Most tests wait, for a lease or a broken connection: four at once keep two cores busy.
+test-crates: export RUST_TEST_THREADS := 4
 test-crates: setup
 	cargo test --release --no-fail-fast $(CRATES) $(if $(TESTS),-- --exact $(TESTS))
+	cargo test --release --workspace --exclude penstock-pyapi --doc
 
 test-faults: build
 	$(RELEASE)/penstock faults --seeds 200
@@ -179,6 +183,7 @@ fuzz:
 SCRIPTS := $(addprefix packaging/,build cross deb dist dist-src install link-client stage version wheel zig-cc)
 lint: setup
 	cargo fmt --all --check
+	scripts/features.sh
 	cargo clippy --release --workspace --all-targets -- -D warnings
 	@for file in crates/*/tests/*.rs; do all=$${file%/*}/all.rs; name=$${file##*/}; name=$${name%.rs}; \
 		[ "$$name" = all ] || [ ! -e "$$all" ] || grep -qx "mod $$name;" "$$all" || { echo "$$all does not have $$file"; exit 1; }; done

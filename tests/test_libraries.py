@@ -11,7 +11,7 @@ import subprocess
 import h5py
 import numpy as np
 import pytest
-from conftest import PENSTOCK, ROOT, penstock
+from conftest import PENSTOCK, ROOT, crossed, penstock
 from debian import Debian, needs_debootstrap
 from mounted import needs_fuse
 
@@ -134,8 +134,7 @@ def test_direct(case, own, tmp_path):
     assert (tmp_path / "file").read_bytes() == own(case)
 
 
-@pytest.mark.parametrize("ranks", [1, 2, RANKS])
-@pytest.mark.parametrize("case", ["hdf5-mpich", "hdf5-openmpi"])
+@pytest.mark.parametrize(("case", "ranks"), crossed(["hdf5-mpich", "hdf5-openmpi"], [1, 2, RANKS]))
 def test_hdf5_closes_what_is_open_in_finalize(case, ranks, deployment, tmp_path):
     """HDF5 does it in a delete callback on MPI_COMM_SELF, with collective writes."""
     where = ("-d", deployment)

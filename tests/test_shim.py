@@ -248,8 +248,7 @@ def test_files_left_open_are_closed_at_the_end(mpi, tmp_path):
     assert (tmp_path / "leftover-0").read_text() == "x" * RANKS
 
 
-@pytest.mark.parametrize("ranks", [1, RANKS])
-@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize(("mpi", "ranks"), crossed(MPIS, [1, RANKS]))
 def test_a_library_closes_its_files_when_mpi_ends(mpi, ranks, tmp_path, deployment):
     """A delete callback on MPI_COMM_SELF: MPI_Finalize calls it before Penstock leaves."""
     program = built(mpi, "at_finalize.c")
@@ -303,7 +302,8 @@ def test_direct_mode_knows_the_prefixes_of_romio(prefix, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["leftover-0", "leftover-1"]
 
 
-@pytest.mark.parametrize("preload", [True, False])
+# Without the library nothing of Penstock runs.
+@pytest.mark.parametrize("preload", [True, pytest.param(False, marks=pytest.mark.long)])
 @pytest.mark.parametrize("mpi", MPIS)
 def test_unconfigured_it_is_not_noticed(mpi, preload, tmp_path):
     """The MPI library's own MPI-IO, with and without the preloaded library (what it can do on its own)."""

@@ -82,7 +82,7 @@ def main():
     best = [b for _, b in rows]
     print("//! Selection trees as data; made by experiments/scheduling/learn_trees.py from the source's table.")
     print("//! The source prints T3 only (see `tree`); these see other attributes and are as small as its own.")
-    print("use super::tree::Attribute::*;\nuse super::tree::Node::{self, Leaf, Split};\nuse crate::Algorithm::*;\n")
+    print("use super::nodes::Attribute::*;\nuse super::nodes::Node::{self, Leaf, Split};\nuse crate::Algorithm::*;\n")
     for name, (names, leaves) in TREES.items():
         table = [[row[ATTRIBUTES.index(n)] for n in names] for row, _ in rows]
         tree = DecisionTreeClassifier(criterion="entropy", max_leaf_nodes=leaves, random_state=0).fit(table, best)

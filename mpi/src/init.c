@@ -16,51 +16,15 @@
 static bool announced;
 /* Sessions that are open. */
 static unsigned sessions;
-/* What was counted is written under this rank: that in MPI_COMM_WORLD, or in the last file's communicator. */
-static int process_rank;
-static bool ended;
-
-bool mpi_usable(void) {
-    return !__atomic_load_n(&ended, __ATOMIC_ACQUIRE);
-}
-
-void process_is(int rank) {
-    __atomic_store_n(&process_rank, rank, __ATOMIC_RELAXED);
-}
-
-void process_world(void) {
-    static bool told;
-    if (__atomic_load_n(&told, __ATOMIC_ACQUIRE))
-        return;
-    int initialized = 0, ranks = 0;
-    /* The sessions model has no world to ask. */
-    if (REAL(Initialized)(&initialized) != MPI_SUCCESS || !initialized)
-        return;
-    if (REAL(Comm_size)(MPI_COMM_WORLD, &ranks) == MPI_SUCCESS)
-        pst_world(ranks);
-    __atomic_store_n(&told, true, __ATOMIC_RELEASE);
-}
-
-bool threads_allowed(void) {
-    /* Constant once MPI is initialized; not asked in the sessions model, where there is no level of the process. */
-    static int known;
-    if (!known) {
-        int initialized = 0, level = MPI_THREAD_SINGLE;
-        if (REAL(Initialized)(&initialized) == MPI_SUCCESS && initialized)
-            REAL(Query_thread)(&level);
-        known = level == MPI_THREAD_MULTIPLE ? 2 : 1;
-    }
-    return known == 2;
-}
 
 /* Closes what is open and writes what was counted, while MPI can still communicate. `last`: this process may not call
  * MPI afterwards. */
 static void shut_down(bool last) {
     files_close_all();
-    pst_finish(__atomic_load_n(&process_rank, __ATOMIC_RELAXED));
+    pst_finish(process_rank());
     if (last) {
         types_release();
-        __atomic_store_n(&ended, true, __ATOMIC_RELEASE);
+        mpi_ends();
     }
 }
 
@@ -118,7 +82,7 @@ int shim_Session_init(MPI_Info info, MPI_Errhandler errhandler, MPI_Session *ses
     if (code == MPI_SUCCESS) {
         __atomic_add_fetch(&sessions, 1, __ATOMIC_ACQ_REL);
         /* MPI may be started again after the last session has ended. */
-        __atomic_store_n(&ended, false, __ATOMIC_RELEASE);
+        mpi_begins_again();
     }
     return code;
 }

@@ -79,7 +79,7 @@ typedef MPI_Errhandler type_Errhandler_fromint(int);
     })
 void *real_function(void **found, const char *symbol, bool must);
 
-/* ---- Errors (errors.c) -------------------------------------------------------------------------------------- */
+/* ---- Errors (errors.c) and error handlers (handlers.c) ------------------------------------------------------- */
 
 /* Error codes are the classes themselves: valid everywhere, also in the MPI library. */
 int code_of_class(int pst_class);
@@ -118,7 +118,16 @@ int type_decode_committed(MPI_Datatype type, const struct datarep *rep, pst_type
 bool type_is_predefined(MPI_Datatype type);
 void types_release(void);
 
-/* A representation registered by the program, or null. */
+/* A representation registered by the program. */
+struct datarep {
+    char name[MPI_MAX_DATAREP_STRING];
+    /* Of each pair at most one is there; none: stored as in memory. */
+    MPI_Datarep_conversion_function *read, *write;
+    conversion_function_c *read_c, *write_c;
+    MPI_Datarep_extent_function *extent;
+    void *extra;
+};
+/* The one of a name, or null. */
 const struct datarep *datarep_find(const char *name);
 /* Counts basic elements: each is one byte. */
 extern const struct datarep datarep_counting;
@@ -173,7 +182,7 @@ int info_to_mpi(const pst_info *info, MPI_Info *out);
 /* Takes a duplicate of the communicator. */
 int comm_make(MPI_Comm comm, struct pst_comm *out);
 
-/* ---- Data representations of the program (datarep.c) -------------------------------------------------------------- */
+/* ---- Accesses in representations of the program (conversion.c) ---------------------------------------------------- */
 
 /* An access whose bytes pass through the program's conversion functions: the library moves the stored bytes between
  * the file and a buffer of its own. */
@@ -193,14 +202,18 @@ void request_converts(struct request *request, struct conversion *conversion);
 void request_complete(void *request, int pst_class, uint64_t bytes);
 void status_set(MPI_Status *status, uint64_t bytes);
 
-/* ---- The process (init.c) --------------------------------------------------------------------------------------- */
+/* ---- The process (process.c) ------------------------------------------------------------------------------------ */
 
 /* Whether requests may be completed by another thread. */
 bool threads_allowed(void);
 /* Not after MPI_Finalize. */
 bool mpi_usable(void);
+void mpi_ends(void);
+/* With another session. */
+void mpi_begins_again(void);
 /* The rank under which this process is counted. */
 void process_is(int rank);
+int process_rank(void);
 /* Tells the library the size of MPI_COMM_WORLD, where there is one. */
 void process_world(void);
 

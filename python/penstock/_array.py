@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike
 
-    from penstock._files import File
+    from penstock import _penstock
 
 
 class Section(NamedTuple):
@@ -83,6 +83,17 @@ def _is_integer(part: Any) -> bool:
     return hasattr(part, "__index__") and not isinstance(part, (bool, np.bool_)) and np.ndim(part) == 0
 
 
+class Holder(Protocol):
+    """The file that an array lies in: what the array asks of it."""
+
+    @property
+    def name(self) -> str: ...
+
+    def _sections(self, writing: bool) -> _penstock.File:
+        """The open file, whose sections may be read, or written; raises an error if it isn't open for that."""
+        ...
+
+
 class ArrayView:
     """An array that lies in a file; made by `File.array`.
 
@@ -91,7 +102,7 @@ class ArrayView:
     request per data server. ``np.asarray(view)`` reads all of it, `dask.array.from_array` takes it as it is.
     """
 
-    def __init__(self, file: File, shape: int | Sequence[int], dtype: DTypeLike, offset: int, order: str) -> None:
+    def __init__(self, file: Holder, shape: int | Sequence[int], dtype: DTypeLike, offset: int, order: str) -> None:
         dims = tuple(operator.index(n) for n in (shape if isinstance(shape, Sequence | np.ndarray) else (shape,)))
         self.file = file
         #: Elements in each dimension.
@@ -162,17 +173,17 @@ class ArrayView:
     def __setitem__(self, index: Any, value: ArrayLike) -> None:
         section = select(index, self.shape, self.strides, self.offset)
         values = np.broadcast_to(np.asarray(value, dtype=self.dtype), section.shape)
-        self.file._check(self.file.writable(), "writing")
+        handle = self.file._sections(writing=True)
         if values.size:
             memory, counts, strides = _memory(values, section)
-            self.file._handle.write_section(section.offset, self.dtype.itemsize, counts, strides, memory)
+            handle.write_section(section.offset, self.dtype.itemsize, counts, strides, memory)
 
     def _read(self, section: Section, out: np.ndarray[Any, Any]) -> None:
-        self.file._check(self.file.readable(), "reading")
+        handle = self.file._sections(writing=False)
         if not out.size:
             return
         memory, counts, strides = _memory(out, section)
-        got = self.file._handle.read_section(section.offset, self.dtype.itemsize, counts, strides, memory)
+        got = handle.read_section(section.offset, self.dtype.itemsize, counts, strides, memory)
         if got != out.nbytes:
             raise EOFError(
                 f"{self.file.name} ends after {got} of the {out.nbytes} bytes of this section: "

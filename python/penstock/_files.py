@@ -9,11 +9,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock import _penstock
+from penstock._array import ArrayView
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
-
-    from penstock._array import ArrayView
 
 #: Names a deployment for everything that isn't told which one to use.
 VARIABLE = "PENSTOCK_DEPLOYMENT"
@@ -430,8 +429,6 @@ class File(io.RawIOBase):
         order: ``"C"``: the last dimension is contiguous; ``"F"``: the first one. Nothing is read until the view is
         indexed; see `ArrayView`..
         """
-        from penstock._array import ArrayView
-
         self._open()
         return ArrayView(self, shape, dtype, offset, order)
 
@@ -459,6 +456,10 @@ class File(io.RawIOBase):
         if not self.closed:
             super().close()
             self._handle.close()
+
+    def _sections(self, writing: bool) -> _penstock.File:
+        self._check(self.writable() if writing else self.readable(), "writing" if writing else "reading")
+        return self._handle
 
     def _check(self, allowed: bool, what: str) -> None:
         self._open()

@@ -2,32 +2,13 @@
 
 use crate::block::{BlockQueue, BlockQueueOptions, Elevator};
 use crate::disk::{Disk, DiskOptions};
+use crate::kind::Kind;
 use crate::nand::{Nand, NandError, NandOptions};
 use crate::preset;
 use crate::raid::{Raid0, RaidOptions};
-use crate::ssd::{Ssd, SsdOptions};
+use crate::size::bytes;
+use crate::ssd::Ssd;
 use crate::{AllocationOptions, Device, Nanos, Queueing};
-
-/// What kind of device, with all its options.
-#[derive(Debug, Clone)]
-#[allow(clippy::large_enum_variant)] // One per device.
-pub enum Kind {
-    /// A hard disk.
-    Disk(DiskOptions),
-    /// RAID 0 of equal disks, their spindles out of step.
-    Raid {
-        /// How many.
-        disks: usize,
-        /// Each of them.
-        member: DiskOptions,
-        /// The controller.
-        array: RaidOptions,
-    },
-    /// Flash by its measured behaviour.
-    Ssd(SsdOptions),
-    /// Flash, or memory on its channels, page by page.
-    Nand(Box<NandOptions>),
-}
 
 /// A device, the block queue above it, and how files lie on it.
 #[derive(Debug, Clone)]
@@ -302,20 +283,6 @@ fn nothing() -> RaidOptions {
         write_bus: 1,
         overhead: 0,
     }
-}
-
-/// A size such as 4096, 64k, 16m or 30g.
-pub(crate) fn bytes(text: &str) -> Option<u64> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit = match text[digits.len()..].to_ascii_lowercase().as_str() {
-        "" | "b" => 0,
-        "k" | "kib" => 10,
-        "m" | "mib" => 20,
-        "g" | "gib" => 30,
-        "t" | "tib" => 40,
-        _ => return None,
-    };
-    digits.parse::<u64>().ok()?.checked_mul(1 << unit)
 }
 
 #[cfg(test)]

@@ -2,13 +2,14 @@
 
 use crate::disk::{Disk, DiskOptions};
 use crate::geometry::{Geometry, GeometryOptions};
+use crate::kind::Kind;
 use crate::nand::{
     AllocationOrder, Collect, Condition, Ftl, Multiplane, NandGeometry, NandOptions, NandTiming,
     Slabs, Victim,
 };
 use crate::raid::RaidOptions;
 use crate::ssd::SsdOptions;
-use crate::{Kind, Nanos, Queueing, SeekCurve};
+use crate::{Nanos, Queueing, SeekCurve};
 
 const MICRO: Nanos = 1_000;
 const MEGA: u64 = 1_000_000;

@@ -22,6 +22,7 @@
 
 mod charge;
 mod cluster;
+mod connections;
 mod directory;
 mod disk;
 mod effects;
@@ -33,6 +34,7 @@ mod plan;
 mod plant;
 mod pointer;
 mod run;
+mod state;
 mod units;
 mod workload;
 mod world;

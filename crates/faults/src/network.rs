@@ -9,156 +9,17 @@
 //! The two ends need not learn of a break together: the client may see its connection gone while what it sent is still on
 //! its way to the server, which then receives a request that the client has sent again elsewhere. That is how
 //! a request is delivered twice.
-use crate::effects::{Effect, Effects};
+use crate::connections::{Connection, End, Fate, HELD, Listener, Segment, pair, socket_pair};
+use crate::effects::Effect;
 use crate::plant::Plant;
-use crate::world::{Due, MS, MachineId, Nanos, ProcessId, SECOND, State};
-use penstock_base::Random;
+use crate::state::{Due, State};
+use crate::units::{MS, MachineId, Nanos, ProcessId, SECOND};
 use rustix::event::epoll;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, sockopt,
-};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
-
-/// Bytes of one direction of a connection that the network holds; the rest stays with the sender.
-const HELD: usize = 256 << 10;
-
-/// A message takes no longer on a good day.
-const USUAL: Nanos = 200_000;
-
-struct Segment {
-    /// When it was sent, among all that was.
-    number: u64,
-    due: Nanos,
-    bytes: Vec<u8>,
-    /// The sender has closed; nothing follows.
-    end: bool,
-}
-
-struct End {
-    process: ProcessId,
-    machine: MachineId,
-    /// The program's half, for matching polls.
-    app: RawFd,
-    /// The same until the program has taken it.
-    offered: Option<OwnedFd>,
-    /// The network's half; `None` once this end is broken.
-    ours: Option<OwnedFd>,
-    /// What its program has sent and has not arrived at the other end.
-    out: VecDeque<Segment>,
-    held: usize,
-    last_due: Nanos,
-    closed: bool,
-}
-
-/// How a connection is to break once bytes are on their way.
-#[derive(Debug, Clone, Copy)]
-enum Fate {
-    /// They are lost.
-    Drop,
-    /// One bit of them flips, which both ends notice: the connection is a TLS session.
-    Flip,
-    /// Those of the client arrive, long after it has seen the connection gone.
-    Late,
-}
-
-struct Connection {
-    address: String,
-    /// Client, server.
-    ends: [End; 2],
-    /// Nothing that the client sends arrives before.
-    stalled: Nanos,
-    fate: Option<Fate>,
-    /// `None`: still calling.
-    accepted: Option<bool>,
-}
-
-struct Listener {
-    process: ProcessId,
-    app: RawFd,
-    event: OwnedFd,
-    backlog: VecDeque<u64>,
-}
-
-/// See the module's text.
-pub(crate) struct Network {
-    random: Random,
-    epoll: OwnedFd,
-    next: u64,
-    connections: BTreeMap<u64, Connection>,
-    listeners: BTreeMap<String, Listener>,
-    /// Pairs of machines that cannot reach each other.
-    cut: BTreeSet<(MachineId, MachineId)>,
-    /// Connections are TLS sessions.
-    pub tls: bool,
-    /// Everything takes so many times longer.
-    pub slow: u64,
-    /// Connections broken so far, by whatever.
-    pub broken: u64,
-    pub effects: Effects,
-    /// Segments sent so far.
-    sent: u64,
-    /// By machine, the newest segment that has arrived.
-    newest: BTreeMap<MachineId, u64>,
-    pub most_connections: usize,
-}
-
-fn pair(a: MachineId, b: MachineId) -> (MachineId, MachineId) {
-    (a.min(b), a.max(b))
-}
-
-impl Network {
-    pub fn new(seed: u64) -> std::io::Result<Network> {
-        Ok(Network {
-            random: Random::for_purpose(seed, 2),
-            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
-            next: 0,
-            connections: BTreeMap::new(),
-            listeners: BTreeMap::new(),
-            cut: BTreeSet::new(),
-            slow: 1,
-            tls: false,
-            broken: 0,
-            effects: Effects::default(),
-            sent: 0,
-            newest: BTreeMap::new(),
-            most_connections: 0,
-        })
-    }
-
-    fn latency(&mut self) -> Nanos {
-        let usual = self.random.from_to(20_000, USUAL);
-        let late = if self.random.one_in(40) {
-            self.random.below(40 * MS)
-        } else {
-            0
-        };
-        let takes = usual * self.slow + late;
-        if takes > USUAL {
-            self.effects.count(Effect::Delay);
-        }
-        takes
-    }
-
-    fn number(&mut self) -> u64 {
-        self.sent += 1;
-        self.sent
-    }
-
-    pub fn all(&self) -> Vec<u64> {
-        self.connections.keys().copied().collect()
-    }
-}
-
-fn socket_pair(buffer: usize) -> std::io::Result<(OwnedFd, OwnedFd)> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let (a, b) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    sockopt::set_socket_send_buffer_size(&a, buffer)?;
-    sockopt::set_socket_send_buffer_size(&b, buffer)?;
-    Ok((a, b))
-}
+use rustix::net::{RecvFlags, SendFlags, Shutdown};
+use std::collections::VecDeque;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 // ---- calls of programs ----
 

@@ -271,7 +271,7 @@ impl Driver {
         }
         let history = lock(&driver.history);
         effects.add(&history.effects);
-        let servers = |p: &&crate::world::Process| p.machine <= shape.servers;
+        let servers = |p: &&crate::state::Process| p.machine <= shape.servers;
         Ok(Report {
             seed: options.seed,
             hash: state.log.hash,

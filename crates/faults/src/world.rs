@@ -10,10 +10,12 @@
 mod host;
 
 use crate::charge::{self, Aside};
+use crate::connections::Network;
 use crate::disk::Disk;
 use crate::effects::{Effect, Effects};
-use crate::network::Network;
+use crate::network;
 use crate::plant::Plant;
+use crate::state::{Baton, Due, Log, Process, State, Task, TaskId, Wait};
 use penstock_base::Random;
 use penstock_host::{Access, Pace, World};
 use rustix::event::PollFd;
@@ -25,10 +27,10 @@ use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+pub(crate) use crate::state::lock;
 pub(crate) use crate::units::{MS, MachineId, Nanos, ProcessId, SECOND};
 
 /// The time of day when a world begins, seconds since the epoch.
@@ -40,157 +42,8 @@ const MAX_STEPS: u64 = 6_000_000;
 /// Stack of a simulated thread.
 const STACK: usize = 1 << 20;
 
-/// A thread, by number.
-pub(crate) type TaskId = usize;
-
 thread_local! {
     static TASK: Cell<TaskId> = const { Cell::new(usize::MAX) };
-}
-
-/// The right to run, handed from thread to thread.
-struct Baton {
-    given: AtomicBool,
-    thread: Mutex<Option<std::thread::Thread>>,
-}
-
-impl Baton {
-    fn new() -> Arc<Baton> {
-        Arc::new(Baton {
-            given: AtomicBool::new(false),
-            thread: Mutex::new(None),
-        })
-    }
-
-    fn give(&self) {
-        self.given.store(true, Ordering::Release);
-        if let Some(thread) = &*lock(&self.thread) {
-            thread.unpark();
-        }
-    }
-
-    fn take(&self) {
-        {
-            let mut thread = lock(&self.thread);
-            thread.get_or_insert_with(std::thread::current);
-        }
-        while !self.given.swap(false, Ordering::Acquire) {
-            std::thread::park();
-        }
-    }
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[derive(Debug, PartialEq)]
-enum Wait {
-    Ready,
-    Place(usize),
-    Parked,
-    Sleep,
-    Join(TaskId),
-    Io(Vec<RawFd>),
-    /// Of a killed process.
-    Dead,
-    Ended {
-        panicked: bool,
-    },
-}
-
-struct Task {
-    name: String,
-    process: ProcessId,
-    wait: Wait,
-    /// Raised by each wait, so that an old timer wakes nobody.
-    stamp: u64,
-    timed_out: bool,
-    /// Unparked before it parked.
-    token: bool,
-    baton: Arc<Baton>,
-}
-
-/// What a process is.
-pub(crate) struct Process {
-    pub machine: MachineId,
-    /// Its number among those of all runs.
-    pub charged: usize,
-    pub alive: bool,
-    /// Threads that have not ended.
-    pub threads: usize,
-    /// Most threads at once.
-    pub most_threads: usize,
-}
-
-/// Something that is due.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Due {
-    /// A wait's limit.
-    Limit { task: TaskId, stamp: u64 },
-    /// Bytes arrive at one end of a connection.
-    Arrival { connection: u64, end: usize },
-    /// A new connection reaches its listener.
-    Call { connection: u64 },
-    /// A connection breaks.
-    Break { connection: u64 },
-    /// A connection breaks at its client's end.
-    Sever { connection: u64 },
-}
-
-/// Everything that happens, as a running hash and, if wanted, as lines.
-pub(crate) struct Log {
-    pub hash: u64,
-    pub events: u64,
-    print: bool,
-}
-
-impl Log {
-    /// Adds one event.
-    pub fn note(&mut self, now: Nanos, kind: u8, a: u64, b: u64) {
-        let mut hash = self.hash;
-        for word in [now, u64::from(kind), a, b] {
-            hash = penstock_base::Random::mix(hash ^ word);
-        }
-        self.hash = hash;
-        self.events += 1;
-    }
-
-    /// A line for people; part of the log too.
-    pub fn say(&mut self, now: Nanos, text: &str) {
-        let sum = text
-            .bytes()
-            .fold(0u64, |h, b| h.wrapping_mul(31).wrapping_add(b.into()));
-        self.note(now, 1, sum, text.len() as u64);
-        if self.print {
-            eprintln!("{:>10.6} s  {text}", now as f64 / SECOND as f64);
-        }
-    }
-}
-
-/// All that changes, under one lock that only the running thread takes.
-pub(crate) struct State {
-    pub now: Nanos,
-    pub random: Random,
-    pub log: Log,
-    pub processes: Vec<Process>,
-    pub net: Network,
-    /// By machine.
-    pub disks: Vec<Disk>,
-    pub plant: Option<Plant>,
-    /// By how much a machine's time of day is wrong.
-    pub clocks: BTreeMap<MachineId, i64>,
-    pub effects: Effects,
-    /// What went wrong, first things first.
-    pub failures: Vec<String>,
-    tasks: Vec<Task>,
-    ready: BTreeSet<TaskId>,
-    /// Those who wait at places or for descriptors.
-    waiting: BTreeSet<TaskId>,
-    timers: BinaryHeap<Reverse<(Nanos, u64, Due)>>,
-    timer_count: u64,
-    steps: u64,
-    /// Time that each thread's disk accesses took but that it has not waited for.
-    owed: Vec<Nanos>,
 }
 
 /// The state, held; meanwhile the thread works for the simulation.
@@ -220,78 +73,6 @@ pub(crate) struct Simulation {
 }
 
 impl State {
-    /// Adds something that is due at `at`.
-    pub fn at(&mut self, at: Nanos, due: Due) {
-        self.timer_count += 1;
-        self.timers.push(Reverse((at, self.timer_count, due)));
-    }
-
-    /// The descriptor has changed: whoever polls it looks again.
-    pub fn wake_io(&mut self, fd: RawFd) {
-        let waiting: Vec<TaskId> = self
-            .waiting
-            .iter()
-            .copied()
-            .filter(|t| matches!(&self.tasks[*t].wait, Wait::Io(fds) if fds.contains(&fd)))
-            .collect();
-        for task in waiting {
-            self.make_ready(task);
-        }
-    }
-
-    /// Wakes all who wait at a place.
-    pub fn wake_place(&mut self, place: usize) {
-        for task in self.waiting.clone() {
-            if self.tasks[task].wait == Wait::Place(place) {
-                self.make_ready(task);
-            }
-        }
-    }
-
-    fn make_ready(&mut self, task: TaskId) {
-        let t = &mut self.tasks[task];
-        if matches!(t.wait, Wait::Dead | Wait::Ended { .. }) {
-            return;
-        }
-        t.wait = Wait::Ready;
-        self.waiting.remove(&task);
-        self.ready.insert(task);
-    }
-
-    /// The machine that a thread runs on.
-    pub fn machine_of(&self, task: TaskId) -> MachineId {
-        self.processes[self.tasks[task].process].machine
-    }
-
-    pub fn fail(&mut self, what: String) {
-        let now = self.now;
-        self.log.say(now, &format!("FAILURE {what}"));
-        if self.failures.len() < 20 {
-            self.failures.push(what);
-        }
-    }
-
-    /// Ends a process at once, as kill -9 does.
-    pub fn kill(&mut self, process: ProcessId) {
-        self.processes[process].alive = false;
-        for (id, task) in self.tasks.iter_mut().enumerate() {
-            if task.process == process && !matches!(task.wait, Wait::Ended { .. }) {
-                task.wait = Wait::Dead;
-                self.ready.remove(&id);
-                self.waiting.remove(&id);
-            }
-        }
-        let (now, machine) = (self.now, self.processes[process].machine);
-        self.log.note(now, 2, process as u64, machine as u64);
-    }
-
-    /// Threads of a living process that have not ended.
-    pub fn threads(&self, process: ProcessId) -> Vec<&str> {
-        let of =
-            |t: &&Task| t.process == process && !matches!(t.wait, Wait::Ended { .. } | Wait::Dead);
-        self.tasks.iter().filter(of).map(|t| &*t.name).collect()
-    }
-
     fn fire(&mut self, due: Due) {
         match due {
             Due::Limit { task, stamp } => {
@@ -303,17 +84,17 @@ impl State {
                     self.make_ready(task);
                 }
             }
-            Due::Arrival { connection, end } => crate::network::arrive(self, connection, end),
-            Due::Call { connection } => crate::network::call(self, connection),
-            Due::Break { connection } => crate::network::break_now(self, connection),
-            Due::Sever { connection } => crate::network::sever(self, connection),
+            Due::Arrival { connection, end } => network::arrive(self, connection, end),
+            Due::Call { connection } => network::call(self, connection),
+            Due::Break { connection } => network::break_now(self, connection),
+            Due::Sever { connection } => network::sever(self, connection),
         }
     }
 
     /// The next thread to run. The network is looked after first; if nobody can run, time passes.
     fn pick(&mut self) -> TaskId {
         loop {
-            crate::network::pump(self);
+            network::pump(self);
             while let Some(Reverse((at, _, due))) = self.timers.peek().copied() {
                 if at > self.now {
                     break;
@@ -535,7 +316,7 @@ impl Simulation {
         state.processes[process].threads -= 1;
         if state.processes[process].threads == 0 {
             // The system closes what it has left open.
-            crate::network::exited(&mut state, process);
+            network::exited(&mut state, process);
         }
         let joining: Vec<TaskId> = (0..state.tasks.len())
             .filter(|t| state.tasks[*t].wait == Wait::Join(id))

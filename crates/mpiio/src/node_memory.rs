@@ -15,7 +15,6 @@
 //! [`MAX_WAIT`]; the memory is then marked broken, which ends everyone's waits.
 use crate::comm::Comm;
 use crate::error::{Error, ErrorClass, Result};
-use crate::pointer::UNTOUCHED;
 use penstock_host::{sync, thread, time};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -31,6 +30,9 @@ const MAX_WAIT: Duration = Duration::from_secs(600);
 const LOOK: Duration = Duration::from_secs(1);
 /// How long a rank spins before it sleeps, where each rank has a processor: a wake-up takes longer.
 const SPIN: Duration = Duration::from_micros(30);
+
+/// The shared pointer of a file while nobody has moved it: it stands for what the pointer begins with, which every rank knows.
+pub(crate) const UNTOUCHED: i64 = i64::MIN;
 
 /// Bytes of a rank's slot in an allgather: a length and contents.
 const SLOT_BYTES: usize = 4096;

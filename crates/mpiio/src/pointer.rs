@@ -6,7 +6,7 @@
 use crate::comm::Comm;
 use crate::error::{Error, ErrorClass, Result};
 use crate::filesystem::Counter;
-use crate::node_memory::NodeMemory;
+use crate::node_memory::{NodeMemory, UNTOUCHED};
 use penstock_host::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError};
@@ -43,9 +43,6 @@ pub(crate) fn advanced(before: i64, etypes: i64) -> Result<i64> {
         )
     })
 }
-
-/// The value of a [`Word`] that nobody has moved: it stands for what the pointer begins with, which every rank knows.
-pub(crate) const UNTOUCHED: i64 = i64::MIN;
 
 /// The shared pointer as a word of memory: no server is asked, and no lock is held.
 pub(crate) struct Word {

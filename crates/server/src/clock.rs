@@ -5,14 +5,15 @@
 //! requests take no lock: how far the time is ahead of the steady clock is in an atomic.
 use crate::channel::{Channel, Need, unexpected};
 use crate::error::Error;
-use crate::server::Server;
 use penstock_host::sync::{Condvar, Mutex, MutexGuard};
 use penstock_host::time::{now, since, since_boot, since_epoch};
+use penstock_layout::ServerId;
 use penstock_rpc::Background;
+use penstock_store::StoreError;
 use penstock_wire::clock::{ASK_UNANSWERED, Kept, ServerTime, TICK};
 use penstock_wire::message::{ErrorKind, MetaReply, MetaRequest, WireError};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A request waits no longer for the metadata server's time, counted from when it was asked.
@@ -85,15 +86,21 @@ impl Clock {
         }
     }
 
-    /// Asks the metadata server from now on, on a thread of its own.
-    pub(crate) fn follow(&self, server: &Arc<Server>, channel: Arc<Channel>) -> Result<(), Error> {
-        let (shared, weak) = (self.shared.clone(), Arc::downgrade(server));
+    /// Asks the metadata server from now on, on a thread of its own. `keep` keeps what is known for the server that follows;
+    /// `None`: the server `id` is gone.
+    pub(crate) fn follow(
+        &self,
+        id: ServerId,
+        channel: Arc<Channel>,
+        keep: impl Fn(&Kept) -> Option<Result<(), StoreError>> + Send + 'static,
+    ) -> Result<(), Error> {
+        let shared = self.shared.clone();
         self.shared.state().follows = true;
-        let run = move || run(&shared, &channel, &weak);
+        let run = move || run(&shared, &channel, id, &keep);
         self.thread.start("clock", run).map_err(|e| {
             Error::Wire(penstock_wire::Error::Io {
                 what: "start a thread for the time of",
-                peer: format!("data server {}", server.id.0),
+                peer: format!("data server {}", id.0),
                 source: e,
             })
         })
@@ -190,7 +197,12 @@ fn ask(channel: &Channel, need: Need) -> penstock_wire::Result<(u64, u64)> {
     }
 }
 
-fn run(shared: &Shared, channel: &Channel, server: &Weak<Server>) {
+fn run(
+    shared: &Shared,
+    channel: &Channel,
+    id: ServerId,
+    keep: &impl Fn(&Kept) -> Option<Result<(), StoreError>>,
+) {
     let mut tick = since_boot();
     let mut warned = false;
     let mut state = shared.state();
@@ -223,21 +235,19 @@ fn run(shared: &Shared, channel: &Channel, server: &Weak<Server>) {
         let steady = since_boot();
         if steady >= tick && state.time.is_sure() {
             tick = steady + TICK;
-            let kept = state.time.keep(steady);
+            let known = state.time.keep(steady);
             drop(state);
-            let Some(server) = server.upgrade() else {
+            let Some(kept) = known.map_or(Some(Ok(())), |known| keep(&known)) else {
                 return;
             };
-            if let Some(kept) = kept
-                && let Err(e) = server.keep_clock(&kept)
+            if let Err(e) = kept
                 && !std::mem::replace(&mut warned, true)
             {
                 log::warn!(
                     "data server {}: {e}; it asks for the time at its next start",
-                    server.id.0
+                    id.0
                 );
             }
-            drop(server);
             state = shared.state();
             continue;
         }

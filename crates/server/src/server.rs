@@ -13,6 +13,7 @@ use crate::register::{self, Registrar, Registration};
 use crate::revoked::Revoked;
 use crate::settings::Settings;
 use crate::settle::Settling;
+use crate::usage::Counted;
 use penstock_datatype::Loop;
 use penstock_host::sync::{Mutex, MutexGuard};
 use penstock_layout::{FileId, ServerId};
@@ -22,7 +23,7 @@ use penstock_rpc::share::{Pool, Share};
 use penstock_rpc::{RunningServer, ServeLimits, serve};
 use penstock_sched::Site;
 use penstock_sched::journal::Journal;
-use penstock_store::{Note, Problem, Store};
+use penstock_store::{Note, Object, Problem, Store};
 use penstock_wire::clock::Kept;
 use penstock_wire::message::{
     DataReply, DataStatus, ErrorKind, Incarnation, MAX_FINDINGS, MAX_OBJECTS, ObjectFinding,
@@ -244,7 +245,9 @@ fn start_with(
         })?;
     }
     if server.options.ask_time {
-        server.clock.follow(&server, channel.clone())?;
+        let weak = Arc::downgrade(&server);
+        let keep = move |kept: &Kept| weak.upgrade().map(|server| server.keep_clock(kept));
+        server.clock.follow(id, channel.clone(), keep)?;
         let incarnation = server.control.follow(id, channel.clone())?;
         if server.options.ask_leases && !server.options.read_only {
             server
@@ -352,6 +355,32 @@ impl Drop for Server {
     }
 }
 
+impl Counted for Server {
+    fn number(&self) -> u32 {
+        self.id.0
+    }
+
+    fn store(&self) -> &dyn Store {
+        self.objects.store()
+    }
+
+    fn look(&self, file: FileId) -> Result<Option<Arc<dyn Object>>, WireError> {
+        self.objects.look(file)
+    }
+
+    fn revoke_shortcuts(&self) {
+        self.objects.revoke_shortcuts();
+    }
+
+    fn now_ms(&self) -> u64 {
+        Server::now_ms(self)
+    }
+
+    fn is_connected(&self) -> bool {
+        self.counters.is_connected()
+    }
+}
+
 impl Server {
     pub(crate) fn audit(&self) -> &Audit {
         &self.audit
@@ -388,7 +417,7 @@ impl Server {
     }
 
     /// Keeps what it knows of the time for the server that follows.
-    pub(crate) fn keep_clock(&self, kept: &Kept) -> Result<(), penstock_store::StoreError> {
+    fn keep_clock(&self, kept: &Kept) -> Result<(), penstock_store::StoreError> {
         if self.options.read_only {
             Ok(())
         } else {

@@ -6,12 +6,11 @@
 use crate::bytes::{Bytes, Growth, Verdict};
 use crate::channel::{Channel, Need, unexpected};
 use crate::error::{Error, refuse, store_error};
-use crate::server::Server;
 use penstock_host::sync::{Condvar, Mutex, MutexGuard};
 use penstock_host::time::{now, since};
 use penstock_layout::FileId;
 use penstock_rpc::Background;
-use penstock_store::{Note, Object};
+use penstock_store::{Note, Object, Store};
 use penstock_wire::message::{
     CountedBytes, ErrorKind, Leases, MAX_OWNERS, MetaReply, MetaRequest, UsageReport, WireError,
 };
@@ -32,6 +31,23 @@ const SOME: &str = "some\n";
 const NONE: &str = "none\n";
 /// A write waits so long for a lease.
 const WAIT: Duration = Duration::from_secs(10);
+
+/// The data server whose objects count.
+pub(crate) trait Counted: Send + Sync {
+    /// It is known by.
+    fn number(&self) -> u32;
+    /// Where its objects are.
+    fn store(&self) -> &dyn Store;
+    /// An object, if it is there.
+    fn look(&self, file: FileId) -> Result<Option<Arc<dyn Object>>, WireError>;
+    /// From now on all writes are requests, as far as clients are to ask for shortcuts anew.
+    fn revoke_shortcuts(&self);
+    /// The metadata server's time in milliseconds.
+    fn now_ms(&self) -> u64;
+    /// Some client is connected.
+    fn is_connected(&self) -> bool;
+}
+
 /// Counts, leases, and the thread that keeps them.
 #[derive(Default)]
 pub(crate) struct UserBytes {
@@ -153,24 +169,25 @@ impl UserBytes {
     /// Asks from now on.
     pub(crate) fn follow(
         self: &Arc<UserBytes>,
-        server: &Arc<Server>,
+        server: &Arc<impl Counted + 'static>,
         channel: Arc<Channel>,
         incarnation: u64,
     ) -> Result<(), Error> {
         // Set once: a server is started once.
         self.channel.get_or_init(|| channel.clone());
         // Who has a limit is not known before the metadata server answers.
-        let kept = server.objects.store().kept(Note::Limits);
+        let kept = server.store().kept(Note::Limits);
         let limited = kept.is_some_and(|kept| kept == SOME);
         self.state().unknown = limited;
         self.any.store(limited, Ordering::Release);
-        let (usage, weak) = (self.clone(), Arc::downgrade(server));
-        let of = (server.id.0, incarnation);
+        let server: Arc<dyn Counted> = server.clone();
+        let (usage, weak) = (self.clone(), Arc::downgrade(&server));
+        let of = (server.number(), incarnation);
         let run = move || usage.run(&weak, of, &channel);
         self.thread.start("bytes", run).map_err(|source| {
             Error::Wire(penstock_wire::Error::Io {
                 what: "start a thread for the bytes of users of",
-                peer: format!("data server {}", server.id.0),
+                peer: format!("data server {}", server.number()),
                 source,
             })
         })
@@ -385,7 +402,7 @@ impl UserBytes {
     // ---- the thread ----
 
     /// `of`: the server's number, and the random one of this start.
-    fn run(&self, server: &Weak<Server>, of: (u32, u64), channel: &Channel) {
+    fn run(&self, server: &Weak<dyn Counted>, of: (u32, u64), channel: &Channel) {
         let mut count = None;
         let mut first = true;
         let mut hurried = 0;
@@ -400,7 +417,7 @@ impl UserBytes {
             };
             match answer {
                 Ok(leases) => {
-                    self.take(&server, &leases, first, &mut count);
+                    self.take(&*server, &leases, first, &mut count);
                     first = false;
                 }
                 Err(e) => {
@@ -409,8 +426,8 @@ impl UserBytes {
                 }
             }
             let counting = count.is_some();
-            self.count(&server, channel, &mut count);
-            let quiet = !server.counters.is_connected() && !self.any.load(Ordering::Acquire);
+            self.count(&*server, channel, &mut count);
+            let quiet = !server.is_connected() && !self.any.load(Ordering::Acquire);
             drop(server);
             let mut state = self.state();
             state.asked |= counting;
@@ -461,7 +478,7 @@ impl UserBytes {
     }
 
     /// Takes in what the metadata server has answered.
-    fn take(&self, server: &Server, leases: &Leases, first: bool, count: &mut Option<Count>) {
+    fn take(&self, server: &dyn Counted, leases: &Leases, first: bool, count: &mut Option<Count>) {
         let changed;
         let new = {
             let mut state = self.state();
@@ -476,7 +493,7 @@ impl UserBytes {
         }
         if new {
             // From now on the writes of these users are requests.
-            server.objects.revoke_shortcuts();
+            server.revoke_shortcuts();
         }
         let now_ms = server.now_ms();
         if new || leases.given.is_none() {
@@ -506,10 +523,10 @@ impl UserBytes {
     }
 
     /// Tells the server that follows whether users have limits: it may start while the metadata server is away.
-    fn note(&self, server: &Server) {
+    fn note(&self, server: &dyn Counted) {
         let any = self.any.load(Ordering::Acquire);
         let text = if any { SOME } else { NONE };
-        if let Err(e) = server.objects.store().keep(Note::Limits, text) {
+        if let Err(e) = server.store().keep(Note::Limits, text) {
             log::warn!("that users have limits on bytes is not kept: {e}");
         }
     }
@@ -517,13 +534,13 @@ impl UserBytes {
     /// Notes an object, if it is there. Whether it is.
     fn found(
         &self,
-        server: &Server,
+        server: &dyn Counted,
         file: FileId,
         uid: u32,
         found: Found,
     ) -> Result<bool, WireError> {
         // Not with the counts locked: this may be the last to let go of a removed object.
-        let look = || server.objects.look(file);
+        let look = || server.look(file);
         let object = match (look(), found) {
             (Ok(Some(object)), _) => Some(object),
             (Ok(None), _) => return Ok(false),
@@ -552,13 +569,13 @@ impl UserBytes {
     }
 
     /// Counts some more objects, for about [`ASK`] at most.
-    fn count(&self, server: &Server, channel: &Channel, count: &mut Option<Count>) {
+    fn count(&self, server: &dyn Counted, channel: &Channel, count: &mut Option<Count>) {
         let began = now();
         while let Some(counting) = count {
             if self.state().stop || since(began) >= ASK {
                 return;
             }
-            let store = server.objects.store();
+            let store = server.store();
             let page = match store.list_after(counting.after, MAX_OWNERS) {
                 Ok(page) => page,
                 Err(e) => {

@@ -3,6 +3,7 @@
 use super::geometry::{AllocationOrder, NandError, NandGeometry};
 use super::rram::Slabs;
 use crate::Nanos;
+use crate::size::bytes;
 
 /// How logical pages are mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -223,7 +224,7 @@ impl NandOptions {
             "planes" => number(value, &mut g.planes),
             "blocks" => number(value, &mut g.blocks),
             "pages" => number(value, &mut g.pages),
-            "page" => match crate::model::bytes(value).and_then(|n| u32::try_from(n).ok()) {
+            "page" => match bytes(value).and_then(|n| u32::try_from(n).ok()) {
                 Some(n) => put(&mut g.page, n),
                 None => Err("a size such as 4096 or 8k"),
             },
@@ -263,11 +264,11 @@ impl NandOptions {
                 "fresh, full or steady",
             ),
             "seed" => number(value, &mut self.seed),
-            "buffer" => match crate::model::bytes(value) {
+            "buffer" => match bytes(value) {
                 Some(n) => put(&mut self.buffer, n),
                 None => Err("a size such as 0 or 8m"),
             },
-            "read-ahead" => match crate::model::bytes(value) {
+            "read-ahead" => match bytes(value) {
                 Some(n) => put(&mut self.read_ahead, n),
                 None => Err("a size such as 0 or 256k"),
             },

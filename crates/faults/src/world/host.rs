@@ -138,7 +138,7 @@ impl World for Simulation {
     fn listen(&self, address: &str) -> std::io::Result<OwnedFd> {
         let mut state = self.state();
         let process = state.tasks[self.me()].process;
-        crate::network::listen(&mut state, address, process)
+        network::listen(&mut state, address, process)
     }
 
     fn accept(&self, listener: BorrowedFd<'_>) -> std::io::Result<(OwnedFd, String)> {
@@ -148,7 +148,7 @@ impl World for Simulation {
         if disk.is_some_and(Disk::has_no_descriptor) {
             return Err(Errno::MFILE.into());
         }
-        crate::network::accept(&mut state, listener)
+        network::accept(&mut state, listener)
     }
 
     fn connect(&self, address: &str, within: Duration) -> std::io::Result<OwnedFd> {
@@ -157,11 +157,11 @@ impl World for Simulation {
             let me = self.me();
             let machine = state.machine_of(me);
             let process = state.tasks[me].process;
-            crate::network::dial(&mut state, address, machine, process)?
+            network::dial(&mut state, address, machine, process)?
         };
         let (connection, place) = begun;
         self.wait(place, Some(within));
-        crate::network::dialled(&mut self.state(), connection)
+        network::dialled(&mut self.state(), connection)
     }
 
     fn poll(&self, fds: &mut [PollFd<'_>], limit: Option<Duration>) -> Result<usize, Errno> {

@@ -1,7 +1,7 @@
 //! Selection trees as data; made by experiments/scheduling/learn_trees.py from the source's table.
 //! The source prints T3 only (see `tree`); these see other attributes and are as small as its own.
-use super::tree::Attribute::*;
-use super::tree::Node::{self, Leaf, Split};
+use super::nodes::Attribute::*;
+use super::nodes::Node::{self, Leaf, Split};
 use crate::Algorithm::*;
 
 /// 20 leaves; chooses as the table does in 186 of 192 cases.

@@ -5,6 +5,7 @@ mod belief;
 mod chooser;
 mod learnt;
 mod lookout;
+mod nodes;
 mod objective;
 mod online;
 mod own;

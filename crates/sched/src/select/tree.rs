@@ -8,6 +8,7 @@
 //! (`learnt`), with as many leaves as the source's. `own`, the default, has T3's inputs, the numbers of processes and servers and the
 //! requests' size, learnt from measurements of our own (`own`): what the source measured on its servers is not what is best on ours.
 
+use super::nodes::{Attribute, Node};
 use super::own::Expectation;
 use super::{learnt, own};
 use crate::{Algorithm, Error, Op};
@@ -53,24 +54,6 @@ pub struct Situation {
     pub request_bytes: u64,
     /// Data servers of the deployment; 0: unknown. `own` looks at it.
     pub servers: u32,
-}
-
-/// An attribute of a [`Situation`] as a number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Attribute {
-    Write,
-    Files,
-    BytesPerFile,
-    Large,
-    Ratio,
-    Memory,
-}
-
-/// A tree as data: at most the threshold goes left.
-#[derive(Debug)]
-pub(super) enum Node {
-    Split(Attribute, f64, &'static Node, &'static Node),
-    Leaf(Algorithm),
 }
 
 impl Situation {

@@ -1,0 +1,26 @@
+//! What a modelled device is, with its options.
+use crate::disk::DiskOptions;
+use crate::nand::NandOptions;
+use crate::raid::RaidOptions;
+use crate::ssd::SsdOptions;
+
+/// What kind of device, with all its options.
+#[derive(Debug, Clone)]
+#[allow(clippy::large_enum_variant)] // One per device.
+pub enum Kind {
+    /// A hard disk.
+    Disk(DiskOptions),
+    /// RAID 0 of equal disks, their spindles out of step.
+    Raid {
+        /// How many.
+        disks: usize,
+        /// Each of them.
+        member: DiskOptions,
+        /// The controller.
+        array: RaidOptions,
+    },
+    /// Flash by its measured behaviour.
+    Ssd(SsdOptions),
+    /// Flash, or memory on its channels, page by page.
+    Nand(Box<NandOptions>),
+}
