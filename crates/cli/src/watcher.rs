@@ -120,7 +120,7 @@ pub fn watch(input: impl BufRead) -> Result<()> {
     }
     for (mount, only_dead) in mounts {
         // A guard clears what died with its parent: somebody may have mounted there anew.
-        if penstock_fuse::find(&mount).is_some_and(|found| found.dead || !only_dead) {
+        if penstock_fuse::find(&mount).is_some_and(|found| !only_dead || found.is_dead()) {
             let _ = penstock_fuse::unmount(&mount, true);
         }
     }

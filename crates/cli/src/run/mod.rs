@@ -430,10 +430,10 @@ fn mount_for(args: &RunArgs, place: &Place, watcher: &mut Watcher) -> Result<Mou
         std::path::absolute(named).map_err(|e| CliError::io("understand mount path", named, e))?;
     let source = located.file.display().to_string();
     match penstock_fuse::find(&directory) {
-        Some(found) if !found.dead && found.source == source => {
+        Some(found) if !found.is_dead() && found.source == source => {
             return Ok(Mount::There(directory));
         }
-        Some(found) if !found.dead => {
+        Some(found) if !found.is_dead() => {
             return Err(CliError::new(format!(
                 "{} has another deployment mounted on it, {}",
                 directory.display(),
