@@ -246,6 +246,19 @@ def test_a_disk_that_is_full_at_a_later_start_is_named(hosts):
         hosts.on("h4", "umount", "-l", hosts.dir / "local")
 
 
+def test_status_asks_hosts_that_are_cut_off_at_once(hosts):
+    """Three of them take no longer than one."""
+    up(hosts)
+    cut = ("h3", "h4", "h5")
+    for name in cut:
+        hosts.cut(name)
+    began = time.monotonic()
+    answers = status(hosts, check=False)["servers"]
+    took = time.monotonic() - began
+    assert [server["up"] for server in answers] == [True, True, False, False, False]
+    assert took < 20, took
+
+
 @pytest.mark.long
 def test_a_checkpoint_outlives_a_host_that_is_lost_and_one_that_is_cut_off(hosts, examples):
     """Ranks on h1 and h2, servers on all five; h3 loses power, h4 its network."""
