@@ -366,10 +366,13 @@ fn place(
         }
     };
     let none = ReplacedArgs::default();
+    let trace = args.trace.as_ref();
+    let trace = trace.map(|dir| std::path::absolute(dir).map_err(|e| CliError::io("find", dir, e)));
+    let trace = trace.transpose()?;
     let logs = located.log_dir();
     let how = How {
         file: None,
-        trace: args.trace.as_deref(),
+        trace: trace.as_deref(),
         audit: args.keep.then_some(logs.as_path()),
         // What is removed at the end needs no looking after.
         stores: args.keep.then(|| Stores {
