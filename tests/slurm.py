@@ -301,12 +301,13 @@ class Node(Cluster):
 class Pair(Cluster):
     """Both nodes, each with a /run of its own, without the scripts and the server for ssh."""
 
-    def __init__(self, directory):
+    def __init__(self, directory, scripts=""):
         super().__init__(directory, None)
+        self.scripts = scripts
 
     def start(self):
         self.munged.start()
-        self.control(NODES, "")
+        self.control(NODES, self.scripts)
         for name in NODES:
             own = 'mount -t tmpfs tmpfs /run && exec "$@"'
             self.run(name, ["unshare", "-m", "sh", "-c", own, "sh", "slurmd", "-D", "-f", self.conf, "-N", name])

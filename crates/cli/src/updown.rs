@@ -29,12 +29,14 @@ pub struct UpArgs {
     #[command(flatten)]
     pub hosts: HostsArgs,
     #[command(flatten)]
+    pub reach: ReachArgs,
+    #[command(flatten)]
     pub shape: Shape,
     /// Each data server writes a trace of the requests it serves to a file in DIR (docs/traces.md).
     #[arg(long, value_name = "DIR")]
     pub trace: Option<PathBuf>,
     /// Listen on TCP as well: the first port is the metadata server's, the data servers take the following ones.
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["hosts", "hostfile"])]
     pub tcp: Option<String>,
     /// What protects TCP connections. `plain-trusted-network`: nothing, for a network on which nobody listens, changes packets or
     /// takes over addresses.

@@ -4,6 +4,7 @@
 //! preloaded by `env` in the launcher's command line, so that neither the launcher nor its helpers carry it, and
 //! so that it reaches other hosts. A [`watcher::Watcher`] clears up if this process is killed outright.
 mod crowding;
+mod job;
 mod launcher;
 mod preload;
 pub mod summary;
@@ -50,6 +51,8 @@ Examples:
   penstock run -n 4 --method datatype -- ./app penstock:/out
   penstock run -n 4 --direct -- ./app /lustre/me/out  no servers: an ordinary file system
   penstock run -n 4 -- python3 script.py              mpi4py
+  penstock run --job -n 64 --stage-in case7 --stage-out results -- ./app penstock:/out/f
+                                                      over the disks of the job's nodes (docs/slurm.md)
   penstock run -n 4 --device hdd --time-scale 10 -- ./app penstock:/out
                                                       as on 7200 rpm disks, ten times as fast
 
@@ -58,7 +61,8 @@ pub struct RunArgs {
     /// Number of ranks.
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub ranks: u32,
-    /// Where the embedded deployment keeps its files: a temporary directory in DIR, or DIR itself with --keep. A DIR
+    /// Where the embedded deployment keeps its files: a temporary directory in DIR, or DIR itself with --keep. With --job: a directory
+    /// on a disk of each host's own. A DIR
     /// that was kept is used again.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["deployment", "direct"])]
     pub store: Option<PathBuf>,
@@ -70,6 +74,8 @@ pub struct RunArgs {
     pub keep: bool,
     #[command(flatten)]
     pub shape: Shape,
+    #[command(flatten)]
+    pub job: job::JobArgs,
     /// How noncontiguous accesses are carried out, whatever the program's hints say (docs/hints.md).
     #[arg(long, value_name = "METHOD", value_parser = methods())]
     pub method: Option<String>,
@@ -114,6 +120,8 @@ enum Place {
     Direct,
     /// Servers of somebody else.
     Running(Located),
+    /// Servers of this run's own, on the hosts of its job.
+    Job(job::Deployed),
     /// Servers in this process.
     Embedded {
         located: Located,
@@ -139,7 +147,8 @@ pub fn run(args: &RunArgs, named: Option<&Path>) -> Result<ExitCode> {
     let mut watcher = Watcher::start()?;
     let summaries = temporary_directory(&std::env::temp_dir(), &mut watcher)?;
     let mut temporary = Vec::new();
-    let place = place(args, named, &mut watcher, &mut temporary)?;
+    job::refuse_without(&args.job)?;
+    let mut place = place(args, named, &mut watcher, &mut temporary)?;
 
     let mount = mount_for(args, &place, &mut watcher)?;
     let mut environment =
@@ -186,8 +195,12 @@ pub fn run(args: &RunArgs, named: Option<&Path>) -> Result<ExitCode> {
     let mut child = command
         .spawn()
         .map_err(|e| CliError::io("start", &launcher.path, e))?;
+    if let Place::Job(deployed) = &mut place {
+        deployed.used = true;
+    }
     watcher.launcher(child.id())?;
-    let status = wait(&mut child, &mut signals)?;
+    let of_job = matches!(place, Place::Job(_));
+    let status = wait(&mut child, &mut signals, of_job)?;
     let wall = start.elapsed();
 
     let summary = Report::gather(
@@ -210,19 +223,31 @@ pub fn run(args: &RunArgs, named: Option<&Path>) -> Result<ExitCode> {
         ));
     }
     drop(mount);
-    if let Place::Embedded { located, servers } = place {
-        servers.stop();
-        if args.keep && !args.quiet {
-            out::note(format_args!(
-                "files kept in {0}; `penstock run --store {0} …` or `penstock up {0}` uses them again",
-                located.dir().display()
-            ));
+    let mut code = exit_code(status);
+    match place {
+        Place::Embedded { located, servers } => {
+            servers.stop();
+            if args.keep && !args.quiet {
+                out::note(format_args!(
+                    "files kept in {0}; `penstock run --store {0} …` or `penstock up {0}` uses them again",
+                    located.dir().display()
+                ));
+            }
         }
+        Place::Job(deployed) => {
+            if let Err(error) = deployed.end(args.quiet) {
+                out::note(error);
+                if status.success() {
+                    code = ExitCode::FAILURE;
+                }
+            }
+        }
+        Place::Direct | Place::Running(_) => {}
     }
     drop(temporary);
     drop(summaries);
     watcher.finish();
-    Ok(exit_code(status))
+    Ok(code)
 }
 
 /// What `penstock report` tells of a run.
@@ -254,7 +279,8 @@ fn choose_launcher(args: &RunArgs, program: &Path) -> Result<(Family, Launcher, 
         launcher::refuse_static(program)?;
     }
     let farm = args.ranks == 1 || Environment::read().task_farm;
-    match &args.launcher {
+    let srun = || (args.job.job.is_some() && job::in_slurm()).then(|| "srun".into());
+    match &args.launcher.clone().or_else(srun) {
         Some(name) => {
             let launcher = launcher::named(name)?;
             let Ok(library) = library else {
@@ -316,6 +342,9 @@ fn place(
 ) -> Result<Place> {
     if args.direct {
         return Ok(Place::Direct);
+    }
+    if let Some(id) = &args.job.job {
+        return job::begin(args, id, watcher).map(Place::Job);
     }
     let embedded = args.store.is_some() || args.keep;
     if let (false, Some(path)) = (embedded, deployment::named_or_environment(named)) {
@@ -388,6 +417,7 @@ impl Place {
     fn located(&self) -> Option<&Located> {
         match self {
             Place::Direct => None,
+            Place::Job(deployed) => Some(&deployed.located),
             Place::Running(located) | Place::Embedded { located, .. } => Some(located),
         }
     }
@@ -396,7 +426,7 @@ impl Place {
     fn status(&self) -> Option<Vec<penstock_wire::message::DataStatus>> {
         match self {
             Place::Embedded { located, .. } => crate::status::data_servers(&located.deployment),
-            Place::Direct | Place::Running(_) => None,
+            Place::Direct | Place::Running(_) | Place::Job(_) => None,
         }
     }
 }
@@ -488,6 +518,11 @@ fn rank_environment(
     if let Some(shortcut) = &args.shortcut {
         set("PENSTOCK_SHORTCUT", shortcut.into());
     }
+    if let Place::Job(deployed) = place
+        && let Some(credential) = deployed.credential()
+    {
+        set(penstock_rpc::wallet::VARIABLE, credential.into());
+    }
     match place.located() {
         None => set("PENSTOCK_DIRECT", "1".into()),
         Some(located) => {
@@ -505,9 +540,15 @@ fn rank_environment(
 
 /// How long the launcher has to end after a second request to end.
 const GRACE: Duration = Duration::from_secs(10);
+/// How long a job's program has to end when the job's time is nearly up.
+const LAST: Duration = Duration::from_secs(60);
 
-/// Waits for the launcher and passes signals on to it.
-fn wait(child: &mut Child, signals: &mut SignalsInfo<WithOrigin>) -> Result<ExitStatus> {
+/// Waits for the launcher and passes signals on to it. SIGUSR1 ends it where it says that a job's time is up.
+fn wait(
+    child: &mut Child,
+    signals: &mut SignalsInfo<WithOrigin>,
+    of_job: bool,
+) -> Result<ExitStatus> {
     let failed = |e| CliError::new(format!("cannot wait for the launcher: {e}"));
     let mut asked = 0;
     loop {
@@ -516,6 +557,13 @@ fn wait(child: &mut Child, signals: &mut SignalsInfo<WithOrigin>) -> Result<Exit
         }
         for origin in signals.wait() {
             if origin.signal == SIGCHLD {
+                continue;
+            }
+            if origin.signal == SIGUSR1 && of_job {
+                out::note("SIGUSR1: the program is ended, so that its output can be staged out");
+                if let Some(process) = child.id().try_into().ok().and_then(Process::find) {
+                    process.end(LAST);
+                }
                 continue;
             }
             // From the terminal (Ctrl-C) the launcher, in the same process group, has it already.
