@@ -410,3 +410,47 @@ def test_a_job_that_is_cancelled_drains_no_node(cluster, batch):
         cluster.on(node, PENSTOCK, "clean", "--job", job, "--store", "/run", "--here", "--discard")
         # No server of it is left.
         assert cluster.on(node, "sh", "-c", "ls /run | grep penstock-job").stdout == ""
+
+
+@needs_slurm
+@pytest.mark.long
+def test_a_burst_buffer_of_slurm(short_dir):
+    """The input is in the deployment before the job runs, the output comes out after it; what fails holds the job, and no node."""
+    games = pwd.getpwnam("games")
+    short_dir.chmod(0o755)
+    binary, deployment, home = short_dir / "penstock", short_dir / "fs", short_dir / "home"
+    shutil.copy(PENSTOCK, binary)
+    penstock("up", deployment, "--servers", 2, "--group", games.pw_gid)
+    directory = short_dir / "slurm"
+    directory.mkdir(mode=0o755)
+    text = (ROOT / "contrib" / "slurm" / "burst_buffer.lua").read_text()
+    for name, value in (
+        ("/usr/local/bin/penstock", binary),
+        ("/data/fs", deployment),
+        ("/run/penstock-bb", directory / "bb"),
+    ):
+        assert f'"{name}"' in text
+        text = text.replace(f'"{name}"', f'"{value}"')
+    (directory / "burst_buffer.lua").write_text(text)
+    (home / "case").mkdir(parents=True)
+    (home / "case" / "mesh").write_text("triangles")
+    os.chown(home, games.pw_uid, games.pw_gid)
+    cluster = slurm.Node(directory, "BurstBufferType=burst_buffer/lua")
+    try:
+        cluster.start()
+        copy = f"{binary} cp -d {deployment} penstock:/in/mesh {home}/m && {binary} mkdir -d {deployment} /out && "
+        copy += f"{binary} cp -d {deployment} {home}/m penstock:/out/field\n"
+        stages = f"#BB_LUA stage_in {home}/case /in\n#BB_LUA stage_out /out {home}/results\n"
+        job = cluster.submit(games, stages + copy)
+        said = cluster.reached(job, "COMPLETED", "FAILED", seconds=100)
+        wait("the output", 60, (home / "results" / "field").exists)
+        assert (home / "results" / "field").read_text() == "triangles", (said, cluster.logs())
+        wait("no user is kept", 60, lambda: list((directory / "bb").iterdir()) == [])
+        # What is not there: the job waits, with the reason.
+        missing = cluster.submit(games, f"#BB_LUA stage_in {home}/none /in\ntrue\n")
+        wait("the reason", 60, lambda: "does not exist" in cluster.slurm("scontrol", "show", "job", missing))
+        assert cluster.slurm("sinfo", "-h", "-o", "%T").split() == ["idle"]
+        cluster.slurm("scancel", missing)
+    finally:
+        cluster.stop()
+        penstock("down", deployment)

@@ -223,31 +223,15 @@ pub fn run(args: &RunArgs, named: Option<&Path>) -> Result<ExitCode> {
         ));
     }
     drop(mount);
-    let mut code = exit_code(status);
-    match place {
-        Place::Embedded { located, servers } => {
-            servers.stop();
-            if args.keep && !args.quiet {
-                out::note(format_args!(
-                    "files kept in {0}; `penstock run --store {0} …` or `penstock up {0}` uses them again",
-                    located.dir().display()
-                ));
-            }
-        }
-        Place::Job(deployed) => {
-            if let Err(error) = deployed.end(args.quiet) {
-                out::note(error);
-                if status.success() {
-                    code = ExitCode::FAILURE;
-                }
-            }
-        }
-        Place::Direct | Place::Running(_) => {}
-    }
+    let saved = place.end(args);
     drop(temporary);
     drop(summaries);
     watcher.finish();
-    Ok(code)
+    Ok(if status.success() && !saved {
+        ExitCode::FAILURE
+    } else {
+        exit_code(status)
+    })
 }
 
 /// What `penstock report` tells of a run.
@@ -414,6 +398,29 @@ fn place(
 }
 
 impl Place {
+    /// Ends what this run has of its own. False if output could not be brought out.
+    fn end(self, args: &RunArgs) -> bool {
+        match self {
+            Place::Embedded { located, servers } => {
+                servers.stop();
+                if args.keep && !args.quiet {
+                    out::note(format_args!(
+                        "files kept in {0}; `penstock run --store {0} …` or `penstock up {0}` uses them again",
+                        located.dir().display()
+                    ));
+                }
+            }
+            Place::Job(deployed) => {
+                if let Err(error) = deployed.end(args.quiet) {
+                    out::note(error);
+                    return false;
+                }
+            }
+            Place::Direct | Place::Running(_) => {}
+        }
+        true
+    }
+
     fn located(&self) -> Option<&Located> {
         match self {
             Place::Direct => None,
