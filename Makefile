@@ -193,7 +193,7 @@ lint: setup
 			$$(find $${crate%/*}/src -name '*.rs') || exit 1; done
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
-	shellcheck -x scripts/*.sh .ci/run fuzz/run contrib/slurm/prolog contrib/slurm/epilog contrib/slurm/authority $(SCRIPTS)
+	shellcheck -x scripts/*.sh .ci/run fuzz/run contrib/slurm/prolog contrib/slurm/epilog contrib/slurm/authority contrib/slurm/job $(SCRIPTS)
 
 clean:
 	cargo clean

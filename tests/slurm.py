@@ -287,12 +287,13 @@ class Cluster:
 class Node(Cluster):
     """One node that runs steps, without the scripts and the server for ssh."""
 
-    def __init__(self, directory):
+    def __init__(self, directory, scripts=""):
         super().__init__(directory, None)
+        self.scripts = scripts
 
     def start(self):
         self.munged.start()
-        self.control(NODES[:1], "")
+        self.control(NODES[:1], self.scripts)
         # A mount name space of its own tells `stop` which processes are the node's.
         self.run(NODES[0], ["unshare", "-m", "slurmd", "-D", "-f", self.conf, "-N", NODES[0]])
         wait("an idle node", 40, lambda: self.slurm("sinfo", "-h", "-o", "%T").split() == ["idle"])
@@ -301,12 +302,13 @@ class Node(Cluster):
 class Pair(Cluster):
     """Both nodes, each with a /run of its own, without the scripts and the server for ssh."""
 
-    def __init__(self, directory):
+    def __init__(self, directory, scripts=""):
         super().__init__(directory, None)
+        self.scripts = scripts
 
     def start(self):
         self.munged.start()
-        self.control(NODES, "")
+        self.control(NODES, self.scripts)
         for name in NODES:
             own = 'mount -t tmpfs tmpfs /run && exec "$@"'
             self.run(name, ["unshare", "-m", "sh", "-c", own, "sh", "slurmd", "-D", "-f", self.conf, "-N", name])

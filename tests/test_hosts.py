@@ -6,13 +6,14 @@ import pwd
 import re
 import shutil
 import signal
+import subprocess
 import tempfile
 import time
 from pathlib import Path
 
 import pytest
 import slurm
-from conftest import PENSTOCK
+from conftest import COMPILERS, PENSTOCK, ROOT
 from hosts import Hosts, present, wait
 
 pytestmark = pytest.mark.skipif(not present(), reason="needs root, name spaces, iproute2, dropbear and ssh")
@@ -244,6 +245,67 @@ def test_a_disk_that_is_full_at_a_later_start_is_named(hosts):
         hosts.penstock("h1", "down", hosts.fs)
     finally:
         hosts.on("h4", "umount", "-l", hosts.dir / "local")
+
+
+def test_status_asks_hosts_that_are_cut_off_at_once(hosts):
+    """Three of them take no longer than one."""
+    up(hosts)
+    cut = ("h3", "h4", "h5")
+    for name in cut:
+        hosts.cut(name)
+    began = time.monotonic()
+    answers = status(hosts, check=False)["servers"]
+    took = time.monotonic() - began
+    assert [server["up"] for server in answers] == [True, True, False, False, False]
+    assert took < 20, took
+
+
+def job_on(hosts, app, *options, code=0):
+    """A job on three hosts, with ranks on two of them."""
+    root = hosts.on("h1", "sh", "-c", "echo ~").stdout.strip()
+    launcher = [f"--launcher-arg={word}" for word in ("-launcher", "ssh", "-hosts", "h1,h2", "-ppn", "1")]
+    place = ["--job=9", "--hosts", "h1,h2,h3", "--store", hosts.fs.parent]
+    staged = ["--stage-in", f"{root}/case", "--stage-out", f"{root}/results"]
+    program = [app, "penstock:/in/mesh", "penstock:/out/field", *options]
+    environment = {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "eth0"}
+    return hosts.popen("h1", PENSTOCK, "run", "-n", 2, *place, *launcher, *staged, "--", *program, env=environment)
+
+
+def left_of_job(hosts):
+    directory = hosts.fs.parent / "penstock-job-9"
+    names = ("h1", "h2", "h3")
+    return [name for name in names if hosts.on(name, "test", "-e", directory, check=False).returncode == 0]
+
+
+def test_a_job_on_several_hosts(hosts):
+    """Ranks on another host than the authority's have the job's credential. Killed, it leaves its output on all hosts, and no server."""
+    app = hosts.dir / "job"
+    subprocess.run([COMPILERS["mpich"], "-o", app, ROOT / "tests" / "job.c"], check=True)
+    home = hosts.dir / "home"
+    (home / "case").mkdir(exist_ok=True)
+    data = os.urandom(2_000_003)
+    (home / "case" / "mesh").write_bytes(data)
+    run = job_on(hosts, app, 0, 0)
+    out, err = run.communicate(timeout=200)
+    assert run.returncode == 0 and "3 data servers on h1, h2, h3" in err, (out, err)
+    assert (home / "results" / "field").read_bytes() == data
+    assert left_of_job(hosts) == [] and all(hosts.servers(name) == {} for name in ("h1", "h2", "h3"))
+    shutil.rmtree(home / "results")
+    run = job_on(hosts, app, 600, 0)
+    assert run.stdout.readline() == "written\n"
+    hosts.on("h1", "sh", "-c", f"kill -9 $(pgrep -f '^{PENSTOCK} run')")
+    run.communicate(timeout=60)
+    wait("no servers", 60, lambda: all(hosts.servers(name) == {} for name in ("h1", "h2", "h3")))
+    assert left_of_job(hosts) == ["h1", "h2", "h3"]
+    clean = ["clean", "--job", 9, "--store", hosts.fs.parent]
+    kept = hosts.penstock("h1", *clean).stderr
+    assert "of h1, h2, h3" in kept and "stage-out" in kept, kept
+    # Its own part alone from elsewhere, the rest from the first host.
+    hosts.penstock("h2", *clean, "--discard")
+    assert left_of_job(hosts) == ["h1", "h3"]
+    told = hosts.penstock("h1", *clean, "--discard", check=False)
+    assert told.returncode == 1 and "h2: " in told.stderr and "may still be there" in told.stderr, told
+    assert left_of_job(hosts) == []
 
 
 @pytest.mark.long

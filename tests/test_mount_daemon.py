@@ -7,6 +7,7 @@ import json
 import os
 import select
 import signal
+import stat
 import struct
 import subprocess
 import sys
@@ -500,6 +501,54 @@ def test_a_listing_does_not_call_a_lost_file_empty(deployment, short_dir):
     fails(errno.EBADMSG, os.stat, point / "lost")
     fails(errno.EBADMSG, (point / "lost").read_bytes)
     penstock("umount", point)
+
+
+def kill_servers(deployment):
+    for file in (deployment / "run").glob("*.pid"):
+        os.kill(int(file.read_text().split()[0]), signal.SIGKILL)
+
+
+def test_unmounting_waits_for_no_server(deployment, short_dir):
+    """Servers that are gone keep nobody."""
+    point = short_dir / "mnt"
+    point.mkdir()
+    penstock("mount", point, "-d", deployment)
+    (point / "f").write_bytes(b"x")
+    kill_servers(deployment)
+    began = time.monotonic()
+    penstock("umount", point)
+    assert time.monotonic() - began < 10
+    assert dead_or_gone(point)
+
+
+def test_what_is_damaged_can_be_removed(deployment, short_dir):
+    """By `rm` through a mount, and by `penstock rm`."""
+    point = short_dir / "mnt"
+    point.mkdir()
+    penstock("mount", point, "-d", deployment)
+    names = ("by-name", "by-rm", "by-penstock", "below/it")
+    (point / "below").mkdir()
+    for name in names:
+        (point / name).write_bytes(os.urandom(400_000))
+        os.sync()
+    penstock("umount", point)
+    kill_servers(deployment)
+    # The mark of a failed sync (decision 13).
+    for path in (deployment / "data-1" / "objects").rglob("*"):
+        if path.is_file():
+            path.chmod(stat.S_IMODE(path.stat().st_mode) | stat.S_ISVTX)
+    penstock("up", deployment)
+    penstock("mount", point, "-d", deployment)
+    for name in names:
+        fails(errno.EBADMSG, os.stat, point / name)
+        fails(errno.EBADMSG, (point / name).read_bytes)
+    os.unlink(point / "by-name")
+    subprocess.run(["rm", point / "by-rm"], check=True, stdin=subprocess.DEVNULL)
+    penstock("rm", "/by-penstock", "-d", deployment)
+    subprocess.run(["rm", "-r", point / "below"], check=True, stdin=subprocess.DEVNULL)
+    assert os.listdir(point) == []
+    penstock("umount", point)
+    assert "nothing is wrong" in penstock("check", "-d", deployment).out
 
 
 def test_unmounting_says_what_is_in_the_way(deployment, short_dir):

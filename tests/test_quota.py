@@ -385,7 +385,6 @@ def test_an_object_whose_sync_failed_counts_on(limits, d):
     await_bytes(limits, ALICE, lambda used: used == start)
     said = penstock("check", "--json", "-d", limits, check=False).json()[0]["findings"]
     assert said and "wrong_bytes" not in {finding["kind"] for finding in said}, said
-    start_again(sound)
     as_user(*alice, lambda: os.unlink(d / "f"))
     await_bytes(limits, ALICE, lambda used: used == start - 3 * MIB)
 

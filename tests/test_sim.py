@@ -121,6 +121,13 @@ def test_cases_stand_beside_what_was_published(scenario, tmp_path):
     assert code == 0, err
     assert "12.5" in out and "four over one" in out
     assert sim("--list", scenario)[1].splitlines() == ["one rank", "four ranks"]
+    code, out, err = sim("--plot", tmp_path / "plots", scenario)
+    assert code == 0, err
+    # Each under its own name, and both in one picture.
+    alone = (tmp_path / "plots" / "one-rank-throughput.svg").read_text()
+    assert "one rank: throughput" in alone and "four ranks" not in alone
+    (both,) = (tmp_path / "plots").glob("*-throughputs.svg")
+    assert all(name in both.read_text() for name in ("one rank", "four ranks"))
     code, out, _ = sim("--json", "--case", "one rank", scenario)
     assert [c["case"] for c in json.loads(out)["cases"]] == ["one rank"]
     page = tmp_path / "page.md"

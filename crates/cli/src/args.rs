@@ -6,6 +6,7 @@ use crate::credential::CredentialArgs;
 use crate::device::DeviceArgs;
 use crate::faults::FaultsArgs;
 use crate::generate::GenerateArgs;
+use crate::job::CleanArgs;
 use crate::keys::KeysArgs;
 use crate::mount::{MountArgs, UmountArgs};
 use crate::names::{LsArgs, MkdirArgs, RmArgs, StatArgs};
@@ -55,6 +56,7 @@ pub enum Command {
     Report(ReportArgs),
     Up(UpArgs),
     Down(DownArgs),
+    Clean(CleanArgs),
     Status(StatusArgs),
     Tune(TuneArgs),
     Ls(LsArgs),

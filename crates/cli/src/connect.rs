@@ -4,11 +4,13 @@ use crate::error::{CliError, Result};
 use penstock_client::{Client, ClientOptions, Identity, announce, job};
 use penstock_rpc::Wallet;
 use penstock_rpc::deployment::Deployment;
-use penstock_wire::Role;
+use penstock_wire::{Key, Role};
 use std::time::Duration;
 
 /// How long a server that is away is tried again; a person waits.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// Servers that are asked about themselves at once.
+pub const AT_ONCE: usize = 32;
 
 /// A client for files.
 pub fn client(located: &Located) -> Result<Client> {
@@ -42,7 +44,12 @@ pub fn administrator(located: &Located) -> Result<Client> {
 
 /// A client that asks servers about themselves and takes silence for an answer.
 pub fn inspector(deployment: &Deployment) -> std::result::Result<Client, penstock_client::Error> {
-    connect(deployment, Role::Client, Duration::ZERO)
+    let options = ClientOptions {
+        retry_limit: Duration::ZERO,
+        connections: AT_ONCE,
+        ..ClientOptions::default()
+    };
+    Client::connect_with(deployment, Identity::default(), Role::Client, options)
 }
 
 /// The same for the list of programs: as an administrator where there is a credential that says so. Root and the owner need
@@ -66,7 +73,19 @@ fn connect(
     Client::connect_with(deployment, Identity::default(), role, options)
 }
 
+/// What to do where there is no client key that could be used.
+pub fn no_key(deployment: &Deployment) -> Option<String> {
+    Key::load_shared(&deployment.client_key).err()?;
+    Some(format!(
+        "clients prove {}; get it from the directory of the deployment on its servers' host, mode 600",
+        deployment.client_key.display()
+    ))
+}
+
 fn with_next(error: penstock_client::Error, located: &Located) -> CliError {
+    if let Some(next) = no_key(&located.deployment) {
+        return CliError::new(error).next(next);
+    }
     CliError::new(error).next(format!(
         "`penstock status {0}` shows which servers run, `penstock up {0}` starts them",
         located.dir().display()

@@ -5,6 +5,7 @@
 //! report.rs     summaries of former runs
 //! updown.rs     a deployment's servers start and end    launch.rs     as processes of this host
 //! hosts/        the same on several hosts              status.rs     what they say of themselves
+//! job.rs        the deployment of a job, and what is left of it
 //! tune.rs       settings of running servers
 //! names.rs      ls, stat, rm, mkdir                     copy/         cp, stage-in, stage-out
 //! mount.rs      mount, umount
@@ -32,6 +33,7 @@ mod error;
 mod faults;
 mod generate;
 mod hosts;
+mod job;
 mod keys;
 mod launch;
 mod life;
@@ -113,6 +115,7 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
         Command::Up(args) => updown::up(args).map(done),
         Command::Down(args) => updown::down(args, deployment).map(done),
         Command::Status(args) => status::status(args, deployment),
+        Command::Clean(args) => job::clean(args).map(done),
         Command::Tune(args) => tune::tune(args, deployment).map(done),
         Command::Ls(args) => names::ls(args, deployment).map(done),
         Command::Stat(args) => names::stat(args, deployment).map(done),

@@ -165,7 +165,7 @@ fn prepare(dir: &Path, located: &Located) -> Result<()> {
             .next("load the kernel module (modprobe fuse), or let the container have the device; `penstock run` needs no mount"));
     }
     if let Some(found) = penstock_fuse::find(dir) {
-        if !found.dead {
+        if !found.is_dead() {
             return Err(CliError::new(format!(
                 "{} has {} mounted on it already",
                 dir.display(),
@@ -352,9 +352,14 @@ pub fn umount(args: &UmountArgs) -> Result<()> {
         ))
         .next("`penstock mount DIR` mounts one; /proc/self/mountinfo lists what is mounted"));
     };
-    let lazy = args.lazy || found.dead;
-    penstock_fuse::unmount(&found.directory, lazy).map_err(|e| {
-        let busy = e.raw_os_error().map(Errno::from_raw_os_error) == Some(Errno::BUSY);
+    // A daemon is asked only if something is in the way: where its servers are gone, the answer would be what keeps the mount.
+    let busy = |e: &std::io::Error| e.kind() == std::io::ErrorKind::ResourceBusy;
+    let unmounted = match penstock_fuse::unmount(&found.directory, args.lazy) {
+        Err(e) if busy(&e) && found.is_dead() => penstock_fuse::unmount(&found.directory, true),
+        done => done,
+    };
+    unmounted.map_err(|e| {
+        let busy = busy(&e);
         let error = CliError::io("unmount", &args.dir, e);
         if busy {
             error.next(

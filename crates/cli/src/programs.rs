@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 
 /// Characters of a command in a table.
 const SHOWN: usize = 60;
+/// Programs that `down` names.
+const NAMED: usize = 10;
 /// The number that servers give all programs beyond those that they tell apart.
 const OTHERS: u64 = u64::MAX;
 
@@ -22,6 +24,34 @@ pub fn ask(client: &Client, deployment: &Deployment) -> Listed {
     let all = connect::program_inspector(deployment);
     let all = all.and_then(|client| client.and_then(|client| client.programs()).ok());
     Listed(all.unwrap_or_else(own))
+}
+
+/// Programs and mounts that use the servers, for people; empty where the metadata server does not answer.
+pub fn users_of(deployment: &Deployment) -> Vec<String> {
+    let Ok(client) = connect::inspector(deployment) else {
+        return Vec::new();
+    };
+    let listed = ask(&client, deployment);
+    let programs = listed.programs();
+    let lines = programs.iter().filter_map(|((_, uid), rows)| {
+        let info = &rows.first()?.info;
+        let job = match info.job.as_str() {
+            "" => String::new(),
+            job => format!("job {}, ", printable(job)),
+        };
+        Some(format!(
+            "{}: {job}{}",
+            whose(*uid, rows),
+            beginning(&info.command)
+        ))
+    });
+    let mut lines: Vec<String> = lines.collect();
+    let more = lines.len().saturating_sub(NAMED);
+    lines.truncate(NAMED);
+    if more > 0 {
+        lines.push(format!("and {more} more"));
+    }
+    lines
 }
 
 fn user(uid: u32) -> String {

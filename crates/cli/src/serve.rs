@@ -161,6 +161,7 @@ pub fn serve(args: &ServeArgs, named: Option<&Path>) -> Result<()> {
         signal_hook::flag::register(signal, stop.clone())
             .map_err(|e| CliError::new(format!("cannot catch signals: {e}")))?;
     }
+    crate::service::ignore_user_signals()?;
     if which.contains(&Which::Meta) {
         metadata::refuse_lost(&located, &args.replaced)?;
     }

@@ -4,8 +4,10 @@ use penstock_rpc::users;
 use penstock_wire::message::User;
 use rustix::process::{Gid, Resource, Rlimit, Uid, geteuid, getgroups, setrlimit};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use signal_hook::consts::{SIGUSR1, SIGUSR2};
 use std::os::unix::fs::{MetadataExt, lchown};
 use std::path::Path;
+use std::sync::Arc;
 
 /// Who runs servers that root starts, if this system has such a user.
 const USUAL: &str = "penstock";
@@ -106,19 +108,24 @@ impl Drop for Back {
 /// For a server: root becomes the owner of the deployment's directory for good, before anything is opened and before there are
 /// threads.
 pub fn become_owner(directory: &Path) -> Result<()> {
-    let Some(user) = owner(directory)? else {
-        return Ok(());
-    };
+    match owner(directory)? {
+        Some(user) => become_user(&user),
+        None => Ok(()),
+    }
+}
+
+/// Root becomes this user for good, before there are threads.
+pub fn become_user(user: &User) -> Result<()> {
     let groups: Vec<libc::gid_t> = std::iter::once(user.gid)
         .chain(user.groups.iter().copied())
         .collect();
     let done = |result| match result {
         0 => Ok(()),
-        _ => Err(failed(
-            directory,
+        _ => Err(CliError::new(format!(
+            "cannot become user {}: {}",
             user.uid,
-            &std::io::Error::last_os_error(),
-        )),
+            std::io::Error::last_os_error()
+        ))),
     };
     // SAFETY: the list is as long as said, and is only read.
     done(unsafe { libc::setgroups(groups.len(), groups.as_ptr()) })?;
@@ -126,6 +133,15 @@ pub fn become_owner(directory: &Path) -> Result<()> {
     done(unsafe { libc::setresgid(user.gid, user.gid, user.gid) })?;
     // SAFETY: as above.
     done(unsafe { libc::setresuid(user.uid, user.uid, user.uid) })
+}
+
+/// A scheduler may send its warning before a job's time is up to all processes of the job. It is meant for the program alone.
+pub fn ignore_user_signals() -> Result<()> {
+    for signal in [SIGUSR1, SIGUSR2] {
+        signal_hook::flag::register(signal, Arc::default())
+            .map_err(|e| CliError::new(format!("cannot catch signals: {e}")))?;
+    }
+    Ok(())
 }
 
 /// No core of this process is written, which holds keys: neither into a file nor into a program that collects cores. Those

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 Examples:
   penstock sim experiments/resonance.toml             all cases, published beside ours
   penstock sim --list experiments/resonance.toml      their names
-  penstock sim --case 'collective, 4 processes, 64KiB' --plot plots experiments/resonance.toml
+  penstock sim --case 'collective, 4 processes, 64 KiB' --plot plots experiments/resonance.toml
   penstock sim --json experiments/scale.toml          one line of JSON for each file
   penstock run --trace T -n 4 -- ./app penstock:/f; penstock sim --replay T/data-0.decisions")]
 pub struct SimArgs {
@@ -39,7 +39,8 @@ pub struct SimArgs {
     /// Names the cases and runs none.
     #[arg(long)]
     pub list: bool,
-    /// Writes plots there (SVG): throughput over time, where the first server's device stood, and that for 0.2 s.
+    /// Writes plots there (SVG): of each case throughput over time, where the first server's device stood, and that for 0.2 s; of several
+    /// cases (8 at most) their throughputs in one picture.
     #[arg(long, value_name = "DIR")]
     pub plot: Option<PathBuf>,
     /// Writes the results as tables into a page, below its line for results (docs/understand/reproduction.md).
@@ -370,32 +371,49 @@ fn one(text: &mut String, r: &Report) {
 fn plots(outcome: &Outcome, folder: &Path) -> Result<()> {
     let shown = folder.display();
     std::fs::create_dir_all(folder).map_err(|e| failed(format_args!("{shown}: {e}")))?;
+    let write = |name: &str, kind: &str, drawn: plot::Drawn| {
+        let path: PathBuf = folder.join(format!("{}-{kind}.svg", stem(name)));
+        let svg = drawn.map_err(|e| failed(format_args!("plot of {name}: {e}")))?;
+        std::fs::write(&path, svg).map_err(|e| failed(format_args!("{}: {e}", path.display())))
+    };
     for case in &outcome.cases {
         let name = if case.case.is_empty() {
             &outcome.name
         } else {
             &case.case
         };
-        let stem: String = name
-            .chars()
-            .map(|c| {
-                if c.is_ascii_alphanumeric() {
-                    c.to_ascii_lowercase()
-                } else {
-                    '-'
-                }
-            })
-            .collect();
         for (kind, drawn) in [
-            ("throughput", plot::throughput(&case.report)),
-            ("head", plot::head(&case.report)),
-            ("head-close", plot::head_close(&case.report)),
+            ("throughput", plot::throughput(name, &case.report)),
+            ("head", plot::head(name, &case.report)),
+            ("head-close", plot::head_close(name, &case.report)),
         ] {
-            let path: PathBuf = folder.join(format!("{stem}-{kind}.svg"));
-            let svg = drawn.map_err(|e| failed(format_args!("plot of {name}: {e}")))?;
-            std::fs::write(&path, svg)
-                .map_err(|e| failed(format_args!("{}: {e}", path.display())))?;
+            write(name, kind, drawn)?;
         }
     }
+    // Cases that were asked for together are looked at together.
+    let together = outcome.cases.iter().take(plot::TOGETHER);
+    let together: Vec<_> = together
+        .map(|case| (case.case.clone(), &case.report))
+        .collect();
+    if together.len() > 1 {
+        write(
+            &outcome.name,
+            "throughputs",
+            plot::throughputs(&outcome.name, &together),
+        )?;
+    }
     Ok(())
+}
+
+/// A name as part of a file's name.
+fn stem(name: &str) -> String {
+    name.chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() {
+                c.to_ascii_lowercase()
+            } else {
+                '-'
+            }
+        })
+        .collect()
 }

@@ -5,8 +5,8 @@ use crate::programs::{self, Listed};
 use crate::which::Which;
 use crate::{connect, out, size};
 use clap::Args;
+use penstock_client::Client;
 use penstock_rpc::deployment::{Address, Deployment};
-use penstock_wire::Key;
 use penstock_wire::clock::WRONG_MS;
 use penstock_wire::message::{
     AuditStatus, ChoiceStatus, DataStatus, MetaStatus, PatternStatus, ProgramStatus,
@@ -17,6 +17,8 @@ use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// Show which servers answer, what they hold and what they did.
@@ -86,11 +88,10 @@ impl Why {
     /// What to do about it.
     pub fn next(&self, located: &Located) -> String {
         let dir = located.dir().display();
-        if self.no_key {
-            return format!(
-                "clients prove {}; get it from the directory of the deployment on its servers' host, mode 600",
-                located.deployment.client_key.display()
-            );
+        if self.no_key
+            && let Some(next) = connect::no_key(&located.deployment)
+        {
+            return next;
         }
         if self.refuses {
             format!(
@@ -139,15 +140,11 @@ fn questions(deployment: &Deployment) -> Answers {
         Ok(client) => Answers {
             programs: programs::ask(&client, deployment),
             meta: client.meta_status().map_err(|e| Why::of(&e)),
-            data: client
-                .data_status()
-                .into_iter()
-                .map(|(_, status)| status.map_err(|e| Why::of(&e)))
-                .collect(),
+            data: data(&client, deployment),
         },
         Err(e) => {
             // Without the metadata server there is no client to ask the others with.
-            let no_key = Key::load_shared(&deployment.client_key).is_err();
+            let no_key = connect::no_key(deployment).is_some();
             let why = Why {
                 no_key,
                 ..Why::of(&e)
@@ -167,6 +164,27 @@ fn questions(deployment: &Deployment) -> Answers {
             }
         }
     }
+}
+
+/// Asks data servers at once, so that several that are cut off take no longer than one.
+fn data(client: &Client, deployment: &Deployment) -> Vec<Answer<DataStatus>> {
+    let all = deployment.server_ids();
+    let (next, answers) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..all.len().min(connect::AT_ONCE) {
+            scope.spawn(|| {
+                loop {
+                    let k = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(id) = all.get(k) else { return };
+                    let answer = client.data_status_of(*id).map_err(|e| Why::of(&e));
+                    let mut answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
+                    answers.insert(k, answer);
+                }
+            });
+        }
+    });
+    let answers = answers.into_inner().unwrap_or_else(PoisonError::into_inner);
+    answers.into_values().collect()
 }
 
 /// Servers that don't answer, with the reason.

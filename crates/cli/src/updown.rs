@@ -6,11 +6,12 @@ use crate::launch::{self, Ended, last_lines, log_file, recovery, running};
 use crate::replaced::ReplacedArgs;
 use crate::shape::Shape;
 use crate::which::Which;
-use crate::{out, service, settings, status};
+use crate::{out, programs, service, settings, status};
 use clap::{Args, ValueEnum};
 use penstock_rpc::deployment::Transport;
 use penstock_rpc::munge;
 use std::ffi::OsString;
+use std::io::{BufRead, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::{Duration, Instant};
@@ -28,12 +29,14 @@ pub struct UpArgs {
     #[command(flatten)]
     pub hosts: HostsArgs,
     #[command(flatten)]
+    pub reach: ReachArgs,
+    #[command(flatten)]
     pub shape: Shape,
     /// Each data server writes a trace of the requests it serves to a file in DIR (docs/administer/traces.md).
     #[arg(long, value_name = "DIR")]
     pub trace: Option<PathBuf>,
     /// Listen on TCP as well: the first port is the metadata server's, the data servers take the following ones.
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["hosts", "hostfile"])]
     pub tcp: Option<String>,
     /// What protects TCP connections. `plain-trusted-network`: nothing, for a network on which nobody listens, changes packets or
     /// takes over addresses.
@@ -101,6 +104,12 @@ pub struct DownArgs {
     /// Directory of the deployment [default: --deployment].
     #[arg(value_name = "DIR")]
     pub dir: Option<PathBuf>,
+    /// Programs and mounts that use it: don't ask.
+    #[arg(short, long)]
+    pub force: bool,
+    /// Wait until no program and no mount uses it, at most so many seconds [default: 3600]; then nothing was ended.
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "3600", conflicts_with = "force")]
+    pub wait: Option<u64>,
     #[command(flatten)]
     pub reach: ReachArgs,
 }
@@ -111,6 +120,9 @@ pub const START: Duration = Duration::from_secs(30);
 pub const RECOVERY: Duration = Duration::from_secs(600);
 /// People are told what a server recovers from then on.
 const QUIET: Duration = Duration::from_secs(2);
+
+/// How often `down --wait` looks.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// Makes the deployment if need be and starts the servers that don't run.
 pub fn up(args: &UpArgs) -> Result<()> {
@@ -382,6 +394,7 @@ fn wait_for_answers(
 /// Ends the servers of this host, or of all hosts.
 pub fn down(args: &DownArgs, named: Option<&Path>) -> Result<()> {
     let located = deployment::find(args.dir.as_deref().or(named))?;
+    leave_alone(args, &located)?;
     if !located.deployment.hosts().is_empty() {
         return hosts::down(&located, &args.reach);
     }
@@ -400,6 +413,55 @@ pub fn down(args: &DownArgs, named: Option<&Path>) -> Result<()> {
         n => out::line(format_args!("{dir}: {n} servers ended")),
     }
     Ok(())
+}
+
+/// Programs and mounts that use the servers are named. Then this asks, waits, or goes on, as it is told.
+fn leave_alone(args: &DownArgs, located: &Located) -> Result<()> {
+    if args.force {
+        return Ok(());
+    }
+    let used = || programs::users_of(&located.deployment);
+    let mut users = used();
+    if users.is_empty() {
+        return Ok(());
+    }
+    let dir = located.dir().display();
+    let waiting = if args.wait.is_some() {
+        "; waiting for their end"
+    } else {
+        ""
+    };
+    out::note(format_args!(
+        "{dir} is used by{waiting}:\n  {}",
+        users.join("\n  ")
+    ));
+    if let Some(seconds) = args.wait {
+        let end = Instant::now() + Duration::from_secs(seconds);
+        while !users.is_empty() {
+            if Instant::now() >= end {
+                return Err(CliError::new(format!(
+                    "{dir} is still used after {seconds} s, and nothing was ended:\n  {}",
+                    users.join("\n  ")
+                ))
+                .next("end them, or `penstock down --force`"));
+            }
+            std::thread::sleep(LOOK);
+            users = used();
+        }
+        return Ok(());
+    }
+    if !std::io::stdin().is_terminal() {
+        // A script that says nothing means it.
+        return Ok(());
+    }
+    out::tell("Their accesses wait and then fail. End the servers? [y/N] ");
+    let mut answer = String::new();
+    let _ = std::io::stdin().lock().take(64).read_line(&mut answer);
+    match answer.trim() {
+        "y" | "Y" | "yes" => Ok(()),
+        _ => Err(CliError::new("nothing was ended")
+            .next("`penstock down --wait` waits for them, --force does not ask")),
+    }
 }
 
 /// What to say of servers that had to be killed.

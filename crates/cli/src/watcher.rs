@@ -7,8 +7,11 @@
 //!
 //! The same for the daemon of a mount: killed, it would leave a mount point that nobody answers behind.
 //!
+//! The deployment of a job (`penstock run --job`) has servers of its own, on other hosts too, and perhaps output that is not
+//! saved yet: `penstock clean` knows what to leave.
+//!
 //! Protocol, one line each: `launcher PID`, `directory PATH`, `mount PATH` (to be taken away), `guard PATH` (only if it is
-//! dead), `done`.
+//! dead), `clean WORDS` (of that command, as JSON), `done`.
 use crate::error::{CliError, Result};
 use crate::process::Process;
 use std::io::{BufRead, Write};
@@ -59,6 +62,12 @@ impl Watcher {
         self.say(&format!("directory {text}"))
     }
 
+    /// This command of `penstock` is to be run, after the launcher has ended.
+    pub fn clean(&mut self, words: &[String]) -> Result<()> {
+        let words = serde_json::to_string(words).map_err(CliError::new)?;
+        self.say(&format!("clean {words}"))
+    }
+
     /// The mount on `path` is to be taken away.
     pub fn mount(&mut self, path: &Path) -> Result<()> {
         self.say_path("mount", path)
@@ -104,6 +113,7 @@ pub fn watch(input: impl BufRead) -> Result<()> {
     let mut launcher = None;
     let mut directories = Vec::new();
     let mut mounts = Vec::new();
+    let mut clean: Option<Vec<String>> = None;
     for line in input.lines() {
         let Ok(line) = line else { break };
         match line.split_once(' ') {
@@ -111,6 +121,7 @@ pub fn watch(input: impl BufRead) -> Result<()> {
             Some(("directory", path)) => directories.push(PathBuf::from(path)),
             Some(("mount", path)) => mounts.push((PathBuf::from(path), false)),
             Some(("guard", path)) => mounts.push((PathBuf::from(path), true)),
+            Some(("clean", words)) => clean = serde_json::from_str(words).ok(),
             _ if line == "done" => return Ok(()),
             _ => {}
         }
@@ -120,9 +131,13 @@ pub fn watch(input: impl BufRead) -> Result<()> {
     }
     for (mount, only_dead) in mounts {
         // A guard clears what died with its parent: somebody may have mounted there anew.
-        if penstock_fuse::find(&mount).is_some_and(|found| found.dead || !only_dead) {
+        if penstock_fuse::find(&mount).is_some_and(|found| !only_dead || found.is_dead()) {
             let _ = penstock_fuse::unmount(&mount, true);
         }
+    }
+    if let Some(words) = clean {
+        let me = std::env::current_exe().map_err(CliError::new)?;
+        let _ = Command::new(me).args(words).stdin(Stdio::null()).status();
     }
     for directory in directories {
         let _ = std::fs::remove_dir_all(directory);

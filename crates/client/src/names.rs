@@ -4,10 +4,12 @@ use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::fault::Fault;
 use crate::path::normalise;
+use crate::site::Site;
 use penstock_wire::message::{
     Attributes, Capability, DataReply, DataRequest, DataStatus, ErrorKind, MetaReply, MetaRequest,
     MetaStatus, Programs, SLOTS,
 };
+use std::sync::Arc;
 
 /// Entries of one page of a directory.
 const PAGE: u32 = 1024;
@@ -280,17 +282,25 @@ impl Client {
     /// What each data server says of itself, or why it does not.
     pub fn data_status(&self) -> Vec<(penstock_layout::ServerId, Result<DataStatus>)> {
         self.data_sites()
-            .map(|(id, site)| {
-                let status = match self.data(site, "status", &DataRequest::Status) {
-                    Ok(DataReply::Status(status)) => Ok(*status),
-                    Ok(other) => Err(site
-                        .unexpected("status", other)
-                        .into_final(&site.peer, "status")),
-                    Err(e) => Err(e),
-                };
-                (id, status)
-            })
+            .map(|(id, site)| (id, self.status_of(site)))
             .collect()
+    }
+
+    /// What one data server says of itself. Threads may ask several at once.
+    pub fn data_status_of(&self, server: penstock_layout::ServerId) -> Result<DataStatus> {
+        match self.data_sites().find(|(id, _)| *id == server) {
+            Some((_, site)) => self.status_of(site),
+            None => Err(Error::Invalid(format!("no data server {}", server.0))),
+        }
+    }
+
+    fn status_of(&self, site: &Arc<Site>) -> Result<DataStatus> {
+        match self.data(site, "status", &DataRequest::Status)? {
+            DataReply::Status(status) => Ok(*status),
+            other => Err(site
+                .unexpected("status", other)
+                .into_final(&site.peer, "status")),
+        }
     }
 
     /// Asks the metadata server to end (administrators).

@@ -9,7 +9,7 @@ use crate::handles::{Handles, Open};
 use crate::locks::Locks;
 use crate::passthrough::{Passthrough, Wanted, Way};
 use fuser::{
-    BackingId, FileHandle, Generation, INodeNo, OpenAccMode, OpenFlags, ReplyEntry, Request,
+    BackingId, Errno, FileHandle, Generation, INodeNo, OpenAccMode, OpenFlags, ReplyEntry, Request,
 };
 use penstock_client::{
     Client, CreateOptions, Error, ErrorKind, File, Keeper, Looked, OpenFiles, Result,
@@ -144,8 +144,20 @@ impl Penstock {
         match stat {
             Ok((a, looked)) => {
                 let attr = attributes(&a, &looked);
-                reply.entry_with_ttls(&self.names, &self.ttl(&a), &attr, GENERATION);
+                reply.entry_with_ttls(&self.ttl(&a), &self.names, &attr, GENERATION);
             }
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+
+    /// A name whose file has no length that could be told: nothing but the name is remembered.
+    pub(crate) fn entry_without_length(&self, found: Result<NodeReply>, reply: ReplyEntry) {
+        match found {
+            Ok(NodeReply::Look { attributes: a, .. } | NodeReply::Node(a)) => {
+                let attr = attributes(&a, &Looked::default());
+                reply.entry_with_ttls(&Duration::ZERO, &self.names, &attr, GENERATION);
+            }
+            Ok(_) => reply.error(Errno::EIO),
             Err(e) => reply.error(errno(&e)),
         }
     }

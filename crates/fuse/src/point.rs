@@ -5,6 +5,8 @@ use rustix::mount::UnmountFlags;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
 
 /// Mount tables show the type `fuse` or `fuse.penstock`, depending on who has mounted.
 pub const SUBTYPE: &str = "penstock";
@@ -19,8 +21,13 @@ pub struct Found {
     pub directory: PathBuf,
     /// The deployment file.
     pub source: String,
-    /// Its daemon answers no more.
-    pub dead: bool,
+}
+
+impl Found {
+    /// Whether its daemon answers no more. One that waits for servers is alive; to ask it can take a second.
+    pub fn is_dead(&self) -> bool {
+        is_dead(&self.directory)
+    }
 }
 
 /// Mounted deployments, the newest last.
@@ -67,11 +74,21 @@ fn plain(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
+/// How long a daemon has to answer.
+const ANSWER: Duration = Duration::from_secs(1);
+
 fn is_dead(directory: &Path) -> bool {
-    // Not what the kernel remembers: the daemon itself is asked.
-    let fresh = AtFlags::STATX_FORCE_SYNC;
-    rustix::fs::statx(rustix::fs::CWD, directory, fresh, StatxFlags::BASIC_STATS)
-        .is_err_and(|e| e == Errno::NOTCONN || e == Errno::CONNABORTED)
+    let directory = directory.to_owned();
+    let (say, heard) = sync_channel(1);
+    let ask = move || {
+        // Not what the kernel remembers: the daemon itself is asked.
+        let fresh = AtFlags::STATX_FORCE_SYNC;
+        let dead = rustix::fs::statx(rustix::fs::CWD, &directory, fresh, StatxFlags::BASIC_STATS)
+            .is_err_and(|e| e == Errno::NOTCONN || e == Errno::CONNABORTED);
+        let _ = say.send(dead);
+    };
+    let asked = std::thread::Builder::new().name("ask".into()).spawn(ask);
+    asked.is_ok() && heard.recv_timeout(ANSWER).unwrap_or(false)
 }
 
 /// The directory as mount tables have it, also where nothing answers behind it.
@@ -89,20 +106,16 @@ fn absolute(directory: &Path) -> PathBuf {
     }
 }
 
-/// The deployment mounted on exactly this directory.
+/// The deployment mounted on exactly this directory. Its daemon is not asked.
 pub fn find(directory: &Path) -> Option<Found> {
     let directory = absolute(directory);
     let (directory, source) = table().into_iter().rev().find(|(d, _)| *d == directory)?;
-    Some(Found {
-        dead: is_dead(&directory),
-        directory,
-        source,
-    })
+    Some(Found { directory, source })
 }
 
 /// Whether a deployment is mounted on this directory and answers.
 pub fn is_mounted(directory: &Path) -> bool {
-    find(directory).is_some_and(|found| !found.dead)
+    find(directory).is_some_and(|found| !found.is_dead())
 }
 
 /// Where the deployment with this file is mounted and answers.

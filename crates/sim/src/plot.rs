@@ -5,12 +5,15 @@ use plotters::prelude::*;
 use std::error::Error;
 
 const SIZE: (u32, u32) = (900, 420);
+/// Runs in one picture at most: more cannot be told apart.
+pub const TOGETHER: usize = 8;
 /// Points of a throughput curve at most: more are noise.
 const POINTS: usize = 128;
 /// The part of a run that the closer look at the head shows.
 const CLOSE: f64 = 0.2;
 
-type Drawn = Result<String, Box<dyn Error + Send + Sync>>;
+/// An SVG document.
+pub type Drawn = Result<String, Box<dyn Error + Send + Sync>>;
 
 fn drawn<E: Error>(error: E) -> Box<dyn Error + Send + Sync> {
     error.to_string().into()
@@ -20,7 +23,8 @@ fn drawn<E: Error>(error: E) -> Box<dyn Error + Send + Sync> {
 struct Chart {
     what: &'static str,
     unit: &'static str,
-    points: Vec<(f64, f64)>,
+    /// With the name of each, for the legend; one alone has none.
+    series: Vec<(String, Vec<(f64, f64)>)>,
     /// Seconds at its left and right end.
     time: (f64, f64),
     /// Marks of this radius instead of a line.
@@ -32,12 +36,35 @@ fn seconds(report: &Report) -> f64 {
 }
 
 /// Throughput over time, MB/s over seconds.
-pub fn throughput(report: &Report) -> Drawn {
+pub fn throughput(name: &str, report: &Report) -> Drawn {
+    throughputs(name, &[(String::new(), report)])
+}
+
+/// The same of several runs in one picture, of [`TOGETHER`] at most, with their names.
+pub fn throughputs(name: &str, runs: &[(String, &Report)]) -> Drawn {
+    let runs = runs.iter().take(TOGETHER);
+    let end = runs.clone().map(|(_, report)| seconds(report));
+    let time = (0.0, end.fold(0.0, f64::max));
+    let series = runs.map(|(name, report)| (name.clone(), rates(report)));
+    let series = series.collect();
+    chart(
+        name,
+        &Chart {
+            what: "throughput",
+            unit: "MB/s",
+            series,
+            time,
+            dots: None,
+        },
+    )
+}
+
+/// (seconds, MB/s)
+fn rates(report: &Report) -> Vec<(f64, f64)> {
     let line = &report.timeline;
     let joined = line.bytes.len().div_ceil(POINTS).max(1);
     let step = line.step as f64 / 1e9 * joined as f64;
-    let points = line
-        .bytes
+    line.bytes
         .chunks(joined)
         .enumerate()
         .map(|(i, bytes)| {
@@ -47,33 +74,22 @@ pub fn throughput(report: &Report) -> Drawn {
             let sum: u64 = bytes.iter().sum();
             (begin + length / 2.0, sum as f64 / 1e6 / length)
         })
-        .collect();
-    let time = (0.0, seconds(report));
-    chart(
-        report,
-        &Chart {
-            what: "throughput",
-            unit: "MB/s",
-            points,
-            time,
-            dots: None,
-        },
-    )
+        .collect()
 }
 
 /// Addresses of device requests of the first server, GB over seconds.
-pub fn head(report: &Report) -> Drawn {
-    addresses(report, (0.0, seconds(report)), 1)
+pub fn head(name: &str, report: &Report) -> Drawn {
+    addresses(name, report, (0.0, seconds(report)), 1)
 }
 
 /// The same in the middle of the run.
-pub fn head_close(report: &Report) -> Drawn {
+pub fn head_close(name: &str, report: &Report) -> Drawn {
     let end = seconds(report);
     let begin = (end - CLOSE).max(0.0) / 2.0;
-    addresses(report, (begin, (begin + CLOSE).min(end)), 2)
+    addresses(name, report, (begin, (begin + CLOSE).min(end)), 2)
 }
 
-fn addresses(report: &Report, time: (f64, f64), radius: i32) -> Drawn {
+fn addresses(name: &str, report: &Report, time: (f64, f64), radius: i32) -> Drawn {
     let points = report
         .head
         .iter()
@@ -81,24 +97,24 @@ fn addresses(report: &Report, time: (f64, f64), radius: i32) -> Drawn {
         .filter(|(at, _)| (time.0..=time.1).contains(at))
         .collect();
     chart(
-        report,
+        name,
         &Chart {
             what: "device requests of server 0",
             unit: "address, GB",
-            points,
+            series: vec![(String::new(), points)],
             time,
             dots: Some(radius),
         },
     )
 }
 
-fn chart(report: &Report, chart: &Chart) -> Drawn {
-    let points = &chart.points;
+fn chart(name: &str, chart: &Chart) -> Drawn {
+    let points = chart.series.iter().flat_map(|(_, points)| points);
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
         area.fill(&WHITE).map_err(drawn)?;
-        let span = |f: fn(f64, f64) -> f64, from: f64| points.iter().map(|p| p.1).fold(from, f);
+        let span = |f: fn(f64, f64) -> f64, from: f64| points.clone().map(|p| p.1).fold(from, f);
         let top = span(f64::max, 0.0).max(1e-9);
         let low = match chart.dots {
             Some(_) => span(f64::min, f64::MAX).min(top),
@@ -107,10 +123,7 @@ fn chart(report: &Report, chart: &Chart) -> Drawn {
         let margin = ((top - low) * 0.05).max(1e-9);
         let below = if chart.dots.is_some() { margin } else { 0.0 };
         let mut drawing = ChartBuilder::on(&area)
-            .caption(
-                format!("{}: {}", report.name, chart.what),
-                ("sans-serif", 18),
-            )
+            .caption(format!("{name}: {}", chart.what), ("sans-serif", 18))
             .margin(10)
             .x_label_area_size(36)
             .y_label_area_size(64)
@@ -124,17 +137,32 @@ fn chart(report: &Report, chart: &Chart) -> Drawn {
             .y_desc(chart.unit)
             .draw()
             .map_err(drawn)?;
-        match chart.dots {
-            Some(radius) => {
-                let marks = points
-                    .iter()
-                    .map(|p| Circle::new(*p, radius, BLUE.filled()));
-                drawing.draw_series(marks).map_err(drawn)?;
+        for (k, (name, points)) in chart.series.iter().enumerate() {
+            let colour = match chart.series.len() {
+                1 => BLUE.to_rgba(),
+                _ => Palette99::pick(k).to_rgba(),
+            };
+            let points = points.iter().copied();
+            let drawn_series = match chart.dots {
+                Some(radius) => {
+                    drawing.draw_series(points.map(|p| Circle::new(p, radius, colour.filled())))
+                }
+                None => drawing.draw_series(LineSeries::new(points, colour.stroke_width(2))),
+            };
+            let drawn_series = drawn_series.map_err(drawn)?;
+            if !name.is_empty() {
+                drawn_series.label(name).legend(move |(x, y)| {
+                    PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2))
+                });
             }
-            None => {
-                let line = LineSeries::new(points.iter().copied(), BLUE.stroke_width(2));
-                drawing.draw_series(line).map_err(drawn)?;
-            }
+        }
+        if chart.series.len() > 1 {
+            drawing
+                .configure_series_labels()
+                .background_style(WHITE.mix(0.8))
+                .border_style(BLACK.mix(0.3))
+                .draw()
+                .map_err(drawn)?;
         }
         area.present().map_err(drawn)?;
     }

@@ -15,7 +15,7 @@ mod progress;
 mod stage;
 mod tree;
 
-pub use stage::{StageArgs, Way, stage};
+pub use stage::{StageArgs, Way, stage, stage_quietly};
 
 use crate::connect;
 use crate::deployment;
@@ -162,15 +162,17 @@ impl<'a> Context<'a> {
 /// Tells people and programs what was done.
 struct Report {
     json: bool,
+    quiet: bool,
     progress: Progress,
     start: Instant,
 }
 
 impl Report {
-    fn new(json: bool) -> Report {
+    fn new(json: bool, quiet: bool) -> Report {
         Report {
             json,
-            progress: Progress::new(!json),
+            quiet,
+            progress: Progress::new(!json && !quiet),
             start: Instant::now(),
         }
     }
@@ -208,7 +210,7 @@ impl Report {
                 "links": totals.links, "bytes": totals.bytes, "moved": totals.moved, "failed": totals.failed,
                 "seconds": seconds,
             }));
-        } else {
+        } else if !self.quiet {
             let same = match totals.same {
                 0 => String::new(),
                 n => format!(", {} there already and verified", size::count(n)),
@@ -279,7 +281,7 @@ pub fn cp(args: &CpArgs, named: Option<&Path>) -> Result<()> {
             }),
         );
     }
-    let report = Report::new(args.json);
+    let report = Report::new(args.json, false);
     let cx = Context {
         replace: args.force,
         ..Context::new(&client, &stop, args.recursive, args.links.into(), &report)
@@ -308,6 +310,19 @@ pub fn cp(args: &CpArgs, named: Option<&Path>) -> Result<()> {
             return Err(CliError::new(format!("{target} is inside of {source}")));
         }
         jobs.push(Job { source, target });
+    }
+    for job in &jobs {
+        let parent = job.target.parent();
+        if parent.kind_behind(&client)? == Kind::Nothing {
+            let error = CliError::new(format!(
+                "{} would be in {parent}, which does not exist",
+                job.target
+            ));
+            return Err(error.next(match parent {
+                Place::Inside(path) => format!("`penstock mkdir -p {path}` makes it"),
+                Place::Outside(path) => format!("`mkdir -p {}` makes it", path.display()),
+            }));
+        }
     }
     if args.recursive {
         return report.finish(&cx, &jobs);

@@ -53,6 +53,11 @@ pub enum Way {
 
 /// Brings paths in or out.
 pub fn stage(way: Way, args: &StageArgs, named: Option<&Path>) -> Result<()> {
+    stage_quietly(way, args, named, false)
+}
+
+/// The same; `quiet`: nothing is said of what went well.
+pub fn stage_quietly(way: Way, args: &StageArgs, named: Option<&Path>, quiet: bool) -> Result<()> {
     let (from, to) = match way {
         Way::In => (".", "penstock:/"),
         Way::Out => ("penstock:/", "."),
@@ -96,7 +101,7 @@ pub fn stage(way: Way, args: &StageArgs, named: Option<&Path>) -> Result<()> {
     }
     let client = prepare(named)?;
     let (client, stop) = (&client.0, &client.1);
-    let report = Report::new(args.json);
+    let report = Report::new(args.json, quiet);
     let cx = Context {
         replace: true,
         ..Context::new(client, stop, true, Links::from(args.links), &report)
@@ -116,12 +121,15 @@ pub fn stage(way: Way, args: &StageArgs, named: Option<&Path>) -> Result<()> {
             return Err(CliError::new(format!("{} does not exist", job.source))
                 .next("nothing was staged; correct the list"));
         }
+        jobs.push(job);
+    }
+    // Nothing is made for a list that is refused.
+    for (job, path) in jobs.iter().zip(outermost(&paths)) {
         if path.as_os_str().is_empty() {
             job.target.make_dirs(client)?;
         } else if parents.insert(job.target.parent().text()) {
             job.target.parent().make_dirs(client)?;
         }
-        jobs.push(job);
     }
     report.finish(&cx, &jobs)
 }

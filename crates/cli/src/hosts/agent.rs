@@ -3,11 +3,13 @@
 //! Whatever ends the conversation before [`Request::Keep`] takes back what was done: the end of its input, silence, a signal.
 use super::here::{self, Here};
 use super::message::{
-    Begin, Begun, Hello, IDLE_S, Install, Looked, MAX_LINE, Numbered, Open, Reply, Request, Start,
+    Begin, Begun, Hello, IDLE_S, Install, Job, Looked, MAX_LINE, Numbered, Open, Reply, Request,
+    Start,
 };
 use super::names::Ports;
 use crate::deployment::{self, Located};
 use crate::error::{CliError, Result};
+use crate::job;
 use crate::launch;
 use crate::out;
 use crate::service;
@@ -47,6 +49,7 @@ pub fn agent() -> Result<()> {
         signal_hook::flag::register(signal, stop.clone())
             .map_err(|e| CliError::new(format!("cannot catch signals: {e}")))?;
     }
+    service::ignore_user_signals()?;
     let requests = requests()?;
     let mut agent = Agent::default();
     let mut heard = say(&Hello::own());
@@ -164,6 +167,12 @@ impl Agent {
                 self.claim = None;
                 Ok(Reply::Done)
             }
+            Request::Job(job) => self.job(&job).map(done),
+            Request::Clean { dir, discard } => {
+                // The claim's lock is in the directory that goes.
+                self.claim = None;
+                job::clean_here(&dir, discard).map(Reply::Cleaned)
+            }
             Request::Undo => {
                 self.undo();
                 Ok(Reply::Done)
@@ -257,6 +266,19 @@ impl Agent {
         }
         self.located = Some(located);
         Ok(())
+    }
+
+    fn job(&self, job: &Job) -> Result<()> {
+        let dir = self.located()?.dir();
+        service::as_owner(dir, || {
+            if let Some(to) = &job.unsaved {
+                job::write(dir, job::UNSAVED, to)?;
+            }
+            if let Some(credential) = &job.credential {
+                job::write(dir, job::CREDENTIAL, credential)?;
+            }
+            Ok(())
+        })
     }
 
     fn open(&mut self, open: Open) -> Result<()> {

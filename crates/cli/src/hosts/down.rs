@@ -4,6 +4,7 @@ use super::session::{self, Failure, Interrupt, Session};
 use super::{ReachArgs, reached};
 use crate::deployment::Located;
 use crate::error::{CliError, Result};
+use crate::job::Cleaned;
 use crate::launch;
 use crate::out;
 use crate::updown;
@@ -13,26 +14,7 @@ use penstock_rpc::deployment::Deployment;
 /// Ends the servers of all hosts from the metadata server's, else those of this one. Goes on where a host is not reached.
 pub fn down(located: &Located, args: &ReachArgs) -> Result<()> {
     let (mut sessions, mut failures) = opened(located, args)?;
-    let (mut count, mut killed) = (0, Vec::new());
-    for servers in launch::data_first(Which::all(&located.deployment)) {
-        let end = |host: &str| {
-            let own = servers.iter().copied();
-            let own = own.filter(|which| which.host(&located.deployment) == Some(host));
-            Request::End(own.collect())
-        };
-        let (replies, failed) = session::ask_each(&mut sessions, "ending", end);
-        failures.extend(failed);
-        for reply in replies {
-            if let Reply::Ended {
-                count: ended,
-                killed: names,
-            } = reply
-            {
-                count += ended;
-                killed.extend(names);
-            }
-        }
-    }
+    let (count, killed) = end(located, &mut sessions, &mut failures);
     failures
         .extend(session::ask_each(&mut sessions, "ending", |_| Request::Keep { wait: false }).1);
     let dir = located.dir().display();
@@ -56,6 +38,71 @@ pub fn down(located: &Located, args: &ReachArgs) -> Result<()> {
         Ok(())
     } else {
         Err(updown::killed(located, &killed))
+    }
+}
+
+/// Ends servers, those of data first. How many ended, and which had to be killed.
+fn end(
+    located: &Located,
+    sessions: &mut [Session],
+    failures: &mut Vec<Failure>,
+) -> (usize, Vec<String>) {
+    let (mut count, mut killed) = (0, Vec::new());
+    for servers in launch::data_first(Which::all(&located.deployment)) {
+        let end = |host: &str| {
+            let own = servers.iter().copied();
+            let own = own.filter(|which| which.host(&located.deployment) == Some(host));
+            Request::End(own.collect())
+        };
+        let (replies, failed) = session::ask_each(sessions, "ending", end);
+        failures.extend(failed);
+        for reply in replies {
+            if let Reply::Ended {
+                count: ended,
+                killed: names,
+            } = reply
+            {
+                count += ended;
+                killed.extend(names);
+            }
+        }
+    }
+    (count, killed)
+}
+
+/// Ends the servers of a job's deployment on all hosts, and removes it there. Goes on where a host is not reached, and says so.
+pub fn clean(located: &Located, args: &ReachArgs, discard: bool) -> Result<Cleaned> {
+    let (mut sessions, mut failures) = opened(located, args)?;
+    let (ended, _) = end(located, &mut sessions, &mut failures);
+    let dir = located.dir().to_owned();
+    let clean = |_: &str| Request::Clean {
+        dir: dir.clone(),
+        discard,
+    };
+    let (replies, failed) = session::ask_each(&mut sessions, "removing", clean);
+    failures.extend(failed);
+    let mut all = Cleaned {
+        ended,
+        ..Cleaned::default()
+    };
+    for reply in replies {
+        if let Reply::Cleaned(one) = reply {
+            all.unsaved = all.unsaved.or(one.unsaved);
+        }
+    }
+    match session::failed(failures) {
+        None => Ok(all),
+        Some(error) => {
+            let (what, next) = error.into_parts();
+            let error = CliError::new(format!(
+                "{what}\n  {} may still be there, with servers that run",
+                dir.display()
+            ));
+            Err(match next {
+                Some(next) => error.next(next),
+                None => error,
+            })
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! What is asked of an agent, and its answers: one line of JSON each.
 use super::here::Net;
+use crate::job::Cleaned;
 use crate::replaced::ReplacedArgs;
 use crate::which::Which;
 use penstock_rpc::deployment::Deployment;
@@ -57,6 +58,10 @@ pub enum Request {
     End(Vec<Which>),
     /// What was done stays, and others may change the directory. `wait`: the agent stays until the servers that it started have ended.
     Keep { wait: bool },
+    /// Write what a job needs beside its deployment.
+    Job(Job),
+    /// End what runs of a job's deployment in this directory, and remove it (`penstock clean`).
+    Clean { dir: PathBuf, discard: bool },
     /// Take back what was done.
     Undo,
 }
@@ -112,6 +117,21 @@ pub struct Open {
     pub deployment: Deployment,
 }
 
+/// See [`Request::Job`].
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Job {
+    /// Where output is to be staged out to; until that is done nobody removes it.
+    pub unsaved: Option<String>,
+    /// The text of the job's credential, for its ranks on hosts other than the first.
+    pub credential: Option<String>,
+}
+
+impl std::fmt::Debug for Job {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Job({:?})", self.unsaved)
+    }
+}
+
 /// See [`Request::Start`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Start {
@@ -140,5 +160,6 @@ pub enum Reply {
     Begun(Begun),
     Looked(Looked),
     Ended { count: usize, killed: Vec<String> },
+    Cleaned(Cleaned),
     Failed { what: String, next: Option<String> },
 }

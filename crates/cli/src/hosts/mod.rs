@@ -23,8 +23,10 @@ mod session;
 mod up;
 mod via;
 
-pub use down::{distribute, down};
-pub use up::up;
+pub use down::{clean, distribute, down};
+pub use names::{in_job, some};
+pub use up::{ForJob, for_job, up};
+pub use via::Via;
 
 use crate::deployment::{self, Located};
 use crate::error::{CliError, Result};
@@ -35,22 +37,21 @@ use here::{Here, Net};
 use names::Ports;
 use penstock_rpc::deployment::Deployment;
 use std::path::{Path, PathBuf};
-use via::Via;
 
 /// Most hosts of a deployment: each has a session while servers start or end.
 pub const MAX_HOSTS: usize = 512;
 /// Names how other hosts are reached, where `--via` doesn't.
-const VIA: &str = "PENSTOCK_VIA";
+pub const VIA: &str = "PENSTOCK_VIA";
 
 /// The hosts of a new deployment.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct HostsArgs {
     /// Servers on these hosts, the metadata server on the first, which is this one. `a,b,c`, `n[1-8]`, or `job`: the nodes of this
     /// Slurm or PBS job. DIR is a directory of each host's own (docs/administer/hosts.md).
-    #[arg(long, value_name = "HOSTS", conflicts_with = "tcp")]
+    #[arg(long, value_name = "HOSTS")]
     pub hosts: Option<String>,
     /// The hosts, one a line; `#` begins a comment.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["hosts", "tcp"])]
+    #[arg(long, value_name = "FILE", conflicts_with = "hosts")]
     pub hostfile: Option<PathBuf>,
     /// Which address of each host the servers take: an interface (ib0) or a network (10.1.0.0/16) [default: the one that the host's
     /// name stands for].
@@ -59,8 +60,6 @@ pub struct HostsArgs {
     /// Each host's servers take free ports of these [default: 7400-7499].
     #[arg(long, value_name = "FIRST-LAST")]
     pub ports: Option<Ports>,
-    #[command(flatten)]
-    pub reach: ReachArgs,
 }
 
 impl HostsArgs {
@@ -117,6 +116,11 @@ impl ReachArgs {
 fn me() -> Result<PathBuf> {
     std::env::current_exe()
         .map_err(|e| CliError::new(format!("cannot find this program's own path: {e}")))
+}
+
+/// This host's name.
+pub fn own_name() -> Result<String> {
+    Ok(Here::find()?.name().to_owned())
 }
 
 /// Which of a deployment's hosts this one is; `None` where its file names none.

@@ -60,6 +60,11 @@ pub fn named(args: &HostsArgs) -> Result<Vec<String>> {
     Ok(hosts)
 }
 
+/// Whether this runs in a job of Slurm or PBS, whose nodes are known.
+pub fn in_job() -> bool {
+    job(|name| std::env::var(name).ok()).is_ok()
+}
+
 /// The nodes of the job that this runs in.
 fn job(get: impl Fn(&str) -> Option<String>) -> Result<(Vec<String>, String)> {
     if let Some(nodes) = get("SLURM_JOB_NODELIST") {

@@ -4,6 +4,7 @@ use super::names::some;
 use super::{Reach, me};
 use crate::error::{CliError, Result};
 use crate::out;
+use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::collections::{BTreeSet, VecDeque};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -47,24 +48,48 @@ pub struct Session {
 
 /// Whether this command is to end: somebody has pressed Ctrl-C.
 #[derive(Debug, Clone)]
-pub struct Interrupt(Arc<AtomicBool>);
+pub struct Interrupt {
+    stop: Arc<AtomicBool>,
+    #[allow(dead_code)] // Signals are caught until the last of it goes.
+    caught: Arc<Caught>,
+}
+
+#[derive(Debug, Default)]
+struct Caught(Vec<SigId>);
+
+impl Drop for Caught {
+    fn drop(&mut self) {
+        for id in self.0.drain(..) {
+            signal_hook::low_level::unregister(id);
+        }
+    }
+}
 
 impl Interrupt {
     /// From now on. A second signal ends the process at once; then agents take back what they did by themselves.
     pub fn catch() -> Result<Interrupt> {
         let stop = Arc::new(AtomicBool::new(false));
+        let mut caught = Caught::default();
         for signal in [SIGTERM, SIGINT, SIGHUP] {
-            let end = || {
-                signal_hook::flag::register_conditional_shutdown(signal, 130, stop.clone())?;
-                signal_hook::flag::register(signal, stop.clone())
+            let mut end = || {
+                let ends = signal_hook::flag::register_conditional_shutdown;
+                caught.0.push(ends(signal, 130, stop.clone())?);
+                caught
+                    .0
+                    .push(signal_hook::flag::register(signal, stop.clone())?);
+                Ok(())
             };
-            end().map_err(|e| CliError::new(format!("cannot catch signals: {e}")))?;
+            end()
+                .map_err(|e: std::io::Error| CliError::new(format!("cannot catch signals: {e}")))?;
         }
-        Ok(Interrupt(stop))
+        Ok(Interrupt {
+            stop,
+            caught: Arc::new(caught),
+        })
     }
 
     pub fn came(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.stop.load(Ordering::Relaxed)
     }
 }
 
@@ -268,7 +293,7 @@ impl Session {
             input,
             lines,
             printed,
-            stop: interrupt.0.clone(),
+            stop: interrupt.stop.clone(),
             command: name,
             number: 0,
         };

@@ -1,5 +1,5 @@
 //! Servers start on all hosts, or on none.
-use super::message::{Begin, Begun, Install, Looked, Open, Reply, Request, Start};
+use super::message::{Begin, Begun, Install, Job, Looked, Open, Reply, Request, Start};
 use super::session::{self, Interrupt, Session};
 use super::{here, names};
 use crate::deployment::{self, Located};
@@ -16,6 +16,9 @@ use std::time::{Duration, Instant};
 const NETWORK: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(200);
 const QUIET: Duration = Duration::from_secs(2);
+/// How often agents are asked while a job's input is staged in: more often than they have patience.
+const ATTEND: Duration = Duration::from_secs(20);
+const GLANCE: Duration = Duration::from_millis(20);
 
 /// Makes a deployment on several hosts, or starts the servers of one that don't run.
 pub fn up(args: &UpArgs) -> Result<()> {
@@ -28,8 +31,64 @@ pub fn up(args: &UpArgs) -> Result<()> {
 }
 
 fn new(args: &UpArgs, interrupt: &Interrupt) -> Result<()> {
+    let (mut sessions, located, started) = begin(args, interrupt)?;
+    keep(args, &mut sessions)?;
+    told(&sessions, &located, started);
+    Ok(())
+}
+
+/// What is left in a job's directory on each host, besides the deployment.
+#[derive(Debug, Clone, Default)]
+pub struct ForJob {
+    /// Where output is to be staged out to.
+    pub unsaved: Option<String>,
+}
+
+/// Makes a deployment for a job, and has `fill` work with it. Until that is done all hosts would take everything back.
+pub fn for_job(
+    args: &UpArgs,
+    job: &ForJob,
+    fill: impl FnOnce(&Located) -> Result<Option<String>> + Send,
+) -> Result<Located> {
+    let interrupt = Interrupt::catch()?;
+    let (mut sessions, located, _) = begin(args, &interrupt)?;
+    all_or_nothing(&mut sessions, |sessions| {
+        let credential = attend(sessions, || fill(&located))?;
+        session::ask_all(sessions, "finishing", |_| {
+            Request::Job(Job {
+                unsaved: job.unsaved.clone(),
+                credential: credential.clone(),
+            })
+        })
+        .map(drop)
+    })?;
+    keep(args, &mut sessions)?;
+    Ok(located)
+}
+
+/// Runs `f` while the agents are asked now and then: they take back what they did when nobody asks them for long.
+fn attend<T: Send>(sessions: &mut [Session], f: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    std::thread::scope(|scope| {
+        let work = scope.spawn(f);
+        let (mut asked, mut lost) = (Instant::now(), Ok(()));
+        while !work.is_finished() {
+            std::thread::sleep(GLANCE);
+            if lost.is_ok() && asked.elapsed() >= ATTEND {
+                lost = looked(sessions).map(drop);
+                asked = Instant::now();
+            }
+        }
+        let done = work
+            .join()
+            .map_err(|_| CliError::new("the work on the new deployment panicked"))??;
+        lost.map(|()| done)
+    })
+}
+
+/// Makes a deployment and starts its servers. All hosts take that back unless it is kept.
+fn begin(args: &UpArgs, interrupt: &Interrupt) -> Result<(Vec<Session>, Located, usize)> {
     let hosts = names::named(&args.hosts)?;
-    if args.hosts.reach.here {
+    if args.reach.here {
         return Err(CliError::new(
             "--here is for a deployment that is there, and this one would be new",
         ));
@@ -69,13 +128,13 @@ fn new(args: &UpArgs, interrupt: &Interrupt) -> Result<()> {
     }
     let start = start(args)?;
     let mut sessions = reached(&hosts, args, interrupt)?;
-    all_or_nothing(&mut sessions, |sessions| {
+    let (located, started) = all_or_nothing(&mut sessions, |sessions| {
         install(args, &dir, &mut deployment, sessions)?;
         let located = deployment::load(&dir)?;
         let started = run(&located, sessions, &start, interrupt)?;
         Ok((located, started))
-    })
-    .and_then(|(located, started)| kept(args, sessions, &located, started))
+    })?;
+    Ok((sessions, located, started))
 }
 
 /// Starts what doesn't run: on all hosts from the metadata server's, else on this one.
@@ -103,8 +162,8 @@ fn again(args: &UpArgs, interrupt: &Interrupt) -> Result<()> {
     if args.hosts.ports.is_some() {
         return differs("--ports", "ports of its own".into());
     }
-    let hosts = super::reached(&located, args.hosts.reach.here)?.unwrap_or_default();
-    if args.hosts.are_named() && !args.hosts.reach.here && hosts.len() < all.len() {
+    let hosts = super::reached(&located, args.reach.here)?.unwrap_or_default();
+    if args.hosts.are_named() && !args.reach.here && hosts.len() < all.len() {
         return Err(CliError::new(format!(
             "the servers of all hosts are started from {}, and this is {}",
             all[0], hosts[0]
@@ -119,7 +178,7 @@ fn again(args: &UpArgs, interrupt: &Interrupt) -> Result<()> {
     let relative = located.deployment.relative_to(located.dir());
     let token = token()?;
     let mut sessions = reached(&hosts, args, interrupt)?;
-    all_or_nothing(&mut sessions, |sessions| {
+    let started = all_or_nothing(&mut sessions, |sessions| {
         session::ask_all(sessions, "opening", |host| {
             Request::Open(Open {
                 dir: located.dir().to_owned(),
@@ -129,8 +188,10 @@ fn again(args: &UpArgs, interrupt: &Interrupt) -> Result<()> {
             })
         })?;
         run(&located, sessions, &start, interrupt)
-    })
-    .and_then(|started| kept(args, sessions, &located, started))
+    })?;
+    keep(args, &mut sessions)?;
+    told(&sessions, &located, started);
+    Ok(())
 }
 
 fn start(args: &UpArgs) -> Result<Start> {
@@ -149,7 +210,7 @@ fn token() -> Result<String> {
 
 /// Sessions with all of these hosts, or an error about those that there are none with.
 fn reached(hosts: &[String], args: &UpArgs, interrupt: &Interrupt) -> Result<Vec<Session>> {
-    let (sessions, failures) = session::open(hosts, &args.hosts.reach.reach()?, interrupt);
+    let (sessions, failures) = session::open(hosts, &args.reach.reach()?, interrupt);
     if interrupt.came() {
         return Err(CliError::new("interrupted; nothing was started"));
     }
@@ -356,23 +417,22 @@ fn reach_all(located: &Located, interrupt: &Interrupt) -> Result<()> {
 }
 
 /// What was done stays.
-fn kept(
-    args: &UpArgs,
-    mut sessions: Vec<Session>,
-    located: &Located,
-    started: usize,
-) -> Result<()> {
-    let wait = args.hosts.reach.reach()?.via.ends_what_it_started();
-    all_or_nothing(&mut sessions, |sessions| {
+fn keep(args: &UpArgs, sessions: &mut [Session]) -> Result<()> {
+    let wait = args.reach.reach()?.via.ends_what_it_started();
+    all_or_nothing(sessions, |sessions| {
         // This host's servers were started without a remote command.
         let here = sessions[0].host.clone();
         let keep = |host: &str| Request::Keep {
             wait: wait && host != here,
         };
         session::ask_all(sessions, "finishing", keep).map(drop)
-    })?;
+    })
+}
+
+/// Says what was done.
+fn told(sessions: &[Session], located: &Located, started: usize) {
     let dir = located.dir().display();
-    let on = match &sessions[..] {
+    let on = match sessions {
         [only] => format!("on {}", only.host),
         all => format!("on {} hosts", all.len()),
     };
@@ -389,5 +449,4 @@ fn kept(
     out::line(format_args!("  export {}={dir}", deployment::VARIABLE));
     out::line("  penstock run -n 4 -- ./app penstock:/file");
     out::line("  users on other hosts need credentials: `penstock credential --help`");
-    Ok(())
 }

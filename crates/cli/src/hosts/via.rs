@@ -60,6 +60,16 @@ impl std::str::FromStr for Via {
     }
 }
 
+impl std::fmt::Display for Via {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Via::Ssh => f.write_str("ssh"),
+            Via::Srun => f.write_str("srun"),
+            Via::Words(words) => f.write_str(&words.join(" ")),
+        }
+    }
+}
+
 impl Via {
     /// The command that runs `program agent` on `host`. No shell of this host sees any of it.
     pub fn command(&self, host: &str, program: &Path) -> Command {

@@ -91,6 +91,9 @@ pub fn library_of(program: &Path) -> Result<Library> {
     if let Some(interpreter) = interpreter_of(program)? {
         return if is_python(&interpreter) {
             python_library(&interpreter)
+        } else if is_python(program) {
+            // A shim, as pyenv's, that starts the Python of this directory.
+            python_library(program)
         } else {
             Err(unknown(program, "it is a script"))
         };

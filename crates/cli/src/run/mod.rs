@@ -4,6 +4,7 @@
 //! preloaded by `env` in the launcher's command line, so that neither the launcher nor its helpers carry it, and
 //! so that it reaches other hosts. A [`watcher::Watcher`] clears up if this process is killed outright.
 mod crowding;
+mod job;
 mod launcher;
 mod preload;
 pub mod summary;
@@ -50,6 +51,8 @@ Examples:
   penstock run -n 4 --method datatype -- ./app penstock:/out
   penstock run -n 4 --direct -- ./app /lustre/me/out  no servers: an ordinary file system
   penstock run -n 4 -- python3 script.py              mpi4py
+  penstock run --job -n 64 --stage-in case7 --stage-out results -- ./app penstock:/out/f
+                                                      over the disks of the job's nodes (docs/slurm.md)
   penstock run -n 4 --device hdd --time-scale 10 -- ./app penstock:/out
                                                       as on 7200 rpm disks, ten times as fast
 
@@ -58,7 +61,8 @@ pub struct RunArgs {
     /// Number of ranks.
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub ranks: u32,
-    /// Where the embedded deployment keeps its files: a temporary directory in DIR, or DIR itself with --keep. A DIR
+    /// Where the embedded deployment keeps its files: a temporary directory in DIR, or DIR itself with --keep. With --job: a directory
+    /// on a disk of each host's own. A DIR
     /// that was kept is used again.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["deployment", "direct"])]
     pub store: Option<PathBuf>,
@@ -70,6 +74,8 @@ pub struct RunArgs {
     pub keep: bool,
     #[command(flatten)]
     pub shape: Shape,
+    #[command(flatten)]
+    pub job: job::JobArgs,
     /// How noncontiguous accesses are carried out, whatever the program's hints say (docs/use/hints.md).
     #[arg(long, value_name = "METHOD", value_parser = methods())]
     pub method: Option<String>,
@@ -114,6 +120,8 @@ enum Place {
     Direct,
     /// Servers of somebody else.
     Running(Located),
+    /// Servers of this run's own, on the hosts of its job.
+    Job(job::Deployed),
     /// Servers in this process.
     Embedded {
         located: Located,
@@ -139,7 +147,8 @@ pub fn run(args: &RunArgs, named: Option<&Path>) -> Result<ExitCode> {
     let mut watcher = Watcher::start()?;
     let summaries = temporary_directory(&std::env::temp_dir(), &mut watcher)?;
     let mut temporary = Vec::new();
-    let place = place(args, named, &mut watcher, &mut temporary)?;
+    job::refuse_without(&args.job)?;
+    let mut place = place(args, named, &mut watcher, &mut temporary)?;
 
     let mount = mount_for(args, &place, &mut watcher)?;
     let mut environment =
@@ -186,8 +195,12 @@ pub fn run(args: &RunArgs, named: Option<&Path>) -> Result<ExitCode> {
     let mut child = command
         .spawn()
         .map_err(|e| CliError::io("start", &launcher.path, e))?;
+    if let Place::Job(deployed) = &mut place {
+        deployed.used = true;
+    }
     watcher.launcher(child.id())?;
-    let status = wait(&mut child, &mut signals)?;
+    let of_job = matches!(place, Place::Job(_));
+    let status = wait(&mut child, &mut signals, of_job)?;
     let wall = start.elapsed();
 
     let summary = Report::gather(
@@ -210,19 +223,15 @@ pub fn run(args: &RunArgs, named: Option<&Path>) -> Result<ExitCode> {
         ));
     }
     drop(mount);
-    if let Place::Embedded { located, servers } = place {
-        servers.stop();
-        if args.keep && !args.quiet {
-            out::note(format_args!(
-                "files kept in {0}; `penstock run --store {0} …` or `penstock up {0}` uses them again",
-                located.dir().display()
-            ));
-        }
-    }
+    let saved = place.end(args);
     drop(temporary);
     drop(summaries);
     watcher.finish();
-    Ok(exit_code(status))
+    Ok(if status.success() && !saved {
+        ExitCode::FAILURE
+    } else {
+        exit_code(status)
+    })
 }
 
 /// What `penstock report` tells of a run.
@@ -254,7 +263,8 @@ fn choose_launcher(args: &RunArgs, program: &Path) -> Result<(Family, Launcher, 
         launcher::refuse_static(program)?;
     }
     let farm = args.ranks == 1 || Environment::read().task_farm;
-    match &args.launcher {
+    let srun = || (args.job.job.is_some() && job::in_slurm()).then(|| "srun".into());
+    match &args.launcher.clone().or_else(srun) {
         Some(name) => {
             let launcher = launcher::named(name)?;
             let Ok(library) = library else {
@@ -317,6 +327,9 @@ fn place(
     if args.direct {
         return Ok(Place::Direct);
     }
+    if let Some(id) = &args.job.job {
+        return job::begin(args, id, watcher).map(Place::Job);
+    }
     let embedded = args.store.is_some() || args.keep;
     if let (false, Some(path)) = (embedded, deployment::named_or_environment(named)) {
         refuse_shape(args, &path)?;
@@ -366,10 +379,13 @@ fn place(
         }
     };
     let none = ReplacedArgs::default();
+    let trace = args.trace.as_ref();
+    let trace = trace.map(|dir| std::path::absolute(dir).map_err(|e| CliError::io("find", dir, e)));
+    let trace = trace.transpose()?;
     let logs = located.log_dir();
     let how = How {
         file: None,
-        trace: args.trace.as_deref(),
+        trace: trace.as_deref(),
         audit: args.keep.then_some(logs.as_path()),
         // What is removed at the end needs no looking after.
         stores: args.keep.then(|| Stores {
@@ -382,9 +398,33 @@ fn place(
 }
 
 impl Place {
+    /// Ends what this run has of its own. False if output could not be brought out.
+    fn end(self, args: &RunArgs) -> bool {
+        match self {
+            Place::Embedded { located, servers } => {
+                servers.stop();
+                if args.keep && !args.quiet {
+                    out::note(format_args!(
+                        "files kept in {0}; `penstock run --store {0} …` or `penstock up {0}` uses them again",
+                        located.dir().display()
+                    ));
+                }
+            }
+            Place::Job(deployed) => {
+                if let Err(error) = deployed.end(args.quiet) {
+                    out::note(error);
+                    return false;
+                }
+            }
+            Place::Direct | Place::Running(_) => {}
+        }
+        true
+    }
+
     fn located(&self) -> Option<&Located> {
         match self {
             Place::Direct => None,
+            Place::Job(deployed) => Some(&deployed.located),
             Place::Running(located) | Place::Embedded { located, .. } => Some(located),
         }
     }
@@ -393,7 +433,7 @@ impl Place {
     fn status(&self) -> Option<Vec<penstock_wire::message::DataStatus>> {
         match self {
             Place::Embedded { located, .. } => crate::status::data_servers(&located.deployment),
-            Place::Direct | Place::Running(_) => None,
+            Place::Direct | Place::Running(_) | Place::Job(_) => None,
         }
     }
 }
@@ -430,10 +470,10 @@ fn mount_for(args: &RunArgs, place: &Place, watcher: &mut Watcher) -> Result<Mou
         std::path::absolute(named).map_err(|e| CliError::io("understand mount path", named, e))?;
     let source = located.file.display().to_string();
     match penstock_fuse::find(&directory) {
-        Some(found) if !found.dead && found.source == source => {
+        Some(found) if !found.is_dead() && found.source == source => {
             return Ok(Mount::There(directory));
         }
-        Some(found) if !found.dead => {
+        Some(found) if !found.is_dead() => {
             return Err(CliError::new(format!(
                 "{} has another deployment mounted on it, {}",
                 directory.display(),
@@ -485,6 +525,11 @@ fn rank_environment(
     if let Some(shortcut) = &args.shortcut {
         set("PENSTOCK_SHORTCUT", shortcut.into());
     }
+    if let Place::Job(deployed) = place
+        && let Some(credential) = deployed.credential()
+    {
+        set(penstock_rpc::wallet::VARIABLE, credential.into());
+    }
     match place.located() {
         None => set("PENSTOCK_DIRECT", "1".into()),
         Some(located) => {
@@ -502,9 +547,15 @@ fn rank_environment(
 
 /// How long the launcher has to end after a second request to end.
 const GRACE: Duration = Duration::from_secs(10);
+/// How long a job's program has to end when the job's time is nearly up.
+const LAST: Duration = Duration::from_secs(60);
 
-/// Waits for the launcher and passes signals on to it.
-fn wait(child: &mut Child, signals: &mut SignalsInfo<WithOrigin>) -> Result<ExitStatus> {
+/// Waits for the launcher and passes signals on to it. SIGUSR1 ends it where it says that a job's time is up.
+fn wait(
+    child: &mut Child,
+    signals: &mut SignalsInfo<WithOrigin>,
+    of_job: bool,
+) -> Result<ExitStatus> {
     let failed = |e| CliError::new(format!("cannot wait for the launcher: {e}"));
     let mut asked = 0;
     loop {
@@ -513,6 +564,13 @@ fn wait(child: &mut Child, signals: &mut SignalsInfo<WithOrigin>) -> Result<Exit
         }
         for origin in signals.wait() {
             if origin.signal == SIGCHLD {
+                continue;
+            }
+            if origin.signal == SIGUSR1 && of_job {
+                out::note("SIGUSR1: the program is ended, so that its output can be staged out");
+                if let Some(process) = child.id().try_into().ok().and_then(Process::find) {
+                    process.end(LAST);
+                }
                 continue;
             }
             // From the terminal (Ctrl-C) the launcher, in the same process group, has it already.

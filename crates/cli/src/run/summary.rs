@@ -11,6 +11,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+/// Files that the summary for people shows, those with the most bytes; it adds up the others.
+const SHOWN: usize = 10;
+
 /// One run.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Report {
@@ -175,7 +178,7 @@ impl Report {
         }
         self.files_left_out = Some(self.files.len() - most);
         self.files
-            .sort_by_key(|f| std::cmp::Reverse(f.read.bytes.saturating_add(f.write.bytes)));
+            .sort_by_key(|file| std::cmp::Reverse(file.bytes()));
         self.files.truncate(most);
         self.files.sort_by(|a, b| a.path.cmp(&b.path));
     }
@@ -217,9 +220,14 @@ impl Report {
                 self.unfinished, self.summaries
             );
         }
+        text += &self.totals_text();
         let mut rows = Vec::new();
         let mut reasons: Vec<String> = Vec::new();
-        for file in &self.files {
+        let mut busiest: Vec<&FileReport> = self.files.iter().collect();
+        busiest.sort_by_key(|file| std::cmp::Reverse(file.bytes()));
+        let others = busiest.split_off(busiest.len().min(SHOWN));
+        busiest.sort_by(|a, b| a.path.cmp(&b.path));
+        for file in busiest {
             for (name, direction) in [("write", &file.write), ("read", &file.read)] {
                 if direction.calls == 0 {
                     continue;
@@ -246,6 +254,15 @@ impl Report {
         if !rows.is_empty() {
             text += &out::table(&header, &[2, 3, 4, 5], rows);
         }
+        if !others.is_empty() {
+            let sum = |of: fn(&FileReport) -> u64| others.iter().map(|file| of(file)).sum();
+            text += &format!(
+                "  {} other files: {} written, {} read\n",
+                size::count(others.len() as u64),
+                size::bytes(sum(|file| file.write.bytes)),
+                size::bytes(sum(|file| file.read.bytes))
+            );
+        }
         text += &reasons.concat();
         if let Some(n) = self.files_left_out {
             text += &format!(
@@ -255,6 +272,39 @@ impl Report {
         }
         text += &self.servers_text();
         text
+    }
+
+    /// What all files together took.
+    fn totals_text(&self) -> String {
+        let sum = |of: fn(&FileReport) -> u64| self.files.iter().map(of).sum::<u64>();
+        let seconds = |of: fn(&FileReport) -> f64| self.files.iter().map(of).sum::<f64>();
+        let mut parts = Vec::new();
+        let calls = [
+            (sum(|f| f.write.bytes), sum(|f| f.write.calls), "written"),
+            (sum(|f| f.read.bytes), sum(|f| f.read.calls), "read"),
+        ];
+        for (bytes, calls, done) in calls {
+            if calls > 0 {
+                let (bytes, calls) = (size::bytes(bytes), size::count(calls));
+                parts.push(format!("{bytes} {done} in {calls} calls"));
+            }
+        }
+        let times = [
+            (sum(|f| f.opens), seconds(|f| f.open_seconds), "opens"),
+            (sum(|f| f.syncs), seconds(|f| f.sync_seconds), "syncs"),
+        ];
+        for (n, seconds, what) in times {
+            if n > 0 {
+                // Of each file the time of its slowest rank.
+                let (n, time) = (size::count(n), size::duration(seconds));
+                parts.push(format!("{n} {what} took {time}"));
+            }
+        }
+        format!(
+            "  {} files: {}\n",
+            size::count(self.files.len() as u64),
+            parts.join(", ")
+        )
     }
 
     fn servers_text(&self) -> String {
@@ -284,6 +334,12 @@ impl Report {
             size::count(requests),
             shares.join(", ")
         )
+    }
+}
+
+impl FileReport {
+    fn bytes(&self) -> u64 {
+        self.read.bytes.saturating_add(self.write.bytes)
     }
 }
 
