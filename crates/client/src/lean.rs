@@ -74,9 +74,6 @@ impl OpenFile {
             }
             requests += 1;
         }
-        if write {
-            self.wrote(len as u64);
-        }
         for counters in self.counters() {
             counters.lean(write, requests, len as u64);
         }

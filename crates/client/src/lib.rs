@@ -16,7 +16,7 @@
 //! | `keeper` | what ends with a connection: removed files that are open, advisory locks, claimed again after a restart |
 //! | `file`, `lock` | open files, range locks |
 //! | `open_file`, `held` | what the clones of an open file share, and a lock that is held |
-//! | `sync`, `behind` | bytes on stable storage, and devices that begin before that |
+//! | `sync` | bytes on stable storage, and devices that begin before that |
 //! | `plan` | access → operations → regions and runs; nothing is flattened |
 //! | `operations`, `lane` | requests of one connection in flight, as a state machine without a socket |
 //! | `exchange`, `socket` | the shell: lanes, sockets, poll, reconnection |
@@ -37,7 +37,6 @@
 //! | `capi` | the C interface, `include/penstock.h` |
 
 pub mod announce;
-mod behind;
 pub mod capi;
 mod check;
 mod client;

@@ -1,5 +1,4 @@
 //! An open file: what is known of it, its capability and handles, and calls to all its servers.
-use crate::behind::Behind;
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::fault::Fault;
@@ -50,7 +49,6 @@ pub(crate) struct OpenFile {
     pub told: Vec<AtomicU32>,
     /// A kernel writes by this handle.
     pub written_by_kernel: AtomicBool,
-    pub behind: Behind,
     pub counters: Counters,
     /// What was attached for this file lasts as long as this does.
     open: Arc<()>,
@@ -112,7 +110,6 @@ impl OpenFile {
             read: rights.0,
             write: rights.1,
             capability: Mutex::new(Lasting::new(capability)),
-            behind: Behind::default(),
             told: notes.iter().map(|n| AtomicU32::new(n.losses())).collect(),
             notes,
             written_by_kernel: AtomicBool::new(false),
@@ -443,22 +440,10 @@ impl OpenFile {
 
     // ---- writes by descriptors ----
 
-    /// Bytes have been written by descriptors.
-    pub fn wrote(&self, bytes: u64) {
-        if self.behind.wrote(bytes) {
-            self.start_writeback();
-        }
-    }
-
-    /// The devices begin with what this client has written by descriptors.
-    pub fn start_writeback(&self) {
-        let servers = self.sites.len();
-        // Clients that do this at the same time begin at different servers.
-        let first = std::process::id() as usize % servers.max(1);
-        for i in (first..servers).chain(0..first) {
-            if self.notes[i].is_dirty()
-                && let Some(grant) = guard(&self.shortcuts[i]).at_hand()
-            {
+    /// The devices begin with what is dirty of every `parts`-th object from `part` on.
+    pub fn start_writeback(&self, part: usize, parts: usize) {
+        for shortcut in self.shortcuts.iter().skip(part).step_by(parts.max(1)) {
+            if let Some(grant) = guard(shortcut).at_hand() {
                 grant.operate(|object| object.mappable().map(|file| start_writeback(file.fd())));
             }
         }

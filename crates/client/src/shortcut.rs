@@ -196,7 +196,6 @@ impl OpenFile {
             Concluded::Done(done) => {
                 if let Some(taken) = written {
                     self.notes[server.0 as usize].wrote(taken, done.bytes);
-                    self.wrote(done.bytes);
                 }
                 Ok(Some(done))
             }

@@ -5,11 +5,11 @@ use penstock_wire::message::{DataReply, DataRequest, ErrorKind, MetaReply, MetaR
 use std::sync::atomic::Ordering::Relaxed;
 
 impl File {
-    /// The devices begin with what this client has written by descriptors since the last sync. A sync must follow: this
-    /// promises nothing and waits for nothing.
-    pub fn begin_sync(&self) {
-        self.0.behind.synced();
-        self.0.start_writeback();
+    /// The devices begin with what is written, by anybody, of the objects to which this client has descriptors. Of clients
+    /// that share this out, each takes every `parts`-th object from `part` on: who comes to an object after another would
+    /// begin with the few pages written since. This promises nothing, and a sync waits for what is left.
+    pub fn start_writeback(&self, part: usize, parts: usize) {
+        self.0.start_writeback(part, parts);
     }
 
     /// Whether this client has written what no sync of its own has covered.

@@ -551,8 +551,10 @@ impl FileHandle for DirectFile {
         }
     }
 
-    fn begin_sync(&self) {
-        penstock_host::fs::start_writeback(&self.file);
+    fn start_writeback(&self, part: usize, _parts: usize) {
+        if part == 0 {
+            penstock_host::fs::start_writeback(&self.file);
+        }
     }
 
     fn sync(&self, leads: bool) -> Result<()> {

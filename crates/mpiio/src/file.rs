@@ -1,6 +1,7 @@
 //! One rank's `MPI_File`: open, close, and the calls that do not move data. Those that do are in [`crate::calls`].
 use crate::amode::Amode;
 use crate::announce::Announcements;
+use crate::behind::Behind;
 use crate::comm::{Comm, agree, confer, decode_values, encode_value};
 use crate::datarep::DataRep;
 use crate::datatype::Datatype;
@@ -84,6 +85,7 @@ pub(crate) struct State {
     pub chosen: [Option<Decision>; 2],
     /// The direction of the last access.
     pub last: Option<Op>,
+    pub behind: Behind,
 }
 
 impl State {
@@ -329,6 +331,7 @@ impl File {
                 split: None,
                 chosen: [None, None],
                 last: None,
+                behind: Behind::default(),
             }),
             shared,
             node_memory,
@@ -575,9 +578,17 @@ impl File {
     pub fn sync(&self) -> Result<()> {
         let file = &*self.inner;
         let turn = file.collective_turn();
-        // What this rank wrote begins to go to stable storage while others still write.
-        file.handle.begin_sync();
-        file.meet(&turn, Call::Sync, Ok(()))?;
+        let (written, independent) = {
+            let behind = &lock(&file.state).behind;
+            (behind.collective(), behind.is_independent())
+        };
+        if independent {
+            // Others may still write for long. After collective calls they are about to come, and their bytes lie between.
+            file.handle.start_writeback(0, 1);
+        }
+        let told = file.meet(&turn, Call::Sync, Ok(written))?;
+        let share = file.nodes.share(turn.comm().rank(), &told);
+        lock(&file.state).behind.synced(&told, share);
         file.sync_all(&turn)
     }
 

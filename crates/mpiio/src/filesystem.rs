@@ -124,8 +124,11 @@ pub trait FileHandle: Send + Sync {
     fn set_len(&self, len: u64) -> Result<()>;
     /// Reserves space for the first `len` bytes; the file is at least that long after.
     fn allocate(&self, len: u64) -> Result<()>;
-    /// What this rank wrote begins to go to stable storage, while other ranks still write. `sync` follows.
-    fn begin_sync(&self) {}
+    /// The devices begin with what is written of the file on this node, where `parts` ranks share that out, of which this
+    /// is number `part`. Promises nothing; a sync is to follow.
+    fn start_writeback(&self, part: usize, parts: usize) {
+        let _ = (part, parts);
+    }
     /// What every process wrote is on stable storage, data and length. Called by all ranks when all writes are done;
     /// `leads` is true on one rank of each node, which is enough where a node has one cache.
     fn sync(&self, leads: bool) -> Result<()>;

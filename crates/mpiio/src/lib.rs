@@ -22,6 +22,7 @@
 mod access;
 mod amode;
 mod announce;
+mod behind;
 mod calls;
 mod comm;
 mod datarep;

@@ -34,10 +34,12 @@ pub(crate) enum Call {
     Preallocate,
     Sync,
     Close,
+    /// A collective write before which the devices begin ([`crate::behind`]), by a method that does not meet.
+    WriteBehind,
 }
 
 impl Call {
-    const ALL: [Call; 10] = [
+    const ALL: [Call; 11] = [
         Call::Access,
         Call::Ordered,
         Call::SetView,
@@ -48,12 +50,14 @@ impl Call {
         Call::Preallocate,
         Call::Sync,
         Call::Close,
+        Call::WriteBehind,
     ];
 
     /// Its name in messages.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Call::Access => "a collective access",
+            Call::WriteBehind => "a collective write",
             Call::Ordered => "an ordered access",
             Call::SetView => "set_view",
             Call::SetInfo => "set_info",

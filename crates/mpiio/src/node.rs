@@ -56,6 +56,18 @@ impl Nodes {
         self.of_rank.iter().position(|n| *n == self.of_rank[rank]) == Some(rank)
     }
 
+    /// How the ranks of a node that have written share out what they do for all of them: this one's number, and how many
+    /// they are. `None` if it has not written; `written` is by rank.
+    pub(crate) fn share(&self, rank: usize, written: &[u64]) -> Option<(usize, usize)> {
+        let mates = written.iter().enumerate().zip(&self.of_rank);
+        let writers = mates
+            .filter(|((_, bytes), node)| **bytes > 0 && **node == self.of_rank[rank])
+            .map(|((other, _), _)| other);
+        let writers: Vec<usize> = writers.collect();
+        let part = writers.iter().position(|other| *other == rank)?;
+        Some((part, writers.len()))
+    }
+
     /// The ranks that aggregate: at most `cb_nodes`, at most so many on a node as `cb_config_list` says, spread evenly.
     pub(crate) fn aggregators(&self, hints: &Hints) -> Vec<usize> {
         let ranks = self.of_rank.len();
@@ -107,6 +119,10 @@ mod tests {
     fn leaders_are_the_lowest_ranks_of_their_nodes() {
         let leaders: Vec<_> = (0..6).filter(|r| nodes().leads(*r)).collect();
         assert_eq!(leaders, [0, 3]);
+        let written = [5, 0, 7, 0, 0, 1];
+        let shares: Vec<_> = (0..6).map(|r| nodes().share(r, &written)).collect();
+        assert_eq!(shares[0..3], [Some((0, 2)), None, Some((1, 2))]);
+        assert_eq!(shares[3..], [None, None, Some((0, 1))]);
         assert!(!nodes().is_one());
     }
 }

@@ -202,8 +202,8 @@ impl FileHandle for PenstockFile {
         Ok(self.file.allocate(len)?)
     }
 
-    fn begin_sync(&self) {
-        self.file.begin_sync();
+    fn start_writeback(&self, part: usize, parts: usize) {
+        self.file.start_writeback(part, parts);
     }
 
     fn sync(&self, leads: bool) -> Result<()> {

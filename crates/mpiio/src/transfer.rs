@@ -111,6 +111,10 @@ impl Inner {
             (None, Ok(prepared)) => prepared.signature.is_some(),
             (None, Err(_)) => false,
         };
+        if let Some(turn) = turn {
+            self.begin_behind(turn, manner, buffer.direction())
+                .map_err(|e| e.at(format_args!("write {}", self.path)))?;
+        }
         let whole = |p: Prepared| {
             let monotone = p.seen.is_monotone(&p.pattern);
             (p.pattern, monotone)
@@ -127,6 +131,25 @@ impl Inner {
             _ => {}
         }
         outcome.map_err(|e| e.at(format_args!("{} {}", buffer.direction().name(), self.path)))
+    }
+
+    /// Where a collective write is due for it, the ranks meet and the devices begin with what was written before it. An error
+    /// is one that others owed: it is on all ranks, and nothing else has been done.
+    fn begin_behind(&self, turn: &Turn<'_>, manner: Manner<'_>, direction: Op) -> Result<()> {
+        let share = {
+            let behind = &mut lock(&self.state).behind;
+            if direction != Op::Write || !behind.is_due() {
+                return Ok(());
+            }
+            behind.share()
+        };
+        if matches!(manner, Manner::Apart(_)) {
+            self.meet(turn, Call::WriteBehind, Ok(()))?;
+        }
+        if let Some((part, parts)) = share {
+            self.handle.start_writeback(part, parts);
+        }
+        Ok(())
     }
 
     /// Whether the ranks of a collective access meet. All ranks find the same.
@@ -586,7 +609,15 @@ impl Inner {
         let mut state = lock(&self.state);
         state.chosen[record.direction as usize] = Some(decision);
         state.last = Some(record.direction);
+        // Requests go to another page cache, whose host sees to it.
+        let cached_here = record.shortcut || self.handle.layout().is_none();
+        let begins = record.direction == Op::Write
+            && cached_here
+            && state.behind.wrote(record.collective, record.bytes);
         drop(state);
+        if begins {
+            self.handle.start_writeback(0, 1);
+        }
         lock(&self.summary).add(record);
         self.checkpoint();
     }

@@ -1,6 +1,6 @@
 //! What fails fails on every rank, soon, and with a message; nobody hangs.
 use crate::common::{Memory, Site, byte, of};
-use penstock_datatype::Loop;
+use penstock_datatype::{Loop, Source};
 use penstock_mpiio::testing::{ThreadComm, run};
 use penstock_mpiio::{Amode, Comm, DataRep, ErrorClass, File, Info, Where};
 use std::sync::{Barrier, Mutex};
@@ -105,4 +105,64 @@ fn a_rank_without_permission_fails_the_open_of_all() {
         let e = opened.err().unwrap();
         assert_eq!(e.class, ErrorClass::BadFile, "{e}");
     });
+}
+
+/// Collective writes between usual syncs meet now and then, so that the devices begin with what is whole: the others' error is
+/// told there, on all ranks, and nothing is written.
+#[test]
+fn a_write_before_which_the_devices_begin_tells_an_error_that_is_owed() {
+    const EACH: usize = 8 << 20;
+    for site in [Site::direct(), Site::servers(2)] {
+        run(2, |comm| {
+            let rank = comm.rank();
+            let file = site.open(
+                comm,
+                "behind",
+                &[
+                    ("penstock_method", "datatype"),
+                    ("penstock_shortcut", "enable"),
+                ],
+            );
+            let bytes = vec![b'a' + rank as u8; EACH];
+            let write = |call: usize| {
+                let at = ((call * 2 + rank) * EACH) as i64;
+                let mut source = Source::from_slice(&bytes);
+                file.write(Where::At(at), true, &mut source, &byte())
+            };
+            // 16 MiB of each rank are two calls: from the next sync on, before the third.
+            for call in 0..4 {
+                write(call).unwrap();
+            }
+            file.sync().unwrap();
+            write(0).unwrap();
+            let mut source = Source::from_slice(&bytes);
+            let at = if rank == 1 { -1 } else { 0 };
+            let outcome = file.write(Where::At(at), true, &mut source, &byte());
+            assert_eq!(outcome.is_err(), rank == 1);
+            let len = file.size().unwrap();
+            let met = write(10).unwrap_err();
+            assert!(
+                met.message.contains("rank 1") && met.message.contains("before this call"),
+                "{met}"
+            );
+            assert_eq!(file.size().unwrap(), len);
+            write(3).unwrap();
+            file.sync().unwrap();
+            for call in 0..4 {
+                write(call).unwrap();
+            }
+            file.sync().unwrap();
+            // A rank that syncs while others write is told so.
+            for call in 0..2 {
+                write(call).unwrap();
+            }
+            let wrong = if rank == 1 {
+                file.sync()
+            } else {
+                write(2).map(drop)
+            };
+            assert_eq!(wrong.unwrap_err().class, ErrorClass::NotSame);
+            file.close().unwrap();
+        });
+    }
 }

@@ -383,6 +383,43 @@ mod tests {
         )
     }
 
+    /// Many small regions that one rank writes: by descriptors where they are spread over a mapping, else a server steps
+    /// through them.
+    #[test]
+    fn small_regions_go_by_descriptors_where_they_lie_close_together() {
+        let place = Place {
+            ranks: 1.0,
+            processors: 2.0,
+            one_node: true,
+            shortcut: true,
+            servers: true,
+        };
+        let regions = 65_536.0;
+        for (distance, shortcut) in [(512.0, true), (1024.0, true), (4096.0, false)] {
+            let extent = regions * distance;
+            let shape = Shape {
+                bytes: regions * 256.0,
+                file_regions: regions,
+                memory_regions: 1.0,
+                extent,
+            };
+            let access = Access {
+                direction: Op::Write,
+                shapes: &[shape],
+                extent,
+                collective: false,
+                mine: 0,
+                incumbent: None,
+            };
+            let ratios = [UNKNOWN; Candidate::COUNT];
+            let hints = Hints::default();
+            let choice = choose(&Costs::default(), &ratios, &hints, &access, &place);
+            let method = Method::DATATYPE;
+            let expected = Candidate { method, shortcut };
+            assert_eq!(choice.candidate, expected, "{distance}");
+        }
+    }
+
     #[test]
     fn estimates_that_tie_stay_with_what_was_measured() {
         let mut ratios = [UNKNOWN; Candidate::COUNT];
