@@ -180,10 +180,11 @@ pub fn profile(args: &ProfileArgs, named: Option<&Path>) -> Result<ExitCode> {
     if let Some(located) = located {
         let unit = located.deployment.stripe_unit;
         let setting = settings::ratio_of(&value, unit).map_err(CliError::new)?;
-        let told = tune::save(named, setting.clone())?;
+        let times = settings::times_of(&value).map_err(CliError::new)?;
+        let told = tune::save(named, &[setting.clone(), times])?;
         if !args.json {
             out::line(format_args!(
-                "{setting} at {}, saved in {}; {told} data servers that run have it too",
+                "{setting} at {} and times to process, saved in {}; {told} data servers that run have it too",
                 size::bytes(unit),
                 located.file.display()
             ));
