@@ -4,9 +4,9 @@
     .venv/bin/python experiments/scheduling/detect_real.py --read real.csv          the report again
     .venv/bin/python experiments/scheduling/detect_real.py --sched tree             servers that look at files themselves, too
 
-Runs `pattern.c` under MPI over the source's cross-product {read, write} x {one file, a file per process} x {contiguous,
-strided} x {small, large} x processes x {1, 4 programs}, each case once on a store in memory and once on a modelled disk, with
-sizes and barriers drawn at random. The running servers are traced (`penstock tune trace=on`), a case labels all windows of its
+Runs `pattern.c` under MPI over {read, write} x {one file, a file per process} x {contiguous, strided, random} x {small,
+large} x processes x {1, 4 programs}, each case once on a store in memory and once on a modelled disk, with sizes and barriers
+drawn at random, with each of the numbers of data servers. The running servers are traced (`penstock tune trace=on`), a case labels all windows of its
 traces. Two reports: the delivered tree, which has seen simulated traces only, and a tree that is learnt from the real
 ones, cross-validated with all windows of a run in one fold. With `--sched`, a third: what servers that choose their algorithm
 say of each file when its programs have just ended (`penstock status`), from its last 256 requests.
@@ -34,11 +34,11 @@ import patterns
 
 STORES = {"memory": ["--memory"], "disk": ["--device", "graphene,scale=50"]}
 SMALL = [4, 8, 12, 16, 24, 32, 40, 48]  # KiB; the stripe unit is 64
-LARGE = [256, 320, 512, 1024, 2048, 4096]  # KiB; a stripe is 256, a slice on one server too
+LARGE = [256, 320, 512, 1024, 2048, 4096]  # KiB; a stripe of four servers is 256, a slice on one server too
 CALLS = {"small": (64, 128), "large": (20, 32)}  # large: of up to 1 MiB; of more as many bytes
 REMEMBERED = 5.5  # seconds; then servers have forgotten the requests of the case before
 WINDOWS_PER_RUN = 24  # as in simulated training data
-GOAL = 0.93
+GOAL = 0.95  # of each class
 
 
 def penstock(*words, directory=None):
@@ -53,7 +53,7 @@ def penstock(*words, directory=None):
 def cases(processes, programs):
     """The cross-product; what a line of the report names it by."""
     for op, own, order, size, ranks, count in itertools.product(
-        ("read", "write"), (0, 1), ("contiguous", "strided"), ("small", "large"), processes, programs
+        ("read", "write"), (0, 1), ("contiguous", "strided", "random"), ("small", "large"), processes, programs
     ):
         yield {
             "op": op,
@@ -126,9 +126,16 @@ def gather(args, path):
         binary = Path(place) / "pattern"
         source = Path(__file__).with_name("pattern.c")
         subprocess.run([ROOT / ".venv" / "bin" / "mpicc", "-O2", "-o", binary, source], check=True)
-        for store, options in STORES.items():
-            directory, known = Path(place) / store, set()
-            penstock("up", directory, *options, *(["--tune", f"sched={args.sched}"] if args.sched else []))
+        for servers, (store, options) in itertools.product(args.servers, STORES.items()):
+            directory, known = Path(place) / f"{store}-{servers}", set()
+            penstock(
+                "up",
+                directory,
+                "--servers",
+                servers,
+                *options,
+                *(["--tune", f"sched={args.sched}"] if args.sched else []),
+            )
             try:
                 for case in cases(args.processes, args.programs):
                     if args.sched:
@@ -141,7 +148,7 @@ def gather(args, path):
                     names = files(directory)
                     penstock("rm", *names, directory=directory)
                     for row in windows(case, number, directory, draw):
-                        row["store"] = store
+                        row["store"], row["servers"] = store, servers
                         if writer is None:
                             writer = csv.DictWriter(file, row.keys())
                             writer.writeheader()
@@ -155,17 +162,15 @@ def gather(args, path):
 
 
 def delivered(y, rows):
-    """How well the delivered tree does on these windows."""
-    guessed = np.array([patterns.CLASSES.index(row["detected"]) for row in rows])
-    precision, recall, _, _ = precision_recall_fscore_support(y, guessed, labels=range(4), zero_division=0)
-    print(f"delivered tree: {(guessed == y).mean():.3f} of windows", end="")
-    print(f", {patterns.by_run(y, guessed, [row['run'] for row in rows]):.3f} of runs by majority")
-    patterns.table(confusion_matrix(y, guessed, labels=range(4)), precision, recall)
+    """How well the delivered tree does on these windows: the smallest share of a class and number of servers."""
+    guessed = np.array([patterns.ANSWERS.index(row["detected"]) for row in rows])
+    print("delivered tree: ", end="")
+    worst = patterns.by_class(y, guessed, rows)
     for label in ("op", "many_files", "processes", "programs", "store"):
         values = np.array([row[label] for row in rows])
         shares = [f"{value} {(guessed == y)[values == value].mean():.3f}" for value in sorted(set(values))]
         print(f"{label:>12}: {', '.join(shares)}")
-    return float((guessed == y).mean())
+    return worst
 
 
 def held_out(simulated, features, x, y, rows):
@@ -192,6 +197,7 @@ def main():
     parser.add_argument(
         "--sched", choices=["tree", "online"], help="servers choose, and what they say of files is judged"
     )
+    parser.add_argument("--servers", type=int, nargs="+", default=[1, 2, 4], help="data servers (default: 1 2 4)")
     parser.add_argument("--seed", type=int, default=1, help="of sizes, barriers and samples (default: 1)")
     args = parser.parse_args()
     with tempfile.NamedTemporaryFile(suffix=".csv") as temporary:
@@ -205,13 +211,14 @@ def main():
     patterns.show(patterns.report(features, x, y, rows, leaf=5))
     if said:
         truth, guessed = (
-            np.array([patterns.CLASSES.index(name) for name in names]) for names in zip(*said, strict=True)
+            np.array([patterns.ANSWERS.index(name) for name in names]) for names in zip(*said, strict=True)
         )
-        precision, recall, _, _ = precision_recall_fscore_support(truth, guessed, labels=range(4), zero_division=0)
+        classes, answers = range(len(patterns.CLASSES)), range(len(patterns.ANSWERS))
+        precision, recall, _, _ = precision_recall_fscore_support(truth, guessed, labels=classes, zero_division=0)
         print(f"\nonline: {(guessed == truth).mean():.3f} of {len(said)} answers of servers about a file")
-        patterns.table(confusion_matrix(truth, guessed, labels=range(4)), precision, recall)
+        patterns.table(confusion_matrix(truth, guessed, labels=answers)[: len(classes)], precision, recall)
     if right < GOAL:
-        sys.exit(f"less than {GOAL} of the windows are right")
+        sys.exit(f"less than {GOAL} of the windows of a class are right")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 /* One access pattern of a cross-product whose cases are known: what detection of patterns and choice of algorithms are tried on.
  *
- *   pattern FILE write|read shared|own contiguous|strided BYTES CALLS BARRIER [FLAG [PART]]
+ *   pattern FILE write|read shared|own contiguous|strided|random BYTES CALLS BARRIER [FLAG [PART]]
  *
  * CALLS accesses of BYTES by each rank, to one file or to a file per rank (FILE.0, FILE.1, ..): contiguous, in a part of the
- * file of the rank's own; strided, taking turns with the other ranks, or with three gaps in a file of its own. With BARRIER 1
+ * file of the rank's own; strided, taking turns with the other ranks, or with three gaps in a file of its own; random, at
+ * any multiple of BYTES in a file of SPREAD times as many bytes as the accesses have. With BARRIER 1
  * the ranks wait for each other before each access. Rank 0 prints when the first began and the last ended, in seconds of
  * CLOCK_MONOTONIC.
  *
@@ -21,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { GAP = 4, NAME = 4096, LONGEST = 3600 };
+enum { GAP = 4, SPREAD = 4, NAME = 4096, LONGEST = 3600 };
 
 static void try(const char *what, int code)
 {
@@ -39,6 +40,15 @@ static double now(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Any number below the limit; every rank has numbers of its own (xorshift). */
+static MPI_Offset below(unsigned long long *state, MPI_Offset limit)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return (MPI_Offset)((*state >> 11) % (unsigned long long)limit);
 }
 
 /* The flag that ends a program without a number of calls. */
@@ -62,7 +72,7 @@ int main(int argc, char **argv)
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     if (argc < 8 || argc > 10) {
         if (rank == 0)
-            fprintf(stderr, "usage: pattern FILE write|read shared|own contiguous|strided BYTES CALLS BARRIER [FLAG [PART]]\n");
+            fprintf(stderr, "usage: pattern FILE write|read shared|own contiguous|strided|random BYTES CALLS BARRIER [FLAG [PART]]\n");
         MPI_Finalize();
         return 2;
     }
@@ -80,6 +90,11 @@ int main(int argc, char **argv)
     }
     if (own)
         length = contiguous ? each : each * GAP;
+    int anywhere = !strcmp(argv[4], "random");
+    MPI_Offset places = (MPI_Offset)calls * SPREAD * (own ? 1 : ranks);
+    unsigned long long state = 88172645463325252ull + 7919ull * (unsigned)rank;
+    if (anywhere)
+        length = places * bytes;
     char name[NAME];
     snprintf(name, sizeof name, own ? "%s.%d" : "%s", argv[1], rank);
     char *buffer = malloc((size_t)bytes);
@@ -105,7 +120,7 @@ int main(int argc, char **argv)
         fflush(stdout);
     }
     for (int call = 0; flag ? *flag == '0' && now() < LONGEST - times[0] : call < calls; call++) {
-        MPI_Offset at = first + call % calls * step;
+        MPI_Offset at = anywhere ? below(&state, places) * bytes : first + call % calls * step;
         if (barrier)
             MPI_Barrier(MPI_COMM_WORLD);
         if (write)

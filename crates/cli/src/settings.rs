@@ -13,7 +13,12 @@ pub fn meant(words: &[String], dir: &Path, stripe_unit: u64) -> Result<Vec<Strin
         .map(|word| {
             let meant = match word.split_once('=') {
                 Some(("ratio", value)) if is_file_name(value) => {
-                    ratio_in(Path::new(value), stripe_unit)?
+                    ratio_of(&profile_in(Path::new(value))?, stripe_unit)
+                        .map_err(|why| no_profile(Path::new(value), &why))?
+                }
+                Some(("times", value)) if is_file_name(value) => {
+                    times_of(&profile_in(Path::new(value))?)
+                        .map_err(|why| no_profile(Path::new(value), &why))?
                 }
                 Some(("trace", "on")) => format!("trace={}", fresh(&dir.join(TRACES)).display()),
                 Some((name @ ("trace" | "predict"), value)) if value != "off" => {
@@ -62,14 +67,36 @@ fn is_file_name(value: &str) -> bool {
     value.ends_with(".json") || value.contains('/') && Path::new(value).is_file()
 }
 
-fn ratio_in(path: &Path, bytes: u64) -> Result<String> {
+/// What `penstock profile --json` printed.
+pub fn profile_in(path: &Path) -> Result<Value> {
     let text = std::fs::read_to_string(path).map_err(|e| CliError::io("read", path, e))?;
-    let wrong = |why: String| {
-        CliError::new(format!("{} is no profile: {why}", path.display()))
-            .next("`penstock profile DIR --json > FILE` makes one")
+    serde_json::from_str(&text).map_err(|e| no_profile(path, &e.to_string()))
+}
+
+/// A file that is no profile.
+pub fn no_profile(path: &Path, why: &str) -> CliError {
+    CliError::new(format!("{} is no profile: {why}", path.display()))
+        .next("`penstock profile DIR --json > FILE` makes one")
+}
+
+/// The setting `times=...` of a profile: of random accesses, which is what a request costs that is not aggregated, at its
+/// sizes that are powers of two.
+pub fn times_of(profile: &Value) -> std::result::Result<String, String> {
+    let curve = |name: &str| -> Option<String> {
+        let points = profile["times"][name].as_array()?;
+        let point = |p: &Value| Some((p[0].as_u64()?, p[1].as_f64()?));
+        let points: Vec<String> = points
+            .iter()
+            .filter_map(point)
+            .filter(|(bytes, _)| bytes.is_power_of_two())
+            .map(|(bytes, time)| format!("{bytes}/{time:.0}"))
+            .collect();
+        (points.len() > 1).then(|| points.join(","))
     };
-    let profile = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
-    ratio_of(&profile, bytes).map_err(wrong)
+    let read = curve("random_read").ok_or("it has no times.random_read of two powers of two")?;
+    // A profile of reads only: writes are taken to cost the same.
+    let write = curve("random_write").unwrap_or_else(|| read.clone());
+    Ok(format!("times={read}:{write}"))
 }
 
 /// The setting `ratio=READ:WRITE` of a profile, at the measured size nearest to so many bytes.
@@ -105,6 +132,19 @@ mod tests {
         assert!(super::meant(&words("predict="), dir.path(), 65536).is_err());
         assert!(kept(&words("trace=on"), dir.path(), 65536).is_err());
         assert!(kept(&words("trace=off depth=1"), dir.path(), 65536).is_ok());
+    }
+
+    #[test]
+    fn a_profile_gives_times_of_random_accesses() {
+        let profile = serde_json::json!({"times": {"random_read": [
+            [8192, 100.4], [12288, 1.0], [16384, 150.0], [65536, 400.0],
+        ]}});
+        let curve = "8192/100,16384/150,65536/400";
+        assert_eq!(
+            times_of(&profile).unwrap(),
+            format!("times={curve}:{curve}")
+        );
+        assert!(times_of(&serde_json::json!({})).is_err());
     }
 
     #[test]

@@ -545,7 +545,12 @@ fn scheduling(deployment: &Deployment, answers: &Answers) -> String {
                     size::count(p.files.into()),
                     size::count(p.requests.into()),
                     size::bytes(p.request_bytes),
-                    p.choice.clone(),
+                    if p.choice.is_empty() {
+                        "no answer"
+                    } else {
+                        &p.choice
+                    }
+                    .into(),
                 ]
             }));
             files.extend(choice.busiest.iter().take(FILES).map(|f| {
@@ -666,13 +671,14 @@ fn traces(name: &str, s: &SchedulerStatus) -> String {
     }
     if let Some(p) = &s.prediction {
         text += &format!(
-            "{name} predicts from {}: {} requests in it, {} aggregations; {} came as predicted, {} did not; {} waits\n",
+            "{name} predicts from {}: {} requests in it, {} aggregations; {} came as predicted, {} did not; {} waits, {:.0}% of their time used for others\n",
             p.path,
             size::count(p.predicted),
             size::count(p.aggregations),
             size::count(p.matched),
             size::count(p.unmatched),
-            size::count(s.predicted_waits)
+            size::count(s.predicted_waits),
+            f64::from(p.alpha_ppm) / 1e4
         );
     }
     text
@@ -692,12 +698,7 @@ fn operation(p: &PatternStatus) -> &'static str {
 }
 
 fn pattern(p: &PatternStatus) -> String {
-    let order = if p.contiguous {
-        "contiguous"
-    } else {
-        "strided"
-    };
-    format!("{order} {}", if p.large { "large" } else { "small" })
+    format!("{} {}", p.order, if p.large { "large" } else { "small" })
 }
 
 fn choice_json(c: &ChoiceStatus) -> Value {
@@ -745,7 +746,7 @@ fn scheduler_json(s: &SchedulerStatus) -> Value {
         "predicted_waits": s.predicted_waits,
         "trace": s.trace.as_ref().map(|t| json!({"path": t.path, "events": t.events, "dropped": t.dropped})),
         "prediction": s.prediction.as_ref().map(|p| json!({
-            "path": p.path, "predicted": p.predicted, "aggregations": p.aggregations, "matched": p.matched,
+            "path": p.path, "predicted": p.predicted, "aggregations": p.aggregations, "matched": p.matched, "alpha": f64::from(p.alpha_ppm) / 1e6, "seen": p.seen, "regrouped": p.regrouped,
             "unmatched": p.unmatched, "waits": p.waits, "waited_ns": p.waited_ns,
         })),
         "conflicts": s.conflicts, "waiting_p50_ns": s.waiting_p50_ns,

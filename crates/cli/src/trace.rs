@@ -1,6 +1,7 @@
 //! `penstock trace`: look at traces, merge repetitions, predict aggregations, detect access patterns, generate runs.
 use crate::error::{CliError, Result};
 use crate::out;
+use crate::settings;
 use crate::size::{self, Size};
 use clap::{Args, Subcommand};
 use penstock_sched::learn::{
@@ -101,10 +102,10 @@ struct PredictArgs {
     json: bool,
 }
 
-/// Detect the access pattern of each file: contiguous or strided, small or large requests.
+/// Detect the access pattern of each file: contiguous, strided or random, in small or large requests; or unlike anything known.
 #[derive(Debug, Args)]
 struct DetectArgs {
-    /// Traces; each is looked at alone.
+    /// Traces; each is looked at alone. A FILE.csv has what `penstock trace show --csv` prints, also of other servers.
     #[arg(value_name = "TRACE", required = true)]
     traces: Vec<PathBuf>,
     /// Another decision tree than the delivered one (python/learn/patterns.py makes them).
@@ -123,7 +124,7 @@ struct DetectArgs {
 
 /// Generate what four data servers see of programs with a known access pattern.
 ///
-/// Either traces of one run (-o), or training data for the detection from all 96 cases of the cross-product (--training).
+/// Either traces of one run (-o), or training data for the detection from all 144 cases of the cross-product (--training).
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -185,8 +186,76 @@ fn told(error: &Error) -> CliError {
     }
 }
 
+/// The columns of a trace as CSV.
+const COLUMNS: &str = "at_ns,request,kind,op,file,offset,bytes,program,rank,mpi_call,client_call";
+
+/// Stripe unit of a trace that does not say its own.
+const UNIT: u64 = 64 << 10;
+
+/// A trace as `show --csv` prints it: of server 0 of 1.
+fn from_csv(path: &Path) -> Result<(Header, Vec<Event>)> {
+    let text = std::fs::read_to_string(path).map_err(|e| CliError::io("read", path, e))?;
+    let mut lines = text.lines();
+    let wrong = |why: String| {
+        CliError::new(format!("{} is no trace as CSV: {why}", path.display()))
+            .next(format!("its first line has to be {COLUMNS}"))
+    };
+    if lines.next() != Some(COLUMNS) {
+        return Err(wrong("its first line names other columns".into()));
+    }
+    let events = lines
+        .enumerate()
+        .map(|(i, line)| event_of(line).ok_or_else(|| wrong(format!("line {} is {line:?}", i + 2))))
+        .collect::<Result<_>>()?;
+    let header = Header {
+        server: 0,
+        servers: 1,
+        unit: UNIT,
+        began: 0,
+        repetitions: 1,
+    };
+    Ok((header, events))
+}
+
+fn event_of(line: &str) -> Option<Event> {
+    let words: Vec<&str> = line.split(',').collect();
+    let [
+        at,
+        request,
+        kind,
+        op,
+        file,
+        offset,
+        bytes,
+        program,
+        rank,
+        mpi,
+        client,
+    ] = words[..]
+    else {
+        return None;
+    };
+    let kinds = [Kind::Arrival, Kind::Dispatch, Kind::Completion];
+    Some(Event {
+        at: at.parse().ok()?,
+        request: request.parse().ok()?,
+        kind: kinds.into_iter().find(|k| k.name() == kind)?,
+        op: [Op::Read, Op::Write].into_iter().find(|o| o.name() == op)?,
+        file: file.parse().ok()?,
+        offset: offset.parse().ok()?,
+        bytes: bytes.parse().ok()?,
+        program: program.parse().ok()?,
+        rank: rank.parse().ok()?,
+        mpi_call: mpi.parse().ok()?,
+        client_call: client.parse().ok()?,
+    })
+}
+
 /// The whole trace, or an error.
 fn whole(path: &Path) -> Result<(Header, Vec<Event>)> {
+    if path.extension().is_some_and(|e| e == "csv") {
+        return from_csv(path);
+    }
     match penstock_trace::read_all(path) {
         Ok((header, events, None)) => Ok((header, events)),
         Ok((_, _, Some(error))) | Err(error) => Err(told(&error)),
@@ -198,7 +267,7 @@ fn show(args: &ShowArgs) -> Result<ExitCode> {
     let mut totals = Totals::default();
     let mut events = Vec::new();
     if args.csv {
-        out::print("at_ns,request,kind,op,file,offset,bytes,program,rank,mpi_call,client_call\n");
+        out::print(&format!("{COLUMNS}\n"));
     }
     let error = loop {
         events.clear();
@@ -403,29 +472,15 @@ fn predict(args: &PredictArgs) -> Result<()> {
     Ok(())
 }
 
-/// Times of random accesses, which is what a request costs that is not aggregated.
+/// Of a profile.
 fn cost_of(path: &Path) -> Result<Cost> {
-    let wrong = |why: String| {
-        CliError::new(format!("{} is no profile: {why}", path.display()))
-            .next("`penstock profile DIR --json > FILE` makes one")
-    };
-    let text = std::fs::read_to_string(path).map_err(|e| CliError::io("read", path, e))?;
-    let value: serde_json::Value = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
-    let curve = |name: &str| -> Result<Vec<(u64, u64)>> {
-        value["times"][name]
-            .as_array()
-            .map(|points| {
-                points
-                    .iter()
-                    .filter_map(|p| Some((p[0].as_u64()?, p[1].as_f64()? as u64)))
-                    .collect()
-            })
-            .ok_or_else(|| wrong(format!("it has no times.{name}")))
-    };
-    let read = curve("random_read")?;
-    // A profile of reads only: writes are taken to cost the same.
-    let write = curve("random_write").unwrap_or_else(|_| read.clone());
-    Cost::from_points(&read, &write).map_err(|e| wrong(e.to_string()))
+    let profile = settings::profile_in(path)?;
+    let wrong = |why: String| settings::no_profile(path, &why);
+    let times = settings::times_of(&profile).map_err(wrong)?;
+    let curves = times.trim_start_matches("times=");
+    curves
+        .parse()
+        .map_err(|e: penstock_sched::Error| wrong(e.to_string()))
 }
 
 fn detect(args: &DetectArgs) -> Result<()> {

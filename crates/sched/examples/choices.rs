@@ -3,6 +3,7 @@
 //!     cargo run --release -p penstock-sched --example choices -- alone
 //!
 //! The set-up is `source`, `alone` or `four`.
+use penstock_sched::learn::Order;
 use penstock_sched::{Op, Situation, Tree};
 
 /// Devices with their sequential / random ratios at 8 KiB for write and read (TS table 3.4), and gigabytes of memory.
@@ -31,10 +32,10 @@ fn main() {
     for (device, write, read, memory) in DEVICES {
         for (op, op_name) in [(Op::Write, "write"), (Op::Read, "read")] {
             for programs in [1, 4] {
-                for (own, contiguous, order) in [
-                    (false, true, "N-1 contig"),
-                    (false, false, "N-1 strided"),
-                    (true, true, "N-N contig"),
+                for (own, order, order_name) in [
+                    (false, Order::Contiguous, "N-1 contig"),
+                    (false, Order::Strided, "N-1 strided"),
+                    (true, Order::Contiguous, "N-N contig"),
                 ] {
                     for (size, size_name) in [(16 << 10, "small"), (256 << 10, "large")] {
                         for processes in [8, 16] {
@@ -47,7 +48,7 @@ fn main() {
                                 op,
                                 files: if own { programs * processes } else { programs },
                                 bytes_per_file: megabytes << 20,
-                                contiguous,
+                                order,
                                 large: size > 64 << 10,
                                 ratio: if op == Op::Write { write } else { read },
                                 memory: memory << 30,
@@ -55,9 +56,12 @@ fn main() {
                                 request_bytes: most.min(size),
                                 servers,
                             };
-                            let choices = Tree::ALL.map(|tree| tree.choose(&situation).name());
+                            let choices = Tree::ALL.map(|tree| {
+                                let choice = tree.choose(&situation);
+                                choice.map_or("none", |algorithm| algorithm.name())
+                            });
                             println!(
-                                "{device} {op_name} x{programs} {order} {size_name} {processes},{}",
+                                "{device} {op_name} x{programs} {order_name} {size_name} {processes},{}",
                                 choices.join(",")
                             );
                         }

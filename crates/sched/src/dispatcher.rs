@@ -124,7 +124,11 @@ impl Dispatcher {
         if let Some(groups) = &groups {
             options.algorithm = groups.algorithm;
         }
+        let parts = options.parts_limit();
         self.scheduler.reconfigure(now, options)?;
+        if let Some(predictor) = &mut self.predictor {
+            predictor.joins(parts);
+        }
         if let Some(groups) = groups.filter(|g| !g.files.is_empty()) {
             self.regroup(now, groups);
         }
@@ -179,7 +183,7 @@ impl Dispatcher {
         if added.is_err()
             && let Some(predictor) = &mut self.predictor
         {
-            predictor.dispatched(request.id);
+            predictor.dispatched(now, request.id);
         }
         added?;
         if let Some(chooser) = &mut self.chooser {
@@ -231,6 +235,11 @@ impl Dispatcher {
         }
         self.scheduler.completed(now, id)?;
         self.serving -= 1;
+        if let Some(predictor) = &mut self.predictor
+            && self.serving == 0
+        {
+            predictor.serving(now, false);
+        }
         self.choose(now);
         Ok(())
     }
@@ -281,7 +290,9 @@ impl Dispatcher {
                     self.serving += 1;
                     if let Some(predictor) = &mut self.predictor {
                         let parts = self.scheduler.parts(v.id);
-                        parts.for_each(|part| predictor.dispatched(part.id));
+                        parts.for_each(|part| predictor.dispatched(now, part.id));
+                        // Also of one that came while others were served already.
+                        predictor.serving(now, true);
                     }
                     let mut parts = self.scheduler.parts(v.id);
                     if v.parts == 1 && parts.next().map(|part| part.id) == own {

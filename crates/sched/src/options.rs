@@ -203,7 +203,7 @@ impl Options {
     }
 
     /// Requests in one virtual request at most.
-    pub(crate) fn parts_limit(&self) -> u32 {
+    pub fn parts_limit(&self) -> u32 {
         match self.algorithm.aggregation() {
             1 => 1,
             default => self.aggregation.unwrap_or(default),

@@ -1,4 +1,5 @@
 //! What can be set while a dispatcher runs: the scheduler's options, `depth`, and who chooses the algorithm.
+use crate::learn::Cost;
 use crate::select::{Choosing, Mode};
 use crate::{Error, Nanos, Objective, Options, Tree};
 
@@ -21,6 +22,8 @@ pub struct Settings {
     pub depth: u32,
     /// Who chooses the algorithm, and how.
     pub choosing: Choosing,
+    /// Times to process that predictions reckon with, as they were measured.
+    pub times: Option<Cost>,
 }
 
 impl Default for Settings {
@@ -32,13 +35,14 @@ impl Default for Settings {
             },
             depth: DEPTH,
             choosing: Choosing::default(),
+            times: None,
         }
     }
 }
 
 impl Settings {
     /// Names beside [`Options::SETTINGS`].
-    pub const MORE: [&'static str; 4] = ["depth", "tree", "objective", "ratio"];
+    pub const MORE: [&'static str; 5] = ["depth", "tree", "objective", "ratio", "times"];
 
     /// These with changes, each `name=value`.
     pub fn with(&self, changes: &[String]) -> Result<Settings, Error> {
@@ -97,6 +101,12 @@ impl Settings {
                 })?;
                 self.choosing.ratio = [read, write];
             }
+            "times" => {
+                self.times = match value {
+                    "off" => None,
+                    curves => Some(curves.parse().map_err(|_| wanted(Cost::FORM))?),
+                };
+            }
             _ => self.options.set(name, value)?,
         }
         Ok(())
@@ -150,6 +160,19 @@ mod tests {
             with(&["sched=tree", "ratio=5"]).unwrap().choosing.ratio,
             [5.0, 5.0]
         );
+        let timed = with(&["times=4096/100,8192/150:4096/200,8192/200"]).unwrap();
+        let cost = timed.times.unwrap();
+        assert_eq!(
+            (
+                cost.time(crate::Op::Read, 6144),
+                cost.time(crate::Op::Write, 1)
+            ),
+            (125, 200)
+        );
+        assert_eq!(
+            with(&["times=1/1,2/2:1/1,2/2", "times=off"]).unwrap().times,
+            None
+        );
         let fixed = with(&["sched=tree", "sched=mlf"]).unwrap();
         assert_eq!(fixed.choosing.mode, Mode::Fixed);
         for (word, named) in [
@@ -161,6 +184,8 @@ mod tests {
             ("ratio=nan", "0.01"),
             ("ratio=1:2:3", "READ:WRITE"),
             ("ratio=-3", "READ:WRITE"),
+            ("times=fast", "BYTES/NANOSECONDS"),
+            ("times=1/2:1/2", "BYTES/NANOSECONDS"),
             ("shape=round", "shape"),
             ("round", "name=value"),
             ("shift_wait=10000000001", "10 s at most"),

@@ -52,12 +52,12 @@ fn pattern(class: &Class) -> PatternStatus {
     let s = &class.situation;
     PatternStatus {
         write: s.op == Op::Write,
-        contiguous: s.contiguous,
+        order: s.order.name().into(),
         large: s.large,
         files: class.files,
         requests: class.requests,
         request_bytes: class.bytes / u64::from(class.requests.max(1)),
         bytes_per_file: s.bytes_per_file,
-        choice: class.choice.name().into(),
+        choice: class.choice.map_or("", |algorithm| algorithm.name()).into(),
     }
 }

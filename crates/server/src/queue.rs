@@ -127,7 +127,10 @@ impl Queue {
     fn change(self: &Arc<Self>, changes: &[String]) -> Result<(), WireError> {
         let settings = self.state().settings.with(changes)?;
         // Also of the same directory: another run may have been traced there since.
-        let anew = changes.iter().any(|word| word.starts_with("predict="));
+        let names = ["predict=", "times="];
+        let anew = changes
+            .iter()
+            .any(|word| names.iter().any(|name| word.starts_with(name)));
         self.apply(settings, anew)
     }
 
@@ -141,7 +144,7 @@ impl Queue {
             _ => None,
         };
         let mut expected = match &settings.predict {
-            Some(dir) if predict => Some(predictor(&self.site, dir)?),
+            Some(dir) if predict => Some(predictor(&self.site, dir, &settings.sched)?),
             _ => None,
         };
         let mut state = self.state();

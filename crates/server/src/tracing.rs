@@ -6,8 +6,8 @@
 use crate::error::refuse;
 use crate::events::{Event, EventKind};
 use penstock_host::time::since_epoch;
-use penstock_sched::learn::{Cost, Limits, Predictor};
-use penstock_sched::{Nanos, Site};
+use penstock_sched::learn::{Limits, Predictor};
+use penstock_sched::{Nanos, Settings, Site};
 use penstock_trace::{self as trace, Header, Kind, Recorder, RecorderOptions};
 use penstock_wire::message::{ErrorKind, PredictionStatus, TraceStatus, WireError};
 use std::path::{Path, PathBuf};
@@ -99,8 +99,12 @@ impl Tracing {
     }
 }
 
-/// What the trace in `dir` says of the requests that come.
-pub(crate) fn predictor(site: &Site, dir: &Path) -> Result<Predictor, WireError> {
+/// What the trace in `dir` says of the requests that come, on the device and for the scheduler of these settings.
+pub(crate) fn predictor(
+    site: &Site,
+    dir: &Path,
+    settings: &Settings,
+) -> Result<Predictor, WireError> {
     let path = trace_in(dir, site);
     let wrong = |e: &dyn std::fmt::Display| {
         failed(format!(
@@ -112,7 +116,12 @@ pub(crate) fn predictor(site: &Site, dir: &Path) -> Result<Predictor, WireError>
     if let Some(e) = damage {
         return Err(wrong(&e));
     }
-    Predictor::new(&events, Cost::default(), Limits::default()).map_err(|e| wrong(&e))
+    let cost = settings.times.clone().unwrap_or_default();
+    let limits = Limits {
+        parts: settings.options.parts_limit(),
+        ..Limits::default()
+    };
+    Predictor::new(&events, cost, limits).map_err(|e| wrong(&e))
 }
 
 /// What prediction from the trace in `dir` has come to.
@@ -130,5 +139,8 @@ pub(crate) fn prediction_status(
         unmatched: s.unmatched,
         waits: s.waits,
         waited_ns: s.waited,
+        alpha_ppm: (s.alpha * 1e6).round() as u32,
+        seen: s.seen,
+        regrouped: s.regrouped,
     }
 }

@@ -20,6 +20,7 @@ use penstock_base::{Nanos, Op};
 use penstock_layout::{Layout, Pieces};
 use penstock_mpiio::Method;
 use penstock_mpiio::planning::{self, Operate, Outcome, Plan, Seat, Words};
+use penstock_sched::learn::merge;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -275,18 +276,36 @@ const REPORT: u64 = 1 << 18;
 pub fn run(scenario: &Scenario, progress: Progress<'_>) -> Result<Report> {
     let mut cluster = Cluster::new(scenario)?;
     if scenario.server.predict {
-        let mut before = Cluster::new(scenario)?;
+        foretell(&mut cluster, scenario, progress)?;
+    }
+    cluster.run(progress)?;
+    Ok(cluster.report())
+}
+
+/// Runs before, whose traces foretell what comes: as many as in the source, whose users had six repetitions.
+const REPETITIONS: u64 = 6;
+
+/// Simulates the scenario without prediction, with other random numbers; each server's merged traces foretell.
+fn foretell(cluster: &mut Cluster, scenario: &Scenario, progress: Progress<'_>) -> Result<()> {
+    let mut traces = vec![Vec::new(); cluster.servers.len()];
+    for number in 1..=REPETITIONS {
+        let mut earlier = scenario.clone();
+        earlier.seed = hash(scenario.seed, number, 0);
+        let mut before = Cluster::new(&earlier)?;
         before
             .servers
             .iter_mut()
             .for_each(|s| s.seen = Some(Vec::new()));
         before.run(progress)?;
-        for (server, before) in cluster.servers.iter_mut().zip(before.servers) {
-            server.expect(&before.seen.unwrap_or_default())?;
+        for (of_server, server) in traces.iter_mut().zip(before.servers) {
+            of_server.push(server.seen.unwrap_or_default());
         }
     }
-    cluster.run(progress)?;
-    Ok(cluster.report())
+    let cost = scenario.times()?;
+    for (server, traces) in cluster.servers.iter_mut().zip(traces) {
+        server.expect(&merge(traces, 1).events, &cost)?;
+    }
+    Ok(())
 }
 
 impl Rank {

@@ -2,10 +2,12 @@
 use crate::error::{Error, Result};
 use crate::program::{self, Benchmark, Setup};
 use crate::units::{Bytes, Rate, Time};
-use penstock_base::Op;
+use penstock_base::{Nanos, Op};
+use penstock_device::profile::{self, ModelTarget};
 use penstock_layout::{Layout, ServerId};
 use penstock_mpiio::Method;
 use penstock_mpiio::planning::Rules;
+use penstock_sched::learn::Cost;
 use penstock_sched::{Mode, Settings, Site};
 use serde::Deserialize;
 
@@ -159,7 +161,7 @@ pub struct Server {
     /// More settings, each as `penstock tune` takes it: `"ratio=20"`. `tree` and `online` begin with a server's defaults,
     /// an algorithm without a starvation bound and with as many at a time as `depth`.
     pub tune: Vec<String>,
-    /// What the servers see in a run without it foretells what comes, as a trace does: the program ran before.
+    /// What the servers see in runs without it, with other random numbers, foretells what comes: the program ran before.
     pub predict: bool,
     /// Processor time of one decision of it.
     pub decision: Time,
@@ -511,6 +513,29 @@ impl Scenario {
             settings.options.quantum = quantum.0;
         }
         settings.with(&server.tune).map_err(named("server.tune"))
+    }
+
+    /// Times to process that predictions reckon with: those that are set, or a profile of the device, as users would make one.
+    pub(crate) fn times(&self) -> Result<Cost> {
+        if let Some(times) = self.settings()?.times {
+            return Ok(times);
+        }
+        let device = |says: String| Error::key("device", says);
+        let built = self.device.build(0.0).map_err(device)?;
+        let mut target = ModelTarget::new(self.device.model.as_str(), built);
+        let options = profile::Options::default();
+        let profile = profile::profile(&mut target, &options, &mut |_| true)
+            .map_err(|e| device(e.to_string()))?;
+        let curve = |op| {
+            let curves = profile.curves.iter();
+            let of_op = curves.filter(|c| c.test.op == op && c.test.random);
+            let times = of_op.flat_map(|c| &c.estimated);
+            times
+                .map(|(bytes, time)| (*bytes, *time as Nanos))
+                .collect()
+        };
+        let (read, write): (Vec<_>, Vec<_>) = (curve(Op::Read), curve(Op::Write));
+        Cost::from_points(&read, &write).map_err(|e| device(e.to_string()))
     }
 
     /// What server `number` knows of itself.

@@ -83,9 +83,13 @@ impl Server {
     }
 
     /// From now on these arrivals, of a run before, foretell what comes.
-    pub(crate) fn expect(&mut self, seen: &[Seen]) -> Result<()> {
+    pub(crate) fn expect(&mut self, seen: &[Seen], cost: &Cost) -> Result<()> {
         let wrong = |e: sched::Error| Error::key("server.predict", e.to_string());
-        let predictor = Predictor::new(seen, Cost::default(), Limits::default()).map_err(wrong)?;
+        let limits = Limits {
+            parts: self.dispatcher.settings().options.parts_limit(),
+            ..Limits::default()
+        };
+        let predictor = Predictor::new(seen, cost.clone(), limits).map_err(wrong)?;
         self.dispatcher.predict(Some(predictor));
         Ok(())
     }

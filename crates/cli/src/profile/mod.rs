@@ -180,10 +180,11 @@ pub fn profile(args: &ProfileArgs, named: Option<&Path>) -> Result<ExitCode> {
     if let Some(located) = located {
         let unit = located.deployment.stripe_unit;
         let setting = settings::ratio_of(&value, unit).map_err(CliError::new)?;
-        let told = tune::save(named, setting.clone())?;
+        let times = settings::times_of(&value).map_err(CliError::new)?;
+        let told = tune::save(named, &[setting.clone(), times])?;
         if !args.json {
             out::line(format_args!(
-                "{setting} at {}, saved in {}; {told} data servers that run have it too",
+                "{setting} at {} and times to process, saved in {}; {told} data servers that run have it too",
                 size::bytes(unit),
                 located.file.display()
             ));
@@ -224,6 +225,9 @@ fn show(bar: &ProgressBar, progress: Progress) {
     bar.set_length(progress.total);
     bar.set_position(progress.done);
 }
+
+/// A ratio that is not known to this part of it varies.
+const VARY: f64 = 0.05;
 
 /// Sizes that the table for people shows, of all that were profiled.
 const SHOWN: usize = 12;
@@ -272,6 +276,19 @@ fn to_text(p: &Profile) -> String {
             r.min,
             r.max
         ));
+        text.push_str(&match r.interval {
+            None => format!(
+                "{}: sizes were passed over once, so nobody knows how much times vary; --part 20 allows more passes\n",
+                name(r.op)
+            ),
+            Some(part) if part > VARY => format!(
+                "{}: times vary; the ratio lies between {:.2} and {:.2} (95%); --part 20 allows more passes\n",
+                name(r.op),
+                r.mean * (1.0 - part).max(0.0),
+                r.mean * (1.0 + part)
+            ),
+            Some(part) => format!("{}: known to {:.1}% (95%)\n", name(r.op), part * 100.0),
+        });
     }
     text.push_str(&format!(
         "{}: {} of accesses in a file of {}\n",
@@ -337,7 +354,9 @@ fn to_json(p: &Profile, options: &Options) -> serde_json::Value {
                 .iter()
                 .map(|r| json!({"bytes": r.size, "ratio": r.estimated, "measured": r.full}))
                 .collect();
-            let summary = json!({"mean": r.mean, "min": r.min, "max": r.max, "sizes": sizes});
+            let summary = json!({
+                "mean": r.mean, "min": r.min, "max": r.max, "interval": r.interval, "sizes": sizes,
+            });
             (name(r.op).to_string(), summary)
         })
         .collect();

@@ -1,10 +1,10 @@
 //! Passes over a target: which sizes, which offsets, and how the times of a pass count.
-use super::measured::{Measured, Spread, Test, all_sizes};
+use super::measured::{Measured, PRECISION, Spread, Test, all_sizes};
 use super::report::{self, Profile};
 use super::{Options, ProfileError, Target};
 use crate::load::random_addresses;
 use crate::{Nanos, Op};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What is going on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,6 +140,8 @@ impl Passes<'_> {
             }
             measured.elapsed = measured.elapsed.saturating_add(self.settle(target, op)?);
             let mut costs: BTreeMap<u64, Nanos> = BTreeMap::new();
+            // Sizes whose writes cost something else once the device's cache has turned over.
+            let mut lingering: BTreeSet<u64> = BTreeSet::new();
             for round in 0..rounds {
                 for i in 0..sizes.len() {
                     // Each round begins elsewhere: the last one may end early.
@@ -158,14 +160,18 @@ impl Passes<'_> {
                     }
                     let seed = self.options.seed ^ size << 8 ^ round as u64;
                     let (mut means, mut cost) = ([0.0; 2], 0);
+                    let long = op == Op::Write && (round == 0 || lingering.contains(&size));
                     // Sequential first, then random first: devices are not the same before and after a pass.
                     let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
                     for test in order.map(|i| of_op[i]) {
-                        let (mean, took) = self.pass(target, test, size, seed, &mut || {
+                        let pass = self.pass(target, test, size, (seed, long), &mut || {
                             tell(self.step, done, total)
                         })?;
-                        means[usize::from(test.random)] = mean;
-                        cost += took;
+                        means[usize::from(test.random)] = pass.mean;
+                        cost += pass.took;
+                        if long && (pass.mean / pass.begin.max(1.0) - 1.0).abs() > PRECISION {
+                            lingering.insert(size);
+                        }
                     }
                     measured.add(op, size, means);
                     measured.elapsed = measured.elapsed.saturating_add(cost);
@@ -210,17 +216,17 @@ impl Passes<'_> {
         Ok(elapsed)
     }
 
-    /// Mean time of the measured accesses, and the time of all.
+    /// A pass; with `long` it goes on until as many bytes are measured as fill the device's cache.
     fn pass(
         &self,
         target: &mut dyn Target,
         test: Test,
         size: u64,
-        seed: u64,
+        (seed, long): (u64, bool),
         tell: &mut dyn FnMut() -> Result<(), ProfileError>,
-    ) -> Result<(f64, Nanos), ProfileError> {
+    ) -> Result<Pass, ProfileError> {
         let slots = self.options.file / size;
-        let count = if self.whole {
+        let usual = if self.whole {
             slots
         } else {
             self.options
@@ -228,6 +234,12 @@ impl Passes<'_> {
                 .min((self.options.sample / size).max(LEAST))
                 .min(slots)
         };
+        let least = if long {
+            (self.options.warm_up / size).min(slots)
+        } else {
+            0
+        };
+        let count = usual.max(least);
         let warm = match (test.op, self.whole) {
             (Op::Write, _) => (self.options.warm_up / size).min(slots) + 1,
             // The first access of a pass comes from wherever the last one ended.
@@ -238,6 +250,7 @@ impl Passes<'_> {
         // Samples begin anywhere: the ends of a file are no better than its middle.
         let begin = if self.whole { 0 } else { random() / size };
         let (mut spread, mut elapsed): (Spread, Nanos) = (Spread::default(), 0);
+        let mut begin_mean = None;
         for i in 0..warm + count {
             if i % LOOK == LOOK - 1 {
                 tell()?;
@@ -253,12 +266,32 @@ impl Passes<'_> {
                 spread.add(took as f64);
             }
             // Sequential accesses are quick, and what holds them up comes now and then: these passes are not cut short.
-            if test.random && !self.whole && spread.n >= LEAST as f64 && spread.is_narrow() {
-                break;
+            let narrow = spread.n >= LEAST as f64 && spread.is_narrow();
+            let enough = spread.n >= usual as f64 || test.random && !self.whole && narrow;
+            if enough {
+                begin_mean.get_or_insert(spread.mean());
+                if spread.n >= least as f64 {
+                    break;
+                }
             }
         }
-        Ok((spread.sum / spread.n.max(1.0), elapsed))
+        let mean = spread.mean();
+        Ok(Pass {
+            mean,
+            begin: begin_mean.unwrap_or(mean),
+            took: elapsed,
+        })
     }
+}
+
+/// What a pass has shown, nanoseconds.
+struct Pass {
+    /// Mean time of the measured accesses.
+    mean: f64,
+    /// That of as many as a usual pass has.
+    begin: f64,
+    /// All accesses took.
+    took: Nanos,
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use crate::{Nanos, Op};
 use std::collections::BTreeMap;
 
 /// A mean is known well enough when its standard error is this part of it.
-const PRECISION: f64 = 0.03;
+pub(crate) const PRECISION: f64 = 0.03;
 /// Ratios that tell how much they scatter.
 const LEAST_ROUNDS: usize = 3;
 
@@ -85,6 +85,16 @@ impl Measured {
         of_op.map(|((_, size), of)| (*size, time(of))).collect()
     }
 
+    /// How well the ratios of an operation are known: the true one lies within this part of it with 95% probability, in the
+    /// median of the sizes. `None`: sizes were passed over once.
+    pub(crate) fn interval(&self, op: Op) -> Option<f64> {
+        let of_op = self.passes.iter().filter(|((o, _), _)| *o == op);
+        let known = of_op.filter_map(|(_, of)| Spread::of(&Self::ratios(of)).interval());
+        let mut known: Vec<f64> = known.collect();
+        known.sort_by(f64::total_cmp);
+        known.get(known.len() / 2).copied()
+    }
+
     /// Median difference of the ratios of the first and the last pass. `None`: there was one.
     pub(crate) fn repeat(&self) -> Option<f64> {
         let apart = self.passes.values().filter_map(|of| {
@@ -127,14 +137,30 @@ impl Spread {
         self.squares += value * value;
     }
 
+    pub(crate) fn mean(&self) -> f64 {
+        self.sum / self.n.max(1.0)
+    }
+
+    /// Standard error of the mean, as a part of it; `None`: there are too few.
+    fn error(&self) -> Option<f64> {
+        if self.n < 2.0 {
+            return None;
+        }
+        let mean = self.mean();
+        let variance = (self.squares / self.n - mean * mean).max(0.0) / (self.n - 1.0);
+        Some(variance.sqrt() / mean.max(f64::MIN_POSITIVE))
+    }
+
     /// Their mean is known to [`PRECISION`].
     pub(crate) fn is_narrow(&self) -> bool {
-        if self.n < 2.0 {
-            return false;
-        }
-        let mean = self.sum / self.n;
-        let variance = (self.squares / self.n - mean * mean).max(0.0) / (self.n - 1.0);
-        variance.sqrt() <= PRECISION * mean
+        self.error().is_some_and(|error| error <= PRECISION)
+    }
+
+    /// The true mean lies within this part of the mean with 95% probability (Student's t).
+    fn interval(&self) -> Option<f64> {
+        const T: [f64; 8] = [12.7, 4.3, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31];
+        let t = T.get((self.n as usize).checked_sub(2)?).unwrap_or(&2.0);
+        Some(t * self.error()?)
     }
 }
 
@@ -157,6 +183,10 @@ mod tests {
         assert!(!Spread::of(&[100.0, 110.0]).is_narrow());
         assert!(!Spread::of(&[100.0]).is_narrow());
         assert!(Spread::of(&[90.0, 110.0].repeat(8)).is_narrow());
+        // Three values with a standard deviation of 10: 4.3 * 10 / sqrt 3.
+        let interval = Spread::of(&[90.0, 100.0, 110.0]).interval().unwrap();
+        assert!((interval - 0.248).abs() < 1e-3, "{interval}");
+        assert_eq!(Spread::of(&[1.0]).interval(), None);
     }
 
     #[test]

@@ -58,6 +58,9 @@ pub struct RatioSummary {
     pub min: f64,
     /// Over all sizes.
     pub max: f64,
+    /// The true ratio lies within this part of the estimate with 95% probability, in the median of the measured sizes: how
+    /// much the device's times vary from pass to pass. `None`: sizes were passed over once.
+    pub interval: Option<f64>,
 }
 
 impl RatioSummary {
@@ -116,7 +119,7 @@ pub(crate) fn report(
         .collect();
     let ratios: Vec<RatioSummary> = [Op::Read, Op::Write]
         .into_iter()
-        .filter_map(|op| summary(op, &curves))
+        .filter_map(|op| summary(op, &curves, measured.interval(op)))
         .collect();
     Profile {
         target,
@@ -174,7 +177,7 @@ pub(crate) fn curve(
 }
 
 /// Throughputs of one size relate as the times do, the other way round.
-fn summary(op: Op, curves: &[Curve]) -> Option<RatioSummary> {
+fn summary(op: Op, curves: &[Curve], interval: Option<f64>) -> Option<RatioSummary> {
     let find = |random| curves.iter().find(|c| c.test == Test { op, random });
     let (sequential, random) = (find(false)?, find(true)?);
     let full: BTreeMap<u64, f64> = match (&sequential.full, &random.full) {
@@ -201,6 +204,7 @@ fn summary(op: Op, curves: &[Curve]) -> Option<RatioSummary> {
         mean: values.clone().sum::<f64>() / ratios.len() as f64,
         min: values.clone().fold(f64::INFINITY, f64::min),
         max: values.fold(0.0, f64::max),
+        interval,
         ratios,
     })
 }

@@ -54,6 +54,34 @@ impl Cost {
     }
 }
 
+impl Cost {
+    /// How they are written: curves of reads and of writes.
+    pub const FORM: &'static str = "BYTES/NANOSECONDS,...:BYTES/NANOSECONDS,... of reads and writes, at least two of each, \
+                                    ascending; or FILE.json of `penstock profile --json`; or off";
+    /// Points of a curve that is read.
+    const MOST: usize = 64;
+}
+
+impl std::str::FromStr for Cost {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Cost, Error> {
+        let wrong = || Error::Invalid(format!("times to process are {}", Cost::FORM));
+        let curve = |text: &str| -> Option<Vec<(u64, Nanos)>> {
+            let point = |word: &str| {
+                let (bytes, time) = word.split_once('/')?;
+                Some((bytes.parse().ok()?, time.parse().ok()?))
+            };
+            let points: Option<Vec<_>> = text.split(',').take(Cost::MOST + 1).map(point).collect();
+            points.filter(|points| points.len() <= Cost::MOST)
+        };
+        let (read, write) = text.split_once(':').ok_or_else(wrong)?;
+        let curves = curve(read).zip(curve(write));
+        let (read, write) = curves.ok_or_else(wrong)?;
+        Cost::from_points(&read, &write)
+    }
+}
+
 impl Default for Cost {
     /// A 7200 rpm disk seen from a data server: 4 ms and 120 MB/s.
     fn default() -> Cost {

@@ -228,6 +228,7 @@ pub fn detect(events: &[Event], tree: &Tree, unit: u64) -> (Vec<FileVerdict>, Op
 #[cfg(test)]
 mod tests {
     use super::super::generate::{Scenario, generate};
+    use super::super::pattern::Order;
     use super::*;
 
     fn tree() -> Tree {
@@ -256,17 +257,40 @@ mod tests {
     #[test]
     fn what_one_process_writes_from_end_to_end_is_contiguous() {
         for size in [4096, 16384, 60000, 1 << 18] {
-            for gap in [1, 4] {
+            for (gap, order) in [(1, Order::Contiguous), (4, Order::Strided)] {
                 let mut online = Detector::new(tree(), 65536, DetectorLimits::default());
                 for i in 0..2000 {
                     online.arrived(i * 1_000_000, 1, Op::Write, i * gap * size, size);
                     let told = online.pattern(1, Op::Write);
                     assert!(
-                        told.is_none_or(|p| p.is_contiguous() == (gap == 1)),
+                        told.is_none_or(|p| p.order() == order),
                         "{size} {gap} after {i}: {told:?}"
                     );
                 }
             }
+        }
+    }
+
+    #[test]
+    fn what_nobody_has_taught_is_unknown() {
+        type Offset<'a> = &'a mut dyn FnMut(u64, &mut penstock_base::Random) -> u64;
+        let mut random = penstock_base::Random::new(8);
+        let mut told = |offset: Offset<'_>| {
+            let mut online = Detector::new(tree(), 65536, DetectorLimits::default());
+            for i in 0..2000 {
+                let at = offset(i, &mut random);
+                online.arrived(i * 1_000_000, 1, Op::Write, at, 8192);
+            }
+            online.pattern(1, Op::Write)
+        };
+        let cases: [(&str, Offset<'_>); 4] = [
+            ("from end to begin", &mut |i, _| (5000 - i) * 8192),
+            ("one place over and over", &mut |_, _| 8192),
+            ("four places in turn", &mut |i, _| i % 4 * 1_000_000),
+            ("laps of a hundred", &mut |i, _| i % 100 * 8192),
+        ];
+        for (name, offset) in cases {
+            assert_eq!(told(offset), Some(Pattern::Unknown), "{name}");
         }
     }
 

@@ -14,7 +14,7 @@ pub const WINDOW: usize = 256;
 pub const MIN_WINDOW: usize = 16;
 
 /// Names of the figures, in the order of [`Features`].
-pub const FEATURES: [&str; 11] = [
+pub const FEATURES: [&str; 14] = [
     "distance",
     "spread",
     "size",
@@ -26,6 +26,9 @@ pub const FEATURES: [&str; 11] = [
     "density",
     "runs",
     "stride",
+    "regular",
+    "repeated",
+    "reach",
 ];
 
 /// The figures, named by [`FEATURES`]:
@@ -43,6 +46,9 @@ pub const FEATURES: [&str; 11] = [
 /// | density | bytes of the window / bytes between its lowest and highest |
 /// | runs | contiguous runs of the window, of one to one for each request: 0 to 1 |
 /// | stride | share of the commonest difference of consecutive offsets, contiguous ones left out |
+/// | regular | share of the gaps between neighbouring runs that are within an eighth of the median gap; one run: 1 |
+/// | repeated | share of requests that begin where an earlier one began |
+/// | reach | mean distance of consecutive requests, of the bytes between the window's lowest and highest: 0 to 1 |
 pub type Features = [f64; FEATURES.len()];
 
 /// The last requests of one file and operation, [`WINDOW`] at most.
@@ -109,11 +115,13 @@ fn features(requests: &[Seen], unit: u64) -> Features {
     let n = requests.len() as f64;
     let pairs = n - 1.0;
     let bytes: f64 = requests.iter().map(|r| r.bytes as f64).sum();
-    let (mut distance, mut contiguous, mut backward) = (0.0, 0.0, 0.0);
+    let (mut distance, mut jumped, mut contiguous, mut backward) = (0.0, 0.0, 0.0, 0.0);
     let mut strides: BTreeMap<i64, u32> = BTreeMap::new();
     for pair in requests.windows(2) {
         let (a, b) = (pair[0], pair[1]);
-        distance += b.offset.abs_diff(a.end()) as f64 / a.bytes.max(1) as f64;
+        let jump = b.offset.abs_diff(a.end()) as f64;
+        jumped += jump;
+        distance += jump / a.bytes.max(1) as f64;
         contiguous += f64::from(u8::from(b.offset == a.end()));
         backward += f64::from(u8::from(b.offset < a.offset));
         if b.offset != a.end() {
@@ -123,8 +131,12 @@ fn features(requests: &[Seen], unit: u64) -> Features {
         }
     }
     let commonest = strides.values().copied().max().unwrap_or(0);
-    let (continued, preceded, lag) = neighbours(requests);
-    let (density, runs) = extent(requests, bytes);
+    let near = neighbours(requests);
+    let Extent {
+        span,
+        runs,
+        regular,
+    } = extent(requests);
     let times = requests.iter().map(|r| r.at);
     let first = times.clone().min().unwrap_or(0);
     let between = times.max().unwrap_or(0).saturating_sub(first) as f64 / pairs;
@@ -139,20 +151,30 @@ fn features(requests: &[Seen], unit: u64) -> Features {
         (bytes.max(1.0) / n / unit as f64).log2(),
         contiguous / pairs,
         backward / pairs,
-        continued / pairs,
-        preceded / pairs,
-        (1.0 + lag).log2(),
-        density,
+        near.continued / pairs,
+        near.preceded / pairs,
+        (1.0 + near.lag).log2(),
+        bytes / span,
         (runs - 1.0) / pairs,
         f64::from(commonest) / pairs,
+        regular,
+        near.repeated / pairs,
+        (jumped / pairs / span).min(1.0),
     ]
 }
 
-/// Requests that continue an earlier one, those that an earlier one continues, and the mean age of the former.
-fn neighbours(requests: &[Seen]) -> (f64, f64, f64) {
+/// How requests stand to earlier ones: numbers of requests, and the mean age of those that are continued.
+struct Neighbours {
+    continued: f64,
+    preceded: f64,
+    repeated: f64,
+    lag: f64,
+}
+
+fn neighbours(requests: &[Seen]) -> Neighbours {
     let mut ends: BTreeMap<u64, usize> = BTreeMap::new();
     let mut starts: BTreeMap<u64, usize> = BTreeMap::new();
-    let (mut continued, mut preceded, mut lag) = (0.0, 0.0, 0.0);
+    let (mut continued, mut preceded, mut repeated, mut lag) = (0.0, 0.0, 0.0, 0.0);
     for (i, r) in requests.iter().enumerate() {
         if let Some(before) = ends.get(&r.offset) {
             continued += 1.0;
@@ -162,32 +184,55 @@ fn neighbours(requests: &[Seen]) -> (f64, f64, f64) {
             preceded += 1.0;
         }
         ends.insert(r.end(), i);
-        starts.insert(r.offset, i);
+        if starts.insert(r.offset, i).is_some() {
+            repeated += 1.0;
+        }
     }
-    (
+    Neighbours {
         continued,
         preceded,
-        if continued > 0.0 {
+        repeated,
+        lag: if continued > 0.0 {
             lag / continued
         } else {
             0.0
         },
-    )
+    }
 }
 
-/// How densely the window fills the region that it touches, and in how many runs.
-fn extent(requests: &[Seen], bytes: f64) -> (f64, f64) {
+/// The region that the window touches.
+struct Extent {
+    /// Its bytes.
+    span: f64,
+    /// Contiguous runs in it.
+    runs: f64,
+    /// How regularly they begin.
+    regular: f64,
+}
+
+fn extent(requests: &[Seen]) -> Extent {
     let mut sorted: Vec<(u64, u64)> = requests.iter().map(|r| (r.offset, r.end())).collect();
     sorted.sort_unstable();
     let low = sorted[0].0;
-    let (mut high, mut runs) = (sorted[0].1, 1.0);
+    let (mut high, mut begun) = (sorted[0].1, low);
+    let mut gaps: Vec<u64> = Vec::new();
     for &(start, end) in &sorted[1..] {
         if start > high {
-            runs += 1.0;
+            gaps.push(start - begun);
+            begun = start;
         }
         high = high.max(end);
     }
-    (bytes / (high - low).max(1) as f64, runs)
+    gaps.sort_unstable();
+    let regular = gaps.get(gaps.len() / 2).map_or(1.0, |&median| {
+        let alike = gaps.iter().filter(|g| g.abs_diff(median) <= median / 8);
+        alike.count() as f64 / gaps.len() as f64
+    });
+    Extent {
+        span: (high - low).max(1) as f64,
+        runs: 1.0 + gaps.len() as f64,
+        regular,
+    }
 }
 
 /// Mean over stripe units of the time between the first and the last request that begins in it.
@@ -246,6 +291,19 @@ mod tests {
         let f = of(&(0..20).map(|i| (i * 10, i * 200, 50)).collect::<Vec<_>>());
         assert_eq!((f["runs"], f["stride"], f["continued"]), (1.0, 1.0, 0.0));
         assert_eq!(f["distance"], 2.0);
+        assert_eq!((f["regular"], f["repeated"]), (1.0, 0.0));
+    }
+
+    #[test]
+    fn places_in_no_order() {
+        let places = [3, 19, 4, 11, 30, 7, 22, 3, 14, 0, 26, 9, 17, 30, 5, 12];
+        let f = of(&places
+            .iter()
+            .enumerate()
+            .map(|(i, place)| (i as u64 * 10, place * 1000, 50))
+            .collect::<Vec<_>>());
+        assert_eq!((f["repeated"], f["continued"]), (2.0 / 15.0, 0.0));
+        assert!(f["regular"] < 0.6 && f["reach"] > 0.25, "{f:?}");
     }
 
     #[test]

@@ -2,20 +2,20 @@
 //! things with.
 //!
 //! A run is one case of the source's cross-product {read, write} x {one file, a file per process} x {contiguous,
-//! strided} x {small, large} x {8, 16, 32 processes} x {1, 4 programs}. Each process makes its accesses one after the
-//! other; an access goes to the servers that hold its bytes, one request each, which is served slice by slice; a server
-//! serves one slice at a time. What is random is what differs between real runs: the number of servers, request sizes (small:
+//! strided} x {small, large} x {8, 16, 32 processes} x {1, 4 programs}, to which we add accesses at random. Each process
+//! makes its accesses one after the other; an access goes to the servers that hold its bytes, one request each, which
+//! comes in slices, one, two or four at a time; a server serves one slice at a time. What is random is what differs between real runs: the number of servers, request sizes (small:
 //! below the stripe unit; large: reaching all servers), how long programs go on, strides, starts, network, time between
 //! accesses, slow and fast processes and devices, processors that are taken away for a while, and whether the processes of
 //! a program wait for each other before each access. The same seed gives the same run.
 use super::detect::{Look, looks};
 use super::features::{MIN_WINDOW, WINDOW};
-use super::pattern::Pattern;
+use super::pattern::{Order, Pattern};
 use penstock_base::Random;
 use penstock_base::{Nanos, Op};
 use penstock_trace::{Event, Kind};
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 /// Data servers of a generated run, unless told: one of these.
 const SERVERS: [u64; 4] = [1, 2, 4, 8];
@@ -41,7 +41,7 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// The source's cross-product, 96 cases.
+    /// The source's cross-product, 96 cases, and as many with random accesses as with strided ones: 144.
     pub fn all() -> impl Iterator<Item = Scenario> {
         let ops = [Op::Read, Op::Write].into_iter();
         ops.flat_map(|op| [false, true].map(|many_files| (op, many_files)))
@@ -80,6 +80,8 @@ struct Hardware {
     /// How often a process loses its processor between two accesses, and for how long.
     stalls: f64,
     stall: f64,
+    /// Slices of a request that are at a server at once.
+    in_flight: u64,
 }
 
 impl Hardware {
@@ -94,6 +96,7 @@ impl Hardware {
             think: random.magnitude(1e3, 1e6),
             stalls: random.pick(&[0.0, 0.01, 0.05]),
             stall: random.magnitude(1e6, 10e6),
+            in_flight: random.pick(&[1, 1, 2, 4]),
         }
     }
 }
@@ -111,12 +114,14 @@ struct Process {
     program: u64,
     base: u64,
     stride: u64,
+    /// Where its accesses begin, if that is anywhere.
+    places: Vec<u64>,
     size: u64,
     done: u64,
     total: u64,
     /// Its time between accesses, relative to the others'.
     slow: f64,
-    /// Servers that have not answered the access that is under way, and when the others had.
+    /// Chains of slices of the access that is under way that have not ended, and when the others had.
     waits_for: u32,
     answered: f64,
 }
@@ -126,7 +131,7 @@ struct Process {
 enum Step {
     /// A process makes its next access.
     Access(usize),
-    /// A server turns to the rest of a process's request, `low..high` of the file's object.
+    /// A slice of a process's request reaches a server: the first one of `low..high` of the file's object.
     Slice {
         process: usize,
         server: usize,
@@ -165,7 +170,7 @@ struct Barrier {
 
 fn program(scenario: &Scenario, number: u64, servers: u64, random: &mut Random) -> Vec<Process> {
     let processes = u64::from(scenario.processes);
-    let small = scenario.pattern.is_small();
+    let small = scenario.pattern.is_small() == Some(true);
     let kib = 1024;
     let size = match (small, random.bits() % 4) {
         // One in four programs does not care for powers of two.
@@ -187,13 +192,24 @@ fn program(scenario: &Scenario, number: u64, servers: u64, random: &mut Random) 
     } as u64;
     let gap = random.pick(&[2, 3, 4, 8, 16, 32]);
     let uneven = random.between(1.0, 4.0);
+    let is_random = scenario.pattern.order() == Order::Random;
+    let anywhere = is_random.then(|| Anywhere::drawn(size, random));
+    let mut shared = match &anywhere {
+        Some(anywhere) if !scenario.many_files => anywhere.places(total * processes, random),
+        _ => Vec::new(),
+    };
     (0..processes)
         .map(|rank| {
-            let (base, stride) = match (scenario.pattern.is_contiguous(), scenario.many_files) {
+            let contiguous = scenario.pattern.order() == Order::Contiguous;
+            let (base, stride) = match (contiguous, scenario.many_files) {
                 (true, true) => (0, size),
                 (true, false) => (rank * total * size, size),
                 (false, true) => (0, gap * size),
                 (false, false) => (rank * size, processes * size),
+            };
+            let places = match &anywhere {
+                Some(anywhere) if scenario.many_files => anywhere.places(total, random),
+                _ => shared.split_off(shared.len().saturating_sub(total as usize)),
             };
             let own = if scenario.many_files { rank } else { 0 };
             Process {
@@ -201,6 +217,7 @@ fn program(scenario: &Scenario, number: u64, servers: u64, random: &mut Random) 
                 program: number + 1,
                 base,
                 stride,
+                places,
                 size,
                 done: 0,
                 total,
@@ -210,6 +227,49 @@ fn program(scenario: &Scenario, number: u64, servers: u64, random: &mut Random) 
             }
         })
         .collect()
+}
+
+/// How a program with random accesses picks their places.
+struct Anywhere {
+    size: u64,
+    /// Places of the file for each access.
+    spread: f64,
+    /// Places begin at multiples of it.
+    grain: u64,
+    /// Each record of the file once, in random order: no place comes twice.
+    once: bool,
+}
+
+impl Anywhere {
+    fn drawn(size: u64, random: &mut Random) -> Anywhere {
+        let grain = random.pick(&[size, size, 4096, 1]);
+        let once = random.bits().is_multiple_of(3);
+        Anywhere {
+            size,
+            spread: random.magnitude(if once { 1.0 } else { 0.25 }, 64.0),
+            grain: if once { size } else { grain },
+            once,
+        }
+    }
+
+    fn places(&self, accesses: u64, random: &mut Random) -> Vec<u64> {
+        let records = ((accesses as f64 * self.spread) as u64).max(accesses.min(16));
+        let last = records * self.size / self.grain;
+        if !self.once {
+            let place = |_| random.bits() % last * self.grain;
+            return (0..accesses).map(place).collect();
+        }
+        // The beginning of a random order of all records.
+        let mut moved: BTreeMap<u64, u64> = BTreeMap::new();
+        (0..accesses)
+            .map(|i| {
+                let other = i + random.bits() % (records - i);
+                let here = moved.get(&i).copied().unwrap_or(i);
+                let there = moved.insert(other, here).unwrap_or(other);
+                there * self.size
+            })
+            .collect()
+    }
 }
 
 /// Runs a case on so many data servers, or on a number drawn from the seed.
@@ -249,11 +309,13 @@ pub fn generate(scenario: &Scenario, seed: u64, servers: Option<u64>) -> Labelle
         let (i, server, low, high) = match step {
             Step::Access(i) => {
                 let process = &mut processes[i];
-                let offset = process.base + process.done * process.stride;
+                let place = process.places.get(process.done as usize).copied();
+                let offset = place.unwrap_or(process.base + process.done * process.stride);
                 process.answered = 0.0;
                 for (server, (low, high)) in parts(offset, process.size, striped_over).enumerate() {
-                    if low < high {
-                        let way = hardware.network + random.exponential(hardware.network / 4.0);
+                    let way = hardware.network + random.exponential(hardware.network / 4.0);
+                    let begins = (low..high).step_by(SLICE as usize);
+                    for low in begins.take(hardware.in_flight as usize) {
                         process.waits_for += 1;
                         let slice = Step::Slice {
                             process: i,
@@ -297,11 +359,12 @@ pub fn generate(scenario: &Scenario, seed: u64, servers: Option<u64>) -> Labelle
         state.free = state.free.max(now as f64) + service * random.between(0.8, 1.2);
         state.file = process.file;
         state.end = end;
-        if end < high {
+        let next = low + hardware.in_flight * SLICE;
+        if next < high {
             let rest = Step::Slice {
                 process: i,
                 server,
-                low: end,
+                low: next,
                 high,
             };
             agenda.plan(state.free, rest);
@@ -411,9 +474,10 @@ mod tests {
 
     #[test]
     fn servers_see_each_byte_once() {
-        assert_eq!(Scenario::all().count(), 96);
+        assert_eq!(Scenario::all().count(), 144);
         for (i, scenario) in Scenario::all().enumerate() {
-            if scenario.processes > 8 {
+            // Random accesses come twice to some bytes, and to some not at all.
+            if scenario.processes > 8 || scenario.pattern.order() == Order::Random {
                 continue;
             }
             let run = generate(&scenario, i as u64, None);

@@ -1,13 +1,40 @@
-//! The four access patterns, and the decision tree that tells them apart.
+//! The access patterns, and the decision tree that tells them apart.
 //!
 //! The tree is data, `data/patterns.json`, made by `python/learn/patterns.py` (docs/understand/detection.md). It is checked when
-//! it is read, node by node: a tree that was cut, edited or made for other figures is refused.
+//! it is read, node by node: a tree that was cut, edited or made for other figures is refused. A tree always ends in some
+//! leaf, also with a window that is like nothing it has learnt. So each leaf keeps the range of each figure among the windows
+//! that it was learnt from: what lies outside is [`Pattern::Unknown`], and so is what ends in a leaf of mixed windows.
 use super::features::{FEATURES, Features};
 use crate::Error;
 use serde::{Deserialize, Serialize};
 
-/// How the clients of a file access it, as seen by themselves: whether one client's accesses follow one another, and
-/// whether they are smaller than a stripe unit or reach every server.
+/// In which order the clients of a file access it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Order {
+    /// Each client a part of its own, from its beginning to its end.
+    Contiguous,
+    /// Clients take turns over the file, or leave gaps of one length.
+    Strided,
+    /// Anywhere.
+    Random,
+    /// Unlike anything known.
+    Unknown,
+}
+
+impl Order {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Order::Contiguous => "contiguous",
+            Order::Strided => "strided",
+            Order::Random => "random",
+            Order::Unknown => "unknown",
+        }
+    }
+}
+
+/// How the clients of a file access it, as seen by themselves: in which order, and whether accesses are smaller than a
+/// stripe unit or reach every server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pattern {
@@ -19,15 +46,24 @@ pub enum Pattern {
     StridedSmall,
     /// Clients take turns over the file, in large requests.
     StridedLarge,
+    /// Clients access any place of the file, in small requests.
+    RandomSmall,
+    /// Clients access any place of the file, in large requests.
+    RandomLarge,
+    /// Unlike anything known. No tree is trained on it.
+    #[serde(skip)]
+    Unknown,
 }
 
 impl Pattern {
-    /// All of them.
-    pub const ALL: [Pattern; 4] = [
+    /// All that are known.
+    pub const ALL: [Pattern; 6] = [
         Pattern::ContiguousSmall,
         Pattern::ContiguousLarge,
         Pattern::StridedSmall,
         Pattern::StridedLarge,
+        Pattern::RandomSmall,
+        Pattern::RandomLarge,
     ];
 
     /// Its name.
@@ -37,22 +73,34 @@ impl Pattern {
             Pattern::ContiguousLarge => "contiguous_large",
             Pattern::StridedSmall => "strided_small",
             Pattern::StridedLarge => "strided_large",
+            Pattern::RandomSmall => "random_small",
+            Pattern::RandomLarge => "random_large",
+            Pattern::Unknown => "unknown",
         }
     }
 
-    /// One client's accesses follow one another.
-    pub fn is_contiguous(self) -> bool {
-        matches!(self, Pattern::ContiguousSmall | Pattern::ContiguousLarge)
+    /// In which order one client accesses the file.
+    pub fn order(self) -> Order {
+        match self {
+            Pattern::ContiguousSmall | Pattern::ContiguousLarge => Order::Contiguous,
+            Pattern::StridedSmall | Pattern::StridedLarge => Order::Strided,
+            Pattern::RandomSmall | Pattern::RandomLarge => Order::Random,
+            Pattern::Unknown => Order::Unknown,
+        }
     }
 
-    /// Accesses are smaller than a stripe unit.
-    pub fn is_small(self) -> bool {
-        matches!(self, Pattern::ContiguousSmall | Pattern::StridedSmall)
+    /// Accesses are smaller than a stripe unit; `None`: unknown.
+    pub fn is_small(self) -> Option<bool> {
+        match self {
+            Pattern::ContiguousSmall | Pattern::StridedSmall | Pattern::RandomSmall => Some(true),
+            Pattern::ContiguousLarge | Pattern::StridedLarge | Pattern::RandomLarge => Some(false),
+            Pattern::Unknown => None,
+        }
     }
 }
 
 /// The format of tree files.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// Nodes of a tree at most.
 const MAX_NODES: usize = 4096;
 
@@ -63,6 +111,8 @@ struct TreeFile {
     made_by: String,
     features: Vec<String>,
     classes: Vec<Pattern>,
+    /// Leaves with a smaller share answer "unknown".
+    least_share: f64,
     nodes: Vec<Node>,
 }
 
@@ -76,14 +126,20 @@ enum Node {
         below: usize,
         above: usize,
     },
-    /// A class, and the share of it among the training windows that end here.
-    Leaf { class: usize, share: f64 },
+    /// A class, the share of it among the training windows that end here, and between what their figures lay.
+    Leaf {
+        class: usize,
+        share: f64,
+        low: Vec<f64>,
+        high: Vec<f64>,
+    },
 }
 
 /// A checked decision tree.
 #[derive(Debug, Clone)]
 pub struct Tree {
     classes: Vec<Pattern>,
+    least_share: f64,
     nodes: Vec<Node>,
     made_by: String,
 }
@@ -121,9 +177,12 @@ impl Tree {
                 file.nodes.len()
             )));
         }
+        if !(0.0..=1.0).contains(&file.least_share) {
+            return Err(invalid("its least_share is outside 0 to 1".into()));
+        }
         for (i, node) in file.nodes.iter().enumerate() {
-            let why = match *node {
-                Node::Split { feature, .. } if feature >= FEATURES.len() => {
+            let why = match node {
+                Node::Split { feature, .. } if *feature >= FEATURES.len() => {
                     "splits on no known figure"
                 }
                 Node::Split { threshold, .. } if !threshold.is_finite() => {
@@ -131,13 +190,28 @@ impl Tree {
                 }
                 // Children come later: every walk ends.
                 Node::Split { below, above, .. }
-                    if below.min(above) <= i || below.max(above) >= file.nodes.len() =>
+                    if *below.min(above) <= i || *below.max(above) >= file.nodes.len() =>
                 {
                     "leads to a node that does not come after it"
                 }
-                Node::Leaf { class, .. } if class >= file.classes.len() => "ends in no known class",
-                Node::Leaf { share, .. } if !(0.0..=1.0).contains(&share) => {
+                Node::Leaf { class, .. } if *class >= file.classes.len() => {
+                    "ends in no known class"
+                }
+                Node::Leaf { share, .. } if !(0.0..=1.0).contains(share) => {
                     "has a share outside 0 to 1"
+                }
+                Node::Leaf { low, high, .. }
+                    if [low, high].iter().any(|l| l.len() != FEATURES.len()) =>
+                {
+                    "has no range for each figure"
+                }
+                Node::Leaf { low, high, .. }
+                    if !low
+                        .iter()
+                        .zip(high)
+                        .all(|(l, h)| l.is_finite() && h.is_finite() && l <= h) =>
+                {
+                    "has a range that ends before it begins"
                 }
                 _ => continue,
             };
@@ -145,6 +219,7 @@ impl Tree {
         }
         Ok(Tree {
             classes: file.classes,
+            least_share: file.least_share,
             nodes: file.nodes,
             made_by: file.made_by,
         })
@@ -155,24 +230,37 @@ impl Tree {
         &self.made_by
     }
 
-    /// The pattern of a window with these figures, and how sure that is, 0 to 1.
+    /// The pattern of a window with these figures, and how sure that is, 0 to 1; of what is unknown 0.
     pub fn classify(&self, features: &Features) -> (Pattern, f64) {
         let mut at = 0;
         loop {
-            match self.nodes[at] {
+            match &self.nodes[at] {
                 Node::Split {
                     feature,
                     threshold,
                     below,
                     above,
                 } => {
-                    at = if features[feature] <= threshold {
-                        below
+                    at = if features[*feature] <= *threshold {
+                        *below
                     } else {
-                        above
+                        *above
                     };
                 }
-                Node::Leaf { class, share } => return (self.classes[class], share),
+                Node::Leaf {
+                    class,
+                    share,
+                    low,
+                    high,
+                } => {
+                    let mut ranges = low.iter().zip(high).zip(features);
+                    let inside = ranges.all(|((low, high), x)| low <= x && x <= high);
+                    return if inside && *share >= self.least_share {
+                        (self.classes[*class], *share)
+                    } else {
+                        (Pattern::Unknown, 0.0)
+                    };
+                }
             }
         }
     }
@@ -185,29 +273,45 @@ mod tests {
     fn json(nodes: &str) -> String {
         let features = FEATURES.map(|f| format!("\"{f}\"")).join(",");
         format!(
-            "{{\"format\":1,\"made_by\":\"test\",\"features\":[{features}],\
-             \"classes\":[\"contiguous_small\",\"strided_large\"],\"nodes\":[{nodes}]}}"
+            "{{\"format\":2,\"made_by\":\"test\",\"features\":[{features}],\
+             \"classes\":[\"contiguous_small\",\"strided_large\"],\"least_share\":0.7,\"nodes\":[{nodes}]}}"
         )
     }
 
-    const LEAVES: &str =
-        "{\"leaf\":{\"class\":0,\"share\":1.0}},{\"leaf\":{\"class\":1,\"share\":0.8}}";
+    fn leaf(class: usize, share: f64, high: f64) -> String {
+        let range = |x: f64| format!("[{}]", vec![x.to_string(); FEATURES.len()].join(","));
+        let (low, high) = (range(-1.0), range(high));
+        format!(
+            "{{\"leaf\":{{\"class\":{class},\"share\":{share},\"low\":{low},\"high\":{high}}}}}"
+        )
+    }
+
+    fn leaves() -> String {
+        [leaf(0, 1.0, 1.0), leaf(1, 0.8, 1.0)].join(",")
+    }
 
     #[test]
     fn a_tree_is_walked() {
         let split = "{\"split\":{\"feature\":2,\"threshold\":-0.5,\"below\":1,\"above\":2}}";
-        let tree = Tree::from_json(&json(&format!("{split},{LEAVES}"))).unwrap();
+        let tree = Tree::from_json(&json(&format!("{split},{}", leaves()))).unwrap();
         let mut features = [0.0; FEATURES.len()];
         assert_eq!(tree.classify(&features), (Pattern::StridedLarge, 0.8));
         features[2] = -0.5;
         assert_eq!(tree.classify(&features), (Pattern::ContiguousSmall, 1.0));
+        // What no training window was like, and what training windows of several classes were like.
+        features[7] = 1.01;
+        assert_eq!(tree.classify(&features), (Pattern::Unknown, 0.0));
+        let mixed = Tree::from_json(&json(&leaf(0, 0.69, 1.0))).unwrap();
+        let known = [0.0; FEATURES.len()];
+        assert_eq!(mixed.classify(&known), (Pattern::Unknown, 0.0));
     }
 
     #[test]
     fn what_is_no_tree_is_refused() {
         let split = |feature: usize, below: usize, above: usize| {
             format!(
-                "{{\"split\":{{\"feature\":{feature},\"threshold\":0,\"below\":{below},\"above\":{above}}}}},{LEAVES}"
+                "{{\"split\":{{\"feature\":{feature},\"threshold\":0,\"below\":{below},\"above\":{above}}}}},{}",
+                leaves()
             )
         };
         let whole = json(&split(0, 1, 2));
@@ -217,13 +321,19 @@ mod tests {
             (json(&split(0, 0, 2)), "after"),
             (json(&split(0, 1, 3)), "after"),
             (json(""), "0 nodes"),
-            (json("{\"leaf\":{\"class\":2,\"share\":1}}"), "class"),
-            (json("{\"leaf\":{\"class\":0,\"share\":7}}"), "share"),
+            (json(&leaf(2, 1.0, 1.0)), "class"),
+            (json(&leaf(0, 7.0, 1.0)), "share"),
+            (json(&leaf(0, 1.0, -2.0)), "ends before"),
+            (
+                json(&leaf(0, 1.0, 1.0).replacen("[-1,", "[", 1)),
+                "each figure",
+            ),
+            (whole.replace("0.7", "1.7"), "least_share"),
             (
                 json("{\"leaf\":{\"class\":0,\"share\":1,\"x\":1}}"),
                 "unknown field",
             ),
-            (whole.replace("\"format\":1", "\"format\":2"), "format 2"),
+            (whole.replace("\"format\":2", "\"format\":1"), "format 1"),
             (whole.replace("\"spread\"", "\"spreed\""), "spreed"),
             (whole[..whole.len() / 2].to_string(), "EOF"),
             ("garbage".into(), "expected"),

@@ -8,6 +8,7 @@
 //! TTP(S1) + TTP(S2) > TTP(S1+S2) + |AT2 - AT1| (1 - alpha)
 //! ```
 //!
+//! and the scheduler may join so many ([`Limits::parts`]),
 //! where TTP is the device's time to process ([`Cost`]), AT the arrivals, and alpha the part of waiting time that is
 //! spent on other requests. The result is taken as one request and tried with the next. Arriving requests are linked
 //! to predicted ones of the same file, operation, offset and bytes that arrive within ±10% of the predicted time. A
@@ -18,14 +19,16 @@
 //! differently finds no prediction and is scheduled as without.
 //!
 //! For an aggregation of more than two, |AT2 - AT1| is what the next part adds to the span of arrivals. Alpha is
-//! estimated from the trace first: a gap is overlapped as far as requests between its two ends keep the device busy;
-//! then it follows what the scheduler reports ([`Predictor::waited`]). Source: Boito 2015, section 4.1.
+//! estimated from the trace first: a gap is overlapped as far as requests between its two ends keep the device busy.
+//! Then it is what is seen: of each wait, the part in which others were served ([`Predictor::serving`]). A file's aggregations
+//! are predicted anew when a pass through it begins and alpha has moved by [`MOVED`]. Source: Boito 2015, section 4.1.
 use super::cost::Cost;
 use super::merge::{same_time, tolerance};
 use crate::Error;
 use penstock_base::{Nanos, Op};
 use penstock_trace::{Event, Kind};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// Bounds of a [`Predictor`].
 #[derive(Debug, Clone, Copy)]
@@ -40,10 +43,14 @@ pub struct Limits {
     pub wait: Nanos,
     /// A file that rests so long and is then used as at its beginning runs through its prediction anew.
     pub rest: Nanos,
+    /// Requests that the scheduler joins at most: with a busy device alpha is 1, and nothing else ends an aggregation.
+    pub parts: u32,
+    /// Aggregations of files with more requests are not predicted anew: that would hold up a decision.
+    pub regroup: usize,
 }
 
 impl Default for Limits {
-    /// 4 Mi requests, 64 Ki live ones, 1024 programs, 500 µs, 1 s.
+    /// 4 Mi requests, 64 Ki live ones, 1024 programs, 500 µs, 1 s, 16 parts, 16 Ki requests.
     fn default() -> Limits {
         Limits {
             requests: 4 << 20,
@@ -51,6 +58,8 @@ impl Default for Limits {
             programs: 1024,
             wait: 500_000,
             rest: 1_000_000_000,
+            parts: 16,
+            regroup: 16 << 10,
         }
     }
 }
@@ -74,6 +83,10 @@ pub struct Statistics {
     pub waited: Nanos,
     /// Part of waiting time that is used for something else.
     pub alpha: f64,
+    /// Waits whose end has been seen, which alpha follows.
+    pub seen: u64,
+    /// Files whose aggregations were predicted anew.
+    pub regrouped: u64,
 }
 
 /// One predicted request.
@@ -99,6 +112,12 @@ struct File {
     running: Option<Running>,
     /// Counts its passes; predictions of earlier passes are void.
     pass: u32,
+    /// Its requests, and their aggregations as predicted with this alpha.
+    requests: Range<usize>,
+    groups: Vec<Group>,
+    aggregations: u64,
+    alpha: f64,
+    parts: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -111,6 +130,7 @@ struct Running {
 #[derive(Debug, Clone, Copy, Default)]
 struct Group {
     bytes: u64,
+    parts: u32,
     /// Arrivals, since the file's first.
     first: Nanos,
     last: Nanos,
@@ -118,6 +138,8 @@ struct Group {
     pass: u32,
     dispatched: u64,
     waited: bool,
+    /// A wait that has not ended: when it began, and how long others had been served by then.
+    wait: Option<(Nanos, Nanos)>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -132,10 +154,9 @@ pub struct Predictor {
     cost: Cost,
     limits: Limits,
     requests: Vec<Predicted>,
-    /// Of each request: its aggregation, and the pass in which it was linked.
+    /// Of each request: its aggregation, by number in its file, and the pass in which it was linked.
     group_of: Vec<u32>,
     linked: Vec<u32>,
-    groups: Vec<Group>,
     files: Vec<File>,
     slots: BTreeMap<u64, u32>,
     /// Requests with which files begin: the files, in the order of first arrival.
@@ -148,8 +169,14 @@ pub struct Predictor {
     /// Averages per wait, nanoseconds.
     overlapped: f64,
     waiting: f64,
+    /// Time in which requests were served, and since when some are.
+    busy: Nanos,
+    busy_since: Option<Nanos>,
     statistics: Statistics,
 }
+
+/// Alpha has to move so far before a file's aggregations are predicted anew.
+pub const MOVED: f64 = 0.05;
 
 /// Requests of a file that count as its beginning: the first of so many ranks may be the first to arrive.
 const OPENINGS: usize = 64;
@@ -174,7 +201,6 @@ impl Predictor {
             requests: Vec::with_capacity(arrivals.len()),
             group_of: Vec::new(),
             linked: vec![0; arrivals.len()],
-            groups: Vec::new(),
             files: Vec::new(),
             slots: BTreeMap::new(),
             openings: BTreeMap::new(),
@@ -184,6 +210,8 @@ impl Predictor {
             programs: BTreeMap::new(),
             overlapped: 0.0,
             waiting: 0.0,
+            busy: 0,
+            busy_since: None,
             statistics: Statistics::default(),
         };
         let mut opened: Vec<usize> = Vec::new();
@@ -196,6 +224,11 @@ impl Predictor {
                     bytes: [0; 2],
                     running: None,
                     pass: 1,
+                    requests: 0..0,
+                    groups: Vec::new(),
+                    aggregations: 0,
+                    alpha: 0.0,
+                    parts: 0,
                 });
                 opened.push(0);
                 (files.len() - 1) as u32
@@ -227,15 +260,30 @@ impl Predictor {
         }
         predictor.requests.sort_unstable();
         predictor.statistics.predicted = predictor.requests.len() as u64;
+        let mut begin = 0;
+        for (slot, file) in predictor.files.iter_mut().enumerate() {
+            let end = predictor
+                .requests
+                .partition_point(|r| r.slot as usize <= slot);
+            file.requests = begin..end;
+            begin = end;
+        }
+        predictor.group_of = vec![0; begin];
         predictor.estimate_alpha();
-        predictor.regroup();
+        (0..predictor.files.len()).for_each(|slot| predictor.regroup(slot));
         Ok(predictor)
     }
 
     /// What it did so far.
     pub fn statistics(&self) -> Statistics {
+        let groups: usize = self.files.iter().map(|f| f.groups.len()).sum();
         Statistics {
             alpha: self.alpha(),
+            aggregations: self.files.iter().map(|f| f.aggregations).sum(),
+            mean_aggregation: match groups {
+                0 => 0.0,
+                n => self.requests.len() as f64 / n as f64,
+            },
             ..self.statistics
         }
     }
@@ -249,28 +297,44 @@ impl Predictor {
         }
     }
 
-    /// A scheduler waited for `total`, and served other requests for `overlapped` of it. [`Predictor::regroup`] makes
-    /// use of it.
-    pub fn waited(&mut self, total: Nanos, overlapped: Nanos) {
+    /// From now on the scheduler joins at most so many requests; files are grouped so when a pass through them begins.
+    pub fn joins(&mut self, parts: u32) {
+        self.limits.parts = parts;
+    }
+
+    /// From now on requests are served, or none is. Waits are of use as long as some are.
+    pub fn serving(&mut self, now: Nanos, any: bool) {
+        self.busy = self.busy_until(now);
+        self.busy_since = any.then_some(now);
+    }
+
+    fn busy_until(&self, now: Nanos) -> Nanos {
+        let since = self.busy_since.map_or(0, |since| now.saturating_sub(since));
+        self.busy.saturating_add(since)
+    }
+
+    /// A wait of `total` has ended; other requests were served for `overlapped` of it.
+    fn waited(&mut self, total: Nanos, overlapped: Nanos) {
+        self.statistics.seen += 1;
         // Averages over about 16 reports, the estimate being the first.
         const WEIGHT: f64 = 1.0 / 16.0;
         self.waiting += WEIGHT * (total as f64 - self.waiting);
         self.overlapped += WEIGHT * (overlapped.min(total) as f64 - self.overlapped);
     }
 
-    /// Predicts the aggregations anew with the present alpha. Costs a pass over all predictions: call it between
-    /// decisions, not in them.
-    pub fn regroup(&mut self) {
+    /// Predicts the aggregations of a file with the present alpha. Costs a pass over its requests.
+    fn regroup(&mut self, slot: usize) {
         let alpha = self.alpha();
+        let range = self.files[slot].requests.clone();
         let mut groups: Vec<Group> = Vec::new();
-        let mut group_of = vec![0u32; self.requests.len()];
         // Open aggregations of one file and operation: (end, last arrival, group).
         let mut open: BTreeSet<(u64, Nanos, u32)> = BTreeSet::new();
         let mut current = None;
-        for (i, r) in self.requests.iter().enumerate() {
-            if current != Some((r.slot, r.op)) {
+        for i in range {
+            let r = self.requests[i];
+            if current != Some(r.op) {
                 open.clear();
-                current = Some((r.slot, r.op));
+                current = Some(r.op);
             }
             // Offsets ascend: what ends before can't go on.
             while open.first().is_some_and(|o| o.0 < r.offset) {
@@ -286,7 +350,7 @@ impl Predictor {
                 .filter(|o| o.0 == r.offset)
                 .min_by_key(|o| o.1.abs_diff(r.at))
                 .copied();
-            let joined = nearest.filter(|o| self.pays(&groups[o.2 as usize], r, alpha));
+            let joined = nearest.filter(|o| self.pays(&groups[o.2 as usize], &r, alpha));
             let number = match joined {
                 Some(o) => {
                     open.remove(&o);
@@ -294,11 +358,13 @@ impl Predictor {
                     group.bytes += r.bytes;
                     group.first = group.first.min(r.at);
                     group.last = group.last.max(r.at);
+                    group.parts += 1;
                     o.2
                 }
                 None => {
                     groups.push(Group {
                         bytes: r.bytes,
+                        parts: 1,
                         first: r.at,
                         last: r.at,
                         ..Group::default()
@@ -306,24 +372,29 @@ impl Predictor {
                     (groups.len() - 1) as u32
                 }
             };
-            group_of[i] = number;
+            self.group_of[i] = number;
             open.insert((
                 r.offset.saturating_add(r.bytes),
                 groups[number as usize].last,
                 number,
             ));
         }
-        let mut sizes = vec![0u32; groups.len()];
-        for g in &group_of {
-            sizes[*g as usize] += 1;
+        let file = &mut self.files[slot];
+        file.aggregations = groups.iter().filter(|g| g.parts > 1).count() as u64;
+        file.groups = groups;
+        file.alpha = alpha;
+        file.parts = self.limits.parts;
+    }
+
+    /// A pass begins: nothing of the file's aggregations is under way.
+    fn refresh_groups(&mut self, slot: usize) {
+        let file = &self.files[slot];
+        let moved = (self.alpha() - file.alpha).abs() >= MOVED;
+        let others = file.parts != self.limits.parts;
+        if (moved || others) && file.requests.len() <= self.limits.regroup {
+            self.regroup(slot);
+            self.statistics.regrouped += 1;
         }
-        self.statistics.aggregations = sizes.iter().filter(|s| **s > 1).count() as u64;
-        self.statistics.mean_aggregation = match groups.len() {
-            0 => 0.0,
-            n => self.requests.len() as f64 / n as f64,
-        };
-        self.groups = groups;
-        self.group_of = group_of;
     }
 
     fn pays(&self, group: &Group, next: &Predicted, alpha: f64) -> bool {
@@ -331,6 +402,9 @@ impl Predictor {
         let Some(joint) = group.bytes.checked_add(next.bytes) else {
             return false;
         };
+        if group.parts >= self.limits.parts {
+            return false;
+        }
         let added = group.first.saturating_sub(next.at) + next.at.saturating_sub(group.last);
         time(group.bytes) + time(next.bytes) > time(joint) + added as f64 * (1.0 - alpha)
     }
@@ -442,6 +516,9 @@ impl Predictor {
         running.last = now;
         let at = now.saturating_sub(running.first);
         let pass = state.pass;
+        if self.begun == Some(slot) && at == 0 {
+            self.refresh_groups(slot as usize);
+        }
         let same = |p: &Predicted| (p.slot, p.op, p.offset, p.bytes) == (slot, op, offset, bytes);
         // Tolerances grow with the predicted time: what may match begins where at + tolerance reaches ours.
         let low = self.requests.partition_point(|p| {
@@ -509,17 +586,20 @@ impl Predictor {
     /// A virtual request of these parts is about to be served; its first part arrived at `first`. How long it should
     /// wait for the rest of its predicted aggregation: 0 when that is complete, was waited for already, or late.
     pub fn wait(&mut self, now: Nanos, first: Nanos, parts: &[u64]) -> Nanos {
-        let Some((number, pass)) = self.group_of_parts(parts) else {
+        let Some((slot, number)) = self.group_of_parts(parts) else {
             return 0;
         };
         let here: u64 = parts
             .iter()
             .filter_map(|id| self.live.get(id))
-            .filter(|i| self.group_of[**i as usize] as usize == number)
-            .map(|i| self.requests[*i as usize].bytes)
+            .map(|i| (self.requests[*i as usize], self.group_of[*i as usize]))
+            .filter(|(r, group)| (r.slot, *group) == (slot, number))
+            .map(|(r, _)| r.bytes)
             .sum();
-        let group = &mut self.groups[number];
-        refresh(group, pass);
+        let busy = self.busy_until(now);
+        let file = &mut self.files[slot as usize];
+        let group = &mut file.groups[number as usize];
+        refresh(group, file.pass);
         if group.waited || group.dispatched.saturating_add(here) >= group.bytes {
             return 0;
         }
@@ -529,28 +609,33 @@ impl Predictor {
             .min(self.limits.wait);
         if wait > 0 {
             group.waited = true;
+            group.wait = Some((now, busy));
             self.statistics.waits += 1;
             self.statistics.waited += wait;
         }
         wait
     }
 
-    fn group_of_parts(&self, parts: &[u64]) -> Option<(usize, u32)> {
+    /// The file of these parts, and their aggregation in it.
+    fn group_of_parts(&self, parts: &[u64]) -> Option<(u32, u32)> {
         let i = *parts.iter().find_map(|id| self.live.get(id))? as usize;
-        let pass = self.files[self.requests[i].slot as usize].pass;
-        Some((self.group_of[i] as usize, pass))
+        Some((self.requests[i].slot, self.group_of[i]))
     }
 
     /// A request went to the store, or is gone otherwise.
-    pub fn dispatched(&mut self, id: u64) {
+    pub fn dispatched(&mut self, now: Nanos, id: u64) {
         let Some(i) = self.live.remove(&id) else {
             return;
         };
-        let request = &self.requests[i as usize];
-        let pass = self.files[request.slot as usize].pass;
-        let group = &mut self.groups[self.group_of[i as usize] as usize];
-        refresh(group, pass);
+        let request = self.requests[i as usize];
+        let busy = self.busy_until(now);
+        let file = &mut self.files[request.slot as usize];
+        let group = &mut file.groups[self.group_of[i as usize] as usize];
+        refresh(group, file.pass);
         group.dispatched = group.dispatched.saturating_add(request.bytes);
+        if let Some((began, then)) = group.wait.take() {
+            self.waited(now.saturating_sub(began), busy.saturating_sub(then));
+        }
     }
 }
 
@@ -560,6 +645,7 @@ fn refresh(group: &mut Group, pass: u32) {
         group.pass = pass;
         group.dispatched = 0;
         group.waited = false;
+        group.wait = None;
     }
 }
 

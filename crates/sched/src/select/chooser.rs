@@ -11,7 +11,7 @@
 //! A plain state machine under the queue's mutex: a few hundred nanoseconds per request, a look every 100 ms.
 use super::lookout::{Class, FileView, Kind, Lookout, View};
 use super::{Objective, Selector, SelectorOptions, Situation, Tree};
-use crate::learn::MIN_WINDOW;
+use crate::learn::{MIN_WINDOW, Order, Pattern};
 use crate::settings::Settings;
 use crate::{Algorithm, Error, Groups, Nanos, Op, Request, Site};
 use std::collections::BTreeMap;
@@ -88,7 +88,7 @@ pub struct Chooser {
     changes: u64,
     reason: String,
     /// What the last look would run for files in general, and how many looks in a row.
-    proposed: Option<(Algorithm, u32)>,
+    proposed: Option<(Option<Algorithm>, u32)>,
     /// `tree`: what each file runs under, and how many looks in a row wanted something else.
     placed: BTreeMap<(u64, Op), (Algorithm, u32)>,
     /// `online`: one for each class, the first for all until there are classes.
@@ -270,14 +270,14 @@ impl Chooser {
 
     /// `tree`: what its answers come to, once they last.
     fn told(&mut self) -> Option<Groups> {
-        let mut votes: Vec<(Algorithm, u32)> = Vec::new();
+        let mut votes: Vec<(Option<Algorithm>, u32)> = Vec::new();
         for class in &self.view.classes {
             match votes.iter_mut().find(|v| v.0 == class.choice) {
                 Some(vote) => vote.1 += class.requests,
                 None => votes.push((class.choice, class.requests)),
             }
         }
-        let present = votes.iter().find(|v| v.0 == self.groups.algorithm);
+        let present = votes.iter().find(|v| v.0 == Some(self.groups.algorithm));
         let present = present.copied();
         let (mut winner, mut share) = votes.into_iter().rev().max_by_key(|v| v.1)?;
         if let Some((runs, votes)) = present
@@ -295,12 +295,16 @@ impl Chooser {
         self.proposed = Some((winner, looks));
         let mut all = self.groups.algorithm;
         if looks >= AGREE {
-            all = winner;
+            all = winner.unwrap_or(all);
             let classes = self.view.classes.iter().filter(|c| c.choice == winner);
             let situation = classes.max_by_key(|c| c.requests)?.situation;
             let per_cent = u64::from(share) * 100 / u64::from(self.view.requests.max(1));
             let (tree, class) = (self.choosing.tree.name(), self.class_text(&situation));
-            self.reason = format!("{tree} says so for {class} ({per_cent}% of recent requests)");
+            let says = match winner {
+                Some(_) => "says so for",
+                None => "knows no answer, so nothing changes, for",
+            };
+            self.reason = format!("{tree} {says} {class} ({per_cent}% of recent requests)");
         }
         // Files that are no longer seen are forgotten; what they ran under does not matter.
         let before = std::mem::take(&mut self.placed);
@@ -309,7 +313,8 @@ impl Chooser {
             let known = before.get(&(f.file, f.op)).copied();
             let (mut runs, mut looks) = known.unwrap_or((self.groups.of(f.file, f.op), 0));
             let wanted = match f.pattern {
-                Some(_) => self.view.classes[f.class].choice,
+                // What no tree knows goes on as it is.
+                Some(_) => self.view.classes[f.class].choice.unwrap_or(runs),
                 None => all,
             };
             looks = if wanted == runs { 0 } else { looks + 1 };
@@ -334,6 +339,11 @@ impl Chooser {
         if looked {
             changed = self.follow_classes(now);
         }
+        if self.is_strange() {
+            // Nothing is learnt from what is unlike anything known.
+            self.trials[self.trying].selector.resume(now);
+            return changed.then(|| self.groups_of_trials());
+        }
         let several = self.trials.len() > 1;
         let selector = &mut self.trials[self.trying].selector;
         changed |= selector.decide(now).is_some();
@@ -347,17 +357,31 @@ impl Chooser {
             self.turn((self.trying + 1) % self.trials.len(), now);
         }
         // A look may also have found files that are new in their class.
-        (changed || looked).then(|| {
-            let of = |kind: Kind| self.trials.iter().find(|t| t.kind == Some(kind));
-            let all = self.trials[0].selector.algorithm();
-            let files = self.view.seen.iter().map(|f| {
-                let class = &self.view.classes[f.class];
-                let trial = f.pattern.and_then(|_| of(class.kind()));
-                let runs = trial.map_or(all, |t| t.selector.algorithm());
-                ((f.file, f.op), runs)
-            });
-            grouped(all, files)
-        })
+        (changed || looked).then(|| self.groups_of_trials())
+    }
+
+    /// What the selectors of the classes run; a file that is unlike anything known goes on as it is.
+    fn groups_of_trials(&self) -> Groups {
+        let of = |kind: Kind| self.trials.iter().find(|t| t.kind == Some(kind));
+        let all = self.trials[0].selector.algorithm();
+        let files = self.view.seen.iter().map(|f| {
+            let class = &self.view.classes[f.class];
+            let trial = f.pattern.and_then(|_| of(class.kind()));
+            let runs = match (trial, f.pattern) {
+                (Some(trial), _) => trial.selector.algorithm(),
+                (None, Some(Pattern::Unknown)) => self.groups.of(f.file, f.op),
+                (None, _) => all,
+            };
+            ((f.file, f.op), runs)
+        });
+        grouped(all, files)
+    }
+
+    /// Nearly all recent requests are unlike anything known.
+    fn is_strange(&self) -> bool {
+        let known = self.view.classes.iter().filter(|c| is_known(c));
+        let requests: u32 = known.map(|c| c.requests).sum();
+        self.view.requests > 0 && requests * 100 < self.view.requests * WORTH
     }
 
     /// The turn of another class.
@@ -371,7 +395,7 @@ impl Chooser {
     /// A selector for each class that has requests enough; the commonest class comes first and stands for all others.
     /// True if one runs something else now.
     fn follow_classes(&mut self, now: Nanos) -> bool {
-        let mut classes: Vec<&Class> = self.view.classes.iter().collect();
+        let mut classes: Vec<&Class> = self.view.classes.iter().filter(|c| is_known(c)).collect();
         classes.sort_by_key(|c| std::cmp::Reverse(c.requests));
         let worth = |c: &&Class| c.requests * 100 >= self.view.requests * WORTH;
         let kept: Vec<(Kind, Situation)> = classes
@@ -441,6 +465,10 @@ impl Chooser {
             Tree::T3 | Tree::T4 | Tree::Own => situation.to_string(),
         }
     }
+}
+
+fn is_known(class: &Class) -> bool {
+    class.situation.order != Order::Unknown
 }
 
 /// Those that run under something else than all others, as groups.
@@ -562,11 +590,11 @@ mod tests {
         let (read, write) = (class(Op::Read), class(Op::Write));
         assert!(write.situation.large && !read.situation.large);
         assert_eq!(write.requests * 3, read.requests);
-        assert_eq!(read.choice, c.groups().algorithm, "the most requests");
+        assert_eq!(read.choice, Some(c.groups().algorithm), "the most requests");
         assert_ne!(read.choice, write.choice);
         let of = |file, op| c.groups().of(file, op);
-        assert_eq!(of(1, Op::Write), write.choice, "its own");
-        assert_eq!(of(2, Op::Read), read.choice);
+        assert_eq!(Some(of(1, Op::Write)), write.choice, "its own");
+        assert_eq!(Some(of(2, Op::Read)), read.choice);
         let busiest = c.busiest();
         let files: Vec<(u64, Op)> = busiest.iter().map(|f| (f.file, f.op)).collect();
         assert_eq!(files, [(2, Op::Read), (1, Op::Write)]);
@@ -651,7 +679,66 @@ mod tests {
         });
         for file in c.busiest() {
             let class = &c.view().classes[file.class];
-            assert_eq!(c.groups().of(file.file, file.op), class.choice, "{file:?}");
+            assert_eq!(
+                Some(c.groups().of(file.file, file.op)),
+                class.choice,
+                "{file:?}"
+            );
+        }
+    }
+
+    /// Offsets without any order, of 2^14 places (splitmix).
+    fn anywhere(i: u64) -> u64 {
+        let mut z = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z >> 50) << 13
+    }
+
+    #[test]
+    fn random_accesses_change_nothing_in_a_tree_and_are_measured_online() {
+        let random = |i| (1, Op::Read, anywhere(i), 1 << 13);
+        let mut now = 0;
+        let mut c = chooser(disk(Mode::Tree));
+        assert_eq!(drive(&mut c, &mut now, 2000, random), []);
+        assert_eq!(c.busiest()[0].pattern, Some(Pattern::RandomSmall));
+        assert!(
+            c.reason()
+                .contains("nothing changes, for read, 1 file, random small"),
+            "{}",
+            c.reason()
+        );
+        let mut c = chooser(disk(Mode::Online));
+        let ran = drive(&mut c, &mut now, 20_000, random);
+        assert!(ran.contains(&Algorithm::Sjf), "{ran:?}");
+    }
+
+    #[test]
+    fn what_is_unlike_anything_known_changes_nothing() {
+        for mode in [Mode::Tree, Mode::Online] {
+            let mut c = chooser(disk(mode));
+            let mut now = 0;
+            // Known at first, so that something runs; then the same four places over and over, backwards.
+            drive(&mut c, &mut now, 1000, |i| (1, Op::Write, i << 18, 1 << 18));
+            let before = c.groups().clone();
+            let ran = drive(&mut c, &mut now, 600, |i| {
+                (2, Op::Write, (3 - i % 4) << 13, 1 << 13)
+            });
+            let settled = c.groups().clone();
+            assert_eq!(
+                c.busiest()[0].pattern,
+                Some(Pattern::Unknown),
+                "{:?}",
+                c.view()
+            );
+            let later = drive(&mut c, &mut now, 6000, |i| {
+                (2, Op::Write, (3 - i % 4) << 13, 1 << 13)
+            });
+            assert_eq!(
+                *c.groups(),
+                settled,
+                "{mode:?} {before:?} {ran:?} {later:?}"
+            );
         }
     }
 

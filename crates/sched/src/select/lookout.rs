@@ -1,9 +1,10 @@
 //! What is going on at a data server: its recent requests, and per file and operation their pattern.
 //!
 //! The last [`RECENT`] requests count, and the [`Detector`] says of each file and operation contiguous or strided,
-//! small or large. Those with the same operation and pattern are a [`Class`]: a selection tree has one answer for each.
+//! or random, small or large, or unlike anything known. Those with the same operation and pattern are a [`Class`]: a
+//! selection tree has one answer for each, or none.
 use super::{Situation, Tree};
-use crate::learn::{self, Detector, DetectorLimits, MIN_WINDOW, Pattern};
+use crate::learn::{self, Detector, DetectorLimits, MIN_WINDOW, Order, Pattern};
 use crate::{Algorithm, Error, Nanos, Op, Request, Site};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -75,17 +76,17 @@ pub struct Class {
     pub requests: u32,
     /// Of these.
     pub bytes: u64,
-    /// What the tree says of it.
-    pub choice: Algorithm,
+    /// What the tree says of it; `None`: it does not know such accesses, and what runs goes on.
+    pub choice: Option<Algorithm>,
 }
 
-/// What tells classes apart: operation, contiguous, large.
-pub(crate) type Kind = (Op, bool, bool);
+/// What tells classes apart: operation, order, large.
+pub(crate) type Kind = (Op, Order, bool);
 
 impl Class {
     pub(crate) fn kind(&self) -> Kind {
         let s = &self.situation;
-        (s.op, s.contiguous, s.large)
+        (s.op, s.order, s.large)
     }
 }
 
@@ -160,12 +161,13 @@ impl Lookout {
             let op = if write { Op::Write } else { Op::Read };
             let verdict = verdicts.get(&(file, op)).copied();
             let (pattern, all_bytes) = verdict.unwrap_or((None, bytes));
-            let (contiguous, large) = match pattern {
-                Some(pattern) => (pattern.is_contiguous(), !pattern.is_small()),
-                // Too few of them to see an order.
-                None => (true, bytes / u64::from(requests) >= self.site.large()),
-            };
-            let kind = (op, contiguous, large);
+            // Too few of them show no order.
+            let order = pattern.map_or(Order::Contiguous, Pattern::order);
+            let small = pattern.and_then(Pattern::is_small);
+            let large = small.map_or(bytes / u64::from(requests) >= self.site.large(), |small| {
+                !small
+            });
+            let kind = (op, order, large);
             let known = view.classes.iter().position(|c| c.kind() == kind);
             view.seen.push(FileView {
                 file,
@@ -187,7 +189,7 @@ impl Lookout {
                         op,
                         files: view.files,
                         bytes_per_file: all_bytes,
-                        contiguous,
+                        order,
                         large,
                         ratio: self.ratio[usize::from(write)],
                         memory: self.site.memory,
@@ -198,7 +200,7 @@ impl Lookout {
                     files: 1,
                     requests,
                     bytes,
-                    choice: Algorithm::To,
+                    choice: None,
                 }),
             }
         }

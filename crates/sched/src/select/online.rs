@@ -95,14 +95,14 @@ impl Default for SelectorOptions {
 }
 
 impl SelectorOptions {
-    fn choose(&self, situation: &Situation) -> Algorithm {
+    fn choose(&self, situation: &Situation) -> Option<Algorithm> {
         let expected = self.tree.expect(situation);
-        expected.map_or_else(|| self.tree.choose(situation), |e| e.best())
+        expected.map_or_else(|| self.tree.choose(situation), |e| Some(e.best()))
     }
 
     /// What is known of each candidate beforehand.
     fn priors(&self, situation: Option<&Situation>) -> Vec<Prior> {
-        let choice = situation.map(|s| self.choose(s));
+        let choice = situation.and_then(|s| self.choose(s));
         // What was measured elsewhere are rates.
         let expected = situation
             .filter(|_| self.objective == Objective::Bandwidth)
@@ -216,7 +216,7 @@ impl Selector {
         if options.candidates.is_empty() {
             options.candidates.push(Algorithm::To);
         }
-        let choice = situation.map(|s| options.choose(&s));
+        let choice = situation.and_then(|s| options.choose(&s));
         let current = choice.and_then(|c| position(&options.candidates, c));
         let priors = options.priors(situation.as_ref());
         let mut selector = Selector {
@@ -320,7 +320,8 @@ impl Selector {
         }
         self.patience = PATIENCE;
         self.forget(now);
-        let to = position(&self.options.candidates, choice)?;
+        // What no tree knows goes on with what runs, until another one is seen to be better.
+        let to = position(&self.options.candidates, choice?)?;
         let reason = format!("{} says so for {situation}", self.options.tree.name());
         if to == self.current {
             self.last = Some(self.decision(now, reason));

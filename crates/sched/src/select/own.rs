@@ -9,6 +9,7 @@
 //! ask for, up to 256 KiB in ours. *When it pays*: most on devices like those
 //! measured; the further the nearest one is, the more what is expected is to be doubted. *Source*: ours; nearest neighbours.
 use super::Situation;
+use crate::learn::Order;
 use crate::{Algorithm, Op};
 use serde::Deserialize;
 use std::sync::LazyLock;
@@ -95,7 +96,7 @@ impl Row {
         let s = situation;
         Row {
             write: s.op == Op::Write,
-            contiguous: s.contiguous,
+            contiguous: s.order == Order::Contiguous,
             large: s.large,
             files: s.files,
             processes: s.processes,
@@ -108,8 +109,12 @@ impl Row {
 
     /// `None`: not to be compared.
     fn distance(&self, s: &Situation) -> Option<Distance> {
-        let alike =
-            (self.write, self.contiguous, self.large) == (s.op == Op::Write, s.contiguous, s.large);
+        let order = if self.contiguous {
+            Order::Contiguous
+        } else {
+            Order::Strided
+        };
+        let alike = (self.write, order, self.large) == (s.op == Op::Write, s.order, s.large);
         let doublings = |a: f64, b: f64| (a / b).log2().abs();
         let counts = |a: u32, b: u32| doublings(f64::from(a.max(1)), f64::from(b.max(1)));
         // What is not known tells nothing apart.
@@ -217,7 +222,7 @@ mod tests {
             op: Op::Write,
             files: 1,
             bytes_per_file: 0,
-            contiguous: true,
+            order: Order::Contiguous,
             large: true,
             ratio: 21.29,
             memory: 0,

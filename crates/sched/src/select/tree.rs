@@ -11,6 +11,7 @@
 use super::nodes::{Attribute, Node};
 use super::own::Expectation;
 use super::{learnt, own};
+use crate::learn::Order;
 use crate::{Algorithm, Error, Op};
 use std::fmt;
 use std::str::FromStr;
@@ -40,8 +41,8 @@ pub struct Situation {
     pub files: u32,
     /// Bytes accessed per file, where known (traces); T1 and T2 look at it.
     pub bytes_per_file: u64,
-    /// Whether the accesses of a process are contiguous.
-    pub contiguous: bool,
+    /// In which order a process makes its accesses.
+    pub order: Order,
     /// Whether the programs' requests are larger than a stripe.
     pub large: bool,
     /// Sequential / random throughput of the device for `op` at the mean request size (`penstock profile`).
@@ -82,7 +83,10 @@ impl fmt::Display for Situation {
             word(self.op == Op::Write, "write", "read"),
             self.files,
             word(self.files == 1, "", "s"),
-            word(self.contiguous, "contiguous", "strided"),
+            match self.order {
+                Order::Unknown => "in no known order,",
+                known => known.name(),
+            },
             word(self.large, "large", "small"),
             self.ratio,
             some(self.processes, "process", "processes"),
@@ -106,8 +110,12 @@ impl Tree {
         }
     }
 
-    /// The algorithm for a situation; [`Algorithm::Noop`] where no scheduling is best.
-    pub fn choose(self, situation: &Situation) -> Algorithm {
+    /// The algorithm for a situation; [`Algorithm::Noop`] where no scheduling is best. `None`: nobody has measured what is
+    /// best for accesses in this order.
+    pub fn choose(self, situation: &Situation) -> Option<Algorithm> {
+        if !matches!(situation.order, Order::Contiguous | Order::Strided) {
+            return None;
+        }
         let walk = |mut node: &Node| loop {
             match node {
                 Node::Leaf(algorithm) => return *algorithm,
@@ -117,7 +125,7 @@ impl Tree {
                 }
             }
         };
-        match self {
+        Some(match self {
             Tree::T1 => walk(&learnt::T1),
             Tree::T2 => walk(&learnt::T2),
             Tree::T3 => t3(situation),
@@ -126,7 +134,7 @@ impl Tree {
                 let expected = own::expected(situation);
                 expected.map_or_else(|| t3(situation), |e| e.best())
             }
-        }
+        })
     }
 
     /// What each algorithm can be expected to give, relative to each other. `own` alone says that.
@@ -175,7 +183,7 @@ fn t3(s: &Situation) -> Algorithm {
         () if ratio <= 25.46 && !write => Sjf,
         () if ratio <= 38.91 => Aioli,
         () if files > 4 => Sjf,
-        () if s.contiguous && !s.large => Noop,
+        () if s.order == Order::Contiguous && !s.large => Noop,
         () => Mlf,
     }
 }
@@ -197,13 +205,13 @@ mod tests {
             for op in [Op::Read, Op::Write] {
                 for large in [false, true] {
                     for processes in [8u32, 16] {
-                        for (apps, own, contiguous) in [
-                            (1, false, true),
-                            (1, false, false),
-                            (1, true, true),
-                            (4, false, true),
-                            (4, false, false),
-                            (4, true, true),
+                        for (apps, own, order) in [
+                            (1, false, Order::Contiguous),
+                            (1, false, Order::Strided),
+                            (1, true, Order::Contiguous),
+                            (4, false, Order::Contiguous),
+                            (4, false, Order::Strided),
+                            (4, true, Order::Contiguous),
                         ] {
                             let per_file: u64 = match (own, apps) {
                                 (true, 1) => 1024,
@@ -214,7 +222,7 @@ mod tests {
                                 op,
                                 files: apps * if own { processes } else { 1 },
                                 bytes_per_file: per_file << 20,
-                                contiguous,
+                                order,
                                 large,
                                 ratio: if op == Op::Write { write } else { read },
                                 memory: memory << 30,
@@ -249,7 +257,7 @@ mod tests {
             op: Op::Write,
             files: 1,
             bytes_per_file: 0,
-            contiguous: true,
+            order: Order::Contiguous,
             large: true,
             ratio: 21.29,
             memory: 0,
@@ -257,25 +265,34 @@ mod tests {
             request_bytes: 0,
             servers: 0,
         };
-        assert_eq!(Tree::T3.choose(&base), Algorithm::Aioli);
+        assert_eq!(Tree::T3.choose(&base), Some(Algorithm::Aioli));
         let read = Situation {
             op: Op::Read,
             ratio: 38.91,
             ..base
         };
-        assert_eq!(Tree::T3.choose(&read), Algorithm::Noop);
+        assert_eq!(Tree::T3.choose(&read), Some(Algorithm::Noop));
         let four = Situation {
             files: 4,
             ratio: 15.12,
             ..base
         };
-        assert_eq!(Tree::T3.choose(&four), Algorithm::Mlf);
+        assert_eq!(Tree::T3.choose(&four), Some(Algorithm::Mlf));
         let flash = Situation {
             files: 16,
             ratio: 0.66,
             ..base
         };
-        assert_eq!(Tree::T3.choose(&flash), Algorithm::ToAgg);
+        assert_eq!(Tree::T3.choose(&flash), Some(Algorithm::ToAgg));
+        // Of what was not measured no tree says anything.
+        for order in [Order::Random, Order::Unknown] {
+            let other = Situation { order, ..base };
+            assert!(
+                Tree::ALL
+                    .iter()
+                    .all(|t| t.choose(&other).is_none() && t.expect(&other).is_none())
+            );
+        }
         assert_eq!("T3".parse(), Ok(Tree::T3));
         assert!("t5".parse::<Tree>().is_err());
         assert!(base.to_string().contains("write, 1 file, contiguous large"));

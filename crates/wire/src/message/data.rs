@@ -457,6 +457,12 @@ pub struct PredictionStatus {
     pub waits: u64,
     /// Their sum.
     pub waited_ns: u64,
+    /// Part of waiting time that is used for others, millionths.
+    pub alpha_ppm: u32,
+    /// Waits whose end has been seen, which that part follows.
+    pub seen: u64,
+    /// Files whose aggregations were predicted anew because it moved.
+    pub regrouped: u64,
 }
 
 /// What one file shows in one operation.
@@ -512,8 +518,8 @@ pub struct ChoiceStatus {
 pub struct PatternStatus {
     /// Written, not read.
     pub write: bool,
-    /// Each client's accesses follow one another.
-    pub contiguous: bool,
+    /// In which order a client makes its accesses: contiguous, strided, random or unknown.
+    pub order: String,
     /// Requests reach the stripe unit.
     pub large: bool,
     /// How many.
@@ -524,7 +530,7 @@ pub struct PatternStatus {
     pub request_bytes: u64,
     /// Mean bytes that a file has seen.
     pub bytes_per_file: u64,
-    /// The tree's answer.
+    /// The tree's answer; empty: it has none.
     pub choice: String,
 }
 

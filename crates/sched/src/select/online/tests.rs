@@ -34,7 +34,7 @@ fn situation() -> Situation {
         op: crate::Op::Write,
         files: 1,
         bytes_per_file: 0,
-        contiguous: true,
+        order: crate::learn::Order::Contiguous,
         large: true,
         ratio: 21.0,
         memory: 0,
