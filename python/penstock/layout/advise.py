@@ -4,8 +4,9 @@ Cost of a chunk shape: the bytes that its chunks move when each rank repeats its
 least recently used first out. HDF5's cache is 1 MiB a data set by default, and larger chunks are not cached; Zarr has
 none. A chunk at the array's edge has full size.
 
-The search starts from shapes that the calls suggest (their boxes, whole rows, cubes) and halves or doubles dimensions as
-long as that saves bytes: some hundred shapes are priced where all powers of two would be thousands.
+The search starts from shapes that the calls suggest (their boxes, whole rows, cubes), and from those that would be best
+without a cache and with a boundless one, which is counted without running the calls through a cache. From there it
+halves or doubles dimensions as long as that saves bytes: some tens of shapes are priced, where there may be thousands.
 """
 
 import csv
@@ -30,6 +31,8 @@ LEAST_UNIT, MOST_UNIT = 64 << 10, 16 << 20
 MOST_EVENTS = 20_000_000
 #: Calls that shapes are priced with: the first ones of each rank.
 MOST_CALLS = 4096
+#: Shapes of each outlook that are priced, and how many of them are starts.
+OUTLOOK, DESCENTS = 16, 4
 COLUMNS = ("at_ns", "request", "kind", "op", "file", "offset", "bytes", "rank", "mpi_call", "client_call")
 
 
@@ -249,9 +252,10 @@ def sizes(n):
 
 
 def allowed(shape, item):
-    """Limits of a chunk's bytes: those of the module, or the array's."""
+    """Limits of a chunk's bytes: those of the module, at most a million chunks; an array may be smaller than one."""
     whole = prod(shape) * item
-    return min(LEAST_CHUNK, whole), max(MOST_CHUNK, item)
+    least = min(max(LEAST_CHUNK, whole >> 20), whole)
+    return least, max(MOST_CHUNK, least, item)
 
 
 def brute_force(calls, shape, item, cache):
@@ -277,10 +281,9 @@ def chunk_for(calls, shape, item, cache):
         return priced[at]
 
     found = []
-    for start in _starts(calls, shape, item, steps, least, most):
-        if price(start) is None:
-            continue
-        at = start
+    starts = [at for at in dict.fromkeys(_starts(calls, shape, item, steps, least, most)) if price(at) is not None]
+    outlook = [at for at in _outlook(calls, item, steps, least, most) if price(at) is not None]
+    for at in dict.fromkeys([*starts, *sorted(outlook, key=price)[:DESCENTS]]):
         while True:
             better = [n for n in _neighbours(at, steps) if price(n) is not None and price(n) < price(at)]
             if not better:
@@ -289,6 +292,37 @@ def chunk_for(calls, shape, item, cache):
         found.append((price(at), at))
     (bytes_, _), at = min(found)
     return bytes_, tuple(s[k] for s, k in zip(steps, at, strict=True))
+
+
+def _outlook(calls, item, steps, least, most):
+    """Shapes that move the fewest bytes without a cache, and with one that keeps all; the better half of each first."""
+    low = np.array([low for call in calls for low, _ in call.boxes])
+    high = np.array([high for call in calls for _, high in call.boxes])
+    ranks = np.array([call.rank for call in calls for _ in call.boxes])
+    touched, distinct = [], []
+    for d, row in enumerate(steps):
+        first, last = [low[:, d] // c for c in row], [(high[:, d] - 1) // c for c in row]
+        touched.append([b - a + 1 for a, b in zip(first, last, strict=True)])
+        distinct.append([_distinct(a, b, ranks) for a, b in zip(first, last, strict=True)])
+    without, boundless = [], []
+    for at in product(*(range(len(row)) for row in steps)):
+        size = prod(row[k] for row, k in zip(steps, at, strict=True)) * item
+        if least <= size <= most:
+            counts = prod(touched[d][k] for d, k in enumerate(at))
+            without.append((int(np.sum(counts)) * size, at))
+            boundless.append((int(np.sum(prod(distinct[d][k] for d, k in enumerate(at)))) * size, at))
+    for prices in (without, boundless):
+        yield from (at for _, at in sorted(prices)[:OUTLOOK])
+
+
+def _distinct(first, last, ranks):
+    """How many chunks of a dimension each rank touches: an array."""
+    counts = []
+    for rank in np.unique(ranks):
+        order = np.argsort(first[ranks == rank], kind="stable")
+        a, b = first[ranks == rank][order], np.maximum.accumulate(last[ranks == rank][order])
+        counts.append(int(np.sum(np.maximum(0, b - np.maximum(a - 1, np.concatenate([[-1], b[:-1]]))))))
+    return np.array(counts)
 
 
 def _neighbours(at, steps):
