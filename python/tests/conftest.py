@@ -40,3 +40,7 @@ def top(fs):
     fs.mkdir(path)
     yield path
     fs.rm(path, recursive=True)
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "long: too long to run with every change; `make test-all` runs it")

@@ -11,6 +11,7 @@ use crate::keys::KeysArgs;
 use crate::mount::{MountArgs, UmountArgs};
 use crate::names::{LsArgs, MkdirArgs, RmArgs, StatArgs};
 use crate::profile::ProfileArgs;
+use crate::python::PythonArgs;
 use crate::quota::QuotaArgs;
 use crate::report::ReportArgs;
 use crate::run::RunArgs;
@@ -96,6 +97,17 @@ Examples:
     Serve(ServeArgs),
     Sim(SimArgs),
     Faults(FaultsArgs),
+    /// Lay arrays in files so that each thread's elements share few blocks of the storage caches.
+    ///
+    /// Layouts come from a program's loop nests and the hierarchy of caches (docs/layout.md). Files are converted to them
+    /// and back. Chunk shapes for HDF5 and Zarr come from a trace. `penstock layout COMMAND --help` says more.
+    #[command(after_help = "\
+Examples:
+  penstock layout plan nest.c --hierarchy caches.toml -o layouts.toml
+  penstock layout emit layouts.toml --lang c -o at.h          index functions; --lang fortran
+  penstock layout convert layouts.toml A.bin A.laid           and back with --back
+  penstock layout advise traces --shape 4096x4096 --item 8    chunk shapes, striping unit")]
+    Layout(PythonArgs),
     #[command(hide = true)]
     Generate(GenerateArgs),
     /// What `penstock up` and `down` run on each host of several (started by them, not by people).

@@ -16,6 +16,7 @@
 //! check.rs      consistency                             deployment.rs making and finding deployments
 //! trace.rs      request traces                      profile/      storage devices
 //! sim.rs        clusters on virtual time           device/       devices: characterised, replayed, figures
+//! python.rs     commands written in Python
 //! generate.rs   manual pages, completions
 //! args.rs       the command line                        connect.rs, out.rs, size.rs, error.rs, process.rs
 //! ```
@@ -45,6 +46,7 @@ mod out;
 mod process;
 mod profile;
 mod programs;
+mod python;
 mod quota;
 mod replaced;
 mod report;
@@ -137,6 +139,7 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
         Command::Serve(args) => serve::serve(args, deployment).map(done),
         Command::Sim(args) => sim::sim(args).map(done),
         Command::Faults(args) => faults::faults(args),
+        Command::Layout(args) => python::hand_over("layout", args).map(|never| match never {}),
         Command::Generate(args) => generate::generate(args, &Cli::command()).map(done),
         Command::Agent => hosts::agent::agent().map(done),
         Command::Watch => watcher::watch(std::io::stdin().lock()).map(done),
