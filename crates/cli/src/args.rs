@@ -5,11 +5,12 @@ use crate::copy::{CpArgs, StageArgs};
 use crate::credential::CredentialArgs;
 use crate::device::DeviceArgs;
 use crate::faults::FaultsArgs;
-use crate::generate::GenerateArgs;
 use crate::keys::KeysArgs;
+use crate::manual::ManualArgs;
 use crate::mount::{MountArgs, UmountArgs};
 use crate::names::{LsArgs, MkdirArgs, RmArgs, StatArgs};
 use crate::profile::ProfileArgs;
+use crate::python::PythonArgs;
 use crate::quota::QuotaArgs;
 use crate::report::ReportArgs;
 use crate::run::RunArgs;
@@ -94,8 +95,10 @@ Examples:
     Serve(ServeArgs),
     Sim(SimArgs),
     Faults(FaultsArgs),
+    /// Write a program's parallel I/O from annotations in its source (`penstock generate --help` says more).
+    Generate(PythonArgs),
     #[command(hide = true)]
-    Generate(GenerateArgs),
+    Manual(ManualArgs),
     /// What `penstock up` and `down` run on each host of several (started by them, not by people).
     #[command(hide = true)]
     Agent,

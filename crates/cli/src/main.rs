@@ -15,7 +15,7 @@
 //! check.rs      consistency                             deployment.rs making and finding deployments
 //! trace.rs      request traces                      profile/      storage devices
 //! sim.rs        clusters on virtual time           device/       devices: characterised, replayed, figures
-//! generate.rs   manual pages, completions
+//! python.rs     commands written in Python             manual.rs     manual pages, completions
 //! args.rs       the command line                        connect.rs, out.rs, size.rs, error.rs, process.rs
 //! ```
 #![deny(clippy::print_stdout, clippy::print_stderr)]
@@ -30,11 +30,11 @@ mod deployment;
 mod device;
 mod error;
 mod faults;
-mod generate;
 mod hosts;
 mod keys;
 mod launch;
 mod life;
+mod manual;
 mod metadata;
 mod mount;
 mod names;
@@ -43,6 +43,7 @@ mod out;
 mod process;
 mod profile;
 mod programs;
+mod python;
 mod quota;
 mod replaced;
 mod report;
@@ -134,7 +135,8 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
         Command::Serve(args) => serve::serve(args, deployment).map(done),
         Command::Sim(args) => sim::sim(args).map(done),
         Command::Faults(args) => faults::faults(args),
-        Command::Generate(args) => generate::generate(args, &Cli::command()).map(done),
+        Command::Generate(args) => python::hand_over("generate", args).map(|never| match never {}),
+        Command::Manual(args) => manual::manual(args, &Cli::command()).map(done),
         Command::Agent => hosts::agent::agent().map(done),
         Command::Watch => watcher::watch(std::io::stdin().lock()).map(done),
     }
