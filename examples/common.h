@@ -150,7 +150,7 @@ static void fill(void *to, uint64_t at, size_t len, uint64_t seed)
 }
 
 /* Counts the bytes that are not what belongs at file offset `at`. */
-static uint64_t wrong(const void *from, uint64_t at, size_t len, uint64_t seed)
+static inline uint64_t wrong(const void *from, uint64_t at, size_t len, uint64_t seed)
 {
     const unsigned char *p = from;
     uint64_t bad = 0;
@@ -169,7 +169,7 @@ static uint64_t wrong(const void *from, uint64_t at, size_t len, uint64_t seed)
 }
 
 /* Fails unless the access moved `expected` bytes. */
-static void expect_bytes(MPI_Status *status, MPI_Count expected)
+static inline void expect_bytes(MPI_Status *status, MPI_Count expected)
 {
     MPI_Count elements = 0;
     CHECK(MPI_Get_elements_x(status, MPI_BYTE, &elements));
@@ -195,7 +195,7 @@ static double stop_clock(double start)
     return slowest;
 }
 
-static MPI_File open_file(const struct options *o, int amode)
+static inline MPI_File open_file(const struct options *o, int amode)
 {
     MPI_File file;
     int code = MPI_File_open(MPI_COMM_WORLD, o->path, amode, o->info, &file);

@@ -105,7 +105,7 @@ def test_pages_and_completions_have_every_command(home):
     for shell in ("share/zsh/site-functions/_penstock", "share/fish/vendor_completions.d/penstock.fish"):
         text = (home / shell).read_text()
         assert all(command in text for command in commands)
-    assert not (home / "share/man/man1/penstock-generate.1").exists(), "hidden commands are not for people"
+    assert not (home / "share/man/man1/penstock-manual.1").exists(), "hidden commands are not for people"
 
 
 CLIENT = r"""

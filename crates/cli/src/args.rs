@@ -5,9 +5,9 @@ use crate::copy::{CpArgs, StageArgs};
 use crate::credential::CredentialArgs;
 use crate::device::DeviceArgs;
 use crate::faults::FaultsArgs;
-use crate::generate::GenerateArgs;
 use crate::job::CleanArgs;
 use crate::keys::KeysArgs;
+use crate::manual::ManualArgs;
 use crate::mount::{MountArgs, UmountArgs};
 use crate::names::{LsArgs, MkdirArgs, RmArgs, StatArgs};
 use crate::profile::ProfileArgs;
@@ -99,7 +99,7 @@ Examples:
     Faults(FaultsArgs),
     /// Lay arrays in files so that each thread's elements share few blocks of the storage caches.
     ///
-    /// Layouts come from a program's loop nests and the hierarchy of caches (docs/layout.md). Files are converted to them
+    /// Layouts come from a program's loop nests and the hierarchy of caches (docs/use/layout.md). Files are converted to them
     /// and back. Chunk shapes for HDF5 and Zarr come from a trace. `penstock layout COMMAND --help` says more.
     #[command(after_help = "\
 Examples:
@@ -108,8 +108,10 @@ Examples:
   penstock layout convert layouts.toml A.bin A.laid           and back with --back
   penstock layout advise traces --shape 4096x4096 --item 8    chunk shapes, striping unit")]
     Layout(PythonArgs),
+    /// Write a program's parallel I/O from annotations in its source (`penstock generate --help` says more).
+    Generate(PythonArgs),
     #[command(hide = true)]
-    Generate(GenerateArgs),
+    Manual(ManualArgs),
     /// What `penstock up` and `down` run on each host of several (started by them, not by people).
     #[command(hide = true)]
     Agent,

@@ -16,8 +16,7 @@
 //! check.rs      consistency                             deployment.rs making and finding deployments
 //! trace.rs      request traces                      profile/      storage devices
 //! sim.rs        clusters on virtual time           device/       devices: characterised, replayed, figures
-//! python.rs     commands written in Python
-//! generate.rs   manual pages, completions
+//! python.rs     commands written in Python             manual.rs     manual pages, completions
 //! args.rs       the command line                        connect.rs, out.rs, size.rs, error.rs, process.rs
 //! ```
 #![deny(clippy::print_stdout, clippy::print_stderr)]
@@ -32,12 +31,12 @@ mod deployment;
 mod device;
 mod error;
 mod faults;
-mod generate;
 mod hosts;
 mod job;
 mod keys;
 mod launch;
 mod life;
+mod manual;
 mod metadata;
 mod mount;
 mod names;
@@ -140,7 +139,8 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
         Command::Sim(args) => sim::sim(args).map(done),
         Command::Faults(args) => faults::faults(args),
         Command::Layout(args) => python::hand_over("layout", args).map(|never| match never {}),
-        Command::Generate(args) => generate::generate(args, &Cli::command()).map(done),
+        Command::Generate(args) => python::hand_over("generate", args).map(|never| match never {}),
+        Command::Manual(args) => manual::manual(args, &Cli::command()).map(done),
         Command::Agent => hosts::agent::agent().map(done),
         Command::Watch => watcher::watch(std::io::stdin().lock()).map(done),
     }

@@ -1,4 +1,4 @@
-//! `penstock generate`: manual pages and completions from the command line's own help, for those who install.
+//! `penstock manual`: manual pages and completions from the command line's own help, for those who install.
 use crate::error::{CliError, Result};
 use clap::{Args, Command};
 use clap_complete::Shell;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// Write manual pages and completions below DIR, where they belong below a prefix (for packages, not for people).
 #[derive(Debug, Args)]
-pub struct GenerateArgs {
+pub struct ManualArgs {
     /// The directory; made if it is missing.
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
@@ -22,7 +22,7 @@ const COMPLETIONS: [(Shell, &str); 3] = [
 const PAGES: &str = "share/man/man1";
 
 /// Writes them all for `command`, the whole command line.
-pub fn generate(args: &GenerateArgs, command: &Command) -> Result<()> {
+pub fn manual(args: &ManualArgs, command: &Command) -> Result<()> {
     let make = |dir: &Path| {
         std::fs::create_dir_all(dir).map_err(|e| CliError::io("make the directory", dir, e))
     };
