@@ -1,4 +1,4 @@
-"""FLASH-IO and S3D-IO with generated I/O beside the same programs with I/O written by hand (docs/generate.md).
+"""FLASH-IO and S3D-IO with generated I/O beside the same programs with I/O written by hand (docs/use/generate.md).
 
     python bench/generated.py [--runs 9] [--ranks 4]
 

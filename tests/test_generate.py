@@ -608,7 +608,7 @@ def test_kernels_make_the_same_calls(name, kernels, tmp_path):
 
 def test_the_tutorial(tmp_path):
     """Each file and each command of the page, as it stands there."""
-    page = (ROOT / "docs" / "generate-tutorial.md").read_text()
+    page = (ROOT / "docs" / "use" / "generate-tutorial.md").read_text()
     tools = tmp_path / "bin"
     tools.mkdir()
     for name, command in (("mpicc", "mpicc.openmpi"), ("mpiexec", "mpiexec.openmpi --oversubscribe")):

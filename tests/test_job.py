@@ -1,4 +1,4 @@
-"""`penstock run --job` and `penstock clean`: a deployment for the time of a job (docs/slurm.md)."""
+"""`penstock run --job` and `penstock clean`: a deployment for the time of a job (docs/administer/slurm.md)."""
 
 import os
 import pwd

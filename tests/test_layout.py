@@ -203,7 +203,7 @@ def test_advice_comes_from_a_traced_program(tmp_path):
 
 @pytest.mark.long
 def test_programs_fall_into_the_groups_that_were_measured():
-    """Which programs of the source's figure are in its groups is stated in docs/layout.md; more or fewer is news."""
+    """Which programs of the source's figure are in its groups is stated in docs/use/layout.md; more or fewer is news."""
     here = ROOT / "experiments" / "layout"
     programs = sorted(p for p in os.listdir(here) if p.endswith(".c"))
     done = layout("evaluate", *programs, "--hierarchy", "caches.toml", "--json", cwd=here, timeout=900).json()[0]

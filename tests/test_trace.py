@@ -76,7 +76,7 @@ def test_what_nobody_has_taught_is_unknown_and_random_is_no_order(tmp_path):
 
 
 def test_patterns_are_told_on_servers_of_another_kind(tmp_path):
-    """The generator that the tree has not learnt from (docs/detection.md); here a part of its cases."""
+    """The generator that the tree has not learnt from (docs/understand/detection.md); here a part of its cases."""
     script = ROOT / "experiments" / "scheduling" / "detect_other.py"
     few = ["--processes", "8", "--programs", "1", "--servers", "2", "--seed", "5"]
     windows = tmp_path / "windows.csv"

@@ -1,5 +1,5 @@
 -- For Slurm's plugin burst_buffer/lua, on slurmctld's host: brings a job's input into a deployment that stays before the job gets its
--- nodes, and its output out after it has given them back (docs/slurm.md). Copy to the directory of slurm.conf. In a job's script:
+-- nodes, and its output out after it has given them back (docs/administer/slurm.md). Copy to the directory of slurm.conf. In a job's script:
 --
 --   #BB_LUA stage_in /home/alice/case7 /in
 --   #BB_LUA stage_out /out /home/alice/results

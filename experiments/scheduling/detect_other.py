@@ -1,4 +1,4 @@
-"""Access pattern detection on data servers of another kind than those it was learnt from (docs/detection.md).
+"""Access pattern detection on data servers of another kind than those it was learnt from (docs/understand/detection.md).
 
     .venv/bin/python experiments/scheduling/detect_other.py --seed 11 --windows other.csv
     .venv/bin/python experiments/scheduling/detect_other.py --read other.csv            the report again

@@ -1,4 +1,4 @@
-"""What predicted aggregations are worth to aIOLi (docs/traces.md), beside the source's figures (TS 4.1.3).
+"""What predicted aggregations are worth to aIOLi (docs/administer/traces.md), beside the source's figures (TS 4.1.3).
 
     .venv/bin/python experiments/scheduling/prediction.py --seeds 1-3
 

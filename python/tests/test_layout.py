@@ -1,4 +1,4 @@
-"""File layouts from loop nests (docs/layout.md): closed forms against counting, emitted functions, files, bad input."""
+"""File layouts from loop nests (docs/use/layout.md): closed forms against counting, emitted functions, files, bad input."""
 
 import os
 import random

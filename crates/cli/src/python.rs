@@ -41,7 +41,7 @@ pub fn hand_over(name: &str, args: &PythonArgs) -> Result<Infallible> {
             me.display(),
             PLACES.join(" or ")
         ))
-        .next("install the whole tree (docs/install.md), not the command alone")
+        .next("install the whole tree (docs/use/install.md), not the command alone")
     })?;
     let interpreter =
         std::env::var_os(INTERPRETER_VARIABLE).unwrap_or_else(|| OsString::from("python3"));

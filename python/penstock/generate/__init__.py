@@ -1,4 +1,4 @@
-"""Parallel I/O written from annotations in a program's source: `penstock generate` (docs/generate.md).
+"""Parallel I/O written from annotations in a program's source: `penstock generate` (docs/use/generate.md).
 
     source.py    the template: annotations and all else         grammar.py   annotations as statements and clauses
     model.py     files, dimensions, variables, accesses          method.py    which method suits an access, and why

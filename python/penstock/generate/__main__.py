@@ -42,7 +42,7 @@ The template is a program without I/O. Annotations say what is in a file and who
   #end_access
   #close_file state;
 
-All other lines are copied byte for byte. docs/generate.md has the grammar.
+All other lines are copied byte for byte. docs/use/generate.md has the grammar.
 
 Examples:
   penstock generate --level pnetcdf heat.c -o heat_io.c

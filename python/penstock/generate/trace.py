@@ -1,4 +1,4 @@
-"""Annotations proposed from traces of data servers (docs/traces.md): `penstock generate --from-trace`.
+"""Annotations proposed from traces of data servers (docs/administer/traces.md): `penstock generate --from-trace`.
 
 A trace holds what servers were asked for: offsets in objects, bytes, ranks and calls. From it follow the file's ranges of
 each rank, and from those a shape: rows that ranks hold whole, columns, or elements in turn. Names, types and files' paths

@@ -1,4 +1,4 @@
-"""File layouts for a hierarchy of storage caches (docs/layout.md; source: IT section 4, SC12 and Scientific Programming 21).
+"""File layouts for a hierarchy of storage caches (docs/use/layout.md; source: IT section 4, SC12 and Scientific Programming 21).
 
 program.py    loop nests with affine references       source.py     read from C or TOML
 hierarchy.py  caches and the threads that share them

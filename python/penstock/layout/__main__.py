@@ -16,7 +16,7 @@ Examples:
   penstock layout convert layouts.toml A.bin A.laid           and back with --back
   penstock layout advise traces --shape 4096x4096 --item 8    chunk shapes, striping unit
 
-The forms of nests, hierarchies and layouts are in docs/layout.md. NumPy is needed, pycparser for nests; PENSTOCK_PYTHON
+The forms of nests, hierarchies and layouts are in docs/use/layout.md. NumPy is needed, pycparser for nests; PENSTOCK_PYTHON
 names an interpreter that has them."""
 
 

@@ -373,7 +373,7 @@ def tiled(array, outer=None, tiles=None, inner=None):
 
 def dump(layouts):
     """Layouts as TOML."""
-    lines = ["# File layouts, made by `penstock layout plan` (docs/layout.md).", f"format = {FORMAT}"]
+    lines = ["# File layouts, made by `penstock layout plan` (docs/use/layout.md).", f"format = {FORMAT}"]
     for layout in layouts:
         rows = lambda table: "[" + ", ".join(str(list(row)) for row in table) + "]"
         lines += [

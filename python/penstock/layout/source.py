@@ -70,7 +70,7 @@ def _parse(text, name):
         raise LayoutError(f"{name}: nested too deeply", "split the expressions") from e
     except Exception as e:
         # pycparser raises ParseError, and others for what it did not expect.
-        raise LayoutError(f"{name}: not in the C subset: {e}", "see docs/layout.md for the subset") from e
+        raise LayoutError(f"{name}: not in the C subset: {e}", "see docs/use/layout.md for the subset") from e
 
 
 def _place(node):
@@ -322,7 +322,7 @@ class _Builder:
             pass
         else:
             raise LayoutError(
-                f"{_place(node)}: {kind} is outside the C subset", "keep for loops and assignments (docs/layout.md)"
+                f"{_place(node)}: {kind} is outside the C subset", "keep for loops and assignments (docs/use/layout.md)"
             )
 
     def loop(self, node, loops, repeat):
@@ -423,7 +423,7 @@ class _Builder:
 def known(table, keys, name):
     """Refuses keys of a TOML table that nobody reads."""
     if not isinstance(table, dict):
-        raise LayoutError(f"{name}: no table", "see docs/layout.md for the form")
+        raise LayoutError(f"{name}: no table", "see docs/use/layout.md for the form")
     unknown = [key for key in table if key not in keys]
     if unknown:
         raise LayoutError(f"{name}: unknown key {unknown[0]}", f"keys are {', '.join(keys)}")
@@ -448,7 +448,7 @@ def whole(table, key, name, default=None, least=1):
 
 
 def from_toml(text, name):
-    """A program described in TOML (docs/layout.md)."""
+    """A program described in TOML (docs/use/layout.md)."""
     top = load_toml(text, name)
     known(top, ("constants", "repeat", "array", "nest"), name)
     constants = top.get("constants", {})

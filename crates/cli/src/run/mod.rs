@@ -52,7 +52,7 @@ Examples:
   penstock run -n 4 --direct -- ./app /lustre/me/out  no servers: an ordinary file system
   penstock run -n 4 -- python3 script.py              mpi4py
   penstock run --job -n 64 --stage-in case7 --stage-out results -- ./app penstock:/out/f
-                                                      over the disks of the job's nodes (docs/slurm.md)
+                                                      over the disks of the job's nodes (docs/administer/slurm.md)
   penstock run -n 4 --device hdd --time-scale 10 -- ./app penstock:/out
                                                       as on 7200 rpm disks, ten times as fast
 
