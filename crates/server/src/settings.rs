@@ -74,7 +74,7 @@ mod tests {
     fn mistakes_are_named_with_what_there_is() {
         for (word, named) in [
             ("sched=forest", "online"),
-            ("shape=round", "ratio, trace, predict"),
+            ("shape=round", "ratio, times, trace, predict"),
             ("trace=here", "from / on"),
             ("predict=", "from / on"),
             ("depth=many", "1..4096"),
