@@ -56,7 +56,8 @@ ELSEWHERE = {
 
 
 def examples(words):
-    text = penstock(*words, "--help").out
+    # In a narrow terminal the lines are broken.
+    text = penstock(*words, "--help", env={"COLUMNS": "1000"}).out
     _, _, below = text.partition("Examples:\n")
     for line in below.splitlines():
         if not line.strip():

@@ -705,7 +705,8 @@ fn choice_json(c: &ChoiceStatus) -> Value {
     let pattern = |p: &PatternStatus| {
         json!({
             "op": operation(p), "pattern": pattern(p), "files": p.files, "requests": p.requests,
-            "request_bytes": p.request_bytes, "bytes_per_file": p.bytes_per_file, "wants": p.choice,
+            "request_bytes": p.request_bytes, "bytes_per_file": p.bytes_per_file,
+            "wants": (!p.choice.is_empty()).then_some(&p.choice),
         })
     };
     let ratio = |milli: u64| milli as f64 / 1e3;
