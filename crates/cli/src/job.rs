@@ -156,7 +156,10 @@ pub fn clean(args: &CleanArgs) -> Result<()> {
             return Err(error.next("its owner or root removes it"));
         }
     }
+    // Others may have made any number with such names.
     found.retain(|(_, owner)| *owner == uid);
+    let more = found.len().saturating_sub(MOST);
+    found.truncate(MOST);
     if found.is_empty() {
         out::line(format_args!(
             "job {}: nothing is left in {}",
@@ -179,6 +182,9 @@ pub fn clean(args: &CleanArgs) -> Result<()> {
             None => out::line(format_args!("{}: removed{ended}", dir.display())),
             Some(to) => out::note(kept(&dir, &to, &ended)),
         }
+    }
+    if more > 0 {
+        out::note(format_args!("{more} runs are left; clean again"));
     }
     Ok(())
 }
@@ -250,7 +256,6 @@ fn directories(base: &Path, job: &Id) -> Result<Vec<(PathBuf, u32)>> {
         }
     }
     found.sort();
-    found.truncate(MOST);
     Ok(found)
 }
 
@@ -292,7 +297,11 @@ pub fn clean_here(dir: &Path, discard: bool) -> Result<Cleaned> {
 /// The text of a mark, for messages.
 fn read(mark: &Path) -> String {
     let mut text = Vec::new();
-    if let Ok(file) = std::fs::File::open(mark) {
+    // The job's user may have put a pipe there, for which an epilog would wait.
+    let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOFOLLOW;
+    let mut options = std::fs::OpenOptions::new();
+    options.read(true).custom_flags(flags.bits().cast_signed());
+    if let Ok(file) = options.open(mark) {
         let _ = file.take(MARK_MAX).read_to_end(&mut text);
     }
     penstock_rpc::printable(String::from_utf8_lossy(&text).trim_end())
@@ -360,5 +369,20 @@ mod tests {
         assert!(!dir.exists());
         assert_eq!(clean_here(&dir, true).unwrap(), Cleaned::default());
         assert!(clean_here(base.path(), true).is_err());
+    }
+
+    #[test]
+    fn a_pipe_in_place_of_the_mark_holds_nobody_up() {
+        let base = tempfile::tempdir().unwrap();
+        let dir = base.path().join("penstock-job-1");
+        std::fs::create_dir(&dir).unwrap();
+        let pipe = dir.join(UNSAVED);
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.unwrap().success());
+        assert_eq!(
+            clean_here(&dir, false).unwrap().unsaved.as_deref(),
+            Some("")
+        );
+        assert!(dir.exists());
     }
 }
