@@ -1,8 +1,8 @@
 //! Commands whose work is done in Python: `penstock NAME ARGUMENTS` becomes `python3 -m penstock.NAME ARGUMENTS`.
 //!
-//! The Python lies beside this command (lib/penstock/python), or in the tree that the command was built in. It uses the
-//! standard library alone, so nothing has to be installed with it. What it needs of the command itself, such as the
-//! events of a trace, it asks from the program that `PENSTOCK_COMMAND` names.
+//! The Python lies beside this command (lib/penstock/python), or in the tree that the command was built in. `generate` uses the
+//! standard library alone; `layout` needs NumPy, and pycparser for nests in C, and says so where they are missing. What they need
+//! of the command itself, such as the events of a trace, they ask from the program that `PENSTOCK_COMMAND` names.
 use crate::error::{CliError, Result};
 use clap::Args;
 use std::convert::Infallible;
