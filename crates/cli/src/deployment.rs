@@ -13,7 +13,7 @@
 //! log/               one log per server, and its audit log
 //! ```
 use crate::error::{CliError, Result};
-use crate::shape::Shape;
+use crate::new_deployment::NewDeployment;
 use crate::which::Which;
 use crate::{service, settings};
 use penstock_layout::ServerId;
@@ -66,7 +66,7 @@ impl Located {
     }
 }
 
-/// What a new deployment looks like besides its [`Shape`].
+/// What a new deployment looks like besides its [`NewDeployment`].
 #[derive(Debug, Default)]
 pub struct Plan {
     /// Listen on TCP from this port on as well.
@@ -82,7 +82,7 @@ pub struct Plan {
 }
 
 /// Makes a deployment in `dir`, which is created if need be.
-pub fn create(dir: &Path, shape: &Shape, plan: &Plan) -> Result<Located> {
+pub fn create(dir: &Path, shape: &NewDeployment, plan: &Plan) -> Result<Located> {
     check_shape(dir, shape)?;
     make_dir(dir)?;
     let dir = dir
@@ -110,7 +110,7 @@ pub fn create(dir: &Path, shape: &Shape, plan: &Plan) -> Result<Located> {
 }
 
 /// Refuses what a new deployment cannot be, before anything is made.
-pub fn check_shape(dir: &Path, shape: &Shape) -> Result<Vec<String>> {
+pub fn check_shape(dir: &Path, shape: &NewDeployment) -> Result<Vec<String>> {
     let place = std::path::absolute(dir).map_err(|e| CliError::io("find", dir, e))?;
     let unit = shape.stripe_unit.map_or(STRIPE_UNIT, |u| u.0);
     let tune = settings::kept(&shape.tune, &place, unit)?;
@@ -120,7 +120,7 @@ pub fn check_shape(dir: &Path, shape: &Shape) -> Result<Vec<String>> {
 }
 
 /// A new deployment in `dir`, without its keys; nothing is made.
-pub fn describe(dir: &Path, shape: &Shape, plan: &Plan) -> Result<Deployment> {
+pub fn describe(dir: &Path, shape: &NewDeployment, plan: &Plan) -> Result<Deployment> {
     let sockets = plan.sockets.clone().unwrap_or_else(|| dir.join("run"));
     let address = |name: &str, port: u16| -> Result<Address> {
         let unix = sockets.join(format!("{name}.sock"));
@@ -354,8 +354,8 @@ pub fn make_dir(dir: &Path) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn shape(servers: u32) -> Shape {
-        Shape {
+    fn shape(servers: u32) -> NewDeployment {
+        NewDeployment {
             servers: Some(servers),
             stripe_unit: None,
             tune: Vec::new(),

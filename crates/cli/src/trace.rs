@@ -5,7 +5,7 @@ use crate::settings;
 use crate::size::{self, Size};
 use clap::{Args, Subcommand};
 use penstock_sched::learn::{
-    self, Cost, FEATURES, FileVerdict, Limits, Look, Pattern, Predictor, Scenario, Tree,
+    self, AccessPattern, Cost, FEATURES, FileVerdict, Limits, Look, Predictor, Scenario, Tree,
 };
 use penstock_trace::{Error, Event, Header, Kind, Op, Reader, Writer};
 use serde_json::json;
@@ -161,7 +161,7 @@ struct GenerateArgs {
 }
 
 fn patterns() -> clap::builder::PossibleValuesParser {
-    Pattern::ALL.map(Pattern::name).to_vec().into()
+    AccessPattern::ALL.map(AccessPattern::name).to_vec().into()
 }
 
 /// Runs `penstock trace`.
@@ -504,7 +504,7 @@ fn detect(args: &DetectArgs) -> Result<()> {
             }
         }
         let (files, all) = learn::detect(&events, &tree, unit);
-        let name = |p: Option<Pattern>| p.map(Pattern::name);
+        let name = |p: Option<AccessPattern>| p.map(AccessPattern::name);
         if args.json {
             for f in &files {
                 out::print_json(&json!({
@@ -562,7 +562,7 @@ impl<'a> Windows<'a> {
         Ok(windows)
     }
 
-    fn add(&mut self, server: u32, look: &Look, detected: Pattern) -> Result<()> {
+    fn add(&mut self, server: u32, look: &Look, detected: AccessPattern) -> Result<()> {
         let (file, op, requests) = (look.file, look.op.name(), look.requests);
         let (detected, figures) = (detected.name(), figures(look));
         self.line(&format!(
@@ -590,7 +590,9 @@ fn generate(args: &GenerateArgs) -> Result<()> {
     let Some(dir) = &args.output else {
         return Err(CliError::new("neither -o nor --training is given"));
     };
-    let pattern = Pattern::ALL.into_iter().find(|p| p.name() == args.pattern);
+    let pattern = AccessPattern::ALL
+        .into_iter()
+        .find(|p| p.name() == args.pattern);
     let scenario = Scenario {
         op: if args.op == "read" {
             Op::Read
@@ -598,7 +600,7 @@ fn generate(args: &GenerateArgs) -> Result<()> {
             Op::Write
         },
         many_files: args.many_files,
-        pattern: pattern.unwrap_or(Pattern::ContiguousSmall),
+        pattern: pattern.unwrap_or(AccessPattern::ContiguousSmall),
         processes: args.processes,
         programs: args.programs,
     };

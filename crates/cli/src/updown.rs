@@ -3,8 +3,8 @@ use crate::deployment::{self, Located, Plan};
 use crate::error::{CliError, Result};
 use crate::hosts::{self, HostsArgs, ReachArgs};
 use crate::launch::{self, Ended, last_lines, log_file, recovery, running};
+use crate::new_deployment::NewDeployment;
 use crate::replaced::ReplacedArgs;
-use crate::shape::Shape;
 use crate::which::Which;
 use crate::{out, programs, service, settings, status};
 use clap::{Args, ValueEnum};
@@ -31,7 +31,7 @@ pub struct UpArgs {
     #[command(flatten)]
     pub reach: ReachArgs,
     #[command(flatten)]
-    pub shape: Shape,
+    pub shape: NewDeployment,
     /// Each data server writes a trace of the requests it serves to a file in DIR (docs/administer/traces.md).
     #[arg(long, value_name = "DIR")]
     pub trace: Option<PathBuf>,

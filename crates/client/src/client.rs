@@ -1,10 +1,10 @@
 //! A client of one deployment: its servers, connections, identity and limits.
-use crate::descriptors::{Descriptors, Place};
+use crate::admission::{Admission, Permit};
+use crate::connection_pool::ConnectionPool;
+use crate::descriptors::{DescriptorSlot, Descriptors};
 use crate::error::{Error, Result};
 use crate::fault::Fault;
-use crate::permits::{Permit, Permits};
 use crate::retry::{Backoff, Next, Retry};
-use crate::site::Site;
 use crate::slots::{Call, Slots};
 use crate::stats::{Counters, Stats};
 use crate::unsynced::Notes;
@@ -76,10 +76,10 @@ struct Inner {
     deployment: Deployment,
     who: Identity,
     options: ClientOptions,
-    meta: Arc<Site>,
-    data: BTreeMap<ServerId, Arc<Site>>,
-    permits: Permits,
-    meta_permits: Permits,
+    meta: Arc<ConnectionPool>,
+    data: BTreeMap<ServerId, Arc<ConnectionPool>>,
+    admission: Admission,
+    meta_admission: Admission,
     slots: Slots,
     descriptors: Descriptors,
     counters: Counters,
@@ -124,7 +124,9 @@ impl Client {
             let limit = options.connections;
             let caller = caller.clone();
             let listed = listed.clone().filter(|_| id.is_none());
-            Arc::new(Site::new(id, address, caller, answer, limit, listed))
+            Arc::new(ConnectionPool::new(
+                id, address, caller, answer, limit, listed,
+            ))
         };
         let client = Client(Arc::new(Inner {
             meta: site(None, &deployment.meta.address),
@@ -135,8 +137,8 @@ impl Client {
                 .collect(),
             deployment: deployment.clone(),
             who,
-            permits: Permits::new(options.connections),
-            meta_permits: Permits::new(options.connections),
+            admission: Admission::new(options.connections),
+            meta_admission: Admission::new(options.connections),
             slots: Slots::new(),
             descriptors,
             options,
@@ -150,7 +152,7 @@ impl Client {
     }
 
     /// Room for one more descriptor of an object, if this client's share leaves it.
-    pub(crate) fn descriptor(&self) -> Option<Place> {
+    pub(crate) fn descriptor(&self) -> Option<DescriptorSlot> {
         self.0.descriptors.place()
     }
 
@@ -221,7 +223,7 @@ impl Client {
     /// The right to run one operation; waits for others to end.
     pub(crate) fn permit(&self) -> Result<Permit<'_>> {
         let limit = self.0.options.answer_timeout + self.0.options.retry_limit;
-        self.0.permits.take(limit).ok_or_else(|| {
+        self.0.admission.take(limit).ok_or_else(|| {
             let running = self.0.options.connections;
             Error::Local {
                 what: "wait for a connection".into(),
@@ -237,11 +239,11 @@ impl Client {
 
     /// The same, for what may be left undone.
     pub(crate) fn permit_soon(&self) -> Option<Permit<'_>> {
-        self.0.permits.take(Duration::from_secs(2))
+        self.0.admission.take(Duration::from_secs(2))
     }
 
     /// All data servers of the deployment.
-    pub(crate) fn data_sites(&self) -> impl Iterator<Item = (ServerId, &Arc<Site>)> {
+    pub(crate) fn data_sites(&self) -> impl Iterator<Item = (ServerId, &Arc<ConnectionPool>)> {
         self.0.data.iter().map(|(id, site)| (*id, site))
     }
 
@@ -257,12 +259,12 @@ impl Client {
         Call::new(slots, &meta.peer, limit, operation, self.trace(), request)
     }
 
-    pub(crate) fn meta_site(&self) -> &Arc<Site> {
+    pub(crate) fn meta_site(&self) -> &Arc<ConnectionPool> {
         &self.0.meta
     }
 
     /// The data servers of a layout, in its order.
-    pub(crate) fn sites(&self, layout: &Layout) -> Result<Vec<Arc<Site>>> {
+    pub(crate) fn sites(&self, layout: &Layout) -> Result<Vec<Arc<ConnectionPool>>> {
         layout
             .servers
             .iter()
@@ -281,7 +283,7 @@ impl Client {
     /// After a failed try: waits for the next one, or gives up.
     pub(crate) fn pause(
         &self,
-        site: &Site,
+        site: &ConnectionPool,
         operation: &'static str,
         fault: Fault,
         retry: &mut Retry,
@@ -310,7 +312,7 @@ impl Client {
     pub(crate) fn meta(&self, operation: &'static str, request: &MetaRequest) -> Result<MetaReply> {
         let meta = &self.0.meta;
         let limit = self.0.options.answer_timeout + self.0.options.retry_limit;
-        let Some(_permit) = self.0.meta_permits.take(limit) else {
+        let Some(_permit) = self.0.meta_admission.take(limit) else {
             return Err(Error::Timeout {
                 peer: meta.peer.clone(),
                 operation,
@@ -347,7 +349,7 @@ impl Client {
     /// One request that needs no open file to a data server. Must be idempotent.
     pub(crate) fn data(
         &self,
-        site: &Arc<Site>,
+        site: &Arc<ConnectionPool>,
         operation: &'static str,
         request: &DataRequest,
     ) -> Result<DataReply> {

@@ -16,9 +16,9 @@ pub(crate) struct Descriptors {
 
 /// One descriptor; free again when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Place(Arc<AtomicUsize>);
+pub(crate) struct DescriptorSlot(Arc<AtomicUsize>);
 
-impl Drop for Place {
+impl Drop for DescriptorSlot {
     fn drop(&mut self) {
         self.0.fetch_sub(1, SeqCst);
     }
@@ -42,9 +42,9 @@ impl Descriptors {
     }
 
     /// Takes one, if there is one left.
-    pub(crate) fn place(&self) -> Option<Place> {
+    pub(crate) fn place(&self) -> Option<DescriptorSlot> {
         let taken = self.taken.fetch_add(1, SeqCst);
-        let place = Place(self.taken.clone());
+        let place = DescriptorSlot(self.taken.clone());
         (taken < self.most).then_some(place)
     }
 }

@@ -14,7 +14,7 @@
 use crate::error::Result;
 use crate::exchange::Exchange;
 use crate::operations::Op;
-use crate::plan::Shape;
+use crate::plan::FileRegions;
 use penstock_layout::{FileOffset, Layout, ObjectOffset, ServerIndex};
 
 impl Exchange<'_, '_, '_> {
@@ -78,7 +78,11 @@ impl Exchange<'_, '_, '_> {
                 let from = object + done;
                 let n = (unit - from % unit).min(there - done);
                 let offset = layout.file_offset(server, ObjectOffset(from)).0;
-                ahead.push_back((op.memory + at + done, Shape::contiguous(offset, n), true));
+                ahead.push_back((
+                    op.memory + at + done,
+                    FileRegions::contiguous(offset, n),
+                    true,
+                ));
                 done += n;
             }
             if there < len {
@@ -89,14 +93,16 @@ impl Exchange<'_, '_, '_> {
     }
 }
 
-impl Shape {
+impl FileRegions {
     /// The object offset of the first byte on `server` from stream position `from` on.
     fn first_piece(&self, layout: &Layout, server: ServerIndex, from: u64, mut f: impl FnMut(u64)) {
         self.runs(layout, server, from, |at, _| {
             let offset = match self {
-                Shape::Contiguous { offset, .. } => offset + at,
-                Shape::Loop { pattern, .. } => pattern.offset_at(at).unwrap_or(0).unsigned_abs(),
-                Shape::List(_) => {
+                FileRegions::Contiguous { offset, .. } => offset + at,
+                FileRegions::Loop { pattern, .. } => {
+                    pattern.offset_at(at).unwrap_or(0).unsigned_abs()
+                }
+                FileRegions::List(_) => {
                     self.pieces(layout, server, at, |object, _, _| {
                         f(object);
                         false

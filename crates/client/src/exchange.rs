@@ -10,13 +10,13 @@
 //! call is executed after the call has returned.
 use crate::error::{Error, Result};
 use crate::fault::Fault;
-use crate::held::Held;
+use crate::held_lock::HeldLock;
 use crate::lane::{Broken, Event, Lane};
 use crate::link::Link;
 use crate::memory::{Memory, Stretch};
 use crate::open_file::OpenFile;
 use crate::operations::{Common, Op};
-use crate::plan::{Cutter, Shape};
+use crate::plan::{Cutter, FileRegions};
 use crate::retry::{Next, Retry};
 use crate::shortcut::Scratch;
 use crate::stats::{Form, FormCounts};
@@ -57,13 +57,13 @@ struct Line {
 /// One read or write call: any number of operations.
 pub(crate) struct Exchange<'f, 'm, 'a> {
     pub(crate) file: &'f OpenFile,
-    held: Option<&'f Held>,
+    held: Option<&'f HeldLock>,
     form: Form,
     pub(crate) common: Common<'m, 'a>,
     lines: Vec<Option<Line>>,
     cutter: Cutter,
     /// Operations that come before the next of the cutter.
-    pub(crate) ahead: VecDeque<(u64, Shape, bool)>,
+    pub(crate) ahead: VecDeque<(u64, FileRegions, bool)>,
     exhausted: bool,
     pub(crate) shorts: Vec<u32>,
     pub(crate) total: u64,
@@ -79,7 +79,7 @@ pub(crate) struct Exchange<'f, 'm, 'a> {
 impl<'f, 'm, 'a> Exchange<'f, 'm, 'a> {
     pub fn new(
         file: &'f OpenFile,
-        held: Option<&'f Held>,
+        held: Option<&'f HeldLock>,
         form: Form,
         memory: Memory<'m, 'a>,
         trace: TraceContext,
@@ -223,7 +223,7 @@ impl<'f, 'm, 'a> Exchange<'f, 'm, 'a> {
     fn next_shape(
         &mut self,
         accesses: &mut dyn Iterator<Item = (u64, Pattern)>,
-    ) -> Result<Option<(u64, Shape)>> {
+    ) -> Result<Option<(u64, FileRegions)>> {
         loop {
             if let Some(next) = self.cutter.next()? {
                 return Ok(Some(next));
@@ -253,7 +253,7 @@ impl<'f, 'm, 'a> Exchange<'f, 'm, 'a> {
         }
     }
 
-    fn begin(&mut self, memory: u64, shape: Shape, refill: bool, touched: &[ServerIndex]) {
+    fn begin(&mut self, memory: u64, shape: FileRegions, refill: bool, touched: &[ServerIndex]) {
         if touched.is_empty() {
             return;
         }

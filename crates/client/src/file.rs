@@ -2,8 +2,8 @@
 use crate::client::Client;
 use crate::error::Result;
 use crate::exchange::Exchange;
+use crate::fast_path;
 use crate::guard::guard;
-use crate::lean;
 use crate::memory::Memory;
 use crate::open_file::{OpenFile, Origin};
 use crate::stats::{Form, Stats};
@@ -151,10 +151,10 @@ impl File {
     /// the others is left alone. (Where offsets do not ascend along the stream, each request counts for
     /// itself, and memory behind the end may be changed.)
     pub fn read(&self, access: &Pattern, form: Form, into: &mut Target<'_>) -> Result<u64> {
-        if let Some(offset) = lean::start_of(access, form, into.pattern()) {
+        if let Some(offset) = fast_path::start_of(access, form, into.pattern()) {
             let mut done = false;
             into.pieces(0, access.len, |memory| {
-                done = self.0.read_lean(offset, memory);
+                done = self.0.read_fast_path(offset, memory);
             });
             if done {
                 return Ok(access.len);
@@ -166,10 +166,10 @@ impl File {
     /// Writes `access` from `from`: one file system operation. Returns the stream bytes written,
     /// which is all of them.
     pub fn write(&self, access: &Pattern, form: Form, from: &mut Source<'_>) -> Result<u64> {
-        if let Some(offset) = lean::start_of(access, form, from.pattern()) {
+        if let Some(offset) = fast_path::start_of(access, form, from.pattern()) {
             let mut done = false;
             from.pieces(0, access.len, |memory| {
-                done = self.0.write_lean(offset, memory);
+                done = self.0.write_fast_path(offset, memory);
             });
             if done {
                 return Ok(access.len);
@@ -181,15 +181,15 @@ impl File {
     /// Reads the file from `offset` on until `into` is full, by descriptors alone. False where that cannot be done or
     /// the file may end before: then nothing is known about `into`, and [`File::read`] tells how it is.
     #[inline]
-    pub fn read_lean(&self, offset: u64, into: &mut [u8]) -> bool {
-        self.0.read_lean(offset, into)
+    pub fn read_fast_path(&self, offset: u64, into: &mut [u8]) -> bool {
+        self.0.read_fast_path(offset, into)
     }
 
     /// Writes all of `from` to the file at `offset`, by descriptors alone. False where that cannot be done: a part may
     /// have been written, and [`File::write`] writes all of it.
     #[inline]
-    pub fn write_lean(&self, offset: u64, from: &[u8]) -> bool {
-        self.0.write_lean(offset, from)
+    pub fn write_fast_path(&self, offset: u64, from: &[u8]) -> bool {
+        self.0.write_fast_path(offset, from)
     }
 
     /// Many reads kept in flight, each (position in the memory side's stream, file pattern). Returns

@@ -5,7 +5,7 @@
 //! looks at that connection before an operation, at most every [`LOOK`], and cuts long operations into steps of
 //! [`STEP`]. The object's length, which nobody but the server may cut, is trusted as long.
 //! Parameters: [`FIRST_DELAY`], [`MOST_DELAY`], [`LOOK`], [`STEP`].
-use crate::descriptors::Place;
+use crate::descriptors::DescriptorSlot;
 use crate::grant_link::GrantLink;
 use crate::unsynced::Taken;
 use penstock_host::time::{now, since};
@@ -42,7 +42,7 @@ pub(crate) struct Grant {
     /// What of the object is mapped, and how long it is for certain.
     maps: Maps,
     /// Of the client's share of descriptors.
-    _place: Place,
+    _place: DescriptorSlot,
 }
 
 impl Grant {
@@ -54,7 +54,7 @@ impl Grant {
         taken: Taken,
         link: Arc<GrantLink>,
         maps: Maps,
-        place: Place,
+        place: DescriptorSlot,
     ) -> Grant {
         Grant {
             object,

@@ -15,7 +15,7 @@
 //! Parameters: [`WINDOW_REQUESTS`], [`WINDOW_BYTES`], [`STAGED`].
 use crate::memory::Stretch;
 use crate::operations::{Common, KnownLoops};
-use crate::plan::Shape;
+use crate::plan::FileRegions;
 use penstock_layout::ServerIndex;
 use penstock_wire::frame::{self, Envelope, HEADER_LEN, Header, Limits};
 use penstock_wire::message::{
@@ -331,7 +331,7 @@ impl Lane {
             common.requests += 1;
             self.requests += 1;
             let shape = &common.ops.get(sub.op).shape;
-            if let Shape::Loop { pattern, .. } = shape
+            if let FileRegions::Loop { pattern, .. } = shape
                 && (sub.inline || self.known.is_new(pattern.tile.hash().0))
             {
                 common.loops_sent += 1;

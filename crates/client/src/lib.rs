@@ -13,14 +13,14 @@
 //! | `path` | normal form of paths |
 //! | `quota` | limits on the files of users |
 //! | `nodes` | nodes by id for mounts; lengths and times from data servers |
-//! | `keeper` | what ends with a connection: removed files that are open, advisory locks, claimed again after a restart |
+//! | `leases` | what ends with a connection: removed files that are open, advisory locks, claimed again after a restart |
 //! | `file`, `lock` | open files, range locks |
 //! | `open_file`, `held` | what the clones of an open file share, and a lock that is held |
 //! | `sync` | bytes on stable storage, and devices that begin before that |
 //! | `plan` | access → operations → regions and runs; nothing is flattened |
 //! | `operations`, `lane` | requests of one connection in flight, as a state machine without a socket |
 //! | `exchange`, `socket` | the shell: lanes, sockets, poll, reconnection |
-//! | `lean` | one contiguous range by descriptors, without all of that |
+//! | `fast_path` | one contiguous range by descriptors, without all of that |
 //! | `end_of_file` | counts and zeros where objects end early |
 //! | `memory` | gathering from and scattering into the caller's memory |
 //! | `descriptors` | the share of the program's open files |
@@ -36,26 +36,28 @@
 //! | `stats`, `error` | counters; what, where, and what to do |
 //! | `capi` | the C interface, `include/penstock.h` |
 
+mod admission;
 pub mod announce;
 pub mod capi;
 mod check;
 mod client;
+mod connection_pool;
 mod counter;
 mod descriptors;
 mod end_of_file;
 mod error;
 mod exchange;
+mod fast_path;
 mod fault;
 mod file;
 mod grant;
 mod grant_link;
 mod guard;
-mod held;
+mod held_lock;
 pub mod job;
-mod keeper;
 mod keys;
 mod lane;
-mod lean;
+mod leases;
 mod lend;
 mod link;
 mod lock;
@@ -65,14 +67,12 @@ mod nodes;
 mod open_file;
 mod operations;
 mod path;
-mod permits;
 mod plan;
 mod quota;
 mod reserve;
 mod retry;
 mod revocation;
 mod shortcut;
-mod site;
 mod slots;
 mod stats;
 mod sync;
@@ -83,7 +83,7 @@ pub use client::{Client, ClientOptions, Identity};
 pub use counter::Counter;
 pub use error::{Error, Loss, Peer, Result};
 pub use file::{File, OpenOptions};
-pub use keeper::{Keeper, Locked, OpenFiles};
+pub use leases::{FileLeases, Locked, OpenFiles};
 pub use lock::RangeLock;
 pub use names::{SetAttributes, Stat};
 pub use nodes::Looked;

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::fault::Fault;
 use crate::file::File;
 use crate::guard::guard;
-use crate::held::Held;
+use crate::held_lock::HeldLock;
 use crate::link::Link;
 use crate::open_file::OpenFile;
 use crate::retry::{Next, Retry};
@@ -32,7 +32,7 @@ const GRACE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct RangeLock {
     file: Arc<OpenFile>,
-    held: Arc<Held>,
+    held: Arc<HeldLock>,
 }
 
 impl RangeLock {
@@ -57,7 +57,7 @@ impl Drop for RangeLock {
 }
 
 /// Unlocks at all servers at once. A connection on which that fails is closed, which unlocks too.
-fn release(file: &OpenFile, held: &Held) {
+fn release(file: &OpenFile, held: &HeldLock) {
     let trace = file.client.trace();
     let mut asked = Vec::new();
     for (i, site) in file.sites.iter().enumerate() {
@@ -91,7 +91,7 @@ impl File {
         let trace = file.client.trace();
         let end = now() + file.client.options().lock_timeout;
         let peers = file.sites.iter().map(|s| s.peer.clone()).collect();
-        let held = Arc::new(Held::new(range.clone(), file.path.clone(), peers));
+        let held = Arc::new(HeldLock::new(range.clone(), file.path.clone(), peers));
         // Dropped on an error below, which releases what has been taken.
         let lock = RangeLock {
             file: file.clone(),

@@ -1,10 +1,10 @@
 //! The name space: everything that has a path. The metadata server decides; objects are removed at
 //! the data servers with the capability that it gives.
 use crate::client::Client;
+use crate::connection_pool::ConnectionPool;
 use crate::error::{Error, Result};
 use crate::fault::Fault;
 use crate::path::normalise;
-use crate::site::Site;
 use penstock_wire::message::{
     Attributes, Capability, DataReply, DataRequest, DataStatus, ErrorKind, MetaReply, MetaRequest,
     MetaStatus, Programs, SLOTS,
@@ -133,7 +133,7 @@ impl Client {
         };
         // All servers at once, each tried once: a missing server must not hold up an unlink.
         let mut asked = Vec::new();
-        let left = |site: &crate::site::Site, fault: Fault| {
+        let left = |site: &crate::connection_pool::ConnectionPool, fault: Fault| {
             log::warn!(
                 "an object of file {} stays at {} until `penstock check`: {}",
                 capability.file.0,
@@ -294,7 +294,7 @@ impl Client {
         }
     }
 
-    fn status_of(&self, site: &Arc<Site>) -> Result<DataStatus> {
+    fn status_of(&self, site: &Arc<ConnectionPool>) -> Result<DataStatus> {
         match self.data(site, "status", &DataRequest::Status)? {
             DataReply::Status(status) => Ok(*status),
             other => Err(site

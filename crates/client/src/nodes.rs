@@ -4,13 +4,13 @@
 //! at a file is one request to the metadata server and one to each of the file's data servers, all at once; many
 //! files are looked at together, [`TOGETHER`] at a time.
 use crate::client::Client;
+use crate::connection_pool::ConnectionPool;
 use crate::error::{Error, Result};
 use crate::fault::Fault;
 use crate::file::File;
 use crate::link::Link;
 use crate::open_file::{OpenFile, Origin};
 use crate::retry::Retry;
-use crate::site::Site;
 use penstock_layout::{FileId, ServerId, ServerIndex};
 use penstock_wire::message::{
     Attributes, Capability, CreateOptions, DataReply, DataRequest, ErrorKind, MetaReply,
@@ -149,7 +149,7 @@ impl Client {
 
     fn look_together(&self, files: &[&Capability]) -> Result<Vec<Looked>> {
         const LOOK: &str = "look";
-        let mut servers: BTreeMap<ServerId, (Arc<Site>, Parts)> = BTreeMap::new();
+        let mut servers: BTreeMap<ServerId, (Arc<ConnectionPool>, Parts)> = BTreeMap::new();
         for (k, file) in files.iter().enumerate() {
             for (i, site) in (0..).map(ServerIndex).zip(self.sites(&file.layout)?) {
                 let id = file.layout.servers[i.0 as usize];

@@ -1,13 +1,13 @@
 //! An open file: what is known of it, its capability and handles, and calls to all its servers.
 use crate::client::Client;
+use crate::connection_pool::ConnectionPool;
 use crate::error::{Error, Result};
 use crate::fault::Fault;
 use crate::grant::Shortcut;
 use crate::guard::guard;
-use crate::held::Held;
+use crate::held_lock::HeldLock;
 use crate::link::{Attachment, Link, OpenAs};
 use crate::retry::{Next, Retry};
-use crate::site::Site;
 use crate::stats::Counters;
 use crate::unsynced::{Note, Taken};
 use penstock_datatype::Pattern;
@@ -35,8 +35,8 @@ pub(crate) struct OpenFile {
     pub id: FileId,
     pub layout: Arc<Layout>,
     /// The servers of the layout, in its order.
-    pub sites: Vec<Arc<Site>>,
-    pub locks: Mutex<Vec<Arc<Held>>>,
+    pub sites: Vec<Arc<ConnectionPool>>,
+    pub locks: Mutex<Vec<Arc<HeldLock>>>,
     pub shortcuts: Vec<Mutex<Shortcut>>,
     pub attributes: Attributes,
     pub created: bool,
@@ -154,13 +154,13 @@ impl OpenFile {
     }
 
     /// The held lock that an access carries.
-    pub fn held(&self, access: &Pattern) -> Option<Arc<Held>> {
+    pub fn held(&self, access: &Pattern) -> Option<Arc<HeldLock>> {
         let locks = guard(&self.locks);
         if locks.len() <= 1 {
             return locks.first().cloned();
         }
         let (lo, hi) = access.bounds();
-        let overlaps = |held: &&Arc<Held>| {
+        let overlaps = |held: &&Arc<HeldLock>| {
             lo < i64::try_from(held.range.end).unwrap_or(i64::MAX)
                 && i64::try_from(held.range.start).unwrap_or(i64::MAX) < hi
         };

@@ -1,6 +1,6 @@
 //! The operations of one call that are in flight, and what its lanes share.
 use crate::memory::{Memory, Stretch};
-use crate::plan::Shape;
+use crate::plan::FileRegions;
 use penstock_layout::{Layout, ServerIndex};
 use penstock_wire::message::TraceContext;
 use std::collections::HashSet;
@@ -35,7 +35,7 @@ impl KnownLoops {
 /// One operation: one request per touched server.
 #[derive(Debug)]
 pub(crate) struct Op {
-    pub shape: Shape,
+    pub shape: FileRegions,
     /// Where its bytes begin in the memory stream.
     pub memory: u64,
     /// Servers that have not answered.
@@ -71,7 +71,7 @@ impl Ops {
     pub fn remove(&mut self, at: u32) -> Op {
         self.free.push(at);
         let gone = Op {
-            shape: Shape::contiguous(0, 0),
+            shape: FileRegions::contiguous(0, 0),
             memory: 0,
             pending: 0,
             short: Vec::new(),

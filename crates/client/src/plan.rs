@@ -20,7 +20,7 @@ const DENSE: u64 = 4;
 
 /// What one operation covers of the file.
 #[derive(Debug, Clone)]
-pub(crate) enum Shape {
+pub(crate) enum FileRegions {
     Contiguous {
         offset: u64,
         len: u64,
@@ -34,26 +34,26 @@ pub(crate) enum Shape {
     },
 }
 
-impl Shape {
-    pub fn contiguous(offset: u64, len: u64) -> Shape {
-        Shape::Contiguous { offset, len }
+impl FileRegions {
+    pub fn contiguous(offset: u64, len: u64) -> FileRegions {
+        FileRegions::Contiguous { offset, len }
     }
 
-    fn of_loop(pattern: Pattern, layout: &Layout) -> Shape {
+    fn of_loop(pattern: Pattern, layout: &Layout) -> FileRegions {
         let dense = pattern.is_monotone() && {
             let (lo, hi) = pattern.bounds();
             let units = (hi - lo).unsigned_abs() / layout.stripe_unit.max(1);
             pattern.regions() >= units.max(1).saturating_mul(DENSE)
         };
-        Shape::Loop { pattern, dense }
+        FileRegions::Loop { pattern, dense }
     }
 
     /// Stream bytes.
     pub fn len(&self) -> u64 {
         match self {
-            Shape::Contiguous { len, .. } => *len,
-            Shape::List(regions) => regions.iter().map(|r| r.1).sum(),
-            Shape::Loop { pattern, .. } => pattern.len,
+            FileRegions::Contiguous { len, .. } => *len,
+            FileRegions::List(regions) => regions.iter().map(|r| r.1).sum(),
+            FileRegions::Loop { pattern, .. } => pattern.len,
         }
     }
 
@@ -61,9 +61,9 @@ impl Shape {
     /// first byte that does not.
     pub fn is_ascending(&self) -> bool {
         match self {
-            Shape::Contiguous { .. } => true,
-            Shape::List(regions) => regions.is_sorted_by(|a, b| a.0 + a.1 <= b.0),
-            Shape::Loop { pattern, .. } => pattern.is_monotone(),
+            FileRegions::Contiguous { .. } => true,
+            FileRegions::List(regions) => regions.is_sorted_by(|a, b| a.0 + a.1 <= b.0),
+            FileRegions::Loop { pattern, .. } => pattern.is_monotone(),
         }
     }
 
@@ -71,8 +71,8 @@ impl Shape {
     pub fn touched(&self, layout: &Layout, mut f: impl FnMut(ServerIndex)) {
         let n = layout.servers.len() as u64;
         match self {
-            Shape::Contiguous { offset, len } => touched(layout, *offset, *len, f),
-            Shape::List(regions) => {
+            FileRegions::Contiguous { offset, len } => touched(layout, *offset, *len, f),
+            FileRegions::List(regions) => {
                 let mut seen = vec![false; n as usize];
                 for &(offset, len) in regions.iter() {
                     touched(layout, offset, len, |i| seen[i.0 as usize] = true);
@@ -81,7 +81,7 @@ impl Shape {
                     f(ServerIndex(i as u32));
                 }
             }
-            Shape::Loop { pattern, .. } => layout.touched(pattern).into_iter().for_each(f),
+            FileRegions::Loop { pattern, .. } => layout.touched(pattern).into_iter().for_each(f),
         }
     }
 
@@ -102,12 +102,12 @@ impl Shape {
             return;
         }
         match self {
-            Shape::Contiguous { offset, len } => {
+            FileRegions::Contiguous { offset, len } => {
                 units(layout, server, offset + from, offset + len, |at, n| {
                     f(at - offset, n)
                 });
             }
-            Shape::List(regions) => {
+            FileRegions::List(regions) => {
                 let mut join = Join::new(f);
                 let mut stream = 0;
                 for &(offset, len) in regions.iter() {
@@ -122,7 +122,7 @@ impl Shape {
                 }
                 join.end();
             }
-            Shape::Loop { pattern, dense } => {
+            FileRegions::Loop { pattern, dense } => {
                 if from >= pattern.len {
                     return;
                 }
@@ -141,8 +141,8 @@ impl Shape {
     /// How many leading stream bytes lie below `file_len`.
     pub fn below(&self, file_len: u64) -> u64 {
         match self {
-            Shape::Contiguous { offset, len } => file_len.saturating_sub(*offset).min(*len),
-            Shape::List(regions) => {
+            FileRegions::Contiguous { offset, len } => file_len.saturating_sub(*offset).min(*len),
+            FileRegions::List(regions) => {
                 let mut stream = 0;
                 for &(offset, len) in regions.iter() {
                     let below = file_len.saturating_sub(offset).min(len);
@@ -153,7 +153,7 @@ impl Shape {
                 }
                 stream
             }
-            Shape::Loop { pattern, .. } => {
+            FileRegions::Loop { pattern, .. } => {
                 let end = i64::try_from(file_len).unwrap_or(i64::MAX);
                 if pattern.is_monotone() {
                     return pattern.stream_at(end);
@@ -175,11 +175,11 @@ impl Shape {
     /// What the request says.
     pub fn region(&self, layout: &Layout, server: ServerIndex, inline: bool) -> Region {
         match self {
-            Shape::Contiguous { offset, len } => Region::Contiguous {
+            FileRegions::Contiguous { offset, len } => Region::Contiguous {
                 offset: *offset,
                 len: *len,
             },
-            Shape::List(regions) => Region::List(
+            FileRegions::List(regions) => Region::List(
                 regions
                     .iter()
                     .copied()
@@ -188,7 +188,7 @@ impl Shape {
                     })
                     .collect(),
             ),
-            Shape::Loop { pattern, .. } => {
+            FileRegions::Loop { pattern, .. } => {
                 let (disp, start, len) = (pattern.disp, pattern.start, pattern.len);
                 if inline {
                     Region::LoopInline {
@@ -220,12 +220,12 @@ impl Shape {
     ) {
         let locate = |at| layout.locate(FileOffset(at)).1.0;
         match self {
-            Shape::Contiguous { offset, len } => {
+            FileRegions::Contiguous { offset, len } => {
                 units(layout, server, offset + from, offset + len, |at, n| {
                     f(locate(at), at - offset, n)
                 });
             }
-            Shape::List(regions) => {
+            FileRegions::List(regions) => {
                 let mut stream = 0;
                 for &(offset, len) in regions.iter() {
                     let skip = from.saturating_sub(stream).min(len);
@@ -238,7 +238,7 @@ impl Shape {
                     stream += len;
                 }
             }
-            Shape::Loop { pattern, .. } => {
+            FileRegions::Loop { pattern, .. } => {
                 let from = from.min(pattern.len);
                 let rest = pattern.slice(from, pattern.len - from);
                 layout.pieces(&rest, server, |p| f(p.object.0, from + p.stream, p.len));
@@ -423,15 +423,15 @@ impl Cutter {
     }
 
     /// The next operation of the access: (memory stream position, shape).
-    pub fn next(&mut self) -> crate::Result<Option<(u64, Shape)>> {
+    pub fn next(&mut self) -> crate::Result<Option<(u64, FileRegions)>> {
         match std::mem::replace(&mut self.state, State::Empty) {
             State::Empty => Ok(None),
             State::Whole(memory, access) => {
                 let shape = if access.is_contiguous() {
                     let (lo, _) = access.bounds();
-                    Shape::contiguous(lo.unsigned_abs(), access.len)
+                    FileRegions::contiguous(lo.unsigned_abs(), access.len)
                 } else {
-                    Shape::of_loop(access, &self.layout)
+                    FileRegions::of_loop(access, &self.layout)
                 };
                 Ok(Some((memory, shape)))
             }
@@ -453,11 +453,11 @@ impl Cutter {
                     return Ok(None);
                 }
                 let shape = if as_loop {
-                    Shape::of_loop(Pattern::list(&regions)?, &self.layout)
+                    FileRegions::of_loop(Pattern::list(&regions)?, &self.layout)
                 } else if let [(offset, len)] = regions[..] {
-                    Shape::contiguous(offset.unsigned_abs(), len)
+                    FileRegions::contiguous(offset.unsigned_abs(), len)
                 } else {
-                    Shape::List(
+                    FileRegions::List(
                         regions
                             .iter()
                             .map(|&(o, l)| (o.unsigned_abs(), l))
@@ -495,7 +495,7 @@ mod tests {
         regions.iter().flat_map(|&(o, l)| o..o + l).collect()
     }
 
-    fn check(shape: &Shape, all: &[u64], layout: &Layout, from: u64) {
+    fn check(shape: &FileRegions, all: &[u64], layout: &Layout, from: u64) {
         assert_eq!(shape.len(), all.len() as u64);
         let n = layout.servers.len() as u64;
         let on = |at: u64| (at / layout.stripe_unit) % n;
@@ -548,14 +548,14 @@ mod tests {
         fn contiguous_shapes(unit in 1u64..9, servers in 1u32..6, offset in 0u64..100,
                              len in 0u64..60, from in 0u64..60) {
             let all = bytes(&[(offset, len)]);
-            check(&Shape::contiguous(offset, len), &all, &layout(unit, servers), from.min(len));
+            check(&FileRegions::contiguous(offset, len), &all, &layout(unit, servers), from.min(len));
         }
 
         #[test]
         fn list_shapes(unit in 1u64..9, servers in 1u32..6, from in 0u64..60,
                        regions in proptest::collection::vec((0u64..200, 1u64..20), 1..10)) {
             let all = bytes(&regions);
-            let shape = Shape::List(regions.into());
+            let shape = FileRegions::List(regions.into());
             check(&shape, &all, &layout(unit, servers), from.min(all.len() as u64));
         }
 
@@ -571,7 +571,7 @@ mod tests {
             let all = bytes(&regions);
             let layout = layout(unit, servers);
             for dense in [false, true] {
-                let shape = Shape::Loop { pattern: pattern.clone(), dense };
+                let shape = FileRegions::Loop { pattern: pattern.clone(), dense };
                 check(&shape, &all, &layout, from.min(len));
             }
         }

@@ -10,14 +10,14 @@
 //! asked for after a while, twice as long after each refusal.
 //!
 //! Parameters: those of [`crate::grant`], and [`PACKED_STEP`].
+use crate::connection_pool::ConnectionPool;
 use crate::error::{Error, Result};
 use crate::fault::Fault;
 use crate::grant::{Grant, STEP};
 use crate::guard::guard;
 use crate::memory::{Memory, Stretch};
 use crate::open_file::OpenFile;
-use crate::plan::Shape;
-use crate::site::Site;
+use crate::plan::FileRegions;
 use crate::unsynced::Taken;
 use penstock_datatype::Pattern;
 use penstock_host::time::now;
@@ -89,7 +89,7 @@ impl OpenFile {
 
     fn ask_for_grant(
         &self,
-        site: &Arc<Site>,
+        site: &Arc<ConnectionPool>,
         trace: TraceContext,
     ) -> std::result::Result<std::result::Result<Grant, String>, Fault> {
         let Some(place) = self.client.descriptor() else {
@@ -129,7 +129,7 @@ impl OpenFile {
     pub fn direct(
         &self,
         server: ServerIndex,
-        shape: &Shape,
+        shape: &FileRegions,
         at: u64,
         memory: &mut Memory<'_, '_>,
         scratch: &mut Scratch,
@@ -145,7 +145,7 @@ impl OpenFile {
             }
             return Ok(None);
         };
-        if let Shape::Loop { pattern, .. } = shape
+        if let FileRegions::Loop { pattern, .. } = shape
             && let Some(outcome) = self.execute(&grant, server, pattern, at, memory, scratch)
         {
             return self.concluded(server, write.then_some(grant.taken()), outcome);

@@ -120,7 +120,7 @@ impl Counters {
     }
 
     /// One operation by descriptors: `requests` objects were accessed.
-    pub fn lean(&self, write: bool, requests: u64, bytes: u64) {
+    pub fn fast_path(&self, write: bool, requests: u64, bytes: u64) {
         let cell = &self.forms[Form::Shortcut as usize];
         cell.operations.fetch_add(1, Relaxed);
         cell.requests.fetch_add(requests, Relaxed);

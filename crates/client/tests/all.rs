@@ -7,7 +7,7 @@ mod check;
 mod clock;
 mod common;
 mod crowd;
-mod lean;
+mod fast_path;
 mod links;
 mod locks;
 mod many;

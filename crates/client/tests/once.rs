@@ -1,7 +1,7 @@
 //! Changes of names take effect once: the answer to each is lost after the server has carried it out, somebody else acts
 //! meanwhile, and the client, which repeats the change, is told what came of the first copy.
 use crate::common::{Cluster, Plan, create, options};
-use penstock_client::{Client, ErrorKind, Identity, Keeper, Locked, OpenFiles, OpenOptions};
+use penstock_client::{Client, ErrorKind, FileLeases, Identity, Locked, OpenFiles, OpenOptions};
 use penstock_layout::FileId;
 use penstock_wire::Role;
 use penstock_wire::message::{
@@ -248,8 +248,8 @@ fn locks_and_kept_files_of_a_mount_are_had_once() {
         family: AdvisoryFamily::Fcntl,
         pid: 1,
     };
-    let ours = Keeper::new(&client, Arc::new(NoFiles));
-    let theirs = Keeper::new(&other, Arc::new(NoFiles));
+    let ours = FileLeases::new(&client, Arc::new(NoFiles));
+    let theirs = FileLeases::new(&other, Arc::new(NoFiles));
     let wanted = Advisory { owner: 2, ..lock };
     let take = |lock| ours.lock(file.id(), lock, AdvisoryHow::Try);
     assert_eq!(proxy.lose(|| take(lock), || ()).unwrap(), Locked::Done);

@@ -2,7 +2,7 @@
 
 use crate::block;
 use crate::far;
-use crate::kernel::{self, Shape, Steps};
+use crate::kernel::{self, BlockGrid, Steps};
 use crate::pattern::{Pattern, Run};
 use crate::walk::{Burst, Flow, ON, Sink, step};
 use std::marker::PhantomData;
@@ -199,8 +199,8 @@ fn check(pattern: &Pattern, from: u64, len: u64) {
 const FAR_BLOCK: u64 = 512;
 
 /// The shape of a burst or grid.
-fn shape(burst: Burst, rows: u64) -> Shape {
-    Shape {
+fn shape(burst: Burst, rows: u64) -> BlockGrid {
+    BlockGrid {
         len: burst.len as usize,
         count: burst.count as usize,
         rows: rows as usize,
@@ -321,7 +321,7 @@ impl<const PACK: bool, const FAR: bool> Sink for Transfer<PACK, FAR> {
             let packed = self
                 .packed
                 .wrapping_add((done * size + starts[i] - starts[0]) as usize);
-            let shape = Shape {
+            let shape = BlockGrid {
                 len: (starts[i + 1] - starts[i]) as usize,
                 count: n as usize,
                 rows: 1,

@@ -20,7 +20,7 @@
 
 use crate::error::{Error, Result};
 use crate::fuse;
-use crate::loops::{Body, Kind, Loop, LoopHash, MAX_DEPTH, Placed};
+use crate::loops::{Body, Loop, LoopHash, LoopKind, MAX_DEPTH, Placed};
 use std::sync::Arc;
 
 /// Longest encoding that [`Loop::decode`] accepts (bytes). Longer ones come only from irregular
@@ -107,11 +107,11 @@ fn put_gaps(out: &mut Vec<u8>, displs: &[i64]) {
 
 fn put_body(out: &mut Vec<u8>, body: &Body) {
     match &body.kind {
-        Kind::Contig => {
+        LoopKind::Contig => {
             out.push(0);
             put(out, body.size);
         }
-        Kind::Vector {
+        LoopKind::Vector {
             count,
             stride,
             child,
@@ -121,13 +121,13 @@ fn put_body(out: &mut Vec<u8>, body: &Body) {
             put_signed(out, *stride);
             put_body(out, child);
         }
-        Kind::BlockIndexed { displs, child, .. } => {
+        LoopKind::BlockIndexed { displs, child, .. } => {
             out.push(2);
             put(out, displs.len() as u64);
             put_gaps(out, displs);
             put_body(out, child);
         }
-        Kind::Indexed {
+        LoopKind::Indexed {
             displs,
             starts,
             stride,
@@ -143,7 +143,7 @@ fn put_body(out: &mut Vec<u8>, body: &Body) {
             put_signed(out, *stride);
             put_body(out, child);
         }
-        Kind::Struct { fields } => {
+        LoopKind::Struct { fields } => {
             out.push(4);
             put(out, fields.len() as u64);
             let mut displ = 0;

@@ -8,7 +8,7 @@
 //! staged 13.9; 24 of 32 to 8 of 16 direct 1.8, staged 10.1.
 
 use crate::buffer::{Source, Target};
-use crate::kernel::{self, Shape, Steps};
+use crate::kernel::{self, BlockGrid, Steps};
 use crate::pattern::Pattern;
 use crate::walk::Burst;
 use std::cmp::Ordering;
@@ -90,7 +90,7 @@ unsafe fn direct(src: *const u8, from: &Pattern, dst: *mut u8, to: &Pattern) -> 
             };
             Steps { row: 0, step }
         };
-        let shape = Shape {
+        let shape = BlockGrid {
             len: len as usize,
             count: count as usize,
             rows: 1,

@@ -167,7 +167,7 @@ impl Cursor {
         if left == 0 {
             return false;
         }
-        let mut queue = Queue {
+        let mut queue = BurstBuffer {
             bursts: &mut self.ahead[..self.quota],
             filled: 0,
             bytes: 0,
@@ -181,12 +181,12 @@ impl Cursor {
 }
 
 /// Takes bursts until it is full.
-struct Queue<'a> {
+struct BurstBuffer<'a> {
     bursts: &'a mut [Burst],
     filled: usize,
     bytes: u64,
 }
-impl Sink for Queue<'_> {
+impl Sink for BurstBuffer<'_> {
     fn block(&mut self, at: i64, len: u64) -> Flow {
         self.burst(Burst {
             at,

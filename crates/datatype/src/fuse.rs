@@ -15,7 +15,7 @@
 //! The rules are applied to their own results without change (the decoder relies on it).
 
 use crate::error::{Error, Result};
-use crate::loops::{Body, Field, Joins, Kind, MAX, MAX_DEPTH, MAX_NODES, Placed};
+use crate::loops::{Body, Field, Joins, LoopKind, MAX, MAX_DEPTH, MAX_NODES, Placed};
 use std::sync::Arc;
 
 const OFFSETS: Error = Error::Overflow("offsets beyond 63 bits");
@@ -25,7 +25,7 @@ const SIZE: Error = Error::Overflow("more than 2^63 - 1 data bytes");
 pub(crate) fn contig(n: u64) -> Result<Placed> {
     let hi = i64::try_from(n).map_err(|_| SIZE)?;
     let body = Body {
-        kind: Kind::Contig,
+        kind: LoopKind::Contig,
         size: n,
         lo: 0,
         hi,
@@ -65,7 +65,7 @@ pub(crate) fn vector(count: u64, stride: i64, child: Placed) -> Result<Placed> {
             ..contig(size)?
         });
     }
-    if let Kind::Vector {
+    if let LoopKind::Vector {
         count: inner,
         stride: step,
         child: unit,
@@ -104,7 +104,7 @@ pub(crate) fn vector(count: u64, stride: i64, child: Placed) -> Result<Placed> {
         depth: deeper(child.depth)?,
         nodes: nodes(child.nodes)?,
         monotone: child.monotone && stride >= child.hi,
-        kind: Kind::Vector {
+        kind: LoopKind::Vector {
             count,
             stride,
             child,
@@ -152,7 +152,7 @@ pub(crate) fn blocks(displs: Vec<i64>, child: Placed) -> Result<Placed> {
     if displs.is_empty() || child.size == 0 {
         return empty();
     }
-    if matches!(child.kind, Kind::Contig) {
+    if matches!(child.kind, LoopKind::Contig) {
         let len = child.size;
         let list = displs
             .iter()
@@ -205,7 +205,7 @@ fn apart(mut displs: Vec<i64>, child: Arc<Body>) -> Result<Placed> {
         depth: deeper(child.depth)?,
         nodes: nodes(child.nodes)?,
         monotone: child.monotone && steps().all(|s| s >= child.hi as i128),
-        kind: Kind::BlockIndexed {
+        kind: LoopKind::BlockIndexed {
             displs: displs.into(),
             joins,
             child,
@@ -241,7 +241,7 @@ pub(crate) fn indexed(
         return runs(list.collect::<Result<Vec<_>>>()?);
     }
     // A unit that is itself strided in step gives way to its own unit.
-    if let Kind::Vector {
+    if let LoopKind::Vector {
         count: inner,
         stride: step,
         child: unit,
@@ -341,7 +341,7 @@ fn finish_indexed(
         depth: deeper(child.depth)?,
         nodes: nodes(child.nodes)?,
         monotone,
-        kind: Kind::Indexed {
+        kind: LoopKind::Indexed {
             displs: displs.into(),
             starts: starts.into(),
             joins,
@@ -359,7 +359,7 @@ fn finish_indexed(
 pub(crate) fn structure(parts: Vec<Placed>) -> Result<Placed> {
     let mut flat: Vec<Placed> = Vec::with_capacity(parts.len());
     for part in parts {
-        if let Kind::Struct { fields } = &part.body.kind {
+        if let LoopKind::Struct { fields } = &part.body.kind {
             for field in fields {
                 let at = part.at.checked_add(field.displ).ok_or(OFFSETS)?;
                 push(
@@ -404,7 +404,7 @@ fn push(flat: &mut Vec<Placed>, part: Placed) -> Result<()> {
     if let Some(last) = flat.last_mut()
         && matches!(
             (&last.body.kind, &part.body.kind),
-            (Kind::Contig, Kind::Contig)
+            (LoopKind::Contig, LoopKind::Contig)
         )
         && last.at.checked_add(last.body.end) == Some(part.at)
     {
@@ -422,13 +422,15 @@ fn as_runs(flat: &[Placed]) -> Result<Option<Vec<(i64, u64)>>> {
     for part in flat {
         let place = |d: i64| part.at.checked_add(d).ok_or(OFFSETS);
         match &part.body.kind {
-            Kind::Contig => list.push((part.at, part.body.size)),
-            Kind::BlockIndexed { displs, child, .. } if matches!(child.kind, Kind::Contig) => {
+            LoopKind::Contig => list.push((part.at, part.body.size)),
+            LoopKind::BlockIndexed { displs, child, .. }
+                if matches!(child.kind, LoopKind::Contig) =>
+            {
                 for &d in displs {
                     list.push((place(d)?, child.size));
                 }
             }
-            Kind::Indexed {
+            LoopKind::Indexed {
                 displs,
                 starts,
                 stride,
@@ -448,11 +450,11 @@ fn as_runs(flat: &[Placed]) -> Result<Option<Vec<(i64, u64)>>> {
 /// The unit, its stride and the counts, if the fields repeat one unit at one stride.
 fn same_unit(flat: &[Placed]) -> Option<(i64, Arc<Body>, Vec<u64>)> {
     let (stride, unit) = flat.iter().find_map(|p| match &p.body.kind {
-        Kind::Vector { stride, child, .. } => Some((*stride, child.clone())),
+        LoopKind::Vector { stride, child, .. } => Some((*stride, child.clone())),
         _ => None,
     })?;
     let counts = flat.iter().map(|p| match &p.body.kind {
-        Kind::Vector {
+        LoopKind::Vector {
             count,
             stride: s,
             child,
@@ -503,7 +505,7 @@ fn finish_struct(flat: Vec<Placed>) -> Result<Placed> {
         depth: deeper(depth)?,
         nodes: nodes(count)?,
         monotone,
-        kind: Kind::Struct {
+        kind: LoopKind::Struct {
             fields: fields.into(),
         },
     };

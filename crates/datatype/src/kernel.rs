@@ -21,13 +21,13 @@ pub(crate) struct Steps {
 
 /// A grid of blocks: `rows` rows of `count` blocks of `len` bytes.
 #[derive(Clone, Copy)]
-pub(crate) struct Shape {
+pub(crate) struct BlockGrid {
     pub len: usize,
     pub count: usize,
     pub rows: usize,
 }
 
-impl Shape {
+impl BlockGrid {
     /// The steps of the side that has the blocks back to back.
     pub fn packed(self) -> Steps {
         Steps {
@@ -52,7 +52,7 @@ pub(crate) unsafe fn grid<const FAR: bool>(
     from: Steps,
     dst: *mut u8,
     to: Steps,
-    shape: Shape,
+    shape: BlockGrid,
 ) {
     // SAFETY: passed on from the caller; the constant equals the block length.
     unsafe {
@@ -92,7 +92,7 @@ fn each(
     from: Steps,
     dst: *mut u8,
     to: Steps,
-    shape: Shape,
+    shape: BlockGrid,
     f: impl Fn(*const u8, *mut u8),
 ) {
     each_row(src, from, dst, to, shape, |mut src, mut dst| {
@@ -111,7 +111,7 @@ fn each_row(
     from: Steps,
     mut dst: *mut u8,
     to: Steps,
-    shape: Shape,
+    shape: BlockGrid,
     f: impl Fn(*const u8, *mut u8),
 ) {
     for _ in 0..shape.rows {
@@ -131,7 +131,7 @@ unsafe fn fixed<const N: usize, const FAR: bool>(
     from: Steps,
     dst: *mut u8,
     to: Steps,
-    shape: Shape,
+    shape: BlockGrid,
 ) {
     let n = N as isize;
     // SAFETY: passed on from the caller; the rows are those of the grid.

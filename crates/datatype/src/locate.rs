@@ -1,18 +1,18 @@
 //! Questions about a stream range, answered on one path down the tree: O(depth · log blocks),
 //! or O(depth) in regular levels.
 
-use crate::loops::{Body, Kind};
+use crate::loops::{Body, LoopKind};
 use crate::walk::{Cut, block_of};
 
 /// Offset of stream byte `s` (less than the size) of a body.
 pub(crate) fn offset_at(body: &Body, s: u64) -> i128 {
     match &body.kind {
-        Kind::Contig => s as i128,
-        Kind::Vector { stride, child, .. } => offset_in_copies(child, *stride, s),
-        Kind::BlockIndexed { displs, child, .. } => {
+        LoopKind::Contig => s as i128,
+        LoopKind::Vector { stride, child, .. } => offset_in_copies(child, *stride, s),
+        LoopKind::BlockIndexed { displs, child, .. } => {
             displs[(s / child.size) as usize] as i128 + offset_at(child, s % child.size)
         }
-        Kind::Indexed {
+        LoopKind::Indexed {
             displs,
             starts,
             stride,
@@ -22,7 +22,7 @@ pub(crate) fn offset_at(body: &Body, s: u64) -> i128 {
             let i = block_of(starts, s / child.size);
             displs[i] as i128 + offset_in_copies(child, *stride, s - starts[i] * child.size)
         }
-        Kind::Struct { fields } => {
+        LoopKind::Struct { fields } => {
             let field = &fields[fields.partition_point(|f| f.start <= s) - 1];
             field.displ as i128 + offset_at(&field.body, s - field.start)
         }
@@ -43,17 +43,17 @@ pub(crate) fn bytes_below(body: &Body, offset: i64) -> u64 {
         return body.size;
     }
     match &body.kind {
-        Kind::Contig => offset as u64,
-        Kind::Vector {
+        LoopKind::Contig => offset as u64,
+        LoopKind::Vector {
             count,
             stride,
             child,
         } => copies_below(child, *stride, *count, offset),
-        Kind::BlockIndexed { displs, child, .. } => {
+        LoopKind::BlockIndexed { displs, child, .. } => {
             let i = displs.partition_point(|&d| d < offset) - 1;
             i as u64 * child.size + bytes_below(child, offset - displs[i])
         }
-        Kind::Indexed {
+        LoopKind::Indexed {
             displs,
             starts,
             stride,
@@ -64,7 +64,7 @@ pub(crate) fn bytes_below(body: &Body, offset: i64) -> u64 {
             let count = starts[i + 1] - starts[i];
             starts[i] * child.size + copies_below(child, *stride, count, offset - displs[i])
         }
-        Kind::Struct { fields } => {
+        LoopKind::Struct { fields } => {
             let field = &fields[fields.partition_point(|f| f.displ < offset) - 1];
             field.start + bytes_below(&field.body, offset - field.displ)
         }
@@ -89,9 +89,9 @@ pub(crate) fn runs_before(body: &Body, s: u64) -> u64 {
         return body.regions;
     }
     match &body.kind {
-        Kind::Contig => 1,
-        Kind::Vector { stride, child, .. } => runs_before_in_copies(child, *stride, s),
-        Kind::BlockIndexed { joins, child, .. } => {
+        LoopKind::Contig => 1,
+        LoopKind::Vector { stride, child, .. } => runs_before_in_copies(child, *stride, s),
+        LoopKind::BlockIndexed { joins, child, .. } => {
             let (i, rest) = (s / child.size, s % child.size);
             blocks_before(
                 i * child.regions,
@@ -100,7 +100,7 @@ pub(crate) fn runs_before(body: &Body, s: u64) -> u64 {
                 runs_before(child, rest),
             )
         }
-        Kind::Indexed {
+        LoopKind::Indexed {
             starts,
             joins,
             stride,
@@ -121,7 +121,7 @@ pub(crate) fn runs_before(body: &Body, s: u64) -> u64 {
             let rest = runs_before_in_copies(child, *stride, s - starts[i] * child.size);
             blocks_before(before, joins, i, rest)
         }
-        Kind::Struct { fields } => {
+        LoopKind::Struct { fields } => {
             let field = &fields[fields.partition_point(|f| f.start < s) - 1];
             field.runs - u64::from(field.joined) + runs_before(&field.body, s - field.start)
         }
@@ -165,15 +165,15 @@ pub(crate) fn bounds(body: &Body, lo: u64, hi: u64) -> (i128, i128) {
         return (offset_at(body, lo), offset_at(body, hi - 1) + 1);
     }
     match &body.kind {
-        Kind::Contig => (lo as i128, hi as i128),
-        Kind::Vector { stride, child, .. } => bounds_in_copies(child, *stride, lo, hi),
-        Kind::BlockIndexed { displs, child, .. } => {
+        LoopKind::Contig => (lo as i128, hi as i128),
+        LoopKind::Vector { stride, child, .. } => bounds_in_copies(child, *stride, lo, hi),
+        LoopKind::BlockIndexed { displs, child, .. } => {
             let place = |i: u64| displs[i as usize] as i128;
             by_units(Cut::new(child.size, lo, hi), child, place, |first, last| {
                 extremes(&displs[first as usize..last as usize])
             })
         }
-        Kind::Indexed {
+        LoopKind::Indexed {
             displs,
             starts,
             stride,
@@ -193,7 +193,7 @@ pub(crate) fn bounds(body: &Body, lo: u64, hi: u64) -> (i128, i128) {
             }
             all.get()
         }
-        Kind::Struct { fields } => {
+        LoopKind::Struct { fields } => {
             let first = fields.partition_point(|f| f.start <= lo) - 1;
             let mut all = Span::new();
             for f in fields[first..].iter().take_while(|f| f.start < hi) {

@@ -45,7 +45,7 @@ pub(crate) struct Placed {
 /// A node of the tree with what it knows about itself. All offsets count from its first stream byte.
 #[derive(Debug)]
 pub(crate) struct Body {
-    pub kind: Kind,
+    pub kind: LoopKind,
     /// Data bytes.
     pub size: u64,
     /// Lowest offset covered; at most 0.
@@ -66,7 +66,7 @@ pub(crate) struct Body {
 
 /// The five kinds. What they hold is never degenerate: see `fuse`.
 #[derive(Debug)]
-pub(crate) enum Kind {
+pub(crate) enum LoopKind {
     /// `size` adjacent bytes.
     Contig,
     /// `count` children, `stride` bytes apart.
@@ -128,7 +128,7 @@ impl Joins {
 impl Body {
     /// The unit's copies at `stride` are adjacent bytes.
     pub fn dense(&self, stride: i64) -> bool {
-        matches!(self.kind, Kind::Contig) && stride >= 0 && stride as u64 == self.size
+        matches!(self.kind, LoopKind::Contig) && stride >= 0 && stride as u64 == self.size
     }
 }
 
@@ -155,36 +155,36 @@ impl PartialEq for Body {
             return false;
         }
         match (&self.kind, &other.kind) {
-            (Kind::Contig, Kind::Contig) => true,
+            (LoopKind::Contig, LoopKind::Contig) => true,
             (
-                Kind::Vector {
+                LoopKind::Vector {
                     count,
                     stride,
                     child,
                 },
-                Kind::Vector {
+                LoopKind::Vector {
                     count: c,
                     stride: s,
                     child: o,
                 },
             ) => count == c && stride == s && child == o,
             (
-                Kind::BlockIndexed { displs, child, .. },
-                Kind::BlockIndexed {
+                LoopKind::BlockIndexed { displs, child, .. },
+                LoopKind::BlockIndexed {
                     displs: d,
                     child: o,
                     ..
                 },
             ) => displs == d && child == o,
             (
-                Kind::Indexed {
+                LoopKind::Indexed {
                     displs,
                     starts,
                     stride,
                     child,
                     ..
                 },
-                Kind::Indexed {
+                LoopKind::Indexed {
                     displs: d,
                     starts: st,
                     stride: s,
@@ -192,7 +192,7 @@ impl PartialEq for Body {
                     ..
                 },
             ) => displs == d && starts == st && stride == s && child == o,
-            (Kind::Struct { fields }, Kind::Struct { fields: f }) => {
+            (LoopKind::Struct { fields }, LoopKind::Struct { fields: f }) => {
                 fields.len() == f.len()
                     && fields
                         .iter()
@@ -280,11 +280,11 @@ impl Loop {
     /// Name of the outermost kind: `contig`, `vector`, `blockindexed`, `indexed` or `struct`.
     pub fn kind(&self) -> &'static str {
         match self.body().kind {
-            Kind::Contig => "contig",
-            Kind::Vector { .. } => "vector",
-            Kind::BlockIndexed { .. } => "blockindexed",
-            Kind::Indexed { .. } => "indexed",
-            Kind::Struct { .. } => "struct",
+            LoopKind::Contig => "contig",
+            LoopKind::Vector { .. } => "vector",
+            LoopKind::BlockIndexed { .. } => "blockindexed",
+            LoopKind::Indexed { .. } => "indexed",
+            LoopKind::Struct { .. } => "struct",
         }
     }
 }
@@ -317,8 +317,8 @@ impl std::fmt::Debug for Loop {
 fn show(body: &Body, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
     const SHOWN: usize = 4;
     match &body.kind {
-        Kind::Contig => write!(f, "contig({} B)", body.size),
-        Kind::Vector {
+        LoopKind::Contig => write!(f, "contig({} B)", body.size),
+        LoopKind::Vector {
             count,
             stride,
             child,
@@ -327,7 +327,7 @@ fn show(body: &Body, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
             show(child, f)?;
             write!(f, ")")
         }
-        Kind::BlockIndexed { displs, child, .. } => {
+        LoopKind::BlockIndexed { displs, child, .. } => {
             write!(
                 f,
                 "blockindexed({} at {:?}.. of ",
@@ -337,7 +337,7 @@ fn show(body: &Body, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
             show(child, f)?;
             write!(f, ")")
         }
-        Kind::Indexed {
+        LoopKind::Indexed {
             displs,
             starts,
             stride,
@@ -355,7 +355,7 @@ fn show(body: &Body, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
             show(child, f)?;
             write!(f, ")")
         }
-        Kind::Struct { fields } => {
+        LoopKind::Struct { fields } => {
             write!(f, "struct({} fields:", fields.len())?;
             for field in fields.iter().take(SHOWN) {
                 write!(f, " {}:", field.displ)?;

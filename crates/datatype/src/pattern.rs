@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::fuse;
 use crate::locate;
-use crate::loops::{Body, Kind, Loop, MAX};
+use crate::loops::{Body, Loop, LoopKind, MAX};
 use crate::walk::{self, Flow, ON, Sink};
 use std::sync::OnceLock;
 
@@ -54,7 +54,7 @@ impl Pattern {
     pub fn list(regions: &[(i64, u64)]) -> Result<Pattern> {
         let placed = fuse::runs(regions.iter().copied())?;
         let len = placed.body.size;
-        if matches!(placed.body.kind, Kind::Contig) {
+        if matches!(placed.body.kind, LoopKind::Contig) {
             return Ok(Pattern::contiguous(placed.at, len));
         }
         // The displacement carries the place, so that the same list elsewhere has the same hash.
@@ -101,7 +101,7 @@ impl Pattern {
     pub(crate) fn unit(&self) -> (&Body, i64) {
         let (body, extent) = (self.tile.body(), self.tile.extent());
         match &body.kind {
-            Kind::Vector {
+            LoopKind::Vector {
                 count,
                 stride,
                 child,

@@ -10,7 +10,7 @@
 //! an outer level whose span meets a stripe but whose runs do not costs one more search inside it. There
 //! can be 2^61 of these, so a search takes a number of steps, and says how far it came when they are used up.
 
-use crate::loops::{Body, Kind};
+use crate::loops::{Body, LoopKind};
 use crate::pattern::Pattern;
 use crate::residue::first_hit;
 use crate::walk::block_of;
@@ -178,9 +178,9 @@ impl Search<'_> {
     fn in_body(&mut self, body: &Body, at: i64, lo: u64, hi: u64) -> Found {
         self.step(lo)?;
         match &body.kind {
-            Kind::Contig => Ok(in_run(at, lo, hi, self.on)),
-            Kind::Vector { stride, child, .. } => self.in_copies(child, *stride, at, lo, hi),
-            Kind::BlockIndexed { displs, child, .. } => {
+            LoopKind::Contig => Ok(in_run(at, lo, hi, self.on)),
+            LoopKind::Vector { stride, child, .. } => self.in_copies(child, *stride, at, lo, hi),
+            LoopKind::BlockIndexed { displs, child, .. } => {
                 let n = child.size;
                 let blocks = Blocks {
                     displs,
@@ -195,7 +195,7 @@ impl Search<'_> {
                     behind(before, search.in_body(child, place, from, to))
                 })
             }
-            Kind::Indexed {
+            LoopKind::Indexed {
                 displs,
                 starts,
                 stride,
@@ -217,7 +217,7 @@ impl Search<'_> {
                     behind(before, search.in_copies(child, *stride, place, from, to))
                 })
             }
-            Kind::Struct { fields } => {
+            LoopKind::Struct { fields } => {
                 let first = fields.partition_point(|f| f.start <= lo) - 1;
                 for f in fields[first..].iter().take_while(|f| f.start < hi) {
                     self.step(lo.max(f.start))?;

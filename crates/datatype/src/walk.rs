@@ -8,7 +8,7 @@
 //!
 //! Offsets wrap: patterns are checked when they are made, so that final offsets always fit.
 
-use crate::loops::{Body, Kind};
+use crate::loops::{Body, LoopKind};
 use std::ops::ControlFlow;
 
 /// Whether to go on.
@@ -87,9 +87,9 @@ pub(crate) fn part<S: Sink>(body: &Body, at: i64, lo: u64, hi: u64, sink: &mut S
         return whole(body, at, sink);
     }
     match &body.kind {
-        Kind::Contig => sink.block(at.wrapping_add(lo as i64), hi - lo),
-        Kind::Vector { stride, child, .. } => part_of_copies(child, *stride, at, lo, hi, sink),
-        Kind::BlockIndexed { displs, child, .. } => {
+        LoopKind::Contig => sink.block(at.wrapping_add(lo as i64), hi - lo),
+        LoopKind::Vector { stride, child, .. } => part_of_copies(child, *stride, at, lo, hi, sink),
+        LoopKind::BlockIndexed { displs, child, .. } => {
             let place = |i: u64| at.wrapping_add(displs[i as usize]);
             let cut = Cut::new(child.size, lo, hi);
             if cut.inside() {
@@ -106,7 +106,7 @@ pub(crate) fn part<S: Sink>(body: &Body, at: i64, lo: u64, hi: u64, sink: &mut S
             }
             ON
         }
-        Kind::Indexed {
+        LoopKind::Indexed {
             displs,
             starts,
             stride,
@@ -140,7 +140,7 @@ pub(crate) fn part<S: Sink>(body: &Body, at: i64, lo: u64, hi: u64, sink: &mut S
             )?;
             edge(last, starts[last] * n, hi, sink)
         }
-        Kind::Struct { fields } => {
+        LoopKind::Struct { fields } => {
             let first = fields.partition_point(|f| f.start <= lo) - 1;
             for field in &fields[first..] {
                 if field.start >= hi {
@@ -220,21 +220,21 @@ pub(crate) fn block_of(starts: &[u64], unit: u64) -> usize {
 /// All of a body.
 pub(crate) fn whole<S: Sink>(body: &Body, at: i64, sink: &mut S) -> Flow {
     match &body.kind {
-        Kind::Contig => sink.block(at, body.size),
-        Kind::Vector {
+        LoopKind::Contig => sink.block(at, body.size),
+        LoopKind::Vector {
             count,
             stride,
             child,
         } => copies(child, *stride, at, *count, sink),
-        Kind::BlockIndexed { displs, child, .. } => whole_at(child, at, displs, sink),
-        Kind::Indexed {
+        LoopKind::BlockIndexed { displs, child, .. } => whole_at(child, at, displs, sink),
+        LoopKind::Indexed {
             displs,
             starts,
             stride,
             child,
             ..
         } => whole_indexed(child, *stride, at, displs, starts, sink),
-        Kind::Struct { fields } => {
+        LoopKind::Struct { fields } => {
             for field in fields {
                 whole(&field.body, at.wrapping_add(field.displ), sink)?;
             }
@@ -256,17 +256,17 @@ fn copies<S: Sink>(unit: &Body, stride: i64, at: i64, count: u64, sink: &mut S) 
         return sink.block(at, unit.size * count);
     }
     match &unit.kind {
-        Kind::Contig => sink.burst(Burst {
+        LoopKind::Contig => sink.burst(Burst {
             at,
             len: unit.size,
             stride,
             count,
         }),
-        Kind::Vector {
+        LoopKind::Vector {
             count: inner,
             stride: step,
             child,
-        } if matches!(child.kind, Kind::Contig) => sink.grid(
+        } if matches!(child.kind, LoopKind::Contig) => sink.grid(
             count,
             stride,
             Burst {
@@ -276,7 +276,7 @@ fn copies<S: Sink>(unit: &Body, stride: i64, at: i64, count: u64, sink: &mut S) 
                 count: *inner,
             },
         ),
-        Kind::Indexed {
+        LoopKind::Indexed {
             displs,
             starts,
             stride: step,
@@ -297,7 +297,7 @@ fn copies<S: Sink>(unit: &Body, stride: i64, at: i64, count: u64, sink: &mut S) 
 }
 
 fn whole_at<S: Sink>(child: &Body, at: i64, displs: &[i64], sink: &mut S) -> Flow {
-    if matches!(child.kind, Kind::Contig) {
+    if matches!(child.kind, LoopKind::Contig) {
         return sink.blocks(at, displs, child.size);
     }
     for &d in displs {

@@ -6,7 +6,7 @@
 //! the arm writes joined runs in the order of the native queue when no read waits, when the cache fills up, or for a
 //! flush. The controller handles one command at a time.
 
-use crate::geometry::{Geometry, Place};
+use crate::geometry::{DiskAddress, Geometry};
 use crate::pending::Pending;
 use crate::queueing::{Candidate, Queueing};
 use crate::segments::Segments;
@@ -51,7 +51,7 @@ struct Waiting {
     request: Request,
     arrived: Nanos,
     /// Where its first byte lies.
-    place: Place,
+    place: DiskAddress,
 }
 
 /// A run of bytes that the write cache holds.
@@ -60,7 +60,7 @@ struct Run {
     bytes: u64,
     since: Nanos,
     /// Where its first byte lies.
-    place: Place,
+    place: DiskAddress,
 }
 
 enum Work {
@@ -148,7 +148,7 @@ impl Disk {
         }
     }
 
-    fn rotation(&self, now: Nanos, place: &Place) -> Nanos {
+    fn rotation(&self, now: Nanos, place: &DiskAddress) -> Nanos {
         let geometry = &self.options.geometry;
         let wait = geometry.rotation(now + self.options.phase, place);
         if geometry.turn() - wait < GRACE {
@@ -164,8 +164,8 @@ impl Disk {
         &self,
         now: Nanos,
         op: Op,
-        from: &Place,
-        (address, to): (u64, &Place),
+        from: &DiskAddress,
+        (address, to): (u64, &DiskAddress),
         best: Nanos,
     ) -> Nanos {
         let geometry = &self.options.geometry;

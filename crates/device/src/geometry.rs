@@ -47,7 +47,7 @@ pub struct Geometry {
 
 /// Where a byte lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct DiskAddress {
     pub cylinder: u64,
     pub head: u64,
     /// Angle of the byte, as time after the index mark.
@@ -113,7 +113,7 @@ impl Geometry {
         self.options.cylinders - 1
     }
 
-    pub(crate) fn place(&self, address: u64) -> Place {
+    pub(crate) fn place(&self, address: u64) -> DiskAddress {
         let address = address.min(self.capacity - 1);
         let zone = &self.zones[self.zones.partition_point(|z| z.first_address <= address) - 1];
         let within = address - zone.first_address;
@@ -126,7 +126,7 @@ impl Geometry {
         let skew = product_mod(head_switches, self.options.head_skew, turn)
             + product_mod(cylinder, self.options.cylinder_skew, turn);
         let angle = (skew + self.span(offset, zone.track)) % turn;
-        Place {
+        DiskAddress {
             cylinder,
             head,
             angle,
@@ -144,7 +144,7 @@ impl Geometry {
     }
 
     /// How long the platter turns until `place` passes the head, from `now` on.
-    pub(crate) fn rotation(&self, now: Nanos, place: &Place) -> Nanos {
+    pub(crate) fn rotation(&self, now: Nanos, place: &DiskAddress) -> Nanos {
         let turn = self.options.turn;
         let angle = now % turn;
         if place.angle >= angle {
@@ -197,7 +197,7 @@ impl Geometry {
         (place.left, time)
     }
 
-    fn switch(&self, place: &Place) -> Nanos {
+    fn switch(&self, place: &DiskAddress) -> Nanos {
         if place.head + 1 < self.options.heads {
             self.options.head_skew
         } else {

@@ -7,7 +7,7 @@ use crate::ssd::SsdOptions;
 /// What kind of device, with all its options.
 #[derive(Debug, Clone)]
 #[allow(clippy::large_enum_variant)] // One per device.
-pub enum Kind {
+pub enum DeviceKind {
     /// A hard disk.
     Disk(DiskOptions),
     /// RAID 0 of equal disks, their spindles out of step.

@@ -30,7 +30,7 @@ pub use allocation::{Allocation, AllocationOptions};
 pub use block::{BlockQueue, BlockQueueOptions, Elevator};
 pub use disk::{Disk, DiskOptions};
 pub use geometry::{Geometry, GeometryOptions};
-pub use kind::Kind;
+pub use kind::DeviceKind;
 pub use load::{Measured, Run, closed_loop, closed_loop_from, random_addresses};
 pub use model::{Model, ModelError};
 pub use preset::{HardDisk, hard_disk};

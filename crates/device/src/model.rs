@@ -2,7 +2,7 @@
 
 use crate::block::{BlockQueue, BlockQueueOptions, Elevator};
 use crate::disk::{Disk, DiskOptions};
-use crate::kind::Kind;
+use crate::kind::DeviceKind;
 use crate::nand::{Nand, NandError, NandOptions};
 use crate::preset;
 use crate::raid::{Raid0, RaidOptions};
@@ -16,7 +16,7 @@ pub struct Model {
     /// Its name.
     pub name: String,
     /// The device.
-    pub kind: Kind,
+    pub kind: DeviceKind,
     /// The block queue; `None` for none.
     pub queue: Option<BlockQueueOptions>,
     /// The local file system.
@@ -66,7 +66,7 @@ impl Model {
             // Flash is used with the simplest elevator, as in the sources.
             queue: Some(BlockQueueOptions {
                 elevator: match kind {
-                    Kind::Ssd(_) | Kind::Nand(_) => Elevator::Noop,
+                    DeviceKind::Ssd(_) | DeviceKind::Nand(_) => Elevator::Noop,
                     _ => Elevator::Cfq,
                 },
                 ..BlockQueueOptions::default()
@@ -79,7 +79,7 @@ impl Model {
             let (key, value) = word.split_once('=').unwrap_or((word, ""));
             model.set(key.trim(), value.trim())?;
         }
-        if let Kind::Nand(options) = &model.kind {
+        if let DeviceKind::Nand(options) = &model.kind {
             options
                 .check()
                 .map_err(|e| ModelError::Nand(text.to_owned(), e))?;
@@ -130,7 +130,7 @@ impl Model {
                 .ok_or_else(|| wrong(expected))
         };
         let size = || bytes(value).ok_or_else(|| wrong("a size such as 4096, 64k, 16m or 30g"));
-        if let Kind::Nand(options) = &mut self.kind
+        if let DeviceKind::Nand(options) = &mut self.kind
             && let Some(set) = options.set(key, value)
         {
             return set.map_err(wrong);
@@ -172,7 +172,9 @@ impl Model {
             "depth" => {
                 let n = count(1, 1024, "a number from 1 to 1024")? as usize;
                 self.queue.as_mut().ok_or_else(not_here)?.depth = n;
-                if let Kind::Disk(disk) | Kind::Raid { member: disk, .. } = &mut self.kind {
+                if let DeviceKind::Disk(disk) | DeviceKind::Raid { member: disk, .. } =
+                    &mut self.kind
+                {
                     disk.depth = n;
                 }
             }
@@ -200,7 +202,7 @@ impl Model {
                 } else {
                     size()?.clamp(512, 1 << 30)
                 };
-                let Kind::Raid { disks, array, .. } = &mut self.kind else {
+                let DeviceKind::Raid { disks, array, .. } = &mut self.kind else {
                     return Err(not_here());
                 };
                 match key {
@@ -225,8 +227,8 @@ impl Model {
 
     fn disk(&mut self) -> Option<&mut DiskOptions> {
         match &mut self.kind {
-            Kind::Disk(disk) | Kind::Raid { member: disk, .. } => Some(disk),
-            Kind::Ssd(_) | Kind::Nand(_) => None,
+            DeviceKind::Disk(disk) | DeviceKind::Raid { member: disk, .. } => Some(disk),
+            DeviceKind::Ssd(_) | DeviceKind::Nand(_) => None,
         }
     }
 
@@ -241,14 +243,14 @@ impl Model {
     /// The device alone, at rest.
     pub fn device(&self) -> Box<dyn Device> {
         match &self.kind {
-            Kind::Disk(options) => Box::new(Disk::new(options.clone())),
-            Kind::Ssd(options) => Box::new(Ssd::new(options.clone())),
-            Kind::Nand(options) => match Nand::new((**options).clone()) {
+            DeviceKind::Disk(options) => Box::new(Disk::new(options.clone())),
+            DeviceKind::Ssd(options) => Box::new(Ssd::new(options.clone())),
+            DeviceKind::Nand(options) => match Nand::new((**options).clone()) {
                 Ok(nand) => Box::new(nand),
                 // `parse` checked it; whoever changed it since gets a device that holds nothing.
                 Err(_) => Box::new(Raid0::new(Vec::new(), nothing())),
             },
-            Kind::Raid {
+            DeviceKind::Raid {
                 disks,
                 member,
                 array,

@@ -2,7 +2,7 @@
 
 use crate::disk::{Disk, DiskOptions};
 use crate::geometry::{Geometry, GeometryOptions};
-use crate::kind::Kind;
+use crate::kind::DeviceKind;
 use crate::nand::{
     AllocationOrder, Collect, Condition, Ftl, Multiplane, NandGeometry, NandOptions, NandTiming,
     Slabs, Victim,
@@ -71,28 +71,28 @@ pub(crate) const NAMES: &[(&str, &str)] = &[
     ("rram", "resistive memory in slabs on fast channels"),
 ];
 
-pub(crate) fn by_name(name: &str) -> Option<Kind> {
+pub(crate) fn by_name(name: &str) -> Option<DeviceKind> {
     Some(match name {
-        "hdd" | "st9500430ss" => Kind::Disk(hard_disk(HardDisk::St9500430ss)),
-        "st9500620ss" => Kind::Disk(hard_disk(HardDisk::St9500620ss)),
-        "sata80" => Kind::Disk(sata80()),
-        "barracuda" => Kind::Disk(barracuda()),
-        "atlas-iv" => Kind::Disk(atlas_iv()),
-        "pastel" => Kind::Disk(pastel()),
-        "graphene" => Kind::Disk(graphene()),
+        "hdd" | "st9500430ss" => DeviceKind::Disk(hard_disk(HardDisk::St9500430ss)),
+        "st9500620ss" => DeviceKind::Disk(hard_disk(HardDisk::St9500620ss)),
+        "sata80" => DeviceKind::Disk(sata80()),
+        "barracuda" => DeviceKind::Disk(barracuda()),
+        "atlas-iv" => DeviceKind::Disk(atlas_iv()),
+        "pastel" => DeviceKind::Disk(pastel()),
+        "graphene" => DeviceKind::Disk(graphene()),
         "suno" => suno(),
-        "edel" => Kind::Ssd(edel()),
-        "hdd1" => Kind::Disk(hdd1()),
-        "hdd2" => Kind::Disk(hdd2()),
-        "ssd1" => Kind::Ssd(ssd1()),
-        "ssd2" => Kind::Ssd(ssd2()),
+        "edel" => DeviceKind::Ssd(edel()),
+        "hdd1" => DeviceKind::Disk(hdd1()),
+        "hdd2" => DeviceKind::Disk(hdd2()),
+        "ssd1" => DeviceKind::Ssd(ssd1()),
+        "ssd2" => DeviceKind::Ssd(ssd2()),
         "raid" | "darwin-raid" => darwin_raid(),
-        "ssd" | "darwin-ssd" => Kind::Ssd(darwin_ssd()),
-        "nand" => Kind::Nand(Box::new(nand())),
-        "nand-16k" => Kind::Nand(Box::new(nand_16k())),
-        "nand-slc" => Kind::Nand(Box::new(nand_slc())),
-        "nand-tlc" => Kind::Nand(Box::new(nand_tlc())),
-        "rram" => Kind::Nand(Box::new(rram())),
+        "ssd" | "darwin-ssd" => DeviceKind::Ssd(darwin_ssd()),
+        "nand" => DeviceKind::Nand(Box::new(nand())),
+        "nand-16k" => DeviceKind::Nand(Box::new(nand_16k())),
+        "nand-slc" => DeviceKind::Nand(Box::new(nand_slc())),
+        "nand-tlc" => DeviceKind::Nand(Box::new(nand_tlc())),
+        "rram" => DeviceKind::Nand(Box::new(rram())),
         _ => return None,
     })
 }
@@ -294,7 +294,7 @@ fn graphene() -> DiskOptions {
 }
 
 /// Suno: two Seagate ST9300653SS, 300 GB at 15,000 rpm, SAS, RAID 0.
-fn suno() -> Kind {
+fn suno() -> DeviceKind {
     let sheet = Sheet {
         turn: TURN_15000,
         read: [200, 2_600, 5_200],
@@ -313,7 +313,7 @@ fn suno() -> Kind {
         write_runs: 4,
         ..sheet.disk()
     };
-    Kind::Raid {
+    DeviceKind::Raid {
         disks: 2,
         member,
         array: RaidOptions {
@@ -348,7 +348,7 @@ fn edel() -> SsdOptions {
 
 /// A Darwin data server's disks: two 500 GB 7200 rpm SAS disks on a hardware RAID 0 controller, which gives each of them as
 /// many commands as it takes. Of the two disks with published curves this one comes near the published random reads.
-fn darwin_raid() -> Kind {
+fn darwin_raid() -> DeviceKind {
     let member = DiskOptions {
         overhead: 50 * MICRO,
         write_cache: 4 << 20,
@@ -356,7 +356,7 @@ fn darwin_raid() -> Kind {
         depth: 256,
         ..hard_disk(HardDisk::St9500620ss)
     };
-    Kind::Raid {
+    DeviceKind::Raid {
         disks: 2,
         member,
         array: RaidOptions {

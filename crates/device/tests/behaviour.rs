@@ -300,7 +300,7 @@ fn anticipation_keeps_the_head_with_a_synchronous_reader() {
 fn flash_stalls_to_collect_only_once_its_spare_area_is_used_up() {
     let slowest = |fresh: u64| {
         let mut model = Model::parse("darwin-ssd,queue=none").unwrap();
-        if let penstock_device::Kind::Ssd(options) = &mut model.kind {
+        if let penstock_device::DeviceKind::Ssd(options) = &mut model.kind {
             options.fresh = fresh;
         }
         let mut ssd = model.build();

@@ -4,12 +4,13 @@ use penstock_device::nand::{
     AllocationOrder, Collect, Condition, Ftl, Multiplane, Nand, NandGeometry, NandOptions, Victim,
 };
 use penstock_device::{
-    Device, Kind, Model, Nanos, Op, Request, closed_loop, random_addresses, write_amplification,
+    Device, DeviceKind, Model, Nanos, Op, Request, closed_loop, random_addresses,
+    write_amplification,
 };
 
 fn options(text: &str) -> NandOptions {
     match Model::parse(text).unwrap().kind {
-        Kind::Nand(options) => *options,
+        DeviceKind::Nand(options) => *options,
         _ => unreachable!("{text}"),
     }
 }

@@ -8,7 +8,7 @@ const GI: u64 = 1 << 30;
 
 /// How the model comes to a figure.
 #[derive(Clone, Copy, PartialEq)]
-enum Kind {
+enum Basis {
     /// From the data sheet; nothing was chosen by it.
     Predicted,
     /// Parameters were chosen to meet it.
@@ -18,7 +18,7 @@ enum Kind {
 }
 
 struct Row {
-    kind: Kind,
+    kind: Basis,
     what: String,
     model: f64,
     reference: f64,
@@ -26,7 +26,7 @@ struct Row {
     bound: f64,
 }
 
-fn row(kind: Kind, what: impl Into<String>, model: f64, reference: f64, bound: f64) -> Row {
+fn row(kind: Basis, what: impl Into<String>, model: f64, reference: f64, bound: f64) -> Row {
     Row {
         kind,
         what: what.into(),
@@ -76,7 +76,7 @@ fn disk(rows: &mut Vec<Row>) {
     for (name, from, published) in places {
         let rate = sequential(&mut *hdd.device(), Op::Read, from, 128 * KI, 1, 4000);
         let what = format!("ST9500430SS sequential read, {name}, 128 KiB, depth 1, MB/s");
-        rows.push(row(Kind::Fitted, what, rate, published, 0.05));
+        rows.push(row(Basis::Fitted, what, rate, published, 0.05));
     }
     let spans = [
         ("whole span", 1.0, [81.0, 120.0, 148.0, 225.0]),
@@ -89,13 +89,13 @@ fn disk(rows: &mut Vec<Row>) {
             let iops =
                 random(&mut *hdd.device(), Op::Read, span, 4 * KI, depth, 4000) * 1e6 / 4096.0;
             let what = format!("ST9500430SS random 4 KiB read, {name}, SPTF, depth {depth}, IOPS");
-            rows.push(row(Kind::Predicted, what, iops, published, 0.10));
+            rows.push(row(Basis::Predicted, what, iops, published, 0.10));
         }
     }
     let clook = model("hdd,order=clook");
     let iops = random(&mut *clook.device(), Op::Read, capacity, 4 * KI, 32, 4000) * 1e6 / 4096.0;
     let what = "ST9500430SS random 4 KiB read, whole span, C-LOOK, depth 32, IOPS";
-    rows.push(row(Kind::Predicted, what, iops, 159.0, 0.05));
+    rows.push(row(Basis::Predicted, what, iops, 159.0, 0.05));
 }
 
 fn ratios(rows: &mut Vec<Row>) {
@@ -111,7 +111,7 @@ fn ratios(rows: &mut Vec<Row>) {
             let s = sequential(&mut *m.device(), op, 0, 8 * KI, 1, 10_000);
             let r = random(&mut *m.device(), op, 1200 << 20, 8 * KI, 1, 10_000);
             let what = format!("{name}: sequential / random, {word}, 8 KiB, depth 1, 1200 MiB");
-            rows.push(row(Kind::Fitted, what, s / r, published, 0.20));
+            rows.push(row(Basis::Fitted, what, s / r, published, 0.20));
         }
     }
 }
@@ -122,7 +122,7 @@ fn darwin(rows: &mut Vec<Row>) {
     let ssd = model("darwin-ssd");
     let mut add = |what: &str, model, published, bound| {
         rows.push(row(
-            Kind::Fitted,
+            Basis::Fitted,
             format!("{what}, MB/s"),
             model,
             published,
@@ -198,8 +198,8 @@ fn measured(rows: &mut Vec<Row>) {
         for ((word, ours), published) in words.into_iter().zip(ours).zip(published) {
             // The page says why this one is missed.
             let kind = match (name, word) {
-                ("hdd1", "random read, 4 MiB") => Kind::Missed,
-                _ => Kind::Fitted,
+                ("hdd1", "random read, 4 MiB") => Basis::Missed,
+                _ => Basis::Fitted,
             };
             let what = format!("{name} {word}, depth 1, 20 GB, MiB/s");
             rows.push(row(kind, what, ours, published, 0.20));
@@ -218,15 +218,15 @@ fn published_figures() {
     let mut wrong = Vec::new();
     for (kind, title) in [
         (
-            Kind::Predicted,
+            Basis::Predicted,
             "Predicted: the parameters are the data sheet's.",
         ),
         (
-            Kind::Fitted,
+            Basis::Fitted,
             "Fitted: parameters were chosen to meet these figures, so they show how near a model can come, and nothing else.",
         ),
         (
-            Kind::Missed,
+            Basis::Missed,
             "Missed: no choice of parameters that meets the others meets these.",
         ),
     ] {
@@ -244,11 +244,11 @@ fn published_figures() {
                 error * 100.0
             ));
             // One that is met after all belongs elsewhere.
-            if (error.abs() > r.bound) != (kind == Kind::Missed) {
+            if (error.abs() > r.bound) != (kind == Basis::Missed) {
                 wrong.push(format!("{}: {:.2} for {:.2}", r.what, r.model, r.reference));
             }
         }
-        if kind != Kind::Missed {
+        if kind != Basis::Missed {
             table.push('\n');
         }
     }

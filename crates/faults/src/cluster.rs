@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// The size of a run, drawn from its seed.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Shape {
+pub(crate) struct RunSize {
     pub servers: usize,
     pub clients: usize,
     pub files: usize,
@@ -78,7 +78,7 @@ const CAPABILITY: Duration = Duration::from_secs(4);
 const CONNECTIONS: usize = 64;
 
 /// The deployment file of a run; keys lie in `root`.
-pub(crate) fn deployment(root: &Path, shape: &Shape) -> Result<Deployment, String> {
+pub(crate) fn deployment(root: &Path, shape: &RunSize) -> Result<Deployment, String> {
     let text = |e: penstock_wire::Error| e.to_string();
     let client_key = root.join("client.key");
     let identities = (0..shape.servers).map(|s| root.join(format!("data-{s}.key")));
@@ -307,7 +307,7 @@ impl Cluster {
     }
 
     /// Threads of a server that nobody is connected to.
-    pub fn own_threads(machine: MachineId, shape: &Shape) -> usize {
+    pub fn own_threads(machine: MachineId, shape: &RunSize) -> usize {
         // Main thread, acceptor; the metadata server's committer and two connections of each data server, its channel and one on
         // which it tells of its store; or a data server's clock, revocations, reports, background syncs, counts of bytes and the queue's timer.
         match machine {

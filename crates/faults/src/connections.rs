@@ -44,7 +44,7 @@ pub(crate) enum Fate {
     /// They are lost.
     Drop,
     /// One bit of them flips, which both ends notice: the connection is a TLS session.
-    Flip,
+    BitRot,
     /// Those of the client arrive, long after it has seen the connection gone.
     Late,
 }

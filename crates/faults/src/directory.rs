@@ -21,7 +21,7 @@ const FORGOTTEN: Nanos = 25 * SECOND;
 
 /// What kind of thing a name stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
+pub(crate) enum EntryKind {
     File,
     Directory,
     /// A symbolic link that leads nowhere.
@@ -31,7 +31,7 @@ pub(crate) enum Kind {
 /// What a name stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Entry {
-    pub kind: Kind,
+    pub kind: EntryKind,
     /// Permission bits; 0 for symbolic links.
     pub mode: u32,
     /// The same for all names of one node; in a listing the first of these names.
@@ -82,11 +82,11 @@ impl NameOp {
     /// The state afterwards; `None` if it is refused.
     fn apply(&self, before: &Listing) -> Option<Listing> {
         let mut after = before.0.clone();
-        let (node, is_directory) = (NEW, |e: &Entry| e.kind == Kind::Directory);
+        let (node, is_directory) = (NEW, |e: &Entry| e.kind == EntryKind::Directory);
         let made = match self {
-            NameOp::Create(name, mode) => Some((name, Kind::File, *mode)),
-            NameOp::Mkdir(name, mode) => Some((name, Kind::Directory, *mode)),
-            NameOp::Symlink(name) => Some((name, Kind::Symlink, 0)),
+            NameOp::Create(name, mode) => Some((name, EntryKind::File, *mode)),
+            NameOp::Mkdir(name, mode) => Some((name, EntryKind::Directory, *mode)),
+            NameOp::Symlink(name) => Some((name, EntryKind::Symlink, 0)),
             _ => None,
         };
         if let Some((name, kind, mode)) = made
@@ -110,7 +110,7 @@ impl NameOp {
             }
             NameOp::Chmod(name, mode) => {
                 // Through a symbolic link it finds nothing.
-                let found = *after.get(name).filter(|e| e.kind != Kind::Symlink)?;
+                let found = *after.get(name).filter(|e| e.kind != EntryKind::Symlink)?;
                 let same = after.values_mut().filter(|e| e.node == found.node);
                 same.for_each(|e| e.mode = *mode);
             }
@@ -355,7 +355,12 @@ impl Directory {
 
     /// The name of a file that was there at `since` is durable.
     pub fn kept(&mut self, name: char, since: Moment) {
-        let holds = |state: &Listing| state.0.get(&name).is_some_and(|e| e.kind == Kind::File);
+        let holds = |state: &Listing| {
+            state
+                .0
+                .get(&name)
+                .is_some_and(|e| e.kind == EntryKind::File)
+        };
         self.states
             .retain(|state, last| *last > since.event || holds(state));
     }
@@ -420,7 +425,7 @@ mod tests {
 
     fn file(node: u64) -> Entry {
         Entry {
-            kind: Kind::File,
+            kind: EntryKind::File,
             mode: 0o600,
             node,
         }

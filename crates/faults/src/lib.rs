@@ -20,13 +20,13 @@
 //! | `run`, `run/calm` | a run from start to end; what follows its faults |
 //! | `plant` | bugs planted to show that the checks find them |
 
+mod bit_rot;
 mod charge;
 mod cluster;
 mod connections;
 mod directory;
 mod disk;
 mod effects;
-mod flip;
 mod ledger;
 mod model;
 mod network;

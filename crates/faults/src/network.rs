@@ -248,13 +248,13 @@ fn take(state: &mut State, id: u64, end: usize) {
         e.held += n;
         e.closed = n == 0;
         let latency = net.latency();
-        if n > 0 && (end == 0 || matches!(fate, Some(Fate::Drop | Fate::Flip))) {
+        if n > 0 && (end == 0 || matches!(fate, Some(Fate::Drop | Fate::BitRot))) {
             breaks = breaks.or(fate.take().and_then(|fate| match fate {
                 Fate::Drop => Some((
                     now + net.random.below(latency),
                     Due::Break { connection: id },
                 )),
-                Fate::Flip => {
+                Fate::BitRot => {
                     bytes[net.random.below(n as u64) as usize] ^= 1 << net.random.below(8);
                     net.broken += 1;
                     net.effects.count(Effect::WireFlip);
@@ -457,7 +457,7 @@ fn close(state: &mut State, id: u64, end: usize, extra: Nanos) {
 pub(crate) fn drop_next(state: &mut State, id: u64) {
     let net = &mut state.net;
     if let Some(c) = net.connections.get_mut(&id) {
-        c.fate = Some(if net.tls { Fate::Flip } else { Fate::Drop });
+        c.fate = Some(if net.tls { Fate::BitRot } else { Fate::Drop });
     }
 }
 

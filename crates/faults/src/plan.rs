@@ -1,6 +1,6 @@
 //! Which faults happen when: drawn from the seed before a run begins, so that a plan can be read.
-use crate::cluster::Shape;
-use crate::flip::Target;
+use crate::bit_rot::Target;
+use crate::cluster::RunSize;
 use crate::world::{MS, MachineId, Nanos, SECOND};
 use penstock_base::Random;
 
@@ -37,7 +37,7 @@ pub(crate) enum Fault {
         time: Nanos,
     },
     /// A bit of what a server has stored flips while it is down.
-    Flip {
+    BitRot {
         machine: MachineId,
         target: Target,
         down: Nanos,
@@ -106,7 +106,7 @@ fn wrong(r: &mut Random) -> i64 {
 }
 
 /// Clocks of servers that are wrong from the beginning to the end: in one run in four each second one.
-pub(crate) fn clocks(seed: u64, shape: &Shape) -> Vec<(MachineId, i64)> {
+pub(crate) fn clocks(seed: u64, shape: &RunSize) -> Vec<(MachineId, i64)> {
     let mut r = Random::for_purpose(seed, 6);
     if !r.one_in(4) {
         return Vec::new();
@@ -127,9 +127,9 @@ const SCHEDULERS: [&str; 24] = [
 ];
 
 /// The size of a run.
-pub(crate) fn shape(seed: u64) -> Shape {
+pub(crate) fn shape(seed: u64) -> RunSize {
     let mut r = Random::for_purpose(seed, 3);
-    let shape = Shape {
+    let shape = RunSize {
         servers: r.from_to(2, 4) as usize,
         clients: r.from_to(2, 4) as usize,
         files: r.from_to(1, 3) as usize,
@@ -150,7 +150,7 @@ pub(crate) fn shape(seed: u64) -> Shape {
     let limit = r.one_in(LIMITED).then_some(blocks * shape.block);
     let mut r = Random::for_purpose(seed, 8);
     let ranks = r.from_to(2, 4) as usize;
-    Shape {
+    RunSize {
         limit,
         ranks: if r.one_in(PROGRAMS) { ranks } else { 0 },
         one_node: r.one_in(2),
@@ -163,7 +163,7 @@ pub(crate) fn shape(seed: u64) -> Shape {
     clippy::too_many_lines,
     reason = "one arm for each kind of fault, in the order of its draws"
 )]
-pub(crate) fn plan(seed: u64, shape: &Shape) -> Vec<(Nanos, Fault)> {
+pub(crate) fn plan(seed: u64, shape: &RunSize) -> Vec<(Nanos, Fault)> {
     let mut r = Random::for_purpose(seed, 4);
     // Some runs know only some kinds of faults, some none at all.
     let kinds: u64 = match r.below(8) {
@@ -211,7 +211,7 @@ pub(crate) fn plan(seed: u64, shape: &Shape) -> Vec<(Nanos, Fault)> {
                 times: r.from_to(10, 200),
                 time,
             },
-            7 => Fault::Flip {
+            7 => Fault::BitRot {
                 machine: 0,
                 target: if r.one_in(4) {
                     Target::Journal
@@ -220,7 +220,7 @@ pub(crate) fn plan(seed: u64, shape: &Shape) -> Vec<(Nanos, Fault)> {
                 },
                 down: time,
             },
-            8 => Fault::Flip {
+            8 => Fault::BitRot {
                 machine: 1 + r.index(shape.servers),
                 target: [
                     Target::Superblock,
@@ -278,7 +278,7 @@ pub(crate) fn plan(seed: u64, shape: &Shape) -> Vec<(Nanos, Fault)> {
 }
 
 /// What happens to the ranks of a parallel program. Drawn apart too.
-fn program(seed: u64, shape: &Shape) -> Vec<(Nanos, Fault)> {
+fn program(seed: u64, shape: &RunSize) -> Vec<(Nanos, Fault)> {
     if shape.ranks == 0 {
         return Vec::new();
     }
@@ -299,7 +299,7 @@ fn program(seed: u64, shape: &Shape) -> Vec<(Nanos, Fault)> {
 }
 
 /// In some runs, something else in the place of a store. Drawn apart, so that all other faults of a seed stay as they are.
-fn replaced_store(seed: u64, shape: &Shape) -> Vec<(Nanos, Fault)> {
+fn replaced_store(seed: u64, shape: &RunSize) -> Vec<(Nanos, Fault)> {
     let mut r = Random::for_purpose(seed, 6);
     if !r.one_in(STORES) {
         return Vec::new();

@@ -5,10 +5,10 @@ mod replace;
 #[cfg(test)]
 mod waiting;
 
-use crate::cluster::{Cluster, Shape, Status, deployment};
+use crate::bit_rot::{self, BitRot, Target};
+use crate::cluster::{Cluster, RunSize, Status, deployment};
 use crate::disk::Item;
 use crate::effects::{Effect, Effects};
-use crate::flip::{self, Flip, Target};
 use crate::network;
 use crate::plan::{self, Fault, StoreFault};
 use crate::plant::Plant;
@@ -182,14 +182,14 @@ struct Driver {
     world: &'static Simulation,
     seed: u64,
     root: PathBuf,
-    shape: Shape,
+    shape: RunSize,
     cluster: Cluster,
     history: Arc<Mutex<History>>,
     random: Random,
     clients: Vec<Option<Joining>>,
     later: Vec<(Nanos, Later)>,
     /// The bit that has flipped on a machine, and losses of power before.
-    flipped: BTreeMap<MachineId, (Flip, usize)>,
+    flipped: BTreeMap<MachineId, (BitRot, usize)>,
     meter: Option<fn(usize) -> (u64, u64)>,
     most_bytes: u64,
     /// Copies of stores.
@@ -583,7 +583,7 @@ impl Driver {
                 self.world.state().disks[machine].slow = times;
                 later(time, Later::FastDisk(machine));
             }
-            Fault::Flip {
+            Fault::BitRot {
                 machine,
                 target,
                 down,
@@ -667,7 +667,7 @@ impl Driver {
                 return 0;
             }
             let root = self.root.join(format!("machine-{machine}"));
-            std::fs::metadata(flip::object(&root, id)).map_or(0, |m| m.len())
+            std::fs::metadata(bit_rot::object(&root, id)).map_or(0, |m| m.len())
         };
         match &lock(&self.history).ledger {
             Some(ledger) => ledger.within(size),
@@ -753,7 +753,7 @@ impl Driver {
             if !why.contains("damaged") {
                 return Err(format!("a flipped bit was not called damage: {why}"));
             }
-            flip::undo(&flip).map_err(|e| e.to_string())?;
+            bit_rot::undo(&flip).map_err(|e| e.to_string())?;
             let restored = self.world.state().disks[machine].restored(&flip.path);
             restored.map_err(|e| e.to_string())?;
             soon = 1;
@@ -795,7 +795,7 @@ impl Driver {
     fn flip(&mut self, machine: MachineId, target: Target) -> Result<(), String> {
         let files: Vec<FileId> = lock(&self.history).files.iter().map(|f| f.id).collect();
         let root = self.root.join(format!("machine-{machine}"));
-        let flip = flip::flip(&root, target, &files, &mut self.random);
+        let flip = bit_rot::flip(&root, target, &files, &mut self.random);
         let Some(flip) = flip.map_err(|e| e.to_string())? else {
             return Ok(());
         };

@@ -9,7 +9,7 @@ mod users;
 
 pub(crate) use history::{History, Phase, Shared};
 
-use crate::cluster::Shape;
+use crate::cluster::RunSize;
 use crate::effects::Effect;
 use crate::model::{Block, CUT, fill, origin};
 use crate::pointer::Pointer;
@@ -54,7 +54,7 @@ pub(crate) struct Worker {
     pub world: &'static Simulation,
     pub deployment: Deployment,
     pub history: Arc<Mutex<History>>,
-    pub shape: Shape,
+    pub shape: RunSize,
     /// Its number.
     pub index: usize,
     /// When the lock was asked for that it holds: what happened since may still show.

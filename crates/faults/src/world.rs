@@ -47,12 +47,12 @@ thread_local! {
 }
 
 /// The state, held; meanwhile the thread works for the simulation.
-pub(crate) struct Held<'a> {
+pub(crate) struct StateGuard<'a> {
     state: MutexGuard<'a, State>,
     _aside: Aside,
 }
 
-impl Deref for Held<'_> {
+impl Deref for StateGuard<'_> {
     type Target = State;
 
     fn deref(&self) -> &State {
@@ -60,7 +60,7 @@ impl Deref for Held<'_> {
     }
 }
 
-impl DerefMut for Held<'_> {
+impl DerefMut for StateGuard<'_> {
     fn deref_mut(&mut self) -> &mut State {
         &mut self.state
     }
@@ -185,8 +185,8 @@ impl Simulation {
         Ok(world)
     }
 
-    pub fn state(&self) -> Held<'_> {
-        Held {
+    pub fn state(&self) -> StateGuard<'_> {
+        StateGuard {
             _aside: Aside::new(),
             state: lock(&self.state),
         }
@@ -197,7 +197,7 @@ impl Simulation {
     }
 
     /// Gives the baton up as `wait` says and comes back with it. True: the limit passed.
-    fn block(&self, mut state: Held<'_>, wait: Wait, limit: Option<Nanos>) -> bool {
+    fn block(&self, mut state: StateGuard<'_>, wait: Wait, limit: Option<Nanos>) -> bool {
         let me = self.me();
         let task = &mut state.tasks[me];
         let dead = task.wait == Wait::Dead;

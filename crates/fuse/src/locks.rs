@@ -12,7 +12,7 @@
 //! another thread looks every [`LOOK`] whether the connection is still there, and has all claimed over the next one if not.
 //! Parameters: [`MAX_WAITING`], [`SIGNALS`], [`LOOK`], [`ASLEEP`].
 use fuser::{Errno, LockOwner, ReplyEmpty};
-use penstock_client::{Client, Error, ErrorKind, Keeper, Locked, Result};
+use penstock_client::{Client, Error, ErrorKind, FileLeases, Locked, Result};
 use penstock_layout::FileId;
 use penstock_wire::message::{
     Advisory, AdvisoryFamily, AdvisoryHow, AdvisoryMode, MetaReply, NodeReply, NodeRequest, User,
@@ -117,7 +117,7 @@ struct State {
 
 struct Shared {
     client: Client,
-    keeper: Arc<Keeper>,
+    leases: Arc<FileLeases>,
     state: Mutex<State>,
     /// Nothing was held when the tending thread looked.
     idle: AtomicBool,
@@ -149,7 +149,7 @@ impl Shared {
 
     /// The server need not count it as waiting any more.
     fn leave(&self, file: FileId, lock: Advisory) {
-        if let Err(e) = self.keeper.lock(file, lock, AdvisoryHow::Leave) {
+        if let Err(e) = self.leases.lock(file, lock, AdvisoryHow::Leave) {
             log::debug!("{e}");
         }
     }
@@ -165,7 +165,7 @@ impl Shared {
         if given_up.is_some_and(|count| count == waiting.seen) {
             return Some(waiting);
         }
-        match self.keeper.lock(file, lock, AdvisoryHow::Wait) {
+        match self.leases.lock(file, lock, AdvisoryHow::Wait) {
             Ok(Locked::Done) => waiting.reply.ok(),
             Ok(Locked::By { given_up, .. }) => {
                 waiting.seen = given_up;
@@ -210,7 +210,7 @@ impl Shared {
 /// Until the mount is gone: sleeps while nothing is held, and is woken with each lock.
 fn tend(shared: &Weak<Shared>) {
     while let Some(shared) = shared.upgrade() {
-        let tended = shared.keeper.tend();
+        let tended = shared.leases.tend();
         // Whoever takes a lock after this look finds `idle` set.
         let slept = tended.as_ref().is_ok_and(|any| !any) && shared.idle.swap(true, SeqCst);
         drop(shared);
@@ -227,11 +227,11 @@ fn tend(shared: &Weak<Shared>) {
 }
 
 impl Locks {
-    pub(crate) fn new(client: &Client, keeper: Arc<Keeper>) -> Locks {
+    pub(crate) fn new(client: &Client, leases: Arc<FileLeases>) -> Locks {
         Locks {
             shared: Arc::new(Shared {
                 client: client.clone(),
-                keeper,
+                leases,
                 state: Mutex::default(),
                 idle: AtomicBool::new(false),
             }),
@@ -253,7 +253,7 @@ impl Locks {
         } else {
             AdvisoryHow::Try
         };
-        match self.shared.keeper.lock(file, lock, how) {
+        match self.shared.leases.lock(file, lock, how) {
             Ok(Locked::Done) => {
                 if lock.mode != AdvisoryMode::Free {
                     self.look_after();
@@ -323,7 +323,7 @@ impl Locks {
     /// The lock that keeps this one from being taken.
     pub(crate) fn test(&self, file: FileId, lock: Advisory) -> Result<Option<Advisory>> {
         Ok(
-            match self.shared.keeper.lock(file, lock, AdvisoryHow::Test)? {
+            match self.shared.leases.lock(file, lock, AdvisoryHow::Test)? {
                 Locked::By { lock, .. } => Some(lock),
                 Locked::Done | Locked::Deadlock => None,
             },
@@ -332,7 +332,7 @@ impl Locks {
 
     /// An owner has closed the file: its locks are given up.
     pub(crate) fn closed(&self, file: FileId, owner: u64) -> Result<()> {
-        if !self.shared.keeper.holds(file, owner) {
+        if !self.shared.leases.holds(file, owner) {
             return Ok(());
         }
         let all = Advisory {
@@ -344,7 +344,7 @@ impl Locks {
             pid: 0,
         };
         self.shared
-            .keeper
+            .leases
             .lock(file, all, AdvisoryHow::Try)
             .map(drop)
     }

@@ -12,7 +12,7 @@ use fuser::{
     BackingId, Errno, FileHandle, Generation, INodeNo, OpenAccMode, OpenFlags, ReplyEntry, Request,
 };
 use penstock_client::{
-    Client, CreateOptions, Error, ErrorKind, File, Keeper, Looked, OpenFiles, Result,
+    Client, CreateOptions, Error, ErrorKind, File, FileLeases, Looked, OpenFiles, Result,
 };
 use penstock_layout::FileId;
 use penstock_wire::message::{
@@ -37,7 +37,7 @@ pub(crate) type Space = (u64, u64, u64);
 
 pub(crate) struct Penstock {
     pub(crate) client: Client,
-    pub(crate) keeper: Arc<Keeper>,
+    pub(crate) leases: Arc<FileLeases>,
     pub(crate) locks: Locks,
     pub(crate) handles: Arc<Handles>,
     pub(crate) passthrough: Passthrough,
@@ -81,10 +81,10 @@ pub(crate) fn groups(thread: u32) -> Vec<u32> {
 impl Penstock {
     pub(crate) fn new(client: Client, options: &Options) -> Penstock {
         let handles = Arc::new(Handles::default());
-        let keeper = Arc::new(Keeper::new(&client, handles.clone()));
+        let leases = Arc::new(FileLeases::new(&client, handles.clone()));
         Penstock {
-            locks: Locks::new(&client, keeper.clone()),
-            keeper,
+            locks: Locks::new(&client, leases.clone()),
+            leases,
             client,
             handles,
             passthrough: Passthrough::new(options.passthrough),
@@ -242,7 +242,7 @@ impl Penstock {
     /// The last handle of a removed file is closed.
     pub(crate) fn reap(&self, file: FileId) {
         let reaped = self
-            .keeper
+            .leases
             .request(&User::default(), NodeRequest::Reap { id: file });
         match reaped {
             Ok(NodeReply::Unlinked {
@@ -263,7 +263,7 @@ impl Penstock {
         let keep = self.handles.any_open();
         let reply = self.with_user(request, |user| {
             if keep {
-                self.keeper.request(user, make(true))
+                self.leases.request(user, make(true))
             } else {
                 self.client.node(user, make(false))
             }

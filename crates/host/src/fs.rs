@@ -330,24 +330,24 @@ pub fn remove_file(path: &Path) -> std::io::Result<()> {
 
 /// A file whose use never hands over to another thread; [`settle`] makes up for the time.
 #[derive(Debug)]
-pub struct Held {
+pub struct ExclusiveFile {
     file: File,
 }
 
 /// In a world, opens the file at `path` for a database; `None` on a machine, where it had better open it itself.
-pub fn held(path: &Path) -> std::io::Result<Option<Held>> {
+pub fn held(path: &Path) -> std::io::Result<Option<ExclusiveFile>> {
     if !crate::simulated() {
         return Ok(None);
     }
     let file = OpenOptions::new().read(true).write(true).open(path)?;
-    Ok(Some(Held { file }))
+    Ok(Some(ExclusiveFile { file }))
 }
 
-impl Held {
+impl ExclusiveFile {
     /// In a world; on a machine the file comes back: the database had better use it itself.
-    pub fn new(file: File) -> Result<Held, File> {
+    pub fn new(file: File) -> Result<ExclusiveFile, File> {
         if crate::simulated() {
-            Ok(Held { file })
+            Ok(ExclusiveFile { file })
         } else {
             Err(file)
         }
@@ -420,7 +420,7 @@ impl Held {
     }
 }
 
-/// After a [`Held`] file was used and nothing else is held: takes the time that it took.
+/// After a [`ExclusiveFile`] file was used and nothing else is held: takes the time that it took.
 pub fn settle() {
     if let Some(world) = current() {
         world.settle();

@@ -35,7 +35,7 @@ pub const GRACE: Duration = Duration::from_secs(5);
 type Owner = (ConnectionId, u64);
 
 #[derive(Debug, Clone, Copy)]
-struct Held {
+struct GrantedLock {
     connection: ConnectionId,
     uid: u32,
     lock: Advisory,
@@ -49,7 +49,7 @@ struct Wait {
     uid: u32,
 }
 
-impl Held {
+impl GrantedLock {
     fn owner(&self) -> Owner {
         (self.connection, self.lock.owner)
     }
@@ -67,7 +67,7 @@ pub enum Answer {
 
 #[derive(Debug)]
 pub struct AdvisoryLocks {
-    files: HashMap<FileId, Vec<Held>>,
+    files: HashMap<FileId, Vec<GrantedLock>>,
     locks: Share,
     given_up: u64,
     /// Who waits for what.
@@ -175,7 +175,7 @@ impl AdvisoryLocks {
         owner: Owner,
         file: FileId,
         lock: &Advisory,
-    ) -> impl Iterator<Item = &Held> {
+    ) -> impl Iterator<Item = &GrantedLock> {
         let lock = *lock;
         let exclusive = lock.mode == AdvisoryMode::Exclusive;
         let held = self.files.get(&file).map_or(&[][..], Vec::as_slice);
@@ -209,7 +209,7 @@ impl AdvisoryLocks {
         let given_up = replace(&mut own, lock);
         for lock in own {
             self.locks.take(uid);
-            held.push(Held {
+            held.push(GrantedLock {
                 connection,
                 uid,
                 lock,
@@ -227,7 +227,7 @@ impl AdvisoryLocks {
         let mut seen = HashSet::new();
         let mut next: Vec<Owner> = self
             .in_the_way(owner, file, lock)
-            .map(Held::owner)
+            .map(GrantedLock::owner)
             .collect();
         while let Some(holder) = next.pop() {
             if holder == owner {
@@ -239,7 +239,7 @@ impl AdvisoryLocks {
             for wait in self.waits.get(&holder).map_or(&[][..], Vec::as_slice) {
                 next.extend(
                     self.in_the_way(holder, wait.file, &wait.lock)
-                        .map(Held::owner),
+                        .map(GrantedLock::owner),
                 );
             }
         }

@@ -5,7 +5,7 @@
 //! without holding the lock; who needs durability waits for it.
 mod committing;
 mod counting;
-mod looking;
+mod scrubbing;
 
 use crate::advisory::{AdvisoryLocks, Answer};
 use crate::change_log::ChangeLog;
@@ -13,13 +13,13 @@ use crate::commit::{GroupCommit, Waiter};
 use crate::counters::{ConnectionId, Counters};
 use crate::error::{Result, damaged, error};
 use crate::journal::{self, Journal};
-use crate::kept::Kept;
 use crate::layers::{Layers, milliseconds};
-use crate::look::Looked;
 use crate::names::Namespace;
 use crate::nodes::Outcome;
+use crate::open_unlinked::OpenUnlinked;
 use crate::pending::Totals;
 use crate::placement::Placement;
+use crate::scrub::Scrubbed;
 use crate::slots::{Once, Owner, Sessions};
 use crate::snapshot::Snapshot;
 use crate::store::Store;
@@ -77,7 +77,7 @@ struct State {
     sessions: Sessions,
     locks: AdvisoryLocks,
     /// Who has removed files open.
-    kept: Kept,
+    kept: OpenUnlinked,
     /// [`LOCKED`] is there.
     noted_locks: bool,
     /// Locks have ended with their connection, whose other end may still count on them.
@@ -87,7 +87,7 @@ struct State {
     broken: bool,
     /// A snapshot is looked at without the lock.
     looking: bool,
-    looked: Looked,
+    looked: Scrubbed,
     count: Option<counting::Count>,
     /// Set for good: by a panic inside, or by the end of the server.
     closed: Option<WireError>,
@@ -105,7 +105,7 @@ pub struct Figures {
     /// Bytes of the journal that could not be read at the start.
     pub unreadable: u64,
     /// What the look for damage has found so far.
-    pub looked: Looked,
+    pub looked: Scrubbed,
     /// Users over their soft limit, and at their hard one.
     pub at_limits: (u64, u64),
     /// Users over their soft limits on bytes, at their hard ones, and those whose bytes are not counted.
@@ -120,7 +120,7 @@ pub fn wall_clock_ns() -> i64 {
 }
 
 /// Files without a name that were open when the server ended wait for those who have them open.
-fn keep_open_files(space: &mut Namespace<Layers>, kept: &mut Kept) -> Result<()> {
+fn keep_open_files(space: &mut Namespace<Layers>, kept: &mut OpenUnlinked) -> Result<()> {
     let mut found = 0;
     space.each_kept(|file| {
         let room = !kept.is_full();
@@ -145,7 +145,7 @@ impl Engine {
         snapshot: Snapshot,
         placement: Placement,
         interval: Duration,
-        mut kept: Kept,
+        mut kept: OpenUnlinked,
         log: Box<dyn ChangeLog>,
     ) -> std::result::Result<Engine, crate::start_error::Error> {
         let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
@@ -206,9 +206,9 @@ impl Engine {
                 broken: false,
                 looking: false,
                 looked: if was_read {
-                    Looked::before()
+                    Scrubbed::before()
                 } else {
-                    Looked::default()
+                    Scrubbed::default()
                 },
                 count: None,
                 closed: None,
@@ -238,7 +238,7 @@ impl Engine {
             threads.extend(counting::start(&shared));
         }
         if !was_read {
-            threads.extend(looking::start(&shared));
+            threads.extend(scrubbing::start(&shared));
         }
         Ok(Engine {
             shared,

@@ -12,7 +12,7 @@ use crate::names::{Names, Namespace};
 use crate::node::Node;
 use crate::path;
 use crate::removal::{Gone, Removed};
-use crate::resolve::Place;
+use crate::resolve::Resolved;
 use penstock_layout::{FileId, Layout};
 use penstock_wire::message::{Attributes, CreateOptions, ErrorKind, NodeKind};
 
@@ -79,7 +79,7 @@ impl<N: Names> Namespace<N> {
         &mut self,
         now_ns: i64,
         caller: &Caller,
-        place: &Place,
+        place: &Resolved,
         path: &str,
         how: &How,
     ) -> Result<(Attributes, bool)> {
@@ -160,7 +160,7 @@ impl<N: Names> Namespace<N> {
         &mut self,
         now_ns: i64,
         caller: &Caller,
-        place: &Place,
+        place: &Resolved,
         path: &str,
         keep: bool,
     ) -> Result<Gone> {
@@ -186,7 +186,7 @@ impl<N: Names> Namespace<N> {
         &mut self,
         now_ns: i64,
         caller: &Caller,
-        place: &Place,
+        place: &Resolved,
         path: &str,
     ) -> Result<()> {
         let Some((id, node)) = &place.child else {
@@ -232,8 +232,8 @@ impl<N: Names> Namespace<N> {
         &mut self,
         now_ns: i64,
         caller: &Caller,
-        source: &Place,
-        target: &Place,
+        source: &Resolved,
+        target: &Resolved,
         (from, to): (&str, &str),
         keep: bool,
     ) -> Result<Gone> {
@@ -512,7 +512,7 @@ impl<N: Names> Namespace<N> {
         &mut self,
         now_ns: i64,
         caller: &Caller,
-        place: &Place,
+        place: &Resolved,
         kind: NodeKind,
         mode: u32,
         set: impl FnOnce(&mut Node),

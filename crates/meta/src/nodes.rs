@@ -6,7 +6,7 @@ use crate::namespace::{How, Page};
 use crate::node::Node;
 use crate::placement::{self, Striping};
 use crate::removal::{Gone, Removed};
-use crate::resolve::Place;
+use crate::resolve::Resolved;
 use penstock_layout::{FileId, Layout};
 use penstock_wire::message::{
     Attributes, ErrorKind, LAYOUT_XATTR, MAX_LINKS, MAX_XATTR_VALUE, MAX_XATTRS, NodeKind,
@@ -233,7 +233,12 @@ impl<N: Names> Namespace<N> {
     }
 
     /// A place in a directory where nothing is yet.
-    fn free_place<'a>(&self, caller: &Caller, parent: FileId, name: &'a str) -> Result<Place<'a>> {
+    fn free_place<'a>(
+        &self,
+        caller: &Caller,
+        parent: FileId,
+        name: &'a str,
+    ) -> Result<Resolved<'a>> {
         let place = self.place_in(caller, parent, name)?;
         if place.child.is_some() {
             return Err(exists(name));
@@ -245,7 +250,7 @@ impl<N: Names> Namespace<N> {
         Ok(place)
     }
 
-    fn link_at(&mut self, now_ns: i64, id: FileId, place: &Place) -> Result<Attributes> {
+    fn link_at(&mut self, now_ns: i64, id: FileId, place: &Resolved) -> Result<Attributes> {
         let node = self.by_id(id)?;
         let name = &*place.name;
         if node.is_directory() {

@@ -46,7 +46,7 @@ struct Row {
 
 /// One connection's part of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct RowShare {
     key: Key,
     serial: u64,
 }
@@ -80,7 +80,7 @@ impl Registry {
         (uid, payer): (u32, Option<u32>),
         program: u64,
         info: ProgramInfo,
-    ) -> Result<Place> {
+    ) -> Result<RowShare> {
         if let Some((what, len, limit)) = info.too_long() {
             return Err(error(
                 ErrorKind::TooLarge,
@@ -92,7 +92,7 @@ impl Registry {
             row.connections = row.connections.saturating_add(1);
             row.heard = now;
             let serial = row.serial;
-            return Ok(Place { key, serial });
+            return Ok(RowShare { key, serial });
         }
         while let Err(e) = self.share.room(payer, 1) {
             let Some(victim) = self.idlest(payer) else {
@@ -112,7 +112,7 @@ impl Registry {
             heard: now,
         };
         self.rows.insert(key.clone(), row);
-        Ok(Place { key, serial })
+        Ok(RowShare { key, serial })
     }
 
     /// The row that has not been heard of for longest: of those that are charged to the same, else of all.
@@ -133,7 +133,7 @@ impl Registry {
     }
 
     /// The connection has ended.
-    pub fn leave(&mut self, place: &Place) {
+    pub fn leave(&mut self, place: &RowShare) {
         let row = self.rows.get_mut(&place.key);
         let Some(row) = row.filter(|row| row.serial == place.serial) else {
             return;

@@ -19,7 +19,7 @@ const MAX_SYMLINKS: usize = 40;
 const MAX_DEPTH: usize = 1 << 16;
 
 /// A directory, a name in it, and what is there now.
-pub struct Place<'a> {
+pub struct Resolved<'a> {
     pub directory: FileId,
     pub directory_node: Arc<Node>,
     pub name: Cow<'a, str>,
@@ -35,7 +35,7 @@ impl<N: Names> Namespace<N> {
         path: &'a str,
         follow: bool,
         forbidden: Option<FileId>,
-    ) -> Result<Option<Place<'a>>> {
+    ) -> Result<Option<Resolved<'a>>> {
         // Those still to walk, the next one last.
         let mut pending: Vec<Cow<'a, str>> = path::parse(path)?
             .into_iter()
@@ -79,7 +79,7 @@ impl<N: Names> Namespace<N> {
                 continue;
             }
             if last {
-                return Ok(Some(Place {
+                return Ok(Some(Resolved {
                     directory: id,
                     directory_node: node,
                     name,
@@ -100,7 +100,7 @@ impl<N: Names> Namespace<N> {
             return Ok(None);
         }
         let above = self.directory(node.parent, path)?;
-        Ok(Some(Place {
+        Ok(Some(Resolved {
             directory: node.parent,
             directory_node: above,
             name: Cow::Owned(node.name.clone()),
@@ -114,7 +114,7 @@ impl<N: Names> Namespace<N> {
         caller: &Caller,
         directory: FileId,
         name: &'a str,
-    ) -> Result<Place<'a>> {
+    ) -> Result<Resolved<'a>> {
         path::check_name(name)?;
         let node = self.directory(directory, name)?;
         caller.require(&node, Want::Execute, name)?;
@@ -122,7 +122,7 @@ impl<N: Names> Namespace<N> {
             Some(id) => Some((id, self.child(directory, name, id)?)),
             None => None,
         };
-        Ok(Place {
+        Ok(Resolved {
             directory,
             directory_node: node,
             name: Cow::Borrowed(name),
@@ -235,7 +235,7 @@ impl<N: Names> Namespace<N> {
     }
 }
 
-impl Place<'_> {
+impl Resolved<'_> {
     /// What is there, a file.
     pub(crate) fn file(&self, path: &str) -> Result<(FileId, &Arc<Node>)> {
         match &self.child {

@@ -6,10 +6,10 @@ use crate::control::Control;
 use crate::counters::ConnectionId;
 use crate::engine::{Engine, wall_clock_ns};
 use crate::issue::Issue;
-use crate::kept::Kept;
 use crate::keys::Keys;
 use crate::layers::Layers;
 use crate::names::Namespace;
+use crate::open_unlinked::OpenUnlinked;
 use crate::placement::Placement;
 use crate::registry::Registry;
 use crate::revoked;
@@ -94,7 +94,7 @@ pub fn start(deployment: &Deployment, options: Options) -> Result<RunningServer,
         snapshot,
         placement,
         options.commit_interval,
-        Kept::new(options.keep_grace),
+        OpenUnlinked::new(options.keep_grace),
         Box::new(log),
     )?;
     let service = Metadata {

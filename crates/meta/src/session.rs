@@ -17,8 +17,8 @@ use crate::registry::{self, Registry};
 use crate::removal::{Gone, Removed};
 use crate::revoked;
 use crate::slots::{Once, Owner};
-use crate::steps::Steps;
 use crate::stores::Stores;
+use crate::task_writers::TaskWriters;
 use penstock_host::sync::Mutex;
 use penstock_layout::{FileId, Layout, ServerId};
 use penstock_rpc::Audit;
@@ -55,7 +55,7 @@ pub struct Granting {
     pub revoked: revoked::List,
     pub audit: Arc<Audit>,
     pub registry: Mutex<Registry>,
-    pub steps: Mutex<Steps>,
+    pub steps: Mutex<TaskWriters>,
     pub control: Control,
     /// Life of a capability.
     pub lifetime: Duration,

@@ -14,16 +14,16 @@ mod users;
 
 use crate::RECOVERS;
 use crate::change_log::ChangeLog;
+use crate::dirty_ranges::Trouble;
 use crate::error::{Result, error};
 use crate::node::{Node, ROOT};
-use crate::noted::Trouble;
 use crate::pending::Pending;
 use crate::quota::Account;
 use crate::snapshot::{
     ABOUT, BOOT, ENTRIES, FACTS, Facts, NODES, SESSIONS, SLOTS, Snapshot, looks_damaged, unpanicked,
 };
 use crate::start_error::StoreError;
-use crate::{look, noted, settled};
+use crate::{clean_shutdown, dirty_ranges, scrub};
 use penstock_host::fs;
 use penstock_host::lock::{DirectoryLock, Refused};
 use penstock_layout::FileId;
@@ -98,7 +98,7 @@ impl Store {
             }
             create(directory, deployment, root)?;
         }
-        settled::settle(directory, &file).map_err(at("write the database anew in"))?;
+        clean_shutdown::settle(directory, &file).map_err(at("write the database anew in"))?;
         let watched = File::open(&file).map_err(at("open the database in"))?;
         let size = watched
             .metadata()
@@ -160,13 +160,13 @@ impl Store {
     pub fn reopen(&mut self) -> Opened<Snapshot> {
         self.database = None;
         fs::settle();
-        settled::settle(&self.directory, &self.directory.join(DATABASE)).map_err(|source| {
-            StoreError::Io {
+        clean_shutdown::settle(&self.directory, &self.directory.join(DATABASE)).map_err(
+            |source| StoreError::Io {
                 what: "write the database anew in",
                 path: self.directory.display().to_string(),
                 source,
-            }
-        })?;
+            },
+        )?;
         let (database, snapshot) = open_database(&self.directory, &self.deployment, false)?;
         self.database = Some(database);
         self.facts = snapshot.facts.clone();
@@ -214,7 +214,7 @@ impl Drop for Store {
         self.database = None;
         fs::settle();
         if !self.failed && fs::fdatasync(&self.watched).is_ok() {
-            settled::closed_in_order(&self.directory);
+            clean_shutdown::closed_in_order(&self.directory);
         }
     }
 }
@@ -314,7 +314,7 @@ fn create(directory: &Path, deployment: &str, root: &Node) -> Opened<()> {
         commits: 1,
         past_ids: Vec::new(),
     };
-    let database = noted::create(file).map_err(|e| io(std::io::Error::other(e)))?;
+    let database = dirty_ranges::create(file).map_err(|e| io(std::io::Error::other(e)))?;
     write(&database, &pending, &facts, false)
         .map_err(|e| io(std::io::Error::other(e.to_string())))?;
     drop(database);
@@ -361,7 +361,7 @@ fn open_database(directory: &Path, deployment: &str, check: bool) -> Opened<(Dat
             );
         }
     });
-    let opened = unpanicked(|| noted::open(&builder, directory, &path, &trouble));
+    let opened = unpanicked(|| dirty_ranges::open(&builder, directory, &path, &trouble));
     fs::settle();
     let mut database = opened
         .map_err(|panic| damaged(&panic))?
@@ -400,7 +400,7 @@ fn open_database(directory: &Path, deployment: &str, check: bool) -> Opened<(Dat
     }
     if check {
         let verify = |snapshot: &Snapshot| {
-            unpanicked(|| look::all(snapshot))
+            unpanicked(|| scrub::all(snapshot))
                 .and_then(|v| v.map_err(|e| e.message))
                 .map_err(|detail| damaged(&detail))
         };

@@ -166,9 +166,9 @@ impl<T> Watched<T> {
 }
 
 /// A thread's place.
-struct Place(Arc<Watched<usize>>);
+struct ThreadSlot(Arc<Watched<usize>>);
 
-impl Drop for Place {
+impl Drop for ThreadSlot {
     fn drop(&mut self) {
         *self.0.lock() -= 1;
         self.0.changed.notify_one();
@@ -189,7 +189,7 @@ impl Helpers {
         let place = self.busy.wait(until, |busy| {
             (*busy < HELPERS).then(|| {
                 *busy += 1;
-                Place(self.busy.clone())
+                ThreadSlot(self.busy.clone())
             })
         });
         let place = place.ok_or_else(|| busy("too many credentials wait for it"))?;

@@ -13,7 +13,7 @@
 //! | 0, 16, rest | nothing, hash of the loop, the loop |
 use crate::comm::{Comm, decode_outcome, encode_outcome};
 use crate::error::{Error, ErrorClass, Result};
-use crate::meeting::{self, Call, Debt};
+use crate::meeting::{self, Call, DeferredError};
 use crate::methods::auto::{Candidate, Ratios, UNKNOWN, bounded};
 use penstock_datatype::{Loop, LoopHash, Pattern};
 use std::collections::VecDeque;
@@ -91,7 +91,7 @@ impl Announcements {
     pub(crate) fn exchange(
         &mut self,
         comm: &dyn Comm,
-        debt: &Debt,
+        debt: &DeferredError,
         mine: &Result<Pattern>,
         memory_regions: u64,
         experience: &Experience,
@@ -322,7 +322,13 @@ mod tests {
             let twice = [(); 2].map(|()| {
                 let regions = 5 + rank as u64;
                 announcements
-                    .exchange(&comm, &Debt::default(), &Ok(of(rank)), regions, &mine)
+                    .exchange(
+                        &comm,
+                        &DeferredError::default(),
+                        &Ok(of(rank)),
+                        regions,
+                        &mine,
+                    )
                     .unwrap()
             });
             assert_eq!(announcements.known[2].len(), 1);

@@ -1,21 +1,21 @@
 //! One rank's `MPI_File`: open, close, and the calls that do not move data. Those that do are in [`crate::calls`].
 use crate::amode::Amode;
 use crate::announce::Announcements;
-use crate::behind::Behind;
 use crate::comm::{Comm, agree, confer, decode_values, encode_value};
 use crate::datarep::DataRep;
 use crate::datatype::Datatype;
+use crate::early_writeback::EarlyWriteback;
 use crate::error::{Error, ErrorClass, Result};
 use crate::filesystem::{Counter, FileHandle, FileSystem, OpenHow};
 use crate::hints::{Hints, Info, Toggle};
-use crate::meeting::{self, Call, Debt};
+use crate::meeting::{self, Call, DeferredError};
 use crate::methods::Method;
-use crate::methods::auto::Habit;
+use crate::methods::auto::MeetingSkips;
 use crate::methods::cost::Costs;
 use crate::node::{Nodes, mark};
 use crate::node_memory::{NodeComm, NodeMemory, Offer, UNTOUCHED};
 use crate::nonblocking::Worker;
-use crate::pointer::{Place, SharedPointer, Whence, Word, moved};
+use crate::pointer::{CounterHome, SharedPointer, Whence, Word, moved};
 use crate::process::Process;
 use crate::stats::FileSummary;
 use crate::transfer::Decision;
@@ -54,7 +54,7 @@ pub(crate) struct Inner {
     pub shared: SharedPointer,
     pub announcements: Mutex<Announcements>,
     /// What this rank owes to the others.
-    pub debt: Debt,
+    pub debt: DeferredError,
     /// `None` if the ranks cannot share memory, or there is one.
     node_memory: Option<Arc<NodeMemory>>,
     pub independent: Worker,
@@ -78,14 +78,14 @@ pub(crate) struct State {
     /// All ranks' filetypes are in ascending order, so that the accesses of most collective calls are.
     pub all_ascend: bool,
     /// What `auto` keeps of the accesses in this view, by direction.
-    pub habits: [Habit; 2],
+    pub habits: [MeetingSkips; 2],
     /// The split collective call under way and its outcome.
     pub split: Option<Split>,
     /// How the last access was performed, by direction.
     pub chosen: [Option<Decision>; 2],
     /// The direction of the last access.
     pub last: Option<Op>,
-    pub behind: Behind,
+    pub behind: EarlyWriteback,
 }
 
 impl State {
@@ -304,15 +304,15 @@ impl File {
             let (memory, alone) = (node_memory.clone(), comm.size() == 1);
             let word = |place, initial| Ok(Box::new(Word::new(place, initial)) as Box<dyn Counter>);
             let make = move |initial| match &memory {
-                Some(memory) => word(Place::Node(Arc::clone(memory)), initial),
-                None if alone => word(Place::Alone(AtomicI64::new(UNTOUCHED)), initial),
+                Some(memory) => word(CounterHome::Node(Arc::clone(memory)), initial),
+                None if alone => word(CounterHome::Alone(AtomicI64::new(UNTOUCHED)), initial),
                 None => file_system.counter(&name, token, initial, one_node),
             };
             SharedPointer::new(end, Box::new(make))
         };
         let inner = Inner {
             announcements: Mutex::new(Announcements::new(comm.size())),
-            debt: Debt::default(),
+            debt: DeferredError::default(),
             turn: Mutex::new(()),
             file_system,
             handle,
@@ -327,11 +327,11 @@ impl File {
                 atomic: false,
                 all_contiguous: true,
                 all_ascend: true,
-                habits: [Habit::default(); 2],
+                habits: [MeetingSkips::default(); 2],
                 split: None,
                 chosen: [None, None],
                 last: None,
-                behind: Behind::default(),
+                behind: EarlyWriteback::default(),
             }),
             shared,
             node_memory,
@@ -465,7 +465,7 @@ impl File {
         state.seen = Arc::new(seen?);
         state.position = 0;
         state.hints = Arc::new(views[0].hints.clone().unwrap_or(hints));
-        state.habits = [Habit::default(); 2];
+        state.habits = [MeetingSkips::default(); 2];
         state.all_contiguous = views.iter().all(|v| v.contiguous);
         state.all_ascend = views.iter().all(|v| v.ascends);
         Ok(())
@@ -599,7 +599,7 @@ impl File {
         let on = file.same(&turn, Call::SetAtomicity, Ok(on))?;
         let mut state = lock(&file.state);
         state.atomic = on;
-        state.habits = [Habit::default(); 2];
+        state.habits = [MeetingSkips::default(); 2];
         Ok(())
     }
 
@@ -650,7 +650,7 @@ impl File {
         let hints = file.meet(&turn, Call::SetInfo, Ok(hints))?.swap_remove(0);
         let mut state = lock(&file.state);
         state.hints = Arc::new(hints);
-        state.habits = [Habit::default(); 2];
+        state.habits = [MeetingSkips::default(); 2];
         Ok(())
     }
 

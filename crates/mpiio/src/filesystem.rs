@@ -109,12 +109,12 @@ pub trait FileHandle: Send + Sync {
     ) -> Result<u64>;
     /// Reads the file from `offset` on until `into` is full, if that takes no operations; otherwise false, and nothing is
     /// known about `into`.
-    fn read_lean(&self, offset: u64, into: &mut [u8]) -> bool {
+    fn read_fast_path(&self, offset: u64, into: &mut [u8]) -> bool {
         let _ = (offset, into);
         false
     }
     /// Writes all of `from` at `offset`, if that takes no operations; otherwise false, and it is still to be written.
-    fn write_lean(&self, offset: u64, from: &[u8]) -> bool {
+    fn write_fast_path(&self, offset: u64, from: &[u8]) -> bool {
         let _ = (offset, from);
         false
     }

@@ -11,8 +11,8 @@
 //! pointer.rs    individual, shared and ordered pointers      nonblocking.rs
 //! access.rs     one access: its memory, and what was done
 //! shell.rs      drives a method's plan: memory, messages, operations
-//! letter.rs     what one rank tells another within a call
-//! lean.rs       one range to one stretch of memory, by descriptors
+//! message.rs     what one rank tells another within a call
+//! fast_path.rs       one range to one stretch of memory, by descriptors
 //! methods/      a file and a row of the table for each method: what it does, as a plan; auto chooses
 //! filesystem.rs what a method needs below it: penstock.rs (servers), direct.rs (a mounted file system)
 //! probe.rs      costs of the deployment
@@ -22,21 +22,21 @@
 mod access;
 mod amode;
 mod announce;
-mod behind;
 mod calls;
 mod comm;
 mod datarep;
 mod datatype;
 mod direct;
+mod early_writeback;
 mod error;
 mod external32;
+mod fast_path;
 mod file;
 mod filesystem;
 mod hints;
 mod joint;
-mod lean;
-mod letter;
 mod meeting;
+mod message;
 mod methods;
 mod model;
 mod node;
@@ -64,7 +64,7 @@ pub use file::{DISPLACEMENT_CURRENT, File};
 pub use filesystem::Form;
 pub use hints::{Info, hint_keys};
 pub use methods::{Method, method_values};
-pub use model::{Prediction, Shape, predict};
+pub use model::{AccessSummary, Prediction, predict};
 pub use pointer::Whence;
 pub use process::{Claim, Environment, Process, belongs, world, write_summary};
 pub use spans::Spans;

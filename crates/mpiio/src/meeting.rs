@@ -34,7 +34,7 @@ pub(crate) enum Call {
     Preallocate,
     Sync,
     Close,
-    /// A collective write before which the devices begin ([`crate::behind`]), by a method that does not meet.
+    /// A collective write before which the devices begin ([`crate::early_writeback`]), by a method that does not meet.
     WriteBehind,
 }
 
@@ -73,9 +73,9 @@ impl Call {
 
 /// The error that a rank owes to the others.
 #[derive(Default)]
-pub(crate) struct Debt(Mutex<Option<Error>>);
+pub(crate) struct DeferredError(Mutex<Option<Error>>);
 
-impl Debt {
+impl DeferredError {
     /// A collective access has failed on this rank, and the others do not know. The first such error is kept.
     pub(crate) fn owe(&self, e: &Error) {
         let mut owed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -104,7 +104,7 @@ impl Met {
 }
 
 /// Meets the other ranks of a communicator of several, and tells them `mine`. An error is one of the communicator.
-pub(crate) fn meet(comm: &dyn Comm, debt: &Debt, call: Call, mine: &[u8]) -> Result<Met> {
+pub(crate) fn meet(comm: &dyn Comm, debt: &DeferredError, call: Call, mine: &[u8]) -> Result<Met> {
     let mut before = Ok(());
     loop {
         let all = comm.allgather(&seal(call, debt.pay(), mine))?;
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn what_some_ranks_owe_fails_the_next_meeting_of_all_once() {
         run(3, |comm| {
-            let debt = Debt::default();
+            let debt = DeferredError::default();
             let meet = |call| meet(&comm, &debt, call, &[comm.rank() as u8]).unwrap();
             if comm.rank() == 1 {
                 debt.owe(&failure("first"));
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn ranks_in_different_calls_fail_and_a_close_waits_for_the_others() {
         run(3, |comm| {
-            let debt = Debt::default();
+            let debt = DeferredError::default();
             let meet = |call| meet(&comm, &debt, call, &[]).unwrap();
             if comm.rank() == 2 {
                 debt.owe(&failure("lost"));

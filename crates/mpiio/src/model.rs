@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// Statistics of one rank's access, or of a collective call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Shape {
+pub struct AccessSummary {
     /// Bytes wanted.
     pub bytes: u64,
     /// Contiguous regions in the file.
@@ -25,7 +25,7 @@ pub struct Shape {
     pub aggregators: u64,
 }
 
-impl Shape {
+impl AccessSummary {
     /// The least pieces that are contiguous in file and memory alike.
     pub(crate) fn regions(&self) -> u64 {
         self.file_regions.max(self.memory_regions)
@@ -44,7 +44,7 @@ pub struct Prediction {
 }
 
 /// DT table I. `buffer` is the method's.
-pub fn predict(method: Method, shape: &Shape, buffer: u64) -> Prediction {
+pub fn predict(method: Method, shape: &AccessSummary, buffer: u64) -> Prediction {
     let (operations, accessed_bytes) = if shape.bytes == 0 && !method.is_collective() {
         (0, 0)
     } else {
@@ -64,7 +64,7 @@ mod tests {
     const BUFFER: u64 = 4 << 20;
 
     /// (posix, sieve, two-phase, list, datatype) operations.
-    fn operations(shape: &Shape) -> [u64; 5] {
+    fn operations(shape: &AccessSummary) -> [u64; 5] {
         [
             Method::POSIX,
             Method::SIEVE,
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn tile_reader() {
         let row = 3 * (3 * 1024 - 2 * 270);
-        let shape = Shape {
+        let shape = AccessSummary {
             bytes: 1024 * 768 * 3,
             file_regions: 768,
             memory_regions: 1,
@@ -107,7 +107,7 @@ mod tests {
         ] {
             let side = 600 / per_side;
             let offset = |z: u64, y: u64, x: u64| 4 * ((z * 600 + y) * 600 + x);
-            let shape = Shape {
+            let shape = AccessSummary {
                 bytes: 4 * side * side * side,
                 file_regions: side * side,
                 memory_regions: 1,
@@ -124,7 +124,7 @@ mod tests {
     fn flash_checkpoint() {
         let clients = 4;
         let bytes = 80 * 24 * 8 * 8 * 8 * 8;
-        let shape = Shape {
+        let shape = AccessSummary {
             bytes,
             file_regions: 80 * 24,
             memory_regions: bytes / 8,

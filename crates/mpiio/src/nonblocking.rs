@@ -25,12 +25,12 @@ pub(crate) struct Worker {
 
 #[derive(Default)]
 struct Shared {
-    queue: Mutex<Queue>,
+    queue: Mutex<JobQueue>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Queue {
+struct JobQueue {
     waiting: VecDeque<Job>,
     running: bool,
     closed: bool,
@@ -99,11 +99,11 @@ impl Worker {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+    fn lock(&self) -> MutexGuard<'_, JobQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait<'a>(&self, queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
+    fn wait<'a>(&self, queue: MutexGuard<'a, JobQueue>) -> MutexGuard<'a, JobQueue> {
         self.changed
             .wait(queue)
             .unwrap_or_else(PoisonError::into_inner)

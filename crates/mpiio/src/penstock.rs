@@ -182,12 +182,12 @@ impl FileHandle for PenstockFile {
         Ok(self.file.write_each(operations, how, from)?)
     }
 
-    fn read_lean(&self, offset: u64, into: &mut [u8]) -> bool {
-        self.file.read_lean(offset, into)
+    fn read_fast_path(&self, offset: u64, into: &mut [u8]) -> bool {
+        self.file.read_fast_path(offset, into)
     }
 
-    fn write_lean(&self, offset: u64, from: &[u8]) -> bool {
-        self.file.write_lean(offset, from)
+    fn write_fast_path(&self, offset: u64, from: &[u8]) -> bool {
+        self.file.write_fast_path(offset, from)
     }
 
     fn len(&self) -> Result<u64> {

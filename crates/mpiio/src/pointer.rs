@@ -46,12 +46,12 @@ pub(crate) fn advanced(before: i64, etypes: i64) -> Result<i64> {
 
 /// The shared pointer as a word of memory: no server is asked, and no lock is held.
 pub(crate) struct Word {
-    memory: Place,
+    memory: CounterHome,
     initial: i64,
 }
 
 /// Where the word is.
-pub(crate) enum Place {
+pub(crate) enum CounterHome {
     /// The file is open on one rank.
     Alone(AtomicI64),
     /// All ranks share a node.
@@ -59,14 +59,14 @@ pub(crate) enum Place {
 }
 
 impl Word {
-    pub(crate) fn new(memory: Place, initial: i64) -> Word {
+    pub(crate) fn new(memory: CounterHome, initial: i64) -> Word {
         Word { memory, initial }
     }
 
     fn word(&self) -> &AtomicI64 {
         match &self.memory {
-            Place::Alone(word) => word,
-            Place::Node(memory) => memory.pointer(),
+            CounterHome::Alone(word) => word,
+            CounterHome::Node(memory) => memory.pointer(),
         }
     }
 
@@ -220,7 +220,7 @@ mod tests {
         let (first, offer, _file) = NodeMemory::offer(3, 4096).unwrap();
         let others = (1..3).map(|rank| NodeMemory::join(&offer, rank, 3).unwrap());
         let all: Vec<_> = std::iter::once(first).chain(others).collect();
-        let word = |memory| Word::new(Place::Node(Arc::new(memory)), 100);
+        let word = |memory| Word::new(CounterHome::Node(Arc::new(memory)), 100);
         all.into_iter().map(word).collect()
     }
 
@@ -248,7 +248,7 @@ mod tests {
     fn a_word_does_not_leave_64_bits() {
         for word in node()
             .into_iter()
-            .chain([Word::new(Place::Alone(AtomicI64::new(UNTOUCHED)), 5)])
+            .chain([Word::new(CounterHome::Alone(AtomicI64::new(UNTOUCHED)), 5)])
         {
             word.set(i64::MAX - 1).unwrap();
             assert_eq!(word.add(1).unwrap(), i64::MAX - 1);

@@ -6,7 +6,7 @@ use crate::access::{Buffer, Tally};
 use crate::comm::Comm;
 use crate::error::{Error, ErrorClass, Result};
 use crate::filesystem::{FileHandle, Form, Guard, LockMode};
-use crate::letter::Letter;
+use crate::message::Message;
 use crate::methods::plan::{
     Memory, Operate, Operation, Outcome, Part, Plan, Room, Step, Way, Window, Words,
 };
@@ -82,7 +82,7 @@ impl<'s, 'b, 'a> Shell<'s, 'b, 'a> {
                 if let Some(ranks) = &self.ranks {
                     for peer in plan.hearers() {
                         // Where that fails too, the peer's wait has its own end.
-                        let _ = Letter::Gone(e.clone()).send(ranks.comm, peer, ranks.call);
+                        let _ = Message::Gone(e.clone()).send(ranks.comm, peer, ranks.call);
                     }
                 }
                 Err(e)
@@ -121,11 +121,11 @@ impl<'s, 'b, 'a> Shell<'s, 'b, 'a> {
                 }
                 Step::Tell { peer, words } => {
                     let Ranks { comm, call, .. } = *self.ranks()?;
-                    let letter = match &self.failed {
-                        Ok(()) => Letter::Words(words),
-                        Err(e) => Letter::Failed(e.clone()),
+                    let message = match &self.failed {
+                        Ok(()) => Message::Words(words),
+                        Err(e) => Message::Failed(e.clone()),
                     };
-                    letter.send(comm, peer, call)?;
+                    message.send(comm, peer, call)?;
                     Outcome::Done(0)
                 }
                 Step::Hear { peer } => match self.hear(peer) {
@@ -175,10 +175,10 @@ impl<'s, 'b, 'a> Shell<'s, 'b, 'a> {
         if self.gone.contains(&peer) {
             return Err(silent());
         }
-        match Letter::receive(comm, peer, call) {
-            Ok(Letter::Words(words)) => Ok(words),
-            Ok(Letter::Failed(e)) => Err(e),
-            Ok(Letter::Gone(e)) | Err(e) => {
+        match Message::receive(comm, peer, call) {
+            Ok(Message::Words(words)) => Ok(words),
+            Ok(Message::Failed(e)) => Err(e),
+            Ok(Message::Gone(e)) | Err(e) => {
                 self.gone.push(peer);
                 Err(e)
             }

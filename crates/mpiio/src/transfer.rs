@@ -1,7 +1,7 @@
 //! Performs prepared accesses: picks the method, runs it, agrees on the outcome, keeps the books.
 //!
 //! A collective access meets the other ranks only where its method exchanges, or where that is to be found out (now and
-//! then: [`auto::Habit`]), or in atomic mode. Otherwise each rank performs its own and waits for nobody; an error is owed ([`crate::meeting`]).
+//! then: [`auto::MeetingSkips`]), or in atomic mode. Otherwise each rank performs its own and waits for nobody; an error is owed ([`crate::meeting`]).
 use crate::access::Buffer;
 use crate::announce::{Announced, Experience};
 use crate::calls::Prepared;
@@ -14,12 +14,12 @@ use crate::filesystem::LockMode;
 use crate::hints::{Hints, Toggle};
 use crate::meeting::Call;
 use crate::methods::auto::{self, Access, Candidate, Choice, Planned};
-use crate::methods::cost::{self, Place};
+use crate::methods::cost::{self, Surroundings};
 use crate::methods::domains::{self, Rules, Schedule, Seat};
 use crate::methods::plan::Alone;
 use crate::methods::row::Work;
 use crate::methods::{Method, datatype, two_phase};
-use crate::model::{Prediction, Shape, predict};
+use crate::model::{AccessSummary, Prediction, predict};
 use crate::shell::{Ranks, Shell};
 use crate::stats::Record;
 use penstock_base::Op;
@@ -323,7 +323,7 @@ impl Inner {
             let state = lock(&self.state);
             (Arc::clone(&state.hints), state.atomic)
         };
-        if !atomic && self.lean(&hints, pattern, buffer, collective) {
+        if !atomic && self.fast_path(&hints, pattern, buffer, collective) {
             return Ok(pattern.len);
         }
         let mut decision = match hints.method {
@@ -394,7 +394,7 @@ impl Inner {
         if !atomic && moved.is_ok() {
             self.learn(direction, decision, seconds);
         }
-        let shape = Shape {
+        let shape = AccessSummary {
             bytes: pattern.len,
             file_regions: pattern.regions(),
             memory_regions: memory.regions(),
@@ -558,7 +558,7 @@ impl Inner {
         Decision::cheapest(choice)
     }
 
-    fn shape(&self, pattern: &Pattern, memory_regions: u64) -> cost::Shape {
+    fn shape(&self, pattern: &Pattern, memory_regions: u64) -> cost::RankAccess {
         let (lo, hi) = pattern.bounds();
         let regions = pattern.regions() as f64;
         let cut = self.handle.layout().map_or(0.0, |layout| {
@@ -569,7 +569,7 @@ impl Inner {
                 units.min(layout.servers.len() as f64)
             }
         });
-        cost::Shape {
+        cost::RankAccess {
             bytes: pattern.len as f64,
             file_regions: regions + cut,
             memory_regions: memory_regions as f64,
@@ -589,8 +589,8 @@ impl Inner {
         }
     }
 
-    fn place(&self, ranks: usize, experience: &Experience) -> Place {
-        Place {
+    fn place(&self, ranks: usize, experience: &Experience) -> Surroundings {
+        Surroundings {
             ranks: ranks as f64,
             processors: experience.processors.into(),
             one_node: self.nodes.is_one(),
@@ -631,17 +631,17 @@ fn predict_exchange(
     rank: usize,
     schedule: &Schedule,
     (window, unit): (u64, u64),
-) -> (Prediction, Shape) {
+) -> (Prediction, AccessSummary) {
     let Schedule {
         patterns,
         aggregators,
         ..
     } = schedule;
     let (lo, hi) = domains::extent(patterns).unwrap_or((0, 0));
-    let shape = Shape {
+    let shape = AccessSummary {
         aggregate_extent: (hi - lo) as u64,
         aggregators: aggregators.len() as u64,
-        ..Shape::default()
+        ..AccessSummary::default()
     };
     let mut prediction = predict(method, &shape, window);
     let parts = domains::parts(patterns, aggregators.len(), unit);

@@ -1,5 +1,5 @@
 //! What fails fails on every rank, soon, and with a message; nobody hangs.
-use crate::common::{Memory, Site, byte, of};
+use crate::common::{Memory, TestFileSystem, byte, of};
 use penstock_datatype::{Loop, Source};
 use penstock_mpiio::testing::{ThreadComm, run};
 use penstock_mpiio::{Amode, Comm, DataRep, ErrorClass, File, Info, Where};
@@ -28,7 +28,7 @@ fn a_server_that_goes_away_is_an_error_of_every_rank() {
         "datatype",
         "node-exchange",
     ] {
-        let site = Mutex::new(Site::servers(2));
+        let site = Mutex::new(TestFileSystem::servers(2));
         let place = site.lock().unwrap().environment.clone();
         let meeting = Barrier::new(3);
         run(3, |comm| {
@@ -67,7 +67,7 @@ fn a_server_that_goes_away_is_an_error_of_every_rank() {
 
 #[test]
 fn an_open_without_servers_says_where_it_looked() {
-    let site = Site::servers(1);
+    let site = TestFileSystem::servers(1);
     let mut environment = site.environment.clone();
     drop(site);
     let open = |environment: &penstock_mpiio::Environment| {
@@ -92,7 +92,7 @@ fn an_open_without_servers_says_where_it_looked() {
 
 #[test]
 fn a_rank_without_permission_fails_the_open_of_all() {
-    let site = Site::direct();
+    let site = TestFileSystem::direct();
     std::fs::create_dir(site.path("dir")).unwrap();
     run(2, |comm| {
         let opened = File::open_in(
@@ -112,7 +112,7 @@ fn a_rank_without_permission_fails_the_open_of_all() {
 #[test]
 fn a_write_before_which_the_devices_begin_tells_an_error_that_is_owed() {
     const EACH: usize = 8 << 20;
-    for site in [Site::direct(), Site::servers(2)] {
+    for site in [TestFileSystem::direct(), TestFileSystem::servers(2)] {
         run(2, |comm| {
             let rank = comm.rank();
             let file = site.open(

@@ -1,5 +1,5 @@
 //! Every method, collective and independent, reading and writing, over several kinds of pattern, against a flat model.
-use crate::common::{Memory, Site, byte, flatten, mark, of};
+use crate::common::{Memory, TestFileSystem, byte, flatten, mark, of};
 use penstock_datatype::{Distribution, Loop, Order, Pattern};
 use penstock_mpiio::testing::run;
 use penstock_mpiio::{Amode, DataRep, Info, Whence, Where};
@@ -159,7 +159,7 @@ fn model(case: usize, old: u8, size: usize) -> Vec<u8> {
     file
 }
 
-fn check_method(site: &Site, method: &'static str, shortcut: &'static str) {
+fn check_method(site: &TestFileSystem, method: &'static str, shortcut: &'static str) {
     for (index, case) in cases(0).iter().enumerate() {
         let sparse = case.name == "sparse";
         for collective in [true, false] {
@@ -242,13 +242,13 @@ fn check_method(site: &Site, method: &'static str, shortcut: &'static str) {
 macro_rules! methods {
     ($($name:ident $method:literal),*) => {
         mod direct {
-            $(#[test] fn $name() { super::check_method(&super::Site::direct(), $method, "automatic"); })*
+            $(#[test] fn $name() { super::check_method(&super::TestFileSystem::direct(), $method, "automatic"); })*
         }
         mod requests {
-            $(#[test] fn $name() { super::check_method(&super::Site::servers(3), $method, "disable"); })*
+            $(#[test] fn $name() { super::check_method(&super::TestFileSystem::servers(3), $method, "disable"); })*
         }
         mod shortcuts {
-            $(#[test] fn $name() { super::check_method(&super::Site::servers(3), $method, "enable"); })*
+            $(#[test] fn $name() { super::check_method(&super::TestFileSystem::servers(3), $method, "enable"); })*
         }
     };
 }
@@ -258,7 +258,7 @@ methods!(
 );
 
 /// Reads at and past the end of the file count the bytes that are there, and leave the rest of the memory alone.
-fn check_end(site: &Site) {
+fn check_end(site: &TestFileSystem) {
     let len = 10_123;
     run(1, |comm| {
         let file = site.open(comm, "end", &[]);
@@ -318,16 +318,16 @@ fn check_end(site: &Site) {
 
 #[test]
 fn direct_end_of_file() {
-    check_end(&Site::direct());
+    check_end(&TestFileSystem::direct());
 }
 
 #[test]
 fn servers_end_of_file() {
-    check_end(&Site::servers(3));
+    check_end(&TestFileSystem::servers(3));
 }
 
 /// Disjoint writers never lose a byte: a strided one beside a contiguous one, again and again.
-fn check_disjoint(site: &Site) {
+fn check_disjoint(site: &TestFileSystem) {
     const PIECES: u64 = 300;
     const PIECE: u64 = 16;
     for method in METHODS {
@@ -381,18 +381,18 @@ fn check_disjoint(site: &Site) {
 
 #[test]
 fn direct_disjoint_writers() {
-    check_disjoint(&Site::direct());
+    check_disjoint(&TestFileSystem::direct());
 }
 
 #[test]
 fn servers_disjoint_writers() {
-    check_disjoint(&Site::servers(2));
+    check_disjoint(&TestFileSystem::servers(2));
 }
 
 /// A contiguous access by descriptors stands in the books as what it is, and hints and atomic mode have their way.
 #[test]
 fn lean_accesses_are_kept_in_the_books() {
-    let site = Site::servers(3);
+    let site = TestFileSystem::servers(3);
     run(1, |comm| {
         let file = site.open(comm, "lean", &[]);
         let memory = Memory::filled(&Loop::bytes(1), 10_000, 4);

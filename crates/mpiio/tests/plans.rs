@@ -5,7 +5,7 @@ use penstock_mpiio::planning::{
     Alone, Memory, Outcome, Part, Plan, Rules, Schedule, Seat, Step, Words,
 };
 use penstock_mpiio::testing::Turns;
-use penstock_mpiio::{Method, Shape, predict};
+use penstock_mpiio::{AccessSummary, Method, predict};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -267,12 +267,12 @@ fn operations_are_as_many_as_the_analytic_model_says() {
         (vector(10, 512, 2048), vector(640, 8, 24)),
     ] {
         let (lo, hi) = file.bounds();
-        let shape = Shape {
+        let shape = AccessSummary {
             bytes: file.len,
             file_regions: file.regions(),
             memory_regions: memory.regions(),
             extent: (hi - lo) as u64,
-            ..Shape::default()
+            ..AccessSummary::default()
         };
         let access = Alone {
             op: Op::Read,

@@ -15,7 +15,7 @@ mod sending;
 
 use crate::claim::Claim;
 use crate::closer::{Closer, Socket};
-use crate::nearby;
+use crate::cpu_affinity;
 use crate::tls::Tls;
 use penstock_wire::frame::{self, FrameError, Limits};
 use penstock_wire::handshake::Hello;
@@ -109,9 +109,9 @@ pub struct Connection {
     output: Vec<u8>,
     descriptors: VecDeque<OwnedFd>,
     /// The thread that serves it.
-    server: Option<nearby::Server>,
+    server: Option<cpu_affinity::Server>,
     /// Those who wait for answers.
-    caller: Option<nearby::Caller>,
+    caller: Option<cpu_affinity::Caller>,
 }
 
 /// For a client that drives several connections at once with `poll`.
@@ -172,7 +172,7 @@ impl Connection {
             output: Vec::new(),
             descriptors: VecDeque::new(),
             server: None,
-            caller: unix.then(nearby::Caller::default),
+            caller: unix.then(cpu_affinity::Caller::default),
         };
         connection.set_timeouts(timeouts)?;
         Ok(connection)
@@ -238,7 +238,7 @@ impl Connection {
         request: &Q,
         sent: &mut bool,
     ) -> Result<Received<A>> {
-        let waiting = self.caller.as_mut().map(nearby::Caller::asks);
+        let waiting = self.caller.as_mut().map(cpu_affinity::Caller::asks);
         let envelope = Envelope {
             waits_on: waiting.as_ref().and_then(|w| w.cpu),
             ..*envelope
@@ -255,7 +255,7 @@ impl Connection {
     /// From now on this thread keeps to where the peer waits ([`Connection::call`]).
     pub(crate) fn serve_nearby(&mut self) {
         self.server = if self.unix {
-            nearby::Server::new()
+            cpu_affinity::Server::new()
         } else {
             None
         };

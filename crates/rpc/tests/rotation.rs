@@ -34,7 +34,7 @@ fn next_caller() -> Caller {
     }
 }
 
-struct Site {
+struct TestServer {
     keys: Arc<Keyring>,
     /// The server by TCP, and by its socket; to clients of either generation.
     former: [Address; 2],
@@ -43,7 +43,7 @@ struct Site {
     _dir: tempfile::TempDir,
 }
 
-fn site(identities: Vec<Identity>) -> Site {
+fn site(identities: Vec<Identity>) -> TestServer {
     let dir = tempfile::tempdir().unwrap();
     let keys = Arc::new(Keyring::new(identities).unwrap());
     let server = start_with(dir.path(), None, keys.clone(), ServeLimits::default());
@@ -58,7 +58,7 @@ fn site(identities: Vec<Identity>) -> Site {
         };
         [only_tcp(&address), unix]
     };
-    Site {
+    TestServer {
         former: of(identity()),
         next: of(next()),
         keys,

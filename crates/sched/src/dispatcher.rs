@@ -22,12 +22,12 @@ pub const SLICE: u64 = 256 << 10;
 
 /// What a data server knows of itself from its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Site {
+pub struct ServerInfo {
     /// Its number, from 0.
     pub server: u32,
     /// Data servers of the deployment.
     pub servers: u32,
-    /// Bytes of a file's stripe unit. Requests of at least so many are large, see [`Site::large`].
+    /// Bytes of a file's stripe unit. Requests of at least so many are large, see [`ServerInfo::large`].
     pub unit: u64,
     /// Bytes of the machine's memory; 0: unknown.
     pub memory: u64,
@@ -35,7 +35,7 @@ pub struct Site {
     pub threads: u32,
 }
 
-impl Site {
+impl ServerInfo {
     /// Bytes from which a request is large: the stripe unit, as far as one slice can show it.
     pub fn large(&self) -> u64 {
         self.unit.clamp(1, SLICE)
@@ -65,7 +65,7 @@ pub enum Verdict {
 pub struct Dispatcher {
     scheduler: Scheduler,
     settings: Settings,
-    site: Site,
+    site: ServerInfo,
     /// Unless the user has chosen the algorithm.
     chooser: Option<Chooser>,
     predictor: Option<Predictor>,
@@ -82,7 +82,7 @@ impl Dispatcher {
     pub fn new(
         now: Nanos,
         settings: &Settings,
-        site: Site,
+        site: ServerInfo,
         journal: Option<Arc<dyn Journal>>,
     ) -> Result<Dispatcher, Error> {
         let mut scheduler = Scheduler::new(settings.options.clone())?;
@@ -148,7 +148,7 @@ impl Dispatcher {
             .map_or_else(fixed, |c| c.settings().join(" "));
         let (
             large,
-            Site {
+            ServerInfo {
                 memory, servers, ..
             },
         ) = (self.site.large(), self.site);
@@ -245,7 +245,7 @@ impl Dispatcher {
     }
 
     /// Time has passed, or settings have changed. `started` gets the virtual requests to start now.
-    pub fn look(&mut self, now: Nanos, started: &mut Vec<VirtualRequest>) {
+    pub fn poll(&mut self, now: Nanos, started: &mut Vec<VirtualRequest>) {
         self.start(now, None, started);
     }
 
@@ -349,7 +349,7 @@ impl Dispatcher {
     }
 
     /// What it knows of its server.
-    pub fn site(&self) -> &Site {
+    pub fn site(&self) -> &ServerInfo {
         &self.site
     }
 

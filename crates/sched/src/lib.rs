@@ -45,7 +45,7 @@ mod table;
 mod waiting;
 
 pub use algorithms::Algorithm;
-pub use dispatcher::{Arrival, Dispatcher, SLICE, Site, Verdict};
+pub use dispatcher::{Arrival, Dispatcher, SLICE, ServerInfo, Verdict};
 pub use error::Error;
 pub use groups::Groups;
 pub use options::Options;

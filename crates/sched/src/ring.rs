@@ -1,5 +1,5 @@
 //! Rounds of queues: a ring linked by `before` and `after` of the queues themselves.
-use crate::table::{NONE, Queue, Table};
+use crate::table::{FileQueue, NONE, Table};
 
 /// A place in a list of queues linked by `before` and `after`.
 #[derive(Debug, Clone, Copy)]
@@ -24,7 +24,7 @@ impl Table {
 
     /// Takes a queue out of a round.
     pub(crate) fn leave(&mut self, ring: &mut Ring, queue: usize) {
-        let Queue { before, after, .. } = self.queues[queue];
+        let FileQueue { before, after, .. } = self.queues[queue];
         if after == queue {
             ring.at = NONE;
             return;

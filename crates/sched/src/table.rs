@@ -10,7 +10,7 @@ mod queues;
 
 use crate::request::{Request, VirtualRequest};
 use penstock_base::{Nanos, Op};
-pub(crate) use queues::{Queue, UNKNOWN};
+pub(crate) use queues::{FileQueue, UNKNOWN};
 use slab::Slab;
 use std::hash::{BuildHasherDefault, DefaultHasher};
 
@@ -112,7 +112,7 @@ pub(crate) type Map<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<D
 pub(crate) struct Table {
     pub(crate) entries: Slab<Entry>,
     pub(crate) virtuals: Slab<Virtual>,
-    pub(crate) queues: Slab<Queue>,
+    pub(crate) queues: Slab<FileQueue>,
     by_file: Map<(u64, Op), usize>,
     lanes: Vec<Lane>,
     /// Of the algorithm that is being asked.
@@ -506,7 +506,7 @@ impl Table {
             self.entries[*part].next = NONE;
         }
         let mut predicted = Vec::new();
-        let known = |q: &Queue| Some(q.predicted).filter(|bytes| *bytes != UNKNOWN);
+        let known = |q: &FileQueue| Some(q.predicted).filter(|bytes| *bytes != UNKNOWN);
         let queues = self.queues.iter().map(|(_, q)| q);
         predicted.extend(queues.filter_map(|q| Some((q.file, q.op, known(q)?, q.seen))));
         predicted.sort_unstable_by_key(|p| (p.0, p.1));

@@ -7,7 +7,7 @@ use crate::streams::{Lines, Random};
 use penstock_sched::journal::{Call, Journal};
 use penstock_sched::learn::{Cost, Limits, Predictor};
 use penstock_sched::{
-    Arrival, Dispatcher, Nanos, Op, Options, Request, Settings, Site, Verdict, VirtualRequest,
+    Arrival, Dispatcher, Nanos, Op, Options, Request, ServerInfo, Settings, Verdict, VirtualRequest,
 };
 use penstock_trace::{Event, Kind};
 use std::collections::BTreeSet;
@@ -33,7 +33,7 @@ trait Driven {
     fn arrive(&mut self, now: Nanos, request: Request, end: u64) -> Option<u64>;
     fn done(&mut self, now: Nanos, v: u64);
     /// Time has passed.
-    fn look(&mut self, now: Nanos);
+    fn poll(&mut self, now: Nanos);
     /// When it wants to be asked again.
     fn wake(&self) -> Option<Nanos>;
     /// Virtual requests that began since the last call: number, bytes, parts.
@@ -167,7 +167,7 @@ fn play(driven: &mut dyn Driven, stream: &Stream, all: &[Coming], looks: bool) -
         now = now.max(*time);
         let mut asks = false;
         if times[2] == Some(*time) {
-            driven.look(now);
+            driven.poll(now);
         } else if let (Some((at, v)), true) = (ends.first().copied(), times[1] == Some(*time)) {
             ends.remove(&(at, v));
             driven.done(now, v);
@@ -183,7 +183,7 @@ fn play(driven: &mut dyn Driven, stream: &Stream, all: &[Coming], looks: bool) -
             asks = looks;
         }
         if asks {
-            driven.look(now);
+            driven.poll(now);
         }
         wake = driven.wake().map(|at| at.max(now + 1));
         for (v, bytes, parts) in driven.started() {
@@ -208,7 +208,7 @@ impl Driven for Under {
     fn set(&mut self, now: Nanos, words: &[String]) {
         self.settings = self.settings.with(words).unwrap();
         self.dispatcher.set(now, &self.settings).unwrap();
-        self.dispatcher.look(now, &mut self.started);
+        self.dispatcher.poll(now, &mut self.started);
     }
 
     fn arrive(&mut self, now: Nanos, request: Request, end: u64) -> Option<u64> {
@@ -224,8 +224,8 @@ impl Driven for Under {
         self.dispatcher.done(now, v, &mut self.started).unwrap();
     }
 
-    fn look(&mut self, now: Nanos) {
-        self.dispatcher.look(now, &mut self.started);
+    fn poll(&mut self, now: Nanos) {
+        self.dispatcher.poll(now, &mut self.started);
     }
 
     fn wake(&self) -> Option<Nanos> {
@@ -240,7 +240,7 @@ impl Driven for Under {
     }
 }
 
-const SITE: Site = Site {
+const SITE: ServerInfo = ServerInfo {
     server: 0,
     servers: 4,
     unit: 64 << 10,

@@ -1,5 +1,5 @@
 //! What a chooser of algorithms sees and does, as `penstock status` is told.
-use penstock_sched::learn::Pattern;
+use penstock_sched::learn::AccessPattern;
 use penstock_sched::{Chooser, Class, Nanos, Objective, Op};
 use penstock_wire::message::{ChoiceStatus, FileStatus, PatternStatus};
 
@@ -34,7 +34,7 @@ pub(crate) fn status(chooser: &Chooser, now: Nanos) -> ChoiceStatus {
             .map(|f| FileStatus {
                 file: f.file,
                 write: f.op == Op::Write,
-                pattern: f.pattern.map_or("", Pattern::name).into(),
+                pattern: f.pattern.map_or("", AccessPattern::name).into(),
                 requests: f.requests,
                 request_bytes: f.bytes / u64::from(f.requests.max(1)),
                 choice: chooser.groups().of(f.file, f.op).name().into(),

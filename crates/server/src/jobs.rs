@@ -1,10 +1,10 @@
 //! What the queue holds under its mutex: the dispatcher, which decides, and the threads and memory of slices that wait.
 use crate::access::Access;
-use crate::alarm::Alarm;
+use crate::borrowed_buffer::BorrowedBuffer;
 use crate::events::{Event, EventKind};
-use crate::loan::Loan;
 use crate::settings::Settings;
-use crate::watch::Watch;
+use crate::timer::Timer;
+use crate::trace_tap::TraceTap;
 use penstock_base::Numbered;
 use penstock_host::thread::Thread;
 use penstock_sched::{Dispatcher, Nanos, Request, VirtualRequest};
@@ -18,12 +18,12 @@ pub(crate) struct State {
     /// What it has started and nobody has been told of; empty whenever the mutex is free.
     pub(crate) started: Vec<VirtualRequest>,
     pub(crate) settings: Settings,
-    pub(crate) watch: Arc<Watch>,
+    pub(crate) tap: Arc<TraceTap>,
     /// Somebody listens there.
     pub(crate) hears: bool,
     /// Slices whose threads wait, or lead others.
     pub(crate) jobs: Numbered<u64, Job>,
-    pub(crate) alarm: Arc<Alarm>,
+    pub(crate) wakeup: Arc<Timer>,
     /// When the timer will look again.
     pub(crate) armed: Option<Nanos>,
 }
@@ -39,12 +39,12 @@ pub(crate) struct Slice {
 pub(crate) struct Job {
     pub(crate) thread: Thread,
     pub(crate) slice: Slice,
-    pub(crate) place: Place,
+    pub(crate) place: JobState,
     /// Lent by the thread when it does not go on at once.
-    pub(crate) loan: Option<Box<Loan>>,
+    pub(crate) borrowed: Option<Box<BorrowedBuffer>>,
 }
 
-pub(crate) enum Place {
+pub(crate) enum JobState {
     Queued,
     /// Its thread serves this.
     Leads(VirtualRequest),
@@ -67,7 +67,7 @@ impl State {
             && self.armed.is_none_or(|armed| at < armed)
         {
             self.armed = Some(at);
-            self.alarm.set(at);
+            self.wakeup.set(at);
         }
     }
 
@@ -82,23 +82,23 @@ impl State {
             };
             if let Some(job) = job {
                 if leads {
-                    job.place = Place::Leads(*v);
+                    job.place = JobState::Leads(*v);
                     job.thread.unpark();
                 } else {
-                    job.place = Place::Follows;
+                    job.place = JobState::Follows;
                 }
             }
             leads = false;
             if self.hears {
                 let event = event(EventKind::Dispatch, time, &part, &slice, v.id);
-                self.watch.hear(&event);
+                self.tap.hear(&event);
             }
         }
     }
 
     /// Time has passed, or settings have changed.
-    pub(crate) fn look(&mut self, time: Nanos) {
-        self.dispatcher.look(time, &mut self.started);
+    pub(crate) fn poll(&mut self, time: Nanos) {
+        self.dispatcher.poll(time, &mut self.started);
         self.begin(time, None);
     }
 
@@ -111,7 +111,7 @@ impl State {
         len: usize,
     ) {
         if let Some(job) = self.jobs.get_mut(&id) {
-            job.loan = Some(Box::new(Loan {
+            job.borrowed = Some(Box::new(BorrowedBuffer {
                 object: object.clone(),
                 access: std::mem::take(access),
                 buffer,
@@ -121,11 +121,11 @@ impl State {
     }
 
     /// What the parts of a virtual request lent, by offset.
-    pub(crate) fn borrow(&mut self, id: u64) -> Vec<Loan> {
+    pub(crate) fn borrow(&mut self, id: u64) -> Vec<BorrowedBuffer> {
         let jobs = &mut self.jobs;
         self.dispatcher
             .parts(id)
-            .filter_map(|part| Some(*jobs.get_mut(&part.id)?.loan.take()?))
+            .filter_map(|part| Some(*jobs.get_mut(&part.id)?.borrowed.take()?))
             .collect()
     }
 
@@ -144,7 +144,7 @@ impl State {
                 };
                 if self.hears {
                     let event = event(EventKind::Completion, time, &part, &slice, v);
-                    self.watch.hear(&event);
+                    self.tap.hear(&event);
                 }
                 if let Some(job) = job {
                     each(job);

@@ -3,9 +3,11 @@
 //! Decisions are plain state machines (`locks`, `handles`, `loops`, `access`, and the scheduler behind `queue`); around them
 //! `objects` lets threads wait, `transfer` moves bytes and `session` speaks the protocol. Sockets and threads are
 //! those of [`penstock_rpc::serve`].
+mod abuse_limit;
 mod access;
-mod alarm;
 mod audited;
+mod background_sync;
+mod borrowed_buffer;
 mod bytes;
 mod channel;
 mod choice;
@@ -16,14 +18,12 @@ mod events;
 mod handles;
 mod jobs;
 mod keys;
-mod loan;
 mod locks;
 mod loops;
 mod objects;
 mod owner;
 mod passthrough;
 mod queue;
-mod refusals;
 mod register;
 mod revoked;
 mod searches;
@@ -31,13 +31,13 @@ mod server;
 mod service;
 mod session;
 mod settings;
-mod settle;
 mod shortcut;
 mod sync;
+mod timer;
+mod trace_tap;
 mod tracing;
 mod transfer;
 mod usage;
-mod watch;
 
 pub use error::Error;
 pub use events::{Event, EventKind, Observer, Op};

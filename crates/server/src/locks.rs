@@ -97,7 +97,7 @@ impl Entry {
 }
 
 #[derive(Debug)]
-struct Held {
+struct GrantedLock {
     entry: Entry,
     /// Uses under way; a used lock is not taken away.
     uses: u32,
@@ -118,7 +118,7 @@ struct Waiting {
 pub(crate) struct RangeLocks {
     limits: LockLimits,
     next: u64,
-    held: Vec<Held>,
+    held: Vec<GrantedLock>,
     queue: VecDeque<Waiting>,
 }
 
@@ -190,7 +190,7 @@ impl RangeLocks {
                 return Err(Refusal::Crowd(uid));
             }
         }
-        let locks = |h: &&Held| h.entry.owner == owner && h.entry.mode != Mode::Write;
+        let locks = |h: &&GrantedLock| h.entry.owner == owner && h.entry.mode != Mode::Write;
         if mode != Mode::Write && self.held.iter().filter(locks).count() >= self.limits.per_owner {
             return Err(Refusal::TooMany);
         }
@@ -198,7 +198,7 @@ impl RangeLocks {
             _charge: charge,
             ..self.entry(owner, range, mode)
         };
-        let own = |h: &Held| h.entry.owner == owner && h.entry.conflicts(&entry);
+        let own = |h: &GrantedLock| h.entry.owner == owner && h.entry.conflicts(&entry);
         if self.held.iter().any(own) {
             return Err(Refusal::Own);
         }
@@ -250,7 +250,7 @@ impl RangeLocks {
     }
 
     fn hold(&mut self, now: Instant, entry: Entry) {
-        self.held.push(Held {
+        self.held.push(GrantedLock {
             // A plain write ends when its system call ends; nobody takes it away.
             uses: u32::from(entry.mode == Mode::Write),
             entry,
@@ -261,7 +261,7 @@ impl RangeLocks {
 
     /// When [`RangeLocks::advance`] can next do something by time alone.
     pub(crate) fn next_expiry(&self) -> Option<Instant> {
-        let ends = |h: &Held| {
+        let ends = |h: &GrantedLock| {
             let conflicting = self.queue.iter().filter(|w| w.entry.conflicts(&h.entry));
             conflicting
                 .filter_map(|w| h.ends_for(&w.entry, self.limits))
@@ -353,7 +353,7 @@ impl Waiting {
     }
 }
 
-impl Held {
+impl GrantedLock {
     /// When it may be taken away for this request; not while it is used, and a plain write never.
     fn ends_for(&self, request: &Entry, limits: LockLimits) -> Option<Instant> {
         if self.uses > 0 {

@@ -1,7 +1,7 @@
 //! The objects that connections have open, each with its range locks and shortcuts; and the waiting.
 //!
 //! The lock rules are in [`crate::locks`]; here threads sleep until those grant what they want.
-mod turn;
+mod access_guard;
 
 use crate::error::{refuse, store_error};
 use crate::locks::{LockLimits, Mode, RangeLocks, Refusal, Ticket};
@@ -79,7 +79,7 @@ pub(crate) struct OpenObject {
     id: FileId,
     waits: Waits,
     stopping: Arc<AtomicBool>,
-    object: Mutex<Held>,
+    object: Mutex<ObjectUse>,
     shares: Shares,
     removed: AtomicBool,
     /// The object may be lent for writing, by this server or by one before it.
@@ -107,7 +107,7 @@ impl Drop for OpenObject {
 
 /// What a file's connections hold of its object between requests.
 #[derive(Default)]
-struct Held {
+struct ObjectUse {
     /// The store may close what nobody uses, and is asked again then.
     known: Option<Weak<dyn Object>>,
     /// It may not close this.
@@ -214,7 +214,7 @@ impl Objects {
             id,
             waits: self.waits,
             stopping: self.stopping.clone(),
-            object: Mutex::new(Held::default()),
+            object: Mutex::new(ObjectUse::default()),
             shares: self.shares.clone(),
             removed: AtomicBool::new(false),
             lent: AtomicBool::new(true),
@@ -379,7 +379,7 @@ impl Objects {
 }
 
 impl OpenObject {
-    fn object(&self) -> MutexGuard<'_, Held> {
+    fn object(&self) -> MutexGuard<'_, ObjectUse> {
         // Each change is one assignment.
         self.object.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -4,23 +4,23 @@
 //! nobody's choice. *Idea*: a thread with bytes to move asks the [`Dispatcher`], which decides; if another goes first, it
 //! lends its buffer and sleeps. Here is the shell around those decisions: the mutex, the threads that wait and their
 //! memory, the clock. Whoever arrives or has finished passes that on and wakes whom the dispatcher starts; where it wants to
-//! look again at a time, the server's timer does ([`Alarm`]). The thread of a virtual request's first part serves all of its
+//! look again at a time, the server's timer does ([`Timer`]). The thread of a virtual request's first part serves all of its
 //! parts, contiguous ones in one call. A large request comes slice by slice, so it cannot block others. A write holds its
 //! range before it queues, so nobody waits for a lock while others wait for it here.
 //! *When*: any algorithm but NOOP, a chooser of algorithms, or an observer. Otherwise requests go straight to the
-//! store: nothing here is touched but one flag, and, where a trace is written, [`Watch`].
+//! store: nothing here is touched but one flag, and, where a trace is written, [`TraceTap`].
 //!
 //! Everything is decided under one mutex ([`State`]), and observers hear of it there, in that order.
 use crate::access::Access;
-use crate::alarm::Alarm;
+use crate::borrowed_buffer::{BorrowedBuffer, serve};
 use crate::choice;
 use crate::error::refuse;
 use crate::events::{Event, EventKind, Observer};
-use crate::jobs::{Job, Place, Slice, State, event};
-use crate::loan::{Loan, serve};
+use crate::jobs::{Job, JobState, Slice, State, event};
 use crate::settings::Settings;
+use crate::timer::Timer;
+use crate::trace_tap::TraceTap;
 use crate::tracing::{Tracing, prediction_status, predictor};
-use crate::watch::Watch;
 use penstock_base::Numbered;
 use penstock_host::sync::{Mutex, MutexGuard};
 use penstock_host::thread;
@@ -28,7 +28,7 @@ use penstock_host::time::now;
 use penstock_rpc::Background;
 use penstock_sched::journal::Journal;
 use penstock_sched::{
-    Algorithm, Arrival, Dispatcher, Error, Nanos, Op, Request, Scheduler, Site, Verdict,
+    Algorithm, Arrival, Dispatcher, Error, Nanos, Op, Request, Scheduler, ServerInfo, Verdict,
 };
 use penstock_store::{Object, Scratch};
 use penstock_wire::message::{ErrorKind, ProgramStatus, SchedulerStatus, TraceContext, WireError};
@@ -53,13 +53,13 @@ pub(crate) struct Origin<'a> {
 }
 
 /// The queue of a data server.
-pub(crate) struct Queue {
+pub(crate) struct RequestQueue {
     /// [`PAST`], [`WATCHED`] or [`SCHEDULED`].
     way: AtomicU8,
-    watch: Arc<Watch>,
+    tap: Arc<TraceTap>,
     began: Instant,
-    site: Site,
-    alarm: Arc<Alarm>,
+    site: ServerInfo,
+    wakeup: Arc<Timer>,
     /// Started when requests are scheduled for the first time.
     timer: Background,
     /// Held while settings change: files are made and read then, which must not keep requests waiting.
@@ -67,33 +67,33 @@ pub(crate) struct Queue {
     state: Mutex<State>,
 }
 
-impl Queue {
+impl RequestQueue {
     /// For this data server. With a journal all decisions are written down.
     pub(crate) fn new(
         settings: Settings,
-        site: Site,
+        site: ServerInfo,
         journal: Option<Arc<dyn Journal>>,
-    ) -> Result<Arc<Queue>, WireError> {
+    ) -> Result<Arc<RequestQueue>, WireError> {
         let dispatcher = Dispatcher::new(0, &settings.sched, site, journal).map_err(refused)?;
-        let watch = Arc::new(Watch::default());
+        let tap = Arc::new(TraceTap::default());
         let began = now();
-        let alarm = Arc::new(Alarm::new(began));
-        let queue = Arc::new(Queue {
+        let wakeup = Arc::new(Timer::new(began));
+        let queue = Arc::new(RequestQueue {
             way: AtomicU8::new(PAST),
-            watch: watch.clone(),
+            tap: tap.clone(),
             began,
             site,
-            alarm: alarm.clone(),
+            wakeup: wakeup.clone(),
             timer: Background::default(),
             tuning: Mutex::new(()),
             state: Mutex::new(State {
                 dispatcher,
                 started: Vec::new(),
                 settings: Settings::default(),
-                watch,
+                tap,
                 hears: false,
                 jobs: Numbered::default(),
-                alarm,
+                wakeup,
                 armed: None,
             }),
         });
@@ -118,7 +118,7 @@ impl Queue {
     /// Schedules in another way from now on. The caller takes shortcuts back if the queue is on then.
     pub(crate) fn tune(self: &Arc<Self>, changes: &[String]) -> Result<(), WireError> {
         let _tuning = self.tuning.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.alarm.is_stopped() {
+        if self.wakeup.is_stopped() {
             return Err(refuse(ErrorKind::Busy, "this data server is stopping"));
         }
         self.change(changes)
@@ -154,7 +154,7 @@ impl Queue {
             .set(time, &settings.sched)
             .map_err(refused)?;
         if settings.trace != trace {
-            tracing = self.watch.trace(tracing);
+            tracing = self.tap.trace(tracing);
         }
         if predict {
             expected = state.dispatcher.predict(expected);
@@ -173,12 +173,12 @@ impl Queue {
         observer: Option<Arc<dyn Observer>>,
     ) -> Result<(), WireError> {
         let mut state = self.state();
-        self.watch.observe(observer);
+        self.tap.observe(observer);
         self.refresh(&mut state)
     }
 
     fn refresh(self: &Arc<Self>, state: &mut State) -> Result<(), WireError> {
-        let (observed, traced) = (self.watch.is_observed(), self.watch.is_traced());
+        let (observed, traced) = (self.tap.is_observed(), self.tap.is_traced());
         state.hears = observed || traced;
         let way = if observed || state.dispatcher.is_on() {
             SCHEDULED
@@ -189,21 +189,21 @@ impl Queue {
         };
         if way == SCHEDULED {
             let queue = Arc::downgrade(self);
-            let ring = move || queue.upgrade().map(|queue| queue.look()).is_some();
-            self.alarm.start(&self.timer, ring)?;
+            let ring = move || queue.upgrade().map(|queue| queue.poll()).is_some();
+            self.wakeup.start(&self.timer, ring)?;
         }
         self.way.store(way, Ordering::SeqCst);
-        state.look(self.time());
+        state.poll(self.time());
         Ok(())
     }
 
     /// The timer's time has come.
-    fn look(&self) {
+    fn poll(&self) {
         let mut state = self.state();
         state.armed = None;
         let time = self.time();
         if state.dispatcher.wake().is_some_and(|at| at <= time) {
-            state.look(time);
+            state.poll(time);
         } else {
             state.begin(time, None);
         }
@@ -215,7 +215,7 @@ impl Queue {
         if let Err(e) = self.change(&["sched=noop".into()]) {
             log::error!("cannot empty the queue: {e}");
         }
-        self.alarm.stop();
+        self.wakeup.stop();
         drop(tuning);
         self.timer.join("wakes the queue");
     }
@@ -238,9 +238,9 @@ impl Queue {
             Arrived::Waits(id, state) => (id, state),
         };
         state.lend(id, origin.object, access, std::mem::take(buffer), len);
-        let (result, loan) = self.wait(state, id, scratch);
-        if let Some(loan) = loan {
-            (*access, *buffer) = (loan.access, loan.buffer);
+        let (result, borrowed) = self.wait(state, id, scratch);
+        if let Some(borrowed) = borrowed {
+            (*access, *buffer) = (borrowed.access, borrowed.buffer);
         }
         result
     }
@@ -271,16 +271,16 @@ impl Queue {
             buffer[..len].copy_from_slice(bytes);
         }
         state.lend(id, origin.object, access, std::mem::take(buffer), len);
-        let (result, loan) = self.wait(state, id, scratch);
-        if let Some(loan) = loan {
-            (*access, *buffer) = (loan.access, loan.buffer);
+        let (result, borrowed) = self.wait(state, id, scratch);
+        if let Some(borrowed) = borrowed {
+            (*access, *buffer) = (borrowed.access, borrowed.buffer);
         }
         result
     }
 
     /// A slice that goes past the scheduler while a trace is written.
     fn pass(&self, origin: &Origin<'_>, op: Op, span: Range<u64>, len: usize) -> Pass<'_> {
-        let id = self.watch.number();
+        let id = self.tap.number();
         let event = Event {
             time: self.time(),
             kind: EventKind::Arrival,
@@ -293,7 +293,7 @@ impl Queue {
             bytes: len as u64,
             trace: origin.trace,
         };
-        self.watch.passes(&event);
+        self.tap.passes(&event);
         Pass { queue: self, event }
     }
 
@@ -307,16 +307,16 @@ impl Queue {
     ) -> Result<Arrived<'_>, WireError> {
         let span = access.span(len as u64);
         if len == 0 || span.is_empty() {
-            return Ok(Arrived::Goes(Turn::Nothing));
+            return Ok(Arrived::Goes(AccessGuard::Nothing));
         }
         if self.way.load(Ordering::Relaxed) == WATCHED {
-            return Ok(Arrived::Goes(Turn::Passes(
+            return Ok(Arrived::Goes(AccessGuard::Passes(
                 self.pass(origin, op, span, len),
             )));
         }
         let mut state = self.state();
         let time = self.time();
-        let id = self.watch.number();
+        let id = self.tap.number();
         let request = Request {
             id,
             file: origin.file,
@@ -341,19 +341,19 @@ impl Queue {
         };
         if known.hears {
             let event = event(EventKind::Arrival, time, &request, &slice, 0);
-            known.watch.hear(&event);
+            known.tap.hear(&event);
         }
         Ok(match verdict {
             Verdict::Go(v) => {
                 known.begin(time, Some((v, &slice)));
-                Arrived::Goes(Turn::Serves(Ends::new(self, v, id, Some(slice))))
+                Arrived::Goes(AccessGuard::Serves(Ends::new(self, v, id, Some(slice))))
             }
             Verdict::Wait => {
                 let job = Job {
                     thread: thread::current(),
                     slice,
-                    place: Place::Queued,
-                    loan: None,
+                    place: JobState::Queued,
+                    borrowed: None,
                 };
                 known.jobs.insert(id, job);
                 known.begin(time, None);
@@ -368,30 +368,30 @@ impl Queue {
         mut state: MutexGuard<'a, State>,
         id: u64,
         scratch: &mut Scratch,
-    ) -> (Result<usize, WireError>, Option<Box<Loan>>) {
+    ) -> (Result<usize, WireError>, Option<Box<BorrowedBuffer>>) {
         loop {
             let place = state.jobs.get(&id).map(|job| &job.place);
             match place {
-                Some(Place::Leads(v)) => {
+                Some(JobState::Leads(v)) => {
                     let v = *v;
-                    let mut loans = state.borrow(v.id);
+                    let mut borrowed = state.borrow(v.id);
                     drop(state);
                     let ends = Ends::new(self, v.id, id, None);
-                    let results = serve(v.op, &mut loans, scratch);
-                    state = ends.give_back(loans, results);
+                    let results = serve(v.op, &mut borrowed, scratch);
+                    state = ends.give_back(borrowed, results);
                 }
-                Some(Place::Queued | Place::Follows) => {
+                Some(JobState::Queued | JobState::Follows) => {
                     drop(state);
                     thread::park_timeout(LOOK);
                     state = self.state();
                 }
-                Some(Place::Done(_)) | None => {
+                Some(JobState::Done(_)) | None => {
                     return match state.jobs.remove(&id) {
                         Some(Job {
-                            place: Place::Done(result),
-                            loan,
+                            place: JobState::Done(result),
+                            borrowed,
                             ..
-                        }) => (result, loan),
+                        }) => (result, borrowed),
                         _ => (Err(lost()), None),
                     };
                 }
@@ -420,7 +420,7 @@ impl Queue {
             order_conflicts: state.settings.sched.options.order_conflicts,
             observed: state.hears,
             predicted_waits: s.predicted_waits,
-            trace: self.watch.trace_status(),
+            trace: self.tap.trace_status(),
             prediction: dispatcher
                 .predictor()
                 .zip(state.settings.predict.as_deref())
@@ -446,9 +446,9 @@ impl Queue {
     }
 }
 
-impl Drop for Queue {
+impl Drop for RequestQueue {
     fn drop(&mut self) {
-        self.alarm.stop();
+        self.wakeup.stop();
     }
 }
 
@@ -484,13 +484,13 @@ fn lost() -> WireError {
 
 /// A slice that goes past the scheduler; the trace hears when it is done.
 struct Pass<'a> {
-    queue: &'a Queue,
+    queue: &'a RequestQueue,
     event: Event,
 }
 
 impl Pass<'_> {
     fn done(self) {
-        self.queue.watch.passed(&Event {
+        self.queue.tap.passed(&Event {
             time: self.queue.time(),
             kind: EventKind::Completion,
             ..self.event
@@ -501,31 +501,31 @@ impl Pass<'_> {
 /// What becomes of a slice that arrives.
 enum Arrived<'a> {
     /// It goes on at once, alone.
-    Goes(Turn<'a>),
+    Goes(AccessGuard<'a>),
     Waits(u64, MutexGuard<'a, State>),
 }
 
 /// Who hears that a slice which went on at once is done.
-enum Turn<'a> {
+enum AccessGuard<'a> {
     /// Nobody: there was nothing to schedule.
     Nothing,
     Passes(Pass<'a>),
     Serves(Ends<'a>),
 }
 
-impl Turn<'_> {
+impl AccessGuard<'_> {
     fn finish(self) {
         match self {
-            Turn::Nothing => {}
-            Turn::Passes(pass) => pass.done(),
-            Turn::Serves(ends) => ends.finish(),
+            AccessGuard::Nothing => {}
+            AccessGuard::Passes(pass) => pass.done(),
+            AccessGuard::Serves(ends) => ends.finish(),
         }
     }
 }
 
 /// A virtual request that this thread serves. However serving ends, its parts are answered and the next one begins.
 struct Ends<'a> {
-    queue: &'a Queue,
+    queue: &'a RequestQueue,
     v: u64,
     id: u64,
     /// All of it, if this went on at once.
@@ -534,7 +534,7 @@ struct Ends<'a> {
 }
 
 impl<'a> Ends<'a> {
-    fn new(queue: &'a Queue, v: u64, id: u64, alone: Option<Slice>) -> Ends<'a> {
+    fn new(queue: &'a RequestQueue, v: u64, id: u64, alone: Option<Slice>) -> Ends<'a> {
         Ends {
             queue,
             v,
@@ -553,19 +553,19 @@ impl<'a> Ends<'a> {
 
     fn give_back(
         mut self,
-        loans: Vec<Loan>,
+        borrowed: Vec<BorrowedBuffer>,
         results: Vec<Result<usize, WireError>>,
     ) -> MutexGuard<'a, State> {
         self.done = true;
         let mut state = self.queue.state();
-        let mut served = loans.into_iter().zip(results);
+        let mut served = borrowed.into_iter().zip(results);
         state.complete(self.queue.time(), self.v, None, |job| {
-            let (loan, result) = match served.next() {
-                Some((loan, result)) => (Some(loan), result),
+            let (borrowed, result) = match served.next() {
+                Some((borrowed, result)) => (Some(borrowed), result),
                 None => (None, Err(lost())),
             };
-            job.loan = loan.map(Box::new);
-            job.place = Place::Done(result);
+            job.borrowed = borrowed.map(Box::new);
+            job.place = JobState::Done(result);
         });
         state
     }
@@ -579,7 +579,7 @@ impl Drop for Ends<'_> {
         // The store has panicked; what was lent is gone with the stack.
         let mut state = self.queue.state();
         state.complete(self.queue.time(), self.v, self.alone.as_ref(), |job| {
-            job.place = Place::Done(Err(lost()));
+            job.place = JobState::Done(Err(lost()));
         });
         state.jobs.remove(&self.id);
     }

@@ -51,7 +51,7 @@ pub(crate) fn open(
     how: &Registration,
     channel: &Arc<Channel>,
 ) -> Result<(Box<dyn Store>, Option<Registrar>), Error> {
-    let look = penstock_store::look(spec)?;
+    let look = penstock_store::inspect(spec)?;
     let open = || penstock_store::open(spec, &deployment.id, id.0);
     let mut registrar = Registrar {
         meta: deployment.meta.address.clone(),
@@ -96,7 +96,7 @@ pub(crate) fn open(
                 );
             }
             // The directory may have been made just now.
-            registrar.mounted = penstock_store::look(spec)?.mounted;
+            registrar.mounted = penstock_store::inspect(spec)?.mounted;
             registrar.ask(&registrar.report(there(store.identity()), false, true), how)?;
             store
         }

@@ -1,4 +1,5 @@
 //! A data server: what all its connections share.
+use crate::background_sync::BackgroundSync;
 use crate::channel::Channel;
 use crate::clock::Clock;
 use crate::control::Control;
@@ -8,11 +9,10 @@ use crate::keys::Keys;
 use crate::locks::LockLimits;
 use crate::loops::Loops;
 use crate::objects::{Objects, Waits};
-use crate::queue::{Queue, memory};
+use crate::queue::{RequestQueue, memory};
 use crate::register::{self, Registrar, Registration};
 use crate::revoked::Revoked;
 use crate::settings::Settings;
-use crate::settle::Settling;
 use crate::usage::Counted;
 use penstock_datatype::Loop;
 use penstock_host::sync::{Mutex, MutexGuard};
@@ -21,7 +21,7 @@ use penstock_rpc::audit::Audit;
 use penstock_rpc::deployment::Deployment;
 use penstock_rpc::share::{Pool, Share};
 use penstock_rpc::{RunningServer, ServeLimits, serve};
-use penstock_sched::Site;
+use penstock_sched::ServerInfo;
 use penstock_sched::journal::Journal;
 use penstock_store::{Note, Object, Problem, Store};
 use penstock_wire::clock::Kept;
@@ -182,7 +182,7 @@ fn start_with(
         revoke: options.revoke_wait,
     };
     let settings = [&deployment.tune[..], &options.tune].concat();
-    let site = Site {
+    let site = ServerInfo {
         server: id.0,
         servers: deployment.servers.len() as u32,
         unit: deployment.stripe_unit,
@@ -192,7 +192,7 @@ fn start_with(
     };
     let queue = Settings::default()
         .with(&settings)
-        .and_then(|settings| Queue::new(settings, site, options.journal.clone()))
+        .and_then(|settings| RequestQueue::new(settings, site, options.journal.clone()))
         .map_err(|e| Error::Setting(e.message))?;
     queue
         .observe(options.observer.clone())
@@ -225,7 +225,7 @@ fn start_with(
         next_owner: AtomicU64::new(1),
         registrar,
         unheard: Mutex::new(false),
-        settling: Settling::default(),
+        settling: BackgroundSync::default(),
         clock,
         revoked: Revoked::default(),
         control: Control::default(),
@@ -234,7 +234,9 @@ fn start_with(
     if server.registrar.is_some() && !server.options.read_only {
         let (rest, weak) = (server.options.background_sync, Arc::downgrade(&server));
         let round = move |go_on: &mut dyn FnMut(Duration) -> bool| {
-            weak.upgrade().map(|server| server.settle(go_on)).is_some()
+            weak.upgrade()
+                .map(|server| server.sync_unsynced(go_on))
+                .is_some()
         };
         server.settling.start(rest, round).map_err(|source| {
             Error::Wire(penstock_wire::Error::Io {
@@ -325,7 +327,7 @@ pub(crate) struct Server {
     pub(crate) open_files: Pool,
     pub(crate) shortcuts: Pool,
     pub(crate) objects: Objects,
-    pub(crate) queue: Arc<Queue>,
+    pub(crate) queue: Arc<RequestQueue>,
     pub(crate) counters: Counters,
     loops: Mutex<Loops>,
     /// Requests that search long for their pieces, now.
@@ -335,7 +337,7 @@ pub(crate) struct Server {
     registrar: Option<Registrar>,
     /// The metadata server could not be told of the present generation.
     unheard: Mutex<bool>,
-    pub(crate) settling: Settling,
+    pub(crate) settling: BackgroundSync,
     pub(crate) clock: Clock,
     pub(crate) revoked: Revoked,
     pub(crate) control: Control,
@@ -350,7 +352,7 @@ impl Drop for Server {
         self.objects.usage().end();
         self.settling.stop();
         if self.registrar.is_some() && !self.options.read_only {
-            self.settle(&mut |_| true);
+            self.sync_unsynced(&mut |_| true);
         }
     }
 }
@@ -425,23 +427,26 @@ impl Server {
         }
     }
 
-    /// Syncs what nobody has synced; see [`Store::settle`].
-    pub(crate) fn settle(&self, go_on: &mut dyn FnMut(Duration) -> bool) {
+    /// Syncs what nobody has synced; see [`Store::sync_unsynced`].
+    pub(crate) fn sync_unsynced(&self, go_on: &mut dyn FnMut(Duration) -> bool) {
         let store = self.objects.store();
-        let settled = store.settle(go_on).map_err(Error::Store).and_then(|any| {
-            let Some(registrar) = self.registrar.as_ref().filter(|_| any) else {
-                return Ok(());
-            };
-            // A generation that the metadata server has not heard of stays the newest until it has.
-            let mut unheard = self.unheard.lock().unwrap_or_else(PoisonError::into_inner);
-            if !*unheard {
-                store.next_generation()?;
-                *unheard = true;
-            }
-            registrar.tell(store.identity(), store.highest(false)?)?;
-            *unheard = false;
-            Ok(store.note_heard()?)
-        });
+        let settled = store
+            .sync_unsynced(go_on)
+            .map_err(Error::Store)
+            .and_then(|any| {
+                let Some(registrar) = self.registrar.as_ref().filter(|_| any) else {
+                    return Ok(());
+                };
+                // A generation that the metadata server has not heard of stays the newest until it has.
+                let mut unheard = self.unheard.lock().unwrap_or_else(PoisonError::into_inner);
+                if !*unheard {
+                    store.next_generation()?;
+                    *unheard = true;
+                }
+                registrar.tell(store.identity(), store.highest(false)?)?;
+                *unheard = false;
+                Ok(store.note_heard()?)
+            });
         if let Err(e) = settled {
             log::warn!("data server {}: {e}", self.id.0);
         }

@@ -4,6 +4,7 @@
 //! nothing more to read, or before the session waits for a lock.
 mod lending;
 
+use crate::abuse_limit::AbuseLimit;
 use crate::access::Access;
 use crate::audited::{Act, Watch};
 use crate::control::Counted;
@@ -13,7 +14,6 @@ use crate::locks::{Mode, Ticket};
 use crate::objects::Want;
 use crate::owner::{Acting, Owner};
 use crate::passthrough::Lent;
-use crate::refusals::Refusals;
 use crate::searches::Searches;
 use crate::server::Server;
 use crate::transfer::{Buffers, Transfer, skip_request};
@@ -46,7 +46,7 @@ pub(crate) struct Session<'a> {
     line: Closer,
     handles: Handles,
     buffers: Buffers,
-    refusals: Refusals,
+    abuse: AbuseLimit,
     watch: Watch<'a>,
     counted: Counted,
     searching: SearchLimit,
@@ -106,7 +106,7 @@ impl<'a> Session<'a> {
             line,
             handles: Handles::default(),
             buffers: Buffers::default(),
-            refusals: Refusals::default(),
+            abuse: AbuseLimit::default(),
             watch,
             counted: server.control.counted(peer.program, peer.subject()),
             searching,
@@ -168,9 +168,9 @@ impl<'a> Session<'a> {
             };
             act.ended(&self.watch, |handle| self.handles.named(handle), reply);
             let delay = match &outcome {
-                Outcome::Reply(DataReply::Error(e)) => self.refusals.another(e.kind),
+                Outcome::Reply(DataReply::Error(e)) => self.abuse.another(e.kind),
                 _ => {
-                    self.refusals.none();
+                    self.abuse.none();
                     Duration::ZERO
                 }
             };

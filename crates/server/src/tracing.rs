@@ -7,13 +7,13 @@ use crate::error::refuse;
 use crate::events::{Event, EventKind};
 use penstock_host::time::since_epoch;
 use penstock_sched::learn::{Limits, Predictor};
-use penstock_sched::{Nanos, Settings, Site};
+use penstock_sched::{Nanos, ServerInfo, Settings};
 use penstock_trace::{self as trace, Header, Kind, Recorder, RecorderOptions};
 use penstock_wire::message::{ErrorKind, PredictionStatus, TraceStatus, WireError};
 use std::path::{Path, PathBuf};
 
 /// The trace of this server in a directory.
-fn trace_in(dir: &Path, site: &Site) -> PathBuf {
+fn trace_in(dir: &Path, site: &ServerInfo) -> PathBuf {
     dir.join(format!("data-{}.trace", site.server))
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Tracing {
 
 impl Tracing {
     /// Makes the trace in `dir`. One that is there already stays.
-    pub(crate) fn start(site: &Site, dir: &Path, now: Nanos) -> Result<Tracing, WireError> {
+    pub(crate) fn start(site: &ServerInfo, dir: &Path, now: Nanos) -> Result<Tracing, WireError> {
         let path = trace_in(dir, site);
         std::fs::create_dir_all(dir)
             .map_err(|e| failed(format!("cannot make {}: {e}", dir.display())))?;
@@ -101,7 +101,7 @@ impl Tracing {
 
 /// What the trace in `dir` says of the requests that come, on the device and for the scheduler of these settings.
 pub(crate) fn predictor(
-    site: &Site,
+    site: &ServerInfo,
     dir: &Path,
     settings: &Settings,
 ) -> Result<Predictor, WireError> {
@@ -126,7 +126,7 @@ pub(crate) fn predictor(
 
 /// What prediction from the trace in `dir` has come to.
 pub(crate) fn prediction_status(
-    site: &Site,
+    site: &ServerInfo,
     dir: &Path,
     predictor: &Predictor,
 ) -> PredictionStatus {

@@ -9,7 +9,7 @@ use crate::error::{Fail, refuse};
 use crate::locks::Ticket;
 use crate::objects::{Objects, OpenObject};
 use crate::owner::Owner;
-use crate::queue::{Origin, Queue};
+use crate::queue::{Origin, RequestQueue};
 use crate::usage::Grower;
 use penstock_rpc::{Closer, Connection};
 use penstock_store::{Object, Scratch};
@@ -43,7 +43,7 @@ pub(crate) struct Transfer<'a> {
     pub(crate) owner: Owner,
     pub(crate) line: &'a Closer,
     pub(crate) lock: Option<Ticket>,
-    pub(crate) queue: &'a Queue,
+    pub(crate) queue: &'a RequestQueue,
     pub(crate) file: u64,
     pub(crate) grower: Grower,
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 #[test]
 fn forged_changed_and_expired_capabilities_are_refused() {
-    let site = Site::one();
+    let site = TestDeployment::one();
     let mut c = site.client(0);
     let good = site.capability(1, READ);
     let stranger = Key::generate().unwrap();
@@ -85,7 +85,7 @@ fn forged_changed_and_expired_capabilities_are_refused() {
 
 #[test]
 fn a_capability_that_expires_in_use_can_be_renewed() {
-    let site = Site::one();
+    let site = TestDeployment::one();
     let mut c = site.client(0);
     let layout = site.layout(64);
     let sign = |ms| {
@@ -122,7 +122,7 @@ fn a_capability_that_expires_in_use_can_be_renewed() {
 
 #[test]
 fn rights_are_checked_per_request() {
-    let site = Site::one();
+    let site = TestDeployment::one();
     let (mut w, hw) = site.open(0, 1);
     w.write(hw, contiguous(0, 4), b"data");
     let mut c = site.client(0);
@@ -179,7 +179,7 @@ fn rights_are_checked_per_request() {
 
 #[test]
 fn a_read_only_server_serves_reads() {
-    let mut site = Site::one();
+    let mut site = TestDeployment::one();
     let (mut c, h) = site.open(0, 1);
     c.write(h, contiguous(0, 4), b"data");
     site.servers.pop().unwrap().stop();
@@ -213,7 +213,7 @@ fn a_read_only_server_serves_reads() {
 
 #[test]
 fn data_survives_a_restart_and_an_administrator_stops_the_server() {
-    let mut site = Site::one();
+    let mut site = TestDeployment::one();
     let (mut c, h) = site.open(0, 1);
     c.write(h, contiguous(0, 4), b"data");
     c.synced(h);
@@ -238,7 +238,7 @@ fn data_survives_a_restart_and_an_administrator_stops_the_server() {
 
 #[test]
 fn a_truncated_object_is_found_refused_and_accepted() {
-    let mut site = Site::one();
+    let mut site = TestDeployment::one();
     let (mut c, h) = site.open(0, 1);
     c.write(h, contiguous(0, 100), &[7; 100]);
     c.synced(h);
@@ -279,7 +279,7 @@ fn a_truncated_object_is_found_refused_and_accepted() {
 
 #[test]
 fn two_servers_never_share_a_store() {
-    let site = Site::one();
+    let site = TestDeployment::one();
     let mut second = site.deployment.clone();
     second.servers[0].address.unix = Some(site.dir.path().join("other.sock"));
     let e = start(&second, ServerId(0), Options::default())
@@ -303,7 +303,7 @@ fn two_servers_never_share_a_store() {
 
 #[test]
 fn an_administrator_is_one_until_the_credential_ends() {
-    let site = Site::one();
+    let site = TestDeployment::one();
     let authority = KeyPair::load(site.deployment.authority_key.as_ref().unwrap()).unwrap();
     let end_ms = now_ms() + 1500;
     let life = now_ms() - 1000..end_ms;

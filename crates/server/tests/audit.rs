@@ -8,7 +8,7 @@ use penstock_wire::message::{DataReply, DataRequest};
 use serde_json::Value;
 
 /// What the server has written when it has ended.
-fn records(site: &mut Site, log: &std::path::Path) -> Vec<Value> {
+fn records(site: &mut TestDeployment, log: &std::path::Path) -> Vec<Value> {
     site.servers.drain(..).for_each(|server| server.stop());
     let text = std::fs::read_to_string(path_of(log, "data-0", 0)).unwrap();
     let lines = text.lines();
@@ -28,7 +28,7 @@ fn refused_and_administrative_acts_name_who_and_what() {
         audit: Some(log.path().to_owned()),
         ..Options::default()
     };
-    let mut site = Site::start(1, "dir", options);
+    let mut site = TestDeployment::start(1, "dir", options);
     let me = rustix::process::geteuid().as_raw();
     let settings = || DataRequest::Tune {
         settings: vec!["depth=2".into()],

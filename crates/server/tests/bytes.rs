@@ -14,7 +14,7 @@ fn pattern_bytes(n: usize, seed: usize) -> Vec<u8> {
 #[test]
 fn large_contiguous_transfers_in_both_directions() {
     for store in ["dir", "memory"] {
-        let site = Site::start(1, store, Options::default());
+        let site = TestDeployment::start(1, store, Options::default());
         for tcp in [false, true] {
             let mut c = site.client_as(0, Role::Client, tcp);
             let h = c.attach(site.capability(1 + u64::from(tcp), ALL)).unwrap();
@@ -42,7 +42,7 @@ fn large_contiguous_transfers_in_both_directions() {
 
 #[test]
 fn small_requests_pipelined() {
-    let site = Site::one();
+    let site = TestDeployment::one();
     let (mut c, h) = site.open(0, 1);
     let n = 3000u64;
     for round in 0..n / 64 {
@@ -72,7 +72,7 @@ fn small_requests_pipelined() {
 
 #[test]
 fn an_absent_object_reads_as_nothing() {
-    let site = Site::one();
+    let site = TestDeployment::one();
     let mut c = site.client(0);
     let h = c.attach(site.capability(9, READ)).unwrap();
     assert!(c.read(h, contiguous(0, 100)).is_empty());
@@ -99,13 +99,13 @@ fn an_absent_object_reads_as_nothing() {
 #[test]
 fn extending_cuts_nothing_off_that_others_append() {
     for store in ["dir", "memory"] {
-        appended_and_extended(&Site::start(1, store, Options::default()));
+        appended_and_extended(&TestDeployment::start(1, store, Options::default()));
     }
 }
 
 #[test]
 fn lengths_holes_and_removal() {
-    let site = Site::one();
+    let site = TestDeployment::one();
     let (mut c, h) = site.open(0, 5);
     let len = |c: &mut Client| match c.ask(DataRequest::Len { handle: h }) {
         DataReply::Len { len } => len,
@@ -157,7 +157,7 @@ fn lengths_holes_and_removal() {
 
 #[test]
 fn loops_are_learnt_once_and_known_by_hash() {
-    let site = Site::one();
+    let site = TestDeployment::one();
     let (mut c, h) = site.open(0, 1);
     let tile = Loop::vector(4, 1, 32, &Loop::bytes(8)).unwrap();
     let p = Pattern::new(4, tile, 0, 32).unwrap();
@@ -189,7 +189,7 @@ fn loops_are_learnt_once_and_known_by_hash() {
 
 #[test]
 fn payload_and_access_must_agree() {
-    let site = Site::one();
+    let site = TestDeployment::one();
     let (mut c, h) = site.open(0, 1);
     // Too short, too long, both in many frames; what fits is written, the connection stays usable.
     let short = c.write_with(h, contiguous(0, 100), None, &[1; 60], 7);
@@ -214,7 +214,7 @@ fn payload_and_access_must_agree() {
 
 #[test]
 fn a_pattern_that_runs_backwards_keeps_its_order() {
-    let site = Site::one();
+    let site = TestDeployment::one();
     let (mut c, h) = site.open(0, 1);
     let tile = Loop::vector(4, 1, -16, &Loop::bytes(8)).unwrap();
     let p = Pattern::new(48, tile, 0, 32).unwrap();
@@ -230,7 +230,7 @@ fn a_pattern_that_runs_backwards_keeps_its_order() {
 
 #[test]
 fn objects_are_listed_in_pages_and_counted() {
-    let site = Site::one();
+    let site = TestDeployment::one();
     let (mut c, _) = site.open(0, 1);
     for file in 0..300 {
         let h = c.attach(site.capability(file, ALL)).unwrap();
@@ -305,7 +305,7 @@ proptest! {
         chunk in 1usize..400,
         tcp: bool,
     ) {
-        thread_local! { static SITE: Site = Site::start(3, "memory", Options::default()); }
+        thread_local! { static SITE: TestDeployment = TestDeployment::start(3, "memory", Options::default()); }
         thread_local! { static FILE: std::cell::Cell<u64> = const { std::cell::Cell::new(0) }; }
         SITE.with(|site| {
             let file = FILE.replace(FILE.get() + 1);

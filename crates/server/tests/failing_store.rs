@@ -89,7 +89,7 @@ impl Object for FailingObject {
     }
 }
 
-fn site(limit: u64, broken: u64) -> Site {
+fn site(limit: u64, broken: u64) -> TestDeployment {
     let dir = tempfile::tempdir().unwrap();
     let deployment = deployment(dir.path(), 1, "memory");
     let store = Failing {
@@ -105,7 +105,7 @@ fn site(limit: u64, broken: u64) -> Site {
     )
     .unwrap();
     let seals = deployment.meta_identity().unwrap().seals();
-    Site {
+    TestDeployment {
         dir,
         deployment,
         servers: vec![server],

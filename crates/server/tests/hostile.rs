@@ -40,7 +40,7 @@ fn parting_word(c: &mut Client) -> ErrorKind {
 
 #[test]
 fn malformed_and_oversized_frames_end_their_connection_alone() {
-    let site = Site::one();
+    let site = TestDeployment::one();
     let (mut good, h) = site.open(0, 1);
     good.write(h, contiguous(0, 4), b"good");
     let mut wrong_version = header(0, 0);
@@ -105,7 +105,7 @@ fn malformed_and_oversized_frames_end_their_connection_alone() {
 
 #[test]
 fn every_cut_of_a_good_request_is_survived() {
-    let site = Site::one();
+    let site = TestDeployment::one();
     let (mut good, h) = site.open(0, 1);
     let mut bytes = Vec::new();
     penstock_wire::frame::append(
@@ -130,7 +130,7 @@ fn every_cut_of_a_good_request_is_survived() {
 
 #[test]
 fn a_client_that_dies_in_a_write_leaves_what_it_sent_and_no_lock() {
-    let site = Site::one();
+    let site = TestDeployment::one();
     let (mut good, h) = site.open(0, 1);
     good.write(h, contiguous(0, 1000), &[1; 1000]);
     let (mut dying, hd) = site.open(0, 1);
@@ -177,7 +177,7 @@ fn slow_and_silent_connections_do_not_disturb_a_good_one() {
         limits,
         ..Options::default()
     };
-    let site = Site::start(1, "dir", options);
+    let site = TestDeployment::start(1, "dir", options);
     let socket = site.deployment.servers[0].address.unix.clone().unwrap();
     // Strangers that say nothing, and more of them than there are places.
     let silent: Vec<_> = (0..8)
@@ -218,7 +218,7 @@ fn slow_and_silent_connections_do_not_disturb_a_good_one() {
 
 #[test]
 fn handles_are_bounded() {
-    let site = Site::start(1, "memory", Options::default());
+    let site = TestDeployment::start(1, "memory", Options::default());
     let mut c = site.client(0);
     let mut handles = Vec::new();
     let refused = loop {
@@ -244,7 +244,7 @@ fn endless_patterns_end() {
         search_steps: 1 << 16,
         ..Options::default()
     };
-    let site = Site::start(2, "memory", options);
+    let site = TestDeployment::start(2, "memory", options);
     let (mut c, h) = site.open(1, 1);
     c.write(h, contiguous(64, 8), &[7; 8]);
     let whole = |tile: Loop| {
@@ -296,7 +296,7 @@ fn nobody_searches_for_a_client_that_has_gone() {
         search_steps: u64::MAX,
         ..Options::default()
     };
-    let site = Site::start(2, "memory", options);
+    let site = TestDeployment::start(2, "memory", options);
     let (mut c, h) = site.open(1, 1);
     c.write(h, contiguous(64, 8), &[7; 8]);
     let pair = Loop::vector(2, 1, 1 << 10, &Loop::bytes(2)).unwrap();

@@ -35,7 +35,7 @@ fn lends(c: &mut Client, handle: Handle) -> bool {
 
 #[test]
 fn range_locks_wait_for_what_is_lent_for_writing() {
-    let site = Site::one();
+    let site = TestDeployment::one();
     let (mut c, h) = site.open(0, 1);
     let (mut d, hd) = site.open(0, 1);
     c.write(h, contiguous(0, 4), b"data");
@@ -80,7 +80,7 @@ fn range_locks_wait_for_what_is_lent_for_writing() {
 
 #[test]
 fn another_server_on_the_store_knows_what_is_lent() {
-    let mut site = Site::one();
+    let mut site = TestDeployment::one();
     let (mut c, h) = site.open(0, 1);
     c.write(h, contiguous(0, 4), b"data");
     if !lends(&mut c, h) {
@@ -102,7 +102,7 @@ fn another_server_on_the_store_knows_what_is_lent() {
 
 #[test]
 fn circumstances_decide() {
-    let site = Site::one();
+    let site = TestDeployment::one();
     let (mut c, h) = site.open(0, 1);
     if lends_nothing_yet(&mut c, h) {
         return;
@@ -143,12 +143,12 @@ fn circumstances_decide() {
         ),
     ];
     for (store, options, why) in refusals {
-        let site = Site::start(1, store, options);
+        let site = TestDeployment::start(1, store, options);
         let (mut c, h) = site.open(0, 1);
         let refused = ask(&mut c, h, true).unwrap_err();
         assert!(refused.contains(why), "{refused}");
     }
-    let site = Site::start(2, "dir", Options::default());
+    let site = TestDeployment::start(2, "dir", Options::default());
     let (mut c, h) = site.open(0, 1);
     assert!(ask(&mut c, h, true).unwrap_err().contains("striped"));
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 #[test]
 fn waiting_locks_are_granted_in_order() {
-    let site = Site::one();
+    let site = TestDeployment::one();
     let (mut a, ha) = site.open(0, 1);
     let held = a.lock(ha, 0, 100);
     // Each of these waits behind the one before; they are granted one by one in this order.
@@ -41,7 +41,7 @@ fn waiting_locks_are_granted_in_order() {
 
 #[test]
 fn a_waiting_lock_times_out_and_shared_ones_share() {
-    let site = Site::one();
+    let site = TestDeployment::one();
     let (mut a, ha) = site.open(0, 1);
     let (mut b, hb) = site.open(0, 1);
     let held = a.lock(ha, 0, 10);
@@ -78,7 +78,7 @@ fn a_cut_waits_for_locks_on_what_it_cuts_off_and_for_no_others() {
         plain_write_wait: Duration::from_millis(100),
         ..Options::default()
     };
-    let site = Site::start(1, "memory", options);
+    let site = TestDeployment::start(1, "memory", options);
     let (mut a, ha) = site.open(0, 1);
     let (mut b, hb) = site.open(0, 1);
     let reply = a.write_with(ha, contiguous(0, 100), None, &[7; 100], 1);
@@ -114,7 +114,7 @@ fn a_cut_waits_for_locks_on_what_it_cuts_off_and_for_no_others() {
 
 #[test]
 fn a_cut_that_waits_heeds_locks_on_what_has_come_meanwhile() {
-    let site = Site::one();
+    let site = TestDeployment::one();
     let (mut a, ha) = site.open(0, 1);
     let (mut b, hb) = site.open(0, 1);
     let (mut c, hc) = site.open(0, 1);
@@ -155,7 +155,7 @@ fn a_cut_that_waits_heeds_locks_on_what_has_come_meanwhile() {
 
 #[test]
 fn a_lock_ends_with_its_connection_and_with_its_handle() {
-    let site = Site::one();
+    let site = TestDeployment::one();
     let (mut a, ha) = site.open(0, 1);
     a.lock(ha, 0, 10);
     let (mut b, hb) = site.open(0, 1);
@@ -182,7 +182,7 @@ fn a_stuck_holder_loses_its_lock_and_learns_of_it() {
         lock_lease: Duration::from_millis(30),
         ..Options::default()
     };
-    let site = Site::start(1, "memory", options);
+    let site = TestDeployment::start(1, "memory", options);
     let (mut stuck, hs) = site.open(0, 1);
     let lock = stuck.lock(hs, 0, 100);
     let (mut b, hb) = site.open(0, 1);
@@ -211,7 +211,7 @@ fn a_stuck_holder_loses_its_lock_and_learns_of_it() {
 
 #[test]
 fn a_plain_write_waits_for_the_holder_and_reads_do_not() {
-    let site = Site::one();
+    let site = TestDeployment::one();
     let (mut a, ha) = site.open(0, 1);
     let (mut b, hb) = site.open(0, 1);
     a.write(ha, contiguous(0, 100), &[1; 100]);
@@ -238,7 +238,7 @@ fn a_plain_write_waits_for_the_holder_and_reads_do_not() {
 
 #[test]
 fn sieving_beside_plain_writers_loses_no_byte() {
-    let site = Site::one();
+    let site = TestDeployment::one();
     let len = 4096usize;
     let rounds = 60u8;
     let sieving = AtomicUsize::new(2);
@@ -308,7 +308,7 @@ fn sieving_beside_plain_writers_loses_no_byte() {
 
 #[test]
 fn locks_exclude_under_contention() {
-    let site = Site::one();
+    let site = TestDeployment::one();
     let inside = AtomicUsize::new(0);
     let overlapped = AtomicBool::new(false);
     std::thread::scope(|s| {
@@ -335,7 +335,7 @@ fn the_queue_is_bounded_and_a_stop_frees_all() {
         lock_waiters: 2,
         ..Options::default()
     };
-    let mut site = Site::start(1, "memory", options);
+    let mut site = TestDeployment::start(1, "memory", options);
     let (mut a, ha) = site.open(0, 1);
     a.lock(ha, 0, 10);
     let waiting: Vec<_> = (0..2)

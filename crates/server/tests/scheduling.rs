@@ -140,7 +140,7 @@ fn tuned(settings: &[&str]) -> Options {
     }
 }
 
-fn gated(options: Options) -> (Site, Arc<Gate>) {
+fn gated(options: Options) -> (TestDeployment, Arc<Gate>) {
     let dir = tempfile::tempdir().unwrap();
     let deployment = deployment(dir.path(), 1, "memory");
     let gate = Arc::new(Gate::default());
@@ -148,7 +148,7 @@ fn gated(options: Options) -> (Site, Arc<Gate>) {
     let store = Box::new(Gated(inner, gate.clone()));
     let servers = vec![start_on(&deployment, ServerId(0), options, store).unwrap()];
     let seals = deployment.meta_identity().unwrap().seals();
-    let site = Site {
+    let site = TestDeployment {
         dir,
         deployment,
         servers,
@@ -157,13 +157,13 @@ fn gated(options: Options) -> (Site, Arc<Gate>) {
     (site, gate)
 }
 
-fn tune(site: &Site, settings: &[&str]) -> DataReply {
+fn tune(site: &TestDeployment, settings: &[&str]) -> DataReply {
     let settings = settings.iter().map(|s| (*s).to_owned()).collect();
     site.client_as(0, Role::Admin, false)
         .ask(DataRequest::Tune { settings })
 }
 
-fn status(site: &Site) -> DataStatus {
+fn status(site: &TestDeployment) -> DataStatus {
     match site.client(0).ask(DataRequest::Status) {
         DataReply::Status(status) => *status,
         other => panic!("{other:?}"),
@@ -171,7 +171,7 @@ fn status(site: &Site) -> DataStatus {
 }
 
 /// Writes and reads back, contiguous in one file and interleaved in another, slices larger than one included.
-fn work(site: &Site, rank: u64, ranks: u64, rounds: u64) {
+fn work(site: &TestDeployment, rank: u64, ranks: u64, rounds: u64) {
     let value = |i: u64| (i * 31 + rank * 7) as u8;
     let (mut own, h) = site.open(0, 100 + rank);
     let (mut shared, hs) = site.open(0, 1);
@@ -195,7 +195,7 @@ fn work(site: &Site, rank: u64, ranks: u64, rounds: u64) {
 fn every_algorithm_keeps_every_byte() {
     for algorithm in ALGORITHMS {
         let setting = format!("sched={algorithm}");
-        let site = Site::start(1, "memory", tuned(&[&setting, "depth=2"]));
+        let site = TestDeployment::start(1, "memory", tuned(&[&setting, "depth=2"]));
         std::thread::scope(|scope| {
             for rank in 0..4 {
                 let site = &site;
@@ -218,7 +218,7 @@ fn every_algorithm_keeps_every_byte() {
 
 #[test]
 fn algorithms_change_under_load() {
-    let site = Site::start(1, "memory", tuned(&["sched=to"]));
+    let site = TestDeployment::start(1, "memory", tuned(&["sched=to"]));
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..4)
@@ -249,7 +249,7 @@ fn algorithms_change_under_load() {
 /// The server chooses; what is queued is carried over at each change, and every byte is what was written.
 #[test]
 fn a_server_chooses_its_algorithm_and_says_why() {
-    let site = Site::start(1, "memory", tuned(&["sched=tree", "ratio=20"]));
+    let site = TestDeployment::start(1, "memory", tuned(&["sched=tree", "ratio=20"]));
     let first = status(&site).sched.choice.unwrap();
     assert!(first.mode == "tree" && first.tree == "own" && first.patterns.is_empty());
     for mode in ["tree", "online"] {
@@ -418,7 +418,7 @@ fn an_observer_hears_of_everything_in_order() {
             observer: Some(log.clone()),
             ..tuned(&[&format!("sched={algorithm}")])
         };
-        let site = Site::start(1, "memory", options);
+        let site = TestDeployment::start(1, "memory", options);
         std::thread::scope(|scope| {
             for rank in 0..3 {
                 let site = &site;
@@ -448,7 +448,7 @@ fn an_observer_hears_of_everything_in_order() {
 
 #[test]
 fn shortcuts_are_for_servers_that_need_not_see_requests() {
-    let site = Site::one();
+    let site = TestDeployment::one();
     let (mut c, h) = site.open(0, 1);
     c.write(h, contiguous(0, 4), b"data");
     let shortcut = DataRequest::Shortcut { handle: h };
@@ -473,7 +473,7 @@ fn shortcuts_are_for_servers_that_need_not_see_requests() {
 
 #[test]
 fn settings_that_cannot_be_are_refused_and_change_nothing() {
-    let site = Site::start(1, "memory", tuned(&["sched=sjf"]));
+    let site = TestDeployment::start(1, "memory", tuned(&["sched=sjf"]));
     for (settings, word) in [
         (&["sched=cfq"][..], "cfq"),
         (&["sched=to", "quantum=0"], "quantum"),

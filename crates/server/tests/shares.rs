@@ -19,11 +19,11 @@ fn few() -> Options {
     }
 }
 
-fn of(site: &Site, uid: u32) -> Client {
+fn of(site: &TestDeployment, uid: u32) -> Client {
     site.client_with(0, uid, |_| {})
 }
 
-fn file_of(site: &Site, uid: u32, file: u64) -> Capability {
+fn file_of(site: &TestDeployment, uid: u32, file: u64) -> Capability {
     site.capability_of(uid, file, ALL, Some(HONEST))
 }
 
@@ -37,7 +37,7 @@ fn is_busy(e: &WireError, words: &str) {
 
 #[test]
 fn open_files_are_shared_out() {
-    let site = Site::start(1, "dir", few());
+    let site = TestDeployment::start(1, "dir", few());
     let (mut a, mut b) = (of(&site, GREEDY), of(&site, GREEDY));
     let first = a.attach(file_of(&site, GREEDY, 1)).unwrap();
     for file in 2..4 {
@@ -66,7 +66,7 @@ fn open_files_are_shared_out() {
 
 #[test]
 fn a_mount_opens_files_at_its_callers_cost() {
-    let site = Site::start(1, "dir", few());
+    let site = TestDeployment::start(1, "dir", few());
     let speaks = |statement: &mut penstock_wire::credential::Statement| {
         statement.speaks_for = vec![Uids {
             first: GREEDY,
@@ -100,7 +100,7 @@ fn a_mount_opens_files_at_its_callers_cost() {
 
 #[test]
 fn range_locks_are_shared_out() {
-    let site = Site::start(1, "dir", few());
+    let site = TestDeployment::start(1, "dir", few());
     let mut greedy = of(&site, GREEDY);
     let files: Vec<_> = (1..3)
         .map(|file| greedy.attach(file_of(&site, GREEDY, file)).unwrap())
@@ -128,7 +128,7 @@ fn range_locks_are_shared_out() {
 
 #[test]
 fn waits_for_one_object_are_shared_out() {
-    let site = Site::start(1, "dir", few());
+    let site = TestDeployment::start(1, "dir", few());
     let mut owner = site.client(0);
     let mine = owner.attach(site.capability(1, ALL)).unwrap();
     let held = owner.lock(mine, 0, 100);
@@ -160,7 +160,7 @@ fn waits_for_one_object_are_shared_out() {
 
 #[test]
 fn a_user_of_another_host_waits_a_second_for_another() {
-    let site = Site::one();
+    let site = TestDeployment::one();
     let mut reader = of(&site, GREEDY);
     let read = site.capability_of(GREEDY, 1, READ, Some(HONEST));
     let file = reader.attach(read).unwrap();
@@ -194,7 +194,7 @@ fn a_user_of_another_host_waits_a_second_for_another() {
 
 #[test]
 fn shortcuts_are_shared_out() {
-    let site = Site::start(1, "dir", few());
+    let site = TestDeployment::start(1, "dir", few());
     // As a mount asks for a user: the process gets the descriptors, the user pays.
     let mut mount = site.client(0);
     let mut granted = |uid: u32, file: u64| {

@@ -36,7 +36,7 @@ fn ask(c: &mut Client, handle: Handle) -> Result<Grant, String> {
 #[test]
 fn a_descriptor_shows_and_changes_the_same_bytes() {
     for store in ["dir", "memory"] {
-        let site = Site::start(1, store, Options::default());
+        let site = TestDeployment::start(1, store, Options::default());
         let (mut c, h) = site.open(0, 1);
         let grant = ask(&mut c, h).unwrap();
         assert!(grant.writable);
@@ -53,7 +53,7 @@ fn a_descriptor_shows_and_changes_the_same_bytes() {
 
 #[test]
 fn rights_and_circumstances_decide() {
-    let site = Site::one();
+    let site = TestDeployment::one();
     // A reader's descriptor cannot write; where nothing is there is nothing to pass.
     let mut reader = site.client(0);
     let hr = reader.attach(site.capability(1, READ)).unwrap();
@@ -82,14 +82,14 @@ fn rights_and_circumstances_decide() {
         shortcuts: false,
         ..Options::default()
     };
-    let site = Site::start(1, "dir", options);
+    let site = TestDeployment::start(1, "dir", options);
     let (mut c, h) = site.open(0, 1);
     assert!(ask(&mut c, h).err().unwrap().contains("sees each request"));
 }
 
 #[test]
 fn a_lock_takes_every_shortcut_back_and_keeps_new_ones_away() {
-    let site = Site::one();
+    let site = TestDeployment::one();
     let (mut c, h) = site.open(0, 1);
     let (mut d, hd) = site.open(0, 1);
     let theirs = ask(&mut c, h).unwrap();
@@ -120,7 +120,7 @@ fn an_operation_that_does_not_end_refuses_the_lock_until_its_client_is_gone() {
         revoke_wait: Duration::from_millis(30),
         ..Options::default()
     };
-    let site = Site::start(1, "dir", options);
+    let site = TestDeployment::start(1, "dir", options);
     let (mut c, h) = site.open(0, 1);
     let grant = ask(&mut c, h).unwrap();
     std::mem::forget(grant.page.enter().unwrap());
@@ -170,7 +170,7 @@ fn an_operation_that_does_not_end_refuses_the_lock_until_its_client_is_gone() {
 /// loses a byte, so no operation ran beside a lock.
 #[test]
 fn revocation_under_load_loses_no_byte() {
-    let site = Site::one();
+    let site = TestDeployment::one();
     let len = 1024usize;
     let (stop, direct) = (AtomicBool::new(false), AtomicU64::new(0));
     let (mut setup, hs) = site.open(0, 1);

@@ -38,7 +38,7 @@ fn passed(c: &mut Client, handle: Handle) -> Result<[OwnedFd; 2], String> {
 
 #[test]
 fn only_the_owner_and_root_get_descriptors() {
-    let site = Site::one();
+    let site = TestDeployment::one();
     let (mut c, h) = site.open(0, 1);
     c.write(h, contiguous(0, 4), b"data");
     // A file that was another user's is for nobody, root included.
@@ -67,7 +67,7 @@ fn only_the_owner_and_root_get_descriptors() {
 
 #[test]
 fn a_capability_is_good_for_the_user_that_it_was_given_to() {
-    let site = Site::one();
+    let site = TestDeployment::one();
     let foreign = site.capability_of(me() + 1, 1, ALL, None);
     // Over TCP the credential says who one is, and whom one speaks for.
     let mut all = site.client_as(0, Role::Client, true);
@@ -109,7 +109,7 @@ fn a_stopped_owner_delays_others_for_a_second() {
         revoke_wait: Duration::from_secs(60),
         ..Options::default()
     };
-    let site = Site::start(1, "dir", options);
+    let site = TestDeployment::start(1, "dir", options);
     let given = |uid| site.capability_of(uid, 1, ALL, Some(OWNER));
     let mut owner = site.client_of(0, OWNER);
     let h = owner.attach(given(OWNER)).unwrap();
@@ -147,7 +147,7 @@ fn an_owner_who_locks_a_descriptor_delays_others_for_a_second() {
     if !is_root() {
         return;
     }
-    let site = Site::one();
+    let site = TestDeployment::one();
     let given = |uid| site.capability_of(uid, 1, ALL, Some(OWNER));
     let mut owner = site.client_of(0, OWNER);
     let h = owner.attach(given(OWNER)).unwrap();

@@ -3,7 +3,7 @@
 //! `ranks` drives the programs, `collective` what their ranks do together, `server` the data servers.
 use crate::connection::Connections;
 use crate::error::{Error, Result};
-use crate::event::Queue;
+use crate::event::EventQueue;
 use crate::locks::{Locks, Span};
 use crate::network::{Network, Node};
 use crate::operation::Operation;
@@ -54,7 +54,7 @@ pub(crate) enum Event {
     /// A rank has copied its parts into or out of shared windows.
     Shared(u32),
     /// What a rank told another has arrived.
-    Letter(u32),
+    Message(u32),
 }
 
 /// Where a rank stands between two calls.
@@ -213,7 +213,7 @@ pub(crate) enum Together {
 }
 
 /// What one rank tells another, on its way.
-pub(crate) struct Letter {
+pub(crate) struct Message {
     pub from: u32,
     pub to: u32,
     pub words: Words,
@@ -237,7 +237,7 @@ pub type Progress<'a> = &'a mut dyn FnMut(Nanos, u64, usize, usize);
 pub(crate) struct Cluster<'s> {
     pub scenario: &'s Scenario,
     pub now: Nanos,
-    pub events: Queue<Event>,
+    pub events: EventQueue<Event>,
     pub network: Network,
     pub layout: Layout,
     pub files: Files,
@@ -251,7 +251,7 @@ pub(crate) struct Cluster<'s> {
     pub parts: Slab<Part>,
     pub services: Slab<Service>,
     pub fetches: Slab<Fetch>,
-    pub letters: Slab<Letter>,
+    pub messages: Slab<Message>,
     /// When the last letter from one rank to another arrives.
     pub told: BTreeMap<(u32, u32), Nanos>,
     /// Makes a rank's plan in a collective call.
@@ -424,7 +424,7 @@ impl<'s> Cluster<'s> {
         let mut cluster = Cluster {
             scenario,
             now: 0,
-            events: Queue::new(),
+            events: EventQueue::new(),
             network,
             layout,
             files,
@@ -438,7 +438,7 @@ impl<'s> Cluster<'s> {
             parts: Slab::new(),
             services: Slab::new(),
             fetches: Slab::new(),
-            letters: Slab::new(),
+            messages: Slab::new(),
             told: BTreeMap::new(),
             plan: Method::plan_together,
             random: Random::new(scenario.seed),
@@ -494,7 +494,7 @@ impl<'s> Cluster<'s> {
                 Event::Flush(server) => self.flush_time(server),
                 Event::Reply(part) => self.reply_arrives(part),
                 Event::Met(program) => self.met(program),
-                Event::Letter(letter) => self.letter_arrives(letter),
+                Event::Message(message) => self.message_arrives(message),
                 Event::Shared(rank) => self.go_on(rank, Outcome::Done(0)),
             }
             if let Some(error) = self.failed.take() {

@@ -16,7 +16,7 @@ const BUCKETS: usize = 65;
 const KEPT: usize = 1 << 12;
 
 /// Events in order of time. `E` is a small value; nothing is allocated per event.
-pub struct Queue<E> {
+pub struct EventQueue<E> {
     buckets: Vec<Vec<(Nanos, E)>>,
     /// Events of the present that are taken already.
     taken: usize,
@@ -28,10 +28,10 @@ fn bucket(now: Nanos, at: Nanos) -> usize {
     (Nanos::BITS - (now ^ at).leading_zeros()) as usize
 }
 
-impl<E: Copy> Queue<E> {
+impl<E: Copy> EventQueue<E> {
     /// Without events.
-    pub fn new() -> Queue<E> {
-        Queue {
+    pub fn new() -> EventQueue<E> {
+        EventQueue {
             buckets: (0..BUCKETS).map(|_| Vec::new()).collect(),
             taken: 0,
             now: 0,
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn time_first_then_the_order_of_arrival() {
-        let mut queue = Queue::new();
+        let mut queue = EventQueue::new();
         for (at, name) in [(5, 'c'), (1, 'a'), (5, 'd'), (1, 'b')] {
             queue.push(at, name);
         }
@@ -89,14 +89,15 @@ mod tests {
     #[test]
     fn events_that_make_events_come_in_order() {
         let mut random = Random::new(3);
-        let mut queue = Queue::new();
+        let mut queue = EventQueue::new();
         let mut waiting = std::collections::BTreeSet::new();
         let mut number = 0;
-        let mut push = |queue: &mut Queue<u32>, waiting: &mut std::collections::BTreeSet<_>, at| {
-            queue.push(at, number);
-            waiting.insert((at, number));
-            number += 1;
-        };
+        let mut push =
+            |queue: &mut EventQueue<u32>, waiting: &mut std::collections::BTreeSet<_>, at| {
+                queue.push(at, number);
+                waiting.insert((at, number));
+                number += 1;
+            };
         for _ in 0..500 {
             push(&mut queue, &mut waiting, random.bits() % 1000);
         }

@@ -6,7 +6,7 @@
 //! experiment.rs cases, comparisons, verdicts       operation.rs  operations of the methods' plans
 //! cluster.rs   all state, and the event loop       collective.rs what ranks do together
 //! ranks.rs     programs' steps, requests           server.rs     a server: processor, scheduler, device
-//! letters.rs   what one rank tells another         serving.rs    what servers do
+//! messages.rs   what one rank tells another         serving.rs    what servers do
 //! network.rs   cards, switch, latency              pages.rs      page cache: read-ahead, write-back
 //! connection.rs a connection's requests in turn    placement.rs  where files lie on devices
 //! locks.rs     range locks                         device.rs     the models of crates/device
@@ -23,9 +23,9 @@ mod device;
 mod error;
 mod event;
 mod experiment;
-mod letters;
 mod locks;
 mod markdown;
+mod messages;
 mod network;
 mod operation;
 mod pages;

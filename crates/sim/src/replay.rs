@@ -6,7 +6,7 @@
 //! virtual time; each answer has to be the recorded one: which virtual request, of which requests in which order,
 //! how long to wait, which algorithm. The first one that isn't ends the replay.
 use penstock_sched::journal::{Call, digest};
-use penstock_sched::{Chooser, Groups, Nanos, Next, Request, Scheduler, Site};
+use penstock_sched::{Chooser, Groups, Nanos, Next, Request, Scheduler, ServerInfo};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// What was replayed.
@@ -147,7 +147,7 @@ impl Replay {
             let wanted = "no time, stripe unit, memory and number of servers";
             return Err(self.impossible(call, wanted.into()));
         };
-        let site = Site {
+        let site = ServerInfo {
             server: 0,
             servers: u32::try_from(servers).unwrap_or(u32::MAX),
             unit,

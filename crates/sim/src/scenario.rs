@@ -8,7 +8,7 @@ use penstock_layout::{Layout, ServerId};
 use penstock_mpiio::Method;
 use penstock_mpiio::planning::Rules;
 use penstock_sched::learn::Cost;
-use penstock_sched::{Mode, Settings, Site};
+use penstock_sched::{Mode, ServerInfo, Settings};
 use serde::Deserialize;
 
 /// One cluster and its programs.
@@ -539,12 +539,12 @@ impl Scenario {
     }
 
     /// What server `number` knows of itself.
-    pub(crate) fn site(&self, number: u32, settings: &Settings) -> Site {
+    pub(crate) fn site(&self, number: u32, settings: &Settings) -> ServerInfo {
         let usual = match settings.choosing.mode {
             Mode::Fixed => THREADS,
             Mode::Tree | Mode::Online => u32::MAX,
         };
-        Site {
+        ServerInfo {
             server: number,
             servers: self.cluster.servers,
             unit: self.cluster.stripe_unit.0,

@@ -162,7 +162,7 @@ impl Cluster<'_> {
         let now = self.now;
         let s = &mut self.servers[server as usize];
         let mut started = std::mem::take(&mut s.started);
-        s.dispatcher.look(now, &mut started);
+        s.dispatcher.poll(now, &mut started);
         if let Some(at) = s.dispatcher.wake()
             && at < s.asked
         {

@@ -16,9 +16,9 @@ use crate::cache::Cache;
 use crate::incarnation::{self, Incarnation};
 use crate::manifest::{self, Manifest};
 use crate::object::{DirObject, Way};
-use crate::place::{Changes, OBJECTS, Place, SHARDS};
 use crate::record::Records;
 use crate::replace::{Bad, replace};
+use crate::store_root::{Changes, OBJECTS, SHARDS, StoreRoot};
 use crate::superblock::{self, Identity, Superblock};
 use crate::{Finding, Note, Object, Problem, Store, StoreError, descriptors};
 use penstock_host::lock::{DirectoryLock, Refused};
@@ -43,7 +43,7 @@ const TRIES: usize = 4;
 const CACHE_LOCKS: usize = 16;
 /// Objects made and not yet in the manifest; whoever makes more enters them first.
 const FRESH: usize = 1 << 16;
-/// Objects that [`Store::settle`] syncs at a time. More than that are written back by one call before.
+/// Objects that [`Store::sync_unsynced`] syncs at a time. More than that are written back by one call before.
 const SETTLED: usize = 64;
 const LOCK: &str = "lock";
 /// Longest [`Note`] that is read.
@@ -61,7 +61,7 @@ impl Note {
 
 /// The directory backend.
 pub(crate) struct DirStore {
-    pub(crate) place: Arc<Place>,
+    pub(crate) place: Arc<StoreRoot>,
     caches: Vec<Mutex<Cache<DirObject>>>,
 }
 
@@ -170,7 +170,7 @@ impl DirStore {
             .map_err(error("open objects of"))?;
         let incarnation = Incarnation::open(root.as_fd(), &name)?;
         Ok(DirStore {
-            place: Arc::new(Place {
+            place: Arc::new(StoreRoot {
                 path: name,
                 root,
                 objects,
@@ -230,7 +230,7 @@ impl DirStore {
             drop(displaced);
             clean(&unclean);
             if fresh >= FRESH {
-                self.settle(&mut |_| true)?;
+                self.sync_unsynced(&mut |_| true)?;
             }
             return Ok(object);
         }
@@ -632,7 +632,7 @@ impl Store for DirStore {
         Ok(())
     }
 
-    fn settle(&self, go_on: &mut dyn FnMut(Duration) -> bool) -> Result<bool, StoreError> {
+    fn sync_unsynced(&self, go_on: &mut dyn FnMut(Duration) -> bool) -> Result<bool, StoreError> {
         self.place.sound()?;
         if !self.place.searched.swap(true, Ordering::SeqCst) {
             self.search()?;

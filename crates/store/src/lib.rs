@@ -15,7 +15,7 @@ mod execute;
 #[cfg(test)]
 mod full_disk;
 mod incarnation;
-mod look;
+mod inspect;
 mod manifest;
 mod mappable;
 mod mapped;
@@ -23,10 +23,10 @@ mod mapping;
 mod memory;
 mod modelled;
 mod object;
-mod place;
 mod record;
 mod replace;
 mod spread;
+mod store_root;
 mod superblock;
 #[cfg(test)]
 mod tests;
@@ -37,7 +37,7 @@ mod window;
 pub use descriptor::Descriptor;
 pub use error::{Finding, Problem, StoreError};
 pub use execute::{End, Execution, Scratch};
-pub use look::{Look, State, look};
+pub use inspect::{Inspection, State, inspect};
 pub use mappable::Mappable;
 pub use mapped::{Mapped, Maps};
 pub use superblock::Identity;
@@ -203,7 +203,7 @@ pub trait Store: Send + Sync {
 
     /// Syncs objects that were never synced or have grown since, so that their loss would be noticed. After each batch `go_on`
     /// hears how long it took and says whether to go on. Returns whether objects were made or removed for good since the last time.
-    fn settle(&self, go_on: &mut dyn FnMut(Duration) -> bool) -> Result<bool, StoreError> {
+    fn sync_unsynced(&self, go_on: &mut dyn FnMut(Duration) -> bool) -> Result<bool, StoreError> {
         let _ = go_on;
         Ok(false)
     }

@@ -15,7 +15,7 @@
 //!
 //! Format: a header (magic, number of entries that follow at least, CRC-32), then entries of 24 bytes: id, length (all ones: removed),
 //! number 0, CRC-32; little endian. The log is written anew at each start. An entry that is not whole is skipped: the round
-//! that wrote it was never answered, and its object is entered again by [`crate::Store::settle`].
+//! that wrote it was never answered, and its object is entered again by [`crate::Store::sync_unsynced`].
 use crate::descriptor;
 use crate::replace::{Bad, commit, prepare};
 use penstock_host::sync::{Condvar, Mutex, MutexGuard};

@@ -47,7 +47,7 @@ const DENSE: u64 = 4;
 #[derive(Debug, Default)]
 pub struct Maps {
     /// What mappings of this file system are like, once asked.
-    kind: OnceLock<Kind>,
+    kind: OnceLock<Coherence>,
     /// Bytes that the object has for certain.
     len: AtomicU64,
     /// The window that was read last.
@@ -69,7 +69,7 @@ impl Maps {
     /// Never maps anything: for whoever must not get SIGBUS when somebody else cuts the object.
     pub fn calls_only() -> Maps {
         Maps {
-            kind: OnceLock::from(Kind::Unknown),
+            kind: OnceLock::from(Coherence::Unknown),
             ..Maps::default()
         }
     }
@@ -141,7 +141,7 @@ impl Maps {
 
 /// What mappings of the files of a file system are like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum Coherence {
     /// They may not show at once what calls write, or nobody knows.
     Unknown,
     /// They do, also what other processes write.
@@ -150,14 +150,14 @@ enum Kind {
     Memory,
 }
 
-fn kind(file: BorrowedFd<'_>) -> Kind {
+fn kind(file: BorrowedFd<'_>) -> Coherence {
     const EXT4: i64 = 0xef53;
     const XFS: i64 = 0x5846_5342;
     const TMPFS: i64 = 0x0102_1994;
     match rustix::fs::fstatfs(file).map(|s| s.f_type) {
-        Ok(EXT4 | XFS) => Kind::Coherent,
-        Ok(TMPFS) => Kind::Memory,
-        _ => Kind::Unknown,
+        Ok(EXT4 | XFS) => Coherence::Coherent,
+        Ok(TMPFS) => Coherence::Memory,
+        _ => Coherence::Unknown,
     }
 }
 
@@ -181,13 +181,13 @@ impl<'a> Mapped<'a> {
         }
     }
 
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> Coherence {
         *self.maps.kind.get_or_init(|| kind(self.fd))
     }
 
     /// Whether [from, end) of the object may be touched through a mapping.
     fn is_solid(&self, from: u64, end: u64) -> bool {
-        self.kind() == Kind::Coherent
+        self.kind() == Coherence::Coherent
             || rustix::fs::seek(self.fd, SeekFrom::Hole(from)).is_ok_and(|hole| hole >= end)
     }
 
@@ -268,12 +268,13 @@ impl Mappable for Mapped<'_> {
         self.object.fd()
     }
     fn maps(&self) -> bool {
-        self.kind() != Kind::Unknown && self.maps.seen().as_ref().is_none_or(|seen| !seen.failed)
+        self.kind() != Coherence::Unknown
+            && self.maps.seen().as_ref().is_none_or(|seen| !seen.failed)
     }
     fn view(&self, at: ObjectOffset, len: u64, calls: u64) -> Option<View> {
         let end =
             at.0.checked_add(len)
-                .filter(|_| len > 0 && self.kind() != Kind::Unknown)?;
+                .filter(|_| len > 0 && self.kind() != Coherence::Unknown)?;
         let patience = if calls * CHUNK >= DENSE * len {
             0
         } else if len < calls * SMALL {

@@ -319,8 +319,8 @@ impl Store for ModelStore {
         self.inner.next_generation()
     }
 
-    fn settle(&self, go_on: &mut dyn FnMut(Duration) -> bool) -> Result<bool, StoreError> {
-        self.inner.settle(go_on)
+    fn sync_unsynced(&self, go_on: &mut dyn FnMut(Duration) -> bool) -> Result<bool, StoreError> {
+        self.inner.sync_unsynced(go_on)
     }
 
     fn lost_below(&self) -> u64 {

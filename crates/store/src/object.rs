@@ -1,8 +1,8 @@
 //! One object of a directory store: an open file, its record, and what is known to be wrong with it.
 use crate::mappable::Mappable;
-use crate::place::{OBJECTS, Place};
 use crate::record::Records;
 use crate::replace::Bad;
+use crate::store_root::{OBJECTS, StoreRoot};
 use crate::{Object, Problem, StoreError, descriptor, unsynced};
 use penstock_host::reservation::{self, Reservation};
 use penstock_host::sync::{Mutex, MutexGuard, RwLock, RwLockGuard};
@@ -20,7 +20,7 @@ const SYNC_FAILED: &str = "a sync of it failed: what was written since the one b
 pub(crate) struct DirObject {
     id: FileId,
     file: OwnedFd,
-    place: Arc<Place>,
+    place: Arc<StoreRoot>,
     /// It was at least so long, by its record or by what this server wrote, for short reads; `u64::MAX` while the record is bad.
     known: AtomicU64,
     /// The store's manifest has it.
@@ -72,7 +72,11 @@ pub(crate) enum Way {
 }
 
 impl DirObject {
-    pub(crate) fn open(place: &Arc<Place>, id: FileId, way: Way) -> Result<DirObject, StoreError> {
+    pub(crate) fn open(
+        place: &Arc<StoreRoot>,
+        id: FileId,
+        way: Way,
+    ) -> Result<DirObject, StoreError> {
         let shard = place.shard(id);
         let error = |what| move |e| StoreError::from_errno(what, place.object_path(id), e);
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;

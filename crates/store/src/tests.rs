@@ -762,8 +762,8 @@ fn an_object_that_is_gone_is_an_error_until_it_is_made_anew_or_accepted() {
                 object.write_at(ObjectOffset(0), &[7; 3000]).unwrap();
             }
             // Nobody syncs them.
-            assert!(store.settle(&mut |_| true).unwrap());
-            assert!(!store.settle(&mut |_| true).unwrap());
+            assert!(store.sync_unsynced(&mut |_| true).unwrap());
+            assert!(!store.sync_unsynced(&mut |_| true).unwrap());
         }
         for id in [ID, other] {
             std::fs::remove_file(object_file(at.path(), id)).unwrap();

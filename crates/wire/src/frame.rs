@@ -7,7 +7,7 @@
 //! 24 program u64   32 rank u32   36 descriptors u16   38 waits_on u16   40 mpi_call u64   48 client_call u64   56 body…
 //! ```
 //!
-//! All integers are little-endian. `waits_on` is one more than the number of a CPU (`crates/rpc/src/nearby.rs`), 0: none.
+//! All integers are little-endian. `waits_on` is one more than the number of a CPU (`crates/rpc/src/cpu_affinity.rs`), 0: none.
 //! The payload is never encoded: it goes from the caller's memory to
 //! the socket and from the socket into the caller's memory. A transfer of more than
 //! [`MAX_PAYLOAD`] bytes is several frames of one request id; all but the last carry `MORE`, and all

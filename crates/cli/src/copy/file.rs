@@ -9,7 +9,7 @@
 //! Zeros are not written where the part has none yet, in blocks of 64 KiB, so that sparse files stay sparse.
 use super::Context;
 use super::hash::{self, PIECE, Value};
-use super::place::{Kind, Place, set_marks};
+use super::location::{EntryKind, Location, set_marks};
 use crate::error::{CliError, Result};
 use crate::names::failed;
 use crate::out;
@@ -53,9 +53,9 @@ enum Open {
 struct State([i128; 5]);
 
 impl Open {
-    fn source(client: &Client, place: &Place) -> Result<Open> {
+    fn source(client: &Client, place: &Location) -> Result<Open> {
         match place {
-            Place::Outside(path) => {
+            Location::Outside(path) => {
                 let file = std::fs::File::open(path).map_err(|e| CliError::io("open", path, e))?;
                 if !file.metadata().is_ok_and(|m| m.is_file()) {
                     return Err(CliError::new(format!("{place} is no file"))
@@ -63,7 +63,7 @@ impl Open {
                 }
                 Ok(Open::Outside(file, path.clone()))
             }
-            Place::Inside(path) => client
+            Location::Inside(path) => client
                 .open(path, &OpenOptions::read())
                 .map(Open::Inside)
                 .map_err(|e| failed(path, e)),
@@ -190,7 +190,7 @@ fn room(error: CliError) -> CliError {
 /// A target under its temporary name, locked.
 struct Part {
     open: Open,
-    name: Place,
+    name: Location,
     /// Bytes that were there from an earlier copy.
     found: u64,
     /// Held until the part has its name, or for as long as this process lives.
@@ -198,12 +198,12 @@ struct Part {
 }
 
 impl Part {
-    fn take(client: &Client, target: &Place) -> Result<Part> {
+    fn take(client: &Client, target: &Location) -> Result<Part> {
         let name = target.part()?;
         // Whoever finished it between our opening and locking has given it another name: then there is a new one.
         for _ in 0..8 {
             let (open, lock) = match &name {
-                Place::Outside(path) => {
+                Location::Outside(path) => {
                     let file = std::fs::OpenOptions::new()
                         .read(true)
                         .write(true)
@@ -224,7 +224,7 @@ impl Part {
                     }
                     (Open::Outside(file, path.clone()), None)
                 }
-                Place::Inside(path) => {
+                Location::Inside(path) => {
                     let how = OpenOptions {
                         read: true,
                         write: true,
@@ -262,8 +262,8 @@ impl Part {
 
     fn remove(self, client: &Client) {
         let removed = match &self.name {
-            Place::Inside(path) => client.unlink(path).map_err(|e| e.to_string()),
-            Place::Outside(path) => std::fs::remove_file(path).map_err(|e| e.to_string()),
+            Location::Inside(path) => client.unlink(path).map_err(|e| e.to_string()),
+            Location::Outside(path) => std::fs::remove_file(path).map_err(|e| e.to_string()),
         };
         if let Err(e) = removed {
             out::note(format_args!("{} is left over: {e}", self.name));
@@ -271,14 +271,14 @@ impl Part {
     }
 }
 
-fn taken(target: &Place) -> CliError {
+fn taken(target: &Location) -> CliError {
     CliError::new(format!("{target} is being copied by another process"))
         .next("wait until that has ended")
 }
 
 /// Copies one file. With `cx.resume` a target with the same bytes is left alone, and an unfinished part stays for the
 /// next time.
-pub fn copy(cx: &Context<'_>, source: &Place, target: &Place) -> Result<Outcome> {
+pub fn copy(cx: &Context<'_>, source: &Location, target: &Location) -> Result<Outcome> {
     let client = cx.client;
     let from = Open::source(client, source)?;
     if source.is_inside() {
@@ -286,12 +286,12 @@ pub fn copy(cx: &Context<'_>, source: &Place, target: &Place) -> Result<Outcome>
         cx.progress.found(from.len()?);
     }
     let there = target.kind(client)?;
-    if matches!(there, Kind::Directory | Kind::Other) {
+    if matches!(there, EntryKind::Directory | EntryKind::Other) {
         return Err(CliError::new(format!("{target} exists and is no file")));
     }
-    if there != Kind::Nothing {
+    if there != EntryKind::Nothing {
         if cx.resume
-            && there == Kind::File
+            && there == EntryKind::File
             && let Some((bytes, digest)) = same(cx, &from, target)?
         {
             cx.progress.moved(bytes);
@@ -327,7 +327,12 @@ pub fn copy(cx: &Context<'_>, source: &Place, target: &Place) -> Result<Outcome>
 }
 
 /// Brings the source's bytes into the part and verifies them.
-fn fill(cx: &Context<'_>, source: &Place, from: &Open, part: &Part) -> Result<(u64, blake3::Hash)> {
+fn fill(
+    cx: &Context<'_>,
+    source: &Location,
+    from: &Open,
+    part: &Part,
+) -> Result<(u64, blake3::Hash)> {
     let before = from.state()?;
     let (len, marks) = (from.len()?, source.marks(cx.client)?);
     let to = &part.open;
@@ -387,14 +392,14 @@ fn fill(cx: &Context<'_>, source: &Place, from: &Open, part: &Part) -> Result<(u
         return Err(changed(&source.to_string()));
     }
     match (&part.open, &part.name) {
-        (Open::Outside(file, _), Place::Outside(path)) => set_marks(file, path, marks)?,
+        (Open::Outside(file, _), Location::Outside(path)) => set_marks(file, path, marks)?,
         _ => part.name.set_marks(cx.client, marks)?,
     }
     Ok((len, digest))
 }
 
 /// Whether the target has the source's bytes, compared by checksum; its length and digest if so.
-fn same(cx: &Context<'_>, from: &Open, target: &Place) -> Result<Option<(u64, blake3::Hash)>> {
+fn same(cx: &Context<'_>, from: &Open, target: &Location) -> Result<Option<(u64, blake3::Hash)>> {
     let to = Open::source(cx.client, target)?;
     let len = from.len()?;
     if to.len()? != len {

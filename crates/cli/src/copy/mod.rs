@@ -10,7 +10,7 @@
 //! | `progress` | what people see meanwhile |
 mod file;
 mod hash;
-mod place;
+mod location;
 mod progress;
 mod stage;
 mod tree;
@@ -24,8 +24,8 @@ use crate::out;
 use crate::size;
 use clap::Args;
 use file::Outcome;
+use location::{EntryKind, Location};
 use penstock_client::Client;
-use place::{Kind, Place};
 use progress::Progress;
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -154,7 +154,7 @@ impl<'a> Context<'a> {
         })
     }
 
-    fn done(&self, source: &Place, target: &Place, outcome: Outcome) {
+    fn done(&self, source: &Location, target: &Location, outcome: Outcome) {
         self.report.file(source, target, outcome);
     }
 }
@@ -177,7 +177,7 @@ impl Report {
         }
     }
 
-    fn file(&self, source: &Place, target: &Place, outcome: Outcome) {
+    fn file(&self, source: &Location, target: &Location, outcome: Outcome) {
         if !self.json {
             return;
         }
@@ -258,10 +258,10 @@ pub fn cp(args: &CpArgs, named: Option<&Path>) -> Result<()> {
         let text = target.as_bytes();
         text.ends_with(b"/") || matches!(text, b"." | b"..") || text.ends_with(b"/..")
     };
-    let target = Place::parse(target)?;
+    let target = Location::parse(target)?;
     let sources = sources
         .iter()
-        .map(|p| Place::parse(p))
+        .map(|p| Location::parse(p))
         .collect::<Result<Vec<_>>>()?;
     if !target.is_inside()
         && let Some(source) = sources.iter().find(|p| !p.is_inside())
@@ -272,12 +272,12 @@ pub fn cp(args: &CpArgs, named: Option<&Path>) -> Result<()> {
         );
     }
     let (client, stop) = prepare(named)?;
-    let is_dir = target.kind_behind(&client)? == Kind::Directory;
+    let is_dir = target.kind_behind(&client)? == EntryKind::Directory;
     if !is_dir && (into_dir || sources.len() > 1) {
         return Err(
             CliError::new(format!("{target} is no directory")).next(match target {
-                Place::Inside(ref path) => format!("`penstock mkdir {path}` makes it"),
-                Place::Outside(ref path) => format!("`mkdir {}` makes it", path.display()),
+                Location::Inside(ref path) => format!("`penstock mkdir {path}` makes it"),
+                Location::Outside(ref path) => format!("`mkdir {}` makes it", path.display()),
             }),
         );
     }
@@ -290,7 +290,7 @@ pub fn cp(args: &CpArgs, named: Option<&Path>) -> Result<()> {
     for source in sources {
         // A directory's copy has the target's name, unless the target says that it goes into it: so the same command
         // given again means the same.
-        let tree = args.recursive && source.kind_behind(&client)? == Kind::Directory;
+        let tree = args.recursive && source.kind_behind(&client)? == EntryKind::Directory;
         let into = into_dir || jobs_go_into(args) || (is_dir && !tree);
         let target = if into {
             let base = source.base().ok_or_else(|| {
@@ -304,7 +304,7 @@ pub fn cp(args: &CpArgs, named: Option<&Path>) -> Result<()> {
         if target == source {
             return Err(CliError::new(format!("{source} would be copied to itself")));
         }
-        if let (Place::Inside(source), Place::Inside(target)) = (&source, &target)
+        if let (Location::Inside(source), Location::Inside(target)) = (&source, &target)
             && Path::new(target).starts_with(source)
         {
             return Err(CliError::new(format!("{target} is inside of {source}")));
@@ -313,14 +313,14 @@ pub fn cp(args: &CpArgs, named: Option<&Path>) -> Result<()> {
     }
     for job in &jobs {
         let parent = job.target.parent();
-        if parent.kind_behind(&client)? == Kind::Nothing {
+        if parent.kind_behind(&client)? == EntryKind::Nothing {
             let error = CliError::new(format!(
                 "{} would be in {parent}, which does not exist",
                 job.target
             ));
             return Err(error.next(match parent {
-                Place::Inside(path) => format!("`penstock mkdir -p {path}` makes it"),
-                Place::Outside(path) => format!("`mkdir -p {}` makes it", path.display()),
+                Location::Inside(path) => format!("`penstock mkdir -p {path}` makes it"),
+                Location::Outside(path) => format!("`mkdir -p {}` makes it", path.display()),
             }));
         }
     }
@@ -328,11 +328,11 @@ pub fn cp(args: &CpArgs, named: Option<&Path>) -> Result<()> {
         return report.finish(&cx, &jobs);
     }
     for Job { source, target } in &jobs {
-        if target.kind_behind(&client)? == Kind::Directory {
+        if target.kind_behind(&client)? == EntryKind::Directory {
             return Err(CliError::new(format!("{target} is a directory")));
         }
         let start = Instant::now();
-        if let Place::Outside(path) = source {
+        if let Location::Outside(path) = source {
             report
                 .progress
                 .found(path.metadata().map_or(0, |m| m.len()));

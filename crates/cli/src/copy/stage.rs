@@ -2,7 +2,7 @@
 //!
 //! A list of paths below one directory is copied to the same paths below another. Exit code 0 says that every byte of
 //! every path is on the target's side, synced, read back and equal by checksum. The same command given again goes on.
-use super::place::{Kind, Place};
+use super::location::{EntryKind, Location};
 use super::tree::Job;
 use super::{Context, Links, OnLink, Report, prepare};
 use crate::error::{CliError, Result};
@@ -63,7 +63,7 @@ pub fn stage_quietly(way: Way, args: &StageArgs, named: Option<&Path>, quiet: bo
         Way::Out => ("penstock:/", "."),
     };
     let place = |given: &Option<OsString>, default: &str| {
-        Place::parse(given.as_deref().unwrap_or(OsStr::new(default)))
+        Location::parse(given.as_deref().unwrap_or(OsStr::new(default)))
     };
     let (from, to) = (place(&args.from, from)?, place(&args.to, to)?);
     if from.is_inside() == to.is_inside() || to.is_inside() != (way == Way::In) {
@@ -109,7 +109,7 @@ pub fn stage_quietly(way: Way, args: &StageArgs, named: Option<&Path>, quiet: bo
     let mut jobs = Vec::new();
     let mut parents = BTreeSet::new();
     for path in outermost(&paths) {
-        let at = |root: &Place| {
+        let at = |root: &Location| {
             path.components()
                 .try_fold(root.clone(), |place, name| place.below(name.as_os_str()))
         };
@@ -117,7 +117,7 @@ pub fn stage_quietly(way: Way, args: &StageArgs, named: Option<&Path>, quiet: bo
             source: at(&from)?,
             target: at(&to)?,
         };
-        if job.source.kind_behind(client)? == Kind::Nothing {
+        if job.source.kind_behind(client)? == EntryKind::Nothing {
             return Err(CliError::new(format!("{} does not exist", job.source))
                 .next("nothing was staged; correct the list"));
         }
@@ -135,25 +135,25 @@ pub fn stage_quietly(way: Way, args: &StageArgs, named: Option<&Path>, quiet: bo
 }
 
 /// A path below `from`, without a prefix of it.
-fn relative(from: &Place, path: &OsStr) -> Result<PathBuf> {
-    let shown = || Place::Outside(PathBuf::from(path)).to_string();
+fn relative(from: &Location, path: &OsStr) -> Result<PathBuf> {
+    let shown = || Location::Outside(PathBuf::from(path)).to_string();
     let outside = || {
         CliError::new(format!("{} is not below {from}", shown()))
             .next("--from names the directory that all paths are below")
     };
-    let below = match (from, Place::parse(path)?) {
-        (Place::Inside(from), Place::Inside(path)) => {
+    let below = match (from, Location::parse(path)?) {
+        (Location::Inside(from), Location::Inside(path)) => {
             Path::new(&path).strip_prefix(from).map(Path::to_path_buf)
         }
-        (Place::Inside(from), Place::Outside(path)) if path.is_absolute() => {
+        (Location::Inside(from), Location::Outside(path)) if path.is_absolute() => {
             path.strip_prefix(from).map(Path::to_path_buf)
         }
-        (Place::Outside(_), Place::Inside(_)) => return Err(outside()),
-        (Place::Outside(from), Place::Outside(path)) if path.is_absolute() => {
+        (Location::Outside(_), Location::Inside(_)) => return Err(outside()),
+        (Location::Outside(from), Location::Outside(path)) if path.is_absolute() => {
             let from = std::path::absolute(from).map_err(|e| CliError::io("find", from, e))?;
             path.strip_prefix(from).map(Path::to_path_buf)
         }
-        (_, Place::Outside(path)) => Ok(path),
+        (_, Location::Outside(path)) => Ok(path),
     }
     .map_err(|_| outside())?;
     let mut clean = PathBuf::new();
@@ -218,9 +218,9 @@ mod tests {
 
     #[test]
     fn paths_stay_below() {
-        let inside = Place::Inside("/out".into());
-        let outside = Place::Outside("/data".into());
-        let of = |from: &Place, path: &str| relative(from, OsStr::new(path)).ok();
+        let inside = Location::Inside("/out".into());
+        let outside = Location::Outside("/data".into());
+        let of = |from: &Location, path: &str| relative(from, OsStr::new(path)).ok();
         assert_eq!(of(&inside, "a/b"), Some("a/b".into()));
         assert_eq!(of(&inside, "penstock:/out/a"), Some("a".into()));
         assert_eq!(of(&inside, "/out/a"), Some("a".into()));

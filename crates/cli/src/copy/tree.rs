@@ -4,7 +4,7 @@
 //! have yet is filled under its temporary name and renamed when all below it is complete, so that a tree appears as a
 //! whole. Modes and times of directories come last, from the leaves up, because filling a directory changes them.
 use super::file::{self, Outcome};
-use super::place::{Kind, Place};
+use super::location::{EntryKind, Location};
 use super::{Context, Links};
 use crate::error::{CliError, Result};
 use std::os::unix::fs::MetadataExt;
@@ -19,8 +19,8 @@ const QUEUE: usize = 256;
 /// A source and the name its copy gets.
 #[derive(Debug, Clone)]
 pub struct Job {
-    pub source: Place,
-    pub target: Place,
+    pub source: Location,
+    pub target: Location,
 }
 
 /// What became of all jobs.
@@ -42,10 +42,10 @@ pub struct Totals {
 
 /// A directory under the name it has while it is filled.
 struct Directory {
-    source: Place,
-    working: Place,
+    source: Location,
+    working: Location,
     /// The name it gets, if that is another one.
-    target: Option<Place>,
+    target: Option<Location>,
 }
 
 /// The directories that the walk is in, innermost first: a link that leads back to one of them would never end.
@@ -55,9 +55,9 @@ struct Within {
 }
 
 /// Steps into a directory.
-fn enter(place: &Place, outer: Option<Rc<Within>>) -> Result<Option<Rc<Within>>> {
+fn enter(place: &Location, outer: Option<Rc<Within>>) -> Result<Option<Rc<Within>>> {
     // Inside, links are not followed.
-    let Place::Outside(path) = place else {
+    let Location::Outside(path) = place else {
         return Ok(None);
     };
     let id = path
@@ -164,12 +164,12 @@ fn next(receive: &Mutex<Receiver<Job>>) -> Option<Job> {
 }
 
 /// What a name is, with links treated as the user wants it. `None`: left out.
-fn meant(cx: &Context<'_>, place: &Place, kind: Kind) -> Result<Option<Kind>> {
-    if kind != Kind::Link {
+fn meant(cx: &Context<'_>, place: &Location, kind: EntryKind) -> Result<Option<EntryKind>> {
+    if kind != EntryKind::Link {
         return Ok(Some(kind));
     }
     match cx.links {
-        Links::Copy => Ok(Some(Kind::Link)),
+        Links::Copy => Ok(Some(EntryKind::Link)),
         Links::Skip => Ok(None),
         Links::Follow => place.kind_behind(cx.client).map(Some),
         Links::Fail => Err(CliError::new(format!("{place} is a symbolic link"))
@@ -184,7 +184,7 @@ fn walk(
     send: &mut dyn FnMut(Job),
 ) -> Result<()> {
     let cx = run.cx;
-    let mut stack = vec![(job.clone(), None::<Kind>, None::<Rc<Within>>)];
+    let mut stack = vec![(job.clone(), None::<EntryKind>, None::<Rc<Within>>)];
     while let Some((job, known, within)) = stack.pop() {
         cx.interrupted()?;
         let mut step = || -> Result<()> {
@@ -195,19 +195,19 @@ fn walk(
             };
             match kind {
                 None => Ok(()),
-                Some(Kind::File) => {
-                    if let Place::Outside(path) = &job.source {
+                Some(EntryKind::File) => {
+                    if let Location::Outside(path) = &job.source {
                         cx.progress.found(path.metadata().map_or(0, |m| m.len()));
                     }
                     send(job.clone());
                     Ok(())
                 }
-                Some(Kind::Directory) => {
+                Some(EntryKind::Directory) => {
                     let within = enter(&job.source, within.clone())?;
                     let entries = job.source.entries(cx.client)?;
                     let there = job.target.kind_behind(cx.client)?;
                     // Below a directory that is filled under another name, nothing needs a second one.
-                    let (working, target) = if known.is_none() && there == Kind::Nothing {
+                    let (working, target) = if known.is_none() && there == EntryKind::Nothing {
                         (job.target.part()?, Some(job.target.clone()))
                     } else {
                         (job.target.clone(), None)
@@ -219,7 +219,7 @@ fn walk(
                         target,
                     });
                     for (name, kind) in entries.into_iter().rev() {
-                        let below = |place: &Place| place.below(&name);
+                        let below = |place: &Location| place.below(&name);
                         match (below(&job.source), below(&working)) {
                             (Ok(source), Ok(target)) => {
                                 stack.push((Job { source, target }, Some(kind), within.clone()));
@@ -230,16 +230,16 @@ fn walk(
                     }
                     Ok(())
                 }
-                Some(Kind::Nothing) => Err(CliError::new(format!(
+                Some(EntryKind::Nothing) => Err(CliError::new(format!(
                     "{} does not exist, or is a link that leads nowhere",
                     job.source
                 ))),
-                Some(Kind::Link) => {
+                Some(EntryKind::Link) => {
                     copy_link(cx, &job)?;
                     run.totals().links += 1;
                     Ok(())
                 }
-                Some(Kind::Other) => Err(CliError::new(format!(
+                Some(EntryKind::Other) => Err(CliError::new(format!(
                     "{} is no file, directory or link",
                     job.source
                 ))
@@ -258,9 +258,9 @@ fn walk(
 fn copy_link(cx: &Context<'_>, job: &Job) -> Result<()> {
     let path = job.source.link(cx.client)?;
     match job.target.kind(cx.client)? {
-        Kind::Nothing => return job.target.make_link(cx.client, &path),
-        Kind::Link if job.target.link(cx.client)? == path => return Ok(()),
-        Kind::Directory => {
+        EntryKind::Nothing => return job.target.make_link(cx.client, &path),
+        EntryKind::Link if job.target.link(cx.client)? == path => return Ok(()),
+        EntryKind::Directory => {
             return Err(CliError::new(format!("{} is a directory", job.target))
                 .next(format!("{} is a symbolic link", job.source)));
         }
@@ -275,7 +275,7 @@ fn copy_link(cx: &Context<'_>, job: &Job) -> Result<()> {
         _ => {}
     }
     let part = job.target.part()?;
-    if part.kind(cx.client)? == Kind::Link {
+    if part.kind(cx.client)? == EntryKind::Link {
         part.remove(cx.client)?;
     }
     part.make_link(cx.client, &path)?;

@@ -9,7 +9,7 @@ use penstock_device::nand::figure::{
     memories, order_device, run,
 };
 use penstock_device::nand::{AllocationOrder, Nand, NandOptions, Spent};
-use penstock_device::{Device, Kind, Model, Op, Request, closed_loop, random_addresses};
+use penstock_device::{Device, DeviceKind, Model, Op, Request, closed_loop, random_addresses};
 use serde_json::json;
 
 /// Reproduce a figure on flash or resistive memory with its fixed devices and loads (docs/understand/flash.md).
@@ -55,7 +55,7 @@ pub fn figure(args: &FigureArgs) -> Result<()> {
 
 fn options(name: &str) -> Result<NandOptions> {
     match Model::parse(name).map_err(CliError::new)?.kind {
-        Kind::Nand(options) => Ok(*options),
+        DeviceKind::Nand(options) => Ok(*options),
         _ => Err(CliError::new(format!("{name} is no NAND model"))),
     }
 }

@@ -6,7 +6,7 @@ use crate::size::{bytes, count};
 use clap::Args;
 use penstock_device::nand::figure::quantile;
 use penstock_device::nand::{Nand, Spent};
-use penstock_device::{Kind, Model, replay};
+use penstock_device::{DeviceKind, Model, replay};
 use serde_json::json;
 use std::fs::File;
 use std::io::BufReader;
@@ -37,7 +37,7 @@ pub fn replay(args: &ReplayArgs) -> Result<()> {
     let requests = replay::parse(BufReader::new(file))
         .map_err(|e| CliError::new(format!("{}: {e}", args.trace.display())))?;
     let (run, counters) = match &model.kind {
-        Kind::Nand(options) => {
+        DeviceKind::Nand(options) => {
             let mut nand = Nand::new((**options).clone()).map_err(CliError::new)?;
             let run = replay::replay(&mut nand, &requests);
             (run, Some(nand.counters()))

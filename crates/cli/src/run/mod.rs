@@ -3,9 +3,9 @@
 //! The embedded deployment's servers live in this process. The launcher is its child; the ranks get the library
 //! preloaded by `env` in the launcher's command line, so that neither the launcher nor its helpers carry it, and
 //! so that it reaches other hosts. A [`watcher::Watcher`] clears up if this process is killed outright.
-mod crowding;
 mod job;
 mod launcher;
+mod oversubscription;
 mod preload;
 pub mod summary;
 
@@ -13,12 +13,12 @@ use crate::connect;
 use crate::deployment::{self, Located, Plan};
 use crate::error::{CliError, Result};
 use crate::mount::Temporary;
+use crate::new_deployment::NewDeployment;
 use crate::out;
 use crate::process::Process;
 use crate::replaced::ReplacedArgs;
 use crate::report::{self, Kept};
 use crate::serve::{How, Servers, Stores};
-use crate::shape::Shape;
 use crate::watcher::Watcher;
 use crate::which::Which;
 use clap::Args;
@@ -73,7 +73,7 @@ pub struct RunArgs {
     #[arg(long, conflicts_with_all = ["deployment", "direct"])]
     pub keep: bool,
     #[command(flatten)]
-    pub shape: Shape,
+    pub shape: NewDeployment,
     #[command(flatten)]
     pub job: job::JobArgs,
     /// How noncontiguous accesses are carried out, whatever the program's hints say (docs/use/hints.md).
@@ -116,7 +116,7 @@ fn methods() -> PossibleValuesParser {
 }
 
 /// Where the program's files are.
-enum Place {
+enum FileLocation {
     Direct,
     /// Servers of somebody else.
     Running(Located),
@@ -154,7 +154,8 @@ pub fn run(args: &RunArgs, named: Option<&Path>) -> Result<ExitCode> {
     let mut environment =
         rank_environment(args, &place, mount.directory(), &library, summaries.path())?;
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
-    let settings = crowding::Settings::for_ranks(args.ranks, cores, family, launcher.family);
+    let settings =
+        oversubscription::Settings::for_ranks(args.ranks, cores, family, launcher.family);
     if let (Some(line), false) = (settings.describe(args.ranks, cores), args.quiet) {
         out::note(line);
     }
@@ -172,7 +173,7 @@ pub fn run(args: &RunArgs, named: Option<&Path>) -> Result<ExitCode> {
         .args(&settings.arguments)
         .args(&plugin)
         .args(&args.launcher_args)
-        .envs(crowding::allow_root(launcher.family))
+        .envs(oversubscription::allow_root(launcher.family))
         .arg("env");
     for (name, value) in &environment {
         let mut word = name.clone();
@@ -195,11 +196,11 @@ pub fn run(args: &RunArgs, named: Option<&Path>) -> Result<ExitCode> {
     let mut child = command
         .spawn()
         .map_err(|e| CliError::io("start", &launcher.path, e))?;
-    if let Place::Job(deployed) = &mut place {
+    if let FileLocation::Job(deployed) = &mut place {
         deployed.used = true;
     }
     watcher.launcher(child.id())?;
-    let of_job = matches!(place, Place::Job(_));
+    let of_job = matches!(place, FileLocation::Job(_));
     let status = wait(&mut child, &mut signals, of_job)?;
     let wall = start.elapsed();
 
@@ -323,12 +324,12 @@ fn place(
     named: Option<&Path>,
     watcher: &mut Watcher,
     temporary: &mut Vec<tempfile::TempDir>,
-) -> Result<Place> {
+) -> Result<FileLocation> {
     if args.direct {
-        return Ok(Place::Direct);
+        return Ok(FileLocation::Direct);
     }
     if let Some(id) = &args.job.job {
-        return job::begin(args, id, watcher).map(Place::Job);
+        return job::begin(args, id, watcher).map(FileLocation::Job);
     }
     let embedded = args.store.is_some() || args.keep;
     if let (false, Some(path)) = (embedded, deployment::named_or_environment(named)) {
@@ -338,7 +339,7 @@ fn place(
         }
         let located = deployment::load(&path)?;
         crate::status::require_all(&located)?;
-        return Ok(Place::Running(located));
+        return Ok(FileLocation::Running(located));
     }
     let kept = args
         .store
@@ -394,14 +395,14 @@ fn place(
         }),
     };
     let servers = Servers::start(&located.deployment, &Which::all(&located.deployment), &how)?;
-    Ok(Place::Embedded { located, servers })
+    Ok(FileLocation::Embedded { located, servers })
 }
 
-impl Place {
+impl FileLocation {
     /// Ends what this run has of its own. False if output could not be brought out.
     fn end(self, args: &RunArgs) -> bool {
         match self {
-            Place::Embedded { located, servers } => {
+            FileLocation::Embedded { located, servers } => {
                 servers.stop();
                 if args.keep && !args.quiet {
                     out::note(format_args!(
@@ -410,30 +411,34 @@ impl Place {
                     ));
                 }
             }
-            Place::Job(deployed) => {
+            FileLocation::Job(deployed) => {
                 if let Err(error) = deployed.end(args.quiet) {
                     out::note(error);
                     return false;
                 }
             }
-            Place::Direct | Place::Running(_) => {}
+            FileLocation::Direct | FileLocation::Running(_) => {}
         }
         true
     }
 
     fn located(&self) -> Option<&Located> {
         match self {
-            Place::Direct => None,
-            Place::Job(deployed) => Some(&deployed.located),
-            Place::Running(located) | Place::Embedded { located, .. } => Some(located),
+            FileLocation::Direct => None,
+            FileLocation::Job(deployed) => Some(&deployed.located),
+            FileLocation::Running(located) | FileLocation::Embedded { located, .. } => {
+                Some(located)
+            }
         }
     }
 
     /// What this run's own data servers have done so far; `None` where there are none or they don't answer.
     fn status(&self) -> Option<Vec<penstock_wire::message::DataStatus>> {
         match self {
-            Place::Embedded { located, .. } => crate::status::data_servers(&located.deployment),
-            Place::Direct | Place::Running(_) | Place::Job(_) => None,
+            FileLocation::Embedded { located, .. } => {
+                crate::status::data_servers(&located.deployment)
+            }
+            FileLocation::Direct | FileLocation::Running(_) | FileLocation::Job(_) => None,
         }
     }
 }
@@ -458,7 +463,7 @@ impl Mount {
 }
 
 /// The mount that the program sees: the one that is named, made if it is an empty directory, or one that there is.
-fn mount_for(args: &RunArgs, place: &Place, watcher: &mut Watcher) -> Result<Mount> {
+fn mount_for(args: &RunArgs, place: &FileLocation, watcher: &mut Watcher) -> Result<Mount> {
     let Some(located) = place.located() else {
         return Ok(Mount::None);
     };
@@ -501,7 +506,7 @@ fn mount_for(args: &RunArgs, place: &Place, watcher: &mut Watcher) -> Result<Mou
 /// What the ranks find in their environment.
 fn rank_environment(
     args: &RunArgs,
-    place: &Place,
+    place: &FileLocation,
     mount: Option<&Path>,
     library: &Path,
     summaries: &Path,
@@ -525,7 +530,7 @@ fn rank_environment(
     if let Some(shortcut) = &args.shortcut {
         set("PENSTOCK_SHORTCUT", shortcut.into());
     }
-    if let Place::Job(deployed) = place
+    if let FileLocation::Job(deployed) = place
         && let Some(credential) = deployed.credential()
     {
         set(penstock_rpc::wallet::VARIABLE, credential.into());

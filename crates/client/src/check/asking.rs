@@ -1,8 +1,8 @@
 //! What the check asks, asked of the real servers.
 use super::{FilePage, Given, Inventory};
 use crate::client::Client;
+use crate::connection_pool::ConnectionPool;
 use crate::error::{Error, Result};
-use crate::site::Site;
 use penstock_layout::{FileId, ServerId};
 use penstock_wire::message::{
     CountedBytes, DataReply, DataRequest, ErrorKind, MetaReply, MetaRequest, NodeKind,
@@ -20,7 +20,7 @@ pub(super) struct Asking<'a> {
 }
 
 impl Asking<'_> {
-    fn site(&self, server: ServerId) -> Result<&Arc<Site>> {
+    fn site(&self, server: ServerId) -> Result<&Arc<ConnectionPool>> {
         self.client
             .data_sites()
             .find_map(|(id, site)| (id == server).then_some(site))

@@ -34,21 +34,21 @@ struct Fake {
     inbox: Vec<u8>,
     outbox: Vec<u8>,
     /// The write whose frames are coming in.
-    current: Option<(Envelope, Shape, Vec<u8>, Option<DataReply>)>,
+    current: Option<(Envelope, FileRegions, Vec<u8>, Option<DataReply>)>,
     known: Vec<([u8; 16], Loop)>,
     dice: Dice,
     expired: bool,
 }
 
 impl Fake {
-    fn shape(&mut self, region: &Region) -> Option<Shape> {
-        let of = |tile: Loop, disp, start, len| Shape::Loop {
+    fn shape(&mut self, region: &Region) -> Option<FileRegions> {
+        let of = |tile: Loop, disp, start, len| FileRegions::Loop {
             pattern: Pattern::new(disp, tile, start, len).unwrap(),
             dense: false,
         };
         Some(match region {
-            Region::Contiguous { offset, len } => Shape::contiguous(*offset, *len),
-            Region::List(l) => Shape::List(l.clone().into()),
+            Region::Contiguous { offset, len } => FileRegions::contiguous(*offset, *len),
+            Region::List(l) => FileRegions::List(l.clone().into()),
             Region::LoopInline {
                 encoded,
                 disp,
@@ -140,7 +140,7 @@ impl Fake {
                 } else {
                     None
                 };
-                let shape = shape.unwrap_or(Shape::contiguous(0, 0));
+                let shape = shape.unwrap_or(FileRegions::contiguous(0, 0));
                 if !write {
                     match verdict {
                         Some(v) => self.reply(&header.envelope, &v, &[]),
@@ -190,7 +190,7 @@ impl Fake {
         }
     }
 
-    fn read(&mut self, envelope: &Envelope, shape: &Shape) {
+    fn read(&mut self, envelope: &Envelope, shape: &FileRegions) {
         let mut bytes = Vec::new();
         let mut ended = false;
         let object = &self.object;
@@ -214,7 +214,7 @@ fn drive(
     lane: &mut Lane,
     fake: &mut Fake,
     common: &mut Common<'_, '_>,
-    ops: impl Iterator<Item = (u64, Shape)>,
+    ops: impl Iterator<Item = (u64, FileRegions)>,
 ) -> Vec<(u32, Option<u64>)> {
     let mut ops = ops.peekable();
     let (mut done, mut events, mut stretches) = (Vec::new(), Vec::new(), Vec::new());

@@ -3,7 +3,7 @@
 use super::{Bound, Load, Sample, Subject};
 use crate::nand::{Counters, Nand, Wear};
 use crate::profile::ProfileError;
-use crate::{Device, Kind, Model, Nanos, Op, Request, closed_loop_from, random_addresses};
+use crate::{Device, DeviceKind, Model, Nanos, Op, Request, closed_loop_from, random_addresses};
 
 enum Modelled {
     Nand(Box<Nand>),
@@ -28,7 +28,7 @@ impl ModelSubject {
         space: Option<u64>,
     ) -> Result<ModelSubject, ProfileError> {
         let device = match &model.kind {
-            Kind::Nand(options) => Modelled::Nand(Box::new(
+            DeviceKind::Nand(options) => Modelled::Nand(Box::new(
                 Nand::new((**options).clone()).map_err(|e| ProfileError::Options(e.to_string()))?,
             )),
             _ => Modelled::Other(model.build()),

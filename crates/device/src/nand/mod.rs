@@ -115,7 +115,7 @@ impl Plane {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum PageOperation {
     Read,
     Write,
     /// A part of a page is written: the page is read, changed and programmed.
@@ -132,7 +132,7 @@ struct Transaction {
     plane: u32,
     /// Bytes that cross the channel.
     bytes: u32,
-    kind: Kind,
+    kind: PageOperation,
     arrived: Nanos,
     /// Time that its die had spent on collection by then.
     collected: Nanos,
@@ -141,7 +141,7 @@ struct Transaction {
 
 /// What a die is doing.
 struct Command {
-    kind: Kind,
+    kind: PageOperation,
     pages: Vec<Transaction>,
     since: Nanos,
     bytes: u32,
@@ -406,7 +406,7 @@ impl Nand {
         })
     }
 
-    fn enqueue(&mut self, now: Nanos, owner: u32, page: u64, bytes: u32, kind: Kind) {
+    fn enqueue(&mut self, now: Nanos, owner: u32, page: u64, bytes: u32, kind: PageOperation) {
         let planes = self.places.len() as u64;
         let (die, plane) = self.places[(page % planes) as usize];
         self.order += 1;
@@ -422,7 +422,7 @@ impl Nand {
             order: self.order,
         };
         match kind {
-            Kind::Read => d.reads.push_back(transaction),
+            PageOperation::Read => d.reads.push_back(transaction),
             _ => d.writes.push_back(transaction),
         }
         self.active += 1;
@@ -483,7 +483,7 @@ impl Nand {
                 }
                 _ if self.is_written(*page) => {
                     self.slots[owner as usize].left += 1;
-                    self.enqueue(now, owner, *page, *bytes, Kind::Read);
+                    self.enqueue(now, owner, *page, *bytes, PageOperation::Read);
                 }
                 // Never written: the controller answers.
                 _ => self.counters.unmapped += 1,
@@ -504,7 +504,7 @@ impl Nand {
                     1,
                 );
                 self.ahead.push_back((page, Some(owner)));
-                self.enqueue(now, owner, page, page_bytes as u32, Kind::Read);
+                self.enqueue(now, owner, page, page_bytes as u32, PageOperation::Read);
                 wanted.push(page);
             }
         }
@@ -562,9 +562,9 @@ impl Nand {
         let pages: Vec<(u64, u32)> = self.pages(request).collect();
         for (page, bytes) in &pages {
             let kind = if *bytes < whole && !in_place && self.is_written(*page) {
-                Kind::Modify
+                PageOperation::Modify
             } else {
-                Kind::Write
+                PageOperation::Write
             };
             self.slots[owner as usize].left += 1;
             if buffered {
@@ -637,7 +637,7 @@ impl Nand {
     fn finish(&mut self, command: Command, now: Nanos) {
         let mut pages = command.pages;
         for page in pages.drain(..) {
-            if matches!(page.kind, Kind::Write | Kind::Modify)
+            if matches!(page.kind, PageOperation::Write | PageOperation::Modify)
                 && matches!(
                     self.slots[page.owner as usize].owner,
                     Owner::Buffered { .. }
@@ -737,7 +737,7 @@ impl Nand {
             return;
         };
         match command.kind {
-            Kind::Read => {
+            PageOperation::Read => {
                 let pages = command.pages.len() as u64;
                 self.counters.spent.array += (now - command.since) * pages;
                 if self.dies[die].moving.is_none() {
@@ -748,14 +748,14 @@ impl Nand {
                     self.dies[die].array = Some(command);
                 }
             }
-            Kind::Copy | Kind::Modify if !command.second => {
-                if command.kind == Kind::Modify {
+            PageOperation::Copy | PageOperation::Modify if !command.second => {
+                if command.kind == PageOperation::Modify {
                     self.counters.spent.array += now - command.since;
                 }
                 command.second = true;
                 self.start_moving(die, command, now);
             }
-            Kind::Write | Kind::Modify => {
+            PageOperation::Write | PageOperation::Modify => {
                 let pages = command.pages.len() as u64;
                 self.counters.spent.array += (now - command.since) * pages;
                 self.finish(command, now);
@@ -767,7 +767,7 @@ impl Nand {
                     self.start_array(die, next, takes, now);
                 }
             }
-            Kind::Copy | Kind::Erase => {
+            PageOperation::Copy | PageOperation::Erase => {
                 let d = &mut self.dies[die];
                 if let Some(since) = d.collecting.take() {
                     d.collected += now - since;
@@ -785,13 +785,13 @@ impl Nand {
         };
         let die = die as usize;
         if let Some(mut command) = self.dies[die].moving.take() {
-            let host = command.kind != Kind::Copy;
+            let host = command.kind != PageOperation::Copy;
             if host {
                 let pages = command.pages.len() as u64;
                 self.counters.spent.channel += (now - command.since) * pages;
             }
             match command.kind {
-                Kind::Read => {
+                PageOperation::Read => {
                     self.finish(command, now);
                     if let Some(next) = self.dies[die].array.take_if(|a| a.waits) {
                         // Since it was sensed it waited for the register.
@@ -910,7 +910,7 @@ impl Nand {
         let Some(copy) = done else { return false };
         let timing = &self.options.timing;
         let mut command = Command {
-            kind: Kind::Erase,
+            kind: PageOperation::Erase,
             pages: self.lists.pop().unwrap_or_default(),
             since: now,
             bytes: 0,
@@ -921,7 +921,7 @@ impl Nand {
         };
         if copy {
             self.counters.copies += 1;
-            command.kind = Kind::Copy;
+            command.kind = PageOperation::Copy;
             command.bytes = 2 * self.options.geometry.page;
             command.read = timing.command + self.mean_read;
             command.program = self.mean_program;
@@ -956,7 +956,11 @@ impl Nand {
 
     fn begin_read(&mut self, die: usize, now: Nanos) -> bool {
         let d = &mut self.dies[die];
-        if d.array.is_some() || d.moving.as_ref().is_some_and(|m| m.kind != Kind::Read) {
+        if d.array.is_some()
+            || d.moving
+                .as_ref()
+                .is_some_and(|m| m.kind != PageOperation::Read)
+        {
             return false;
         }
         let Some(first) = d.reads.pop_front() else {
@@ -999,7 +1003,7 @@ impl Nand {
         }
         self.occupy(die);
         let command = Command {
-            kind: Kind::Read,
+            kind: PageOperation::Read,
             pages,
             since: now,
             bytes,
@@ -1017,9 +1021,9 @@ impl Nand {
         let Some(first) = d.writes.front().copied() else {
             return false;
         };
-        let writing = |c: &Command| c.kind == Kind::Write;
+        let writing = |c: &Command| c.kind == PageOperation::Write;
         let free = match first.kind {
-            Kind::Modify => d.idle(),
+            PageOperation::Modify => d.idle(),
             _ => d.moving.is_none() && d.array.as_ref().is_none_or(writing),
         };
         if !free {
@@ -1041,13 +1045,13 @@ impl Nand {
         let mut pages = self.lists.pop().unwrap_or_default();
         pages.push(first);
         let multiplane = self.options.multiplane;
-        if multiplane != Multiplane::Off && first.kind == Kind::Write {
+        if multiplane != Multiplane::Off && first.kind == PageOperation::Write {
             let mut taken = 1u32 << first.plane;
             let mut i = 0;
             while i < d.writes.len().min(PARTNERS) && pages.len() < d.planes.len() {
                 let other = d.writes[i];
                 let plane = &mut d.planes[other.plane as usize];
-                let fits = other.kind == Kind::Write
+                let fits = other.kind == PageOperation::Write
                     && taken >> other.plane & 1 == 0
                     && match plane.next(other.page) {
                         Some(n) => multiplane == Multiplane::Any || n == number,
@@ -1064,7 +1068,7 @@ impl Nand {
             }
         }
         let page = self.options.geometry.page;
-        let modify = first.kind == Kind::Modify;
+        let modify = first.kind == PageOperation::Modify;
         // A page that is changed crosses the channel out and in, whole.
         let bytes = if modify {
             2 * page

@@ -1,7 +1,7 @@
 //! What follows the faults: repair, calm, the last loss of power, and what has to be left then.
 use super::{Driver, SETTLE, START, limits};
+use crate::bit_rot::Target;
 use crate::cluster::{Cluster, Status};
-use crate::flip::Target;
 use crate::workload::{Phase, Worker};
 use crate::world::{SECOND, lock};
 use penstock_client::{

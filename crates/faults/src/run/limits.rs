@@ -1,5 +1,5 @@
 //! Whether limits on the files and bytes of users hold after all that has happened.
-use crate::cluster::Shape;
+use crate::cluster::RunSize;
 use crate::ledger::USERS;
 use crate::workload::bytes::{DIRECTORY, counted, made, user};
 use penstock_client::{CheckOptions, Client, Error, ErrorKind, File, FindingKind, Form, check};
@@ -68,7 +68,7 @@ pub(super) fn hold(client: &Client) -> Result<(), String> {
 
 /// Of users with limits on bytes: servers count what the objects have, all that is left can be written and no byte more, and what
 /// is removed makes room.
-pub(super) fn bytes(client: &Client, shape: &Shape) -> Result<(), String> {
+pub(super) fn bytes(client: &Client, shape: &RunSize) -> Result<(), String> {
     let Some(limit) = shape.limit else {
         return Ok(());
     };

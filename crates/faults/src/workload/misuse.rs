@@ -16,13 +16,13 @@ use std::time::Duration;
 /// A capability for reading that was lent for a while, and a handle that it was shown for.
 #[derive(Default)]
 pub(super) struct Lent {
-    held: Option<Held>,
-    attached: Option<(Connection, Handle, Held)>,
+    held: Option<StolenCapability>,
+    attached: Option<(Connection, Handle, StolenCapability)>,
 }
 
 /// A capability, and when it came.
 #[derive(Clone)]
-struct Held {
+struct StolenCapability {
     capability: Capability,
     since: Nanos,
 }
@@ -127,7 +127,7 @@ impl Worker {
     }
 
     /// A capability that is new.
-    fn lend(&mut self) -> Result<Option<Held>, Misuse> {
+    fn lend(&mut self) -> Result<Option<StolenCapability>, Misuse> {
         let since = self.now();
         let path = lock(&self.history).files[0].path.clone();
         let request = MetaRequest::Open {
@@ -138,7 +138,9 @@ impl Worker {
             exclusive: false,
         };
         match ask(&mut self.meta()?, &request)? {
-            MetaReply::Opened { capability, .. } => Ok(Some(Held { capability, since })),
+            MetaReply::Opened { capability, .. } => {
+                Ok(Some(StolenCapability { capability, since }))
+            }
             _ => Ok(None),
         }
     }
@@ -175,14 +177,14 @@ impl Worker {
 
     /// For how long a capability has ended, by the metadata server's time and by the time for which it has been held: the
     /// first goes ahead where that server was started anew, the second where it was down with a wrong clock.
-    fn ended_ms(&mut self, held: &Held) -> Result<u64, Misuse> {
+    fn ended_ms(&mut self, held: &StolenCapability) -> Result<u64, Misuse> {
         let by_meta = self
             .issue_time()?
             .saturating_sub(held.capability.expires_ms);
         Ok(by_meta.min(self.outlived_ms(held)))
     }
 
-    fn outlived_ms(&self, held: &Held) -> u64 {
+    fn outlived_ms(&self, held: &StolenCapability) -> u64 {
         let lifetime = held.capability.lifetime().as_millis() as u64;
         ((self.now() - held.since) / MS).saturating_sub(lifetime)
     }
@@ -190,7 +192,7 @@ impl Worker {
     /// A new capability is taken by a server, at the latest when it has heard the time.
     fn taken_soon(&mut self, server: ServerId) -> Result<(), Misuse> {
         for _ in 0..REFUSED_TIMES {
-            let Some(Held { capability, .. }) = self.lend()? else {
+            let Some(StolenCapability { capability, .. }) = self.lend()? else {
                 return Ok(());
             };
             match attach(&mut self.data(server)?, &capability)? {
@@ -235,7 +237,9 @@ impl Worker {
 
     /// Reads by a handle long after its capability has ended.
     fn use_late(&mut self, lent: &mut Lent) -> Result<(), Misuse> {
-        let late = |(_, _, held): &mut (Connection, Handle, Held)| self.outlived_ms(held) > LATE_MS;
+        let late = |(_, _, held): &mut (Connection, Handle, StolenCapability)| {
+            self.outlived_ms(held) > LATE_MS
+        };
         let Some((mut data, handle, held)) = lent.attached.take_if(late) else {
             return Ok(());
         };

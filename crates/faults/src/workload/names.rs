@@ -1,6 +1,6 @@
 //! What clients do with names, each in a directory of its own and all in one that they share, and what these may hold after that.
 use super::{Fault, Worker};
-use crate::directory::{Entry, Kind, Listing, Moment, NameOp, Outcome};
+use crate::directory::{Entry, EntryKind, Listing, Moment, NameOp, Outcome};
 use crate::effects::Effect;
 use crate::world::lock;
 use penstock_base::Random;
@@ -230,16 +230,16 @@ impl Worker {
         let mut found = Vec::new();
         for (name, attributes) in &entries {
             let kind = match attributes.kind {
-                NodeKind::File => Kind::File,
-                NodeKind::Directory => Kind::Directory,
-                NodeKind::Symlink => Kind::Symlink,
+                NodeKind::File => EntryKind::File,
+                NodeKind::Directory => EntryKind::Directory,
+                NodeKind::Symlink => EntryKind::Symlink,
             };
             let same = entries.iter().filter(|(_, a)| a.id == attributes.id);
-            if kind == Kind::File && same.count() != attributes.nlink as usize {
+            if kind == EntryKind::File && same.count() != attributes.nlink as usize {
                 return Err(format!("names of {directory}: wrong links in {entries:?}"));
             }
             let mode = match kind {
-                Kind::Symlink => 0,
+                EntryKind::Symlink => 0,
                 _ => attributes.mode & 0o777,
             };
             let node = attributes.id.0;

@@ -30,9 +30,9 @@ const TAKEN_BACK: Nanos = 10 * SECOND;
 
 /// What a client has as a user.
 #[derive(Default)]
-pub(super) struct Holder(Option<Held>);
+pub(super) struct Holder(Option<UserSession>);
 
-struct Held {
+struct UserSession {
     credential: Credential,
     /// To the metadata server, opened when the credential was good.
     meta: Connection,
@@ -154,7 +154,7 @@ impl Worker {
     }
 
     /// A credential for so long, and a connection by it.
-    fn new_held(&mut self, life_ms: u64) -> Result<Held, Misuse> {
+    fn new_held(&mut self, life_ms: u64) -> Result<UserSession, Misuse> {
         let now = self.issue_time()?;
         let path = self.deployment.authority_key.as_ref();
         let path = path.ok_or_else(|| Misuse::Away("there is no authority".into()))?;
@@ -163,7 +163,7 @@ impl Worker {
         let statement = Statement::new(&self.deployment.id, who, life);
         let credential = Credential::issue(&KeyPair::load(path)?, statement)?;
         let meta = self.reach_as(&self.deployment.meta.address, &credential)?;
-        Ok(Held {
+        Ok(UserSession {
             credential,
             meta,
             taken_back: false,
@@ -227,7 +227,7 @@ impl Worker {
     }
 
     /// An administrator takes a credential back.
-    fn take_back(&mut self, mine: &mut Held) -> Result<(), Misuse> {
+    fn take_back(&mut self, mine: &mut UserSession) -> Result<(), Misuse> {
         let statement = mine.credential.statement();
         let what = Revoked::Serial(*statement.serial_bytes());
         let away = |e: Error| Misuse::Away(e.to_string());
@@ -244,13 +244,13 @@ impl Worker {
     }
 
     /// The metadata server refuses at once what was taken back, on open connections as on new ones.
-    fn refused_by_meta(&mut self, mine: &mut Held) -> Result<(), Misuse> {
+    fn refused_by_meta(&mut self, mine: &mut UserSession) -> Result<(), Misuse> {
         self.refused(mine, "was taken back")?;
         self.note(Effect::TakenBack);
         Ok(())
     }
 
-    fn refused_after_its_end(&mut self, mine: &mut Held) -> Result<(), Misuse> {
+    fn refused_after_its_end(&mut self, mine: &mut UserSession) -> Result<(), Misuse> {
         let end = mine.credential.statement().end_ms;
         match self.refused(mine, "has ended") {
             // Where its disk failed, the server's time may have gone back.
@@ -263,7 +263,7 @@ impl Worker {
         }
     }
 
-    fn refused(&mut self, mine: &mut Held, why: &str) -> Result<(), Misuse> {
+    fn refused(&mut self, mine: &mut UserSession, why: &str) -> Result<(), Misuse> {
         let new = self.reach_as(&self.deployment.meta.address, &mine.credential);
         if !is_served(&mut mine.meta) && !new.is_ok_and(|mut new| is_served(&mut new)) {
             return Ok(());

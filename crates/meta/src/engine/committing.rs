@@ -48,7 +48,7 @@ pub(super) fn commit_loop(shared: &Shared, mut store: Store) {
     let mut reopen_at = 0;
     loop {
         if state.broken && shared.now() >= reopen_at {
-            state = shared.without_look(state);
+            state = shared.without_scrub(state);
             state.broken = !reopen(&mut state, &mut store);
             reopen_at = shared.now() + REOPEN_NS;
         }
@@ -94,7 +94,7 @@ pub(super) fn commit_loop(shared: &Shared, mut store: Store) {
                     Err(e) => {
                         log::error!("{e}");
                         state.group.failed(shared.now(), e);
-                        state = shared.without_look(state);
+                        state = shared.without_scrub(state);
                         state.broken = !reopen(&mut state, &mut store);
                         reopen_at = shared.now() + REOPEN_NS;
                     }
@@ -108,7 +108,7 @@ pub(super) fn commit_loop(shared: &Shared, mut store: Store) {
     } else {
         state.journal.end();
     }
-    state = shared.without_look(state);
+    state = shared.without_scrub(state);
     state.space.names_mut().release();
     state.ended = true;
     shared.settled.notify_all();

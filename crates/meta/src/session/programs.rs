@@ -2,7 +2,7 @@
 use super::Session;
 use crate::access::Delegation;
 use crate::error::{Result, error};
-use crate::registry::{Place, Registry};
+use crate::registry::{Registry, RowShare};
 use penstock_host::sync::MutexGuard;
 use penstock_host::time::since_boot;
 use penstock_rpc::{Peer, share};
@@ -14,7 +14,7 @@ use std::sync::PoisonError;
 pub struct Program {
     number: u64,
     payer: Option<u32>,
-    place: Option<Place>,
+    place: Option<RowShare>,
 }
 
 impl Program {

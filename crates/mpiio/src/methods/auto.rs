@@ -14,13 +14,13 @@
 //! In a collective call rank 0's means and the costs that it measured count for all, so that all ranks choose alike.
 //! Estimates that differ by less than 15% tie, and the candidate stays that was measured last.
 //! Accesses without exchange need no meeting, but all ranks have to know that: after each choice of such a candidate the
-//! next accesses go without one ([`Habit`]), at most 15.
-//! One range of the file to or from one stretch of memory by descriptors is not estimated: see [`crate::lean`].
+//! next accesses go without one ([`MeetingSkips`]), at most 15.
+//! One range of the file to or from one stretch of memory by descriptors is not estimated: see [`crate::fast_path`].
 //! **When it pays.** It is the default.
 //! **Hint.** `penstock_method=auto`; the choice is in `penstock_method_chosen` and `penstock_method_reason`. ROMIO's hints narrow the candidates: see [`crate::hints`].
 //! **Source.** The statistics are those of DT section IV; the costs are ours.
 use super::Method;
-use super::cost::{Costs, Place, Shape, Terms};
+use super::cost::{Costs, RankAccess, Surroundings, Terms};
 use super::row::Work;
 use crate::hints::{Hints, Toggle};
 use penstock_base::Op;
@@ -130,7 +130,7 @@ fn ratio(ratios: &Ratios, candidate: Candidate) -> f64 {
 
 /// What all ranks know of the accesses of one direction since the view was set.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Habit {
+pub(crate) struct MeetingSkips {
     /// How the last collective access was performed that `auto` decided, and the last independent one.
     pub incumbents: [Option<Candidate>; 2],
     planned: Option<Planned>,
@@ -157,7 +157,7 @@ impl Planned {
     }
 }
 
-impl Habit {
+impl MeetingSkips {
     /// How many accesses rank 0 would have go without a meeting, if a candidate without exchange is chosen.
     pub(crate) fn proposal(&self) -> u8 {
         self.proposal.max(1)
@@ -233,7 +233,7 @@ impl Choice {
 pub(crate) struct Access<'a> {
     pub direction: Op,
     /// One shape for a rank on its own, all ranks' for a collective call.
-    pub shapes: &'a [Shape],
+    pub shapes: &'a [RankAccess],
     /// From the first to the last byte of all of them.
     pub extent: f64,
     pub collective: bool,
@@ -244,7 +244,7 @@ pub(crate) struct Access<'a> {
 }
 
 /// Whether a method is a candidate: the hints leave it, and it is offered or asked for.
-fn is_candidate(hints: &Hints, method: Method, access: &Access<'_>, place: &Place) -> bool {
+fn is_candidate(hints: &Hints, method: Method, access: &Access<'_>, place: &Surroundings) -> bool {
     let direction = access.direction;
     let exchange = if access.collective {
         hints.cb[direction as usize]
@@ -289,7 +289,7 @@ pub(crate) fn choose(
     ratios: &Ratios,
     hints: &Hints,
     access: &Access<'_>,
-    place: &Place,
+    place: &Surroundings,
 ) -> Choice {
     let Access {
         direction, shapes, ..
@@ -351,7 +351,7 @@ pub(crate) fn choose(
 mod tests {
     use super::*;
 
-    const SHAPE: Shape = Shape {
+    const SHAPE: RankAccess = RankAccess {
         bytes: 1e6,
         file_regions: 100.0,
         memory_regions: 1.0,
@@ -359,7 +359,7 @@ mod tests {
     };
 
     fn chosen(ratios: &Ratios, incumbent: Option<Candidate>) -> Choice {
-        let place = Place {
+        let place = Surroundings {
             ranks: 4.0,
             processors: 2.0,
             one_node: true,
@@ -387,7 +387,7 @@ mod tests {
     /// through them.
     #[test]
     fn small_regions_go_by_descriptors_where_they_lie_close_together() {
-        let place = Place {
+        let place = Surroundings {
             ranks: 1.0,
             processors: 2.0,
             one_node: true,
@@ -397,7 +397,7 @@ mod tests {
         let regions = 65_536.0;
         for (distance, shortcut) in [(512.0, true), (1024.0, true), (4096.0, false)] {
             let extent = regions * distance;
-            let shape = Shape {
+            let shape = RankAccess {
                 bytes: regions * 256.0,
                 file_regions: regions,
                 memory_regions: 1.0,
@@ -482,7 +482,7 @@ mod tests {
 
     #[test]
     fn a_choice_without_exchange_holds_for_more_and_more_accesses() {
-        let mut habit = Habit::default();
+        let mut habit = MeetingSkips::default();
         let choice = |method: Method| Choice {
             candidate: Candidate {
                 method,
@@ -490,7 +490,7 @@ mod tests {
             },
             ..chosen(&[UNKNOWN; Candidate::COUNT], None)
         };
-        let quiet = |habit: &mut Habit| {
+        let quiet = |habit: &mut MeetingSkips| {
             let mut count = 0;
             while let Some(planned) = habit.next_quiet() {
                 assert!(planned.fits(1000, 10) && planned.fits(500, 20) && !planned.fits(499, 10));

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// Statistics of one rank's access.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Shape {
+pub(crate) struct RankAccess {
     pub bytes: f64,
     /// Regions in the file, cut at stripe units.
     pub file_regions: f64,
@@ -17,7 +17,7 @@ pub(crate) struct Shape {
     pub extent: f64,
 }
 
-impl Shape {
+impl RankAccess {
     /// The least pieces that are contiguous in file and memory alike.
     pub(crate) fn regions(&self) -> f64 {
         self.file_regions.max(self.memory_regions)
@@ -26,7 +26,7 @@ impl Shape {
 
 /// Where the access happens.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Place {
+pub(crate) struct Surroundings {
     pub ranks: f64,
     /// Processors that the ranks of this node share.
     pub processors: f64,
@@ -37,7 +37,7 @@ pub(crate) struct Place {
     pub servers: bool,
 }
 
-impl Place {
+impl Surroundings {
     /// Seconds until all ranks are through, given the processor time of all.
     pub(crate) fn shared_out(&self, seconds: f64) -> f64 {
         seconds / self.processors.min(self.ranks).max(1.0)
@@ -88,7 +88,7 @@ impl Default for Costs {
 pub(crate) struct Terms<'a> {
     pub costs: &'a Costs,
     pub direction: Op,
-    pub place: &'a Place,
+    pub place: &'a Surroundings,
     /// By the servers' descriptors in place of requests.
     pub shortcut: bool,
     /// Bytes of the method's buffer.

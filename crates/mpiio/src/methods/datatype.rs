@@ -8,7 +8,7 @@
 //! **Parameters.** None. **Hint.** `penstock_method=datatype`, `romio_pvfs2_dtype_read`, `romio_pvfs2_dtype_write`.
 //! **Source.** DT section III.
 use super::Method;
-use super::cost::{Shape, Terms};
+use super::cost::{RankAccess, Terms};
 use super::plan::{Alone, Cut, Once, Plan};
 use super::row::{Row, Work};
 use crate::model;
@@ -49,12 +49,12 @@ const SPREAD_FEWEST: f64 = 1024.0;
 const SPREAD_BYTE: f64 = 2e-6 / 4096.0;
 
 /// One operation, and the bytes wanted.
-fn counts(shape: &model::Shape, _: u64) -> (u64, u64) {
+fn counts(shape: &model::AccessSummary, _: u64) -> (u64, u64) {
     (1, shape.bytes)
 }
 
 /// A request whose regions the server visits, or a call for each region.
-fn cost(terms: &Terms<'_>, shape: &Shape) -> f64 {
+fn cost(terms: &Terms<'_>, shape: &RankAccess) -> f64 {
     let costs = terms.costs;
     // Dense small pieces are copied out of a mapping, without calls (`penstock_store::Mapped`).
     let mapped = terms.direction == Op::Read

@@ -1,6 +1,6 @@
 //! File domains: which aggregator owns which part of the file in a collective call, and the windows in which each
 //! works through its part. Every rank computes the same from the same patterns.
-use super::cost::{Shape, Terms};
+use super::cost::{RankAccess, Terms};
 use super::plan::Part;
 use crate::joint::first_offset;
 use crate::model;
@@ -242,7 +242,7 @@ pub(crate) fn part(pattern: &Pattern, window: &Range<i64>) -> Part {
 }
 
 /// DT table I: an aggregator's share of the aggregate extent, a window in each operation.
-pub(crate) fn counts(shape: &model::Shape, window: u64) -> (u64, u64) {
+pub(crate) fn counts(shape: &model::AccessSummary, window: u64) -> (u64, u64) {
     let share = shape.aggregate_extent.div_ceil(shape.aggregators.max(1));
     (share.div_ceil(window), share)
 }
@@ -251,14 +251,14 @@ pub(crate) fn counts(shape: &model::Shape, window: u64) -> (u64, u64) {
 /// method itself, from the bytes and regions of all ranks; a round has so many `barriers`.
 pub(crate) fn cost(
     terms: &Terms<'_>,
-    shapes: &[Shape],
+    shapes: &[RankAccess],
     aggregate_extent: f64,
     own: impl FnOnce(f64, f64) -> f64,
     barriers: f64,
 ) -> f64 {
     let (costs, window) = (terms.costs, terms.buffer);
     let bytes: f64 = shapes.iter().map(|s| s.bytes).sum();
-    let regions: f64 = shapes.iter().map(Shape::regions).sum();
+    let regions: f64 = shapes.iter().map(RankAccess::regions).sum();
     // Empty windows are skipped: no more is touched than a window for each region.
     let touched = aggregate_extent.min(regions * window);
     let file = match terms.direction {

@@ -10,7 +10,7 @@
 //! `romio_pvfs2_listio_read`, `romio_pvfs2_listio_write`.
 //! **Source.** DT II.D, table I.
 use super::Method;
-use super::cost::{Shape, Terms};
+use super::cost::{RankAccess, Terms};
 use super::plan::{Alone, Cut, Once, Plan};
 use super::row::{Row, Work};
 use crate::model;
@@ -39,12 +39,12 @@ impl Method {
 }
 
 /// ⌈regions / 64⌉ operations, and the bytes wanted.
-fn counts(shape: &model::Shape, _: u64) -> (u64, u64) {
+fn counts(shape: &model::AccessSummary, _: u64) -> (u64, u64) {
     (shape.regions().div_ceil(MAX_LIST as u64), shape.bytes)
 }
 
 /// Requests in flight as posix has them, and each region's entry made, sent and visited.
-fn cost(terms: &Terms<'_>, shape: &Shape) -> f64 {
+fn cost(terms: &Terms<'_>, shape: &RankAccess) -> f64 {
     let (costs, regions) = (terms.costs, shape.regions());
     let lists = (regions / MAX_LIST as f64).ceil();
     costs.request

@@ -14,7 +14,7 @@
 //! share memory, two-phase takes its place.
 //! **Source.** Ours; the idea of keeping an exchange within a node is RS 7.3.
 use super::Method;
-use super::cost::{Shape, Terms};
+use super::cost::{RankAccess, Terms};
 use super::domains::{self, Coverage, Seat, Windows, extent};
 use super::plan::{Cut, Memory, Operate, Outcome, Part, Plan, Room, Step, Way, Window};
 use super::row::{BufferHint, Row, Work};
@@ -45,7 +45,7 @@ impl Method {
 }
 
 /// The domains' work; in a write each piece's coverage is marked.
-fn cost(terms: &Terms<'_>, shapes: &[Shape], aggregate_extent: f64) -> f64 {
+fn cost(terms: &Terms<'_>, shapes: &[RankAccess], aggregate_extent: f64) -> f64 {
     let marks = |_, regions: f64| match terms.direction {
         Op::Read => 0.0,
         Op::Write => regions * terms.costs.piece,

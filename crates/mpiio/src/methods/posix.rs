@@ -8,7 +8,7 @@
 //! **Parameters.** None. **Hint.** `penstock_method=posix`, `romio_pvfs2_posix_read`, `romio_pvfs2_posix_write`.
 //! **Source.** DT II.A, IV.C.
 use super::Method;
-use super::cost::{Shape, Terms};
+use super::cost::{RankAccess, Terms};
 use super::plan::{Alone, Cut, Once, Plan};
 use super::row::{Row, Work};
 use crate::model;
@@ -36,12 +36,12 @@ impl Method {
 }
 
 /// At least a region's operation each, and the bytes wanted.
-fn counts(shape: &model::Shape, _: u64) -> (u64, u64) {
+fn counts(shape: &model::AccessSummary, _: u64) -> (u64, u64) {
     (shape.regions(), shape.bytes)
 }
 
 /// A call for each region. Requests are many in flight: a round trip once, then what a request costs its two ends.
-fn cost(terms: &Terms<'_>, shape: &Shape) -> f64 {
+fn cost(terms: &Terms<'_>, shape: &RankAccess) -> f64 {
     let each = if terms.by_call() {
         shape.regions() * terms.operation()
     } else {

@@ -1,5 +1,5 @@
 //! What the table says of a method.
-use super::cost::{Place, Shape, Terms};
+use super::cost::{RankAccess, Surroundings, Terms};
 use super::domains::Seat;
 use super::plan::{Alone, Plan};
 use crate::access::Tally;
@@ -17,13 +17,13 @@ pub(crate) struct Row {
     /// The hint that sizes its buffer.
     pub buffer: Option<BufferHint>,
     /// Whether [`super::auto`] estimates it unasked.
-    pub offered: fn(Op, &Place) -> bool,
+    pub offered: fn(Op, &Surroundings) -> bool,
     /// When that is, in words.
     pub offered_when: &'static str,
     /// DT table I: operations and bytes accessed, from the statistics of an access and the buffer's size.
-    pub counts: fn(&model::Shape, u64) -> (u64, u64),
+    pub counts: fn(&model::AccessSummary, u64) -> (u64, u64),
     /// Bytes of a region that it accessed, from what it did and what was wanted.
-    pub region: fn(&Tally, &model::Shape) -> u64,
+    pub region: fn(&Tally, &model::AccessSummary) -> u64,
     /// How it performs an access.
     pub work: Work,
 }
@@ -45,21 +45,21 @@ pub(crate) enum Work {
         /// It takes range locks, so it cannot work where the whole access is locked.
         locks: bool,
         /// Seconds of one rank.
-        cost: fn(&Terms<'_>, &Shape) -> f64,
+        cost: fn(&Terms<'_>, &RankAccess) -> f64,
         /// The steps of an access.
         plan: fn(&Alone) -> Box<dyn Plan>,
     },
     /// All ranks of a collective call, by messages.
     Exchange {
         /// Seconds of all ranks, whose shapes together have this extent.
-        cost: fn(&Terms<'_>, &[Shape], f64) -> f64,
+        cost: fn(&Terms<'_>, &[RankAccess], f64) -> f64,
         /// The steps of this rank.
         plan: fn(Seat) -> Box<dyn Plan>,
     },
     /// All ranks of a collective call, through memory that they share. Every rank owns a part.
     SharedMemory {
         /// As of an exchange by messages.
-        cost: fn(&Terms<'_>, &[Shape], f64) -> f64,
+        cost: fn(&Terms<'_>, &[RankAccess], f64) -> f64,
         /// As of an exchange by messages.
         plan: fn(Seat) -> Box<dyn Plan>,
     },

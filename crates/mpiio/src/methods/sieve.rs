@@ -11,7 +11,7 @@
 //! the last, a hole between two of them is not cut out (a buffer without any wanted byte is). A read-modify-write
 //! counts as one operation on its bytes; the bytes it reads before are counted apart.
 use super::Method;
-use super::cost::{Shape, Terms};
+use super::cost::{RankAccess, Terms};
 use super::domains::part;
 use super::plan::{Alone, Memory, Outcome, Part, Plan, Room, Step, Way, Window};
 use super::row::{BufferHint, Row, Work};
@@ -49,12 +49,12 @@ impl Method {
 const LOSSES: u32 = 10;
 
 /// ⌈extent / buffer⌉ operations, and all bytes of the extent.
-fn counts(shape: &model::Shape, buffer: u64) -> (u64, u64) {
+fn counts(shape: &model::AccessSummary, buffer: u64) -> (u64, u64) {
     (shape.extent.div_ceil(buffer), shape.extent)
 }
 
 /// All bytes of the extent, and the wanted ones copied.
-fn cost(terms: &Terms<'_>, shape: &Shape) -> f64 {
+fn cost(terms: &Terms<'_>, shape: &RankAccess) -> f64 {
     let rewrite = match terms.direction {
         Op::Read => 1.0,
         // Reads first, and keeps all other writers out meanwhile.

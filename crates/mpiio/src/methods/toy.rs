@@ -2,7 +2,7 @@
 //!
 //! This file and three lines of [`super::TABLE`] are all there is of them. The tests below reach them as users reach any
 //! method: by hints, under `auto`, in collective calls, in statistics and in the manual.
-use super::cost::{Shape, Terms};
+use super::cost::{RankAccess, Terms};
 use super::domains::Seat;
 use super::plan::{Alone, Cut, Once, Outcome, Part, Plan, Step};
 use super::row::{BufferHint, Row, Work};
@@ -40,10 +40,10 @@ pub(super) const EXCHANGE: Row = Row {
     buffer: None,
     offered: |_, place| place.ranks > 1.0,
     offered_when: "several ranks",
-    counts: |shape: &model::Shape, _| (1, shape.aggregate_extent),
+    counts: |shape: &model::AccessSummary, _| (1, shape.aggregate_extent),
     region: |tally, _| tally.largest,
     work: Work::Exchange {
-        cost: |_: &Terms<'_>, shapes: &[Shape], _| 1000.0 * shapes.len() as f64,
+        cost: |_: &Terms<'_>, shapes: &[RankAccess], _| 1000.0 * shapes.len() as f64,
         plan: meet,
     },
 };
@@ -55,7 +55,7 @@ pub(super) const TURNS: Row = Row {
     offered: |_, _| false,
     offered_when: "only where a hint asks for it",
     work: Work::Exchange {
-        cost: |_: &Terms<'_>, shapes: &[Shape], _| 2000.0 * shapes.len() as f64,
+        cost: |_: &Terms<'_>, shapes: &[RankAccess], _| 2000.0 * shapes.len() as f64,
         plan: Turns::plan,
     },
     ..EXCHANGE
@@ -104,7 +104,7 @@ impl Plan for Meet {
 #[cfg(test)]
 mod tests {
     use super::super::auto::{Access, Candidate, Learnt, choose};
-    use super::super::cost::{Costs, Place};
+    use super::super::cost::{Costs, Surroundings};
     use super::super::{Method, manual};
     use super::*;
     use crate::hints::{Hints, hint_keys};
@@ -255,7 +255,7 @@ mod tests {
     fn what_is_learnt_about_it_counts() {
         let mut hints = Hints::default();
         hints.take(&Info::from_iter([("romio_cb_read", "enable")]), false);
-        let shape = Shape {
+        let shape = RankAccess {
             bytes: 1e6,
             file_regions: 100.0,
             memory_regions: 1.0,
@@ -269,7 +269,7 @@ mod tests {
             mine: 0,
             incumbent: None,
         };
-        let place = Place {
+        let place = Surroundings {
             ranks: 4.0,
             processors: 4.0,
             one_node: false,

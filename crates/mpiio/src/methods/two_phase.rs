@@ -17,7 +17,7 @@
 //! An error of one rank does not stop the others' rounds: it sends nothing more of use, and the caller agrees on the
 //! outcome at the end.
 use super::Method;
-use super::cost::{Shape, Terms};
+use super::cost::{RankAccess, Terms};
 use super::domains::{self, Coverage, Rules, Seat, extent};
 use super::plan::{Cut, Memory, Operate, Outcome, Part, Plan, Room, Step, Way, Window};
 use super::row::{BufferHint, Row, Work};
@@ -52,7 +52,7 @@ impl Method {
 }
 
 /// The domains' work; each byte is a message's as well, packed and unpacked, and a round ends with a second barrier.
-fn cost(terms: &Terms<'_>, shapes: &[Shape], aggregate_extent: f64) -> f64 {
+fn cost(terms: &Terms<'_>, shapes: &[RankAccess], aggregate_extent: f64) -> f64 {
     let messages =
         |bytes: f64, regions: f64| bytes * terms.costs.message_byte + regions * terms.costs.piece;
     domains::cost(terms, shapes, aggregate_extent, messages, 2.0)

@@ -10,13 +10,13 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 /// A file system to test on.
-pub struct Site {
+pub struct TestFileSystem {
     pub environment: Environment,
     servers: Vec<RunningServer>,
     pub dir: TempDir,
 }
 
-impl Drop for Site {
+impl Drop for TestFileSystem {
     fn drop(&mut self) {
         for server in self.servers.drain(..) {
             server.stop();
@@ -24,9 +24,9 @@ impl Drop for Site {
     }
 }
 
-impl Site {
-    pub fn direct() -> Site {
-        Site {
+impl TestFileSystem {
+    pub fn direct() -> TestFileSystem {
+        TestFileSystem {
             dir: scratch(),
             environment: Environment {
                 direct: true,
@@ -37,7 +37,7 @@ impl Site {
     }
 
     /// A metadata server and data servers on directories, with a small stripe unit, in this process.
-    pub fn servers(count: u32) -> Site {
+    pub fn servers(count: u32) -> TestFileSystem {
         let dir = scratch();
         let at = |name: &str| dir.path().join(name);
         let address = |name: &str| Address {
@@ -89,7 +89,7 @@ impl Site {
             })
             .collect();
         servers.push(penstock_meta::start(&deployment, penstock_meta::Options::default()).unwrap());
-        Site {
+        TestFileSystem {
             environment: Environment {
                 deployment: Some(file),
                 patience: Some(Duration::from_millis(100)),

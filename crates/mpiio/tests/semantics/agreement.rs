@@ -9,7 +9,7 @@ everywhere!(
     info_tells_what_was_chosen,
 );
 
-fn errors_reach_every_rank(site: &Site) {
+fn errors_reach_every_rank(site: &TestFileSystem) {
     run(3, |comm| {
         let rank = comm.rank();
         let file = try_open(site, comm, "failing", rdwr()).unwrap();
@@ -78,7 +78,7 @@ fn errors_reach_every_rank(site: &Site) {
 }
 
 /// Blocking, nonblocking, split and external32; then each kind of call that meets.
-fn an_error_of_one_rank_fails_the_next_call_that_meets(site: &Site) {
+fn an_error_of_one_rank_fails_the_next_call_that_meets(site: &TestFileSystem) {
     type Act = fn(&File) -> penstock_mpiio::Result<()>;
     let bad = |file: &File, form: usize, rank: usize| -> bool {
         let at = Where::At(if rank == 1 { -1 } else { 10 * rank as i64 });
@@ -173,7 +173,7 @@ fn an_error_of_one_rank_fails_the_next_call_that_meets(site: &Site) {
     });
 }
 
-fn whoever_goes_another_way_after_an_error_hangs_nobody(site: &Site) {
+fn whoever_goes_another_way_after_an_error_hangs_nobody(site: &TestFileSystem) {
     run(3, |comm| {
         let rank = comm.rank();
         let file = try_open(site, comm, "apart", rdwr()).unwrap();
@@ -232,7 +232,7 @@ fn whoever_goes_another_way_after_an_error_hangs_nobody(site: &Site) {
     });
 }
 
-fn collective_arguments_agree(site: &Site) {
+fn collective_arguments_agree(site: &TestFileSystem) {
     run(2, |comm| {
         let rank = comm.rank();
         let amode = if rank == 0 {
@@ -291,7 +291,7 @@ fn collective_arguments_agree(site: &Site) {
     );
 }
 
-fn info_tells_what_was_chosen(site: &Site) {
+fn info_tells_what_was_chosen(site: &TestFileSystem) {
     run(2, |comm| {
         let rank = comm.rank();
         let file = site.open(

@@ -9,7 +9,7 @@ everywhere!(
     atomic_writes,
 );
 
-fn split_collectives(site: &Site) {
+fn split_collectives(site: &TestFileSystem) {
     run(2, |comm| {
         let rank = comm.rank() as i64;
         let file = try_open(site, comm, "split", rdwr()).unwrap();
@@ -62,7 +62,7 @@ fn start_write(
     outcome
 }
 
-fn nonblocking(site: &Site) {
+fn nonblocking(site: &TestFileSystem) {
     run(2, |comm| {
         let rank = comm.rank();
         let file = try_open(site, comm, "nonblocking", rdwr()).unwrap();
@@ -132,7 +132,7 @@ fn one_after_another(
     }
 }
 
-fn collective_accesses_without_exchange_wait_for_nobody(site: &Site) {
+fn collective_accesses_without_exchange_wait_for_nobody(site: &TestFileSystem) {
     let (tell, told) = mpsc::channel();
     let told = Mutex::new(told);
     run(2, |comm| {
@@ -173,7 +173,7 @@ fn collective_accesses_without_exchange_wait_for_nobody(site: &Site) {
 /// Large regions, for which an exchange is never the choice: the second, fourth, fifth and sixth access do not meet.
 #[test]
 fn regular_accesses_meet_now_and_then() {
-    let site = Site::direct();
+    let site = TestFileSystem::direct();
     const BLOCK: u64 = 1 << 20;
     let (tell, told) = mpsc::channel();
     let told = Mutex::new(told);
@@ -228,7 +228,7 @@ fn regular_accesses_meet_now_and_then() {
     });
 }
 
-fn nonblocking_collectives_mix_with_blocking_ones(site: &Site) {
+fn nonblocking_collectives_mix_with_blocking_ones(site: &TestFileSystem) {
     run(3, |comm| {
         let rank = comm.rank();
         let file = try_open(site, comm, "mix", rdwr()).unwrap();
@@ -279,7 +279,7 @@ fn nonblocking_collectives_mix_with_blocking_ones(site: &Site) {
     });
 }
 
-fn atomic_writes(site: &Site) {
+fn atomic_writes(site: &TestFileSystem) {
     run(3, |comm| {
         let rank = comm.rank();
         let file = try_open(site, comm, "atomic", rdwr()).unwrap();

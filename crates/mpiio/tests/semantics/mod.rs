@@ -3,10 +3,10 @@
 macro_rules! everywhere {
     ($($name:ident),* $(,)?) => {
         mod direct {
-            $(#[test] fn $name() { super::$name(&super::Site::direct()); })*
+            $(#[test] fn $name() { super::$name(&super::TestFileSystem::direct()); })*
         }
         mod servers {
-            $(#[test] fn $name() { super::$name(&super::Site::servers(3)); })*
+            $(#[test] fn $name() { super::$name(&super::TestFileSystem::servers(3)); })*
         }
     };
 }
@@ -18,7 +18,7 @@ mod pointers;
 mod representations;
 mod views;
 
-use crate::common::{Memory, Site, byte, mark, of};
+use crate::common::{Memory, TestFileSystem, byte, mark, of};
 use penstock_datatype::{Elem, ElemKind, Loop, Pattern, Signature, Source, Target};
 use penstock_mpiio::testing::{ThreadComm, run};
 use penstock_mpiio::{
@@ -30,7 +30,12 @@ fn rdwr() -> Amode {
     Amode::RDWR | Amode::CREATE
 }
 
-fn try_open(site: &Site, comm: ThreadComm, name: &str, amode: Amode) -> Result<File, ErrorClass> {
+fn try_open(
+    site: &TestFileSystem,
+    comm: ThreadComm,
+    name: &str,
+    amode: Amode,
+) -> Result<File, ErrorClass> {
     File::open_in(
         &site.process(),
         Box::new(comm),

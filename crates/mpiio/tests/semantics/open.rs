@@ -9,7 +9,7 @@ everywhere!(
     sizes,
 );
 
-fn access_modes(site: &Site) {
+fn access_modes(site: &TestFileSystem) {
     run(2, |comm| {
         let dup = || ThreadComm::group(1).remove(0);
         let rank = comm.rank();
@@ -51,7 +51,7 @@ fn access_modes(site: &Site) {
     });
 }
 
-fn append_and_sequential(site: &Site) {
+fn append_and_sequential(site: &TestFileSystem) {
     run(2, |comm| {
         let file = try_open(site, comm, "append", rdwr()).unwrap();
         write_at(&file, 0, &[1; 100]).unwrap();
@@ -98,7 +98,7 @@ fn append_and_sequential(site: &Site) {
     });
 }
 
-fn delete_on_close(site: &Site) {
+fn delete_on_close(site: &TestFileSystem) {
     run(2, |comm| {
         let file = try_open(site, comm, "gone", rdwr() | Amode::DELETE_ON_CLOSE).unwrap();
         write_at(&file, 0, b"x").unwrap();
@@ -111,7 +111,7 @@ fn delete_on_close(site: &Site) {
     assert_eq!(missing.unwrap_err().class, ErrorClass::NoSuchFile);
 }
 
-fn only_one_rank(site: &Site) {
+fn only_one_rank(site: &TestFileSystem) {
     run(1, |comm| {
         let file = try_open(site, comm, "one", rdwr()).unwrap();
         for method in ["auto", "two-phase", "node-exchange"] {
@@ -134,7 +134,7 @@ fn only_one_rank(site: &Site) {
     });
 }
 
-fn sizes(site: &Site) {
+fn sizes(site: &TestFileSystem) {
     run(2, |comm| {
         let rank = comm.rank() as i64;
         let file = try_open(site, comm, "sizes", rdwr()).unwrap();

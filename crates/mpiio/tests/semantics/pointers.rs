@@ -8,7 +8,7 @@ everywhere!(
     ordered,
 );
 
-fn pointers_and_positions(site: &Site) {
+fn pointers_and_positions(site: &TestFileSystem) {
     run(1, |comm| {
         let file = try_open(site, comm, "positions", rdwr()).unwrap();
         write_at(&file, 0, &[7; 1000]).unwrap();
@@ -66,7 +66,7 @@ fn pointers_and_positions(site: &Site) {
     });
 }
 
-fn shared_pointer_under_contention(site: &Site) {
+fn shared_pointer_under_contention(site: &TestFileSystem) {
     const EACH: usize = 60;
     run(4, |comm| {
         let rank = comm.rank();
@@ -112,7 +112,7 @@ fn shared_pointer_under_contention(site: &Site) {
     assert_eq!(leftovers(site), Vec::<String>::new());
 }
 
-fn each_open_has_a_shared_pointer(site: &Site) {
+fn each_open_has_a_shared_pointer(site: &TestFileSystem) {
     let mut twice: Vec<_> = (0..2).map(|_| ThreadComm::group(2)).collect();
     let mut pairs: Vec<_> = (0..2)
         .map(|_| {
@@ -165,7 +165,7 @@ fn each_open_has_a_shared_pointer(site: &Site) {
 }
 
 /// Hidden files of shared pointers that were not removed.
-fn leftovers(site: &Site) -> Vec<String> {
+fn leftovers(site: &TestFileSystem) -> Vec<String> {
     std::fs::read_dir(site.dir.path())
         .unwrap()
         .map(|e| e.unwrap().file_name().into_string().unwrap())
@@ -173,7 +173,7 @@ fn leftovers(site: &Site) -> Vec<String> {
         .collect()
 }
 
-fn ordered(site: &Site) {
+fn ordered(site: &TestFileSystem) {
     run(3, |comm| {
         let rank = comm.rank();
         let file = try_open(site, comm, "ordered", rdwr()).unwrap();

@@ -8,7 +8,7 @@ fn int32() -> Datatype {
     Datatype::elementary(int, 4, 4).unwrap()
 }
 
-fn external32_everywhere(site: &Site) {
+fn external32_everywhere(site: &TestFileSystem) {
     run(2, |comm| {
         let rank = comm.rank() as i64;
         let file = try_open(site, comm, "external32", rdwr()).unwrap();
@@ -87,7 +87,7 @@ fn external32_everywhere(site: &Site) {
 }
 
 /// 8 bytes in memory, 4 in the file (MPI_LONG), in several chunks, with ranks of different lengths.
-fn external32_other_widths(site: &Site) {
+fn external32_other_widths(site: &TestFileSystem) {
     run(2, |comm| {
         let rank = comm.rank() as i64;
         let file = try_open(site, comm, "widths", rdwr()).unwrap();

@@ -8,7 +8,7 @@ everywhere!(
     reading_through_an_unordered_view,
 );
 
-fn views(site: &Site) {
+fn views(site: &TestFileSystem) {
     run(2, |comm| {
         let rank = comm.rank() as i64;
         let file = try_open(site, comm, "views", rdwr()).unwrap();
@@ -39,7 +39,7 @@ fn views(site: &Site) {
 }
 
 /// 64 M blocks: nothing may depend on their number.
-fn huge_view(site: &Site) {
+fn huge_view(site: &TestFileSystem) {
     run(2, |comm| {
         let rank = comm.rank() as i64;
         let file = try_open(site, comm, "huge", rdwr()).unwrap();
@@ -70,7 +70,7 @@ fn huge_view(site: &Site) {
 }
 
 /// Empty types and accesses, memory that overlaps itself, negative lower bounds.
-fn odd_types(site: &Site) {
+fn odd_types(site: &TestFileSystem) {
     run(2, |comm| {
         let rank = comm.rank();
         let file = try_open(site, comm, "odd", rdwr()).unwrap();
@@ -130,7 +130,7 @@ fn odd_types(site: &Site) {
 }
 
 /// MPI allows overlapping filetypes on files that are only read.
-fn reading_through_an_unordered_view(site: &Site) {
+fn reading_through_an_unordered_view(site: &TestFileSystem) {
     run(2, |comm| {
         let file = try_open(site, comm, "unordered", rdwr()).unwrap();
         let bytes: Vec<u8> = (0..100).collect();

@@ -174,13 +174,13 @@ impl Library {
         Ok(Decoded { payload, uid, gid })
     }
 
-    fn context(&self, socket: Option<&Path>) -> Result<Held<'_>, Failure> {
-        // SAFETY: takes nothing; what it gives is destroyed by `Held`.
+    fn context(&self, socket: Option<&Path>) -> Result<ContextGuard<'_>, Failure> {
+        // SAFETY: takes nothing; what it gives is destroyed by `ContextGuard`.
         let raw = unsafe { (self.create)() };
         if raw.is_null() {
             return Err(Failure::new(5, "libmunge has no memory"));
         }
-        let context = Held { library: self, raw };
+        let context = ContextGuard { library: self, raw };
         if let Some(path) = socket {
             let path = CString::new(path.as_os_str().as_bytes())
                 .map_err(|_| Failure::new(2, "a zero byte in the path of munged's socket"))?;
@@ -193,12 +193,12 @@ impl Library {
 }
 
 /// A context, for one call.
-struct Held<'a> {
+struct ContextGuard<'a> {
     library: &'a Library,
     raw: Context,
 }
 
-impl Held<'_> {
+impl ContextGuard<'_> {
     fn set_ttl(&self, seconds: c_int) -> Result<(), Failure> {
         // SAFETY: this option takes an int.
         let code = unsafe { (self.library.set)(self.raw, OPTION_TTL, seconds) };
@@ -218,7 +218,7 @@ impl Held<'_> {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for ContextGuard<'_> {
     fn drop(&mut self) {
         // SAFETY: it came from `create`, and nothing uses it any more.
         unsafe { (self.library.destroy)(self.raw) }

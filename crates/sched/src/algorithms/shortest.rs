@@ -1,18 +1,18 @@
 //! The queue with the least of something first, and of it the lowest offset: what SJF and SRTF share.
 use super::{Choice, Company, Policy};
 use crate::ranks::Ranks;
-use crate::table::{Queue, Table};
+use crate::table::{FileQueue, Table};
 use crate::{Nanos, Options};
 
 /// See the module's text.
 pub(super) struct Shortest {
-    rank: fn(&Queue) -> u64,
+    rank: fn(&FileQueue) -> u64,
     bound: Option<Nanos>,
     queues: Ranks,
 }
 
 impl Shortest {
-    pub(super) fn new(options: &Options, rank: fn(&Queue) -> u64) -> Shortest {
+    pub(super) fn new(options: &Options, rank: fn(&FileQueue) -> u64) -> Shortest {
         Shortest {
             rank,
             bound: options.starvation_bound,

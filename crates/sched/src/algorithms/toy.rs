@@ -36,10 +36,10 @@ impl Policy for Toy {
 #[cfg(test)]
 mod tests {
     use crate::journal::{Call, Journal};
-    use crate::{Algorithm, Arrival, Dispatcher, Groups, Op, Request, Settings, Site, Verdict};
+    use crate::{Algorithm, Arrival, Dispatcher, Groups, Op, Request, Settings, ServerInfo, Verdict};
     use std::sync::{Arc, Mutex};
 
-    const SITE: Site = Site {
+    const SITE: ServerInfo = ServerInfo {
         server: 0,
         servers: 1,
         unit: 64 << 10,

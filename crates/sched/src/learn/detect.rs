@@ -3,7 +3,7 @@
 //! A file's pattern online is that of its last [`WINDOW`] requests. In a trace it is the pattern of most windows, each
 //! weighed with its requests. Where one answer for all files is wanted, the files vote with their requests.
 use super::features::{Features, MIN_WINDOW, WINDOW, Window};
-use super::pattern::{Pattern, Tree};
+use super::pattern::{AccessPattern, Tree};
 use penstock_base::{Nanos, Op};
 use penstock_trace::{Event, Kind};
 use std::collections::BTreeMap;
@@ -38,7 +38,7 @@ pub struct FileVerdict {
     /// Its bytes.
     pub bytes: u64,
     /// `None`: too few requests to tell.
-    pub pattern: Option<Pattern>,
+    pub pattern: Option<AccessPattern>,
     /// How sure that is, 0 to 1.
     pub share: f64,
 }
@@ -120,7 +120,7 @@ impl Detector {
     }
 
     /// The pattern of a file now.
-    pub fn pattern(&self, file: u64, op: Op) -> Option<Pattern> {
+    pub fn pattern(&self, file: u64, op: Op) -> Option<AccessPattern> {
         self.files.get(&(file, op))?.verdict.pattern
     }
 
@@ -130,14 +130,14 @@ impl Detector {
     }
 
     /// The pattern of most requests of this operation; `None` if no file has one.
-    pub fn majority(&self, op: Op) -> Option<Pattern> {
+    pub fn majority(&self, op: Op) -> Option<AccessPattern> {
         majority(self.verdicts().filter(|v| v.op == op))
     }
 }
 
 /// Files vote with their requests.
-pub(crate) fn majority(verdicts: impl Iterator<Item = FileVerdict>) -> Option<Pattern> {
-    let mut votes: BTreeMap<Pattern, u64> = BTreeMap::new();
+pub(crate) fn majority(verdicts: impl Iterator<Item = FileVerdict>) -> Option<AccessPattern> {
+    let mut votes: BTreeMap<AccessPattern, u64> = BTreeMap::new();
     for verdict in verdicts {
         if let Some(pattern) = verdict.pattern {
             *votes.entry(pattern).or_default() += verdict.requests;
@@ -193,7 +193,11 @@ pub fn looks(events: &[Event], unit: u64) -> Vec<Look> {
 }
 
 /// The patterns of all files of a trace, by file and operation, and that of most requests.
-pub fn detect(events: &[Event], tree: &Tree, unit: u64) -> (Vec<FileVerdict>, Option<Pattern>) {
+pub fn detect(
+    events: &[Event],
+    tree: &Tree,
+    unit: u64,
+) -> (Vec<FileVerdict>, Option<AccessPattern>) {
     let mut files: BTreeMap<(u64, Op), FileVerdict> = BTreeMap::new();
     for event in events.iter().filter(|e| e.kind == Kind::Arrival) {
         let verdict = files
@@ -203,7 +207,7 @@ pub fn detect(events: &[Event], tree: &Tree, unit: u64) -> (Vec<FileVerdict>, Op
         verdict.bytes = verdict.bytes.saturating_add(event.bytes);
     }
     /// Requests and sureness by pattern.
-    type Votes = BTreeMap<Pattern, (u64, f64)>;
+    type Votes = BTreeMap<AccessPattern, (u64, f64)>;
     let mut votes: BTreeMap<(u64, Op), Votes> = BTreeMap::new();
     for look in looks(events, unit) {
         let (pattern, share) = tree.classify(&look.features);
@@ -290,7 +294,7 @@ mod tests {
             ("laps of a hundred", &mut |i, _| i % 100 * 8192),
         ];
         for (name, offset) in cases {
-            assert_eq!(told(offset), Some(Pattern::Unknown), "{name}");
+            assert_eq!(told(offset), Some(AccessPattern::Unknown), "{name}");
         }
     }
 

@@ -10,7 +10,7 @@
 //! a program wait for each other before each access. The same seed gives the same run.
 use super::detect::{Look, looks};
 use super::features::{MIN_WINDOW, WINDOW};
-use super::pattern::{Order, Pattern};
+use super::pattern::{AccessPattern, Order};
 use penstock_base::Random;
 use penstock_base::{Nanos, Op};
 use penstock_trace::{Event, Kind};
@@ -33,7 +33,7 @@ pub struct Scenario {
     /// Each process has a file of its own.
     pub many_files: bool,
     /// How a process accesses its file.
-    pub pattern: Pattern,
+    pub pattern: AccessPattern,
     /// Processes of each program.
     pub processes: u32,
     /// Programs that run at the same time, each on files of its own.
@@ -45,7 +45,7 @@ impl Scenario {
     pub fn all() -> impl Iterator<Item = Scenario> {
         let ops = [Op::Read, Op::Write].into_iter();
         ops.flat_map(|op| [false, true].map(|many_files| (op, many_files)))
-            .flat_map(|(op, files)| Pattern::ALL.map(|pattern| (op, files, pattern)))
+            .flat_map(|(op, files)| AccessPattern::ALL.map(|pattern| (op, files, pattern)))
             .flat_map(|(op, files, pattern)| [8, 16, 32].map(|p| (op, files, pattern, p)))
             .flat_map(|(op, many_files, pattern, processes)| {
                 [1, 4].map(|programs| Scenario {

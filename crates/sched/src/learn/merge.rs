@@ -159,7 +159,7 @@ fn collect(traces: Vec<Vec<Event>>) -> (Vec<Seen>, Vec<FileState>) {
     let mut seen = Vec::with_capacity(total);
     let mut files: Vec<FileState> = Vec::new();
     let mut by_number: BTreeMap<u64, u32> = BTreeMap::new();
-    let mut by_shape: BTreeMap<Shape, Vec<u32>> = BTreeMap::new();
+    let mut by_shape: BTreeMap<FileUse, Vec<u32>> = BTreeMap::new();
     for (trace, events) in traces.into_iter().enumerate() {
         let found = survey(&events);
         // First those that are known by number, so that nobody else takes them.
@@ -221,12 +221,12 @@ fn collect(traces: Vec<Vec<Event>>) -> (Vec<Seen>, Vec<FileState>) {
 }
 
 /// How much a file is used: requests and bytes read, written, and its largest offset.
-type Shape = (u64, u64, u64, u64, u64);
+type FileUse = (u64, u64, u64, u64, u64);
 
 struct Found {
     number: u64,
     first: Nanos,
-    shape: Shape,
+    shape: FileUse,
 }
 
 /// The files of a trace, in the order of first arrival.
@@ -241,7 +241,7 @@ fn survey(events: &[Event]) -> Vec<Found> {
                 found.push(Found {
                     number: event.file,
                     first: event.at,
-                    shape: Shape::default(),
+                    shape: FileUse::default(),
                 });
                 found.len() - 1
             }),

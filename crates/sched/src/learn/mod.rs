@@ -19,5 +19,5 @@ pub use detect::{Detector, DetectorLimits, FileVerdict, Look, detect, looks};
 pub use features::{FEATURES, Features, MIN_WINDOW, WINDOW, Window};
 pub use generate::{Example, Labelled, Scenario, generate};
 pub use merge::{ARRIVAL_FLOOR, ARRIVAL_TOLERANCE, Merged, merge};
-pub use pattern::{Order, Pattern, Tree};
+pub use pattern::{AccessPattern, Order, Tree};
 pub use predict::{Limits, Predictor, Statistics};

@@ -3,7 +3,7 @@
 //! The tree is data, `data/patterns.json`, made by `python/learn/patterns.py` (docs/understand/detection.md). It is checked when
 //! it is read, node by node: a tree that was cut, edited or made for other figures is refused. A tree always ends in some
 //! leaf, also with a window that is like nothing it has learnt. So each leaf keeps the range of each figure among the windows
-//! that it was learnt from: what lies outside is [`Pattern::Unknown`], and so is what ends in a leaf of mixed windows.
+//! that it was learnt from: what lies outside is [`AccessPattern::Unknown`], and so is what ends in a leaf of mixed windows.
 use super::features::{FEATURES, Features};
 use crate::Error;
 use serde::{Deserialize, Serialize};
@@ -37,7 +37,7 @@ impl Order {
 /// stripe unit or reach every server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Pattern {
+pub enum AccessPattern {
     /// Each client a part of its own, in small requests.
     ContiguousSmall,
     /// Each client a part of its own, in large requests.
@@ -55,46 +55,50 @@ pub enum Pattern {
     Unknown,
 }
 
-impl Pattern {
+impl AccessPattern {
     /// All that are known.
-    pub const ALL: [Pattern; 6] = [
-        Pattern::ContiguousSmall,
-        Pattern::ContiguousLarge,
-        Pattern::StridedSmall,
-        Pattern::StridedLarge,
-        Pattern::RandomSmall,
-        Pattern::RandomLarge,
+    pub const ALL: [AccessPattern; 6] = [
+        AccessPattern::ContiguousSmall,
+        AccessPattern::ContiguousLarge,
+        AccessPattern::StridedSmall,
+        AccessPattern::StridedLarge,
+        AccessPattern::RandomSmall,
+        AccessPattern::RandomLarge,
     ];
 
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
-            Pattern::ContiguousSmall => "contiguous_small",
-            Pattern::ContiguousLarge => "contiguous_large",
-            Pattern::StridedSmall => "strided_small",
-            Pattern::StridedLarge => "strided_large",
-            Pattern::RandomSmall => "random_small",
-            Pattern::RandomLarge => "random_large",
-            Pattern::Unknown => "unknown",
+            AccessPattern::ContiguousSmall => "contiguous_small",
+            AccessPattern::ContiguousLarge => "contiguous_large",
+            AccessPattern::StridedSmall => "strided_small",
+            AccessPattern::StridedLarge => "strided_large",
+            AccessPattern::RandomSmall => "random_small",
+            AccessPattern::RandomLarge => "random_large",
+            AccessPattern::Unknown => "unknown",
         }
     }
 
     /// In which order one client accesses the file.
     pub fn order(self) -> Order {
         match self {
-            Pattern::ContiguousSmall | Pattern::ContiguousLarge => Order::Contiguous,
-            Pattern::StridedSmall | Pattern::StridedLarge => Order::Strided,
-            Pattern::RandomSmall | Pattern::RandomLarge => Order::Random,
-            Pattern::Unknown => Order::Unknown,
+            AccessPattern::ContiguousSmall | AccessPattern::ContiguousLarge => Order::Contiguous,
+            AccessPattern::StridedSmall | AccessPattern::StridedLarge => Order::Strided,
+            AccessPattern::RandomSmall | AccessPattern::RandomLarge => Order::Random,
+            AccessPattern::Unknown => Order::Unknown,
         }
     }
 
     /// Accesses are smaller than a stripe unit; `None`: unknown.
     pub fn is_small(self) -> Option<bool> {
         match self {
-            Pattern::ContiguousSmall | Pattern::StridedSmall | Pattern::RandomSmall => Some(true),
-            Pattern::ContiguousLarge | Pattern::StridedLarge | Pattern::RandomLarge => Some(false),
-            Pattern::Unknown => None,
+            AccessPattern::ContiguousSmall
+            | AccessPattern::StridedSmall
+            | AccessPattern::RandomSmall => Some(true),
+            AccessPattern::ContiguousLarge
+            | AccessPattern::StridedLarge
+            | AccessPattern::RandomLarge => Some(false),
+            AccessPattern::Unknown => None,
         }
     }
 }
@@ -110,7 +114,7 @@ struct TreeFile {
     format: u32,
     made_by: String,
     features: Vec<String>,
-    classes: Vec<Pattern>,
+    classes: Vec<AccessPattern>,
     /// Leaves with a smaller share answer "unknown".
     least_share: f64,
     nodes: Vec<Node>,
@@ -138,7 +142,7 @@ enum Node {
 /// A checked decision tree.
 #[derive(Debug, Clone)]
 pub struct Tree {
-    classes: Vec<Pattern>,
+    classes: Vec<AccessPattern>,
     least_share: f64,
     nodes: Vec<Node>,
     made_by: String,
@@ -231,7 +235,7 @@ impl Tree {
     }
 
     /// The pattern of a window with these figures, and how sure that is, 0 to 1; of what is unknown 0.
-    pub fn classify(&self, features: &Features) -> (Pattern, f64) {
+    pub fn classify(&self, features: &Features) -> (AccessPattern, f64) {
         let mut at = 0;
         loop {
             match &self.nodes[at] {
@@ -258,7 +262,7 @@ impl Tree {
                     return if inside && *share >= self.least_share {
                         (self.classes[*class], *share)
                     } else {
-                        (Pattern::Unknown, 0.0)
+                        (AccessPattern::Unknown, 0.0)
                     };
                 }
             }
@@ -295,15 +299,18 @@ mod tests {
         let split = "{\"split\":{\"feature\":2,\"threshold\":-0.5,\"below\":1,\"above\":2}}";
         let tree = Tree::from_json(&json(&format!("{split},{}", leaves()))).unwrap();
         let mut features = [0.0; FEATURES.len()];
-        assert_eq!(tree.classify(&features), (Pattern::StridedLarge, 0.8));
+        assert_eq!(tree.classify(&features), (AccessPattern::StridedLarge, 0.8));
         features[2] = -0.5;
-        assert_eq!(tree.classify(&features), (Pattern::ContiguousSmall, 1.0));
+        assert_eq!(
+            tree.classify(&features),
+            (AccessPattern::ContiguousSmall, 1.0)
+        );
         // What no training window was like, and what training windows of several classes were like.
         features[7] = 1.01;
-        assert_eq!(tree.classify(&features), (Pattern::Unknown, 0.0));
+        assert_eq!(tree.classify(&features), (AccessPattern::Unknown, 0.0));
         let mixed = Tree::from_json(&json(&leaf(0, 0.69, 1.0))).unwrap();
         let known = [0.0; FEATURES.len()];
-        assert_eq!(mixed.classify(&known), (Pattern::Unknown, 0.0));
+        assert_eq!(mixed.classify(&known), (AccessPattern::Unknown, 0.0));
     }
 
     #[test]
@@ -347,7 +354,7 @@ mod tests {
     #[test]
     fn the_delivered_tree_is_sound() {
         let tree = Tree::builtin().unwrap();
-        assert_eq!(tree.classes, Pattern::ALL);
+        assert_eq!(tree.classes, AccessPattern::ALL);
         assert!(tree.made_by().contains("patterns.py"));
     }
 }

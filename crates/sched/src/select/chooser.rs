@@ -1,7 +1,7 @@
 //! Which algorithm each file runs under when the server chooses itself: `sched=tree` and `sched=online`.
 //!
 //! *Problem*: no algorithm is best for all programs and devices, nor for all files of a server. *Idea*: files are told apart
-//! by operation and pattern ([`Lookout`]), and each class of them has a choice of its own; files whose choices differ are
+//! by operation and pattern ([`Sampler`]), and each class of them has a choice of its own; files whose choices differ are
 //! in different groups of the scheduler ([`Groups`]), which share the server by bytes. What the most requests want also
 //! holds for files that are not known well enough. `tree` asks a selection tree for each class, and moves a file once
 //! [`AGREE`] looks in a row agree. `online` gives each class a [`Selector`] that begins with the tree's answer, tries and
@@ -9,11 +9,11 @@
 //! [`Choosing`]. *Source*: TS chapter 6; choices by file are ours.
 //!
 //! A plain state machine under the queue's mutex: a few hundred nanoseconds per request, a look every 100 ms.
-use super::lookout::{Class, FileView, Kind, Lookout, View};
+use super::sampler::{Class, ClassKey, FileView, Sampler, View};
 use super::{Objective, Selector, SelectorOptions, Situation, Tree};
-use crate::learn::{MIN_WINDOW, Order, Pattern};
+use crate::learn::{AccessPattern, MIN_WINDOW, Order};
 use crate::settings::Settings;
-use crate::{Algorithm, Error, Groups, Nanos, Op, Request, Site};
+use crate::{Algorithm, Error, Groups, Nanos, Op, Request, ServerInfo};
 use std::collections::BTreeMap;
 
 /// Time between looks.
@@ -79,7 +79,7 @@ impl Default for Choosing {
 #[derive(Debug)]
 pub struct Chooser {
     choosing: Choosing,
-    lookout: Lookout,
+    sampler: Sampler,
     look_at: Nanos,
     view: View,
     /// What runs.
@@ -104,7 +104,7 @@ pub struct Chooser {
 /// One class's selector.
 #[derive(Debug)]
 struct Trial {
-    kind: Option<Kind>,
+    kind: Option<ClassKey>,
     selector: Selector,
 }
 
@@ -114,7 +114,7 @@ impl Chooser {
     pub fn of(
         settings: &[String],
         now: Nanos,
-        site: Site,
+        site: ServerInfo,
         held: usize,
     ) -> Result<Option<Chooser>, Error> {
         let choosing = Settings::default().with(settings)?.choosing;
@@ -142,9 +142,14 @@ impl Chooser {
     }
 
     /// Begins at `now`, with `held` requests in the queue.
-    pub fn new(now: Nanos, choosing: Choosing, site: Site, held: usize) -> Result<Chooser, Error> {
+    pub fn new(
+        now: Nanos,
+        choosing: Choosing,
+        site: ServerInfo,
+        held: usize,
+    ) -> Result<Chooser, Error> {
         let mut chooser = Chooser {
-            lookout: Lookout::new(site, choosing.ratio)?,
+            sampler: Sampler::new(site, choosing.ratio)?,
             choosing,
             look_at: now,
             view: View::default(),
@@ -226,7 +231,7 @@ impl Chooser {
 
     /// A request has come to the queue.
     pub fn arrived(&mut self, now: Nanos, request: &Request) {
-        self.lookout.arrived(now, request);
+        self.sampler.arrived(now, request);
         self.held += 1;
         for trial in &mut self.trials {
             trial.selector.arrived(now);
@@ -245,7 +250,7 @@ impl Chooser {
     /// What is to run from now on, if that is something else.
     pub fn decide(&mut self, now: Nanos) -> Option<Groups> {
         let view = if now >= self.look_at {
-            self.lookout.look(now, self.choosing.tree)
+            self.sampler.sample(now, self.choosing.tree)
         } else {
             None
         };
@@ -362,14 +367,14 @@ impl Chooser {
 
     /// What the selectors of the classes run; a file that is unlike anything known goes on as it is.
     fn groups_of_trials(&self) -> Groups {
-        let of = |kind: Kind| self.trials.iter().find(|t| t.kind == Some(kind));
+        let of = |kind: ClassKey| self.trials.iter().find(|t| t.kind == Some(kind));
         let all = self.trials[0].selector.algorithm();
         let files = self.view.seen.iter().map(|f| {
             let class = &self.view.classes[f.class];
             let trial = f.pattern.and_then(|_| of(class.kind()));
             let runs = match (trial, f.pattern) {
                 (Some(trial), _) => trial.selector.algorithm(),
-                (None, Some(Pattern::Unknown)) => self.groups.of(f.file, f.op),
+                (None, Some(AccessPattern::Unknown)) => self.groups.of(f.file, f.op),
                 (None, _) => all,
             };
             ((f.file, f.op), runs)
@@ -398,7 +403,7 @@ impl Chooser {
         let mut classes: Vec<&Class> = self.view.classes.iter().filter(|c| is_known(c)).collect();
         classes.sort_by_key(|c| std::cmp::Reverse(c.requests));
         let worth = |c: &&Class| c.requests * 100 >= self.view.requests * WORTH;
-        let kept: Vec<(Kind, Situation)> = classes
+        let kept: Vec<(ClassKey, Situation)> = classes
             .into_iter()
             .filter(worth)
             .map(|c| (c.kind(), c.situation))
@@ -429,7 +434,7 @@ impl Chooser {
             }
         }
         // Who stands for all others stays so, unless another class has become twice as common.
-        let requests = |kind: Option<Kind>| {
+        let requests = |kind: Option<ClassKey>| {
             let classes = &self.view.classes;
             let class = classes.iter().find(|c| Some(c.kind()) == kind);
             class.map_or(0, |c| c.requests)
@@ -485,11 +490,11 @@ fn mebibytes(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::lookout::{HORIZON, RECENT};
+    use super::super::sampler::{HORIZON, RECENT};
     use super::*;
 
     const MILLI: Nanos = 1_000_000;
-    const SITE: Site = Site {
+    const SITE: ServerInfo = ServerInfo {
         server: 0,
         servers: 1,
         unit: 64 << 10,
@@ -701,7 +706,7 @@ mod tests {
         let mut now = 0;
         let mut c = chooser(disk(Mode::Tree));
         assert_eq!(drive(&mut c, &mut now, 2000, random), []);
-        assert_eq!(c.busiest()[0].pattern, Some(Pattern::RandomSmall));
+        assert_eq!(c.busiest()[0].pattern, Some(AccessPattern::RandomSmall));
         assert!(
             c.reason()
                 .contains("nothing changes, for read, 1 file, random small"),
@@ -727,7 +732,7 @@ mod tests {
             let settled = c.groups().clone();
             assert_eq!(
                 c.busiest()[0].pattern,
-                Some(Pattern::Unknown),
+                Some(AccessPattern::Unknown),
                 "{:?}",
                 c.view()
             );

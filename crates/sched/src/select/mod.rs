@@ -1,19 +1,19 @@
 //! Which algorithm (TS chapter 6): `tree` by rules learnt beforehand from the access pattern and the
 //! device, `online` by what each algorithm is seen to give, re-decided over a sliding window. `chooser` does either for
-//! each class of files, as `lookout` sees them.
+//! each class of files, as `sampler` sees them.
 mod belief;
 mod chooser;
 mod learnt;
-mod lookout;
 mod nodes;
 mod objective;
 mod online;
 mod own;
+mod sampler;
 mod tree;
 
 pub use chooser::{Chooser, Choosing, Mode};
-pub use lookout::{Class, FileView, View};
 pub use objective::Objective;
 pub use online::{Decision, Selector, SelectorOptions};
 pub use own::Expectation;
+pub use sampler::{Class, FileView, View};
 pub use tree::{Situation, Tree};

@@ -14,7 +14,7 @@ type Places = BTreeSet<(u64, usize)>;
 
 /// Requests of one file and operation, and what is remembered of those served.
 #[derive(Debug)]
-pub(crate) struct Queue {
+pub(crate) struct FileQueue {
     /// Bytes of queued virtual requests, and how many these are.
     pub(crate) bytes: u64,
     /// Bytes ever added.
@@ -60,7 +60,7 @@ impl Table {
             let gone = self.queues.remove(oldest);
             self.by_file.remove(&(gone.file, gone.op));
         }
-        let queue = self.queues.insert(Queue {
+        let queue = self.queues.insert(FileQueue {
             file,
             op,
             lane: self.lane_of(file, op) as u8,
@@ -103,7 +103,7 @@ impl Table {
         offset: u64,
         end: u64,
     ) -> (Option<usize>, Option<usize>) {
-        let Queue {
+        let FileQueue {
             ready,
             deferred,
             reach,
@@ -173,7 +173,7 @@ impl Table {
     }
 
     pub(super) fn unlist_empty(&mut self, queue: usize) {
-        let Queue { before, after, .. } = self.queues[queue];
+        let FileQueue { before, after, .. } = self.queues[queue];
         match before {
             NONE => self.empty_oldest = after,
             _ => self.queues[before].after = after,

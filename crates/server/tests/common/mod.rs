@@ -22,7 +22,7 @@ const PATIENT: Timeouts = Timeouts {
     write: Some(Duration::from_secs(30)),
 };
 
-pub struct Site {
+pub struct TestDeployment {
     pub dir: tempfile::TempDir,
     pub deployment: Deployment,
     pub servers: Vec<RunningServer>,
@@ -83,15 +83,15 @@ pub fn deployment(dir: &Path, servers: u32, store: &str) -> Deployment {
     deployment
 }
 
-impl Site {
-    pub fn start(servers: u32, store: &str, options: Options) -> Site {
+impl TestDeployment {
+    pub fn start(servers: u32, store: &str, options: Options) -> TestDeployment {
         let dir = tempfile::tempdir().unwrap();
         let deployment = deployment(dir.path(), servers, store);
         let running = (0..servers)
             .map(|i| start(&deployment, ServerId(i), options.clone()).unwrap())
             .collect();
         let seals = deployment.meta_identity().unwrap().seals();
-        Site {
+        TestDeployment {
             dir,
             deployment,
             servers: running,
@@ -99,8 +99,8 @@ impl Site {
         }
     }
 
-    pub fn one() -> Site {
-        Site::start(1, "dir", Options::default())
+    pub fn one() -> TestDeployment {
+        TestDeployment::start(1, "dir", Options::default())
     }
 
     pub fn layout(&self, unit: u64) -> Layout {
@@ -406,7 +406,7 @@ pub fn kind(reply: &DataReply) -> ErrorKind {
 
 /// One client appends, another extends to where the first is about to write: no byte may be lost, and the object ends
 /// where the furthest of both says.
-pub fn appended_and_extended(site: &Site) {
+pub fn appended_and_extended(site: &TestDeployment) {
     const ROUNDS: u64 = 300;
     let (mut c, h) = site.open(0, 5);
     std::thread::scope(|s| {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// How many operations run at once.
 #[derive(Debug)]
-pub(crate) struct Permits {
+pub(crate) struct Admission {
     state: Mutex<Places>,
     freed: Condvar,
 }
@@ -20,11 +20,11 @@ struct Places {
 }
 
 /// Freed on drop.
-pub(crate) struct Permit<'a>(&'a Permits);
+pub(crate) struct Permit<'a>(&'a Admission);
 
-impl Permits {
-    pub fn new(n: usize) -> Permits {
-        Permits {
+impl Admission {
+    pub fn new(n: usize) -> Admission {
+        Admission {
             state: Mutex::new(Places {
                 free: n.max(1),
                 waiting: 0,
@@ -72,13 +72,13 @@ mod tests {
 
     #[test]
     fn permits_are_bounded_and_come_back() {
-        let permits = Permits::new(2);
-        let a = permits.take(Duration::ZERO);
-        let b = permits.take(Duration::ZERO);
+        let admission = Admission::new(2);
+        let a = admission.take(Duration::ZERO);
+        let b = admission.take(Duration::ZERO);
         assert!(a.is_some() && b.is_some());
-        assert!(permits.take(Duration::from_millis(1)).is_none());
+        assert!(admission.take(Duration::from_millis(1)).is_none());
         std::thread::scope(|s| {
-            let waiter = s.spawn(|| permits.take(Duration::from_secs(10)).is_some());
+            let waiter = s.spawn(|| admission.take(Duration::from_secs(10)).is_some());
             drop(a);
             assert!(waiter.join().unwrap());
         });

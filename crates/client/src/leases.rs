@@ -4,7 +4,7 @@
 //! yet their holders go on. Idea: all of it goes over one connection. What locks were answered for is noted here, by the
 //! rule that the server applies; when another connection has to be made, they are claimed on it before anything else is
 //! asked, and the server is told which files are open, so that it keeps those without a name. For some seconds after a
-//! restart the server serves nothing but claims of locks, and it waits a minute for those of files, so [`Keeper::tend`] has
+//! restart the server serves nothing but claims of locks, and it waits a minute for those of files, so [`FileLeases::tend`] has
 //! to be called often enough while there is anything to look after.
 //! A lock that somebody else has got meanwhile is lost: so it is logged, and the next call of its owner fails with
 //! [`ErrorKind::LockLost`]; of its other locks on that file nothing is left then, so that it can begin anew.
@@ -40,7 +40,7 @@ pub trait OpenFiles: std::fmt::Debug + Send + Sync {
 
 /// See the module's text; a connection of its own to the metadata server.
 #[derive(Debug)]
-pub struct Keeper {
+pub struct FileLeases {
     client: Client,
     open: Arc<dyn OpenFiles>,
     link: Mutex<Option<Link>>,
@@ -80,10 +80,10 @@ pub enum Locked {
     Deadlock,
 }
 
-impl Keeper {
+impl FileLeases {
     /// Keeps nothing yet.
-    pub fn new(client: &Client, open: Arc<dyn OpenFiles>) -> Keeper {
-        Keeper {
+    pub fn new(client: &Client, open: Arc<dyn OpenFiles>) -> FileLeases {
+        FileLeases {
             client: client.clone(),
             open,
             link: Mutex::new(None),

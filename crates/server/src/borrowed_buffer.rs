@@ -6,7 +6,7 @@ use penstock_wire::message::WireError;
 use std::sync::Arc;
 
 /// A slice of a request, with all that serving it takes.
-pub(crate) struct Loan {
+pub(crate) struct BorrowedBuffer {
     pub(crate) object: Arc<dyn Object>,
     pub(crate) access: Access,
     pub(crate) buffer: Vec<u8>,
@@ -16,17 +16,17 @@ pub(crate) struct Loan {
 /// Serves the parts of a virtual request: runs that follow each other in one call, the others one by one.
 pub(crate) fn serve(
     op: Op,
-    loans: &mut [Loan],
+    borrowed: &mut [BorrowedBuffer],
     scratch: &mut Scratch,
 ) -> Vec<Result<usize, WireError>> {
-    let mut results = Vec::with_capacity(loans.len());
+    let mut results = Vec::with_capacity(borrowed.len());
     let mut from = 0;
-    while from < loans.len() {
+    while from < borrowed.len() {
         let mut to = from + 1;
-        while to < loans.len() && follows(&loans[to - 1], &loans[to]) {
+        while to < borrowed.len() && follows(&borrowed[to - 1], &borrowed[to]) {
             to += 1;
         }
-        match &mut loans[from..to] {
+        match &mut borrowed[from..to] {
             [one] => results.push(one.serve(op, scratch)),
             several => together(op, several, &mut results),
         }
@@ -36,8 +36,8 @@ pub(crate) fn serve(
 }
 
 /// One begins where the other ends, and both are one run.
-fn follows(one: &Loan, other: &Loan) -> bool {
-    let run = |loan: &Loan| Some((loan.access.run()?, loan.len as u64));
+fn follows(one: &BorrowedBuffer, other: &BorrowedBuffer) -> bool {
+    let run = |borrowed: &BorrowedBuffer| Some((borrowed.access.run()?, borrowed.len as u64));
     match (run(one), run(other)) {
         (Some((a, len)), Some((b, other))) => {
             a.start + len == b.start && len <= a.end - a.start && other <= b.end - b.start
@@ -46,18 +46,18 @@ fn follows(one: &Loan, other: &Loan) -> bool {
     }
 }
 
-fn together(op: Op, loans: &mut [Loan], results: &mut Vec<Result<usize, WireError>>) {
-    let object = loans[0].object.clone();
-    let accesses = loans
+fn together(op: Op, borrowed: &mut [BorrowedBuffer], results: &mut Vec<Result<usize, WireError>>) {
+    let object = borrowed[0].object.clone();
+    let accesses = borrowed
         .iter_mut()
-        .map(|loan| (&mut loan.access, &mut loan.buffer[..loan.len]));
+        .map(|borrowed| (&mut borrowed.access, &mut borrowed.buffer[..borrowed.len]));
     match op {
         Op::Read => Access::read_runs(&*object, accesses.collect(), results),
         Op::Write => Access::write_runs(&*object, accesses.collect(), results),
     }
 }
 
-impl Loan {
+impl BorrowedBuffer {
     fn serve(&mut self, op: Op, scratch: &mut Scratch) -> Result<usize, WireError> {
         let bytes = &mut self.buffer[..self.len];
         match op {

@@ -20,7 +20,7 @@ enum Part {
 
 /// A lock as the file knows it.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldLock {
     pub range: Range<u64>,
     path: String,
     peers: Vec<Peer>,
@@ -30,10 +30,10 @@ pub(crate) struct Held {
     busy: Mutex<()>,
 }
 
-impl Held {
+impl HeldLock {
     /// Nothing is locked yet; `peers`: the servers of the file at `path`, in the order of its layout.
-    pub fn new(range: Range<u64>, path: String, peers: Vec<Peer>) -> Held {
-        Held {
+    pub fn new(range: Range<u64>, path: String, peers: Vec<Peer>) -> HeldLock {
+        HeldLock {
             range,
             path,
             parts: peers.iter().map(|_| Mutex::new(Part::None)).collect(),

@@ -5,29 +5,29 @@
 //! what one of them has written is a strided quarter of the file.
 //! Idea: a program that syncs after a checkpoint will do so again. At a sync the ranks tell each other how much they have
 //! written by collective calls since the last one. In the next interval they meet before the collective write at which
-//! each has written another [`BEHIND`] bytes on average, and the devices begin with what is whole by then. All ranks
+//! each has written another [`LIMIT`] bytes on average, and the devices begin with what is whole by then. All ranks
 //! count the same calls, so all find the same call. Ranks of a node share the objects out: who comes to an object after another
 //! would begin with the few pages written since. Independent writes have nobody to wait for: each rank's own bytes count.
 //! When it pays: from tens of MB between syncs on. A program that never syncs never meets for this. One that stops
 //! syncing has written one checkpoint's bytes earlier than the system would have.
-//! Parameters: [`BEHIND`].
+//! Parameters: [`LIMIT`].
 
 /// Bytes that one rank writes, on average, before the devices begin with them.
-const BEHIND: u64 = 16 << 20;
+const LIMIT: u64 = 16 << 20;
 /// The same in a simulated world, whose files are small.
-const BEHIND_SIMULATED: u64 = 8 << 10;
+const LIMIT_SIMULATED: u64 = 8 << 10;
 
-fn behind() -> u64 {
+fn limit() -> u64 {
     if penstock_host::simulated() {
-        BEHIND_SIMULATED
+        LIMIT_SIMULATED
     } else {
-        BEHIND
+        LIMIT
     }
 }
 
 /// What a rank has written to a file by descriptors since the last sync, and what was usual between the two before.
 #[derive(Debug, Default)]
-pub(crate) struct Behind {
+pub(crate) struct EarlyWriteback {
     /// Collective writes: the same on all ranks.
     calls: u64,
     usual_calls: u64,
@@ -42,7 +42,7 @@ pub(crate) struct Behind {
     usual_independent: u64,
 }
 
-impl Behind {
+impl EarlyWriteback {
     /// A collective write begins; whether the ranks are to meet and the devices to begin with what was written before it.
     pub(crate) fn is_due(&mut self) -> bool {
         let before = self.calls;
@@ -59,7 +59,7 @@ impl Behind {
         }
         let before = self.independent;
         self.independent = before.saturating_add(bytes);
-        let step = behind();
+        let step = limit();
         before / step != self.independent / step && self.independent <= self.usual_independent
     }
 
@@ -86,7 +86,7 @@ impl Behind {
         // A sync after nothing says nothing: programs sync twice.
         if now.calls > 0 {
             let total: u128 = told.iter().map(|bytes| u128::from(*bytes)).sum();
-            let calls = u128::from(now.calls) * u128::from(behind()) * told.len() as u128;
+            let calls = u128::from(now.calls) * u128::from(limit()) * told.len() as u128;
             let period = calls.div_ceil(total.max(1));
             self.usual_calls = now.calls;
             self.share = share;
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     /// Of `calls` collective writes of `bytes`, those before which the devices begin.
-    fn begun(behind: &mut Behind, calls: u64, bytes: u64) -> Vec<u64> {
+    fn begun(behind: &mut EarlyWriteback, calls: u64, bytes: u64) -> Vec<u64> {
         (0..calls)
             .filter(|_| {
                 let due = behind.is_due();
@@ -115,17 +115,17 @@ mod tests {
 
     #[test]
     fn ranks_that_write_unequal_shares_find_the_same_calls() {
-        let mut ranks = [Behind::default(), Behind::default()];
+        let mut ranks = [EarlyWriteback::default(), EarlyWriteback::default()];
         let mut round = |calls: u64| {
             let each = ranks.each_mut();
-            let shares = [BEHIND / 2, 0];
+            let shares = [LIMIT / 2, 0];
             let due: Vec<_> = each
                 .into_iter()
                 .zip(shares)
                 .map(|(rank, bytes)| begun(rank, calls, bytes))
                 .collect();
             assert_eq!(due[0], due[1]);
-            let told = ranks.each_ref().map(Behind::collective);
+            let told = ranks.each_ref().map(EarlyWriteback::collective);
             for rank in &mut ranks {
                 rank.synced(&told, None);
             }
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn writes_of_no_bytes_never_begin() {
-        let mut behind = Behind::default();
+        let mut behind = EarlyWriteback::default();
         for _ in 0..3 {
             assert!(begun(&mut behind, 1000, 0).is_empty());
             behind.synced(&[0, 0], None);
@@ -158,9 +158,9 @@ mod tests {
 
     #[test]
     fn independent_writes_count_by_themselves() {
-        let mut behind = Behind::default();
-        let write = |behind: &mut Behind, pieces: u64| {
-            let begun = (0..pieces).filter(|_| behind.wrote(false, BEHIND / 4));
+        let mut behind = EarlyWriteback::default();
+        let write = |behind: &mut EarlyWriteback, pieces: u64| {
+            let begun = (0..pieces).filter(|_| behind.wrote(false, LIMIT / 4));
             begun.count()
         };
         assert_eq!(write(&mut behind, 40), 0, "no sync is known");

@@ -22,7 +22,7 @@ const MAX_TEXT: usize = 512;
 
 /// What a rank tells another.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Letter {
+pub(crate) enum Message {
     Words(Words),
     /// In place of words: its own operations have failed. Its plan goes on.
     Failed(Error),
@@ -30,17 +30,17 @@ pub(crate) enum Letter {
     Gone(Error),
 }
 
-impl Letter {
+impl Message {
     /// Sends it to a rank.
     pub(crate) fn send(&self, comm: &dyn Comm, peer: usize, call: u64) -> Result<()> {
         let mut out = call.to_le_bytes().to_vec();
         match self {
-            Letter::Words(words) => {
+            Message::Words(words) => {
                 out.push(WORDS);
                 out.extend(words.iter().flat_map(|word| word.to_le_bytes()));
             }
-            Letter::Failed(e) | Letter::Gone(e) => {
-                out.push(if matches!(self, Letter::Gone(_)) {
+            Message::Failed(e) | Message::Gone(e) => {
+                out.push(if matches!(self, Message::Gone(_)) {
                     GONE
                 } else {
                     FAILED
@@ -52,12 +52,12 @@ impl Letter {
     }
 
     /// Waits for the next one of a rank in this call.
-    pub(crate) fn receive(comm: &dyn Comm, peer: usize, call: u64) -> Result<Letter> {
+    pub(crate) fn receive(comm: &dyn Comm, peer: usize, call: u64) -> Result<Message> {
         loop {
             let bytes = comm.hear(peer)?;
-            match Letter::parse(peer, &bytes) {
+            match Message::parse(peer, &bytes) {
                 Some((of, _)) if of < call => {}
-                Some((of, letter)) if of == call => return Ok(letter),
+                Some((of, message)) if of == call => return Ok(message),
                 Some((of, _)) => {
                     let says =
                         format!("rank {peer} is at call {of} already, and this rank at {call}");
@@ -73,21 +73,21 @@ impl Letter {
         }
     }
 
-    fn parse(peer: usize, bytes: &[u8]) -> Option<(u64, Letter)> {
+    fn parse(peer: usize, bytes: &[u8]) -> Option<(u64, Message)> {
         let (head, rest) = bytes.split_at_checked(HEAD)?;
         let (call, kind) = head.split_first_chunk()?;
         let error = || decode_outcome(peer, rest).err();
-        let letter = match *kind {
+        let message = match *kind {
             [WORDS] => {
                 let (words, after) = rest.as_chunks();
                 let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
-                Letter::Words(words.try_into().ok().filter(|_| after.is_empty())?)
+                Message::Words(words.try_into().ok().filter(|_| after.is_empty())?)
             }
-            [FAILED] => Letter::Failed(error()?),
-            [GONE] => Letter::Gone(error()?),
+            [FAILED] => Message::Failed(error()?),
+            [GONE] => Message::Gone(error()?),
             _ => return None,
         };
-        Some((u64::from_le_bytes(*call), letter))
+        Some((u64::from_le_bytes(*call), message))
     }
 }
 
@@ -101,17 +101,17 @@ mod tests {
         let lost = || Error::new(ErrorClass::Io, "x\n".repeat(100_000));
         run(2, |comm| {
             if comm.rank() == 0 {
-                Letter::Words([1; 4]).send(&comm, 1, 6).unwrap();
-                Letter::Gone(lost()).send(&comm, 1, 6).unwrap();
-                Letter::Words([1, 2, 3, u64::MAX])
+                Message::Words([1; 4]).send(&comm, 1, 6).unwrap();
+                Message::Gone(lost()).send(&comm, 1, 6).unwrap();
+                Message::Words([1, 2, 3, u64::MAX])
                     .send(&comm, 1, 7)
                     .unwrap();
-                Letter::Failed(lost()).send(&comm, 1, 7).unwrap();
-                Letter::Words([4; 4]).send(&comm, 1, 9).unwrap();
+                Message::Failed(lost()).send(&comm, 1, 7).unwrap();
+                Message::Words([4; 4]).send(&comm, 1, 9).unwrap();
             } else {
-                let next = || Letter::receive(&comm, 0, 7);
-                assert_eq!(next().unwrap(), Letter::Words([1, 2, 3, u64::MAX]));
-                let Letter::Failed(e) = next().unwrap() else {
+                let next = || Message::receive(&comm, 0, 7);
+                assert_eq!(next().unwrap(), Message::Words([1, 2, 3, u64::MAX]));
+                let Message::Failed(e) = next().unwrap() else {
                     panic!("the failure was not heard");
                 };
                 assert!(e.class == ErrorClass::Io && e.message.starts_with("rank 0: x\nx"));
@@ -126,8 +126,8 @@ mod tests {
     #[test]
     fn what_is_no_letter_is_unreadable() {
         for bytes in [&b""[..], &[0; 9], &[0; 40], &[0; 49], &[9; 41], &[1; 9]] {
-            assert_eq!(Letter::parse(0, bytes), None, "{bytes:?}");
+            assert_eq!(Message::parse(0, bytes), None, "{bytes:?}");
         }
-        assert!(Letter::parse(0, &[0; 41]).is_some());
+        assert!(Message::parse(0, &[0; 41]).is_some());
     }
 }

@@ -23,7 +23,7 @@ pub(crate) enum Target {
 
 /// What was done.
 #[derive(Debug, Clone)]
-pub(crate) struct Flip {
+pub(crate) struct BitRot {
     pub target: Target,
     pub path: PathBuf,
     pub at: u64,
@@ -42,7 +42,7 @@ pub(crate) fn flip(
     target: Target,
     files: &[FileId],
     random: &mut Random,
-) -> Result<Option<Flip>> {
+) -> Result<Option<BitRot>> {
     let mut candidates = Vec::new();
     match target {
         Target::Database => candidates.push((root.join("namespace.redb"), None)),
@@ -80,7 +80,7 @@ pub(crate) fn flip(
     }
     let (path, object) = candidates.swap_remove(random.index(candidates.len()));
     let mask = 1 << random.below(8);
-    let mut flip = Flip {
+    let mut flip = BitRot {
         target,
         path,
         at: 0,
@@ -118,7 +118,7 @@ pub(crate) fn object(root: &Path, id: FileId) -> PathBuf {
 }
 
 /// What an administrator does about a damaged file: puts back what was there.
-pub(crate) fn undo(flip: &Flip) -> Result<()> {
+pub(crate) fn undo(flip: &BitRot) -> Result<()> {
     std::fs::write(&flip.path, &flip.before)
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// The thread, and how it is ended.
 #[derive(Default)]
-pub(crate) struct Settling {
+pub(crate) struct BackgroundSync {
     stop: Arc<Stop>,
     thread: Background,
 }
@@ -34,7 +34,7 @@ impl Stop {
     }
 }
 
-impl Settling {
+impl BackgroundSync {
     /// Starts the thread. After each rest of `period` it calls `round` with what rests between two syncs; both say
     /// whether to go on.
     pub(crate) fn start(

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 /// What a new deployment looks like.
 #[derive(Debug, Clone, Args)]
-pub struct Shape {
+pub struct NewDeployment {
     /// Data servers of a new deployment.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub servers: Option<u32>,
@@ -28,7 +28,7 @@ pub struct Shape {
     pub time_scale: Option<f64>,
 }
 
-impl Shape {
+impl NewDeployment {
     /// The stores' device as `--device` and `--time-scale` together name it; whether the bytes stay in the deployment's
     /// directory.
     pub fn modelled(&self) -> Option<(String, bool)> {

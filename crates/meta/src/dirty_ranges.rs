@@ -1,7 +1,7 @@
 //! Which bytes of the database's file the disk may not have.
 //!
 //! Problem: after a server that was killed nobody knows whether its last sync succeeded, so the file is written over itself
-//! before it is opened ([`crate::settled`]): with ten million names that takes half a minute.
+//! before it is opened ([`crate::clean_shutdown`]): with ten million names that takes half a minute.
 //! Idea: before each sync, the ranges that were written since the last sync that succeeded are noted in a file beside the
 //! database. The note is not flushed: it lives in the page cache, as the doubt does. A sync that failed, or whose outcome its
 //! caller did not live to see, can have lost nothing else. What was written after it was never synced. The system tells the next
@@ -11,7 +11,7 @@
 //!
 //! Form of the file: magic, the system's boot, CRC-32 of both; at byte 32 the number of ranges, the CRC-32 of the number and the
 //! ranges, then the first byte of each range and the byte after its last. Numbers are little endian.
-use penstock_host::fs::{self, Held};
+use penstock_host::fs::{self, ExclusiveFile};
 use redb::backends::FileBackend;
 use redb::{Builder, Database, DatabaseError, StorageBackend};
 use std::fs::{File, OpenOptions};
@@ -193,14 +193,14 @@ pub fn begin(directory: &Path) -> Result<()> {
 enum Note {
     File(File),
     /// In a simulated world.
-    Held(Held),
+    Held(ExclusiveFile),
 }
 
 impl Note {
     /// `None`: none was begun.
     fn open(directory: &Path) -> Option<Note> {
         let file = OpenOptions::new().write(true).open(path(directory)).ok()?;
-        Some(match Held::new(file) {
+        Some(match ExclusiveFile::new(file) {
             Ok(held) => Note::Held(held),
             Err(file) => Note::File(file),
         })
@@ -238,7 +238,7 @@ impl Trouble {
 
 /// The database's file: notes what it is about to sync.
 #[derive(Debug)]
-struct Noted<B> {
+struct Recorded<B> {
     file: B,
     note: Option<Note>,
     trouble: Trouble,
@@ -246,9 +246,9 @@ struct Noted<B> {
     written: Mutex<Ranges>,
 }
 
-impl<B> Noted<B> {
-    fn new(file: B, directory: &Path, trouble: &Trouble) -> Noted<B> {
-        Noted {
+impl<B> Recorded<B> {
+    fn new(file: B, directory: &Path, trouble: &Trouble) -> Recorded<B> {
+        Recorded {
             file,
             note: Note::open(directory),
             trouble: trouble.clone(),
@@ -262,7 +262,7 @@ impl<B> Noted<B> {
     }
 }
 
-impl<B: StorageBackend> StorageBackend for Noted<B> {
+impl<B: StorageBackend> StorageBackend for Recorded<B> {
     fn len(&self) -> Result<u64> {
         self.trouble.seen(self.file.len())
     }
@@ -315,7 +315,7 @@ type Locked<T> = std::result::Result<T, redb::BackendError>;
 
 /// The database's file in a simulated world.
 #[derive(Debug)]
-struct InWorld(Held);
+struct InWorld(ExclusiveFile);
 
 impl StorageBackend for InWorld {
     fn len(&self) -> Result<u64> {
@@ -343,17 +343,17 @@ pub fn open(
     trouble: &Trouble,
 ) -> std::result::Result<Database, DatabaseError> {
     match fs::held(path)? {
-        Some(held) => builder.create_with_backend(Noted::new(InWorld(held), directory, trouble)),
+        Some(held) => builder.create_with_backend(Recorded::new(InWorld(held), directory, trouble)),
         None => {
             let file = OpenOptions::new().read(true).write(true).open(path)?;
-            builder.create_with_backend(Noted::new(FileBackend::new(file)?, directory, trouble))
+            builder.create_with_backend(Recorded::new(FileBackend::new(file)?, directory, trouble))
         }
     }
 }
 
 /// Makes a new database of an empty file, without a note.
 pub fn create(file: File) -> std::result::Result<Database, DatabaseError> {
-    match Held::new(file) {
+    match ExclusiveFile::new(file) {
         Err(file) => Builder::new().create_file(file),
         Ok(held) => Builder::new().create_with_backend(InWorld(held)),
     }
@@ -446,7 +446,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         begin(dir.path()).unwrap();
         let trouble = Trouble::default();
-        let file = Noted::new(Failing, dir.path(), &trouble);
+        let file = Recorded::new(Failing, dir.path(), &trouble);
         file.write(PAGE, &[0; 9]).unwrap();
         assert_eq!(doubt(dir.path()), Doubt::Ranges(vec![]), "not synced yet");
         assert_eq!(trouble.why(), None);
@@ -456,7 +456,7 @@ mod tests {
         assert!(file.sync_data().is_err());
         let noted = vec![(PAGE, 2 * PAGE), (5 * PAGE, 6 * PAGE)];
         assert_eq!(doubt(dir.path()), Doubt::Ranges(noted));
-        let good = Noted::new(redb::backends::InMemoryBackend::new(), dir.path(), &trouble);
+        let good = Recorded::new(redb::backends::InMemoryBackend::new(), dir.path(), &trouble);
         good.set_len(3 * PAGE).unwrap();
         good.write(0, &[0; 9]).unwrap();
         good.sync_data().unwrap();

@@ -16,7 +16,7 @@ const USERS: usize = 256;
 
 /// See the module's text.
 #[derive(Debug, Default)]
-pub struct Steps {
+pub struct TaskWriters {
     users: BTreeMap<u32, User>,
     /// Counts requests.
     now: u64,
@@ -29,7 +29,7 @@ struct User {
     heard: u64,
 }
 
-impl Steps {
+impl TaskWriters {
     /// Task `task` of a user's step will write the file. The task that has it: the first one that asked.
     pub fn writer(&mut self, uid: u32, step: u64, path: &str, task: u32) -> u32 {
         self.now += 1;
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn the_first_task_of_a_step_has_the_file() {
-        let mut steps = Steps::default();
+        let mut steps = TaskWriters::default();
         assert_eq!(steps.writer(7, 1, "/a", 3), 3);
         assert_eq!(steps.writer(7, 1, "/a", 0), 3);
         assert_eq!(steps.writer(7, 1, "/a", 3), 3);
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn users_and_their_files_are_bounded() {
-        let mut steps = Steps::default();
+        let mut steps = TaskWriters::default();
         for file in 0..3 * FILES {
             steps.writer(7, 1, &file.to_string(), 0);
         }

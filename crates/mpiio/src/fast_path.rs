@@ -3,7 +3,7 @@
 //! Problem: such a call is mostly a copy of some KB, and describing it to a cost model that always answers alike takes a
 //! fifth of its time.
 //! Idea: where `auto` may choose and descriptors are at hand, the file system moves the bytes without operations
-//! (`penstock_client::File::read_lean`), and the call is kept in the books as what it is: the datatype method by
+//! (`penstock_client::File::read_fast_path`), and the call is kept in the books as what it is: the datatype method by
 //! descriptors, one operation. Anything else goes the general way ([`crate::transfer`]), as if nothing had been tried.
 //! When it pays: always when it is possible. No parameters.
 use crate::access::{Buffer, Tally};
@@ -12,7 +12,7 @@ use crate::filesystem::FileHandle;
 use crate::hints::{Hints, Toggle};
 use crate::methods::Method;
 use crate::methods::auto::Candidate;
-use crate::model::{Shape, predict};
+use crate::model::{AccessSummary, predict};
 use crate::stats::Record;
 use crate::transfer::{Decision, Why};
 use penstock_base::Op;
@@ -20,7 +20,7 @@ use penstock_datatype::Pattern;
 use penstock_host::time;
 
 /// How the lean path performs every access.
-const LEAN: Candidate = Candidate {
+const FAST_PATH: Candidate = Candidate {
     method: Method::DATATYPE,
     shortcut: true,
 };
@@ -29,7 +29,7 @@ const LEAN: Candidate = Candidate {
 fn is_free(hints: &Hints, direction: Op) -> bool {
     hints.method.is_none()
         && hints.shortcut != Toggle::Disable
-        && hints.leave(LEAN.method, direction)
+        && hints.leave(FAST_PATH.method, direction)
 }
 
 /// Moves the bytes if both sides are contiguous and the file system can.
@@ -42,12 +42,12 @@ fn transfer(handle: &dyn FileHandle, pattern: &Pattern, buffer: &mut Buffer<'_, 
     match buffer {
         Buffer::Into(target) => {
             target.pieces(0, pattern.len, |memory| {
-                done = handle.read_lean(offset, memory)
+                done = handle.read_fast_path(offset, memory)
             });
         }
         Buffer::From(source) => {
             source.pieces(0, pattern.len, |memory| {
-                done = handle.write_lean(offset, memory)
+                done = handle.write_fast_path(offset, memory)
             });
         }
     }
@@ -57,7 +57,7 @@ fn transfer(handle: &dyn FileHandle, pattern: &Pattern, buffer: &mut Buffer<'_, 
 impl Inner {
     /// Performs an access of this rank, not in atomic mode, if it can be done so; false when nothing has been done that
     /// would not be done again.
-    pub(crate) fn lean(
+    pub(crate) fn fast_path(
         &self,
         hints: &Hints,
         pattern: &Pattern,
@@ -70,7 +70,7 @@ impl Inner {
             return false;
         }
         let bytes = pattern.len;
-        let shape = Shape {
+        let shape = AccessSummary {
             bytes,
             file_regions: 1,
             memory_regions: 1,
@@ -81,8 +81,8 @@ impl Inner {
         let record = Record {
             direction,
             collective,
-            method: LEAN.method,
-            shortcut: LEAN.shortcut,
+            method: FAST_PATH.method,
+            shortcut: FAST_PATH.shortcut,
             bytes,
             region_bytes: bytes,
             tally: Tally {
@@ -91,12 +91,12 @@ impl Inner {
                 largest: bytes,
                 ..Tally::default()
             },
-            model: predict(LEAN.method, &shape, 0),
+            model: predict(FAST_PATH.method, &shape, 0),
             began,
             seconds: time::since(began).as_secs_f64(),
         };
         let decision = Decision {
-            candidate: LEAN,
+            candidate: FAST_PATH,
             why: Why::Lean,
         };
         self.keep(&record, decision);

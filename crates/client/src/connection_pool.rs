@@ -1,7 +1,7 @@
 //! A server as a client sees it: its address and the idle connections to it.
 //!
 //! A connection is used by one thread at a time. How many exist is bounded by the number of
-//! operations that the client lets run at once ([`crate::permits`]), each of which uses at most one connection
+//! operations that the client lets run at once ([`crate::admission`]), each of which uses at most one connection
 //! per server; locks hold connections of their own.
 use crate::error::Peer;
 use crate::fault::Fault;
@@ -27,7 +27,7 @@ const MAX_LEFT_OPEN: usize = 1024;
 
 /// A metadata or data server. Idle connections know its [`Endpoint`] alone, so that they end with the site.
 #[derive(Debug)]
-pub(crate) struct Site {
+pub(crate) struct ConnectionPool {
     server: Arc<Endpoint>,
     /// Idle connections kept.
     limit: usize,
@@ -42,7 +42,7 @@ pub(crate) struct Site {
     pub known: Arc<KnownLoops>,
 }
 
-impl Deref for Site {
+impl Deref for ConnectionPool {
     type Target = Endpoint;
 
     fn deref(&self) -> &Endpoint {
@@ -50,7 +50,7 @@ impl Deref for Site {
     }
 }
 
-impl Site {
+impl ConnectionPool {
     pub fn new(
         data: Option<ServerId>,
         address: &Address,
@@ -58,7 +58,7 @@ impl Site {
         answer: Duration,
         limit: usize,
         listed: Option<ProgramInfo>,
-    ) -> Site {
+    ) -> ConnectionPool {
         let mut ways = Vec::new();
         if let Some(path) = &address.unix {
             ways.push(format!("unix:{}", path.display()));
@@ -74,7 +74,7 @@ impl Site {
             read: Some(answer),
             write: Some(answer),
         };
-        Site {
+        ConnectionPool {
             server: Endpoint::new(peer, address.clone(), caller, timeouts, listed),
             limit,
             idle: Mutex::new(Vec::new()),

@@ -15,8 +15,8 @@ impl OpenObject {
         owner: Owner,
         range: &Range<u64>,
         lock: Option<Ticket>,
-    ) -> Result<Option<Turn<'_>>, WireError> {
-        let mut turn = Turn::new(self, owner);
+    ) -> Result<Option<AccessGuard<'_>>, WireError> {
+        let mut turn = AccessGuard::new(self, owner);
         let mut shared = self.shared();
         if let Some(ticket) = lock {
             let covers = self.begin_use(&mut shared, &mut turn, ticket, range)?;
@@ -38,8 +38,8 @@ impl OpenObject {
         line: &Closer,
         range: &Range<u64>,
         lock: Option<Ticket>,
-    ) -> Result<Turn<'_>, WireError> {
-        let mut turn = Turn::new(self, owner);
+    ) -> Result<AccessGuard<'_>, WireError> {
+        let mut turn = AccessGuard::new(self, owner);
         let deadline = now() + self.waits.write;
         let ticket = {
             let mut shared = self.shared();
@@ -59,8 +59,12 @@ impl OpenObject {
     }
 
     /// Begins a read under a lock: it stays until the read is over.
-    pub(crate) fn begin_read(&self, owner: Owner, lock: Ticket) -> Result<Turn<'_>, WireError> {
-        let mut turn = Turn::new(self, owner);
+    pub(crate) fn begin_read(
+        &self,
+        owner: Owner,
+        lock: Ticket,
+    ) -> Result<AccessGuard<'_>, WireError> {
+        let mut turn = AccessGuard::new(self, owner);
         self.begin_use(&mut self.shared(), &mut turn, lock, &(0..0))?;
         Ok(turn)
     }
@@ -69,7 +73,7 @@ impl OpenObject {
     fn begin_use(
         &self,
         shared: &mut Shared,
-        turn: &mut Turn<'_>,
+        turn: &mut AccessGuard<'_>,
         ticket: Ticket,
         range: &Range<u64>,
     ) -> Result<bool, WireError> {
@@ -83,7 +87,7 @@ impl OpenObject {
 }
 
 /// One read or write under way; it ends when this is dropped, however that comes about.
-pub(crate) struct Turn<'a> {
+pub(crate) struct AccessGuard<'a> {
     object: &'a OpenObject,
     owner: Owner,
     /// A lock that must stay meanwhile.
@@ -92,9 +96,9 @@ pub(crate) struct Turn<'a> {
     write: Option<Ticket>,
 }
 
-impl<'a> Turn<'a> {
-    fn new(object: &'a OpenObject, owner: Owner) -> Turn<'a> {
-        Turn {
+impl<'a> AccessGuard<'a> {
+    fn new(object: &'a OpenObject, owner: Owner) -> AccessGuard<'a> {
+        AccessGuard {
             object,
             owner,
             used: None,
@@ -103,7 +107,7 @@ impl<'a> Turn<'a> {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for AccessGuard<'_> {
     fn drop(&mut self) {
         if self.used.is_none() && self.write.is_none() {
             return;

@@ -11,7 +11,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What the timer's thread sleeps on.
-pub(crate) struct Alarm {
+pub(crate) struct Timer {
     /// Time 0 of the queue.
     began: Instant,
     state: Mutex<State>,
@@ -25,9 +25,9 @@ struct State {
     stopped: bool,
 }
 
-impl Alarm {
-    pub(crate) fn new(began: Instant) -> Alarm {
-        Alarm {
+impl Timer {
+    pub(crate) fn new(began: Instant) -> Timer {
+        Timer {
             began,
             state: Mutex::new(State::default()),
             changed: Condvar::default(),
@@ -87,9 +87,9 @@ impl Alarm {
         if state.started || state.stopped {
             return Ok(());
         }
-        let alarm = self.clone();
+        let wakeup = self.clone();
         timer
-            .start("timer", move || while alarm.wait() && ring() {})
+            .start("timer", move || while wakeup.wait() && ring() {})
             .map_err(|e| {
                 refuse(
                     ErrorKind::Io,

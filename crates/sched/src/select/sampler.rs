@@ -4,8 +4,8 @@
 //! or random, small or large, or unlike anything known. Those with the same operation and pattern are a [`Class`]: a
 //! selection tree has one answer for each, or none.
 use super::{Situation, Tree};
-use crate::learn::{self, Detector, DetectorLimits, MIN_WINDOW, Order, Pattern};
-use crate::{Algorithm, Error, Nanos, Op, Request, Site};
+use crate::learn::{self, AccessPattern, Detector, DetectorLimits, MIN_WINDOW, Order};
+use crate::{Algorithm, Error, Nanos, Op, Request, ServerInfo};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Requests that a look considers at most.
@@ -17,10 +17,10 @@ const FILES: usize = 256;
 
 /// Follows the requests of a server.
 #[derive(Debug)]
-pub(crate) struct Lookout {
+pub(crate) struct Sampler {
     detector: Detector,
     recent: VecDeque<Seen>,
-    site: Site,
+    site: ServerInfo,
     /// Sequential / random throughput of the device, for reads and writes.
     ratio: [f64; 2],
 }
@@ -60,7 +60,7 @@ pub struct FileView {
     /// Of these.
     pub bytes: u64,
     /// Of the detector; a file with few requests has none yet.
-    pub pattern: Option<Pattern>,
+    pub pattern: Option<AccessPattern>,
     /// Index of its class.
     pub class: usize,
 }
@@ -81,22 +81,22 @@ pub struct Class {
 }
 
 /// What tells classes apart: operation, order, large.
-pub(crate) type Kind = (Op, Order, bool);
+pub(crate) type ClassKey = (Op, Order, bool);
 
 impl Class {
-    pub(crate) fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> ClassKey {
         let s = &self.situation;
         (s.op, s.order, s.large)
     }
 }
 
-impl Lookout {
-    pub(crate) fn new(site: Site, ratio: [f64; 2]) -> Result<Lookout, Error> {
+impl Sampler {
+    pub(crate) fn new(site: ServerInfo, ratio: [f64; 2]) -> Result<Sampler, Error> {
         let limits = DetectorLimits {
             files: FILES,
             ..DetectorLimits::default()
         };
-        Ok(Lookout {
+        Ok(Sampler {
             detector: Detector::new(learn::Tree::builtin()?, site.large(), limits),
             recent: VecDeque::with_capacity(RECENT),
             site,
@@ -128,7 +128,7 @@ impl Lookout {
     }
 
     /// Looks at the recent requests, if there are enough.
-    pub(crate) fn look(&mut self, now: Nanos, tree: Tree) -> Option<View> {
+    pub(crate) fn sample(&mut self, now: Nanos, tree: Tree) -> Option<View> {
         while self.recent.front().is_some_and(|s| s.at + HORIZON < now) {
             self.recent.pop_front();
         }
@@ -143,7 +143,7 @@ impl Lookout {
             sums.0 += 1;
             sums.1 += seen.bytes;
         }
-        let verdicts: BTreeMap<(u64, Op), (Option<Pattern>, u64)> = self
+        let verdicts: BTreeMap<(u64, Op), (Option<AccessPattern>, u64)> = self
             .detector
             .verdicts()
             .map(|v| ((v.file, v.op), (v.pattern, v.bytes)))
@@ -162,8 +162,8 @@ impl Lookout {
             let verdict = verdicts.get(&(file, op)).copied();
             let (pattern, all_bytes) = verdict.unwrap_or((None, bytes));
             // Too few of them show no order.
-            let order = pattern.map_or(Order::Contiguous, Pattern::order);
-            let small = pattern.and_then(Pattern::is_small);
+            let order = pattern.map_or(Order::Contiguous, AccessPattern::order);
+            let small = pattern.and_then(AccessPattern::is_small);
             let large = small.map_or(bytes / u64::from(requests) >= self.site.large(), |small| {
                 !small
             });

@@ -1,5 +1,5 @@
 //! What one rank of a program tells another: a message of a few words over the modelled network.
-use crate::cluster::{Cluster, Event, Letter};
+use crate::cluster::{Cluster, Event, Message};
 use penstock_mpiio::planning::{Outcome, Words};
 
 impl Cluster<'_> {
@@ -12,12 +12,12 @@ impl Cluster<'_> {
         // What one rank tells another comes in its order.
         let last = self.told.entry((rank, to)).or_default();
         *last = arrives.max(*last);
-        let letter = self.letters.insert(Letter {
+        let message = self.messages.insert(Message {
             from: rank,
             to,
             words,
         });
-        self.events.push(*last, Event::Letter(letter));
+        self.events.push(*last, Event::Message(message));
     }
 
     /// The next that a rank was told by another; if it has not come yet the rank waits for it.
@@ -31,9 +31,9 @@ impl Cluster<'_> {
         r.heard.remove(at).map(|(_, words)| words)
     }
 
-    pub(crate) fn letter_arrives(&mut self, letter: u32) {
-        let Letter { from, to, words } = self.letters[letter];
-        self.letters.free(letter);
+    pub(crate) fn message_arrives(&mut self, message: u32) {
+        let Message { from, to, words } = self.messages[message];
+        self.messages.free(message);
         let r = &mut self.ranks[to as usize];
         if r.hears == Some(from) {
             r.hears = None;
@@ -58,7 +58,7 @@ mod tests {
     fn scenario(latency: u64) -> Scenario {
         let text = format!(
             r#"
-            name = "letters"
+            name = "messages"
             [cluster]
             servers = 2
             [network]
@@ -74,7 +74,7 @@ mod tests {
             parameters = {{ segment = "64KiB", file_size = "1MiB" }}
             "#
         );
-        Scenario::parse(&text, "letters.toml").unwrap()
+        Scenario::parse(&text, "messages.toml").unwrap()
     }
 
     /// Runs a scenario with plans of the test's; events and the end.

@@ -12,7 +12,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// See the module's text.
 #[derive(Debug, Default)]
-pub(crate) struct Watch {
+pub(crate) struct TraceTap {
     listeners: RwLock<Listeners>,
     requests: AtomicU64,
 }
@@ -23,7 +23,7 @@ struct Listeners {
     observer: Option<Arc<dyn Observer>>,
 }
 
-impl Watch {
+impl TraceTap {
     // Listeners are whole whenever the lock is free: they are only ever replaced.
     fn listeners(&self) -> RwLockReadGuard<'_, Listeners> {
         self.listeners

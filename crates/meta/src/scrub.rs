@@ -27,7 +27,7 @@ const MESSAGE: usize = 200;
 
 /// How far the look is, and what it has found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Looked {
+pub struct Scrubbed {
     /// Nothing is left to look at.
     pub through: bool,
     /// Records and entries seen.
@@ -38,12 +38,12 @@ pub struct Looked {
     pub first: Vec<String>,
 }
 
-impl Looked {
+impl Scrubbed {
     /// All was read before the service began.
-    pub fn before() -> Looked {
-        Looked {
+    pub fn before() -> Scrubbed {
+        Scrubbed {
             through: true,
-            ..Looked::default()
+            ..Scrubbed::default()
         }
     }
 
@@ -57,37 +57,37 @@ impl Looked {
 }
 
 /// Where the look goes on.
-enum Place {
+enum Cursor {
     Nodes(Bound<u64>),
     Entries(Bound<Vec<u8>>),
     End,
 }
 
 /// A look under way.
-pub struct Look {
-    place: Place,
-    pub looked: Looked,
+pub struct Scrub {
+    place: Cursor,
+    pub looked: Scrubbed,
 }
 
-impl Default for Look {
-    fn default() -> Look {
-        Look {
-            place: Place::Nodes(Bound::Unbounded),
-            looked: Looked::default(),
+impl Default for Scrub {
+    fn default() -> Scrub {
+        Scrub {
+            place: Cursor::Nodes(Bound::Unbounded),
+            looked: Scrubbed::default(),
         }
     }
 }
 
-impl Look {
+impl Scrub {
     /// Looks at the next few names. An error: they cannot be read.
     pub fn go_on(&mut self, snapshot: &Snapshot) -> Result<()> {
-        let place = std::mem::replace(&mut self.place, Place::End);
+        let place = std::mem::replace(&mut self.place, Cursor::End);
         let looked = &mut self.looked;
         // Where the tree itself is damaged its code may panic, and nothing behind can be reached.
         let next = unpanicked(|| match &place {
-            Place::Nodes(start) => some_nodes(snapshot, *start, looked),
-            Place::Entries(start) => some_entries(snapshot, start, looked),
-            Place::End => Ok(None),
+            Cursor::Nodes(start) => some_nodes(snapshot, *start, looked),
+            Cursor::Entries(start) => some_entries(snapshot, start, looked),
+            Cursor::End => Ok(None),
         });
         let next = next.unwrap_or_else(|why| Err(damaged(why)));
         self.place = match (next, place) {
@@ -97,18 +97,18 @@ impl Look {
                 self.place = place;
                 return Err(e);
             }
-            (Ok(None), Place::Nodes(_)) => Place::Entries(Bound::Unbounded),
-            (Ok(None), _) => Place::End,
-            (Err(e), Place::Nodes(_)) => {
+            (Ok(None), Cursor::Nodes(_)) => Cursor::Entries(Bound::Unbounded),
+            (Ok(None), _) => Cursor::End,
+            (Err(e), Cursor::Nodes(_)) => {
                 self.looked.found(&e.message);
-                Place::Entries(Bound::Unbounded)
+                Cursor::Entries(Bound::Unbounded)
             }
             (Err(e), _) => {
                 self.looked.found(&e.message);
-                Place::End
+                Cursor::End
             }
         };
-        self.looked.through = matches!(self.place, Place::End);
+        self.looked.through = matches!(self.place, Cursor::End);
         Ok(())
     }
 }
@@ -116,8 +116,8 @@ impl Look {
 fn some_nodes(
     snapshot: &Snapshot,
     start: Bound<u64>,
-    looked: &mut Looked,
-) -> Result<Option<Place>> {
+    looked: &mut Scrubbed,
+) -> Result<Option<Cursor>> {
     let mut last = None;
     for item in snapshot.records(start)?.take(SLICE) {
         let (id, node) = item?;
@@ -129,14 +129,14 @@ fn some_nodes(
         }
         last = Some(id);
     }
-    Ok(last.map(|id| Place::Nodes(Bound::Excluded(id))))
+    Ok(last.map(|id| Cursor::Nodes(Bound::Excluded(id))))
 }
 
 fn some_entries(
     snapshot: &Snapshot,
     start: &Bound<Vec<u8>>,
-    looked: &mut Looked,
-) -> Result<Option<Place>> {
+    looked: &mut Scrubbed,
+) -> Result<Option<Cursor>> {
     let range = (start.as_ref().map(Vec::as_slice), Bound::Unbounded);
     let mut last = None;
     for item in snapshot.entries(range)?.take(SLICE) {
@@ -149,7 +149,7 @@ fn some_entries(
         }
         last = Some(key);
     }
-    Ok(last.map(|key| Place::Entries(Bound::Excluded(key))))
+    Ok(last.map(|key| Cursor::Entries(Bound::Excluded(key))))
 }
 
 /// An entry must lead to something that has this name.

@@ -4,7 +4,7 @@
 //! goes on showing it. A database that is opened again then finds its newest commit whole, builds on pages that are not on
 //! the disk, and syncs that succeed later don't bring them there: the next loss of power takes names that were acknowledged
 //! as durable. A server that is killed after a failed sync leaves the same trap to the next one.
-//! Idea: what the last sync may have lost ([`crate::noted`]) is written over itself and synced before the database opens the
+//! Idea: what the last sync may have lost ([`crate::dirty_ranges`]) is written over itself and synced before the database opens the
 //! file, so that it is to be written once more; where nothing is known, all of the file. A page that the system has given up
 //! reads as what is on the disk, and the database's checksums find that. Pages that
 //! the last durable commit uses are not changed by this, whatever the moment of a crash.
@@ -12,7 +12,7 @@
 //! stop is never synced: it lives as long as the page cache that it speaks of, and where a loss of power brings it back
 //! there is no page cache left to doubt. A server that ends while it writes leaves no note, so the next one writes all.
 use crate::RECOVERS;
-use crate::noted::{self, Doubt};
+use crate::dirty_ranges::{self, Doubt};
 use penstock_host::fs;
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
@@ -33,11 +33,11 @@ const TOLD: u64 = 256 << 20;
 pub fn settle(directory: &Path, file: &Path) -> Result<()> {
     let mark = mark(directory);
     if !mark.exists() {
-        let doubt = noted::doubt(directory);
-        noted::forget(directory)?;
+        let doubt = dirty_ranges::doubt(directory);
+        dirty_ranges::forget(directory)?;
         rewrite(file, doubt)?;
     }
-    noted::begin(directory)?;
+    dirty_ranges::begin(directory)?;
     // Gone before anything can fail.
     match fs::remove_file(&mark) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
@@ -166,7 +166,7 @@ mod tests {
         let blocks = || std::os::unix::fs::MetadataExt::blocks(&file.metadata().unwrap());
         let hole: u64 = 8 << 20;
         File::create(&file).unwrap().set_len(hole).unwrap();
-        noted::begin(dir.path()).unwrap();
+        dirty_ranges::begin(dir.path()).unwrap();
         let (before, start) = (blocks(), || settle(dir.path(), &file).unwrap());
         start();
         assert_eq!(
@@ -176,7 +176,7 @@ mod tests {
         );
         start();
         assert_eq!(blocks(), before, "each start begins a note");
-        noted::forget(dir.path()).unwrap();
+        dirty_ranges::forget(dir.path()).unwrap();
         start();
         assert!(blocks() >= hole / 512, "without a note all is in doubt");
     }

@@ -32,20 +32,20 @@ pub(crate) fn start_of(access: &Pattern, form: Form, memory: &Pattern) -> Option
 }
 
 impl OpenFile {
-    /// Fills `into` from `offset` on; see [`crate::File::read_lean`].
-    pub fn read_lean(&self, offset: u64, into: &mut [u8]) -> bool {
+    /// Fills `into` from `offset` on; see [`crate::File::read_fast_path`].
+    pub fn read_fast_path(&self, offset: u64, into: &mut [u8]) -> bool {
         let len = into.len();
-        self.read && self.lean(offset, len, false, |object, share| share.read(object, into))
+        self.read && self.fast_path(offset, len, false, |object, share| share.read(object, into))
     }
 
-    /// Writes `from` at `offset`; see [`crate::File::write_lean`].
-    pub fn write_lean(&self, offset: u64, from: &[u8]) -> bool {
+    /// Writes `from` at `offset`; see [`crate::File::write_fast_path`].
+    pub fn write_fast_path(&self, offset: u64, from: &[u8]) -> bool {
         let len = from.len();
-        self.write && self.lean(offset, len, true, |object, share| share.write(object, from))
+        self.write && self.fast_path(offset, len, true, |object, share| share.write(object, from))
     }
 
     /// Does `io` for what each server has of a range, and counts it. False when one of them cannot.
-    fn lean(
+    fn fast_path(
         &self,
         offset: u64,
         len: usize,
@@ -75,7 +75,7 @@ impl OpenFile {
             requests += 1;
         }
         for counters in self.counters() {
-            counters.lean(write, requests, len as u64);
+            counters.fast_path(write, requests, len as u64);
         }
         true
     }

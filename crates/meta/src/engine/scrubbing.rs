@@ -1,7 +1,7 @@
 //! The thread that looks for damage in a large store.
 use super::{Shared, State};
 use crate::error::Result;
-use crate::look::{Look, PAUSE};
+use crate::scrub::{PAUSE, Scrub};
 use penstock_host::sync::MutexGuard;
 use penstock_host::thread::{self, JoinHandle};
 use penstock_wire::message::ErrorKind;
@@ -11,15 +11,15 @@ use std::sync::{Arc, PoisonError};
 pub(super) fn start(shared: &Arc<Shared>) -> Option<JoinHandle> {
     let body = {
         let shared = shared.clone();
-        move || look_loop(&shared)
+        move || scrub_loop(&shared)
     };
     thread::spawn("look", None, body)
         .map_err(|e| log::warn!("no thread looks for damage: {e}; run `penstock check`"))
         .ok()
 }
 
-fn look_loop(shared: &Shared) {
-    let mut look = Look::default();
+fn scrub_loop(shared: &Shared) {
+    let mut look = Scrub::default();
     let mut state = shared.state();
     while state.closed.is_none() && !look.looked.through {
         if let Some(snapshot) = state.space.names().snapshot() {
@@ -54,7 +54,7 @@ impl Shared {
     }
 
     /// Waits until no snapshot is in use outside the lock.
-    pub(super) fn without_look<'a>(
+    pub(super) fn without_scrub<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
     ) -> MutexGuard<'a, State> {

@@ -17,7 +17,7 @@ pub(crate) const SHARDS: usize = 16;
 pub(crate) const OBJECTS: &str = "objects";
 
 /// What objects share with their store.
-pub(crate) struct Place {
+pub(crate) struct StoreRoot {
     pub(crate) path: String,
     pub(crate) root: OwnedFd,
     pub(crate) objects: OwnedFd,
@@ -25,11 +25,11 @@ pub(crate) struct Place {
     pub(crate) manifest: Manifest,
     pub(crate) superblock: Mutex<Superblock>,
     pub(crate) lost_below: u64,
-    /// Made since the last [`Store::settle`].
+    /// Made since the last [`Store::sync_unsynced`].
     pub(crate) fresh: Mutex<Vec<FileId>>,
     /// Objects of an earlier run have been looked for that it did not enter.
     pub(crate) searched: AtomicBool,
-    /// Rounds of the manifest at the end of the last [`Store::settle`].
+    /// Rounds of the manifest at the end of the last [`Store::sync_unsynced`].
     pub(crate) rounds: AtomicU64,
     /// Creations and removals so far in each subdirectory, and how many of them are durable.
     pub(crate) changes: [Changes; SHARDS],
@@ -55,7 +55,7 @@ impl Changes {
     }
 }
 
-impl Place {
+impl StoreRoot {
     pub(crate) fn shard(&self, id: FileId) -> Shard<'_> {
         Shard {
             objects: self.objects.as_fd(),

@@ -17,7 +17,7 @@ const FILLING: u32 = 0o700;
 
 /// A name on either side, as the command line gives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum Location {
     /// A path in Penstock.
     Inside(String),
     /// A path of this machine.
@@ -26,7 +26,7 @@ pub enum Place {
 
 /// What a name stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum EntryKind {
     Nothing,
     File,
     Directory,
@@ -52,60 +52,60 @@ impl Marks {
     }
 }
 
-impl Place {
-    pub fn parse(text: &OsStr) -> Result<Place> {
+impl Location {
+    pub fn parse(text: &OsStr) -> Result<Location> {
         match text.to_str() {
-            Some(text) if text.starts_with(PREFIX) => Ok(Place::Inside(inside(text))),
+            Some(text) if text.starts_with(PREFIX) => Ok(Location::Inside(inside(text))),
             None if text.as_bytes().starts_with(PREFIX.as_bytes()) => Err(not_utf8(text)),
-            _ => Ok(Place::Outside(PathBuf::from(text))),
+            _ => Ok(Location::Outside(PathBuf::from(text))),
         }
     }
 
     pub fn is_inside(&self) -> bool {
-        matches!(self, Place::Inside(_))
+        matches!(self, Location::Inside(_))
     }
 
     /// The last part of the name; none of `/`, `.` and `..`.
     pub fn base(&self) -> Option<OsString> {
         match self {
-            Place::Inside(path) => path.rsplit('/').next().map(OsString::from),
-            Place::Outside(path) => path.file_name().map(OsString::from),
+            Location::Inside(path) => path.rsplit('/').next().map(OsString::from),
+            Location::Outside(path) => path.file_name().map(OsString::from),
         }
         .filter(|name| !name.is_empty())
     }
 
     /// The directory it is in.
-    pub fn parent(&self) -> Place {
+    pub fn parent(&self) -> Location {
         match self {
-            Place::Inside(path) => {
+            Location::Inside(path) => {
                 let dir = &path[..path.rfind('/').unwrap_or(0)];
-                Place::Inside(if dir.is_empty() { "/" } else { dir }.into())
+                Location::Inside(if dir.is_empty() { "/" } else { dir }.into())
             }
-            Place::Outside(path) => {
+            Location::Outside(path) => {
                 let dir = path.parent().unwrap_or(Path::new("/"));
                 let dir = if dir.as_os_str().is_empty() {
                     Path::new(".")
                 } else {
                     dir
                 };
-                Place::Outside(dir.to_path_buf())
+                Location::Outside(dir.to_path_buf())
             }
         }
     }
 
     /// A name in this directory. Names in Penstock are UTF-8.
-    pub fn below(&self, name: &OsStr) -> Result<Place> {
+    pub fn below(&self, name: &OsStr) -> Result<Location> {
         Ok(match self {
-            Place::Inside(dir) => {
-                Place::Inside(join(dir, name.to_str().ok_or_else(|| not_utf8(name))?))
+            Location::Inside(dir) => {
+                Location::Inside(join(dir, name.to_str().ok_or_else(|| not_utf8(name))?))
             }
-            Place::Outside(dir) => Place::Outside(dir.join(name)),
+            Location::Outside(dir) => Location::Outside(dir.join(name)),
         })
     }
 
     /// The name beside it under which it is made. It depends on the name alone, so that a copy that was interrupted is
     /// found again.
-    pub fn part(&self) -> Result<Place> {
+    pub fn part(&self) -> Result<Location> {
         let base = self
             .base()
             .ok_or_else(|| CliError::new(format!("{self} names no file")))?;
@@ -120,45 +120,45 @@ impl Place {
     }
 
     /// What is there.
-    pub fn kind(&self, client: &Client) -> Result<Kind> {
+    pub fn kind(&self, client: &Client) -> Result<EntryKind> {
         match self {
-            Place::Outside(path) => match path.symlink_metadata() {
+            Location::Outside(path) => match path.symlink_metadata() {
                 Ok(metadata) => Ok(kind_of(metadata.file_type())),
-                Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Kind::Nothing),
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(EntryKind::Nothing),
                 Err(e) => Err(CliError::io("look at", path, e)),
             },
-            Place::Inside(path) => match client.stat(path) {
+            Location::Inside(path) => match client.stat(path) {
                 Ok(stat) => Ok(match stat.attributes.kind {
-                    NodeKind::File => Kind::File,
-                    NodeKind::Directory => Kind::Directory,
-                    NodeKind::Symlink => Kind::Link,
+                    NodeKind::File => EntryKind::File,
+                    NodeKind::Directory => EntryKind::Directory,
+                    NodeKind::Symlink => EntryKind::Link,
                 }),
-                Err(e) if e.kind() == ErrorKind::NotFound => Ok(Kind::Nothing),
+                Err(e) if e.kind() == ErrorKind::NotFound => Ok(EntryKind::Nothing),
                 Err(e) => Err(failed(path, e)),
             },
         }
     }
 
     /// The same, behind symbolic links.
-    pub fn kind_behind(&self, client: &Client) -> Result<Kind> {
+    pub fn kind_behind(&self, client: &Client) -> Result<EntryKind> {
         match self {
-            Place::Outside(path) => match path.metadata() {
+            Location::Outside(path) => match path.metadata() {
                 Ok(metadata) => Ok(kind_of(metadata.file_type())),
-                Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Kind::Nothing),
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(EntryKind::Nothing),
                 Err(e) => Err(CliError::io("look at", path, e)),
             },
-            Place::Inside(_) => self.kind(client),
+            Location::Inside(_) => self.kind(client),
         }
     }
 
     /// Mode and time of what is there, behind links.
     pub fn marks(&self, client: &Client) -> Result<Marks> {
         match self {
-            Place::Outside(path) => path
+            Location::Outside(path) => path
                 .metadata()
                 .map(|m| Marks::of(&m))
                 .map_err(|e| CliError::io("look at", path, e)),
-            Place::Inside(path) => client
+            Location::Inside(path) => client
                 .stat(path)
                 .map(|s| Marks {
                     mode: s.attributes.mode & 0o777,
@@ -171,11 +171,11 @@ impl Place {
     /// Gives it mode and time. Outside, the file creation mask applies.
     pub fn set_marks(&self, client: &Client, marks: Marks) -> Result<()> {
         match self {
-            Place::Outside(path) => {
+            Location::Outside(path) => {
                 let file = std::fs::File::open(path).map_err(|e| CliError::io("open", path, e))?;
                 set_marks(&file, path, marks)
             }
-            Place::Inside(path) => {
+            Location::Inside(path) => {
                 let change = SetAttributes {
                     mode: Some(marks.mode),
                     mtime_ns: Some(marks.mtime_ns),
@@ -191,10 +191,10 @@ impl Place {
     /// The path in a symbolic link.
     pub fn link(&self, client: &Client) -> Result<PathBuf> {
         match self {
-            Place::Outside(path) => path
+            Location::Outside(path) => path
                 .read_link()
                 .map_err(|e| CliError::io("read the link", path, e)),
-            Place::Inside(path) => match client.stat(path).map(|s| s.attributes.target) {
+            Location::Inside(path) => match client.stat(path).map(|s| s.attributes.target) {
                 Ok(Some(target)) => Ok(PathBuf::from(target)),
                 Ok(None) => Err(CliError::new(format!(
                     "{self} is no symbolic link any more"
@@ -207,9 +207,9 @@ impl Place {
     /// Makes a symbolic link with this path in it.
     pub fn make_link(&self, client: &Client, to: &Path) -> Result<()> {
         match self {
-            Place::Outside(path) => std::os::unix::fs::symlink(to, path)
+            Location::Outside(path) => std::os::unix::fs::symlink(to, path)
                 .map_err(|e| CliError::io("make the link", path, e)),
-            Place::Inside(path) => {
+            Location::Inside(path) => {
                 let text = to.to_str().ok_or_else(|| {
                     CliError::new(format!("{self} would lead to {to:?}, which is not UTF-8"))
                         .next("names in Penstock are; `--links skip` leaves links out")
@@ -222,17 +222,17 @@ impl Place {
     /// Removes a file or link.
     pub fn remove(&self, client: &Client) -> Result<()> {
         match self {
-            Place::Outside(path) => {
+            Location::Outside(path) => {
                 std::fs::remove_file(path).map_err(|e| CliError::io("remove", path, e))
             }
-            Place::Inside(path) => client.unlink(path).map_err(|e| failed(path, e)),
+            Location::Inside(path) => client.unlink(path).map_err(|e| failed(path, e)),
         }
     }
 
     /// The entries of a directory.
-    pub fn entries(&self, client: &Client) -> Result<Vec<(OsString, Kind)>> {
+    pub fn entries(&self, client: &Client) -> Result<Vec<(OsString, EntryKind)>> {
         match self {
-            Place::Outside(path) => {
+            Location::Outside(path) => {
                 let read = |e| CliError::io("list", path, e);
                 let mut entries = Vec::new();
                 for entry in std::fs::read_dir(path).map_err(read)? {
@@ -241,12 +241,12 @@ impl Place {
                 }
                 Ok(entries)
             }
-            Place::Inside(path) => {
+            Location::Inside(path) => {
                 let entries = client.readdir(path).map_err(|e| failed(path, e))?;
                 let kind = |kind| match kind {
-                    NodeKind::File => Kind::File,
-                    NodeKind::Directory => Kind::Directory,
-                    NodeKind::Symlink => Kind::Link,
+                    NodeKind::File => EntryKind::File,
+                    NodeKind::Directory => EntryKind::Directory,
+                    NodeKind::Symlink => EntryKind::Link,
                 };
                 Ok(entries
                     .into_iter()
@@ -259,26 +259,28 @@ impl Place {
     /// Makes a directory to be filled; one that exists is made writable.
     pub fn make_dir(&self, client: &Client) -> Result<()> {
         match self {
-            Place::Outside(path) => match std::fs::DirBuilder::new().mode(FILLING).create(path) {
-                Ok(()) => Ok(()),
-                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && path.is_dir() => {
-                    let looked = path
-                        .metadata()
-                        .map_err(|e| CliError::io("look at", path, e))?;
-                    let mode = looked.permissions().mode();
-                    if mode & FILLING != FILLING {
-                        let open = std::fs::Permissions::from_mode(mode | FILLING);
-                        std::fs::set_permissions(path, open)
-                            .map_err(|e| CliError::io("open up", path, e))?;
+            Location::Outside(path) => {
+                match std::fs::DirBuilder::new().mode(FILLING).create(path) {
+                    Ok(()) => Ok(()),
+                    Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && path.is_dir() => {
+                        let looked = path
+                            .metadata()
+                            .map_err(|e| CliError::io("look at", path, e))?;
+                        let mode = looked.permissions().mode();
+                        if mode & FILLING != FILLING {
+                            let open = std::fs::Permissions::from_mode(mode | FILLING);
+                            std::fs::set_permissions(path, open)
+                                .map_err(|e| CliError::io("open up", path, e))?;
+                        }
+                        Ok(())
                     }
-                    Ok(())
+                    Err(e) => Err(CliError::io("make directory", path, e)),
                 }
-                Err(e) => Err(CliError::io("make directory", path, e)),
-            },
-            Place::Inside(path) => match client.mkdir(path, FILLING) {
+            }
+            Location::Inside(path) => match client.mkdir(path, FILLING) {
                 Ok(()) => Ok(()),
                 Err(e) if e.kind() == ErrorKind::Exists => match self.kind(client)? {
-                    Kind::Directory => Ok(()),
+                    EntryKind::Directory => Ok(()),
                     _ => Err(CliError::new(format!("{self} exists and is no directory"))),
                 },
                 Err(e) => Err(failed(path, e)),
@@ -288,14 +290,14 @@ impl Place {
 
     /// Makes a directory and those above it, where they are missing.
     pub fn make_dirs(&self, client: &Client) -> Result<()> {
-        if self.kind_behind(client)? == Kind::Directory {
+        if self.kind_behind(client)? == EntryKind::Directory {
             return Ok(());
         }
         match self {
-            Place::Outside(path) => {
+            Location::Outside(path) => {
                 std::fs::create_dir_all(path).map_err(|e| CliError::io("make directory", path, e))
             }
-            Place::Inside(path) => {
+            Location::Inside(path) => {
                 let mut at = String::new();
                 for name in path.split('/').filter(|n| !n.is_empty()) {
                     at = join(&at, name);
@@ -311,16 +313,16 @@ impl Place {
     }
 
     /// Names what is complete. What has the name already is replaced only if `replace`.
-    pub fn rename(&self, to: &Place, client: &Client, replace: bool) -> Result<()> {
+    pub fn rename(&self, to: &Location, client: &Client, replace: bool) -> Result<()> {
         // Somebody may have made the target in the meantime. Inside, a moment between this and the rename remains.
-        if !replace && to.kind(client)? != Kind::Nothing {
+        if !replace && to.kind(client)? != EntryKind::Nothing {
             return Err(CliError::new(format!("{to} exists by now")).next("--force replaces it"));
         }
         match (self, to) {
-            (Place::Inside(from), Place::Inside(to)) => {
+            (Location::Inside(from), Location::Inside(to)) => {
                 client.rename(from, to).map_err(|e| failed(to, e))
             }
-            (Place::Outside(from), Place::Outside(to)) => {
+            (Location::Outside(from), Location::Outside(to)) => {
                 rename(from, to, replace).map_err(|e| CliError::io("name", to, e))
             }
             _ => Err(CliError::new("a copy can't change sides")),
@@ -330,8 +332,8 @@ impl Place {
     /// The entries of a directory are on stable storage afterwards.
     pub fn sync_dir(&self, client: &Client) -> Result<()> {
         match self {
-            Place::Inside(_) => client.sync_metadata().map_err(CliError::new),
-            Place::Outside(path) => std::fs::File::open(path)
+            Location::Inside(_) => client.sync_metadata().map_err(CliError::new),
+            Location::Outside(path) => std::fs::File::open(path)
                 .and_then(|dir| dir.sync_all())
                 .map_err(|e| CliError::io("sync", path, e)),
         }
@@ -340,14 +342,14 @@ impl Place {
     /// The name as programs take it, whatever characters are in it.
     pub fn text(&self) -> String {
         match self {
-            Place::Inside(path) => format!("{PREFIX}{path}"),
-            Place::Outside(path) => path.to_string_lossy().into_owned(),
+            Location::Inside(path) => format!("{PREFIX}{path}"),
+            Location::Outside(path) => path.to_string_lossy().into_owned(),
         }
     }
 }
 
 /// For people: control characters are spelled out.
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for c in self.text().chars() {
             if c.is_control() {
@@ -365,15 +367,15 @@ fn not_utf8(name: &OsStr) -> CliError {
         .next("names in Penstock are; rename it, or pack it in an archive")
 }
 
-fn kind_of(kind: std::fs::FileType) -> Kind {
+fn kind_of(kind: std::fs::FileType) -> EntryKind {
     if kind.is_file() {
-        Kind::File
+        EntryKind::File
     } else if kind.is_dir() {
-        Kind::Directory
+        EntryKind::Directory
     } else if kind.is_symlink() {
-        Kind::Link
+        EntryKind::Link
     } else {
-        Kind::Other
+        EntryKind::Other
     }
 }
 
@@ -422,19 +424,19 @@ fn umask() -> u32 {
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Place {
-        Place::parse(OsStr::new(text)).unwrap()
+    fn parse(text: &str) -> Location {
+        Location::parse(OsStr::new(text)).unwrap()
     }
 
     #[test]
     fn sides_are_told_apart() {
-        assert_eq!(parse("penstock:a"), Place::Inside("/a".into()));
-        assert_eq!(parse("a"), Place::Outside("a".into()));
+        assert_eq!(parse("penstock:a"), Location::Inside("/a".into()));
+        assert_eq!(parse("a"), Location::Outside("a".into()));
         assert_eq!(parse("penstock:/d/f.nc").base().unwrap(), "f.nc");
         assert_eq!(parse("penstock:/").base(), None);
         assert_eq!(parse("d/f.nc").base().unwrap(), "f.nc");
         let below = parse("penstock:/").below(OsStr::new("x")).unwrap();
-        assert_eq!(below, Place::Inside("/x".into()));
+        assert_eq!(below, Location::Inside("/x".into()));
         let bad = OsStr::from_bytes(b"\xff");
         assert!(parse("penstock:/").below(bad).is_err());
         assert!(parse("/").below(bad).is_ok());

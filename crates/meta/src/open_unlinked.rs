@@ -30,7 +30,7 @@ enum Hold {
 }
 
 #[derive(Debug)]
-pub struct Kept {
+pub struct OpenUnlinked {
     grace: Duration,
     files: HashMap<FileId, Hold>,
     by: HashMap<ConnectionId, BTreeSet<FileId>>,
@@ -43,9 +43,9 @@ pub struct Kept {
     charged: HashMap<FileId, u32>,
 }
 
-impl Kept {
-    pub fn new(grace: Duration) -> Kept {
-        Kept {
+impl OpenUnlinked {
+    pub fn new(grace: Duration) -> OpenUnlinked {
+        OpenUnlinked {
             grace,
             files: HashMap::new(),
             by: HashMap::new(),
@@ -175,14 +175,14 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
     const USER: u32 = 1000;
 
-    fn is_empty(kept: &Kept) -> bool {
+    fn is_empty(kept: &OpenUnlinked) -> bool {
         let nothing = kept.holds == 0 && kept.share.held() == 0;
         nothing && kept.files.is_empty() && kept.by.is_empty() && kept.left.is_empty()
     }
 
     #[test]
     fn a_file_goes_with_its_last_close() {
-        let mut kept = Kept::new(GRACE);
+        let mut kept = OpenUnlinked::new(GRACE);
         for connection in [ONE, TWO, ONE] {
             kept.hold(connection, USER, FileId(7));
         }
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn a_lost_connection_leaves_time_to_come_back() {
         let t = Instant::now();
-        let mut kept = Kept::new(GRACE);
+        let mut kept = OpenUnlinked::new(GRACE);
         for file in [7, 8, 9] {
             kept.hold(ONE, USER, FileId(file));
         }
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn what_was_found_at_the_start_waits_for_its_holder() {
         let t = Instant::now();
-        let mut kept = Kept::new(GRACE);
+        let mut kept = OpenUnlinked::new(GRACE);
         kept.leave(FileId(1), t);
         kept.leave(FileId(2), t + SECOND);
         kept.leave(FileId(1), t + SECOND);
@@ -235,9 +235,9 @@ mod tests {
 
     #[test]
     fn their_number_is_bounded() {
-        let mut kept = Kept::new(GRACE);
+        let mut kept = OpenUnlinked::new(GRACE);
         let mut id = 0;
-        let mut fill = |kept: &mut Kept, uid| {
+        let mut fill = |kept: &mut OpenUnlinked, uid| {
             while kept.has_room(uid) {
                 kept.hold(ConnectionId(id % 3), uid, FileId(id));
                 id += 1;

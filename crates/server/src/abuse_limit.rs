@@ -19,11 +19,11 @@ const MOST: Duration = Duration::from_millis(10);
 
 /// Of one connection.
 #[derive(Debug, Default)]
-pub(crate) struct Refusals {
+pub(crate) struct AbuseLimit {
     in_a_row: u32,
 }
 
-impl Refusals {
+impl AbuseLimit {
     /// A request has been served.
     pub(crate) fn none(&mut self) {
         self.in_a_row = 0;
@@ -54,22 +54,22 @@ mod tests {
 
     #[test]
     fn only_refusals_in_a_row_wait() {
-        let mut refusals = Refusals::default();
+        let mut abuse = AbuseLimit::default();
         for _ in 0..3 {
             for _ in 0..MANY {
-                let delay = refusals.another(ErrorKind::InvalidArgument);
+                let delay = abuse.another(ErrorKind::InvalidArgument);
                 assert_eq!(delay, Duration::ZERO);
             }
-            assert_eq!(refusals.another(ErrorKind::BadCapability), STEP);
-            assert_eq!(refusals.another(ErrorKind::NoSpace), Duration::ZERO);
-            assert_eq!(refusals.another(ErrorKind::Permission), STEP * 2);
-            refusals.none();
+            assert_eq!(abuse.another(ErrorKind::BadCapability), STEP);
+            assert_eq!(abuse.another(ErrorKind::NoSpace), Duration::ZERO);
+            assert_eq!(abuse.another(ErrorKind::Permission), STEP * 2);
+            abuse.none();
         }
         for _ in 0..1000 {
-            refusals.another(ErrorKind::Malformed);
+            abuse.another(ErrorKind::Malformed);
         }
-        assert_eq!(refusals.another(ErrorKind::TooLarge), MOST);
-        refusals.in_a_row = u32::MAX;
-        assert_eq!(refusals.another(ErrorKind::TooLarge), MOST);
+        assert_eq!(abuse.another(ErrorKind::TooLarge), MOST);
+        abuse.in_a_row = u32::MAX;
+        assert_eq!(abuse.another(ErrorKind::TooLarge), MOST);
     }
 }

@@ -32,7 +32,7 @@ fn read(file: &File, at: u64, len: usize) -> Vec<u8> {
 /// What the lean path gives.
 fn lean(file: &File, at: u64, len: usize) -> Option<Vec<u8>> {
     let mut bytes = vec![0xee; len];
-    file.read_lean(at, &mut bytes).then_some(bytes)
+    file.read_fast_path(at, &mut bytes).then_some(bytes)
 }
 
 fn noise(len: usize, seed: u64) -> Vec<u8> {
@@ -72,7 +72,7 @@ fn ranges_of_all_kinds_are_moved_whole() {
                     "{name} {at} {len}"
                 );
                 let bytes = noise(len, (round * 10 + k) as u64);
-                assert!(file.write_lean(at, &bytes));
+                assert!(file.write_fast_path(at, &bytes));
                 model[range].copy_from_slice(&bytes);
             }
             // By requests, past the end.
@@ -193,7 +193,7 @@ fn a_policy_that_is_switched_on_sees_the_next_call() {
     }
     let before = file.stats();
     assert_eq!(lean(&file, 0, 100_000), None);
-    assert!(!file.write_lean(0, &bytes));
+    assert!(!file.write_fast_path(0, &bytes));
     assert!(read(&file, 0, 100_000) == bytes);
     write(&file, 50_000, &bytes);
     let after = file.stats();
@@ -220,18 +220,18 @@ fn locks_and_permissions_are_heeded() {
     let cluster = Cluster::start(Plan::default());
     let client = cluster.client();
     let file = client.open("/locked", &create(4096, 2)).unwrap();
-    assert!(file.write_lean(0, &[1; 9000]));
+    assert!(file.write_fast_path(0, &[1; 9000]));
     let lock = file.lock(0..9000, LockMode::Exclusive).unwrap();
     assert_eq!(lean(&file, 0, 9000), None);
-    assert!(!file.write_lean(0, &[2; 9000]));
+    assert!(!file.write_fast_path(0, &[2; 9000]));
     write(&file, 0, &[3; 9000]);
     drop(lock);
     assert_eq!(read(&file, 0, 9000), [3; 9000]);
     let reader = client
         .open("/locked", &penstock_client::OpenOptions::read())
         .unwrap();
-    assert!(!reader.write_lean(0, &[4; 9000]));
+    assert!(!reader.write_fast_path(0, &[4; 9000]));
     assert_eq!(read(&reader, 0, 9000), [3; 9000]);
-    assert!(!reader.read_lean(u64::MAX, &mut [0; 10]));
-    assert!(!reader.read_lean(0, &mut []));
+    assert!(!reader.read_fast_path(u64::MAX, &mut [0; 10]));
+    assert!(!reader.read_fast_path(0, &mut []));
 }

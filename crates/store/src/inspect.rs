@@ -8,7 +8,7 @@ use std::path::Path;
 
 /// What [`look`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Look {
+pub struct Inspection {
     /// Whether there is a store.
     pub state: State,
     /// The directory is the root of a file system of its own.
@@ -29,9 +29,9 @@ pub enum State {
 }
 
 /// Looks at the place that `spec` names; changes nothing there.
-pub fn look(spec: &str) -> Result<Look, StoreError> {
+pub fn inspect(spec: &str) -> Result<Inspection, StoreError> {
     let Some(path) = directory(spec) else {
-        return Ok(Look {
+        return Ok(Inspection {
             state: State::Volatile,
             mounted: false,
         });
@@ -40,14 +40,14 @@ pub fn look(spec: &str) -> Result<Look, StoreError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = match rustix::fs::open(path, flags, Mode::empty()) {
         Err(Errno::NOENT) => {
-            return Ok(Look {
+            return Ok(Inspection {
                 state: State::Missing,
                 mounted: false,
             });
         }
         other => other.map_err(|e| StoreError::from_errno("open", name.clone(), e))?,
     };
-    Ok(Look {
+    Ok(Inspection {
         state: match Superblock::load(root.as_fd(), &name)? {
             Some(_) => State::Store,
             None => State::Empty,
