@@ -114,6 +114,14 @@ impl Filesystem for Passthrough {
         }
     }
 
+    fn mkdir(&self, _: &Request, parent: INodeNo, name: &OsStr, _: u32, _: u32, reply: ReplyEntry) {
+        let path = self.path(parent).join(name);
+        match std::fs::create_dir(&path).and_then(|()| self.attributes(path, false)) {
+            Ok(attr) => reply.entry(&TTL, &attr, Generation(0)),
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+
     fn open(&self, _: &Request, ino: INodeNo, how: OpenFlags, reply: ReplyOpen) {
         let write = how.0 & 3 != 0;
         match File::options().read(true).write(write).open(self.path(ino)) {
