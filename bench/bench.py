@@ -236,6 +236,8 @@ for op in ("write", "read"):
             lambda r, _: r["ratio"]["median"] >= 0.5 and r["cpu_s_per_gb_more"] <= 1.2,
         ),
     }
+    for label, message in (("256KiB", 256 << 10), ("1MiB", 1 << 20)):
+        RECORDS[f"tcp/plain/{label}/{op}"] = {"kind": "sockets", "op": op, "message": message, "goal": at_least(0.6)}
 RECORDS["security/hostile"] = {"kind": "hostile", "goal": at_least(0.5)}
 # One user against another, both at the usual priority.
 RECORDS |= {f"security/{how}": {"kind": "stranger", "how": how, "goal": at_least(0.5)} for how in ("takes", "disturbs")}
@@ -825,7 +827,38 @@ class Bench:
 
     def record_transport(self, name, record):
         """1 MiB accesses of one program to one data server over TCP: TLS against none. Bytes are in the server's memory."""
-        homes = {how: self.dir / f"{how}-{record['op']}" for how in ("tls", "plain-trusted-network")}
+
+        def compare(side):
+            found = self.pairs(
+                name,
+                lambda: side("tls", 1 << 20),
+                lambda: side("plain-trusted-network", 1 << 20),
+                "B/s",
+                "plain TCP",
+                record["goal"],
+            )
+            cpu = found["cpu_s_per_gb"]
+            return {**found, "cpu_s_per_gb_more": cpu["penstock"] - cpu["peer"]}
+
+        return self.over_tcp({"tls": 27411, "plain-trusted-network": 27421}, record["op"], compare)
+
+    def record_sockets(self, name, record):
+        """Accesses over plain TCP against two processes that copy memory over a connection in messages of the same size."""
+        program, op, message = OUT / "sockets", record["op"], record["message"]
+        run(["cc", "-O2", "-o", program, ROOT / "bench" / "sockets.c"])
+
+        def copied():
+            return figures(last_json(run([program, op, message, 256 << 20, 1])[0]))
+
+        def compare(side):
+            ours = lambda: side("plain-trusted-network", message)
+            return self.pairs(name, ours, copied, "B/s", "the same bytes over a socket", record["goal"])
+
+        return self.over_tcp({"plain-trusted-network": 27431}, op, compare)
+
+    def over_tcp(self, ports, op, compare):
+        """One data server for each transport at its port; `compare` gets a function that measures a transport and a size."""
+        homes = {how: Path(tempfile.mkdtemp(dir=self.dir)) / "home" for how in ports}
 
         def start(how, port):
             home, remote = homes[how], homes[how] / "remote"
@@ -837,26 +870,23 @@ class Bench:
             for key in home.glob("*.key"):
                 shutil.copy(key, remote)
 
-        def program(how, op, *more):
+        def program(how, op, piece, *more):
             command = [PENSTOCK, "run", "-d", homes[how] / "remote", "-n", 1, "-q", "--", self.io, "contig", op]
-            return run([*command, "penstock:/f", "coll=0", f"piece={1 << 20}", f"total={256 << 20}", *more])[0]
+            return run([*command, "penstock:/f", "coll=0", f"piece={piece}", f"total={256 << 20}", *more])[0]
 
-        def side(how):
+        def side(how, piece):
             server = process_of(homes[how])
             before = taken(server)[2]
-            result = last_json(program(how, record["op"]))
+            result = last_json(program(how, op, piece))
             share = result["reps"] / (result["reps"] + WARM)
             result["cpu_seconds"] += (taken(server)[2] - before) * share
             return figures(result)
 
         try:
-            for how, port in zip(homes, (27411, 27421), strict=True):
+            for how, port in ports.items():
                 start(how, port)
-                program(how, "write", "min=0")
-            tls, plain = homes
-            found = self.pairs(name, lambda: side(tls), lambda: side(plain), "B/s", "plain TCP", record["goal"])
-            cpu = found["cpu_s_per_gb"]
-            return {**found, "cpu_s_per_gb_more": cpu["penstock"] - cpu["peer"]}
+                program(how, "write", 1 << 20, "min=0")
+            return compare(side)
         finally:
             for home in homes.values():
                 run([PENSTOCK, "down", home])
