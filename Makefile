@@ -9,7 +9,7 @@
 # make test     the tests of each change: the crates', seeds of the fault simulator, programs, the Python package
 # make test-all all tests: also those marked `long`, which cross every method with every MPI library
 # make python   the Python package `penstock`, as a wheel installed in .venv; part of `make test`
-# make bench    measure against peers; `make bench ONLY=regex` for a part
+# make bench    measure against peers; `make bench ONLY=regex` for a part, `make bench PEERS=1` a mount beside GlusterFS
 # make lint     formatting and lints of everything
 # make reproduce  simulate the sources' experiments, write docs/understand/reproduction*.md  (5 minutes)
 # make makespan  simulated makespans beside those of real servers on the same modelled devices  (2 minutes)
@@ -150,7 +150,7 @@ bench: build examples
 	cargo build --release -p penstock-client --example hostile --example stranger --example reader
 	cargo build --release -p penstock-datatype --example pack
 	cargo build --release -p penstock-sched --example decisions
-	$(PYTHON) bench/bench.py $(if $(ONLY),--only '$(ONLY)')
+	$(if $(PEERS),scripts/setup.sh peers && $(PYTHON) bench/peers.py $(if $(RUNS),--runs $(RUNS)),$(PYTHON) bench/bench.py $(if $(ONLY),--only '$(ONLY)'))
 
 # Published results beside ours.
 reproduce:

