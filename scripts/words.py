@@ -34,7 +34,7 @@ QUOTATION = re.compile(r"(?<!\w)[\"“][^\"“”]+[\"”]")
 ADDRESS = re.compile(r"<?\w+://[^\s>)]+>?")
 # A full stop after these ends no sentence.
 ABBREVIATION = re.compile(
-    r"(?:\b(?:e\.g|i\.e|et al|cf|vs|etc|[Ff]igs?|[Ss]ec|[Ss]ect|[Nn]o|pp?|[Vv]ol|Proc|Conf|ed|eds|[A-Z]))\.$"
+    r"(?:\b(?:e\.g|i\.e|et al|cf|vs|etc|[Ff]igs?|[Ss]ec|[Ss]ect|[Nn]o|pp?|[Vv]ol|Proc|Conf|eds?))\.$"
 )
 END = re.compile(r"(?<!\.)[.!?][\"”')\]*_]*(?=\s|$)")
 

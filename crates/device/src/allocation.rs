@@ -1,13 +1,14 @@
 //! A local file system's allocation: object offset → device address.
 //!
 //! Space is given in extents. A file's next extent follows its last one if that place is free, except for a share of
-//! extents (fragmentation) that go elsewhere. A new file begins `distance` bytes behind the file before it, so that
-//! two files can be set any seek apart. The choice depends on the file and the extent alone: equal histories give equal places.
+//! extents (fragmentation) that go elsewhere. A new file begins `distance` bytes behind the file before it, so that two
+//! files can be set any seek apart. The choice depends on the file and the extent only: the same sequence of calls
+//! gives the same addresses.
 
 use penstock_base::Random;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What makes an allocation.
+/// Parameters of an allocation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AllocationOptions {
     /// Bytes of an extent.
@@ -28,7 +29,7 @@ impl Default for AllocationOptions {
     }
 }
 
-/// Where the bytes of files are.
+/// Maps bytes of files to addresses of the device.
 #[derive(Debug)]
 pub struct Allocation {
     options: AllocationOptions,
@@ -57,8 +58,8 @@ impl Allocation {
         self.cursor = (address / self.options.extent) % self.slots;
     }
 
-    /// The device ranges of `bytes` at `offset` of `file`, in order, joined where adjacent. Space is given to what has
-    /// none; false when the device is full: what comes before is told.
+    /// The device ranges of `bytes` bytes at `offset` of `file`, in order; adjacent ranges are joined. Bytes without an
+    /// address get one; returns false when the device is full, with the ranges up to there.
     pub fn map(
         &mut self,
         file: u64,
@@ -115,7 +116,7 @@ impl Allocation {
         }
     }
 
-    /// Bytes that have no owner.
+    /// Free bytes of the device.
     pub fn room(&self) -> u64 {
         (self.slots - self.used.len() as u64) * self.options.extent
     }

@@ -1,10 +1,11 @@
 //! A hard disk: service = command overhead + seek + rotation + transfer by zone, in the order of its queue.
 //!
-//! Around the arm stand a buffer and a controller. *Read-ahead*: after a read (an adaptive drive: while reads go on
-//! where the last one ended) the head stays and reads on into the buffer, until a request that the buffer does not answer needs the arm; sequential reads therefore run at the
-//! rate of the media although each command costs overhead. *Write cache*: a write is done when the buffer has it;
-//! the arm writes joined runs in the order of the native queue when no read waits, when the cache fills up, or for a
-//! flush. The controller handles one command at a time.
+//! Beside the arm, the model has a buffer and a controller. *Read-ahead*: after a read the head stays and reads on into
+//! the buffer until a request that the buffer cannot answer needs the arm. An adaptive drive does so only while each
+//! read begins where the last one ended. Sequential reads therefore run at the media rate although each command has an
+//! overhead. *Write cache*: a write is done when the buffer has it. The arm writes joined runs in the order of the
+//! native queue when no read waits, when the cache fills up, or for a flush. The controller handles one command at a
+//! time.
 
 use crate::geometry::{DiskAddress, Geometry};
 use crate::pending::Pending;
@@ -13,7 +14,7 @@ use crate::segments::Segments;
 use crate::{Completion, Device, Nanos, Op, Request, SeekCurve, span};
 use std::collections::VecDeque;
 
-/// What makes a disk.
+/// Parameters of a disk.
 #[derive(Debug, Clone)]
 pub struct DiskOptions {
     /// Zones, tracks and turn.
@@ -26,7 +27,7 @@ pub struct DiskOptions {
     pub overhead: Nanos,
     /// Order of service.
     pub queueing: Queueing,
-    /// Commands that the drive knows at once; more wait outside in order of arrival.
+    /// Commands that the drive accepts at once; more wait outside in order of arrival.
     pub depth: usize,
     /// A command older than this goes first.
     pub patience: Nanos,
@@ -34,8 +35,8 @@ pub struct DiskOptions {
     pub bus: u64,
     /// Bytes that the head reads on after a read; 0 for no read-ahead.
     pub read_ahead: u64,
-    /// The head only reads on after a read that begins where the one before it ended, and as long as reads go on so;
-    /// otherwise after each read, until the arm is needed.
+    /// Read ahead only after a read that begins where the one before it ended, and only while reads continue so.
+    /// Otherwise after each read, until the arm is needed.
     pub adaptive: bool,
     /// Runs that the buffer remembers besides the one under the head.
     pub segments: usize,
@@ -43,7 +44,7 @@ pub struct DiskOptions {
     pub write_cache: u64,
     /// Separate runs in the write cache.
     pub write_runs: usize,
-    /// Turn of the platter at time 0; unlike phases keep the disks of an array out of step.
+    /// Rotation angle at time 0, as time; different phases keep the disks of an array out of step.
     pub phase: Nanos,
 }
 
@@ -72,7 +73,7 @@ struct Serving {
     work: Work,
     address: u64,
     bytes: u64,
-    /// For a run of the write cache: since when it was there.
+    /// For a run of the write cache: when it was cached.
     since: Nanos,
     end: Nanos,
 }
@@ -84,12 +85,12 @@ struct Stream {
     from: u64,
     began: Nanos,
     limit: u64,
-    /// Until then requests count on the arm staying.
+    /// Until then, requests may rely on the arm staying.
     promised: Nanos,
 }
 
 impl Stream {
-    /// Forgets whole tracks that have passed, so that what a long stream costs does not grow with it.
+    /// Drops whole tracks that have passed, so that a step costs the same however long the stream is.
     fn go_on(&mut self, now: Nanos, geometry: &Geometry) {
         loop {
             let (bytes, time) = geometry.rest_of_track(self.from);
@@ -118,14 +119,15 @@ pub struct Disk {
     flushes: VecDeque<(u64, Nanos)>,
     controller: Nanos,
     head: u64,
-    /// Services since the last one out of order for its age.
+    /// Services since the last one that was chosen for its age.
     in_order: u32,
 }
 
-/// In an overloaded queue everything is old: only one service in so many goes to the oldest, or order would be lost.
+/// Only one service in so many goes to the oldest request. In an overloaded queue every request is overdue, and the
+/// order would degrade to FIFO.
 const BETWEEN_OLD: u32 = 8;
 
-/// A wait for all but this much of a turn is rounding: the sector is just under the head.
+/// A rotational wait that is within this of a whole turn is a rounding error: the sector is just under the head.
 const GRACE: Nanos = 2_000;
 
 impl Disk {
@@ -158,8 +160,8 @@ impl Disk {
         }
     }
 
-    /// How long the arm takes from `from`, where the head stands, to `address` at `to`. Once the seek alone takes as long as
-    /// `best`, the rest does not matter.
+    /// How long the arm takes from `from`, where the head stands, to `address` at `to`. `best` is the shortest time
+    /// found so far: once the seek alone takes as long, the rotation is not computed.
     fn positioning(
         &self,
         now: Nanos,
@@ -174,7 +176,7 @@ impl Disk {
             Op::Write => &self.options.write_seek,
         };
         let seek = match from.cylinder.abs_diff(to.cylinder) {
-            // The head is at the end of what it did last: going on costs the skew that the rotation has anyway.
+            // The head is where its last transfer ended: continuing costs the skew, which the rotation includes.
             _ if address == self.head => 0,
             0 if from.head == to.head => 0,
             // Another head settles as after a step to the next track; the skew allows for more.
@@ -198,7 +200,7 @@ impl Disk {
     fn hit(&mut self, now: Nanos, request: &Request) -> bool {
         let (start, end) = (request.address, request.address + request.bytes);
         if self.options.adaptive && start != self.read_end {
-            // Nobody reads on here: the head need not either.
+            // Nothing reads on here, so the head stops too.
             self.stop_reading(now);
         }
         let cached = self.segments.holds(start, end)
@@ -224,7 +226,8 @@ impl Disk {
         let stopped = stream.began + self.options.geometry.transfer(stream.from, stream.limit);
         self.read_end = end;
         let ready = self.controlled(now, request.bytes);
-        // A full buffer lets the head idle. It goes on, after part of a turn, once half of it is used up.
+        // A full buffer lets the head idle. Read-ahead resumes, after part of a turn, once half of the buffer is used
+        // up.
         let resume = stopped <= now && reach < end + ahead / 2;
         let wait = self.rotation(now, &self.options.geometry.place(reach));
         let Some(stream) = &mut self.stream else {
@@ -314,7 +317,7 @@ impl Disk {
         }
     }
 
-    /// The patience of the next choice.
+    /// The age from which the next choice prefers the oldest request.
     fn patience(&mut self, oldest: Option<Nanos>, now: Nanos) -> Nanos {
         let old = oldest.is_some_and(|since| now.saturating_sub(since) > self.options.patience);
         if old && self.in_order >= BETWEEN_OLD {
@@ -476,8 +479,7 @@ impl Disk {
         self.flushed(end);
     }
 
-    /// Waiting reads that the head is about to pass are answered without giving up the stream, unless somebody has
-    /// waited too long.
+    /// Answers waiting reads that the head is about to pass without ending the stream, unless a request is overdue.
     fn answer(&mut self, now: Nanos) {
         let mut i = 0;
         while i < self.waiting.len() {
@@ -489,7 +491,7 @@ impl Disk {
             let room = i < self.options.depth && !impatient && !self.must_destage(now);
             if room && request.op == Op::Read && self.hit(now, &request) {
                 self.waiting.remove(i);
-                // One that lies before it may follow it now.
+                // A read that lies before this one may follow it now.
                 i = 0;
             } else {
                 i += 1;
@@ -497,7 +499,7 @@ impl Disk {
         }
     }
 
-    /// Writes that found the cache full.
+    /// Admits writes that found the cache full.
     fn admit(&mut self, now: Nanos) {
         if self.options.write_cache == 0 {
             return;
@@ -602,7 +604,8 @@ mod tests {
                 disk.advance(now, &mut done);
             }
             done.clear();
-            // Each read walks the tracks of the stream: they are a few after half a gigabyte as well.
+            // The cost of a read does not grow with the length of the stream: it holds few tracks even after half a
+            // gigabyte.
             assert!(disk.stream.as_ref().is_some_and(|s| s.limit < 3 << 20));
         }
     }

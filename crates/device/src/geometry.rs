@@ -1,13 +1,13 @@
 //! Where a byte lies on a disk: zones, tracks, heads, and the angle at which it passes the head.
 //!
-//! Addresses run through all heads of a cylinder and then to the next one, from the outside in. Outer tracks hold
-//! more: the disk is cut into zones of equal numbers of cylinders with one track length each. The first sector of
-//! each track is skewed against the one before by the time that a switch of head or cylinder takes, so that a
-//! sequential transfer goes on without losing a turn: its rate is track / (turn + skew).
+//! Addresses run through all heads of a cylinder and then to the next one, from the outside in. Outer tracks hold more:
+//! the disk is cut into zones of equal numbers of cylinders with one track length each. The first sector of each track
+//! is skewed against the one before by the time that a switch of head or cylinder takes. A sequential transfer then
+//! loses no turn: its rate is track / (turn + skew).
 
 use crate::Nanos;
 
-/// What makes a geometry.
+/// Parameters of a geometry.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GeometryOptions {
     /// Time of one turn.
@@ -236,7 +236,7 @@ mod tests {
         let mut now = 0;
         while at < 64 << 20 {
             let wait = g.rotation(now, &g.place(at));
-            // Rounding may put the head a hair behind the sector: that would show as a whole turn.
+            // Rounding may put the head just behind the sector, which would show as a wait of a whole turn.
             assert!(wait < 1_000 || g.turn() - wait < 1_000, "{at}: {wait}");
             now += g.transfer(at, 65_536);
             at += 65_536;

@@ -10,7 +10,7 @@ use crate::ssd::SsdOptions;
 pub enum DeviceKind {
     /// A hard disk.
     Disk(DiskOptions),
-    /// RAID 0 of equal disks, their spindles out of step.
+    /// RAID 0 of equal disks with unsynchronised spindles.
     Raid {
         /// How many.
         disks: usize,
@@ -19,8 +19,8 @@ pub enum DeviceKind {
         /// The controller.
         array: RaidOptions,
     },
-    /// Flash by its measured behaviour.
+    /// Flash at block level, by its measured behaviour.
     Ssd(SsdOptions),
-    /// Flash, or memory on its channels, page by page.
+    /// NAND flash, or other memory on its channels, page by page.
     Nand(Box<NandOptions>),
 }

@@ -1,8 +1,8 @@
 //! Models of storage devices: plain state machines without a clock (docs/administer/devices.md).
 //!
 //! A [`Device`] takes requests with the time of their arrival, says when something next happens inside it, and hands
-//! out completions with their times. Real time and virtual time drive the same code. Equal calls give equal answers:
-//! nothing here reads a clock or draws a random number that was not seeded by the caller.
+//! out completions with their times. Real time and virtual time drive the same code. Runs are deterministic: nothing
+//! here reads a clock, and every random number comes from a seed of the caller.
 
 mod allocation;
 mod block;
@@ -42,11 +42,11 @@ pub use ssd::{Ssd, SsdOptions, write_amplification};
 /// One request to a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// The caller's name for it; unique among those under way.
+    /// The caller's identifier, unique among requests under way.
     pub id: u64,
     /// Read or write.
     pub op: Op,
-    /// First byte on the device. What lies beyond the capacity is served at its end.
+    /// First byte on the device. A request beyond the capacity is served at the end of the device.
     pub address: u64,
     /// Length in bytes.
     pub bytes: u64,
@@ -66,30 +66,31 @@ pub struct Completion {
 /// A device, or something that stands before one, as a state machine.
 ///
 /// Time never goes back: `now` of each call is at least that of the call before. A caller that sleeps until
-/// [`Device::wake`] and calls [`Device::advance`] then misses nothing; one that comes late gets the completions with
+/// [`Device::wake`] and calls [`Device::advance`] then misses nothing. One that calls late gets the completions with
 /// the times at which they happened.
 pub trait Device: Send {
     /// A request arrives.
     fn submit(&mut self, now: Nanos, request: Request);
 
-    /// Completes `id` when all writes completed before are on the medium: what a cache held is written.
+    /// Completes `id` when every write completed before is on the medium, including writes in a cache.
     fn flush(&mut self, now: Nanos, id: u64);
 
-    /// The bytes are no longer needed. At once, and without a completion; devices that cannot use it ignore it.
+    /// Trims a range: its bytes are no longer needed. Takes effect at once, without a completion; devices without TRIM
+    /// ignore it.
     fn trim(&mut self, now: Nanos, address: u64, bytes: u64) {
         let _ = (now, address, bytes);
     }
 
-    /// When something next happens inside; `None` when nothing will without a new request.
+    /// The time of the next internal event; `None` if nothing will happen without a new request.
     fn wake(&self) -> Option<Nanos>;
 
-    /// Lets everything happen that is due by `now`, and appends what is done, in the order of its time.
+    /// Handles every event due by `now` and appends the completions, in order of their time.
     fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>);
 
-    /// Bytes it holds.
+    /// Capacity in bytes.
     fn capacity(&self) -> u64;
 
-    /// The address at which it stands, for plots; `None` where there is no such thing.
+    /// The address under the head, for plots; `None` for devices without one.
     fn head(&self) -> Option<u64>;
 }
 

@@ -2,7 +2,7 @@
 
 use crate::{Completion, Device, Nanos, Request};
 
-/// What a load saw.
+/// The result of a load.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Measured {
     /// Requests completed.
@@ -34,8 +34,8 @@ pub struct Run {
     pub latencies: Vec<Nanos>,
 }
 
-/// Keeps `depth` requests under way until `count` are done: each completion lets in the next one, `think` later.
-/// `next` makes request number i; its id is replaced.
+/// Keeps `depth` requests under way until `count` are done: `think` after each completion the next request is
+/// submitted. `next` makes request number i; its id is replaced.
 pub fn closed_loop<D: Device + ?Sized>(
     device: &mut D,
     depth: u64,
@@ -89,7 +89,7 @@ pub fn closed_loop_from<D: Device + ?Sized>(
                 done.clear();
                 device.advance(wake, &mut done);
                 for completion in &done {
-                    // What another load left behind is not this one's.
+                    // Completions of an earlier load are not counted.
                     let Some((since, bytes)) = under_way.remove(&completion.id) else {
                         continue;
                     };
@@ -100,7 +100,7 @@ pub fn closed_loop_from<D: Device + ?Sized>(
                     ready.push_back(completion.at + think);
                 }
             }
-            // A device that forgets a request: the caller sees the smaller count.
+            // A device that loses a request: the caller sees the smaller count.
             (_, None) => break,
         }
     }

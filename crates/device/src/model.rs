@@ -10,7 +10,7 @@ use crate::size::bytes;
 use crate::ssd::Ssd;
 use crate::{AllocationOptions, Device, Nanos, Queueing};
 
-/// A device, the block queue above it, and how files lie on it.
+/// A device, the block queue above it, and the allocation of files on it.
 #[derive(Debug, Clone)]
 pub struct Model {
     /// Its name.
@@ -21,11 +21,11 @@ pub struct Model {
     pub queue: Option<BlockQueueOptions>,
     /// The local file system.
     pub allocation: AllocationOptions,
-    /// Modelled time per real time: 10 answers ten times as fast as the device would.
+    /// Model time per real time: at 10, requests are answered ten times as fast as the device would.
     pub scale: f64,
 }
 
-/// A text that names no device.
+/// A model text that cannot be used.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ModelError {
     /// No such device.
@@ -44,7 +44,7 @@ pub enum ModelError {
         /// What is meant.
         expected: &'static str,
     },
-    /// A NAND device that cannot be.
+    /// NAND options that contradict each other.
     #[error("device model {0}: {1}")]
     Nand(String, NandError),
 }
@@ -53,7 +53,8 @@ const OPTIONS: &str = "scale, queue, requests, slots, depth, order, write-cache,
      fragmentation, distance";
 
 impl Model {
-    /// Reads `NAME[,key=value]...`. See [`Model::help`].
+    /// Reads `NAME[,key=value]...`. Errors name the unknown device or option, or the value and what was expected;
+    /// [`Model::help`] lists all options.
     pub fn parse(text: &str) -> Result<Model, ModelError> {
         let mut words = text.split(',');
         let name = words.next().unwrap_or_default().trim();
@@ -63,7 +64,7 @@ impl Model {
         })?;
         let mut model = Model {
             name: name.to_owned(),
-            // Flash is used with the simplest elevator, as in the sources.
+            // Flash gets the simplest elevator, as in the sources.
             queue: Some(BlockQueueOptions {
                 elevator: match kind {
                     DeviceKind::Ssd(_) | DeviceKind::Nand(_) => Elevator::Noop,
@@ -232,7 +233,7 @@ impl Model {
         }
     }
 
-    /// Its disks stand at `share` (0 to 1) of a turn at time 0: those of several servers are not in step.
+    /// Disks begin at `share` (0 to 1) of a turn at time 0, so that those of several servers are out of step.
     pub fn turned(mut self, share: f64) -> Model {
         if let Some(disk) = self.disk() {
             disk.phase = (disk.geometry.turn() as f64 * share) as Nanos;
@@ -247,7 +248,8 @@ impl Model {
             DeviceKind::Ssd(options) => Box::new(Ssd::new(options.clone())),
             DeviceKind::Nand(options) => match Nand::new((**options).clone()) {
                 Ok(nand) => Box::new(nand),
-                // `parse` checked it; whoever changed it since gets a device that holds nothing.
+                // `parse` checked the options; if they were changed since and cannot be built, the device has no
+                // capacity.
                 Err(_) => Box::new(Raid0::new(Vec::new(), nothing())),
             },
             DeviceKind::Raid {

@@ -1,10 +1,10 @@
-//! Completions whose time is known already.
+//! Completions whose time is already known.
 
 use crate::{Completion, Nanos};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Completions by time, equal times in the order in which they were decided.
+/// A queue of completions by time; equal times in the order in which they were added.
 #[derive(Default)]
 pub(crate) struct Pending {
     heap: BinaryHeap<Reverse<(Nanos, u64, u64)>>,

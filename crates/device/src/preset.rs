@@ -156,7 +156,7 @@ pub fn hard_disk(which: HardDisk) -> DiskOptions {
             mean_track: 890_823,
             outer: 142 * MEGA,
             inner: 75 * MEGA,
-            // The published sequential rates imply it: 890,823 B / (turn + skew) = 97.5 MB/s.
+            // Implied by the published sequential rate: 890,823 B / (turn + skew) = 97.5 MB/s.
             skew: 800 * MICRO,
         },
         HardDisk::St9500620ss => Sheet {
@@ -181,9 +181,9 @@ impl HardDisk {
     }
 }
 
-/// An 80 GB SATA disk at 7200 rpm, on one platter: data servers of RS chapter 4, which does not name it. Figures of such
-/// disks' data sheets (47 MB/s sustained at the outer edge). Its read-ahead follows sequential reads only: RS figure 4.2's
-/// collective calls pay a part of a turn for each request out of order.
+/// An 80 GB SATA disk at 7200 rpm, on one platter: the data servers of RS chapter 4, which does not name the disk. The
+/// figures are typical of data sheets (47 MB/s sustained at the outer edge). Its read-ahead follows sequential reads
+/// only: in RS figure 4.2, collective calls pay a part of a turn for each request out of order.
 fn sata80() -> DiskOptions {
     let sheet = Sheet {
         turn: TURN_7200,
@@ -205,8 +205,8 @@ fn sata80() -> DiskOptions {
     }
 }
 
-/// Seagate Barracuda 7200.10, 150 GB, SATA: data servers of RS chapter 5. Figures of its data sheet; how far the drive
-/// itself reads ahead is not published: here as far as the kernel's window.
+/// Seagate Barracuda 7200.10, 150 GB, SATA: data servers of RS chapter 5. The figures are those of its data sheet. The
+/// drive's own read-ahead is not published: it is set to the kernel's read-ahead window.
 fn barracuda() -> DiskOptions {
     let sheet = Sheet {
         turn: TURN_7200,
@@ -325,7 +325,7 @@ fn suno() -> DeviceKind {
     }
 }
 
-/// Edel: Micron C400, 64 GB, SATA 1.5 Gb/s, with room to spare. Times are per 8 KiB, several planes together.
+/// Edel: Micron C400, 64 GB, SATA 1.5 Gb/s, with spare room. Times are per 8 KiB, several planes together.
 fn edel() -> SsdOptions {
     SsdOptions {
         capacity: 64_000_000_000,
@@ -346,8 +346,9 @@ fn edel() -> SsdOptions {
     }
 }
 
-/// A Darwin data server's disks: two 500 GB 7200 rpm SAS disks on a hardware RAID 0 controller, which gives each of them as
-/// many commands as it takes. Of the two disks with published curves this one comes near the published random reads.
+/// The disks of a Darwin data server: two 500 GB 7200 rpm SAS disks on a hardware RAID 0 controller. The controller
+/// gives each of them as many commands as it takes. Of the two disks with published curves this one comes near the
+/// published random reads.
 fn darwin_raid() -> DeviceKind {
     let member = DiskOptions {
         overhead: 50 * MICRO,
@@ -389,8 +390,9 @@ fn darwin_ssd() -> SsdOptions {
     }
 }
 
-/// A disk known by measurements alone that no disk meets: 4 MiB at a random place take 144 ms, of which the sequential rate makes
-/// 47 and the positioning of a random 32 KiB read 12. The rule: as few figures as possible are missed. One is: that one.
+/// A disk known only by measurements that contradict each other. 4 MiB at a random place take 144 ms. Of these the
+/// transfer at the sequential rate takes 47, and the positioning of a random 32 KiB read 12. The parameters are chosen
+/// so that as few figures as possible are missed. The random 4 MiB read is the one that is missed.
 fn hdd1() -> DiskOptions {
     let sheet = Sheet {
         turn: TURN_7200,
@@ -411,7 +413,8 @@ fn hdd1() -> DiskOptions {
     }
 }
 
-/// A disk known by measurements alone: reads and writes of 32 KiB and 4 MiB in a file of 20 GB, which takes up most of it.
+/// A disk known only by measurements: reads and writes of 32 KiB and 4 MiB in a file of 20 GB. The file fills most of
+/// it.
 fn hdd2() -> DiskOptions {
     let sheet = Sheet {
         turn: TURN_7200,
@@ -432,7 +435,7 @@ fn hdd2() -> DiskOptions {
     }
 }
 
-/// Flash known by measurements alone. Times are per 8 KiB, several planes together.
+/// Flash known only by measurements. Times are per 8 KiB, several planes together.
 fn ssd1() -> SsdOptions {
     SsdOptions {
         capacity: 120_000_000_000,
@@ -453,7 +456,7 @@ fn ssd1() -> SsdOptions {
     }
 }
 
-/// The same for another one, in use for long: random writes leave work behind.
+/// Another one, long in use: random writes cause collection.
 fn ssd2() -> SsdOptions {
     SsdOptions {
         units: 32,
@@ -468,8 +471,8 @@ fn ssd2() -> SsdOptions {
     }
 }
 
-/// MLC flash with the times and counts of MQSim's default device, blocks of a plane apart: 128 instead of 2048, for memory.
-/// Buffer, read-ahead, controller times and idle bounds are ours.
+/// MLC flash with the times and counts of MQSim's default device. Planes have 128 blocks instead of 2048, to save
+/// memory. Buffer, read-ahead, controller times and idle bounds are chosen here.
 fn nand() -> NandOptions {
     NandOptions {
         geometry: NandGeometry {
@@ -580,9 +583,9 @@ fn nand_tlc() -> NandOptions {
     }
 }
 
-/// Resistive memory: a slab is the ISSCC 2012 macro (25 ns to open, 443 MB/s), a line 64 bytes: 25 ns + 145 ns for either
-/// operation. 64 slabs of a die, 16 of them on a page; global bitlines of 1.6 GB/s; channels of 1.6 GB/s. Counts, global
-/// bitlines and channel are ours: IT prints none.
+/// Resistive memory: a slab is the ISSCC 2012 macro (25 ns to open, 443 MB/s). A line of 64 bytes takes 25 ns + 145 ns
+/// for either operation. A die has 64 slabs, of which 16 work on a page; global bitlines and channels have 1.6 GB/s
+/// each. Counts, global bitlines and channels are chosen here: IT prints none.
 fn rram() -> NandOptions {
     let mlc = nand();
     NandOptions {

@@ -1,15 +1,15 @@
-//! The order in which a disk serves what is in its queue.
+//! The order in which a disk serves its queue.
 //!
-//! FIFO: as it came. C-LOOK: ascending, then back to the lowest. SPTF: the one that the head reaches first, seek and
-//! rotation together (the default of real drives). A request that has waited longer than the bound goes first, so
-//! that SPTF and C-LOOK starve nobody.
+//! FIFO: order of arrival. C-LOOK: ascending, then back to the lowest. SPTF: the request that the head reaches first,
+//! by seek and rotation (the default of real drives). A request that has waited longer than the bound is served first,
+//! so that SPTF and C-LOOK starve none.
 
 use crate::Nanos;
 
 /// The order of service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Queueing {
-    /// As it came.
+    /// Order of arrival.
     Fifo,
     /// Ascending addresses, then again from the lowest.
     CLook,
@@ -18,14 +18,14 @@ pub enum Queueing {
     Sptf,
 }
 
-/// What the choice needs to know of one waiting request.
+/// What the choice needs to know of a waiting request.
 pub(crate) struct Candidate {
     pub arrived: Nanos,
     pub address: u64,
 }
 
 impl Queueing {
-    /// The index of the next of `waiting` (in order of arrival); `position` gives the positioning time of one.
+    /// The index of the next of `waiting`, which is in order of arrival; `position` gives a request's positioning time.
     pub(crate) fn choose(
         self,
         now: Nanos,

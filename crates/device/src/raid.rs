@@ -1,18 +1,18 @@
 //! RAID 0 over any devices.
 //!
 //! Address a lies on device (a / unit) mod n. A request touches k = min(n, ⌈S / unit⌉) devices, and the slowest one
-//! decides: with unsynchronised spindles the expected wait for rotation is turn · k / (k + 1). All bytes share the
-//! bus of the controller: the sequential rate is min(n · r, bus). What falls on one device in one request is
-//! contiguous there and goes as one.
+//! determines its time. With unsynchronised spindles the expected rotational delay is turn · k / (k + 1). All bytes
+//! share the bus of the controller: the sequential rate is min(n · r, bus). The bytes of one request on one device are
+//! contiguous there and are one request to it.
 
 use crate::pending::Pending;
 use crate::{Completion, Device, Nanos, Op, Request, span};
 use std::collections::HashMap;
 
-/// What makes an array.
+/// Parameters of an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RaidOptions {
-    /// Bytes on one member before the next one's turn.
+    /// Stripe unit in bytes.
     pub unit: u64,
     /// Bytes per second of the controller for reads.
     pub read_bus: u64,
@@ -27,7 +27,7 @@ struct UnderWay {
     id: u64,
     /// Parts that are not done.
     left: usize,
-    /// Its time on the bus.
+    /// Its time on the bus so far.
     carried: Nanos,
     since: Nanos,
 }
@@ -37,7 +37,7 @@ pub struct Raid0 {
     members: Vec<Box<dyn Device>>,
     options: RaidOptions,
     bus_free: Nanos,
-    /// Requests under way by numbers of the array's own, as callers may use a name twice.
+    /// Requests under way by the array's own numbers, because callers may reuse an identifier.
     under_way: HashMap<u64, UnderWay>,
     /// The array's request of each part; part ids are the array's own.
     parts: HashMap<u64, u64>,
@@ -48,7 +48,7 @@ pub struct Raid0 {
 }
 
 impl Raid0 {
-    /// Stripes over `members`. An empty list is a caller's mistake: such an array holds nothing and completes at once.
+    /// Stripes over `members`. An array without members has no capacity and completes requests at once.
     pub fn new(members: Vec<Box<dyn Device>>, mut options: RaidOptions) -> Raid0 {
         options.unit = options.unit.max(512);
         Raid0 {
@@ -86,7 +86,7 @@ impl Device for Raid0 {
             request.address,
             request.address + request.bytes,
         );
-        // The part of bytes before `address` that device i holds.
+        // Bytes before `address` that device i holds.
         let held = |i: u64, address: u64| {
             let row = unit * n;
             let within = (address % row).saturating_sub(i * unit).min(unit);
@@ -169,7 +169,7 @@ impl Device for Raid0 {
             let Some(request) = self.under_way.remove(&of) else {
                 continue;
             };
-            // The bus carries bytes while the members still work: only what it has no time for is added.
+            // The bus carries bytes while the members still work: only the remainder is added.
             self.bus_free = self.bus_free.max(request.since) + request.carried;
             let at = part.at.max(self.bus_free) + self.options.overhead;
             self.pending.push(at, request.id);

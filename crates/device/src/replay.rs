@@ -1,27 +1,27 @@
 //! Block traces in MQSim's text form, and their replay on a modelled device.
 //!
-//! A line is `arrival device address sectors type`: nanoseconds since the beginning, a number that is ignored, the first
-//! 512-byte sector, the count of sectors, and 0 for a write or 1 for a read. Lines ascend in time. Every line ends with a
-//! newline, so that a trace cut short is noticed.
+//! A line is `arrival device address sectors type`. These are nanoseconds since the beginning, an ignored number, the
+//! first 512-byte sector, the count of sectors, and 0 for a write or 1 for a read. Lines ascend in time. Every line
+//! ends with a newline, so that a truncated trace is noticed.
 
 use crate::{Completion, Device, Measured, Nanos, Op, Request, Run};
 use std::collections::HashMap;
 use std::io::{BufRead, Read};
 
-/// Requests of a trace at most.
+/// Most requests of a trace.
 pub const MOST_REQUESTS: usize = 10_000_000;
-/// Bytes of a line at most.
+/// Most bytes of a line.
 const MOST_LINE: u64 = 256;
 const SECTOR: u64 = 512;
-/// Sectors of a request at most: 1 GiB.
+/// Most sectors of a request: 1 GiB.
 const MOST_SECTORS: u64 = 1 << 21;
-/// Times at most: a century.
+/// Latest time: a century.
 const MOST_TIME: Nanos = 100 * 365 * 86_400 * 1_000_000_000;
 
 /// A trace that cannot be replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// A line that says nothing.
+    /// A malformed line.
     #[error("line {line}: {why}; a line is `arrival-ns device first-sector sectors 0|1` (1: read)")]
     Line {
         /// Which, from 1.
@@ -29,24 +29,24 @@ pub enum TraceError {
         /// What is wrong.
         why: String,
     },
-    /// Its end is missing.
+    /// The last line is truncated.
     #[error("line {line} has no end: the trace was cut short; give it whole, or remove that line")]
     CutShort {
         /// Which, from 1.
         line: usize,
     },
-    /// Nothing in it.
+    /// The trace has no requests.
     #[error("the trace has no requests")]
     Empty,
-    /// Too much in it.
+    /// More than `MOST_REQUESTS` requests.
     #[error("the trace has more than {MOST_REQUESTS} requests: replay a part of it")]
     Long,
-    /// The system said no.
+    /// The system returned an error.
     #[error("cannot read the trace: {0}")]
     Io(#[from] std::io::Error),
 }
 
-/// Reads a trace.
+/// Reads a trace: the requests with their arrival times; errors name the line.
 pub fn parse(mut text: impl BufRead) -> Result<Vec<(Nanos, Request)>, TraceError> {
     let mut requests: Vec<(Nanos, Request)> = Vec::new();
     let mut bytes = Vec::new();
@@ -108,7 +108,8 @@ pub fn parse(mut text: impl BufRead) -> Result<Vec<(Nanos, Request)>, TraceError
     }
 }
 
-/// Submits each request at its time, whatever is under way; latencies are in the order of completion.
+/// Submits each request at its arrival time, however many are under way (open loop); latencies are in order of
+/// completion.
 pub fn replay<D: Device + ?Sized>(device: &mut D, requests: &[(Nanos, Request)]) -> Run {
     let mut since: HashMap<u64, (Nanos, u64)> = HashMap::new();
     let mut run = Run {

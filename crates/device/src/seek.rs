@@ -1,9 +1,9 @@
 //! Seek time from three published points.
 //!
 //! Problem: data sheets give the seek over one track, the mean over uniformly random pairs of tracks, and the full
-//! stroke; a model needs every distance. Idea: t(x) = s + α√x + βx, x = distance / full stroke: the arm accelerates
-//! over short distances and coasts over long ones. Over uniform pairs E√x = 8/15 and E x = 1/3, so that
-//! α = 5·((avg − s) − (full − s)/3) and β = full − s − α. A distance of zero costs nothing.
+//! stroke. A model needs every distance. Idea: t(x) = s + α√x + βx, x = distance / full stroke: the arm accelerates
+//! over short distances and coasts over long ones. Over uniform pairs E√x = 8/15 and E x = 1/3, so that α = 5·((avg −
+//! s) − (full − s)/3) and β = full − s − α. A distance of zero costs nothing.
 
 use crate::Nanos;
 
@@ -33,7 +33,7 @@ impl SeekCurve {
             return 0;
         }
         let x = (distance as f64 / stroke as f64).min(1.0);
-        // A curve through odd points may dip: no seek is faster than the one over a single track.
+        // A curve through odd points may dip: the seek over one track is the lower bound.
         (self.single + self.root * x.sqrt() + self.linear * x).max(self.single.min(1e15)) as Nanos
     }
 }

@@ -1,4 +1,4 @@
-//! What a disk's buffer remembers of earlier reads: a few runs, the least recently used one is given up.
+//! What a disk's buffer holds of earlier reads: a few runs, with the least recently used evicted.
 
 use std::collections::VecDeque;
 

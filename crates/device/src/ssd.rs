@@ -1,27 +1,29 @@
 //! Flash at block level: latency, bandwidth, parallelism, asymmetry, and stalls by garbage collection.
 //!
-//! The device is a number of units that work at the same time (channels with their chips); addresses go to units in
-//! turns of `interleave` bytes. A read occupies its unit for the page read and then the bus; a write crosses the bus
-//! into the buffer and is done there, while its unit programs. A full buffer holds writes up: sustained writes run
-//! at the rate of programming. Sequential reads are fetched ahead. Small sequential writes that follow each other on
-//! one unit wait for it, random ones find an idle unit: devices with a coarse interleave write randomly faster.
+//! The device has a number of units that work in parallel (channels with their chips). Addresses are interleaved over
+//! them in parts of `interleave` bytes. A read occupies its unit for the page read and then the bus. A write crosses
+//! the bus into the buffer and is then done, while its unit programs. A full buffer delays writes: sustained writes run
+//! at the rate of programming. Sequential reads are prefetched. Small sequential writes that follow each other on one
+//! unit wait for it, while random ones find an idle unit. Devices with a coarse interleave therefore write randomly
+//! faster.
 //!
-//! Collection: each programmed page leaves work behind, on average (A − 1)·(tR + tPROG) + A·tBERS / pages per block
-//! for random writes with write amplification A = a / (a + W₀(−a·e^(−a))), a = 1 + over-provisioning, and
-//! tBERS / pages for sequential ones. The work is done in stalls of one block's worth, once the spare area is used up.
+//! Collection: with write amplification A, each programmed page leaves work behind. For random writes that is (A −
+//! 1)·(tR + tPROG) + A·tBERS / pages per block on average, with A = a / (a + W₀(−a·e^(−a))) and a = 1 +
+//! over-provisioning. For sequential ones it is tBERS / pages. The work is done in stalls of one block each, once the
+//! spare area is used up.
 
 use crate::pending::Pending;
 use crate::{Completion, Device, Nanos, Op, Request, span};
 use std::collections::VecDeque;
 
-/// What makes a flash device.
+/// Parameters of a flash device.
 #[derive(Debug, Clone)]
 pub struct SsdOptions {
-    /// Bytes.
+    /// Capacity in bytes.
     pub capacity: u64,
-    /// Units that work at the same time.
+    /// Units that work in parallel.
     pub units: usize,
-    /// Bytes of one turn on a unit.
+    /// Bytes of one unit before the next one's.
     pub interleave: u64,
     /// Bytes of a page.
     pub page: u64,
@@ -45,14 +47,14 @@ pub struct SsdOptions {
     pub prefetch: u64,
     /// Spare share of the flash, for example 0.07.
     pub over_provisioning: f64,
-    /// Host bytes written before collection begins; 0 for a device in use for long.
+    /// Host bytes written before collection begins; 0 for a device long in use.
     pub fresh: u64,
 }
 
 #[derive(Clone, Default)]
 struct Unit {
     free: Nanos,
-    /// Work of collection left behind.
+    /// Work of collection that is due.
     debt: Nanos,
     last_page: Option<u64>,
 }
@@ -63,10 +65,10 @@ pub struct Ssd {
     amplification: f64,
     units: Vec<Unit>,
     bus_free: Nanos,
-    /// Ends of the programmings whose pages are in the buffer, by unit order of arrival.
+    /// When the programs of buffered pages end, in order of arrival at their units.
     buffered: VecDeque<Nanos>,
     read_end: u64,
-    /// Pages fetched ahead: first page, and when each is there.
+    /// Prefetched pages: the first page, and when each is available.
     ahead: VecDeque<(u64, Nanos)>,
     written: u64,
     stalls: u64,
@@ -117,7 +119,7 @@ impl Ssd {
         }
     }
 
-    /// How often a unit stood still to collect.
+    /// How often a unit stalled for collection.
     pub fn stalls(&self) -> u64 {
         self.stalls
     }
@@ -170,7 +172,7 @@ impl Ssd {
                 self.ahead.push_back((p, ready));
             }
         }
-        // Pages cross the bus while later ones are read; the last one follows its read.
+        // Pages cross the bus while later ones are read; the last one crosses after its read.
         self.bus_free = self.bus_free.max(begin) + span(request.bytes, bus);
         (at + span(page.min(request.bytes), bus)).max(self.bus_free)
     }
@@ -195,7 +197,7 @@ impl Ssd {
             let aged = self.written > o.fresh;
             let unit = self.unit_of(p);
             let unit = &mut self.units[unit];
-            // A buffer shared by few pages is no help to a unit that is asked again at once.
+            // A buffer shared by few pages does not help a unit that gets the next request at once.
             unit.free = unit.free.max(at) + o.program;
             let sequential = unit
                 .last_page

@@ -1,4 +1,5 @@
-//! What every model keeps: nothing lost, nothing twice, the same again, and the effects that the sources rely on.
+//! Properties of every model: no request is lost or completed twice, runs repeat, and the effects that the sources rely
+//! on appear.
 
 use penstock_device::{
     BlockQueue, BlockQueueOptions, Completion, Device, Elevator, HardDisk, Model, Nanos, Op, Raid0,
@@ -20,7 +21,7 @@ const MODELS: &[&str] = &[
     "rram,blocks=8",
 ];
 
-/// Drives arrivals through a device; every event is taken at its time.
+/// Feeds arrivals to a device; every event is handled at its time.
 fn drive(device: &mut dyn Device, arrivals: &[(Nanos, Request)], flush: bool) -> Vec<Completion> {
     let mut done = Vec::new();
     for (at, request) in arrivals {
@@ -124,7 +125,7 @@ fn a_cached_write_is_done_soon_and_the_flush_waits_for_the_media() {
     assert!(at(u64::MAX) > 10_000_000, "{done:?}");
 }
 
-/// A queue of 32 random reads of one disk: the closer the order is to the head's way, the more a second.
+/// 32 queued random reads on one disk: the better the order fits the head's movement, the higher the rate.
 #[test]
 fn a_disks_own_queue_orders_by_arrival_by_address_or_by_what_the_head_reaches_first() {
     let iops = |order: &str| {
@@ -136,12 +137,12 @@ fn a_disks_own_queue_orders_by_arrival_by_address_or_by_what_the_head_reaches_fi
         .iops()
     };
     let (fifo, clook, sptf) = (iops("fifo"), iops("clook"), iops("sptf"));
-    // In order of arrival a queue gains what the controller does meanwhile, at most.
+    // In order of arrival, a queue gains at most the controller's overlap.
     assert!((70.0..95.0).contains(&fifo), "{fifo}");
     assert!(clook > 1.5 * fifo && sptf > 1.2 * clook, "{clook} {sptf}");
 }
 
-/// Reads one behind the other, with a pause: without read-ahead each waits for most of a turn.
+/// Sequential reads with a pause between them: without read-ahead each waits for most of a turn.
 #[test]
 fn a_disk_that_reads_ahead_answers_sequential_reads_from_its_buffer() {
     let rate = |options: &str| {
@@ -219,7 +220,7 @@ fn few_slots_for_all_processes_keep_cfq_from_sorting() {
         let mut disk = BlockQueue::new(options, HardDisk::St9500430ss.build());
         let measured = closed_loop(&mut disk, 512, 4096, 0, |i| {
             let (process, record) = (i % 16, i / 16);
-            // Every other record: they don't merge.
+            // Every other record, so that requests do not merge.
             read(
                 process * 20_000_000_000 + record * 131_072,
                 65_536,

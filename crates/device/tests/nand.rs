@@ -1,4 +1,5 @@
-//! The NAND model: write amplification against the closed form, conservation, times by hand, idle-time collection.
+//! The NAND model: write amplification against the closed form, conservation, times computed by hand, idle-time
+//! collection.
 
 use penstock_device::nand::{
     AllocationOrder, Collect, Condition, Ftl, Multiplane, Nand, NandGeometry, NandOptions, Victim,
@@ -15,7 +16,7 @@ fn options(text: &str) -> NandOptions {
     }
 }
 
-/// One plane, so that a short run is many turns of its blocks.
+/// One plane, so that a short run uses its blocks many times.
 fn one_plane(spare: f64, condition: Condition) -> NandOptions {
     let nand = options("nand,buffer=0,read-ahead=0");
     NandOptions {
@@ -70,7 +71,7 @@ fn write_amplification_meets_the_closed_form_at_once() {
     }
 }
 
-/// The steady state in closed form is the one that a full device comes to by itself.
+/// The closed form's steady state is the one that a full device reaches by itself.
 #[test]
 fn preconditioning_is_where_long_writing_leads() {
     let mut full = Nand::new(one_plane(0.15, Condition::Full)).unwrap();
@@ -78,7 +79,7 @@ fn preconditioning_is_where_long_writing_leads() {
     amplification(&mut full, 3 * pages, 5);
     let long = amplification(&mut full, pages / 2, 6);
     let mut steady = Nand::new(one_plane(0.15, Condition::Steady)).unwrap();
-    // From the first tenth of the capacity on.
+    // Measured from the first tenth of the capacity on.
     let first = amplification(&mut steady, pages / 10, 7);
     println!("after 3 capacities {long:.3}, at once {first:.3}");
     assert!((first / long - 1.0).abs() < 0.03, "{first} against {long}");
@@ -111,14 +112,14 @@ fn other_victims_cost_more_than_greedy() {
     assert!((found[3] / (1.28 / 0.28) - 1.0).abs() < 0.05, "{found:?}");
 }
 
-/// A device whose times can be added up by hand.
+/// A device whose times can be computed by hand.
 fn small(text: &str) -> NandOptions {
     options(&format!(
         "nand,channels=2,ways=1,dies=1,planes=2,blocks=16,pages=16,state=fresh,buffer=0,read-ahead=0,spare=0.5{text}"
     ))
 }
 
-/// When each of requests made at time 0 is done.
+/// Completion times of requests made at time 0.
 fn times(nand: &mut Nand, requests: &[Request]) -> Vec<Nanos> {
     let begin = nand.wake().unwrap_or(0);
     let mut at = vec![0; requests.len()];
@@ -167,12 +168,12 @@ fn channels_dies_and_planes_work_side_by_side() {
     };
     let one = CARRY + 300 + 750_000 + FIXED;
     assert_eq!(run("", [0, 1]), one, "two channels");
-    // Requests arrive one by one: the second plane misses the first command and follows it.
+    // Requests arrive one by one: that of the second plane misses the first command and follows it.
     assert_eq!(run("", [0, 2]), 2 * one - FIXED, "one die, two commands");
     let planes = |multiplane: &str| {
         let text = format!(",channels=1,allocate=PCWD,multiplane={multiplane}");
         let mut nand = Nand::new(small(&text)).unwrap();
-        // Behind a first write, so that both wait together.
+        // Behind a first write, so that both wait at the same time.
         let r = [0, 2, 3].map(|p| request(Op::Write, p * PAGE, PAGE));
         let done = times(&mut nand, &r);
         (done.into_iter().max().unwrap(), nand.counters().multiplane)
@@ -204,7 +205,7 @@ fn cache_commands_and_die_interleaving_overlap() {
     assert!(last(&format!("{four}on")) < 3 * (CARRY + program) + FIXED);
 }
 
-/// Every model, every policy: requests complete, valid pages stay as many as were written, time is accounted for.
+/// Every model and policy: requests complete, valid pages are as many as were written, all time is accounted for.
 #[test]
 fn pages_are_conserved_under_every_policy() {
     let ftls = [
@@ -241,7 +242,7 @@ fn pages_are_conserved_under_every_policy() {
     }
 }
 
-/// Idle periods are used by those who say so, and writes afterwards wait less for collection.
+/// Policies with idle-time collection use idle periods, and later writes wait less.
 #[test]
 fn idle_time_collection_keeps_collection_out_of_the_way() {
     let waited = |collect: Collect| {
@@ -281,7 +282,7 @@ fn idle_time_collection_keeps_collection_out_of_the_way() {
     ]
     .map(waited);
     println!("{demand:.0} {preempt:.0} {advanced:.0} {delayed:.0} {both:.0} ns a page");
-    // Ahead costs a little where the soft bound is enough: the copy under way when a burst comes.
+    // Collecting in advance costs a little where the soft bound suffices: the copy under way when a burst comes.
     for other in [preempt, advanced, delayed, both] {
         assert!(other < demand / 10.0);
     }
@@ -304,7 +305,7 @@ fn trim_makes_collection_cheaper() {
     };
     let (kept, trimmed) = (copies(false), copies(true));
     assert!(trimmed < kept / 2.0, "{trimmed} {kept}");
-    // What was trimmed is answered without an array.
+    // Reads of trimmed pages need no array access.
     let mut nand = Nand::new(small(",state=full")).unwrap();
     nand.trim(0, 0, PAGE);
     assert!(times(&mut nand, &[request(Op::Read, 0, PAGE)])[0] < 10_000);

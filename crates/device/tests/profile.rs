@@ -1,4 +1,4 @@
-//! Profiles of models and of a file: the estimate against full measurement, and what is refused.
+//! Profiles of models and of a file: the estimate against full measurement, and refused options.
 use penstock_device::profile::{
     FileTarget, Interval, ModelTarget, Options, Profile, ProfileError, Step, Target, profile,
 };
@@ -137,8 +137,8 @@ fn lines_are_found_and_only_reads_where_nothing_may_be_written() {
     );
 }
 
-/// A disk that others use too: for a while all accesses take up to twice as long. Random ones take three times as long as
-/// sequential ones always.
+/// A disk with other users: for a while all accesses take up to twice as long. Random accesses always take three times
+/// as long as sequential ones.
 struct Busy {
     end: u64,
     random: u64,
@@ -323,7 +323,7 @@ fn a_file_is_profiled_and_leaves_nothing() {
     })
     .unwrap();
     assert_eq!(p.curves.len(), 4);
-    // Stopped at any moment, it says so.
+    // Whenever it is stopped, it returns `Stopped`.
     for stop in [0, 1, 5] {
         let mut calls = 0;
         let mut target = FileTarget::open(dir.path(), false).unwrap();

@@ -1,19 +1,19 @@
-//! The models against published figures. The table of docs/administer/devices.md is what this test computes: with
-//! PENSTOCK_UPDATE_DOCS=1 it writes the table, without it the page has to agree.
+//! The models against published figures. This test computes the table of docs/administer/devices.md. With
+//! PENSTOCK_UPDATE_DOCS=1 it writes the table; without it, the page must agree.
 
 use penstock_device::{Device, Model, Op, Request, closed_loop, random_addresses};
 
 const KI: u64 = 1 << 10;
 const GI: u64 = 1 << 30;
 
-/// How the model comes to a figure.
+/// How the model relates to a figure.
 #[derive(Clone, Copy, PartialEq)]
 enum Basis {
-    /// From the data sheet; nothing was chosen by it.
+    /// From the data sheet; no parameter was chosen to meet it.
     Predicted,
     /// Parameters were chosen to meet it.
     Fitted,
-    /// The same, and it is not met.
+    /// Parameters were chosen, and the figure is not met.
     Missed,
 }
 
@@ -22,7 +22,7 @@ struct Row {
     what: String,
     model: f64,
     reference: f64,
-    /// Largest error that passes, as a share of the reference.
+    /// Largest relative error that passes.
     bound: f64,
 }
 
@@ -46,7 +46,7 @@ fn request(op: Op, address: u64, bytes: u64) -> Request {
     }
 }
 
-/// MB/s of requests one behind the other.
+/// MB/s of sequential requests.
 fn sequential(device: &mut dyn Device, op: Op, from: u64, bytes: u64, depth: u64, n: u64) -> f64 {
     closed_loop(device, depth, n, 0, |i| {
         request(op, from + i * bytes, bytes)
@@ -117,7 +117,8 @@ fn ratios(rows: &mut Vec<Row>) {
 }
 
 fn darwin(rows: &mut Vec<Row>) {
-    // The random figures of the array are with queueing; the source gives neither depth nor span. Its experiments move 8 GB.
+    // The random figures of the array are with queueing; the source gives neither depth nor span. Its experiments move
+    // 8 GB.
     let raid = model("darwin-raid,depth=512,requests=1024");
     let ssd = model("darwin-ssd");
     let mut add = |what: &str, model, published, bound| {
@@ -196,7 +197,7 @@ fn measured(rows: &mut Vec<Row>) {
             "random write, 32 KiB",
         ];
         for ((word, ours), published) in words.into_iter().zip(ours).zip(published) {
-            // The page says why this one is missed.
+            // docs/administer/devices.md says why this one is missed.
             let kind = match (name, word) {
                 ("hdd1", "random read, 4 MiB") => Basis::Missed,
                 _ => Basis::Fitted,
@@ -243,7 +244,7 @@ fn published_figures() {
                 r.reference,
                 error * 100.0
             ));
-            // One that is met after all belongs elsewhere.
+            // A figure that is met after all must be moved to another kind.
             if (error.abs() > r.bound) != (kind == Basis::Missed) {
                 wrong.push(format!("{}: {:.2} for {:.2}", r.what, r.model, r.reference));
             }

@@ -1,8 +1,9 @@
 //! CFQ-like: each process has a queue and gets the device for a slice of time; inside, ascending addresses.
 //!
-//! A process whose queue runs empty inside its slice is waited for (8 ms by default) if its requests come soon after
-//! its completions as a rule: a synchronous reader keeps the head. Its mean think time is th ← th·7/8 + t/8. Each
-//! process may have a bounded number of requests in its queue (128 by default).
+//! Anticipation: when a process's queue runs empty within its slice, the device waits for its next request (8 ms by
+//! default). It does so only if requests of that process usually come soon after its completions: a synchronous reader
+//! keeps the head. Its mean think time is th ← th·7/8 + t/8. Each process may have a bounded number of requests in its
+//! queue (128 by default).
 
 use super::{Choice, Order, Unit, sorted::Both};
 use crate::{Nanos, Op};
@@ -102,7 +103,7 @@ impl Order for Cfq {
                 self.turns.push_back(id);
             } else if now < end && self.idle > 0 && process.think <= self.idle {
                 if process.at_device > 0 {
-                    // Its answer is on the way: what it asks next decides.
+                    // The process's request is being served: what it asks next decides.
                     return Choice::Wait(end);
                 }
                 if let Some(at) = process.completed

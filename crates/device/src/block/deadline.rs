@@ -1,7 +1,7 @@
-//! Deadline: ascending addresses in batches of 16, reads before writes, and a date for each request.
+//! Deadline: ascending addresses in batches of 16, reads before writes, and a deadline for each request.
 //!
-//! A read is due after 500 ms, a write after 5 s: a batch begins at the oldest request when that is overdue. Writes
-//! are passed over by at most two batches of reads. Figures are the kernel's defaults.
+//! A read is due after 500 ms, a write after 5 s: a batch begins at the oldest request when that is overdue. Writes are
+//! passed over by at most two batches of reads. The figures are the Linux kernel's defaults.
 
 use super::{Choice, Order, Unit, sorted::Both};
 use crate::{Nanos, Op};

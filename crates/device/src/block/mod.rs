@@ -1,9 +1,9 @@
 //! The kernel's block queue in front of a device: merging, an elevator, and a bound on what the device has at once.
 //!
 //! Requests that touch one waiting request of the same kind join it, up to `merge` bytes. The elevator sees at most
-//! `queue` requests (the sources use 128 and 8192; CFQ bounds each process instead), later ones wait outside in order
-//! of arrival. At most `depth` requests are at the device. With `slots` that many requests of all processes are in the
-//! elevator or at the device, as each of them holds one of the kernel's request structures until it is answered.
+//! `queue` requests (the sources use 128 and 8192; CFQ bounds each process instead). Later ones wait outside in order
+//! of arrival. At most `depth` requests are at the device. With `slots`, at most that many requests of all processes
+//! are in the elevator or at the device. Each holds one of the kernel's request structures until it is answered.
 
 mod cfq;
 mod deadline;
@@ -19,13 +19,13 @@ use std::collections::{HashMap, VecDeque};
 pub enum Elevator {
     /// Order of arrival.
     Noop,
-    /// Ascending in batches, with a date for each request.
+    /// Ascending in batches, with a deadline for each request.
     Deadline,
     /// One queue per process, time slices, anticipation.
     Cfq,
 }
 
-/// What makes a block queue.
+/// Parameters of a block queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockQueueOptions {
     /// The elevator.
@@ -79,7 +79,7 @@ enum Choice {
 
 /// The policy of a queue. Times are passed in.
 trait Order: Send {
-    /// Whether a request of this process may come in; the bound on all of them is not asked for here.
+    /// Whether the elevator takes another request of this process; the bound on all processes is checked elsewhere.
     fn room(&self, _process: u32) -> bool {
         true
     }
@@ -94,7 +94,7 @@ trait Order: Send {
         self.waiting(unit.process).of(unit.op).add(unit);
     }
     fn next(&mut self, now: Nanos) -> Choice;
-    /// A request of `process` is back.
+    /// A request of `process` has been completed.
     fn completed(&mut self, _now: Nanos, _process: u32) {}
 }
 
@@ -211,7 +211,7 @@ impl<D: Device> BlockQueue<D> {
 
     fn admit(&mut self, now: Nanos) {
         let mut i = 0;
-        // One full process does not hold up the others; the look is bounded.
+        // One full process does not hold up the others; the search is bounded.
         while i < self.outside.len().min(1024) && !self.full() {
             if !self.order.room(self.outside[i].process) {
                 i += 1;
@@ -243,7 +243,7 @@ impl<D: Device> Device for BlockQueue<D> {
     }
 
     fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
-        // Step by step: what one completion lets out is at the device before the next one.
+        // Event by event: requests that one completion admits reach the device before the next completion.
         while let Some(at) = self.wake()
             && at <= now
         {

@@ -1,4 +1,4 @@
-//! A directory as a subject: a file without a name, direct I/O, a thread for each request under way.
+//! A file in a directory as a subject: unnamed, with direct I/O and one thread per request under way.
 
 use super::{Bound, Load, Sample, Subject};
 use crate::profile::{FileTarget, ProfileError, Target};
@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// See the module's text. The file is gone when the process ends, however it ends.
+/// A file to characterise, on the real clock. The file is gone when the process ends, however it ends.
 pub struct FileSubject {
     target: FileTarget,
     space: u64,

@@ -1,8 +1,17 @@
 //! Characterises a device: a grid of loads, then time, idle periods, TRIM and mixtures.
 //!
-//! Sequential and random, read and write, sizes and depths; sequential reads before and after random writes, and these over
-//! time; random writes before and after an idle period; with and without TRIM; mixtures of reads and writes. The
-//! findings stand beside those of Jung and Kandemir (SIGMETRICS 2013), as IT 6 summarises them.
+//! The suite measures, in this order:
+//!
+//! 1. sequential and random reads and writes over sizes and depths;
+//!
+//! 2. sequential reads before and after random writes, and random writes over time;
+//!
+//! 3. random writes before and after an idle period;
+//!
+//! 4. random writes with and without TRIM;
+//!
+//! 5. mixtures of reads and writes. The findings stand beside those of Jung and Kandemir (SIGMETRICS 2013), as IT 6
+//! summarises them.
 //!
 //! A subject is a model on virtual time ([`ModelSubject`]), or a directory with direct I/O ([`FileSubject`]).
 
@@ -22,17 +31,17 @@ use crate::profile::ProfileError;
 pub struct Load {
     /// Percent of requests that read.
     pub reads: u64,
-    /// At random multiples of the size, or one behind the other.
+    /// At random multiples of the size, or sequential.
     pub random: bool,
     /// Bytes of a request.
     pub bytes: u64,
-    /// Requests under way together.
+    /// Requests under way at a time (queue depth).
     pub depth: u64,
     /// Percent of the file that is accessed, from its beginning.
     pub part: u64,
 }
 
-/// When a load ends: at whichever bound comes first.
+/// When a load ends: at the first bound that is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bound {
     /// Requests.
@@ -43,7 +52,7 @@ pub struct Bound {
     pub time: Nanos,
 }
 
-/// What a load came to.
+/// The result of one load.
 #[derive(Debug, Clone, Default)]
 pub struct Sample {
     /// Bytes of all requests.
@@ -62,13 +71,14 @@ pub trait Subject {
     fn writable(&self) -> bool;
     /// Bytes that are accessed.
     fn span(&self) -> u64;
-    /// Makes those bytes exist. `go_on` hears how many there are; false stops.
+    /// Makes those bytes exist, by writing them where needed. `go_on` is called with the bytes that exist so far; when
+    /// it returns false, preparation stops.
     fn prepare(&mut self, go_on: &mut dyn FnMut(u64) -> bool) -> Result<(), ProfileError>;
     /// Runs a load.
     fn run(&mut self, load: &Load, bound: &Bound, seed: u64) -> Result<Sample, ProfileError>;
     /// Lets time pass.
     fn rest(&mut self, time: Nanos);
-    /// Gives bytes back and says how long that took; `None` where there is no such thing.
+    /// Trims a range and returns how long that took; `None` where trimming is not supported.
     fn trim(&mut self, at: u64, bytes: u64) -> Result<Option<Nanos>, ProfileError>;
     /// What a NAND model counted.
     fn counters(&self) -> Option<(Counters, Wear)> {
@@ -81,7 +91,7 @@ pub trait Subject {
 pub struct Options {
     /// Bytes of a request.
     pub sizes: Vec<u64>,
-    /// Requests under way together.
+    /// Requests under way at a time (queue depths).
     pub depths: Vec<u64>,
     /// Bound of each load.
     pub bound: Bound,
@@ -93,13 +103,13 @@ pub struct Options {
     pub seed: u64,
 }
 
-/// Most requests under way together.
+/// Largest queue depth.
 pub const MOST_DEPTH: u64 = 256;
 /// Largest request.
 pub const MOST_BYTES: u64 = 64 << 20;
 
 impl Options {
-    /// Refuses what cannot be measured.
+    /// Refuses options that the subject cannot be measured with.
     pub fn check(&self, subject: &dyn Subject, alignment: u64) -> Result<(), ProfileError> {
         let wrong = |why: String| Err(ProfileError::Options(why));
         if self.sizes.is_empty() || self.depths.is_empty() {
@@ -143,18 +153,18 @@ impl Options {
 /// Percent of reads in mixtures.
 const MIXTURES: [u64; 5] = [100, 75, 50, 25, 0];
 
-/// The part of the suite that a row belongs to.
+/// The part of the suite that a row belongs to, as listed in the module's documentation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// Sequential and random, read and write, sizes and depths.
     Grid,
     /// Random writes, window after window.
     OverTime,
-    /// Sequential reads before and after these.
+    /// Sequential reads before and after random writes.
     Aged,
-    /// Before and after an idle period.
+    /// Random writes before and after an idle period.
     Idle,
-    /// Without and with TRIM.
+    /// Random writes without and with TRIM.
     Trim,
     /// Reads and writes together.
     Mixed,
@@ -179,7 +189,7 @@ impl Part {
 pub struct Row {
     /// Where it belongs.
     pub part: Part,
-    /// What is particular about it there.
+    /// What distinguishes it within its part.
     pub what: String,
     /// The load.
     pub load: Load,
@@ -209,13 +219,13 @@ impl Row {
 pub struct Finding {
     /// What is compared.
     pub what: &'static str,
-    /// Ours; `None` where it was not measured.
+    /// Measured here; `None` where it was not measured.
     pub ours: Option<f64>,
     /// What the source says.
     pub published: &'static str,
 }
 
-/// All of it.
+/// The results of the suite.
 #[derive(Debug, Clone)]
 pub struct Characteristics {
     /// What was characterised.
@@ -234,7 +244,7 @@ pub struct Characteristics {
     pub counters: Option<(Counters, Wear)>,
 }
 
-/// Runs the suite. `go_on` hears how many loads are done of how many; false stops.
+/// Runs the suite. `go_on` is called with the loads done and the loads in all; when it returns false, the suite stops.
 pub fn characterise(
     subject: &mut dyn Subject,
     options: &Options,
@@ -350,7 +360,8 @@ impl Suite<'_> {
     }
 }
 
-/// The mean over sizes and depths of how much more throughput one has than the other.
+/// How much higher the throughput of one kind of load is than that of the other: mean over sizes and depths, as a
+/// share.
 fn compared(rows: &[Row], ours: (u64, bool), other: (u64, bool)) -> Option<f64> {
     let grid = || rows.iter().filter(|r| r.part == Part::Grid);
     let ratios: Vec<f64> = grid()
@@ -367,7 +378,7 @@ fn compared(rows: &[Row], ours: (u64, bool), other: (u64, bool)) -> Option<f64> 
     (!ratios.is_empty()).then(|| ratios.iter().sum::<f64>() / ratios.len() as f64)
 }
 
-/// How much the second row of a part differs from its first.
+/// Relative change of a value from the first row of a part to the second.
 fn changed(rows: &[Row], part: Part, of: impl Fn(&Row) -> f64) -> Option<f64> {
     let mut rows = rows.iter().filter(|r| r.part == part);
     let (first, second) = (of(rows.next()?), of(rows.next()?));

@@ -10,7 +10,7 @@ enum Modelled {
     Other(Box<dyn Device>),
 }
 
-/// See the module's text. NAND models are asked without a block queue, so that each request reaches the device.
+/// A model to characterise. NAND models are used without a block queue, so that each request reaches the device.
 pub struct ModelSubject {
     name: String,
     device: Modelled,
@@ -67,7 +67,7 @@ impl Subject for ModelSubject {
         self.span
     }
 
-    /// A model is in the condition that its options name.
+    /// Nothing to do: a model starts in the condition that its options name.
     fn prepare(&mut self, _go_on: &mut dyn FnMut(u64) -> bool) -> Result<(), ProfileError> {
         Ok(())
     }
@@ -78,7 +78,7 @@ impl Subject for ModelSubject {
         let mut choice = random_addresses(seed ^ 0x55, 100, 1);
         let (begin, mut place) = (self.now, self.place);
         let load = *load;
-        // A request may be made before the bound of time and end behind it: virtual time costs nothing.
+        // The time bound is checked when the load is done: virtual time costs nothing.
         let count = bound.requests.min((bound.bytes / load.bytes).max(64));
         let run = closed_loop_from(self.device(), begin, load.depth, 0, |i| {
             let op = if choice() < load.reads {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// No page, no slot.
+/// Marks a page without a slot, or a slot without a page.
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// Pages are numbered within the plane; a slot is block · pages + page of the block.
@@ -48,7 +48,7 @@ impl Blocks {
         Some(self.owner[slot as usize]).filter(|p| *p != NONE)
     }
 
-    /// The page lies in `slot` from now on; returns the block where it lay.
+    /// Maps the page to `slot`; returns the block of its former slot.
     pub(crate) fn place(&mut self, page: u32, slot: u32) -> Option<u32> {
         let old = self.forget(page);
         self.map[page as usize] = slot;
@@ -57,7 +57,7 @@ impl Blocks {
         old
     }
 
-    /// The page lies nowhere; returns the block where it lay.
+    /// Unmaps the page; returns the block of its former slot.
     pub(crate) fn forget(&mut self, page: u32) -> Option<u32> {
         let slot = std::mem::replace(&mut self.map[page as usize], NONE);
         if slot == NONE {
@@ -69,7 +69,7 @@ impl Blocks {
         Some(block)
     }
 
-    /// The block, which holds nothing valid, is free again.
+    /// Frees the block, which must hold no valid page.
     pub(crate) fn erase(&mut self, block: u32) {
         debug_assert_eq!(self.valid[block as usize], 0);
         self.erases[block as usize] += 1;

@@ -1,7 +1,7 @@
 //! The figures of docs/understand/flash.md: fixed devices, fixed loads, fixed seeds.
 //!
-//! What is compared and with which parameters stands here, not in options: the results are reported as they come. The
-//! parameters were committed before the first run.
+//! Devices, loads and parameters are constants here, not options, so that nobody can tune them after seeing a result.
+//! The parameters were committed before the first run.
 
 use super::{
     Collect, Condition, Counters, Ftl, Multiplane, Nand, NandError, NandGeometry, NandOptions,
@@ -12,15 +12,15 @@ use crate::{Device, Nanos, Op, Request, write_amplification};
 /// A closed-loop load of the 24 orders and of the memories.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
-    /// Its name.
+    /// The load's name.
     pub name: &'static str,
     /// Percent of requests that read.
     pub reads: u64,
-    /// At random multiples of the size, or one behind the other.
+    /// At random multiples of the size, or sequential.
     pub random: bool,
     /// Bytes of a request.
     pub bytes: u64,
-    /// Requests at a time.
+    /// Requests under way at a time (queue depth).
     pub depth: u64,
 }
 
@@ -73,7 +73,7 @@ pub const LOADS: [Load; 6] = [
 /// Requests of each load.
 const REQUESTS: u64 = 3_000;
 
-/// What one load came to.
+/// The result of one load.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     /// Bytes per second.
@@ -132,8 +132,8 @@ fn mean(times: &[Nanos]) -> f64 {
     times.iter().sum::<Nanos>() as f64 / times.len().max(1) as f64
 }
 
-/// The device under the 24 orders: no buffer and no read-ahead, so that the array is what is compared; full and with enough
-/// spare room that nothing is collected.
+/// The device for the comparison of the 24 orders. It has no buffer and no read-ahead, so that only the array is
+/// compared. It is full, with enough spare room that nothing is collected.
 pub fn order_device(nand: &NandOptions) -> NandOptions {
     NandOptions {
         buffer: 0,
@@ -145,18 +145,18 @@ pub fn order_device(nand: &NandOptions) -> NandOptions {
     }
 }
 
-/// Who collects, for the comparison with P-, L- and H-FTL.
+/// A collection policy, for the comparison with P-FTL, L-FTL and H-FTL.
 #[derive(Debug, Clone, Copy)]
 pub struct Collector {
     /// Its name.
     pub name: &'static str,
     /// Mapping.
     pub ftl: Ftl,
-    /// When.
+    /// When it collects.
     pub collect: Collect,
 }
 
-/// The baselines, then what is compared with them; the last one is ours.
+/// The baselines, then Penstock's policies; the last one is the one proposed.
 pub const COLLECTORS: [Collector; 7] = [
     Collector {
         name: "P-FTL (pages, preemptible)",
@@ -195,14 +195,14 @@ pub const COLLECTORS: [Collector; 7] = [
     },
 ];
 
-/// Bursts of requests with idle periods between them, as programs that compute and then do I/O.
+/// Bursts of requests with idle periods between them, as programs alternate computation and I/O.
 #[derive(Debug, Clone, Copy)]
 pub struct Bursts {
     /// Its name.
     pub name: &'static str,
     /// Percent of requests that read.
     pub reads: u64,
-    /// Percent of requests at random places; the others follow each other.
+    /// Percent of requests at random places; the others are sequential.
     pub random: u64,
     /// Bytes of a request.
     pub bytes: u64,
@@ -275,10 +275,10 @@ pub fn collection_device(nand: &NandOptions, collector: &Collector) -> NandOptio
     }
 }
 
-/// What bursts came to on one collector.
+/// The result of a bursty load under one collection policy.
 #[derive(Debug, Clone, Copy)]
 pub struct Burdened {
-    /// Time per page that it waited for collection: the overhead.
+    /// Time per page spent waiting for collection, nanoseconds: the overhead.
     pub waited: f64,
     /// Mean time of a request.
     pub mean: f64,
@@ -366,8 +366,8 @@ pub fn memories(nand: &NandOptions, rram: &NandOptions) -> Vec<(&'static str, Na
     ]
 }
 
-/// Write amplification, simulated and by the closed form. One plane of 512 blocks of `pages` pages, greedy, uniform
-/// random page writes; one capacity written from the steady state on.
+/// Write amplification: (simulated, closed form). The device is one plane of 512 blocks of `pages` pages with greedy
+/// collection. Pages are written uniformly at random, one capacity in all, from the steady state on.
 pub fn amplification(nand: &NandOptions, spare: f64, pages: u32) -> Result<(f64, f64), NandError> {
     let options = NandOptions {
         geometry: NandGeometry {

@@ -1,19 +1,19 @@
 //! The geometry of a NAND device, and the 24 orders in which consecutive pages are spread over it.
 //!
 //! Channels carry the bytes; each has ways (chips), each way dies, each die planes, each plane blocks of pages. A
-//! logical page l lies on a fixed plane. The order names the levels from the fastest-changing one: under CWDP the
-//! channel is l mod C, the way (l / C) mod W, the die (l / CW) mod D, the plane (l / CWD) mod P.
-//! Source: Jung and Kandemir, HotStorage 2012; MQSim uses the same names.
+//! logical page l lies on a fixed plane. The order names the levels from the fastest-changing one. Under CWDP the
+//! channel is l mod C, the way (l / C) mod W, the die (l / CW) mod D, the plane (l / CWD) mod P. Source: Jung and
+//! Kandemir, HotStorage 2012; MQSim uses the same names.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Pages of one device at most: its maps take 8 bytes a page.
+/// Most pages of a device: its maps take 8 bytes per page.
 pub const MOST_PAGES: u64 = 1 << 26;
-/// Planes of one device at most.
+/// Most planes of a device.
 pub const MOST_PLANES: u64 = 1 << 12;
 
-/// How many there are of what.
+/// The counts at each level of the hierarchy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NandGeometry {
     /// Channels of the device.
@@ -32,7 +32,7 @@ pub struct NandGeometry {
     pub page: u32,
 }
 
-/// A NAND device that cannot be.
+/// Options that describe no valid device.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum NandError {
     /// A count out of its bounds.
@@ -47,7 +47,7 @@ pub enum NandError {
         /// Most.
         high: u64,
     },
-    /// A page of odd size.
+    /// A page size that is no power of two.
     #[error("a page of {0} bytes cannot be: write a power of two from 512 to 65536")]
     Page(u32),
     /// Too large to be kept in memory.
@@ -68,7 +68,7 @@ pub enum NandError {
         /// Bound.
         most: u64,
     },
-    /// Too little spare room to collect.
+    /// Too little spare room for collection.
     #[error(
         "{blocks} blocks a plane with a spare share of {spare} leave {left} spare pages, less than one block of {pages}: \
          collection could not go on; choose more blocks or a larger spare share"
@@ -93,7 +93,7 @@ pub enum NandError {
         /// Most that fit.
         most: u32,
     },
-    /// A share out of its bounds.
+    /// A share outside its bounds.
     #[error("a NAND device with {what}={value} cannot be: write a number from {low} to {high}")]
     Share {
         /// The option.
@@ -121,7 +121,7 @@ impl NandGeometry {
         u64::from(self.channels) * u64::from(self.ways) * u64::from(self.dies)
     }
 
-    /// Refuses what cannot be.
+    /// Checks the counts against their bounds; the error names the first that is outside.
     pub fn check(&self) -> Result<(), NandError> {
         let counts = [
             ("channels", self.channels, 1, 64),
@@ -161,13 +161,13 @@ impl NandGeometry {
 /// One level of parallelism.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
-    /// C.
+    /// C: channel.
     Channel,
-    /// W.
+    /// W: way.
     Way,
-    /// D.
+    /// D: die.
     Die,
-    /// P.
+    /// P: plane.
     Plane,
 }
 

@@ -1,20 +1,21 @@
 //! Block-level mapping of one plane with log blocks: the baselines L-FTL and H-FTL.
 //!
-//! A logical block lies in one data block, page for page. Its pages go there in order; what is overwritten goes to a log
-//! block, which is mapped by pages. L-FTL shares its log blocks among all logical blocks (FAST: Lee et al., TECS 2007)
-//! and takes them back in the order in which they were opened: every logical block with pages in one is merged. H-FTL gives a log block to
-//! one logical block (BAST: Kim et al., IEEE TCE 2002); when there is none left, the oldest is merged.
+//! A logical block lies in one data block, page for page. Its pages are written there in order; overwrites go to a log
+//! block, which is mapped by pages. L-FTL shares its log blocks among all logical blocks (FAST: Lee et al., TECS 2007).
+//! It reclaims them in the order in which they were opened. Every logical block with pages in a reclaimed log block is
+//! merged. H-FTL gives a log block to one logical block (BAST: Kim et al., IEEE TCE 2002); when none is left, the
+//! oldest is merged.
 //!
 //! Merges: *switch* when the log block holds a logical block whole and in order; it becomes the data block. *Partial*
-//! when it holds the beginning; the rest is copied behind (H-FTL). *Full*: the newest of each page is copied
-//! to a free block. Merges are done on demand and let nobody in between.
+//! when it holds the beginning; the rest is copied behind (H-FTL). *Full*: the newest of each page is copied to a free
+//! block. Merges are done on demand and are not interrupted.
 
 use super::blocks::{Blocks, NONE};
 use penstock_base::Random;
 use std::collections::VecDeque;
 
 enum Work {
-    /// Pages of a logical block, from `next` on, go to `dest`; `None` before it is chosen.
+    /// Pages of a logical block, from `next` on, are copied to `dest`; `None` before it is chosen.
     Merge {
         logical: u32,
         dest: Option<u32>,
@@ -23,13 +24,13 @@ enum Work {
     Erase(u32),
 }
 
-/// Where a page would go.
+/// Where a write of a page goes.
 enum Target {
     Data(u32),
     NewData,
     Log(u32),
     NewLog,
-    /// Nowhere before this log block is merged.
+    /// Nowhere until this log block is merged.
     Merge(u32),
 }
 
@@ -43,14 +44,14 @@ pub(crate) struct LogMap {
     own: Vec<u32>,
     /// Block → first page not programmed.
     filled: Vec<u32>,
-    /// Log blocks, the oldest first, and whose they are.
+    /// Log blocks, the oldest first, with the logical block of each.
     logs: VecDeque<(u32, u32)>,
     most: usize,
     work: VecDeque<Work>,
 }
 
 impl LogMap {
-    /// Of `logical` blocks with at most `logs` log blocks; one block more is left for merges.
+    /// A map of `logical` blocks with at most `logs` log blocks; one block more is reserved for merges.
     pub(crate) fn new(blocks: u32, pages: u32, logical: u32, logs: u32, shared: bool) -> LogMap {
         LogMap {
             blocks: Blocks::new(blocks, pages, logical * pages),
@@ -91,7 +92,7 @@ impl LogMap {
         }
     }
 
-    /// The page of its block that a write of `page` gets; `None` when log blocks have to be merged first.
+    /// The page within its block that a write of `page` gets; `None` if log blocks must be merged first.
     pub(crate) fn next(&self, page: u32) -> Option<u32> {
         match self.target(page) {
             _ if self.busy() => None,
@@ -119,7 +120,7 @@ impl LogMap {
                 self.logs.push_back((block, whose));
                 block
             }
-            // `next` said so; who writes all the same loses nothing but this.
+            // `next` answered `None`: a caller that writes nevertheless loses this page only.
             Target::Merge(_) => return,
         };
         let at = &mut self.filled[block as usize];
@@ -134,7 +135,7 @@ impl LogMap {
         block
     }
 
-    /// Begins what `next` asked for.
+    /// Begins the merge that `next` requires.
     pub(crate) fn begin(&mut self, page: u32) {
         if self.busy() {
             return;
@@ -157,7 +158,7 @@ impl LogMap {
                 .map_while(|i| blocks.owner(log * pages + i))
                 .collect::<Vec<u32>>()
         };
-        // The beginning of one logical block, in order and all valid?
+        // Switch or partial merge: is this the beginning of one logical block, in order and all valid?
         let filled = self.filled[log as usize];
         let held = owners(&self.blocks, filled);
         let logical = held.first().map_or(NONE, |p| p / pages);
@@ -191,7 +192,7 @@ impl LogMap {
         !self.work.is_empty()
     }
 
-    /// The next piece of a merge: true for a page copied, false for a block erased.
+    /// Takes the next step of a merge: true for a page copied, false for a block erased.
     pub(crate) fn step(&mut self) -> Option<bool> {
         let pages = self.blocks.pages;
         loop {
@@ -242,7 +243,7 @@ impl LogMap {
         }
     }
 
-    /// All data blocks full, and all log blocks full of random pages. H-FTL's hold one page each.
+    /// The steady state: all data blocks full, and all log blocks full of random pages. H-FTL's hold one page each.
     pub(crate) fn settle(&mut self, seed: u64) {
         self.fill_all();
         let mut random = Random::for_purpose(seed, 1);
@@ -314,7 +315,7 @@ mod tests {
         assert_eq!(write(&mut shared, 0), (16, 5));
     }
 
-    /// Any writes: every page is found where it was put last, and blocks neither leak nor double.
+    /// Property: after any writes, every page is found where it was written last, and no block is lost or used twice.
     #[test]
     fn pages_and_blocks_are_conserved() {
         for (shared, seed) in [(true, 1), (false, 2), (true, 3), (false, 4)] {

@@ -1,9 +1,9 @@
 //! A NAND device page by page: channels, ways, dies, planes, a map, and collection (docs/understand/flash.md).
 //!
 //! A request becomes pages; each page waits in the queue of its die. A die does one command at a time: a read is array,
-//! then channel; a program channel, then array; a copy of collection array, channel out and in, array; an erase array
-//! alone. With cache commands the next command of the same kind begins on the other half. Planes join a
-//! command where multiplane commands allow it. A channel carries the bytes of one die at a time, first come first served.
+//! then channel; a program is channel, then array. A copy of collection is array, channel out and in, array; an erase
+//! is array only. With cache commands the next command of the same kind begins on the other half. Planes join a command
+//! where multiplane commands allow it. A channel carries the bytes of one die at a time, first come first served.
 //!
 //! ```text
 //! geometry.rs  how many of what, 24 allocation orders     options.rs  options and their text
@@ -35,14 +35,14 @@ use page_map::PageMap;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// Entries of a queue that are looked at for pages of other planes.
+/// Entries of a queue that are searched for pages of other planes.
 const PARTNERS: usize = 16;
 
 /// The map of one plane.
 enum Plane {
     Page(PageMap),
     Log(LogMap),
-    /// Written in place: slots are pages.
+    /// Written in place: a slot is a page.
     InPlace {
         pages: u32,
     },
@@ -59,7 +59,7 @@ impl Plane {
         Some(blocks.find(page)? % blocks.pages)
     }
 
-    /// The page is read: that disturbs its block.
+    /// Counts a read of the page: reads disturb its block.
     fn disturb(&mut self, page: u32) {
         let blocks = match self {
             Plane::Page(map) => &mut map.blocks,
@@ -80,7 +80,7 @@ impl Plane {
         }
     }
 
-    /// The page of its block where a write would go; `None` when it has to wait for collection.
+    /// The page within its block that a write gets; `None` if it must wait for collection.
     fn next(&self, page: u32) -> Option<u32> {
         match self {
             Plane::Page(map) => (!map.blocked()).then(|| map.next()),
@@ -118,7 +118,7 @@ impl Plane {
 enum PageOperation {
     Read,
     Write,
-    /// A part of a page is written: the page is read, changed and programmed.
+    /// A partial page write: the page is read, changed and programmed.
     Modify,
     Copy,
     Erase,
@@ -134,7 +134,7 @@ struct Transaction {
     bytes: u32,
     kind: PageOperation,
     arrived: Nanos,
-    /// Time that its die had spent on collection by then.
+    /// Time that its die had spent on collection when the page was queued.
     collected: Nanos,
     order: u64,
 }
@@ -148,9 +148,9 @@ struct Command {
     /// Array times.
     read: Nanos,
     program: Nanos,
-    /// Its stage is over; the next one is taken.
+    /// Its stage is over and the next resource is busy.
     waits: bool,
-    /// The array has read; what comes is the program.
+    /// The array has read; the program follows.
     second: bool,
 }
 
@@ -160,7 +160,7 @@ struct Die {
     planes: Vec<Plane>,
     reads: VecDeque<Transaction>,
     writes: VecDeque<Transaction>,
-    /// Reads that passed the first write.
+    /// Reads that passed the first waiting write.
     passed: u32,
     array: Option<Command>,
     moving: Option<Command>,
@@ -184,22 +184,22 @@ struct Channel {
     busy: Option<u32>,
 }
 
-/// Whose pages those are.
+/// What a page belongs to.
 enum Owner {
     Free,
     Host {
         id: u64,
         op: Op,
         bytes: u64,
-        /// When the link will have carried it.
+        /// When the link to the host has carried it.
         link: Nanos,
         epoch: u64,
     },
-    /// Acknowledged already.
+    /// A write that was acknowledged from the buffer.
     Buffered {
         epoch: u64,
     },
-    /// Read ahead, and which owners wait for it.
+    /// Read-ahead, and the owners that wait for it.
     Ahead {
         waiters: Vec<u32>,
     },
@@ -242,7 +242,7 @@ pub struct Nand {
     buffered: u64,
     waiting: VecDeque<(Request, Nanos)>,
     read_end: u64,
-    /// Pages read ahead: which, and the owner while it is on its way.
+    /// Pages read ahead, and the owner of each that is still being read.
     ahead: VecDeque<(u64, Option<u32>)>,
     /// Unfinished writes between flushes, and the flush that ends each span.
     epochs: VecDeque<(u64, Option<u64>)>,
@@ -255,7 +255,7 @@ pub struct Nand {
 }
 
 impl Nand {
-    /// A device in the condition of its options; refuses what cannot be.
+    /// A device in the condition that its options name; an error names the option that is out of bounds.
     pub fn new(options: NandOptions) -> Result<Nand, NandError> {
         options.check()?;
         let g = options.geometry;
@@ -339,7 +339,7 @@ impl Nand {
         })
     }
 
-    /// What was done so far, and where the time of pages went.
+    /// Operations so far, and where the time of pages went.
     pub fn counters(&self) -> Counters {
         self.counters
     }
@@ -358,7 +358,7 @@ impl Nand {
         wear
     }
 
-    /// Its options.
+    /// The options that it was made with.
     pub fn options(&self) -> &NandOptions {
         &self.options
     }
@@ -485,7 +485,7 @@ impl Nand {
                     self.slots[owner as usize].left += 1;
                     self.enqueue(now, owner, *page, *bytes, PageOperation::Read);
                 }
-                // Never written: the controller answers.
+                // Never written: the controller answers without an array access.
                 _ => self.counters.unmapped += 1,
             }
         }
@@ -516,7 +516,7 @@ impl Nand {
 
     fn write(&mut self, now: Nanos, request: Request) {
         self.link_in = self.link_in.max(now) + span(request.bytes, self.options.link);
-        // What was read ahead of these bytes is stale, and a sequential read goes on all the same.
+        // The read-ahead of these bytes is stale; a sequential read continues without it.
         self.ahead.clear();
         if self.options.buffer == 0 {
             self.program(now, &request, self.link_in, false);
@@ -526,7 +526,8 @@ impl Nand {
         self.admit(now);
     }
 
-    /// Lets writes into the buffer while there is room; one that is larger than the buffer when that is empty.
+    /// Admits writes to the buffer while there is room; a write larger than the buffer is admitted when the buffer is
+    /// empty.
     fn admit(&mut self, now: Nanos) {
         while let Some((request, arrived)) = self.waiting.front().copied()
             && (self.buffered == 0 || self.buffered + request.bytes <= self.options.buffer)
@@ -578,7 +579,7 @@ impl Nand {
         self.done_one(owner, now);
     }
 
-    /// One page of it is done, or its submission.
+    /// Counts one page of the owner, or its submission, as done.
     fn done_one(&mut self, owner: u32, now: Nanos) {
         let slot = &mut self.slots[owner as usize];
         slot.left -= 1;
@@ -657,7 +658,8 @@ impl Nand {
         }
     }
 
-    /// Nothing is under way: an idle period begins, and periods of both kinds are announced where collection uses them.
+    /// Nothing is under way: an idle period begins. Timers for the short and the long period are set where collection
+    /// uses them.
     fn rest(&mut self, now: Nanos) {
         self.idle_since = Some(now);
         let o = &self.options;
@@ -760,7 +762,7 @@ impl Nand {
                 self.counters.spent.array += (now - command.since) * pages;
                 self.finish(command, now);
                 if let Some(next) = self.dies[die].moving.take_if(|m| m.waits) {
-                    // Since its bytes arrived it waited for the array.
+                    // Waited for the array since its bytes arrived.
                     let pages = next.pages.len() as u64;
                     self.counters.spent.array += (now - next.since) * pages;
                     let takes = next.program;
@@ -794,7 +796,7 @@ impl Nand {
                 PageOperation::Read => {
                     self.finish(command, now);
                     if let Some(next) = self.dies[die].array.take_if(|a| a.waits) {
-                        // Since it was sensed it waited for the register.
+                        // Waited for the register since the array read it.
                         let pages = next.pages.len() as u64;
                         self.counters.spent.channel += (now - next.since) * pages;
                         self.start_moving(die, next, now);
@@ -819,7 +821,7 @@ impl Nand {
         self.after(die, now);
     }
 
-    /// A stage of the die is over: it, or the others of its way, may begin something.
+    /// A stage of the die is over: this die, or others of its way, may begin the next command.
     fn after(&mut self, die: usize, now: Nanos) {
         if self.options.interleave {
             self.dispatch(die, now);
@@ -838,7 +840,7 @@ impl Nand {
         }
     }
 
-    /// Gives the die what it can begin now.
+    /// Starts what the die can begin now.
     fn dispatch(&mut self, die: usize, now: Nanos) {
         loop {
             let d = &self.dies[die];
@@ -879,7 +881,7 @@ impl Nand {
         }
     }
 
-    /// Collection while nothing waits for the die; whether something began.
+    /// Collects while nothing waits for the die; returns whether a step began.
     fn spare_time(&mut self, die: usize, now: Nanos) -> bool {
         if self.options.ftl != Ftl::Page {
             return false;
@@ -900,7 +902,7 @@ impl Nand {
         due.is_some_and(|plane| self.step(die, plane, now))
     }
 
-    /// A piece of collection begins on an idle die; false when there is none.
+    /// Begins a step of collection on an idle die; false if there is none.
     fn step(&mut self, die: usize, plane: usize, now: Nanos) -> bool {
         let done = match &mut self.dies[die].planes[plane] {
             Plane::Page(map) => map.step(),
@@ -942,7 +944,7 @@ impl Nand {
         }
     }
 
-    /// Time in the queue, of which collection of its die took a part.
+    /// Charges the page's time in the queue, of which collection of its die took a part.
     fn leave_queue(&mut self, page: &Transaction, die: usize, now: Nanos) {
         let waited = now - page.arrived;
         let collected = self.dies[die].collected_at(now) - page.collected;
@@ -970,7 +972,7 @@ impl Nand {
             d.passed += 1;
         }
         let mut pages = self.lists.pop().unwrap_or_default();
-        // A page that was trimmed meanwhile is read from where a first page would be.
+        // A page that was trimmed meanwhile is read with the time of a block's first page.
         let number = d.planes[first.plane as usize].find(first.page).unwrap_or(0);
         pages.push(first);
         let multiplane = self.options.multiplane;
@@ -1069,7 +1071,7 @@ impl Nand {
         }
         let page = self.options.geometry.page;
         let modify = first.kind == PageOperation::Modify;
-        // A page that is changed crosses the channel out and in, whole.
+        // A partial write moves the whole page over the channel, out and in.
         let bytes = if modify {
             2 * page
         } else {
@@ -1131,7 +1133,7 @@ impl Device for Nand {
         let page = u64::from(self.options.geometry.page);
         let capacity = self.capacity();
         let last = address.saturating_add(bytes).min(capacity) / page;
-        // Pages of which a part is kept are kept.
+        // Pages that are trimmed in part stay valid.
         for page in address.div_ceil(page)..last {
             let (die, plane, page) = self.place_of(page);
             self.dies[die].planes[plane].trim(page);

@@ -1,4 +1,4 @@
-//! What makes a NAND device: options, their text form, and what cannot be.
+//! Options of a NAND device: their text form and their checks.
 
 use super::geometry::{AllocationOrder, NandError, NandGeometry};
 use super::rram::Slabs;
@@ -14,7 +14,7 @@ pub enum Ftl {
     Log,
     /// By blocks, with log blocks of one logical block each (H-FTL).
     Hybrid,
-    /// Not at all: memory that is written in place.
+    /// None: memory that is written in place.
     InPlace,
 }
 
@@ -25,7 +25,7 @@ pub enum Victim {
     Greedy,
     /// The best of eight at random.
     Choices,
-    /// Any.
+    /// A random one.
     Random,
     /// The one filled longest ago.
     Fifo,
@@ -34,15 +34,16 @@ pub enum Victim {
 /// When collection is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Collect {
-    /// When the last free block of a plane is opened; nothing else is served until the victim is erased.
+    /// When a plane opens its last free block; nothing else is served until the victim is erased.
     Demand,
-    /// P-FTL: from the soft bound on, whenever nothing waits for the die, page by page; at the last free block before all else.
+    /// P-FTL: from the soft bound on, page by page whenever nothing waits for the die. At the last free block, before
+    /// all else.
     Preempt,
-    /// As Preempt, and ahead in long idle periods (AGC).
+    /// As Preempt, and in advance in long idle periods (AGC).
     Advanced,
     /// Only in idle periods, up to the soft bound; at the last free block before all else (DGC).
     Delayed,
-    /// As Delayed, and ahead in long idle periods (AGC + DGC).
+    /// As Delayed, and in advance in long idle periods (AGC + DGC).
     Both,
 }
 
@@ -81,16 +82,16 @@ pub struct NandTiming {
     pub command: Nanos,
     /// Bytes per second of a channel.
     pub channel: u64,
-    /// Memory of slabs takes its times from them instead.
+    /// If set, the array's times come from these slabs instead.
     pub slabs: Option<Slabs>,
 }
 
 /// A device of NAND flash, or of memory on the same channels.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NandOptions {
-    /// How many of what.
+    /// Counts at each level.
     pub geometry: NandGeometry,
-    /// Where consecutive pages go.
+    /// Allocation order of consecutive pages.
     pub order: AllocationOrder,
     /// Times.
     pub timing: NandTiming,
@@ -98,9 +99,9 @@ pub struct NandOptions {
     pub multiplane: Multiplane,
     /// Dies of one way work at the same time.
     pub interleave: bool,
-    /// Cache commands: bytes move while the array does the next command of the same kind.
+    /// Cache commands: bytes move while the array executes the next command of the same kind.
     pub cache: bool,
-    /// Spare pages per logical page. Of each plane one block, which is kept for collection, does not count.
+    /// Spare pages per logical page. One block per plane is reserved for collection and does not count.
     pub spare: f64,
     /// The mapping.
     pub ftl: Ftl,
@@ -108,19 +109,19 @@ pub struct NandOptions {
     pub logs: u32,
     /// Which block is collected.
     pub victim: Victim,
-    /// When it is.
+    /// When collection is done.
     pub collect: Collect,
     /// Free room below which collection is due, as a share of the spare room.
     pub soft: f64,
     /// Free room that long idle periods bring about, as a share of the spare room.
     pub ahead: f64,
-    /// An idle period is short from here …
+    /// Length from which an idle period is short.
     pub short_idle: Nanos,
-    /// … and long from here.
+    /// Length from which an idle period is long.
     pub long_idle: Nanos,
-    /// What was before.
+    /// Condition before the first request.
     pub condition: Condition,
-    /// Choice of places in the steady state, and of victims.
+    /// Seed for the steady state and for the choice of victims.
     pub seed: u64,
     /// Controller time to look a page up.
     pub lookup: Nanos,
@@ -170,7 +171,7 @@ impl NandOptions {
         u64::from(self.logical_pages()) * g.all_planes() * u64::from(g.page)
     }
 
-    /// Refuses what cannot be.
+    /// Checks all options against their bounds; the error names the first that is outside.
     pub fn check(&self) -> Result<(), NandError> {
         self.geometry.check()?;
         let g = &self.geometry;
@@ -214,7 +215,8 @@ impl NandOptions {
         Ok(())
     }
 
-    /// Sets one option by its text; `None` when there is no such option, else what was expected.
+    /// Sets one option from text; `None` if there is no such option, an error with what was expected if the value is
+    /// bad.
     pub(crate) fn set(&mut self, key: &str, value: &str) -> Option<Result<(), &'static str>> {
         let g = &mut self.geometry;
         Some(match key {

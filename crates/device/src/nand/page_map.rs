@@ -1,11 +1,11 @@
 //! Page-level mapping of one plane, with collection.
 //!
-//! Writes go to the open block, page by page. When it is full a free block is opened. Collection takes a victim, copies
-//! what is valid to the open block and erases the victim. Room is counted in free pages; host writes leave enough of it
-//! for the collection that is under way, or one block for the next.
+//! Writes go to the open block, page by page. When it is full a free block is opened. Collection chooses a victim,
+//! copies its valid pages to the open block, and erases it. Room is counted in free pages. Host writes leave enough for
+//! the collection under way, or one block for the next.
 //!
-//! Victims: greedy takes the block with the fewest valid pages; choices the best of eight at random (Li, Lee, Lui 2013);
-//! random any; FIFO the one filled longest ago.
+//! Victims: greedy takes the block with the fewest valid pages; choices takes the best of eight at random (Li, Lee, Lui
+//! 2013). Random takes any; FIFO takes the one filled longest ago.
 
 use super::Victim;
 use super::blocks::{Blocks, NONE};
@@ -13,7 +13,7 @@ use super::steady;
 use penstock_base::Random;
 use std::collections::VecDeque;
 
-/// Blocks that `choices` looks at.
+/// Blocks that `choices` compares.
 const CHOICES: usize = 8;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,7 @@ enum State {
 pub(crate) struct PageMap {
     pub(crate) blocks: Blocks,
     open: u32,
-    /// Pages used of the open block.
+    /// Pages used in the open block.
     at: u32,
     state: Vec<State>,
     victim: Victim,
@@ -35,7 +35,7 @@ pub(crate) struct PageMap {
     /// Full blocks in the order in which they became full; only FIFO needs it.
     filled: VecDeque<u32>,
     buckets: Buckets,
-    /// The victim, and its next page to look at.
+    /// The victim, and its next page to copy.
     job: Option<(u32, u32)>,
 }
 
@@ -88,7 +88,7 @@ impl PageMap {
         if self.at == self.blocks.pages {
             let full = self.open;
             self.fill(full);
-            // Room was checked; without a free block the map would be inconsistent.
+            // Callers checked the room; without a free block the map would be inconsistent.
             self.open = self.blocks.free.pop_front().unwrap_or(full);
             self.state[self.open as usize] = State::Open;
             self.at = 0;
@@ -121,8 +121,8 @@ impl PageMap {
         }
     }
 
-    /// Begins or continues a collection: true for a page copied, false for the victim erased, `None` when there is
-    /// nothing to gain.
+    /// Takes a step of collection: true for a page copied, false for the victim erased. `None` if no block is worth
+    /// collecting.
     pub(crate) fn step(&mut self) -> Option<bool> {
         let (block, from) = match self.job {
             Some(job) => job,
@@ -184,7 +184,7 @@ impl PageMap {
         }
     }
 
-    /// As after endless uniform random writes (steady.rs): one block is free, one open, the others full.
+    /// The steady state of uniform random writes (steady.rs): one block is free, one open, the others full.
     pub(crate) fn settle(&mut self, seed: u64) {
         let mut random = Random::for_purpose(seed, 1);
         let (pages, logical) = (self.blocks.pages, self.blocks.logical());
@@ -197,7 +197,7 @@ impl PageMap {
         let free = blocks - 1;
         self.blocks.free = VecDeque::from([free]);
         self.state[free as usize] = State::Free;
-        // Planes are out of step: each has used its own part of the open block since the last collection.
+        // Planes are out of step: the open block of each is filled to a different degree.
         let cycle = steady::Cycle::new(logical, (blocks - 1) * pages);
         let copied = (cycle.victim * f64::from(pages)) as u32;
         let used = copied + random.below(u64::from(pages - copied).max(1)) as u32;

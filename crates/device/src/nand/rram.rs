@@ -1,14 +1,16 @@
 //! Resistive memory on the channels of a flash device.
 //!
-//! A die is an island of slabs. A slab opens one line at a time through its local bitlines; all slabs of a die share
-//! global bitlines to the die's register. A page is spread over `parallel` slabs, whose lines are accessed in rounds; what
-//! the local bitlines bring crosses the global ones, round by round, while the next round is sensed. A die serves one page
-//! at a time; the dies of a way work side by side. There is no erase and no collection: pages are written in place.
+//! A die has a number of slabs. A slab opens one line at a time through its local bitlines; all slabs of a die share
+//! global bitlines to the die's register. A page is spread over `parallel` slabs, whose lines are accessed in rounds.
+//! What the local bitlines deliver crosses the global ones, round by round, while the next round is sensed. A die
+//! serves one page at a time; the dies of a way work side by side. There is no erase and no collection: pages are
+//! written in place.
 //!
 //! time = access + max((rounds − 1) · access, bytes / global), rounds = ⌈bytes / (line · parallel)⌉
 //!
-//! Source: Jung, Shalf, Kandemir, "Design of a Large-Scale Storage-Class RRAM System" (ICS 2013), as IT 6 summarises it;
-//! cell times from the ISSCC 2012 macro that NVMain's configuration uses. What IT does not print is ours (docs/understand/flash.md).
+//! Source: Jung, Shalf, Kandemir, "Design of a Large-Scale Storage-Class RRAM System" (ICS 2013), as IT 6 summarises
+//! it; cell times from the ISSCC 2012 macro that NVMain's configuration uses. Parameters that IT does not print are
+//! chosen here (docs/understand/flash.md).
 
 use super::geometry::NandError;
 use crate::{Nanos, span};

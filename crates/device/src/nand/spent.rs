@@ -21,7 +21,7 @@ pub struct Spent {
 }
 
 impl Spent {
-    /// All of it.
+    /// The sum of all parts.
     pub fn total(&self) -> Nanos {
         self.map + self.queue + self.collection + self.channel + self.array
     }
@@ -41,11 +41,11 @@ impl Spent {
 /// Operations since the beginning.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Pages read for hosts and ahead of them.
+    /// Pages read for hosts, read-ahead included.
     pub reads: u64,
     /// Pages programmed for hosts.
     pub writes: u64,
-    /// Of these, pages of which a part was written: read before.
+    /// Of these, partial page writes: the page was read before.
     pub modified: u64,
     /// Pages copied by collection or merges: a read and a program each.
     pub copies: u64,
@@ -53,9 +53,9 @@ pub struct Counters {
     pub erases: u64,
     /// Commands of more than one plane.
     pub multiplane: u64,
-    /// Page reads answered by what was read ahead.
+    /// Page reads answered by read-ahead.
     pub ahead: u64,
-    /// Page reads of what was never written.
+    /// Page reads of pages that were never written.
     pub unmapped: u64,
     /// Pages trimmed.
     pub trimmed: u64,
@@ -129,7 +129,7 @@ pub struct Wear {
     pub most_erases: u32,
     /// Reads since its erase of the block with most.
     pub most_reads: u32,
-    /// How often blocks reached the limit of reads, after which they should be written anew.
+    /// How often a block reached the limit of reads after which it should be rewritten.
     pub refreshes_due: u64,
 }
 

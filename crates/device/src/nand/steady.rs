@@ -1,10 +1,11 @@
 //! The steady state of collection under uniform random writes, in closed form.
 //!
-//! A plane has P programmable pages and U logical ones, a = P / U. A block that was filled when t host writes ago keeps
-//! the share exp(−t / U) of its pages valid. Between its filling and its collection all other blocks are filled, which
-//! takes P · (1 − v) host writes, when victims have the share v valid: v = exp(−a (1 − v)). Each host write
-//! then costs 1 / (1 − v) = a / (a + W₀(−a·e^(−a))) programs (Xiang and Kurkoski, arXiv 1110.4245). So of the blocks
-//! ordered by age, the one at share r of the order has exp(−r · a · (1 − v)) of its pages valid, and the mean is 1 / a.
+//! A plane has P programmable pages and U logical ones, a = P / U. A block filled t host writes ago has the share
+//! exp(−t / U) of its pages valid. Let v be the valid share of a victim. Between the filling of a block and its
+//! collection all other blocks are filled, which takes P · (1 − v) host writes. Hence v = exp(−a (1 − v)). Each host
+//! write then costs 1 / (1 − v) = a / (a + W₀(−a·e^(−a))) programs (Xiang and Kurkoski, arXiv 1110.4245). So, of the
+//! blocks ordered by age, the one at share r of the order has exp(−r · a · (1 − v)) of its pages valid. The mean is 1 /
+//! a.
 
 use crate::write_amplification;
 use penstock_base::Random;
@@ -16,7 +17,7 @@ pub(crate) struct Cycle {
 }
 
 impl Cycle {
-    /// Of `logical` pages on `programmable` ones.
+    /// The cycle of `logical` pages on `programmable` ones.
     pub(crate) fn new(logical: u32, programmable: u32) -> Cycle {
         let ratio = f64::from(programmable) / f64::from(logical.max(1));
         Cycle {
@@ -25,9 +26,9 @@ impl Cycle {
         }
     }
 
-    /// Which of `slots` are valid, the oldest first; exactly `logical` of them where there is room.
+    /// Draws which of `slots` are valid, the oldest first; exactly `logical` of them where there is room.
     ///
-    /// Pages are drawn one by one. No block has fewer valid pages than a victim: greedy collection has taken those.
+    /// Pages are drawn independently. No block has fewer valid pages than a victim: greedy collection has taken those.
     pub(crate) fn draw(
         &self,
         slots: u32,

@@ -1,7 +1,7 @@
 //! A file with direct I/O as a target.
 //!
-//! In a directory, the file has no name: whatever ends this process, its space is free again. An existing file is
-//! only read.
+//! In a directory, the file is unnamed: its space is freed when the process ends, even if it is killed. An existing
+//! file is only read.
 use super::{ProfileError, Target};
 use crate::{Nanos, Op};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
@@ -11,25 +11,25 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Direct I/O of all common devices and file systems is possible in these units.
+/// Direct I/O works in these units on all common devices and file systems.
 const ALIGNMENT: u64 = 4096;
 /// Bytes of one request while the file is written.
 const CHUNK: usize = 1 << 20;
-/// Part of the free space that a profile leaves alone.
+/// The free space that a profile leaves: one part in so many.
 const LEAVE: u64 = 10;
 
-/// See the module's text.
+/// A file that is profiled, with one access at a time.
 pub struct FileTarget {
     file: File,
     path: PathBuf,
-    /// Made by us, to be written.
+    /// Made here, and therefore writable.
     ours: bool,
     direct: bool,
     buffer: Vec<u8>,
 }
 
 impl FileTarget {
-    /// A directory, where a nameless file is made, or an existing file, which is only read.
+    /// Opens a directory, in which an unnamed file is made, or an existing file, which is only read.
     pub fn open(path: &Path, direct: bool) -> Result<FileTarget, ProfileError> {
         let meta = std::fs::metadata(path).map_err(|e| failed("look at", path, e))?;
         let ours = meta.is_dir();
@@ -67,8 +67,8 @@ impl FileTarget {
         })
     }
 
-    /// Gives bytes back to the file system, and says how long that took. It hands them on to the device as TRIM where it is
-    /// mounted so. `None` where it cannot, or where the file is not ours.
+    /// Punches a hole in the file and returns how long that took. A file system mounted with `discard` passes it on to
+    /// the device as TRIM. `None` where it is not supported, or where the file existed before.
     pub fn punch(&mut self, at: u64, bytes: u64) -> Result<Option<Nanos>, ProfileError> {
         if !self.ours {
             return Ok(None);
@@ -85,8 +85,8 @@ impl FileTarget {
         }
     }
 
-    /// A part of the buffer that begins at a multiple of the alignment in memory, filled with bytes that no device
-    /// stores as nothing.
+    /// A part of the buffer whose memory address is a multiple of the alignment. Its bytes are such that no device
+    /// stores them compressed to nothing.
     fn part(&mut self, bytes: usize) -> Range<usize> {
         let room = bytes + ALIGNMENT as usize;
         if self.buffer.len() < room {
@@ -165,7 +165,7 @@ impl Target for FileTarget {
         let mut at = 0;
         while at < bytes {
             let n = (bytes - at).min(CHUNK as u64) as usize;
-            // The last chunk of a file of odd length is written whole: direct I/O knows no halves.
+            // A last chunk that is no multiple of the alignment is written whole, as direct I/O requires.
             let n = n.next_multiple_of(ALIGNMENT as usize);
             let part = self.part(n);
             self.file

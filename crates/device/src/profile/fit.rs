@@ -1,4 +1,4 @@
-//! Lines through measured times.
+//! Least-squares lines through measured times.
 
 /// time = slope · bytes + intercept, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -13,8 +13,8 @@ impl Line {
     }
 }
 
-/// The line with the least squares of *relative* errors: the ratio of two curves is wanted, and there a tenth too much
-/// at 8 KiB weighs as much as a tenth at 4 MiB. Neither slope nor intercept is negative.
+/// The line with the least squares of *relative* errors. The ratio of two curves is wanted, where an error of a tenth
+/// at 8 KiB weighs as much as one at 4 MiB. Neither slope nor intercept is negative.
 pub(crate) fn fit(points: &[(u64, f64)]) -> Line {
     let (mut w, mut x, mut y, mut xx, mut xy) = (0.0, 0.0, 0.0, 0.0, 0.0);
     for &(size, time) in points {
@@ -33,14 +33,14 @@ pub(crate) fn fit(points: &[(u64, f64)]) -> Line {
     };
     let intercept = (y - slope * x) / w;
     if slope < 0.0 {
-        // Larger requests never take less time: the mean.
+        // The slope would be negative: the mean is used instead.
         return Line {
             slope: 0.0,
             intercept: y / w,
         };
     }
     if intercept < 0.0 {
-        // No request takes less than no time: through the origin.
+        // The intercept would be negative: the line goes through the origin.
         return Line {
             slope: xy / xx,
             intercept: 0.0,
@@ -49,8 +49,8 @@ pub(crate) fn fit(points: &[(u64, f64)]) -> Line {
     Line { slope, intercept }
 }
 
-/// Values of consecutive sizes made to never fall: neighbours that do are replaced by their mean (isotonic regression,
-/// pool adjacent violators).
+/// Makes values of consecutive sizes non-decreasing: neighbours that decrease are replaced by their mean (isotonic
+/// regression, pool adjacent violators).
 pub(crate) fn monotonic(values: &mut [f64]) {
     let mut pools: Vec<(f64, usize)> = Vec::new();
     for &value in values.iter() {

@@ -1,4 +1,4 @@
-//! Passes over a target: which sizes, which offsets, and how the times of a pass count.
+//! Passes over a target: which sizes, which offsets, and how the times of a pass are counted.
 use super::measured::{Measured, PRECISION, Spread, Test, all_sizes};
 use super::report::{self, Profile};
 use super::{Options, ProfileError, Target};
@@ -6,7 +6,7 @@ use crate::load::random_addresses;
 use crate::{Nanos, Op};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is going on.
+/// The phase of a profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// The file is written.
@@ -17,27 +17,27 @@ pub enum Step {
     MeasuringAll,
 }
 
-/// How far it is; the caller answers false to stop.
+/// Progress of a profile; the caller's function returns false to stop it.
 #[derive(Debug, Clone, Copy)]
 pub struct Progress {
-    /// What is going on.
+    /// The phase.
     pub step: Step,
-    /// Done of this step.
+    /// Work done in this phase.
     pub done: u64,
-    /// All of this step.
+    /// Work of this phase in all.
     pub total: u64,
 }
 
-/// Accesses of a pass, however large they are.
+/// Least accesses of a pass, whatever their size.
 const LEAST: u64 = 8;
 /// Passes of a size in an estimate.
 const MOST_ROUNDS: usize = 8;
-/// Of the time that is allowed, what is used: how long all sizes would take is forecast from few.
+/// The share of the allowed time that is used, because the forecast of the full measurement rests on few passes.
 const SPARE: f64 = 0.9;
-/// Accesses between two looks at whether to stop.
+/// Accesses between two checks whether to stop.
 const LOOK: u64 = 64;
 
-/// Measures a target and estimates all sizes. `progress` is told of each pass and may say stop.
+/// Measures a target and estimates all sizes. `progress` is called after each pass and returns false to stop.
 pub fn profile(
     target: &mut dyn Target,
     options: &Options,
@@ -81,14 +81,14 @@ pub fn profile(
     ))
 }
 
-/// The sizes that are measured: of each interval its ends, and others at random.
+/// The sizes that are measured: both ends of each interval, and others at random.
 fn chosen(options: &Options) -> Vec<u64> {
     let mut sizes = Vec::new();
     for (i, interval) in options.intervals.iter().enumerate() {
         let all = interval.sizes();
         let inner = &all[1..all.len() - 1];
         sizes.extend([interval.from, interval.to]);
-        // One in each equal part of the interval, so that chance leaves no half of it out.
+        // One size from each equal part of the interval, so that random choice leaves no part out.
         let wanted = (options.points - 2).min(inner.len());
         let mut random = random_addresses(options.seed.wrapping_add(i as u64), 1 << 32, 1);
         for part in 0..wanted {
@@ -107,16 +107,17 @@ fn chosen(options: &Options) -> Vec<u64> {
 struct Passes<'a> {
     options: &'a Options,
     step: Step,
-    /// A pass goes through the whole file, and there are as many as asked for. If not: samples, for as long as is allowed.
+    /// True: passes go through the whole file, as many as asked for. False: passes are samples, within the allowed
+    /// time.
     whole: bool,
 }
 
 type Tell<'a> = dyn FnMut(Step, u64, u64) -> Result<(), ProfileError> + 'a;
 
 impl Passes<'_> {
-    /// Reads first: they must not pay for what the device still does for writes. Then rounds over all sizes: a disturbance of
-    /// some seconds hits one of them, and the median drops it. The sequential and the random pass of a size follow each
-    /// other, so that what lasts longer hits both.
+    /// Reads come first, so that they do not pay for writes that the device has still to complete. Then rounds over all
+    /// sizes follow: a disturbance of some seconds hits one round, and the median drops it. The sequential and the
+    /// random pass of a size follow each other, so that a longer disturbance hits both.
     fn run(
         &self,
         target: &mut dyn Target,
@@ -140,11 +141,11 @@ impl Passes<'_> {
             }
             measured.elapsed = measured.elapsed.saturating_add(self.settle(target, op)?);
             let mut costs: BTreeMap<u64, Nanos> = BTreeMap::new();
-            // Sizes whose writes cost something else once the device's cache has turned over.
+            // Sizes whose writes become slower or faster once the device's cache has been filled.
             let mut lingering: BTreeSet<u64> = BTreeSet::new();
             for round in 0..rounds {
                 for i in 0..sizes.len() {
-                    // Each round begins elsewhere: the last one may end early.
+                    // Each round begins at another size, because the last round may end early.
                     let size = sizes[(i + round * 2) % sizes.len()];
                     tell(self.step, done, total)?;
                     done += of_op.len() as u64;
@@ -161,7 +162,7 @@ impl Passes<'_> {
                     let seed = self.options.seed ^ size << 8 ^ round as u64;
                     let (mut means, mut cost) = ([0.0; 2], 0);
                     let long = op == Op::Write && (round == 0 || lingering.contains(&size));
-                    // Sequential first, then random first: devices are not the same before and after a pass.
+                    // The order alternates: a pass leaves the device in another state than it found.
                     let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
                     for test in order.map(|i| of_op[i]) {
                         let pass = self.pass(target, test, size, (seed, long), &mut || {
@@ -187,7 +188,7 @@ impl Passes<'_> {
         Ok(measured)
     }
 
-    /// Nanoseconds that passes over the whole file, of all sizes and as many as asked for, would take.
+    /// Forecast of the full measurement in nanoseconds: passes over the whole file, of all sizes, as many as asked for.
     fn forecast(&self, measured: &Measured, tests: &[Test]) -> f64 {
         let of_test = |test: &Test| -> f64 {
             let curve = report::curve(*test, self.options, measured, None);
@@ -203,7 +204,7 @@ impl Passes<'_> {
         tests.iter().map(of_test).sum::<f64>() * self.options.repetitions as f64
     }
 
-    /// Before reads: as many bytes are read as fill the device's cache, so that what was written has left it.
+    /// Before reads: reads as many bytes as the device's cache holds, so that written data has left it.
     fn settle(&self, target: &mut dyn Target, op: Op) -> Result<Nanos, ProfileError> {
         let mut elapsed: Nanos = 0;
         let largest = self.options.intervals.iter().map(|i| i.to).max();
@@ -216,7 +217,7 @@ impl Passes<'_> {
         Ok(elapsed)
     }
 
-    /// A pass; with `long` it goes on until as many bytes are measured as fill the device's cache.
+    /// One pass; with `long` it continues until the bytes measured would fill the device's cache.
     fn pass(
         &self,
         target: &mut dyn Target,
@@ -242,12 +243,12 @@ impl Passes<'_> {
         let count = usual.max(least);
         let warm = match (test.op, self.whole) {
             (Op::Write, _) => (self.options.warm_up / size).min(slots) + 1,
-            // The first access of a pass comes from wherever the last one ended.
+            // The first access of a pass is a seek from where the last one ended, and is not counted.
             (Op::Read, false) => 1,
             (Op::Read, true) => 0,
         };
         let mut random = random_addresses(seed, slots * size, size);
-        // Samples begin anywhere: the ends of a file are no better than its middle.
+        // Samples begin anywhere, because the ends of a file are no more typical than its middle.
         let begin = if self.whole { 0 } else { random() / size };
         let (mut spread, mut elapsed): (Spread, Nanos) = (Spread::default(), 0);
         let mut begin_mean = None;
@@ -265,7 +266,7 @@ impl Passes<'_> {
             if i >= warm {
                 spread.add(took as f64);
             }
-            // Sequential accesses are quick, and what holds them up comes now and then: these passes are not cut short.
+            // Sequential accesses are fast, and their delays are rare: these passes are not cut short.
             let narrow = spread.n >= LEAST as f64 && spread.is_narrow();
             let enough = spread.n >= usual as f64 || test.random && !self.whole && narrow;
             if enough {
@@ -284,13 +285,13 @@ impl Passes<'_> {
     }
 }
 
-/// What a pass has shown, nanoseconds.
+/// The result of a pass, nanoseconds.
 struct Pass {
     /// Mean time of the measured accesses.
     mean: f64,
-    /// That of as many as a usual pass has.
+    /// Mean of as many accesses as a usual pass has.
     begin: f64,
-    /// All accesses took.
+    /// Duration of all accesses.
     took: Nanos,
 }
 

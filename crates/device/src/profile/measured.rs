@@ -1,11 +1,11 @@
-//! What passes over a target have shown: mean times of an access, and how well they are known.
+//! The results of passes over a target: mean times of an access, and their precision.
 use super::Interval;
 use crate::{Nanos, Op};
 use std::collections::BTreeMap;
 
-/// A mean is known well enough when its standard error is this part of it.
+/// A mean is known well enough when its relative standard error is at most this.
 pub(crate) const PRECISION: f64 = 0.03;
-/// Ratios that tell how much they scatter.
+/// Ratios from which on a scatter can be computed.
 const LEAST_ROUNDS: usize = 3;
 
 /// One of the four tests.
@@ -44,9 +44,9 @@ impl Test {
 /// What passes have shown.
 #[derive(Debug, Default)]
 pub(crate) struct Measured {
-    /// Of each operation and size the mean times of an access, nanoseconds, pass by pass: sequential, random.
+    /// For each operation and size, the mean time of an access in nanoseconds, pass by pass: (sequential, random).
     passes: BTreeMap<(Op, u64), Vec<[f64; 2]>>,
-    /// Spent on it.
+    /// Time spent measuring.
     pub(crate) elapsed: Nanos,
 }
 
@@ -65,13 +65,14 @@ impl Measured {
         ratios.is_some_and(|r| r.len() >= LEAST_ROUNDS && Spread::of(&r).is_narrow())
     }
 
-    /// There are writes.
+    /// Whether writes were measured.
     pub(crate) fn writes(&self) -> bool {
         self.passes.keys().any(|(op, _)| *op == Op::Write)
     }
 
-    /// By size, nanoseconds of one access: the median of sequential passes, and of random ones that times the median of the
-    /// ratios. What disturbs a sequential pass mostly disturbs the random one after it too, and is not in their ratio.
+    /// Time of one access in nanoseconds, by size: the median of the sequential passes. For random ones, that median
+    /// times the median of the ratios. A disturbance of a sequential pass mostly hits the random pass after it too, and
+    /// cancels out of their ratio.
     pub(crate) fn of(&self, test: Test) -> Vec<(u64, f64)> {
         let of_op = self.passes.iter().filter(|((op, _), _)| *op == test.op);
         let time = |of: &[[f64; 2]]| {
@@ -85,8 +86,8 @@ impl Measured {
         of_op.map(|((_, size), of)| (*size, time(of))).collect()
     }
 
-    /// How well the ratios of an operation are known: the true one lies within this part of it with 95% probability, in the
-    /// median of the sizes. `None`: sizes were passed over once.
+    /// The half width of the 95% confidence interval of an operation's ratios, relative, as the median over sizes.
+    /// `None` if sizes were measured once only.
     pub(crate) fn interval(&self, op: Op) -> Option<f64> {
         let of_op = self.passes.iter().filter(|((o, _), _)| *o == op);
         let known = of_op.filter_map(|(_, of)| Spread::of(&Self::ratios(of)).interval());
@@ -95,7 +96,7 @@ impl Measured {
         known.get(known.len() / 2).copied()
     }
 
-    /// Median difference of the ratios of the first and the last pass. `None`: there was one.
+    /// Median relative difference between the ratios of the first and the last pass. `None` if there was one pass.
     pub(crate) fn repeat(&self) -> Option<f64> {
         let apart = self.passes.values().filter_map(|of| {
             let ratios = Self::ratios(of);
@@ -116,7 +117,7 @@ pub(crate) fn all_sizes(intervals: &[Interval]) -> Vec<u64> {
     sizes
 }
 
-/// Values' number, sum and sum of squares.
+/// Count, sum and sum of squares of values.
 #[derive(Debug, Default)]
 pub(crate) struct Spread {
     pub(crate) n: f64,
@@ -141,7 +142,7 @@ impl Spread {
         self.sum / self.n.max(1.0)
     }
 
-    /// Standard error of the mean, as a part of it; `None`: there are too few.
+    /// Relative standard error of the mean; `None` for fewer than two values.
     fn error(&self) -> Option<f64> {
         if self.n < 2.0 {
             return None;
@@ -156,7 +157,7 @@ impl Spread {
         self.error().is_some_and(|error| error <= PRECISION)
     }
 
-    /// The true mean lies within this part of the mean with 95% probability (Student's t).
+    /// Half width of the 95% confidence interval of the mean, relative (Student's t).
     fn interval(&self) -> Option<f64> {
         const T: [f64; 8] = [12.7, 4.3, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31];
         let t = T.get((self.n as usize).checked_sub(2)?).unwrap_or(&2.0);

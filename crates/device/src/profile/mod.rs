@@ -1,12 +1,12 @@
 //! Profiles of storage devices: how much faster sequential access is than random access (docs/administer/profiling.md).
 //!
 //! Problem: scheduling and staging depend on the sequential-to-random ratio of the device, for each operation and
-//! request size; measuring all sizes takes hours or days. Idea (SeRRa): access time is nearly linear in the size within
-//! an interval, so a few sizes of each interval are measured, its ends always, and a line is fitted. Beyond the source:
-//! a pass over a size stops after a sample instead of going through the whole file, lines never have a negative time at
-//! size 0, and the curve over all intervals never falls.
+//! request size. Measuring all sizes takes hours or days. Idea (SeRRa): access time is nearly linear in the size within
+//! an interval. A few sizes of each interval are measured, always including its ends, and a line is fitted. Beyond the
+//! source: a pass over a size stops after a sample instead of covering the whole file. Lines have no negative time at
+//! size 0, and the curve over all intervals never decreases.
 //!
-//! When it pays: always, unless a device's times jump within an interval; then smaller intervals help.
+//! When it pays: always, unless a device's times jump within an interval; smaller intervals help then.
 //!
 //! Parameters: see [`Options`]. What is measured comes through [`Target`]: a file with direct I/O ([`FileTarget`]), or a
 //! model on its own time ([`ModelTarget`]). Source: Boito 2015, chapter 5.
@@ -37,10 +37,11 @@ pub trait Target {
     /// May be written; if not, only reads are measured.
     fn writable(&self) -> bool;
 
-    /// Accesses must begin and end at multiples of so many bytes.
+    /// Offsets and lengths of accesses must be multiples of this, bytes.
     fn alignment(&self) -> u64;
 
-    /// Makes the first `bytes` ready to be accessed; `done` is told how many are ready and may say stop.
+    /// Makes the first `bytes` ready to be accessed; `done` is called with the bytes that are ready and returns false
+    /// to stop.
     fn prepare(
         &mut self,
         bytes: u64,
@@ -50,7 +51,7 @@ pub trait Target {
     /// Accesses `bytes` at `offset` and says how long that took.
     fn access(&mut self, op: Op, offset: u64, bytes: u64) -> Result<Nanos, ProfileError>;
 
-    /// Writes the first `bytes` by accesses: a way to [`Target::prepare`].
+    /// Writes the first `bytes` by accesses; an implementation of [`Target::prepare`].
     fn fill(&mut self, bytes: u64, done: &mut dyn FnMut(u64) -> bool) -> Result<(), ProfileError> {
         let mut at = 0;
         while at < bytes {
@@ -65,13 +66,13 @@ pub trait Target {
     }
 }
 
-/// Why there is no profile.
+/// Why a profile failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
-    /// Options that can't be meant.
+    /// Options that contradict each other or the target.
     #[error("{0}")]
     Options(String),
-    /// The system said no.
+    /// The system returned an error.
     #[error("cannot {doing} {what}: {source}{}", advice(.source))]
     Io {
         /// `read`, `write` …
@@ -90,10 +91,10 @@ pub enum ProfileError {
         what: String,
         /// Bytes that are free.
         free: u64,
-        /// Bytes of the file.
+        /// Bytes that the file needs.
         wanted: u64,
     },
-    /// Told to stop; nothing is left behind.
+    /// The caller stopped it; nothing is left behind.
     #[error("stopped before the profile was complete; nothing is left behind")]
     Stopped,
 }
@@ -147,16 +148,16 @@ pub struct Options {
     pub points: usize,
     /// Passes over each size where all are measured; their median counts.
     pub repetitions: usize,
-    /// One part in so many of the time that all sizes would take is what the estimate may take. All its sizes are passed over once,
-    /// then again while there is time and their ratios are not known to 3%, at most 8 times.
+    /// The time budget of the estimate: one part in so many of the forecast for all sizes. Each of its sizes is
+    /// measured once. More passes follow while there is time and ratios are not known to 3%, at most 8 in all.
     pub part: u64,
-    /// A pass ends after so many accesses, or when the mean of random ones is known to 3% …
+    /// Accesses after which a pass ends; it ends earlier when the mean of random ones is known to 3%.
     pub accesses: u64,
-    /// … or earlier, after so many bytes, but not before 8 accesses.
+    /// Bytes after which a pass ends, but not before 8 accesses.
     pub sample: u64,
     /// Bytes written before a pass of writes is measured: they fill the device's cache.
     pub warm_up: u64,
-    /// Measure every size by passes over the whole file too, and tell the error of the estimate.
+    /// Also measure every size by passes over the whole file, and report the error of the estimate.
     pub full: bool,
     /// Choice of sizes and of random offsets.
     pub seed: u64,
@@ -199,7 +200,7 @@ const MAX_REPETITIONS: usize = 1_000;
 const LEAST_ACCESSES: u64 = 4;
 
 impl Options {
-    /// Refuses what can't be measured.
+    /// Checks the options; the error says which one cannot be used.
     pub fn check(&self, alignment: u64) -> Result<(), ProfileError> {
         let wrong = |why: String| Err(ProfileError::Options(why));
         if self.intervals.is_empty() {

@@ -2,7 +2,7 @@
 use super::{ProfileError, Target};
 use crate::{Device, Nanos, Op, Request};
 
-/// See the module's text. The file lies contiguously at the device's beginning.
+/// A model that is profiled. The file lies contiguously at the beginning of the device.
 pub struct ModelTarget<D> {
     name: String,
     device: D,

@@ -1,4 +1,4 @@
-//! What a profile says: curves, ratios, and how far the estimate is from full measurement.
+//! The result of a profile: curves, ratios, and the deviation of the estimate from full measurement.
 use super::fit::{fit, monotonic};
 use super::measured::{Measured, Test, all_sizes};
 use super::{Interval, Options};
@@ -11,7 +11,7 @@ pub type Times = Vec<(u64, f64)>;
 /// The line of one interval: nanoseconds = slope · bytes + intercept.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fitted {
-    /// Of these sizes.
+    /// The sizes that it covers.
     pub interval: Interval,
     /// Nanoseconds per byte.
     pub slope: f64,
@@ -19,18 +19,18 @@ pub struct Fitted {
     pub intercept: f64,
 }
 
-/// One test's curve.
+/// The curve of one test.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Curve {
-    /// Which.
+    /// The test.
     pub test: Test,
-    /// What was measured.
+    /// Measured times.
     pub measured: Times,
-    /// The lines.
+    /// The fitted lines.
     pub lines: Vec<Fitted>,
-    /// Every size, estimated.
+    /// Estimated times of all sizes.
     pub estimated: Times,
-    /// Every size, measured, if all were.
+    /// Measured times of all sizes, if all were measured.
     pub full: Option<Times>,
 }
 
@@ -58,8 +58,8 @@ pub struct RatioSummary {
     pub min: f64,
     /// Over all sizes.
     pub max: f64,
-    /// The true ratio lies within this part of the estimate with 95% probability, in the median of the measured sizes: how
-    /// much the device's times vary from pass to pass. `None`: sizes were passed over once.
+    /// Half width of the 95% confidence interval of the ratios, relative, as the median over measured sizes: how much
+    /// the device's times vary between passes. `None` if sizes were measured once only.
     pub interval: Option<f64>,
 }
 
@@ -72,7 +72,7 @@ impl RatioSummary {
     }
 }
 
-/// How far the estimate is from full measurement; relative errors without sign.
+/// Deviation of the estimate from full measurement: relative errors, absolute values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Deviation {
     /// Median of the errors of the ratios.
@@ -81,29 +81,29 @@ pub struct Deviation {
     pub max_ratio: f64,
     /// Median of the errors of the times of all four tests.
     pub median_time: f64,
-    /// Median difference of the ratios of the full measurement's first and last repetition: no estimate can be expected to be
-    /// nearer. `None`: there was one repetition.
+    /// Median relative difference between the ratios of the full measurement's first and last repetition: the noise
+    /// floor of any estimate. `None` if there was one repetition.
     pub repeat: Option<f64>,
     /// Time of the full measurement, nanoseconds.
     pub elapsed: Nanos,
-    /// Time of the estimate as a part of it.
+    /// Time of the estimate as a share of it.
     pub fraction: f64,
 }
 
-/// See the module's text.
+/// The result of profiling a target.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Profile {
     /// What was profiled.
     pub target: String,
     /// Bytes of the file.
     pub file: u64,
-    /// Time spent on the estimate's accesses, nanoseconds; that of preparing the file is not in it.
+    /// Time spent on the estimate's accesses, nanoseconds, without preparing the file.
     pub elapsed: Nanos,
-    /// One curve per test.
+    /// One curve per test of the four.
     pub curves: Vec<Curve>,
-    /// One per operation.
+    /// One summary per operation.
     pub ratios: Vec<RatioSummary>,
-    /// If all sizes were measured too.
+    /// The deviation, if all sizes were measured too.
     pub deviation: Option<Deviation>,
 }
 
@@ -131,7 +131,7 @@ pub(crate) fn report(
     }
 }
 
-/// A line per interval through what was measured, and all sizes by them.
+/// Fits a line per interval to the measured times, and estimates all sizes with it.
 pub(crate) fn curve(
     test: Test,
     options: &Options,
@@ -154,7 +154,7 @@ pub(crate) fn curve(
             intercept: line.intercept,
         });
         for size in interval.sizes() {
-            // Where intervals meet, both lines know the size.
+            // A size in which two intervals meet has an estimate from both lines.
             let time = line.at(size);
             estimated
                 .entry(size)
@@ -176,7 +176,7 @@ pub(crate) fn curve(
     }
 }
 
-/// Throughputs of one size relate as the times do, the other way round.
+/// The ratio of throughputs at one size is the inverse ratio of the times.
 fn summary(op: Op, curves: &[Curve], interval: Option<f64>) -> Option<RatioSummary> {
     let find = |random| curves.iter().find(|c| c.test == Test { op, random });
     let (sequential, random) = (find(false)?, find(true)?);
