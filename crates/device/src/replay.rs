@@ -1,8 +1,8 @@
 //! Block traces in MQSim's text form, and their replay on a modelled device.
 //!
-//! A line is `arrival device address sectors type`. These are nanoseconds since the beginning, an ignored number, the
-//! first 512-byte sector, the count of sectors, and 0 for a write or 1 for a read. Lines ascend in time. Every line
-//! ends with a newline, so that a truncated trace is noticed.
+//! A line is `arrival device address sectors type`. Arrival is nanoseconds since the beginning; the device number is
+//! ignored. Address is the first 512-byte sector, and sectors is their count. Type is 0 for a write and 1 for a read.
+//! Lines ascend in time. Every line ends with a newline, so that a truncated trace is noticed.
 
 use crate::{Completion, Device, Measured, Nanos, Op, Request, Run};
 use std::collections::HashMap;

@@ -3,15 +3,12 @@
 //! The suite measures, in this order:
 //!
 //! 1. sequential and random reads and writes over sizes and depths;
-//!
 //! 2. sequential reads before and after random writes, and random writes over time;
-//!
 //! 3. random writes before and after an idle period;
-//!
 //! 4. random writes with and without TRIM;
+//! 5. mixtures of reads and writes.
 //!
-//! 5. mixtures of reads and writes. The findings stand beside those of Jung and Kandemir (SIGMETRICS 2013), as IT 6
-//! summarises them.
+//! The findings stand beside those of Jung and Kandemir (SIGMETRICS 2013), as IT 6 summarises them.
 //!
 //! A subject is a model on virtual time ([`ModelSubject`]), or a directory with direct I/O ([`FileSubject`]).
 

@@ -2,7 +2,7 @@
 //!
 //! Channels carry the bytes; each has ways (chips), each way dies, each die planes, each plane blocks of pages. A
 //! logical page l lies on a fixed plane. The order names the levels from the fastest-changing one. Under CWDP the
-//! channel is l mod C, the way (l / C) mod W, the die (l / CW) mod D, the plane (l / CWD) mod P. Source: Jung and
+//! channel is l mod C, the way (l / C) mod W, the die (l / CW) mod D. The plane is (l / CWD) mod P. Source: Jung and
 //! Kandemir, HotStorage 2012; MQSim uses the same names.
 
 use std::fmt;
