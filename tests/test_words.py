@@ -12,6 +12,7 @@ import words
 CLEAN = [
     "crates/base",
     "crates/device",
+    "crates/sched",
     "fuzz",
 ]
 LONG = " ".join(["word"] * 26)

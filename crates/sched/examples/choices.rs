@@ -1,4 +1,4 @@
-//! What each tree says of each situation of experiments/scheduling/situations.toml, as CSV.
+//! Prints what each selection tree chooses in each situation of experiments/scheduling/situations.toml, as CSV.
 //!
 //!     cargo run --release -p penstock-sched --example choices -- alone
 //!
@@ -14,7 +14,7 @@ const DEVICES: [(&str, f64, f64, u64); 4] = [
     ("edel", 0.66, 2.37, 24),
 ];
 
-/// Set-ups with their servers, and the most bytes of a request to one of them.
+/// Set-ups with their servers, and the largest request to one of them in bytes.
 const SETUPS: [(&str, u32, u64); 3] = [
     ("source", 4, 8 << 10),
     ("alone", 1, 256 << 10),

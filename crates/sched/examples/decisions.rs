@@ -1,9 +1,10 @@
-//! How fast decisions are: `cargo run --release -p penstock-sched --example decisions -- [--algorithm NAME] [--files N] [--json]`.
+//! Measures how fast decisions are:
+//! `cargo run --release -p penstock-sched --example decisions -- [--algorithm NAME] [--files N] [--json]`.
 //!
-//! For each algorithm and number of files: 100,000 requests of 4 KiB are queued; then one is added for each that is
-//! completed, so that so many stay queued. Printed are requests per second through add, next and completed, on the clock
-//! and by processor time (what other programs take from a busy machine left out), the median and 99th percentile of one
-//! decision (one call of `next`) in ns, and allocations per request meanwhile.
+//! For each algorithm and number of files, 100,000 requests of 4 KiB are queued. Then one is added for each that is
+//! completed, so that the queue keeps its length. It prints requests per second through add, next and completed, by the
+//! clock and by processor time. Processor time leaves out what other programs take from a busy machine. It also prints
+//! the median and 99th percentile of one decision (one call of `next`) in ns, and allocations per request.
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_types,
@@ -41,10 +42,10 @@ static ALLOCATOR: Counting = Counting;
 
 const QUEUED: usize = 100_000;
 const REQUESTS: u64 = 500_000;
-/// Between two arrivals.
+/// Time between two arrivals, nanoseconds.
 const STEP: u64 = 1_000;
 
-/// Requests of each file at scattered offsets, some of them neighbours; the same ones on every run.
+/// Requests of each file at scattered offsets, some of them adjacent; the same on every run.
 struct Source {
     files: u64,
     id: u64,
@@ -122,7 +123,7 @@ struct Measured {
     allocations: f64,
 }
 
-/// Processor seconds of the calling thread so far; those of the clock where the system does not tell.
+/// Processor seconds of the calling thread so far; elapsed seconds where the system does not report them.
 fn processor_seconds(began: Instant) -> f64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let ns = text.split(' ').next().and_then(|ns| ns.parse::<u64>().ok());
@@ -132,7 +133,7 @@ fn processor_seconds(began: Instant) -> f64 {
 fn measure(algorithm: Algorithm, files: u64) -> Measured {
     let options = Options {
         algorithm,
-        // What is measured are decisions: waits for company would leave nothing to decide.
+        // Decisions are measured: with waits there would be none.
         shift_wait: 0,
         aggregation_wait: 0,
         twins_window: 50_000,

@@ -1,9 +1,10 @@
-//! How long a large trace takes: two repetitions are written, read back and merged.
+//! Measures how long a large trace takes: two repetitions are written, read back and merged.
 //!
 //!     cargo run --release -p penstock-sched --example large_traces -- DIR [REQUESTS]
 //!
-//! Leaves DIR/1.trace and DIR/2.trace, for `penstock trace merge DIR/1.trace DIR/2.trace -o DIR/merged.trace`. REQUESTS of both
-//! together [10000000]: 64 processes take turns in one file, in a file each, or at random places of one, and the second run is a little later.
+//! Leaves DIR/1.trace and DIR/2.trace, for `penstock trace merge DIR/1.trace DIR/2.trace -o DIR/merged.trace`. REQUESTS
+//! is the number in both traces [10000000]. 64 processes take turns in one file, have a file each, or access random
+//! places of one; the second run is slightly later.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 use penstock_sched::learn::merge;
 use penstock_trace::{Event, Header, Kind, Op, Writer, read_all};

@@ -1,14 +1,14 @@
 //! The dispatcher of a data server: which of its requests go to the store now, alone or with others, and which wait.
 //!
-//! *Problem*: servers and the simulator have to decide alike, and a decision needs more than an algorithm: how many virtual
-//! requests are served at once, who chooses the algorithm, what a trace foretells. *Idea*: one state machine has the
-//! [`Scheduler`], the [`Chooser`] and the [`Predictor`]. Events go in with their time: a request arrives
-//! ([`Dispatcher::arrive`]), a virtual request is done ([`Dispatcher::done`]), time passes ([`Dispatcher::look`]),
-//! settings change ([`Dispatcher::set`], [`Dispatcher::predict`]). Out come the virtual requests to start, the verdict on
-//! the request that arrived ([`Verdict`]), and when to call [`Dispatcher::look`] next ([`Dispatcher::wake`]). Threads, the
-//! memory of requests, files and the clock are the caller's.
+//! *Problem*: servers and the simulator must decide alike, and a decision needs more than an algorithm. It depends on
+//! how many virtual requests are served at once, who chooses the algorithm, and what a trace predicts. *Idea*: one
+//! state machine combines the [`Scheduler`], the [`Chooser`] and the [`Predictor`]. Events go in with their time: a
+//! request arrives ([`Dispatcher::arrive`]), a virtual request is done ([`Dispatcher::done`]), time passes
+//! ([`Dispatcher::look`]). Settings change by [`Dispatcher::set`] and [`Dispatcher::predict`]. Out come the virtual
+//! requests to start, the verdict on the request that arrived ([`Verdict`]), and when to call [`Dispatcher::look`] next
+//! ([`Dispatcher::wake`]). Threads, memory, files and the clock belong to the caller.
 //!
-//! The caller is asked for no copies: [`Dispatcher::parts`] lists the parts of a virtual request until it is done.
+//! Requests are not copied: [`Dispatcher::parts`] lists the parts of a virtual request until it is done.
 use crate::groups::Groups;
 use crate::journal::Journal;
 use crate::learn::Predictor;
@@ -17,26 +17,26 @@ use crate::settings::Settings;
 use crate::{Algorithm, Error, Nanos, Next, Op, Request, Scheduler, VirtualRequest};
 use std::sync::Arc;
 
-/// Bytes of a request that are scheduled as one: larger requests come slice by slice, so that they cannot block others.
+/// Bytes that are scheduled as one request: larger requests arrive slice by slice, so that they cannot block others.
 pub const SLICE: u64 = 256 << 10;
 
-/// What a data server knows of itself from its start.
+/// What a data server knows about itself when it starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerInfo {
     /// Its number, from 0.
     pub server: u32,
     /// Data servers of the deployment.
     pub servers: u32,
-    /// Bytes of a file's stripe unit. Requests of at least so many are large, see [`ServerInfo::large`].
+    /// Bytes of a file's stripe unit. Requests of at least this size are large, see [`ServerInfo::large`].
     pub unit: u64,
     /// Bytes of the machine's memory; 0: unknown.
     pub memory: u64,
-    /// Virtual requests that it can serve at once, whatever the algorithm; `u32::MAX`: any number.
+    /// Virtual requests that it can serve at once, whatever the algorithm; `u32::MAX`: no bound.
     pub threads: u32,
 }
 
 impl ServerInfo {
-    /// Bytes from which a request is large: the stripe unit, as far as one slice can show it.
+    /// Bytes from which a request is large: the stripe unit, but at most a slice.
     pub fn large(&self) -> u64 {
         self.unit.clamp(1, SLICE)
     }
@@ -45,40 +45,40 @@ impl ServerInfo {
 /// A request that arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrival {
-    /// What it asks for: a slice at most. Its id is new.
+    /// What it asks for: at most a slice. Its id must be new.
     pub request: Request,
-    /// One past the last byte that it may touch: more than its bytes if it is structured.
+    /// One past the last byte that it may touch; a structured request spans more than its bytes.
     pub end: u64,
 }
 
-/// What becomes of a request that arrives.
+/// The decision on a request that arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is started at once, alone: as this virtual request.
+    /// It is started at once and alone, as this virtual request.
     Go(u64),
-    /// It waits, or is started with others.
+    /// It waits, or is started together with others.
     Wait,
 }
 
-/// Decides for a data server; a plain state machine. Times must not go back.
+/// The decisions of a data server, as a plain state machine. Times must not decrease.
 #[derive(Debug)]
 pub struct Dispatcher {
     scheduler: Scheduler,
     settings: Settings,
     site: ServerInfo,
-    /// Unless the user has chosen the algorithm.
+    /// Set unless the user has chosen the algorithm.
     chooser: Option<Chooser>,
     predictor: Option<Predictor>,
-    /// Parts of the virtual request in question, used again.
+    /// Scratch space for the parts of a virtual request.
     parts: Vec<u64>,
-    /// Virtual requests being served.
+    /// Virtual requests that are being served.
     serving: u32,
     wake: Option<Nanos>,
     journaled: bool,
 }
 
 impl Dispatcher {
-    /// An empty one. A journal hears of each decision.
+    /// An empty dispatcher. `journal` receives each decision; an error names the setting that is wrong.
     pub fn new(
         now: Nanos,
         settings: &Settings,
@@ -103,8 +103,8 @@ impl Dispatcher {
         Ok(dispatcher)
     }
 
-    /// Schedules as these say from now on; what is queued is carried over. [`Dispatcher::look`] has to follow. After an
-    /// error all is as before.
+    /// Applies new settings; queued requests are carried over. The caller must call [`Dispatcher::look`] next. On an
+    /// error nothing changes.
     pub fn set(&mut self, now: Nanos, settings: &Settings) -> Result<(), Error> {
         settings.check()?;
         let choosing = settings.choosing;
@@ -136,7 +136,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Tells the journal what the algorithm comes from, so that it can be chosen again.
+    /// Writes to the journal why the algorithm is what it is, so that a replay can choose it again.
     fn note_set(&self, now: Nanos) {
         if !self.journaled {
             return;
@@ -156,13 +156,13 @@ impl Dispatcher {
             .note(&format!("tuned {now} {large} {memory} {servers} {from}"));
     }
 
-    /// Expects from now on what this one predicts; `None`: nothing. The one before.
+    /// Replaces the predictor; `None`: no prediction. Returns the one before.
     pub fn predict(&mut self, predictor: Option<Predictor>) -> Option<Predictor> {
         std::mem::replace(&mut self.predictor, predictor)
     }
 
-    /// A request arrives. `started` gets the virtual requests to start, in order, its own included. An error says why the
-    /// request was refused; nothing has changed then.
+    /// Adds a request that arrives and schedules. Appends to `started` the virtual requests to start, in order,
+    /// including its own. An error says why the request was refused; the state is then unchanged.
     pub fn arrive(
         &mut self,
         now: Nanos,
@@ -174,8 +174,8 @@ impl Dispatcher {
         Ok(alone.map_or(Verdict::Wait, Verdict::Go))
     }
 
-    /// One of several requests arrives that come at once. [`Dispatcher::look`] has to follow the last. Errors as for
-    /// [`Dispatcher::arrive`].
+    /// Adds one of several requests that arrive together. The caller must call [`Dispatcher::look`] after the last.
+    /// Errors as for [`Dispatcher::arrive`].
     pub fn add(&mut self, now: Nanos, arrival: &Arrival) -> Result<(), Error> {
         let request = arrival.request;
         self.expected(now, arrival);
@@ -213,8 +213,8 @@ impl Dispatcher {
         }
     }
 
-    /// A virtual request that was started has been served, or has failed: its parts are forgotten. `started` gets those to
-    /// start now. An error: this one was not being served.
+    /// Removes a started virtual request that has been served or has failed. Appends to `started` the virtual requests
+    /// to start now. Error: no such virtual request was being served.
     pub fn done(
         &mut self,
         now: Nanos,
@@ -226,7 +226,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// The same, where requests arrive because of it: [`Dispatcher::look`] has to follow them.
+    /// The same without scheduling, for callers that add requests next: they must call [`Dispatcher::look`] afterwards.
     pub fn forget(&mut self, now: Nanos, id: u64) -> Result<(), Error> {
         if let Some(chooser) = &mut self.chooser {
             for (part, arrived) in self.scheduler.parts_with_arrival(id) {
@@ -244,38 +244,41 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Time has passed, or settings have changed. `started` gets the virtual requests to start now.
+    /// Schedules because time has passed or settings have changed. Appends to `started` the virtual requests to start
+    /// now.
     pub fn poll(&mut self, now: Nanos, started: &mut Vec<VirtualRequest>) {
         self.start(now, None, started);
     }
 
-    /// When to look again, unless something else happens first.
+    /// When to call [`Dispatcher::look`] next, unless another event comes first.
     pub fn wake(&self) -> Option<Nanos> {
         self.wake
     }
 
-    /// The requests of a virtual request that was started, by offset; none if it is done.
+    /// The requests of a started virtual request, by offset; none if it is done.
     pub fn parts(&self, id: u64) -> impl Iterator<Item = Request> + '_ {
         self.scheduler.parts(id)
     }
 
-    /// Lets the chooser choose; what is queued is carried over.
+    /// Lets the chooser decide; queued requests are carried over.
     fn choose(&mut self, now: Nanos) {
         if let Some(groups) = self.chooser.as_mut().and_then(|c| c.decide(now)) {
             self.regroup(now, groups);
         }
     }
 
-    /// Files run under these algorithms from now on.
+    /// Files run under these groups' algorithms from now on.
     fn regroup(&mut self, now: Nanos, groups: Groups) {
-        // The chooser keeps to the limits of groups. If not, what runs goes on, and the journal says why.
+        // The chooser observes the limits of groups. If it fails nevertheless, nothing changes and the journal says
+        // why.
         if let Err(e) = self.scheduler.regroup(now, groups) {
             debug_assert!(false, "{e}");
             self.scheduler.note(&format!("not grouped as chosen: {e}"));
         }
     }
 
-    /// Starts virtual requests while there is something to serve them with. The one that is all of request `own`, if any.
+    /// Starts virtual requests while the number served at once allows it. Returns the one that consists of request
+    /// `own` only, if any.
     fn start(
         &mut self,
         now: Nanos,
@@ -291,7 +294,7 @@ impl Dispatcher {
                     if let Some(predictor) = &mut self.predictor {
                         let parts = self.scheduler.parts(v.id);
                         parts.for_each(|part| predictor.dispatched(now, part.id));
-                        // Also of one that came while others were served already.
+                        // Called for each start, also while others are being served.
                         predictor.serving(now, true);
                     }
                     let mut parts = self.scheduler.parts(v.id);
@@ -309,7 +312,7 @@ impl Dispatcher {
         }
     }
 
-    /// What goes next, if there is something to serve it with.
+    /// The next virtual request, if the number served at once allows one.
     fn next(&mut self, now: Nanos) -> Next {
         if self.serving >= self.depth() {
             return Next::Idle;
@@ -325,7 +328,7 @@ impl Dispatcher {
         }
     }
 
-    /// Virtual requests that are served at once.
+    /// Virtual requests that may be served at once.
     fn depth(&self) -> u32 {
         let groups = self.scheduler.groups();
         let depth = match groups.algorithm {
@@ -335,7 +338,8 @@ impl Dispatcher {
         depth.min(self.site.threads)
     }
 
-    /// Requests have to come here: it may keep them waiting, or it records them. If not, each would go at once.
+    /// Whether requests must pass through the dispatcher, because it may delay or record them. Otherwise every request
+    /// may be served at once.
     pub fn is_on(&self) -> bool {
         self.scheduler.options().algorithm != Algorithm::Noop
             || self.chooser.is_some()
@@ -343,27 +347,27 @@ impl Dispatcher {
             || self.journaled
     }
 
-    /// How it schedules.
+    /// The settings in force.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// What it knows of its server.
+    /// What it was told about its server.
     pub fn site(&self) -> &ServerInfo {
         &self.site
     }
 
-    /// Who chooses the algorithm, if the user has not.
+    /// The chooser, if the user has not chosen the algorithm.
     pub fn chooser(&self) -> Option<&Chooser> {
         self.chooser.as_ref()
     }
 
-    /// What is expected, if anything is.
+    /// The predictor, if there is one.
     pub fn predictor(&self) -> Option<&Predictor> {
         self.predictor.as_ref()
     }
 
-    /// What is queued and being served, and what has been done.
+    /// The scheduler, with what is queued and being served, and its statistics.
     pub fn scheduler(&self) -> &Scheduler {
         &self.scheduler
     }

@@ -1,7 +1,7 @@
-//! What can be wrong with a request, an option or a name.
+//! Errors of requests, options and names.
 use crate::{Algorithm, Options};
 
-/// See the module's text.
+/// An error of the scheduler's caller.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// No algorithm has this name.
@@ -14,7 +14,7 @@ pub enum Error {
         name: &'static str,
         /// What was given.
         value: u64,
-        /// What can be given.
+        /// The allowed range.
         allowed: &'static str,
     },
     /// A setting's value that cannot be read.
@@ -24,25 +24,25 @@ pub enum Error {
         name: String,
         /// What was given.
         value: String,
-        /// What can be given.
+        /// The form that is expected.
         wanted: &'static str,
     },
     /// No setting has this name.
     #[error("the scheduler has no option `{0}`; there are {known}", known = Options::SETTINGS.join(", "))]
     UnknownSetting(String),
-    /// As many requests are held as may be.
+    /// The limit on held requests is reached.
     #[error("the scheduler holds {limit} requests, its limit; complete some or raise queue_limit")]
     Full {
         /// The limit.
         limit: usize,
     },
-    /// A request for nothing.
+    /// A request of zero bytes.
     #[error("request {id} has no bytes; only requests for at least one byte are scheduled")]
     Empty {
         /// The request.
         id: u64,
     },
-    /// The request passes the largest offset.
+    /// The request ends beyond the largest offset.
     #[error("request {id}: {bytes} bytes at offset {offset} pass the largest offset, 2^63-1")]
     Range {
         /// The request.
@@ -52,7 +52,7 @@ pub enum Error {
         /// Its length.
         bytes: u64,
     },
-    /// The request is beyond what one may be.
+    /// The request is larger than the limit.
     #[error("request {id}: {bytes} bytes, at most 2^38 in one request; give it in slices")]
     TooLarge {
         /// The request.
@@ -60,7 +60,7 @@ pub enum Error {
         /// Its length.
         bytes: u64,
     },
-    /// More files with an algorithm of their own than can be.
+    /// Too many files with an algorithm of their own.
     #[error(
         "{files} files with an algorithm of their own, at most 1024; leave some to that of all others"
     )]
@@ -73,7 +73,7 @@ pub enum Error {
         "virtual request {0} is not being served: it was completed before, or never dispatched"
     )]
     NotServed(u64),
-    /// Inputs that don't go together.
+    /// Inputs that contradict each other.
     #[error("{0}")]
     Invalid(String),
 }

@@ -1,14 +1,14 @@
-//! Groups of files, each under an algorithm of its own, and whose turn it is.
+//! Groups of files, each under an algorithm of its own, and fair sharing among them.
 //!
-//! *Problem*: one algorithm for all files of a server is wrong for some of them where patterns are mixed. *Idea*: files (by
-//! operation) are put into groups by [`Groups`]; each group has the queues and the algorithm that it would have alone,
-//! and groups share the server by bytes, as in fair queueing: of those with requests the one that has been given the
-//! fewest bytes goes first ([`Turns`]). A group stays in turn until it is [`TURN`] bytes ahead of another, since each change
-//! of group costs a seek. One that rests saves nothing; one that cannot use its share for a while (aIOLi serves one
-//! request at a time, others wait for company) saves [`SAVED`] bytes at most. So no group waits for more bytes of
-//! another one than these and one virtual request.
-//! *When it pays*: programs of different patterns on one server. *Source*: TS section 6.4 asks for mixed patterns;
-//! virtual time after Goyal, Vin, Cheng (1996), start-time fair queueing.
+//! *Problem*: one algorithm for all files of a server is wrong for some of them where patterns are mixed. *Idea*: files
+//! (by operation) are put into groups by [`Groups`]; each group has the queues and the algorithm that it would have
+//! alone. Groups share the server by bytes, as in fair queueing. Of those with requests, the one that has been given
+//! the fewest bytes goes first ([`Turns`]). A group is served until it is [`TURN`] bytes ahead of another, because each
+//! change of group costs a seek. A group without requests saves no credit. One that has requests but cannot use its
+//! share for a while saves at most [`SAVED`] bytes. That happens where aIOLi serves one request at a time, or others
+//! wait for aggregation. So no group waits for more bytes of another one than these and one virtual request. *When it
+//! pays*: programs of different patterns on one server. *Source*: TS section 6.4 asks for mixed patterns; virtual time
+//! after Goyal, Vin, Cheng (1996), start-time fair queueing.
 use crate::{Algorithm, Error, Op};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,9 +24,9 @@ pub(crate) const MAX_FILES: usize = 1024;
 /// Which files run under which algorithm.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Groups {
-    /// All that are not named.
+    /// The algorithm of files that are not listed.
     pub algorithm: Algorithm,
-    /// Those that are; at most 1024.
+    /// The algorithms of listed files; at most 1024.
     pub files: BTreeMap<(u64, Op), Algorithm>,
 }
 
@@ -39,13 +39,13 @@ impl Groups {
         }
     }
 
-    /// What a file runs under.
+    /// The algorithm of a file.
     pub fn of(&self, file: u64, op: Op) -> Algorithm {
         let own = self.files.get(&(file, op));
         own.copied().unwrap_or(self.algorithm)
     }
 
-    /// The algorithms in use, that of the files not named first.
+    /// The algorithms in use, beginning with that of files not listed.
     pub fn algorithms(&self) -> Vec<Algorithm> {
         let mut all = vec![self.algorithm];
         for algorithm in self.files.values() {
@@ -108,12 +108,12 @@ impl FromStr for Groups {
     }
 }
 
-/// Whose turn it is among groups that have requests.
+/// Fair sharing among groups that have requests.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Turns {
-    /// Bytes given to each, in virtual time.
+    /// Bytes given to each, as virtual time.
     given: Vec<u64>,
-    /// Of the last one served, before it was.
+    /// Virtual time of the group served last, before that service.
     clock: u64,
     last: usize,
 }
@@ -126,12 +126,12 @@ impl Turns {
         }
     }
 
-    /// A group that had no request gets one.
+    /// A group without requests gets one.
     pub(crate) fn wakes(&mut self, group: usize) {
         self.given[group] = self.given[group].max(self.clock);
     }
 
-    /// The group to ask next among those that `may`: the one in turn, then by what they have been given.
+    /// The next group to ask among those that `may`: the current one, then by bytes given.
     pub(crate) fn next(&self, may: impl Fn(usize) -> bool) -> Option<usize> {
         let groups = (0..self.given.len()).filter(|g| may(*g));
         let first = groups.min_by_key(|g| (self.given[*g], *g))?;
@@ -143,7 +143,7 @@ impl Turns {
         })
     }
 
-    /// It has been given so many bytes.
+    /// Charges bytes to a group.
     pub(crate) fn served(&mut self, group: usize, bytes: u64) {
         self.last = group;
         self.clock = self.clock.max(self.given[group]);
@@ -198,7 +198,7 @@ mod tests {
         }
         let (low, high) = (sums.iter().min().unwrap(), sums.iter().max().unwrap());
         assert!(high - low <= 2 * TURN + (2 << 20), "{sums:?}");
-        // One that rested is not ahead of the others; one that could not serve has saved a little.
+        // A group that was idle is not ahead of the others; one that could not serve has saved a little.
         (0..100).for_each(|_| turns.served(0, 1 << 20));
         turns.wakes(2);
         assert_eq!(turns.given[2], turns.clock);

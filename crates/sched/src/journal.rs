@@ -1,7 +1,7 @@
-//! All that goes into a scheduler and comes out of it, call by call, so that its decisions can be checked elsewhere.
+//! A journal of all calls of a scheduler with their answers, so that its decisions can be checked elsewhere.
 //!
-//! A scheduler decides by nothing but its calls. Whoever writes them down ([`crate::Scheduler::keep`]) can give the same
-//! calls to another scheduler and compare the answers. A call is one line of text:
+//! A scheduler's decisions depend on its calls only. The journal ([`crate::Scheduler::keep`]) can be replayed on
+//! another scheduler and the answers compared. A call is one line of text:
 //!
 //! ```text
 //! set NOW NAME=VALUE...                                  options, at first and after each change
@@ -18,77 +18,77 @@ use crate::{Groups, Nanos, Next, Op, Options, Request, VirtualRequest};
 use std::fmt;
 use std::str::FromStr;
 
-/// One call of a scheduler, and what it answered.
+/// One call of a scheduler, with its answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Call {
-    /// How it schedules from now on.
+    /// New options.
     Set {
-        /// When.
+        /// Time of the call.
         now: Nanos,
-        /// How.
+        /// The options.
         options: Box<Options>,
     },
-    /// Files run under algorithms of their own from now on.
+    /// New groups of files.
     Group {
-        /// When.
+        /// Time of the call.
         now: Nanos,
-        /// Which.
+        /// The groups.
         groups: Box<Groups>,
     },
-    /// A request came.
+    /// A request arrived.
     Add {
-        /// When.
+        /// Time of the call.
         now: Nanos,
-        /// It.
+        /// The request.
         request: Request,
         /// One past its last byte.
         end: u64,
-        /// It was taken.
+        /// Whether it was accepted.
         taken: bool,
     },
-    /// What was to be done.
+    /// The scheduler was asked what to do.
     Ask {
-        /// When.
+        /// Time of the call.
         now: Nanos,
         /// The answer.
         answer: Next,
-        /// Which requests the virtual request joins, in which order: [`digest`] of their ids; otherwise 0.
+        /// The parts of the virtual request, in order: [`digest`] of their ids; 0 for other answers.
         parts: u64,
     },
     /// A virtual request has been served.
     End {
-        /// When.
+        /// Time of the call.
         now: Nanos,
         /// Its id.
         id: u64,
-        /// It was known.
+        /// Whether it was being served.
         known: bool,
     },
-    /// So many bytes of a file will have been asked for in the end.
+    /// A prediction: bytes of a file that will have been requested in the end.
     Guess {
         /// The file.
         file: u64,
-        /// By this operation.
+        /// The operation.
         op: Op,
         /// Bytes.
         bytes: u64,
     },
-    /// While it made up its next answer it asked whether to wait for company, and was told so long.
+    /// While computing its next answer it asked whether to wait for aggregation, and got this answer.
     Told {
-        /// How long.
+        /// How long to wait.
         wait: Nanos,
     },
-    /// Something the shell around the scheduler wants to be known.
+    /// A remark of the scheduler's caller.
     Note(Box<str>),
 }
 
-/// Hears of each call. It must be quick: the scheduler's caller waits.
+/// Receives each call. It must return quickly: the scheduler's caller waits.
 pub trait Journal: Send + Sync + fmt::Debug {
-    /// One call, answered.
+    /// Receives one call with its answer.
     fn call(&self, call: Call);
 }
 
-/// A number that tells sequences of ids apart (FNV-1a over whole numbers).
+/// A hash of a sequence of ids (FNV-1a over whole numbers).
 pub fn digest(ids: impl Iterator<Item = u64>) -> u64 {
     ids.fold(0xcbf2_9ce4_8422_2325, |sum, id| {
         (sum ^ id).wrapping_mul(0x0100_0000_01b3).rotate_left(23)
@@ -155,7 +155,7 @@ impl fmt::Display for Call {
     }
 }
 
-/// A line that is no call.
+/// A line that cannot be parsed as a call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no call of a scheduler")]
 pub struct NoCall(String);

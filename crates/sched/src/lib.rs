@@ -1,4 +1,4 @@
-//! Request scheduling at the level of files (TS chapter 3): which request next, alone or merged.
+//! Request scheduling at file level (TS chapter 3): which request is served next, alone or merged.
 //!
 //! A [`Scheduler`] is a plain state machine. Requests come in with [`Scheduler::add`], decisions come out of
 //! [`Scheduler::next`], and [`Scheduler::completed`] says that a dispatched virtual request has been served. Time is an
@@ -21,9 +21,9 @@
 //! # Ok::<(), penstock_sched::Error>(())
 //! ```
 //!
-//! One algorithm per file in `algorithms/`; what they share: `table` (requests, virtual requests, queues, aggregation),
-//! `ranks` (choices by size, age or time), `waiting` (when a queue waits for more), `order` (conflicting requests),
-//! `statistics`; `groups` (files under different algorithms at once). `journal`: each call with its answer, to be checked elsewhere.
+//! Each algorithm is a file in `algorithms/`. They share: `table` (requests, virtual requests, queues, aggregation),
+//! `ranks` (choices by size, age or time), `waiting` (when a queue waits), `order` (conflicts), `statistics`. `groups`
+//! has files under different algorithms at once. `journal`: each call with its answer, for checks elsewhere.
 //! [`learn`]: predictions and patterns, from traces and online. A [`Dispatcher`] is all of it for one data server.
 mod algorithms;
 mod dispatcher;

@@ -1,43 +1,43 @@
-//! Every number that steers the algorithms, with the defaults of the sources.
+//! All parameters of the algorithms, with the defaults of the sources.
 use crate::algorithms::Algorithm;
 use crate::{Error, Nanos};
 
 const MICRO: Nanos = 1_000;
 const MILLI: Nanos = 1_000_000;
 const SECOND: Nanos = 1_000_000_000;
-/// Largest quantum: beyond it every request passes at once and a quantum means nothing.
+/// Largest quantum: with a larger one every request is eligible at once.
 const MAX_QUANTUM: u64 = 1 << 40;
 /// Longest window or wait.
 const MAX_TIME: Nanos = 3600 * SECOND;
-/// Most requests that may be held.
+/// Most requests that the limit may allow.
 const MAX_HELD: usize = 1 << 24;
 
-/// How to schedule. The defaults are the sources'.
+/// Options of a scheduler. The defaults are the sources'.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// Which algorithm.
     pub algorithm: Algorithm,
-    /// Requests held at most, queued and being served: 1 to 2^24.
+    /// Most requests held, queued and being served: 1 to 2^24.
     pub queue_limit: usize,
-    /// Files whose history is kept at most after their queue has run empty: at least 1.
+    /// Most files whose history is kept after their queue has run empty: at least 1.
     pub file_limit: usize,
-    /// Requests in one virtual request at most; `None`: 200 for MLF, 16 for the others that aggregate.
+    /// Most requests in one virtual request; `None`: 200 for MLF, 16 for the others that aggregate.
     pub aggregation: Option<u32>,
-    /// Bytes of one virtual request at most.
+    /// Most bytes of one virtual request.
     pub aggregation_bytes: u64,
-    /// MLF, aIOLi, WFQ: bytes, 1 to 2^40.
+    /// MLF, aIOLi, WFQ: quantum in bytes, 1 to 2^40.
     pub quantum: u64,
-    /// MLF, aIOLi: how long a queue waits for the request that a shift left behind; 0: never.
+    /// MLF, aIOLi: how long a queue waits for the request that a shift left behind; 0: no wait.
     pub shift_wait: Nanos,
-    /// MLF, aIOLi: how long a queue waits for a better aggregation; 0: never.
+    /// MLF, aIOLi: how long a queue waits for a larger aggregation; 0: no wait.
     pub aggregation_wait: Nanos,
-    /// SJF, SRTF, MLF, aIOLi: a request that has waited so long goes next. The source has no such bound.
+    /// SJF, SRTF, MLF, aIOLi: a request that has waited this long is served next. The source has no such bound.
     pub starvation_bound: Option<Nanos>,
-    /// SW: requests that arrived in the same window go program by program. 1 s for disks, 250 ms for flash.
+    /// SW: requests that arrived in the same window are served program by program. 1 s for disks, 250 ms for flash.
     pub sw_window: Nanos,
     /// TWINS: how long one queue is served.
     pub twins_window: Nanos,
-    /// WFQ: shares of programs; who is not listed has 1.
+    /// WFQ: shares of programs; programs not listed have 1.
     pub weights: Vec<(u64, u32)>,
     /// Conflicting requests (same file, common bytes, one of them a write) are served in order of arrival.
     pub order_conflicts: bool,
@@ -64,7 +64,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Refuses values that make no sense, naming them.
+    /// Checks the ranges; the error names the option, its value and what is allowed.
     pub fn check(&self) -> Result<(), Error> {
         let within = |name, value: u64, low: u64, high: u64, allowed| {
             if (low..=high).contains(&value) {
@@ -121,9 +121,9 @@ impl Options {
         "file_limit",
     ];
 
-    /// Sets one option by name. Bytes may end in K, M, G, T (or KiB, …); times in ns, us, ms, s; without, they
-    /// are bytes and nanoseconds. `weights` is `PROGRAM:WEIGHT,…`; `off` or `default` takes an optional one away.
-    /// Ranges are checked by [`Options::check`].
+    /// Sets one option by name. Bytes may end in K, M, G, T (or KiB, …), times in ns, us, ms, s; without a unit they
+    /// are bytes and nanoseconds. `weights` is `PROGRAM:WEIGHT,…`; `off` or `default` unsets an optional one. Errors
+    /// name the setting; [`Options::check`] checks the ranges.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), Error> {
         let bad = |wanted| Error::Value {
             name: name.to_owned(),
@@ -202,7 +202,7 @@ impl Options {
         })
     }
 
-    /// Requests in one virtual request at most.
+    /// Most requests in one virtual request.
     pub fn parts_limit(&self) -> u32 {
         match self.algorithm.aggregation() {
             1 => 1,

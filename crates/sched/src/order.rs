@@ -1,12 +1,12 @@
 //! Conflicting requests in order of arrival (TS 3.1; optional).
 //!
-//! Two requests of one file conflict when they share bytes and one of them writes. One that conflicts with a request
-//! that is queued or being served is held back; so are all later ones of that file, in order of arrival, until the first of
-//! them meets no conflict any more. This may hold back a request that conflicts with nothing; in exchange it
-//! needs O(1) room per request and O(log n) time, whatever overlaps what.
+//! Two requests of one file conflict when they share bytes and one of them writes. A request that conflicts with one
+//! that is queued or being served is held back. So are all later ones of that file, in order of arrival, until the
+//! first of them has no conflict. This may hold back a request that conflicts with nothing. In exchange it needs O(1)
+//! space per request and O(log n) time, whatever the overlaps.
 //!
-//! Live requests of a file are a treap by offset that knows the furthest end below each node, for all and for writes.
-//! Its priorities are a hash of the arrival number: shape and decisions are the same on every run.
+//! Live requests of a file are a treap by offset; each node knows the furthest end in its subtree, of all requests and
+//! of writes. Priorities are a hash of the arrival number: shape and decisions are the same on every run.
 use crate::table::{Entry, Map, NONE};
 use penstock_base::Op;
 use slab::Slab;
@@ -21,11 +21,11 @@ struct Node {
     priority: u64,
     left: usize,
     right: usize,
-    /// Furthest end in this subtree: of all, of writes.
+    /// Furthest end in this subtree: of all requests, of writes.
     furthest: [u64; 2],
 }
 
-/// Of one file.
+/// The requests of one file.
 #[derive(Debug, Clone, Copy)]
 struct File {
     root: usize,
@@ -34,7 +34,7 @@ struct File {
     last: usize,
 }
 
-/// See the module's text.
+/// The order of conflicting requests.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
     nodes: Slab<Node>,
@@ -44,7 +44,7 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    /// True if the request goes on; false if it is held back.
+    /// Returns true if the request may be queued, false if it is held back.
     pub(crate) fn admit(&mut self, entries: &mut Slab<Entry>, entry: usize) -> bool {
         let file = entries[entry].file;
         let mut state = *self.files.entry(file).or_insert(File {
@@ -68,7 +68,7 @@ impl Order {
         false
     }
 
-    /// A request that is being served already.
+    /// Adds a request that is being served already.
     pub(crate) fn live(&mut self, e: &Entry) {
         let file = e.file;
         let root = self.files.get(&file).map_or(NONE, |state| state.root);
@@ -77,7 +77,7 @@ impl Order {
         self.files.insert(file, File { root, first, last });
     }
 
-    /// All that is held back, no longer in any list.
+    /// Removes all requests that are held back from their lists and returns them.
     pub(crate) fn drain(&mut self, entries: &mut Slab<Entry>) -> Vec<usize> {
         let mut all = Vec::with_capacity(self.held);
         for state in self.files.values_mut() {
@@ -105,7 +105,7 @@ impl Order {
         }
     }
 
-    /// A request of this file that needs not be held back any longer.
+    /// A request of this file that is held back and may now be queued.
     pub(crate) fn release(&mut self, entries: &mut Slab<Entry>, file: u64) -> Option<usize> {
         let mut state = *self.files.get(&file)?;
         let entry = state.first;
@@ -137,7 +137,7 @@ impl Order {
             if n.start < end && n.end > start && (kind == 0 || n.writes) {
                 return true;
             }
-            // If one on the left reaches far enough and none there overlaps, all on the right begin too late.
+            // If one on the left reaches far enough and none there overlaps, all on the right begin after the range.
             at = if furthest(n.left) > start {
                 n.left
             } else {
@@ -173,7 +173,7 @@ impl Order {
         self.merge(left, right)
     }
 
-    /// Those below (start, serial), and the rest.
+    /// Splits into nodes below (start, serial), and the rest.
     fn split(&mut self, at: usize, start: u64, serial: u64) -> (usize, usize) {
         if at == NONE {
             return (NONE, NONE);

@@ -1,13 +1,13 @@
-//! Queues by a rank that changes, the least first: by their bytes, their age, the time until which they wait.
+//! Queues ordered by a rank that changes, the least first: bytes, age, or the time until which they wait.
 //!
-//! Equal ranks are served by number: the order depends on nothing else.
+//! Equal ranks are ordered by number, so that the order is deterministic.
 use std::collections::BTreeSet;
 
-/// See the module's text.
+/// Numbers with a rank each.
 #[derive(Debug, Default)]
 pub(crate) struct Ranks {
     order: BTreeSet<(u64, usize)>,
-    /// By number.
+    /// Rank of each number.
     ranks: Vec<Option<u64>>,
 }
 

@@ -1,15 +1,15 @@
-//! Rounds of queues: a ring linked by `before` and `after` of the queues themselves.
+//! Rounds of queues: a ring linked by the queues' `before` and `after`.
 use crate::table::{FileQueue, NONE, Table};
 
 /// A place in a list of queues linked by `before` and `after`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ring {
-    /// Where the round is.
+    /// The current position of the round.
     pub(crate) at: usize,
 }
 
 impl Table {
-    /// Adds a queue with requests to a round, as the last to be visited.
+    /// Adds a queue with requests to a round; it is visited last.
     pub(crate) fn join(&mut self, ring: &mut Ring, queue: usize) {
         if ring.at == NONE {
             (self.queues[queue].before, self.queues[queue].after) = (queue, queue);
@@ -22,7 +22,7 @@ impl Table {
         self.queues[first].before = queue;
     }
 
-    /// Takes a queue out of a round.
+    /// Removes a queue from a round.
     pub(crate) fn leave(&mut self, ring: &mut Ring, queue: usize) {
         let FileQueue { before, after, .. } = self.queues[queue];
         if after == queue {

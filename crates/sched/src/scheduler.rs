@@ -1,4 +1,4 @@
-//! The scheduler: bounds, order of conflicts and counts around an algorithm.
+//! The scheduler around an algorithm: limits, order of conflicts, statistics.
 use crate::algorithms::{self, Choice, Policy};
 use crate::groups::{Groups, Turns};
 use crate::journal::{self, Call, Journal};
@@ -11,10 +11,11 @@ use std::sync::Arc;
 
 /// Largest offset.
 const MAX_OFFSET: u64 = i64::MAX as u64;
-/// Bytes of one request: sums over all that can be held stay within 64 bits.
+/// Largest request: sums over all held requests then fit 64 bits.
 const MAX_BYTES: u64 = 1 << 38;
 
-/// See the crate's text. Calls with a time before that of the call before count as no time passed.
+/// A request scheduler as a plain state machine, see the crate's documentation. A call with an earlier time than the
+/// call before counts as made at that call's time.
 pub struct Scheduler {
     options: Options,
     table: Table,
@@ -22,8 +23,8 @@ pub struct Scheduler {
     policies: Vec<Box<dyn Policy>>,
     groups: Groups,
     turns: Turns,
-    /// The only algorithm goes by arrival, and this request is all that is queued: it is next, and not in the table's
-    /// lists unless another one comes.
+    /// The only request that is queued, if the only algorithm serves by arrival: it is next. It enters the table's
+    /// lists only if another one arrives.
     front: Option<usize>,
     order: Option<Order>,
     recorder: Recorder,
@@ -46,7 +47,7 @@ impl std::fmt::Debug for Scheduler {
 }
 
 impl Scheduler {
-    /// An empty one.
+    /// An empty scheduler; an error names the option that is wrong.
     pub fn new(options: Options) -> Result<Scheduler, Error> {
         options.check()?;
         Ok(Scheduler {
@@ -70,8 +71,8 @@ impl Scheduler {
         })
     }
 
-    /// Tells a journal of each call from now on, beginning with the options; `None`: nobody. A scheduler that held
-    /// requests before can't be followed by its journal.
+    /// Sets the journal of all calls from now on, which begins with the options; `None`: no journal. The journal is
+    /// incomplete if the scheduler holds requests already.
     pub fn keep(&mut self, journal: Option<Arc<dyn Journal>>) {
         self.journal = journal;
         self.tell(|s| Call::Set {
@@ -80,7 +81,7 @@ impl Scheduler {
         });
     }
 
-    /// A line of the caller's own in the journal.
+    /// Adds a remark to the journal.
     pub fn note(&self, text: &str) {
         self.tell(|_| Call::Note(text.replace('\n', " ").into()));
     }
@@ -92,7 +93,7 @@ impl Scheduler {
         }
     }
 
-    /// How it schedules.
+    /// The options in force.
     pub fn options(&self) -> &Options {
         &self.options
     }
@@ -102,18 +103,18 @@ impl Scheduler {
         self.held
     }
 
-    /// Nothing is queued or being served.
+    /// Whether nothing is queued or being served.
     pub fn is_empty(&self) -> bool {
         self.held == 0
     }
 
-    /// A request for a run of bytes arrives.
+    /// Adds a request for a contiguous run of bytes; an error says why it is refused.
     pub fn add(&mut self, now: Nanos, request: Request) -> Result<(), Error> {
         self.add_spread(now, request, request.offset.saturating_add(request.bytes))
     }
 
-    /// A structured request arrives: its bytes lie somewhere from its offset to before `end`. It is ordered by
-    /// its offset, costs its bytes, and is joined with others and kept apart from them by its whole range.
+    /// Adds a structured request, whose bytes lie anywhere from its offset to before `end`. Its order depends on its
+    /// offset and its cost on its bytes. Aggregation and conflicts consider its whole range.
     pub fn add_spread(&mut self, now: Nanos, request: Request, end: u64) -> Result<(), Error> {
         let done = self.admit(now, request, end);
         let taken = done.is_ok();
@@ -153,7 +154,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// A request may be chosen from now on.
+    /// Queues a request, which may be chosen from now on.
     fn queue(&mut self, entry: usize) {
         self.place_front();
         self.place(entry);
@@ -196,14 +197,14 @@ impl Scheduler {
         Ok(())
     }
 
-    /// What to do now. Call again after each dispatch as long as there is something to serve with.
+    /// Chooses what to do now. Call it again after each dispatch while more can be served.
     pub fn next(&mut self, now: Nanos) -> Next {
         let answer = self.decide(now, &mut |_, _| 0);
         self.tell_answer(now, answer);
         answer
     }
 
-    /// The same; the algorithms that wait for company (MLF, aIOLi) ask `company` whether more is to be expected.
+    /// The same; algorithms that wait for aggregation (MLF, aIOLi) ask `company` how long to wait.
     pub fn next_expecting(&mut self, now: Nanos, company: &mut Company<'_>) -> Next {
         let journal = self.journal.clone();
         let answer = self.decide(now, &mut |first, parts| {
@@ -229,7 +230,7 @@ impl Scheduler {
         });
     }
 
-    // Most answers of a server with little to do are that there is nothing: they are given without a call.
+    // A server with little to do mostly gets the answer that nothing is queued: this path needs no call.
     #[inline(always)]
     fn decide(&mut self, now: Nanos, company: &mut Company<'_>) -> Next {
         self.step(now);
@@ -261,7 +262,7 @@ impl Scheduler {
         Next::Dispatch(self.table.describe(at))
     }
 
-    /// Asks the groups in turn; one that waits does not keep others from being served.
+    /// Asks the groups in turn; a group that waits does not delay others.
     fn choose(&mut self, company: &mut Company<'_>) -> Choice {
         if self.policies.len() == 1 {
             return self.policies[0].next(&mut self.table, self.now, company);
@@ -287,12 +288,12 @@ impl Scheduler {
         }
     }
 
-    /// The requests of a virtual request that is being served, by offset. None if it is not.
+    /// The requests of a virtual request that is being served, by offset; empty if it is not being served.
     pub fn parts(&self, id: u64) -> impl Iterator<Item = Request> + '_ {
         self.entries(id).map(Entry::request)
     }
 
-    /// The same, each with the time of its arrival.
+    /// The same, each with its arrival time.
     pub(crate) fn parts_with_arrival(
         &self,
         id: u64,
@@ -314,7 +315,7 @@ impl Scheduler {
         })
     }
 
-    /// A dispatched virtual request has been served, or has failed: the scheduler forgets it either way.
+    /// Removes a dispatched virtual request that has been served or has failed.
     pub fn completed(&mut self, now: Nanos, id: u64) -> Result<(), Error> {
         let done = self.forget(now, id);
         let known = done.is_ok();
@@ -351,14 +352,15 @@ impl Scheduler {
         Ok(())
     }
 
-    /// SRTF: so many bytes of a file will have been asked for in the end, by this operation.
+    /// SRTF: predicts the bytes of a file that will have been requested in the end, by this operation.
     pub fn predict(&mut self, file: u64, op: Op, bytes: u64) {
         let queue = self.table.queue(file, op);
         self.table.queues[queue].predicted = bytes.min(UNKNOWN - 1);
         self.tell(|_| Call::Guess { file, op, bytes });
     }
 
-    /// SRTF: so many bytes more of a file will be asked for, by this operation. It counts from the next request on.
+    /// SRTF: predicts how many more bytes of a file will be requested, by this operation. The count begins with the
+    /// next request.
     pub fn predict_more(&mut self, file: u64, op: Op, bytes: u64) {
         let queue = self.table.queue(file, op);
         let q = &mut self.table.queues[queue];
@@ -367,8 +369,8 @@ impl Scheduler {
         self.tell(|_| Call::Guess { file, op, bytes });
     }
 
-    /// Schedules in another way from now on. What is queued is carried over with its times of arrival; what is
-    /// being served goes on.
+    /// Changes the algorithm. Queued requests are carried over with their arrival times; requests being served are not
+    /// affected.
     pub fn switch(&mut self, now: Nanos, algorithm: Algorithm) -> Result<(), Error> {
         let options = Options {
             algorithm,
@@ -377,8 +379,7 @@ impl Scheduler {
         self.reconfigure(now, options)
     }
 
-    /// The same with other options too, and with one algorithm for all files; the limits on requests and files stay as
-    /// they were.
+    /// Changes the options, with one algorithm for all files; the limits on requests and files stay.
     pub fn reconfigure(&mut self, now: Nanos, options: Options) -> Result<(), Error> {
         options.check()?;
         self.step(now);
@@ -395,8 +396,8 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Files in groups, each under an algorithm of its own, from now on; the other options stay. What is queued is
-    /// carried over with its times of arrival.
+    /// Puts files into groups, each under an algorithm of its own; the other options stay. Queued requests are carried
+    /// over with their arrival times.
     pub fn regroup(&mut self, now: Nanos, groups: Groups) -> Result<(), Error> {
         groups.check()?;
         self.step(now);
@@ -409,7 +410,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Which files run under which algorithm.
+    /// The groups in force.
     pub fn groups(&self) -> &Groups {
         &self.groups
     }
@@ -456,7 +457,7 @@ impl Scheduler {
         }
     }
 
-    /// What has been done so far.
+    /// Statistics since the last reset.
     pub fn statistics(&self) -> Statistics {
         let mut all = self.recorder.counts.clone();
         all.algorithm = self.options.algorithm;
@@ -474,7 +475,7 @@ impl Scheduler {
         all
     }
 
-    /// Begins to count anew.
+    /// Resets the statistics.
     pub fn reset_statistics(&mut self) {
         self.recorder.reset();
         self.table.waited = Default::default();

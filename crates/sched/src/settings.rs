@@ -1,28 +1,28 @@
-//! What can be set while a dispatcher runs: the scheduler's options, `depth`, and who chooses the algorithm.
+//! Settings that can change while a dispatcher runs: the scheduler's options, `depth`, and who chooses the algorithm.
 use crate::learn::Cost;
 use crate::select::{Choosing, Mode};
 use crate::{Error, Nanos, Objective, Options, Tree};
 
-/// A window or wait that one setting may impose on requests.
+/// Longest window or wait that a setting may impose on requests.
 const MAX_WAIT: Nanos = 10_000_000_000;
-/// Requests served at once, unless set.
+/// Default of virtual requests served at once.
 const DEPTH: u32 = 4;
 const MAX_DEPTH: u32 = 4096;
-/// SJF and others: nobody waits longer than this and what is served then.
+/// Default of SJF and others: the longest wait of a request, apart from what is being served then.
 const STARVATION_BOUND: Nanos = 500_000_000;
-/// Sequential-to-random ratios that can be set.
+/// Allowed sequential-to-random ratios.
 const RATIOS: std::ops::RangeInclusive<f64> = 0.01..=10_000.0;
 
-/// See the module's text.
+/// The settings of a dispatcher.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The scheduler's.
+    /// The scheduler's options.
     pub options: Options,
-    /// Virtual requests that are served at once.
+    /// Virtual requests served at once.
     pub depth: u32,
     /// Who chooses the algorithm, and how.
     pub choosing: Choosing,
-    /// Times to process that predictions reckon with, as they were measured.
+    /// Device times for predictions, as measured.
     pub times: Option<Cost>,
 }
 
@@ -44,7 +44,7 @@ impl Settings {
     /// Names beside [`Options::SETTINGS`].
     pub const MORE: [&'static str; 5] = ["depth", "tree", "objective", "ratio", "times"];
 
-    /// These with changes, each `name=value`.
+    /// These settings with changes, each `name=value`; an error names the change that is wrong.
     pub fn with(&self, changes: &[String]) -> Result<Settings, Error> {
         let mut new = self.clone();
         for change in changes {
@@ -55,7 +55,7 @@ impl Settings {
         Ok(new)
     }
 
-    /// Name and value of a change.
+    /// Name and value of a change; an error if there is no `=`.
     pub fn split(change: &str) -> Result<(&str, &str), Error> {
         change.split_once('=').ok_or_else(|| {
             Error::Invalid(format!(
@@ -64,7 +64,7 @@ impl Settings {
         })
     }
 
-    /// Sets one. [`Settings::check`] has to follow once all are set.
+    /// Sets one by name. The caller must call [`Settings::check`] once all are set.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), Error> {
         let wanted = |wanted| Error::Value {
             name: name.to_owned(),
@@ -112,7 +112,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Whether all that is set goes together.
+    /// Checks that the settings are consistent; an error names the first that is not.
     pub fn check(&self) -> Result<(), Error> {
         let o = &self.options;
         o.check()?;

@@ -1,13 +1,13 @@
-//! What has been done, for status pages and for choosing.
+//! Statistics, for status pages and for choosing the algorithm.
 use crate::table::{Map, Virtual};
 use crate::{Algorithm, Nanos};
 
-/// Programs told apart; later ones are counted together under [`ProgramStatistics::OTHERS`].
+/// Most programs counted separately; later ones are counted together under [`ProgramStatistics::OTHERS`].
 const MAX_PROGRAMS: usize = 256;
-/// Steps of a histogram in one power of two.
+/// Steps of a histogram per power of two.
 const STEPS: u32 = 8;
 
-/// Durations, counted in steps of 1/8 of a power of two.
+/// A histogram of durations, in steps of 1/8 of a power of two.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Histogram {
     counts: Vec<u64>,
@@ -49,12 +49,12 @@ impl Histogram {
         (steps + step % steps) << (step / steps - 1)
     }
 
-    /// How many have been counted.
+    /// Durations counted.
     pub fn count(&self) -> u64 {
         self.total
     }
 
-    /// The duration that so many per cent don't exceed, to 1/8; 0 when nothing was counted.
+    /// The duration that this percentage does not exceed, to 1/8; 0 if nothing was counted.
     pub fn percentile(&self, per_cent: f64) -> Nanos {
         let wanted = ((self.total as f64 * per_cent / 100.0).ceil() as u64).max(1);
         let mut seen = 0;
@@ -82,21 +82,21 @@ pub struct ProgramStatistics {
     pub requests: u64,
     /// Bytes of them.
     pub bytes: u64,
-    /// Its part of all bytes, 0 to 1.
+    /// Its share of all bytes, 0 to 1.
     pub share: f64,
-    /// Arrival to completion.
+    /// Times from arrival to completion.
     pub response: Histogram,
 }
 
 impl ProgramStatistics {
-    /// All programs beyond the number that is told apart.
+    /// Number of all programs beyond those counted separately.
     pub const OTHERS: u64 = u64::MAX;
 }
 
-/// Since the start or the last reset, but for what is present.
+/// Counts since the start or the last reset, and present state.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Statistics {
-    /// In use.
+    /// The algorithm in use.
     pub algorithm: Algorithm,
     /// Requests waiting now.
     pub queued: u64,
@@ -110,34 +110,34 @@ pub struct Statistics {
     pub arrived: u64,
     /// Requests completed.
     pub completed: u64,
-    /// Requests refused because of a limit or their values.
+    /// Requests refused because of a limit or an invalid value.
     pub refused: u64,
     /// Virtual requests dispatched.
     pub decisions: u64,
     /// Bytes dispatched.
     pub bytes: u64,
-    /// Requests in dispatched virtual requests: of 1, 2, 3–4, 5–8, … parts; the last counts all that are larger.
+    /// Dispatched virtual requests by parts: 1, 2, 3–4, 5–8, …; the last counts all that are larger.
     pub aggregations: [u64; 9],
-    /// Parts of the largest.
+    /// Parts of the largest virtual request.
     pub largest_aggregation: u32,
     /// Waits for a shifted request.
     pub shift_waits: u64,
-    /// Waits for a better aggregation.
+    /// Waits for a larger aggregation.
     pub aggregation_waits: u64,
-    /// Waits for an aggregation that was predicted.
+    /// Waits for a predicted aggregation.
     pub predicted_waits: u64,
     /// Requests held back because an earlier one conflicts.
     pub conflicts: u64,
-    /// Calls with a time before the one before; they count as no time passed.
+    /// Calls with a time before that of the call before; they count as made at that time.
     pub clock_steps: u64,
     /// Time between arrival and dispatch, per request.
     pub waiting: Histogram,
-    /// By number; at most 256, and the rest together.
+    /// Programs, by number; at most 256, and the others together.
     pub programs: Vec<ProgramStatistics>,
 }
 
 impl Statistics {
-    /// Parts per virtual request, on average.
+    /// Mean parts per virtual request.
     pub fn mean_aggregation(&self) -> f64 {
         match self.decisions {
             0 => 0.0,
@@ -146,12 +146,12 @@ impl Statistics {
     }
 }
 
-/// Counts as things happen.
+/// Collects the statistics.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder {
     pub(crate) counts: Statistics,
     by_program: Map<u64, usize>,
-    /// The program of the last completion, and its index: the next one is likely to be of the same.
+    /// The program of the last completion, and its index: the next completion is likely to be of the same program.
     last: Option<(u64, usize)>,
 }
 
@@ -178,7 +178,7 @@ impl Recorder {
         program.response.record(response);
     }
 
-    /// Where a program is counted.
+    /// The index under which a program is counted.
     fn find(&mut self, program: u64) -> usize {
         let programs = &mut self.counts.programs;
         let next = programs.len();
@@ -197,7 +197,7 @@ impl Recorder {
             at
         });
         if self.by_program.len() > 4 * MAX_PROGRAMS {
-            // Those counted together are looked up anew.
+            // Programs counted together are looked up again.
             self.by_program.retain(|_, at| *at < MAX_PROGRAMS);
         }
         at

@@ -1,10 +1,11 @@
-//! What all algorithms share: requests, virtual requests in order of arrival, queues in order of offset.
+//! The data structures that all algorithms share: requests, virtual requests in order of arrival, queues in order of
+//! offset.
 //!
-//! Requests lie in one slab, virtual requests in another, queues (one per file and operation) in a third; links are
-//! numbers. Every queued virtual request is in one list by age. The algorithms that work by offset also keep those of each
-//! queue in an ordered set by (offset, number), in which neighbours are found for aggregation: a request joins the
-//! neighbour that it touches or overlaps (TS 3.1), and may close the gap between two. What MLF does not let through yet
-//! is in a second set of its queue, and in a third by the visit that lets it through.
+//! Requests, virtual requests and queues (one per file and operation) are in one slab each; links are indices. Every
+//! queued virtual request is in one list by age. Algorithms that work by offset also keep each queue in an ordered set
+//! by (offset, number), in which neighbours are found for aggregation. A request joins the neighbour that it touches or
+//! overlaps (TS 3.1), and may close the gap between two. Requests not yet eligible under MLF are in a second set of
+//! their queue. A third has them by the visit at which they become so.
 mod aging;
 mod queues;
 
@@ -14,10 +15,10 @@ pub(crate) use queues::{FileQueue, UNKNOWN};
 use slab::Slab;
 use std::hash::{BuildHasherDefault, DefaultHasher};
 
-/// Waits begun, by reason: shift, better aggregation, predicted company.
+/// Waits begun, by reason: shift, larger aggregation, prediction.
 pub(crate) type Waited = [u64; 3];
 
-/// One request that is held.
+/// A held request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entry {
     id: u64,
@@ -26,10 +27,10 @@ pub(crate) struct Entry {
     /// One past the last byte it may touch.
     pub(crate) end: u64,
     pub(crate) arrived: Nanos,
-    /// Counts arrivals.
+    /// Number of its arrival.
     pub(crate) serial: u64,
     pub(crate) program: u64,
-    /// The next part of the same virtual request, or the next one that waits for a conflict to end.
+    /// The next part of the same virtual request, or the next request held back by a conflict.
     pub(crate) next: usize,
     process: u32,
     pub(crate) op: Op,
@@ -53,7 +54,7 @@ impl Entry {
         }
     }
 
-    /// As it came.
+    /// The request as it arrived.
     pub(crate) fn request(&self) -> Request {
         Request {
             id: self.id,
@@ -75,15 +76,15 @@ pub(crate) struct Virtual {
     pub(crate) end: u64,
     pub(crate) bytes: u64,
     pub(crate) arrived: Nanos,
-    /// Of its first arrival; also tells apart virtual requests that use the same record in turn.
+    /// Number of its first arrival; also distinguishes virtual requests that use the same record in turn.
     pub(crate) serial: u64,
-    /// MLF, aIOLi: sum of the parts' factors when the queue had been visited `visits` times, and parts added since.
+    /// MLF, aIOLi: sum of the parts' factors after `visits` visits of the queue, and parts added since.
     factor: u64,
     visits: u64,
     fresh: u32,
-    /// Of its first arrival.
+    /// Program of its first arrival.
     pub(crate) program: u64,
-    /// MLF: the visit that lets it through; 0: it may go.
+    /// MLF: the visit at which it becomes eligible; 0: it is.
     later: u64,
     /// Parts, by offset.
     pub(crate) first: usize,
@@ -94,20 +95,20 @@ pub(crate) struct Virtual {
     older: usize,
     newer: usize,
     pub(crate) op: Op,
-    /// The algorithm that has it.
+    /// The lane of its algorithm.
     pub(crate) lane: u8,
-    /// It has been dispatched; queued otherwise.
+    /// Whether it has been dispatched; queued otherwise.
     served: bool,
 }
 
-/// No record: where links end.
+/// Marks the end of a list of links.
 pub(crate) const NONE: usize = usize::MAX;
 
-/// Hashed with fixed keys, so that the same calls always cost the same.
+/// A map hashed with fixed keys, so that equal calls always cost the same.
 #[expect(clippy::disallowed_types, reason = "its hasher has fixed keys")]
 pub(crate) type Map<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
 
-/// See the module's text.
+/// The data structures of a scheduler.
 #[derive(Debug)]
 pub(crate) struct Table {
     pub(crate) entries: Slab<Entry>,
@@ -115,20 +116,20 @@ pub(crate) struct Table {
     pub(crate) queues: Slab<FileQueue>,
     by_file: Map<(u64, Op), usize>,
     lanes: Vec<Lane>,
-    /// Of the algorithm that is being asked.
+    /// The lane of the algorithm that is being asked.
     current: u8,
-    /// Files that are not in the first lane; reads and writes apart.
+    /// Lanes of files outside the first lane; reads and writes separately.
     lane_of: [Map<u64, u8>; 2],
-    /// Waits for company begun since they were last forgotten.
+    /// Waits begun since the last reset.
     pub(crate) waited: Waited,
-    /// Empty queues, the one empty for the longest first.
+    /// The list of empty queues, the one empty for the longest first.
     empty_oldest: usize,
     empty_newest: usize,
     file_limit: usize,
     bytes_limit: u64,
 }
 
-/// What one algorithm has of the table: the queues of a group of files.
+/// The part of the table that belongs to one algorithm: the queues of a group of files.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lane {
     oldest: usize,
@@ -139,7 +140,7 @@ pub(crate) struct Lane {
     pub(crate) serving: usize,
     /// aIOLi: scans of all queues so far.
     pub(crate) scans: u64,
-    /// Requests in one virtual request.
+    /// Most requests in one virtual request.
     parts_limit: u32,
 }
 
@@ -174,7 +175,7 @@ impl Table {
         }
     }
 
-    /// That of the algorithm that is being asked.
+    /// The lane of the algorithm that is being asked.
     pub(crate) fn lane(&self) -> &Lane {
         &self.lanes[usize::from(self.current)]
     }
@@ -183,7 +184,7 @@ impl Table {
         &mut self.lanes[usize::from(self.current)]
     }
 
-    /// Another algorithm is being asked.
+    /// Sets the lane of the algorithm that is asked next.
     pub(crate) fn enter(&mut self, lane: usize) {
         self.current = lane as u8;
     }
@@ -197,7 +198,7 @@ impl Table {
         self.lanes.iter().map(|lane| lane.queued).sum()
     }
 
-    /// Where a file belongs.
+    /// The lane of a file.
     pub(crate) fn lane_of(&self, file: u64, op: Op) -> usize {
         match self.lanes.len() {
             1 => 0,
@@ -213,19 +214,19 @@ impl Table {
         (oldest != NONE).then_some(oldest)
     }
 
-    /// The number by which callers know a virtual request.
+    /// The callers' number of a virtual request.
     pub(crate) fn id(&self, at: usize) -> u64 {
         (self.virtuals[at].serial << 32) | at as u64
     }
 
-    /// A virtual request that is being served.
+    /// The record of a virtual request that is being served.
     pub(crate) fn serving(&self, id: u64) -> Option<usize> {
         let at = id as u32 as usize;
         let known = self.virtuals.get(at)?;
         (known.served && self.id(at) == id).then_some(at)
     }
 
-    /// The callers' names of its parts.
+    /// The callers' identifiers of its parts.
     pub(crate) fn ids(&self, at: usize) -> impl Iterator<Item = u64> + '_ {
         let v = &self.virtuals[at];
         let (mut part, mut left) = (v.first, v.parts);
@@ -251,15 +252,15 @@ impl Table {
         }
     }
 
-    // ---- in ----
+    // ---- adding ----
 
     /// A virtual request of its own, the newest, in no queue.
     pub(crate) fn append(&mut self, entry: usize) -> usize {
         self.make(entry, NONE)
     }
 
-    /// Into the queue of its file and operation, joined with neighbours as far as the limits allow. The virtual
-    /// request it is a part of now.
+    /// Adds a request to the queue of its file and operation, joined with neighbours as far as the limits allow.
+    /// Returns the virtual request that it is now a part of.
     pub(crate) fn aggregate(&mut self, entry: usize) -> usize {
         let e = self.entries[entry];
         let (bytes, offset) = (e.bytes, e.offset);
@@ -320,7 +321,7 @@ impl Table {
             && v.bytes.saturating_add(bytes) <= self.bytes_limit
     }
 
-    /// One that is served at once, without having been queued.
+    /// Adds a request that is served at once, without having been queued.
     pub(crate) fn serve(&mut self, entry: usize) -> usize {
         let v = Virtual {
             served: true,
@@ -330,7 +331,7 @@ impl Table {
         self.virtuals.insert(v)
     }
 
-    /// A request by itself.
+    /// A virtual request of one part.
     fn alone(&self, entry: usize, queue: usize) -> Virtual {
         let e = &self.entries[entry];
         Virtual {
@@ -408,7 +409,7 @@ impl Table {
         v.fresh += 1;
     }
 
-    /// Joins `right` to `left`, which begins before it; the older one's place by age is kept.
+    /// Joins `right` to `left`, which begins before it; the result has the older one's place by age.
     fn swallow(&mut self, left: usize, right: usize) {
         self.withdraw(right);
         self.age(right);
@@ -426,7 +427,7 @@ impl Table {
         if r.serial < v.serial {
             (v.serial, v.arrived, v.program) = (r.serial, r.arrived, r.program);
             self.unlink(left);
-            // Not the copy's: `left` may have stood just before it.
+            // Read the link only now: `left` may have been the neighbour of `right`.
             let older = std::mem::replace(&mut self.virtuals[right].older, left);
             let v = &mut self.virtuals[left];
             (v.older, v.newer) = (older, right);
@@ -440,9 +441,9 @@ impl Table {
         self.virtuals.remove(right);
     }
 
-    // ---- out ----
+    // ---- removing ----
 
-    /// Takes a queued virtual request out of list and queue, to be served.
+    /// Takes a queued virtual request out of its list and queue, to be served.
     pub(crate) fn take(&mut self, at: usize) {
         self.unlink(at);
         self.lane_mut().queued -= 1;
@@ -460,7 +461,7 @@ impl Table {
         self.lane_mut().serving += 1;
     }
 
-    /// Forgets a virtual request that has been taken. Its parts go with it.
+    /// Removes a virtual request that has been taken, with its parts.
     pub(crate) fn forget(&mut self, at: usize) {
         let v = self.virtuals.remove(at);
         self.lanes[usize::from(v.lane)].serving -= 1;
@@ -470,8 +471,8 @@ impl Table {
         }
     }
 
-    /// Takes everything queued, by age, for other algorithms; forgets all queues. Each algorithm with the most requests
-    /// that it joins, and the files that are not in the first one's lane.
+    /// Takes all queued requests, by age, for other algorithms; removes all queues. The arguments are each algorithm
+    /// with its most requests per virtual request, and the files outside the first lane.
     pub(crate) fn dissolve(
         &mut self,
         parts_limits: impl Iterator<Item = u32>,
@@ -496,7 +497,7 @@ impl Table {
         self.lane_of = lane_of;
         self.enter(0);
         let (lanes, lane_of) = (&mut self.lanes, &self.lane_of);
-        // All that is left is being served.
+        // All that remain are being served.
         for (_, v) in &mut self.virtuals {
             v.lane = lane_of[v.op as usize].get(&v.file).copied().unwrap_or(0);
             lanes[usize::from(v.lane)].serving += 1;
@@ -517,7 +518,7 @@ impl Table {
         for (file, op, bytes, seen) in predicted {
             let queue = self.queue(file, op);
             self.queues[queue].predicted = bytes;
-            // What is queued comes again.
+            // Queued requests will be added again.
             self.queues[queue].seen = seen;
         }
         for part in &all {
@@ -530,13 +531,13 @@ impl Table {
         all
     }
 
-    /// The one that has waited longest, if it has waited for the bound.
+    /// The request that has waited longest, if it has waited for the bound.
     pub(crate) fn overdue(&self, now: Nanos, bound: Option<Nanos>) -> Option<usize> {
         let oldest = self.oldest()?;
         (now.saturating_sub(self.virtuals[oldest].arrived) >= bound?).then_some(oldest)
     }
 
-    /// All requests that are being served. Looks at every record: for a change of the order of conflicts only.
+    /// All requests that are being served. Walks all records: only for a change of the order of conflicts.
     pub(crate) fn parts_served(&self) -> Vec<usize> {
         let mut all = Vec::new();
         for (_, v) in self.virtuals.iter().filter(|(_, v)| v.served) {

@@ -1,24 +1,24 @@
-//! When a queue waits for more instead of being served (TS 3.1.1; Lebre et al. 2006).
+//! When a queue waits for more requests instead of being served (TS 3.1.1; Lebre et al. 2006).
 //!
-//! *Shift phenomenon*: processes that read one file in turn drift, and a request is served before the one that
+//! *Shift phenomenon*: processes that read one file in turn drift apart, and a request is served before the one that
 //! precedes it in the file. After serving r, if r starts before what was served last and no shift is pending, the
-//! request at r's end is expected next; one that lies further on waits for it, 1350 µs in the source.
-//! *Better aggregation*: the next request lies at or beyond the end of the last one served, and that one joined more
-//! requests than this: it waits for company, 900 µs in the source.
-//! *Prediction*: a trace of an earlier run says that more of the same aggregation is to come ([`Company`]).
-//! Each of the first two happens at most once for one decision; whoever predicts sees to that itself. A queue that waits is out of the choice and so never delays others.
+//! request at r's end is expected next. One that lies further on waits for it, 1350 µs in the source. *Better
+//! aggregation*: the next request lies at or beyond the end of the last one served, which joined more requests than
+//! this one. It then waits for more, 900 µs in the source. *Prediction*: a trace of an earlier run predicts that more
+//! of the same aggregation will come ([`Company`]). Each of the first two happens at most once per decision; a
+//! predictor limits its own waits. A queue that waits is left out of the choice and so never delays others.
 use crate::Nanos;
 use crate::history::{History, NOWHERE};
 use crate::ranks::Ranks;
 use crate::table::{Table, Virtual, Waited};
 
-/// Longest waits: shift, better aggregation.
+/// Longest waits: shift, larger aggregation.
 pub(crate) type Waits = [Nanos; 2];
 
-/// Knows what is still to come: how long a virtual request that arrived at this time and has these parts should wait.
+/// The predictor's answer: how long a virtual request with this arrival time and these parts should wait.
 pub type Company<'a> = dyn FnMut(Nanos, &mut dyn Iterator<Item = u64>) -> Nanos + 'a;
 
-/// Queues that wait: out of the choice until a time of their own.
+/// Queues that wait, each until its own time.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     longest: Waits,
@@ -33,7 +33,7 @@ impl Waiting {
         }
     }
 
-    /// A queue that has waited long enough; it waits no more.
+    /// Ends the wait of a queue whose time is over, and returns it.
     pub(crate) fn over(&mut self, now: Nanos) -> Option<usize> {
         let (until, queue) = self.until.first()?;
         if until > now {
@@ -43,7 +43,7 @@ impl Waiting {
         Some(queue)
     }
 
-    /// Should the queue of this virtual request, the next one to be served, wait instead? Then it does.
+    /// Makes the queue wait if its next virtual request should wait instead of being served. Returns whether it waits.
     pub(crate) fn begin(
         &mut self,
         table: &mut Table,
@@ -68,7 +68,7 @@ impl Waiting {
         until.is_some()
     }
 
-    /// The queue waits no more, if it did.
+    /// Ends the queue's wait, if there is one.
     pub(crate) fn end(&mut self, queue: usize) {
         self.until.remove(queue);
     }
@@ -77,7 +77,7 @@ impl Waiting {
         self.until.has(queue)
     }
 
-    /// When the first of them has waited long enough.
+    /// When the first wait ends.
     pub(crate) fn first(&self) -> Option<Nanos> {
         self.until.first().map(|first| first.0)
     }
@@ -111,7 +111,7 @@ impl History {
         None
     }
 
-    /// This one is served now.
+    /// Records that this one is being served.
     pub(crate) fn serve(&mut self, v: &Virtual) {
         let pending = self.shift != NOWHERE;
         let fell_behind = self.last_parts > 0 && v.offset < self.last_start;

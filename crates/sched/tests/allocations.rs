@@ -1,4 +1,4 @@
-//! What a scheduler allocates once it has grown to what is needed: little for each request, and nothing that stays.
+//! Allocations of a scheduler in the steady state: few per request, and none that stays.
 use penstock_sched::{Algorithm, Next, Op, Options, Request, Scheduler};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -10,9 +10,9 @@ thread_local! {
 
 struct Counting;
 
-/// One allocation more, or none, and so many bytes more.
+/// Counts an allocation, or none, and a change of bytes.
 fn count(allocations: u64, bytes: i64) {
-    // At a thread's end there is nothing to count in.
+    // At a thread's end the counter is gone.
     let _ = ALLOCATIONS.try_with(|n| n.set(n.get() + allocations));
     let _ = BYTES.try_with(|n| n.set(n.get() + bytes));
 }
@@ -50,7 +50,7 @@ fn a_request_allocates_little_and_leaves_nothing() {
                     (Algorithm::Noop | Algorithm::To, _) => 0.0,
                     // A program's queue begins and ends with its only request.
                     (_, 1) => 1.0,
-                    // Nodes of ordered sets come and go.
+                    // Nodes of ordered sets are allocated and freed.
                     _ => 0.4,
                 };
                 let (allocations, bytes) = grown(algorithm, files, order_conflicts, held);
@@ -63,7 +63,7 @@ fn a_request_allocates_little_and_leaves_nothing() {
     }
 }
 
-/// Allocations and bytes that were added by so many requests, after twice as many.
+/// Allocations and bytes of so many requests, measured after twice as many.
 fn grown(algorithm: Algorithm, files: u64, order_conflicts: bool, held: usize) -> (u64, i64) {
     let options = Options {
         algorithm,
@@ -76,7 +76,7 @@ fn grown(algorithm: Algorithm, files: u64, order_conflicts: bool, held: usize) -
     let mut run = |from: u64, to: u64| {
         for id in from..to {
             now += 1_000;
-            // The same places again and again, in an order of their own each round.
+            // The same places repeatedly, in another order each round.
             let place = id.wrapping_mul(7919 + id / 5000) % 5000;
             let request = Request {
                 id,

@@ -1,8 +1,10 @@
-//! A dispatcher decides what data servers decided when `data/dispatching.txt` was recorded, before it was a crate's own.
+//! The dispatcher decides as data servers did when `data/dispatching.txt` was recorded, before it was a separate
+//! module.
 //!
-//! Requests come in bursts, are served for as long as their bytes take, and the dispatcher is asked again when it wants to be.
-//! The file has for each stream the dispatches, a hash of the scheduler's journal and one of what was started when. A
-//! change that is meant to decide differently records the streams anew: the failing test prints what the file should say.
+//! Requests come in bursts and are served for a time that depends on their bytes. The dispatcher is asked again when it
+//! wants to be. For each stream the file has the dispatches, a hash of the scheduler's journal, and a hash of what was
+//! started when. A change that is meant to decide differently records the streams again: the failing test prints the
+//! new content.
 use crate::streams::{Lines, Random};
 use penstock_sched::journal::{Call, Journal};
 use penstock_sched::learn::{Cost, Limits, Predictor};
@@ -21,15 +23,15 @@ const REQUESTS: u64 = 16_000;
 
 struct Stream {
     name: String,
-    /// Settings, and from which request on.
+    /// Settings, each with the request from which it holds.
     settings: Vec<(u64, Vec<String>)>,
     predicted: bool,
 }
 
-/// What decides, under test.
+/// The interface under test.
 trait Driven {
     fn set(&mut self, now: Nanos, words: &[String]);
-    /// The virtual request that it goes on with at once, alone.
+    /// Returns the virtual request that is started at once, alone.
     fn arrive(&mut self, now: Nanos, request: Request, end: u64) -> Option<u64>;
     fn done(&mut self, now: Nanos, v: u64);
     /// Time has passed.
@@ -46,7 +48,7 @@ struct Coming {
     end: u64,
 }
 
-/// Three programs: one shares a file by turns, one has a file for each process, one reads at random.
+/// Three programs: one shares a file by turns, one has a file per process, one reads at random.
 fn arrivals() -> Vec<Coming> {
     let mut random = Random(0x2545_f491_4f6c_dd1d);
     let mut ends = [0u64; 24];
@@ -90,7 +92,7 @@ fn arrivals() -> Vec<Coming> {
     all
 }
 
-/// What a trace of the same program says.
+/// The prediction from a trace of the same program.
 fn predictor(arrivals: &[Coming]) -> Predictor {
     let event = |a: &Coming| Event {
         at: a.at,
@@ -150,8 +152,8 @@ fn streams() -> Vec<Stream> {
     all
 }
 
-/// Plays a stream. `looks`: it is asked after each event, as by threads that wait. Hash of what was started when, and how
-/// many virtual requests that were.
+/// Plays a stream. `looks`: it is also asked after each event, as by threads that wait. Returns a hash of what was
+/// started when, and the number of virtual requests.
 fn play(driven: &mut dyn Driven, stream: &Stream, all: &[Coming], looks: bool) -> (u64, u64) {
     let lines = Lines::default();
     let mut ends: BTreeSet<(Nanos, u64)> = BTreeSet::new();
@@ -248,7 +250,7 @@ const SITE: ServerInfo = ServerInfo {
     threads: u32::MAX,
 };
 
-/// The journal without the settings of the start, which were not recorded.
+/// The journal without the settings at the start, which were not recorded.
 #[derive(Debug, Default)]
 struct Kept {
     calls: AtomicU64,
@@ -293,7 +295,7 @@ fn a_dispatcher_decides_as_the_servers_did() {
             stream.name
         )
         .unwrap();
-        // To be asked only when it wants to be changes nothing, unless a question moves the turn of groups that wait.
+        // Asking more often than it wants changes nothing, except that a question moves the turn of groups that wait.
         let (again, _, alike) = of(false);
         if !stream.name.starts_with("sched=online+objective=fairness") {
             assert_eq!((count, outcome), (again, alike), "{}", stream.name);

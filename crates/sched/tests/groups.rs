@@ -1,4 +1,4 @@
-//! Groups of files under different algorithms at once: none starves another, and each has what it would have alone.
+//! Groups of files under different algorithms: no group starves another, and each decides as it would alone.
 use penstock_sched::{Algorithm, Groups, Next, Op, Options, Request, Scheduler, VirtualRequest};
 use proptest::prelude::*;
 
@@ -23,7 +23,7 @@ fn grouped(all: Algorithm, one: Algorithm) -> Scheduler {
     scheduler
 }
 
-/// The next one, at whatever time it comes.
+/// The next dispatch, whenever it comes.
 fn next(scheduler: &mut Scheduler, now: &mut u64) -> Option<VirtualRequest> {
     loop {
         match scheduler.next(*now) {
@@ -41,7 +41,7 @@ fn algorithm() -> impl Strategy<Value = Algorithm> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Both groups have requests all the time: they get the same bytes, but for a turn and a virtual request.
+    /// Both groups always have requests: they get the same bytes, up to a turn and a virtual request.
     #[test]
     fn busy_groups_share_by_bytes(
         all in algorithm(),
@@ -75,7 +75,7 @@ proptest! {
         prop_assert!(apart <= (1 << 20) + 2 * sizes[0].max(sizes[1]), "{given:?}");
     }
 
-    /// One request of a group that has rested, amid endless ones of another: it goes within one turn of the other.
+    /// A request of an idle group amid endless ones of another: it is served within one turn of the other.
     #[test]
     fn a_group_that_rested_is_served_soon(all in algorithm(), one in algorithm(), swap in any::<bool>()) {
         prop_assume!(all != one);
@@ -143,7 +143,7 @@ fn queues_of_a_group_keep_their_algorithm_and_what_is_queued_moves_with_its_file
     }
     assert_eq!(offsets(&mut s, &mut now, 1), [3, 9]);
     assert_eq!(offsets(&mut copy, &mut now, 2), [9, 3]);
-    // The other way about, with requests queued.
+    // The reverse, with requests queued.
     for (id, file, at) in [(4, 2, 9), (5, 1, 9), (6, 2, 3), (7, 1, 3)] {
         s.add(now, request(id, file, at << 20, 4096)).unwrap();
     }

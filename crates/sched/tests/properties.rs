@@ -1,4 +1,4 @@
-//! What holds for every algorithm, whatever arrives.
+//! Properties of every algorithm, whatever arrives.
 use penstock_sched::{Algorithm, Error, Groups, Nanos, Next, Op, Options, Request, Scheduler};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,7 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    // Offsets in a grid, so that many requests touch or overlap.
+    // Offsets on a grid, so that many requests touch or overlap.
     let add = (0u64..4, any::<bool>(), 0u64..40, 1u64..6, 0u64..3, 0u64..3).prop_map(
         |(file, write, at, len, spread, program)| Step::Add {
             file,
@@ -52,7 +52,7 @@ fn options(algorithm: Algorithm, order: bool, quantum: u64) -> Options {
     }
 }
 
-/// Requests with the end of what they may touch.
+/// Requests with the end of their range.
 type Known = BTreeMap<u64, (Request, u64)>;
 
 struct Run {
@@ -191,7 +191,7 @@ impl Run {
         self.completed.extend(parts);
     }
 
-    /// Serves everything, waiting as told. Returns how often it was told to wait.
+    /// Serves everything and waits as told. Returns how often it was told to wait.
     fn drain(&mut self) -> usize {
         let mut waits = 0;
         loop {
@@ -230,7 +230,7 @@ proptest! {
             run.step(step, true);
         }
         let requests = run.known.len();
-        // Every wait is one of two for a decision, or a window of TWINS.
+        // Every wait is one of two per decision, or a window of TWINS.
         prop_assert!(run.drain() <= 2 * requests + 2 * Algorithm::ALL.len());
     }
 
@@ -262,7 +262,7 @@ proptest! {
         prop_assert!(run.dispatched.into_iter().eq(0..run.known.len() as u64));
     }
 
-    /// With a bound, a request goes no later than the first decision after it, and those that waited longer.
+    /// With a bound, a request is served at the latest at the first decision after it, after those that waited longer.
     #[test]
     fn waiting_is_bounded(
         algorithm in prop::sample::select(vec![
@@ -293,7 +293,7 @@ proptest! {
         }
     }
 
-    /// A queue that waits for company never keeps another one from being served.
+    /// A queue that waits for aggregation never delays another one.
     #[test]
     fn waits_delay_no_other_queue(
         algorithm in prop::sample::select(vec![Algorithm::Mlf, Algorithm::Aioli]),
@@ -302,7 +302,7 @@ proptest! {
         let mut run = Run::new(options(algorithm, false, 1 << 16));
         steps.iter().for_each(|step| run.step(step, false));
         while !run.serving.is_empty() { run.complete(0); }
-        // A file that was never seen has no reason to wait.
+        // A file without history has no reason to wait.
         let id = run.known.len() as u64;
         let fresh = Request { id, file: 99, op: Op::Read, offset: 0, bytes: 4096, program: 0, process: 0 };
         run.scheduler.add(run.now, fresh).unwrap();
@@ -401,16 +401,17 @@ fn quanta_are_bytes() {
         }
         let order: Vec<u64> = (0..6).flat_map(|_| serve(&mut s, 10)).collect();
         let expected = match algorithm {
-            // In round two nothing is left but the large one.
+            // In round two only the large one is left.
             Algorithm::Mlf => [1, 2, 3, 4, 5, 0],
-            // The third scan lets it through, and it came first.
+            // The third scan makes it eligible, and it came first.
             _ => [1, 2, 0, 3, 4, 5],
         };
         assert_eq!(order, expected, "{algorithm}");
     }
 }
 
-/// aIOLi serves contiguous ones after the head while they fit the quantum: 1 request a turn would be a quantum of requests.
+/// aIOLi serves contiguous requests after the head while they fit the quantum; with one request a turn the quantum
+/// would count requests.
 #[test]
 fn a_turn_of_aioli_is_filled_with_contiguous_bytes() {
     let options = Options {
@@ -452,7 +453,7 @@ fn aioli_serves_one_at_a_time() {
     assert!(matches!(s.next(2), Next::Dispatch(_)));
 }
 
-/// After the request at 0, which came after the one at 100, the one at 10 is expected, and one further on waits for it.
+/// After the request at 0, which came after the one at 100, the one at 10 is expected. One further on waits for it.
 #[test]
 fn a_shift_is_waited_for_once() {
     for algorithm in [Algorithm::Mlf, Algorithm::Aioli] {
@@ -503,7 +504,7 @@ fn company_that_is_foretold_is_waited_for_and_others_go_meanwhile() {
         let mut s = scheduler(algorithm);
         add(&mut s, 0, 1, 1, 0, 10);
         add(&mut s, 5, 2, 2, 0, 10);
-        // More is to come for request 1, and waiting for it pays once.
+        // Request 1 has a predicted successor, and waiting for it pays once.
         let mut asked = Vec::new();
         let mut company = |first: Nanos, parts: &mut dyn Iterator<Item = u64>| {
             let parts: Vec<u64> = parts.collect();
@@ -570,7 +571,7 @@ fn twins_serves_the_active_queue_alone() {
     assert_eq!(serve(&mut s, 0), [0]);
     assert_eq!(s.next(50), Next::WaitUntil(100));
     assert_eq!(serve(&mut s, 100), [1]);
-    // Only queues with requests take turns: no time is wasted on empty ones.
+    // Only queues with requests take turns: no time is spent on empty ones.
     add(&mut s, 150, 2, 2, 0, 10);
     assert_eq!(serve(&mut s, 200), [2]);
 }
@@ -585,7 +586,7 @@ fn shares_follow_the_weights() {
     };
     let mut s = Scheduler::new(options).unwrap();
     for id in 0..400 {
-        // Large against the quantum, so that rounds are skipped.
+        // Large compared with the quantum, so that rounds are skipped.
         add(
             &mut s,
             0,
@@ -613,7 +614,7 @@ fn the_least_remaining_goes_first() {
     add(&mut s, 0, 0, 2, 0, 100);
     add(&mut s, 0, 1, 1, 0, 100);
     add(&mut s, 0, 2, 3, 0, 200);
-    // Unknown: as much is left as was seen, 200; then 900, then 4900. A switch keeps predictions.
+    // Unknown: as much is left as was seen, 200; then 900, then 4900. A switch of the algorithm keeps predictions.
     s.switch(0, Algorithm::To).unwrap();
     s.switch(0, Algorithm::Srtf).unwrap();
     let order: Vec<u64> = (0..3).flat_map(|_| serve(&mut s, 1)).collect();
@@ -708,7 +709,7 @@ fn statistics_begin_anew() {
     assert_eq!((none.arrived, none.bytes, none.programs.len()), (0, 0, 0));
 }
 
-/// Files come and go; what is remembered of them is bounded.
+/// Files come and go; the history kept of them is bounded.
 #[test]
 fn more_files_than_are_remembered() {
     let options = Options {
@@ -733,7 +734,7 @@ fn a_request_that_is_all_that_is_queued_is_carried_over_too() {
     s.switch(1, Algorithm::ToAgg).unwrap();
     add(&mut s, 2, 1, 1, 5, 10);
     assert_eq!(serve(&mut s, 3), [0, 1]);
-    // It keeps its place before what conflicts with it.
+    // It keeps its place before requests that conflict with it.
     let mut s = Scheduler::new(options(Algorithm::To, true, 4096)).unwrap();
     s.add(0, WRITE).unwrap();
     s.switch(1, Algorithm::To).unwrap();

@@ -1,9 +1,9 @@
-//! Decisions stay what they were when `data/streams.txt` was recorded, whatever the containers behind them are.
+//! Decisions are those recorded in `data/streams.txt`, whatever containers the implementation uses.
 //!
-//! A stream is all that goes into a scheduler and comes out of it (`journal`): each request, each choice with its parts in
-//! their order, each completion. Every algorithm plays every workload. The file has the number of requests and of
-//! decisions and a hash of the stream's lines. A change that is meant to decide differently records the streams anew: the
-//! failing test prints what the file should say.
+//! A stream is the scheduler's input and output (`journal`): each request, each choice with its parts in order, each
+//! completion. Every algorithm runs every workload. For each stream the file has the numbers of requests and decisions,
+//! and a hash of the stream's lines. A change that is meant to decide differently records the streams again: the
+//! failing test prints the new content.
 use penstock_sched::journal::{Call, Journal};
 use penstock_sched::{Algorithm, Groups, Nanos, Next, Op, Options, Request, Scheduler};
 use std::collections::BTreeSet;
@@ -58,11 +58,11 @@ struct Workload {
     name: &'static str,
     files: u64,
     requests: u64,
-    /// Requests begin at so many places of a file, 4 KiB apart; 0: where the file's last one has ended, or near.
+    /// Requests begin at so many places of a file, 4 KiB apart; 0: at or near the end of the file's last one.
     places: u64,
     /// Largest request.
     bytes: u64,
-    /// Most arrivals at once, and time between two.
+    /// Most arrivals in a burst, and time between bursts.
     burst: u64,
     gap: Nanos,
     /// Most choices after a burst, and virtual requests served at once.
@@ -185,7 +185,7 @@ struct Player {
     serving: Vec<u64>,
     /// Where the last request of a file has ended.
     ends: Vec<u64>,
-    /// First parts for which company was asked for.
+    /// First parts for which the prediction was asked.
     asked: BTreeSet<u64>,
 }
 
@@ -221,13 +221,13 @@ impl Player {
             let bytes = random.below(1 << 20);
             self.scheduler.predict_more(file, request.op, bytes);
         }
-        // A full queue refuses some.
+        // A full queue refuses some requests.
         let _ = self
             .scheduler
             .add_spread(self.now, request, offset + bytes + spread);
     }
 
-    /// False if there is nothing to do.
+    /// Returns false if there is nothing to do.
     fn choose(&mut self) -> bool {
         let asked = &mut self.asked;
         let mut company = |_: Nanos, parts: &mut dyn Iterator<Item = u64>| {

@@ -1,14 +1,15 @@
 //! aIOLi: quanta of bytes, offset order, first come first served between files.
 //!
 //! *Problem*: processes that share a file send requests that are contiguous together but not in order. *Idea*: at each
-//! decision the factors of all requests double (0, 1, 2, 4, …; a virtual request has the sum of its parts'). The heads of
-//! queues (lowest offset of a file and operation) with factor × quantum ≥ their bytes may go; the earliest arrival among
-//! them does. After it, contiguous ones follow while they fit what is left of the quantum. One virtual request is served at a
-//! time, so that the next can grow meanwhile. A queue's quantum follows its use; a queue may wait for better company
-//! (`waiting`) while others are served. *When it pays*: large requests to shared files, devices with slow seeks.
-//! *Parameters*: `quantum` (64 KiB), `aggregation` (16 parts), `shift_wait`, `aggregation_wait`, `starvation_bound`.
-//! *Source*: TS section 3.1.1, after Lebre et al. (2006). All quantities are bytes. Nothing is scanned: heads are
-//! ordered by the scan that lets them through, so a decision is O(log queues).
+//! decision the factors of all requests double (0, 1, 2, 4, …). A virtual request has the sum of its parts' factors.
+//! The heads of queues (lowest offset of a file and operation) with factor × quantum ≥ their bytes may go; the earliest
+//! arrival among them does. After it, contiguous ones follow while they fit what is left of the quantum. One virtual
+//! request is served at a time, so that the next can grow meanwhile. A queue's quantum follows its use; a queue may
+//! wait for a larger aggregation (`waiting`) while others are served. *When it pays*: large requests to shared files,
+//! devices with slow seeks. *Parameters*: `quantum` (64 KiB), `aggregation` (16 parts), `shift_wait`,
+//! `aggregation_wait`, `starvation_bound`. *Source*: TS section 3.1.1, after Lebre et al. (2006). All quantities are
+//! bytes. Nothing is scanned: heads are ordered by the scan at which they become eligible, so a decision is O(log
+//! queues).
 use super::{Choice, Company, Policy, Row};
 use crate::ranks::Ranks;
 use crate::table::Table;
@@ -27,7 +28,7 @@ pub(super) const ROW: Row = Row {
 /// A quantum grows to so many times the one given.
 const MOST: u64 = 16;
 
-/// What is left for the queue served last.
+/// What remains of the quantum for the queue served last.
 #[derive(Debug, Clone, Copy)]
 struct Turn {
     queue: usize,
@@ -38,14 +39,14 @@ struct Turn {
     used: u64,
 }
 
-/// See the module's text. A queue with requests is in one of the three orders.
+/// The algorithm's state. A queue with requests is in one of the three orders: eligible, not yet eligible, or waiting.
 pub(super) struct Aioli {
     quantum: u64,
     bound: Option<Nanos>,
     turn: Option<Turn>,
-    /// Queues whose head may go, by its arrival.
+    /// Queues whose head is eligible, by its arrival.
     ripe: Ranks,
-    /// Queues whose head may not, by the scan that lets it through.
+    /// Queues whose head is not eligible, by the scan at which it becomes so.
     unripe: Ranks,
     waiting: Waiting,
 }
@@ -69,7 +70,7 @@ impl Aioli {
         }
     }
 
-    /// The queue's head has changed, or it waits no more.
+    /// Files a queue again, after its head has changed or its wait has ended.
     fn refresh(&mut self, table: &Table, queue: usize) {
         self.waiting.end(queue);
         let Some(at) = table.head(queue) else {
@@ -78,7 +79,7 @@ impl Aioli {
             return;
         };
         let ready = table.ripe_at(at, self.quantum(table, queue));
-        // A choice follows a scan: what the next one lets through need not be looked for then.
+        // Each choice follows a scan: a head that becomes eligible at the next one counts as eligible.
         if ready <= table.lane().scans + 1 {
             self.unripe.remove(queue);
             self.ripe.set(queue, table.virtuals[at].serial);
@@ -97,7 +98,7 @@ impl Aioli {
         Choice::Serve(at)
     }
 
-    /// Begins a turn with this one.
+    /// Begins a quantum with this request.
     fn begin(&mut self, table: &mut Table, at: usize) -> Choice {
         table.age(at);
         let v = table.virtuals[at];
@@ -113,7 +114,7 @@ impl Aioli {
         self.serve(table, at)
     }
 
-    /// The next contiguous one of the turn, if it fits.
+    /// The next contiguous request, if it fits what remains of the quantum.
     fn go_on(&mut self, table: &mut Table) -> Option<usize> {
         let turn = self.turn.as_mut()?;
         if let Some(at) = table.beginning_at(turn.queue, turn.end) {
@@ -136,7 +137,7 @@ impl Aioli {
     }
 }
 
-/// The next quantum of a queue that used so many bytes of its last one.
+/// The next quantum of a queue, from the bytes it used of its last one.
 fn adapted(quantum: u64, used: u64, default: u64) -> u64 {
     let per_cent = u128::from(used) * 100 / u128::from(quantum.max(1));
     let next = match per_cent {
@@ -155,7 +156,7 @@ impl Policy for Aioli {
     fn add(&mut self, table: &mut Table, entry: usize) {
         let at = table.aggregate(entry);
         let queue = table.virtuals[at].queue;
-        // A queue that waits looks again: this may be what it waits for.
+        // A queue that waits is checked again: this may be the request that it waits for.
         if table.head(queue) == Some(at) || self.waiting.has(queue) {
             self.refresh(table, queue);
         }
@@ -182,7 +183,7 @@ impl Policy for Aioli {
             if self.ripe.is_empty()
                 && let Some((scan, _)) = self.unripe.first()
             {
-                // Scans that let nothing through are left out.
+                // Scans that make no head eligible are skipped.
                 table.lane_mut().scans = table.lane().scans.max(scan);
             }
             while let Some((scan, queue)) = self.unripe.first()
@@ -204,7 +205,7 @@ impl Policy for Aioli {
         }
     }
 
-    /// A turn ends when its queue has no more to go on with.
+    /// A quantum ends when its queue has no contiguous request.
     fn is_under_way(&self) -> bool {
         self.turn.is_some()
     }

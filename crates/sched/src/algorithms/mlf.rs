@@ -1,13 +1,13 @@
 //! MLF: multilevel feedback over files.
 //!
-//! *Problem*: aIOLi looks at all queues for each decision and serves one request at a time. *Idea*: queues (one per
-//! file and operation) are visited in turn; each visit doubles a factor of every request of the queue (0, 1, 2, 4, …;
-//! a virtual request has the sum of its parts'), and the first in offset order with factor × quantum ≥ its bytes is served,
-//! at most one per visit. So large requests wait a few rounds, in which they may grow. A queue may wait for better company
-//! (`waiting`); it is out of the round meanwhile. *When it pays*: few files and devices with slow seeks.
-//! *Parameters*: `quantum` (64 KiB), `aggregation` (200 parts), `shift_wait`, `aggregation_wait`, `starvation_bound`.
-//! *Source*: TS section 3.1.2. The factor is not kept but computed from the number of visits, so that a visit costs
-//! nothing per request; which requests have become large enough is read off an ordered set.
+//! *Problem*: aIOLi considers all queues for each decision and serves one request at a time. *Idea*: queues (one per
+//! file and operation) are visited in turn. Each visit doubles a factor of every request of the queue (0, 1, 2, 4, …);
+//! a virtual request has the sum of its parts' factors. The first in offset order with factor × quantum ≥ its bytes is
+//! served, at most one per visit. So large requests wait a few rounds, in which they may grow. A queue may wait for a
+//! larger aggregation (`waiting`); it is out of the round meanwhile. *When it pays*: few files and devices with slow
+//! seeks. *Parameters*: `quantum` (64 KiB), `aggregation` (200 parts), `shift_wait`, `aggregation_wait`,
+//! `starvation_bound`. *Source*: TS section 3.1.2. The factor is not stored but computed from the number of visits, so
+//! that a visit costs nothing per request. An ordered set tells which requests have become eligible.
 use super::{Choice, Company, Policy, Row};
 use crate::ring::Ring;
 use crate::table::{NONE, Table};
@@ -23,7 +23,7 @@ pub(super) const ROW: Row = Row {
     policy: |options| Box::new(Mlf::new(options)),
 };
 
-/// See the module's text.
+/// The algorithm's state.
 pub(super) struct Mlf {
     quantum: u64,
     bound: Option<Nanos>,
@@ -56,7 +56,7 @@ impl Mlf {
         }
     }
 
-    /// Visits a queue: which of its requests is first of those that may go?
+    /// Visits a queue and returns the first of its eligible requests.
     fn visit(&mut self, table: &mut Table, queue: usize) -> Option<usize> {
         table.queues[queue].visits += 1;
         let visits = table.visits(queue);
@@ -70,7 +70,7 @@ impl Mlf {
         let v = &table.virtuals[at];
         let queue = v.queue;
         table.queues[queue].history.serve(v);
-        // Both the round and the list of empty queues use the same links.
+        // The round and the list of empty queues use the same links.
         match table.queues[queue].queued {
             1 => {
                 self.waiting.end(queue);
@@ -87,11 +87,11 @@ impl Policy for Mlf {
     fn add(&mut self, table: &mut Table, entry: usize) {
         let at = table.aggregate(entry);
         let queue = table.virtuals[at].queue;
-        // A choice follows a visit: what the next one lets through need not be looked for then.
+        // Each choice follows a visit: a request that becomes eligible at the next one counts as eligible.
         let ready = table.ripe_at(at, self.quantum);
         let next = table.visits(queue) + 1;
         table.defer(at, if ready <= next { 0 } else { ready });
-        // A queue that waits looks again: this may be what it waits for.
+        // A queue that waits is checked again: this may be the request that it waits for.
         self.enter(table, queue);
     }
 

@@ -1,7 +1,7 @@
 //! The algorithms: one file each, and one line of the table below.
 //!
-//! A file holds the algorithm and its [`Row`]. Names, `--help`, the table of docs/administer/scheduling.md and the default of `aggregation` come
-//! from the row. `toy` shows all that it takes.
+//! A file holds the algorithm and its [`Row`]. Names, `--help`, the table of docs/administer/scheduling.md and the
+//! default of `aggregation` come from the row. `toy` is the smallest example.
 mod shortest;
 
 use crate::table::Table;
@@ -10,17 +10,17 @@ use crate::{Error, Nanos, Options};
 use std::fmt;
 use std::str::FromStr;
 
-/// An algorithm, as everything outside its file knows it.
+/// What the rest of the crate knows of an algorithm.
 pub(crate) struct Row {
     /// The name that users write.
     pub name: &'static str,
     /// Which request is next, for docs/administer/scheduling.md.
     pub next: &'static str,
-    /// Requests that one virtual request joins at most, unless the options say otherwise (v1 of AGIOS). 1: it joins none.
+    /// Most requests in one virtual request, unless the options say otherwise (v1 of AGIOS). 1: no aggregation.
     pub aggregation: u32,
     /// When it pays, for docs/administer/scheduling.md.
     pub pays: &'static str,
-    /// Makes one.
+    /// Makes an instance.
     pub policy: fn(&Options) -> Box<dyn Policy>,
 }
 
@@ -29,7 +29,7 @@ macro_rules! table {
     ($($(#[$when:meta])? $name:ident = $file:ident;)*) => {
         $($(#[$when])? mod $file;)*
 
-        /// Which algorithm; each has a file of its name.
+        /// An algorithm; each has a file of its name.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Algorithm {
             $($(#[$when])? #[doc = concat!("algorithms/", stringify!($file), ".rs")] $name,)*
@@ -80,7 +80,7 @@ impl Algorithm {
         Algorithm::ALL.map(Algorithm::name).join(", ")
     }
 
-    /// See [`Row::aggregation`].
+    /// Most requests in one virtual request by default, see [`Row::aggregation`].
     pub(crate) fn aggregation(self) -> u32 {
         self.row().aggregation
     }
@@ -139,38 +139,39 @@ pub(crate) enum Choice {
     Nothing,
 }
 
-/// An algorithm: places arrivals in the table and in sets of its own, and chooses.
+/// An algorithm: files arrivals in the table and in sets of its own, and chooses.
 pub(crate) trait Policy: Send {
-    /// A request may be chosen from now on.
+    /// Adds a request that may be chosen from now on.
     fn add(&mut self, table: &mut Table, entry: usize);
 
-    /// Chooses. Who waits for company asks whether more is to be expected.
+    /// Chooses what to do now. An algorithm that waits for aggregation asks `company` how long to wait.
     fn next(&mut self, table: &mut Table, now: Nanos, company: &mut Company<'_>) -> Choice;
 
-    /// Goes by arrival alone: what is all that is queued is next, and need not be placed.
+    /// Whether order of arrival alone decides: a request that is alone in the queue is then next, and need not be
+    /// filed.
     fn goes_by_arrival(&self) -> bool {
         false
     }
 
-    /// Wants to be asked although nothing is queued.
+    /// Whether it must be asked although nothing is queued.
     fn is_under_way(&self) -> bool {
         false
     }
 }
 
-/// The one that the options name.
+/// An instance of the algorithm that the options name.
 pub(crate) fn policy(options: &Options) -> Box<dyn Policy> {
     (options.algorithm.row().policy)(options)
 }
 
 impl Choice {
-    /// What queues that wait leave to do.
+    /// The choice when all queues wait: until the first wait ends.
     fn none_but(waiting: &Waiting) -> Choice {
         waiting.first().map_or(Choice::Nothing, Choice::Wait)
     }
 }
 
-/// The oldest one: what every first-come-first-served algorithm chooses.
+/// Serves the oldest request, as every first-come-first-served algorithm does.
 fn serve_oldest(table: &mut Table) -> Choice {
     let Some(at) = table.oldest() else {
         return Choice::Nothing;

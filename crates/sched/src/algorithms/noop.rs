@@ -1,9 +1,9 @@
 //! NOOP: no scheduling.
 //!
-//! *Problem*: deciding costs time, and a fast device gains nothing by it. *Idea*: requests go straight through,
-//! none is joined with others. *When it pays*: on devices without seeks, and as what the others are compared with; the
-//! data server does not even ask then, and hands out shortcuts. *Parameters*: none.
-//! *Source*: the base case of TS section 3.2, without AGIOS.
+//! *Problem*: deciding costs time, and a fast device gains nothing by it. *Idea*: requests are served at once, and none
+//! is joined with others. *When it pays*: on devices without seeks, and as the baseline. A data server then does not
+//! call the scheduler, and hands out shortcuts. *Parameters*: none. *Source*: the base case of TS section 3.2, without
+//! AGIOS.
 use super::{Choice, Company, Policy, Row, serve_oldest};
 use crate::Nanos;
 use crate::table::Table;

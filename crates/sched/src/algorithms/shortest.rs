@@ -1,10 +1,10 @@
-//! The queue with the least of something first, and of it the lowest offset: what SJF and SRTF share.
+//! Serves the queue with the least of a given measure, lowest offset first: the common part of SJF and SRTF.
 use super::{Choice, Company, Policy};
 use crate::ranks::Ranks;
 use crate::table::{FileQueue, Table};
 use crate::{Nanos, Options};
 
-/// See the module's text.
+/// Queues ordered by the measure.
 pub(super) struct Shortest {
     rank: fn(&FileQueue) -> u64,
     bound: Option<Nanos>,

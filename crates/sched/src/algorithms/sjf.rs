@@ -1,11 +1,11 @@
 //! SJF: the shortest queue first.
 //!
 //! *Problem*: short jobs behind long ones wait for longer than they run. *Idea*: of all queues (one per file and
-//! operation) the one with the fewest queued bytes goes first, and of it the request with the lowest offset, aggregated
-//! with its neighbours. *When it pays*: many files, small requests, devices on which order matters little.
-//! *Parameters*: `aggregation` (16 parts), `aggregation_bytes`, `starvation_bound`: the source has none, and long queues
-//! starve while short ones keep coming; with it, a request that has waited so long goes next.
-//! *Source*: TS section 3.1.3; selection there visits all queues, here it is O(log queues).
+//! operation) the one with the fewest queued bytes goes first. Of that queue the request with the lowest offset is
+//! served, aggregated with its neighbours. *When it pays*: many files, small requests, devices on which order matters
+//! little. *Parameters*: `aggregation` (16 parts), `aggregation_bytes`, `starvation_bound`. The source has no
+//! starvation bound: long queues starve while short ones keep coming. With it, a request that has waited so long goes
+//! next. *Source*: TS section 3.1.3; selection visits all queues there and is O(log queues) here.
 use super::Row;
 use super::shortest::Shortest;
 use crate::Options;

@@ -1,10 +1,10 @@
-//! SRTF: the file with the least still to come first.
+//! SRTF: shortest remaining time first, by file.
 //!
-//! *Problem*: SJF looks at what is queued, which says little of how much of a job is left. *Idea*: of all queues the
-//! one goes first of which the fewest bytes are still to come: those predicted (from a trace of an earlier run) less
-//! those seen. Of an unknown file half is assumed to have come: as many bytes as seen are left.
-//! *When it pays*: jobs of different lengths that read or write whole files. *Parameters*: `Scheduler::predict`,
-//! `aggregation` (16 parts), `starvation_bound`. *Source*: beyond TS; AGIOS, second generation.
+//! *Problem*: SJF considers what is queued, which says little about how much of a job is left. *Idea*: the queue with
+//! the fewest remaining bytes goes first: bytes predicted from a trace of an earlier run, less bytes seen. For an
+//! unknown file as many bytes are assumed to remain as were seen. *When it pays*: jobs of different lengths that read
+//! or write whole files. *Parameters*: `Scheduler::predict`, `aggregation` (16 parts), `starvation_bound`. *Source*:
+//! beyond TS; AGIOS, second generation.
 use super::Row;
 use super::shortest::Shortest;
 use crate::Options;

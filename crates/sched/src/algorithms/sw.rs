@@ -1,9 +1,9 @@
-//! SW: windows of time, and within one program by program.
+//! SW: time windows; within a window, program by program.
 //!
-//! *Problem*: requests of several programs arrive mixed, and their interleaving costs seeks. *Idea*: requests are served
-//! in order of (arrival / window, program, arrival): within a window all of one program, then all of the next.
-//! *When it pays*: several programs with a locality of their own; nobody waits for longer than its window and what came
-//! before. *Parameters*: `sw_window` (1 s; 250 ms for flash). *Source*: beyond TS; AGIOS, second generation.
+//! *Problem*: requests of several programs arrive mixed, and their interleaving costs seeks. *Idea*: requests are
+//! served in order of (arrival / window, program, arrival): within a window all of one program, then all of the next.
+//! *When it pays*: several programs with a locality of their own. No request waits for longer than its window and what
+//! came before. *Parameters*: `sw_window` (1 s; 250 ms for flash). *Source*: beyond TS; AGIOS, second generation.
 use super::{Choice, Company, Policy, Row};
 use crate::table::Table;
 use crate::{Nanos, Options};
@@ -18,7 +18,7 @@ pub(super) const ROW: Row = Row {
     policy: |options| Box::new(Sw::new(options)),
 };
 
-/// See the module's text.
+/// The algorithm's state.
 pub(super) struct Sw {
     window: Nanos,
     /// (window, program, arrival, virtual request).
@@ -42,7 +42,7 @@ impl Sw {
 impl Policy for Sw {
     fn add(&mut self, table: &mut Table, entry: usize) {
         let e = &table.entries[entry];
-        // What was held back comes late, into the window that is the latest.
+        // A request that was held back is filed late, into the latest window.
         self.last = self.last.max(e.arrived / self.window);
         self.arrivals += 1;
         let program = e.program;

@@ -1,8 +1,8 @@
 //! TO: time order.
 //!
-//! *Problem*: no reordering pays for its cost. *Idea*: one queue, first come first served; add and select are O(1).
-//! *When it pays*: never by itself; it shows what scheduling costs, and it bounds every wait by what arrived before.
-//! *Parameters*: none. *Source*: TS section 3.1.4.
+//! *Problem*: reordering may cost more than it gains. *Idea*: one queue, first come first served; add and select are
+//! O(1). *When it pays*: never by itself. It shows what scheduling costs, and it bounds every wait by what arrived
+//! before. *Parameters*: none. *Source*: TS section 3.1.4.
 use super::{Choice, Company, Policy, Row, serve_oldest};
 use crate::Nanos;
 use crate::table::Table;

@@ -1,10 +1,10 @@
 //! TO-agg: time order with aggregation.
 //!
-//! *Problem*: many small requests cost more than a few large ones. *Idea*: one queue, first come first served, but an
-//! arriving request joins a queued one of the same file and operation that it touches or overlaps, and is served at that
-//! one's turn. *When it pays*: sequential streams in small requests on any device; 4 to 16 files on slow ones.
-//! *Parameters*: `aggregation` (16 parts), `aggregation_bytes`. *Source*: TS section 3.1.4; the source searches the
-//! whole queue, O(N); here neighbours are found by offset in O(log N).
+//! *Problem*: many small requests cost more than a few large ones. *Idea*: one queue, first come first served. An
+//! arriving request joins a queued one of the same file and operation that it touches or overlaps, and is served with
+//! it. *When it pays*: sequential streams in small requests on any device; 4 to 16 files on slow ones. *Parameters*:
+//! `aggregation` (16 parts), `aggregation_bytes`. *Source*: TS section 3.1.4. The source searches the whole queue,
+//! O(N); here neighbours are found by offset in O(log N).
 use super::{Choice, Company, Policy, Row, serve_oldest};
 use crate::Nanos;
 use crate::table::Table;

@@ -1,7 +1,7 @@
-//! toy: the newest first, to show what an algorithm is.
+//! toy: last come first served, as the smallest example of an algorithm.
 //!
-//! This file and one line of the table in `mod.rs` are all there is of it. The tests below reach it as users reach any
-//! algorithm: by its name in a setting, in the dispatcher, in groups, and in a journal that is replayed.
+//! It consists of this file and one line of the table in `mod.rs`. The tests below use it as users do: by name in a
+//! setting, in the dispatcher, in groups, in a journal that is replayed.
 use super::{Choice, Company, Policy, Row};
 use crate::Nanos;
 use crate::table::Table;
@@ -104,7 +104,7 @@ mod tests {
             now += 1;
         }
         assert_eq!(order, [0, 3, 2, 1]);
-        // What it did can be written down and read back.
+        // Its decisions can be written to a journal and read back.
         let calls = log.0.lock().unwrap();
         assert!(!calls.is_empty());
         for call in calls.iter() {

@@ -1,11 +1,11 @@
 //! TWINS: one queue at a time, for a window of time.
 //!
 //! *Problem*: forwarders that send to the same data server at once disturb each other there. *Idea*: one queue per data
-//! server; only the active one is served, and at the end of its window the next one becomes active, even
-//! if the active one has run empty before (that quiet is what the others gain from). Queues without requests take no turn.
-//! *When it pays*: at forwarders, many of them per data server. A queue is a request's `program`: a forwarder gives
-//! the data server's number; in a data server programs take turns. *Parameters*: `twins_window` (1 ms; 1 to 250 ms).
-//! *Source*: beyond TS; AGIOS, second generation.
+//! server, of which only the active one is served. At the end of its window the next one becomes active, even if the
+//! active one ran empty earlier. The idle time is what the others gain from. Queues without requests get no window.
+//! *When it pays*: at forwarders, many of them per data server. A queue is a request's `program`: a forwarder sets it
+//! to the data server's number; in a data server, programs take turns. *Parameters*: `twins_window` (1 ms; 1 to 250
+//! ms). *Source*: beyond TS; AGIOS, second generation.
 use super::{Choice, Company, Policy, Row};
 use crate::table::Table;
 use crate::{Nanos, Options};
@@ -22,7 +22,7 @@ pub(super) const ROW: Row = Row {
     policy: |options| Box::new(Twins::new(options)),
 };
 
-/// See the module's text.
+/// The algorithm's state.
 pub(super) struct Twins {
     window: Nanos,
     /// Queues with requests, by program.

@@ -1,11 +1,12 @@
 //! WFQ: shares of bytes for programs, by deficit round robin.
 //!
-//! *Problem*: a program with many or large requests takes the server from the others. *Idea*: programs take turns; at
-//! each turn a program may send weight × quantum more bytes, and serves requests in order of arrival while they fit;
-//! what is left is kept for its next turn, as long as it has requests. *When it pays*: whenever programs share a server.
-//! Over time each gets bytes by its weight, and a program that asks for little hardly waits.
-//! *Parameters*: `weights` (1 for who is not listed), `quantum` (64 KiB). *Source*: beyond TS; AGIOS, second generation;
-//! deficit round robin after Shreedhar and Varghese (1995). Rounds in which nobody can send are skipped in one step.
+//! *Problem*: a program with many or large requests takes the server from the others. *Idea*: programs take turns. At
+//! each turn a program may send weight × quantum more bytes, and serves requests in order of arrival while they fit.
+//! What is left is carried over to its next turn, as long as it has requests. *When it pays*: whenever programs share a
+//! server. Over time each gets bytes in proportion to its weight, and a program with few requests hardly waits.
+//! *Parameters*: `weights` (1 for programs not listed), `quantum` (64 KiB). *Source*: beyond TS; AGIOS, second
+//! generation; deficit round robin after Shreedhar and Varghese (1995). Rounds in which nobody can send are skipped in
+//! one step.
 use super::{Choice, Company, Policy, Row};
 use crate::table::{Map, Table};
 use crate::{Nanos, Options};
@@ -29,13 +30,13 @@ struct Program {
     share: u64,
 }
 
-/// See the module's text.
+/// The algorithm's state.
 pub(super) struct Wfq {
     options: Options,
     programs: Map<u64, Program>,
-    /// The same in order of their turns.
+    /// Programs in order of their turns.
     round: VecDeque<u64>,
-    /// The first has got its bytes for this turn.
+    /// Whether the first program's deficit has been raised for this turn.
     credited: bool,
 }
 
@@ -49,7 +50,7 @@ impl Wfq {
         }
     }
 
-    /// Rounds that nobody could use: each program gets its bytes of them at once.
+    /// Skips rounds in which no program can send: each gets the bytes of all of them at once.
     fn skip(&mut self, table: &Table) {
         let rounds = |p: &Program| {
             let first = p.queued.front().map_or(0, |at| table.virtuals[*at].bytes);

@@ -2,8 +2,8 @@
 use crate::Error;
 use penstock_base::{Nanos, Op};
 
-/// Two curves of (bytes, nanoseconds), as `penstock profile` measures them; linear between their points, and beyond
-/// the last one as between the last two.
+/// Two curves of (bytes, nanoseconds), as `penstock profile` measures them. Between points they are linear; beyond the
+/// last point the last segment continues.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cost {
     read: Vec<(f64, f64)>,
@@ -58,7 +58,7 @@ impl Cost {
     /// How they are written: curves of reads and of writes.
     pub const FORM: &'static str = "BYTES/NANOSECONDS,...:BYTES/NANOSECONDS,... of reads and writes, at least two of each, \
                                     ascending; or FILE.json of `penstock profile --json`; or off";
-    /// Points of a curve that is read.
+    /// Most points of a curve.
     const MOST: usize = 64;
 }
 
@@ -83,7 +83,7 @@ impl std::str::FromStr for Cost {
 }
 
 impl Default for Cost {
-    /// A 7200 rpm disk seen from a data server: 4 ms and 120 MB/s.
+    /// A 7200 rpm disk as a data server sees it: 4 ms and 120 MB/s.
     fn default() -> Cost {
         Cost::linear(4_000_000, 120_000_000)
     }

@@ -1,7 +1,7 @@
-//! Access patterns per file, online over a sliding window and from traces.
+//! Access patterns per file: online over a sliding window, and from traces.
 //!
-//! A file's pattern online is that of its last [`WINDOW`] requests. In a trace it is the pattern of most windows, each
-//! weighed with its requests. Where one answer for all files is wanted, the files vote with their requests.
+//! Online, a file's pattern is that of its last [`WINDOW`] requests. In a trace it is the pattern of most windows, each
+//! weighted with its requests. A single answer for all files is a vote of the files, weighted with their requests.
 use super::features::{Features, MIN_WINDOW, WINDOW, Window};
 use super::pattern::{AccessPattern, Tree};
 use penstock_base::{Nanos, Op};
@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 /// Bounds of a [`Detector`].
 #[derive(Debug, Clone, Copy)]
 pub struct DetectorLimits {
-    /// Files that are followed; each takes up to 6 KiB. The half that was not used for the longest time makes room.
+    /// Most files that are tracked; each takes up to 6 KiB. At the limit, the least recently used half is dropped.
     pub files: usize,
-    /// Requests between two looks at a window.
+    /// Requests between two classifications of a file.
     pub every: u32,
 }
 
@@ -37,14 +37,14 @@ pub struct FileVerdict {
     pub requests: u64,
     /// Its bytes.
     pub bytes: u64,
-    /// `None`: too few requests to tell.
+    /// `None`: too few requests for a classification.
     pub pattern: Option<AccessPattern>,
-    /// How sure that is, 0 to 1.
+    /// Confidence, 0 to 1.
     pub share: f64,
 }
 
 impl FileVerdict {
-    /// Nothing is known yet.
+    /// A file without a classification.
     fn new(file: u64, op: Op) -> FileVerdict {
         FileVerdict {
             file,
@@ -65,7 +65,7 @@ struct Followed {
     verdict: FileVerdict,
 }
 
-/// Follows files online. A plain state machine: time is passed in.
+/// Detects the patterns of files online. A plain state machine: time is passed in.
 #[derive(Debug)]
 pub struct Detector {
     tree: Tree,
@@ -75,7 +75,7 @@ pub struct Detector {
 }
 
 impl Detector {
-    /// For data servers with this stripe unit.
+    /// A detector for data servers with this stripe unit.
     pub fn new(tree: Tree, unit: u64, limits: DetectorLimits) -> Detector {
         Detector {
             tree,
@@ -119,12 +119,12 @@ impl Detector {
         self.files.retain(|_, f| f.last > median);
     }
 
-    /// The pattern of a file now.
+    /// The current pattern of a file.
     pub fn pattern(&self, file: u64, op: Op) -> Option<AccessPattern> {
         self.files.get(&(file, op))?.verdict.pattern
     }
 
-    /// All files that are followed.
+    /// All tracked files.
     pub fn verdicts(&self) -> impl Iterator<Item = FileVerdict> {
         self.files.values().map(|f| f.verdict)
     }
@@ -143,12 +143,12 @@ pub(crate) fn majority(verdicts: impl Iterator<Item = FileVerdict>) -> Option<Ac
             *votes.entry(pattern).or_default() += verdict.requests;
         }
     }
-    // The order of patterns decides a tie, so that equal inputs have equal answers.
+    // The order of patterns breaks ties, so that equal inputs have equal answers.
     let best = votes.into_iter().max_by_key(|(p, n)| (*n, *p))?;
     Some(best.0)
 }
 
-/// A full window of a trace, or the rest of one, of one file and operation.
+/// A full window of a trace, or the rest of one, for one file and operation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Look {
     /// The file.
@@ -157,12 +157,12 @@ pub struct Look {
     pub op: Op,
     /// Requests of the window.
     pub requests: usize,
-    /// Its figures.
+    /// Its features.
     pub features: Features,
 }
 
-/// The windows of a trace, one after the other without overlap, in the order in which they fill; then, by file and
-/// operation, those that the end of the trace left with at least [`MIN_WINDOW`] requests.
+/// The windows of a trace, without overlap, in the order in which they fill. After them come, by file and operation,
+/// incomplete windows of at least [`MIN_WINDOW`] requests.
 pub fn looks(events: &[Event], unit: u64) -> Vec<Look> {
     let mut all = Vec::new();
     let mut look = |(file, op): (u64, Op), window: &mut Window| {
@@ -192,7 +192,7 @@ pub fn looks(events: &[Event], unit: u64) -> Vec<Look> {
     all
 }
 
-/// The patterns of all files of a trace, by file and operation, and that of most requests.
+/// The patterns of all files of a trace by file and operation, and the pattern of most requests.
 pub fn detect(
     events: &[Event],
     tree: &Tree,
@@ -206,7 +206,7 @@ pub fn detect(
         verdict.requests += 1;
         verdict.bytes = verdict.bytes.saturating_add(event.bytes);
     }
-    /// Requests and sureness by pattern.
+    /// Requests and confidence by pattern.
     type Votes = BTreeMap<AccessPattern, (u64, f64)>;
     let mut votes: BTreeMap<(u64, Op), Votes> = BTreeMap::new();
     for look in looks(events, unit) {

@@ -1,19 +1,19 @@
-//! Figures of a window of requests to one file: what tells access patterns apart at a data server.
+//! Features of a window of requests to one file, by which a data server tells access patterns apart.
 //!
-//! The first two are the source's: the mean distance of consecutive requests, D = mean |Of_j - (Of_i + S_i)| / S_i, and
-//! the mean spread of the arrivals at one stripe unit, dT = mean (max AT - min AT); here in units of the mean time between
-//! requests, which is the same on slow and on fast devices. The others are ours. They look at the window as a set:
-//! programs whose ranks have a part of the file each leave separate runs that grow at their ends, strided programs
-//! fill one dense region in no strict order. Source of D and dT: Boito 2015, section 4.3.
+//! The first two are the source's. Distance: D = mean |Of_j - (Of_i + S_i)| / S_i over consecutive requests. Spread: dT
+//! = mean (max AT - min AT) of the arrivals at one stripe unit. Here it is divided by the mean time between requests,
+//! which makes slow and fast devices alike. The others are Penstock's. They consider the window as a set. Programs
+//! whose ranks have a part of the file each leave separate runs that grow at their ends. Strided programs fill one
+//! dense region in no strict order. Source of D and dT: Boito 2015, section 4.3.
 use penstock_base::Nanos;
 use std::collections::BTreeMap;
 
 /// Requests of a full window.
 pub const WINDOW: usize = 256;
-/// Fewer requests say nothing.
+/// Windows with fewer requests are not classified.
 pub const MIN_WINDOW: usize = 16;
 
-/// Names of the figures, in the order of [`Features`].
+/// Names of the features, in the order of [`Features`].
 pub const FEATURES: [&str; 14] = [
     "distance",
     "spread",
@@ -31,7 +31,7 @@ pub const FEATURES: [&str; 14] = [
     "reach",
 ];
 
-/// The figures, named by [`FEATURES`]:
+/// The features, named by [`FEATURES`]:
 ///
 /// | figure | meaning |
 /// | --- | --- |
@@ -73,7 +73,7 @@ impl Seen {
 }
 
 impl Window {
-    /// Adds a request; the oldest makes room.
+    /// Adds a request; in a full window it replaces the oldest.
     pub fn push(&mut self, at: Nanos, offset: u64, bytes: u64) {
         let seen = Seen { at, offset, bytes };
         if self.requests.len() < WINDOW {
@@ -100,7 +100,7 @@ impl Window {
         self.oldest = 0;
     }
 
-    /// The figures; `None` with fewer than [`MIN_WINDOW`] requests.
+    /// The features; `None` with fewer than [`MIN_WINDOW`] requests.
     pub fn features(&self, unit: u64) -> Option<Features> {
         if self.requests.len() < MIN_WINDOW {
             return None;
@@ -163,7 +163,7 @@ fn features(requests: &[Seen], unit: u64) -> Features {
     ]
 }
 
-/// How requests stand to earlier ones: numbers of requests, and the mean age of those that are continued.
+/// Relations of requests to earlier ones: counts, and the mean age of those that are continued.
 struct Neighbours {
     continued: f64,
     preceded: f64,
@@ -206,7 +206,7 @@ struct Extent {
     span: f64,
     /// Contiguous runs in it.
     runs: f64,
-    /// How regularly they begin.
+    /// How regularly the runs begin.
     regular: f64,
 }
 

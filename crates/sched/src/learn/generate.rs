@@ -1,13 +1,19 @@
-//! What data servers see of programs whose pattern is known: training data for the detection, and traces to try
-//! things with.
+//! Generates what data servers see of programs with a known pattern: training data for the detection, and traces for
+//! experiments.
 //!
-//! A run is one case of the source's cross-product {read, write} x {one file, a file per process} x {contiguous,
-//! strided} x {small, large} x {8, 16, 32 processes} x {1, 4 programs}, to which we add accesses at random. Each process
-//! makes its accesses one after the other; an access goes to the servers that hold its bytes, one request each, which
-//! comes in slices, one, two or four at a time; a server serves one slice at a time. What is random is what differs between real runs: the number of servers, request sizes (small:
-//! below the stripe unit; large: reaching all servers), how long programs go on, strides, starts, network, time between
-//! accesses, slow and fast processes and devices, processors that are taken away for a while, and whether the processes of
-//! a program wait for each other before each access. The same seed gives the same run.
+//! A run is one case of the source's cross-product. Its factors are {read, write}, {one file, a file per process},
+//! {contiguous, strided}, {small, large}, {8, 16, 32} processes and {1, 4} programs. Random accesses are added to it.
+//! Each process makes its accesses one after the other. An access is one request to each server that holds some of its
+//! bytes. A request arrives in slices, one, two or four at a time; a server serves one slice at a time. Random
+//! parameters are those in which real runs differ:
+//!
+//! - the number of servers, the request sizes (small: below the stripe unit; large: reaching all servers), the length
+//!   of the run, strides and starts;
+//! - network, time between accesses, slow and fast processes and devices, and processors that are taken away for a
+//!   while;
+//! - whether the processes of a program wait for each other before each access.
+//!
+//! The same seed gives the same run.
 use super::detect::{Look, looks};
 use super::features::{MIN_WINDOW, WINDOW};
 use super::pattern::{AccessPattern, Order};
@@ -17,18 +23,18 @@ use penstock_trace::{Event, Kind};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-/// Data servers of a generated run, unless told: one of these.
+/// Number of data servers of a generated run, unless given: one of these.
 const SERVERS: [u64; 4] = [1, 2, 4, 8];
 /// Stripe unit of a generated run, bytes.
 pub(crate) const UNIT: u64 = 64 << 10;
 
-/// Bytes that a server takes of a request at a time; the rest arrives when they are served, as in data servers.
+/// Bytes that a server accepts of a request at a time; the rest arrives when they are served, as in data servers.
 const SLICE: u64 = 256 << 10;
 
 /// One case of the cross-product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scenario {
-    /// What all requests do.
+    /// The operation of all requests.
     pub op: Op,
     /// Each process has a file of its own.
     pub many_files: bool,
@@ -41,7 +47,7 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// The source's cross-product, 96 cases, and as many with random accesses as with strided ones: 144.
+    /// The source's cross-product of 96 cases, and random accesses in place of strided ones: 144 in all.
     pub fn all() -> impl Iterator<Item = Scenario> {
         let ops = [Op::Read, Op::Write].into_iter();
         ops.flat_map(|op| [false, true].map(|many_files| (op, many_files)))
@@ -62,7 +68,7 @@ impl Scenario {
 /// A generated run.
 #[derive(Debug, Clone)]
 pub struct Labelled {
-    /// What was run.
+    /// The case.
     pub scenario: Scenario,
     /// Stripe unit, bytes.
     pub unit: u64,
@@ -70,17 +76,17 @@ pub struct Labelled {
     pub servers: Vec<Vec<Event>>,
 }
 
-/// A device and the way to it; times in nanoseconds.
+/// A device and the network to it; times in nanoseconds.
 struct Hardware {
     network: f64,
     setup: f64,
     seek: f64,
     per_byte: f64,
     think: f64,
-    /// How often a process loses its processor between two accesses, and for how long.
+    /// How often, and how long, a process loses its processor between two accesses.
     stalls: f64,
     stall: f64,
-    /// Slices of a request that are at a server at once.
+    /// Slices of a request that a server has at once.
     in_flight: u64,
 }
 
@@ -90,7 +96,7 @@ impl Hardware {
         Hardware {
             network: random.magnitude(10e3, 200e3),
             setup,
-            // From flash, which does not care, to disks.
+            // From flash, where seeks cost nothing, to disks.
             seek: setup * random.between(0.0, 20.0),
             per_byte: 1e9 / random.magnitude(50e6, 2e9),
             think: random.magnitude(1e3, 1e6),
@@ -108,25 +114,25 @@ struct Server {
     end: u64,
 }
 
-/// A process: where it is, and how it goes on.
+/// The state of a process.
 struct Process {
     file: u64,
     program: u64,
     base: u64,
     stride: u64,
-    /// Where its accesses begin, if that is anywhere.
+    /// Where its accesses begin, for random patterns.
     places: Vec<u64>,
     size: u64,
     done: u64,
     total: u64,
     /// Its time between accesses, relative to the others'.
     slow: f64,
-    /// Chains of slices of the access that is under way that have not ended, and when the others had.
+    /// Chains of slices of the current access that have not ended, and when the last of the others ended.
     waits_for: u32,
     answered: f64,
 }
 
-/// What is next in a run.
+/// An event of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     /// A process makes its next access.
@@ -140,7 +146,7 @@ enum Step {
     },
 }
 
-/// Steps by time, those of the same time in the order in which they were planned.
+/// Events by time; equal times in the order in which they were added.
 #[derive(Default)]
 struct Agenda {
     steps: BinaryHeap<Reverse<(Nanos, u64, Step)>>,
@@ -164,7 +170,7 @@ struct Barrier {
     processes: u32,
     arrived: u32,
     last: f64,
-    /// How far the processes leave it apart, nanoseconds; at 0 they leave in the order of their ranks.
+    /// How far apart the processes leave it, nanoseconds; at 0 they leave in the order of their ranks.
     skew: f64,
 }
 
@@ -173,7 +179,7 @@ fn program(scenario: &Scenario, number: u64, servers: u64, random: &mut Random) 
     let small = scenario.pattern.is_small() == Some(true);
     let kib = 1024;
     let size = match (small, random.bits() % 4) {
-        // One in four programs does not care for powers of two.
+        // One in four programs uses sizes that are no powers of two.
         (true, 0) => random.between(2048.0, UNIT as f64 - 1.0) as u64,
         (true, _) => random.pick(&[4, 8, 12, 16, 24, 32, 40, 48]) * kib,
         (false, 0) => random.between((servers * UNIT) as f64, 4e6) as u64,
@@ -184,7 +190,7 @@ fn program(scenario: &Scenario, number: u64, servers: u64, random: &mut Random) 
                 * kib
         }
     };
-    // A file of one process fills windows in long runs only.
+    // A file of one process fills windows only in long runs.
     let total = if small {
         random.magnitude(128.0, 2048.0)
     } else {
@@ -229,14 +235,14 @@ fn program(scenario: &Scenario, number: u64, servers: u64, random: &mut Random) 
         .collect()
 }
 
-/// How a program with random accesses picks their places.
+/// The choice of places in a program with random accesses.
 struct Anywhere {
     size: u64,
-    /// Places of the file for each access.
+    /// Number of places in the file per access.
     spread: f64,
-    /// Places begin at multiples of it.
+    /// Places are multiples of this, in bytes.
     grain: u64,
-    /// Each record of the file once, in random order: no place comes twice.
+    /// Each record of the file once, in random order.
     once: bool,
 }
 
@@ -259,7 +265,7 @@ impl Anywhere {
             let place = |_| random.bits() % last * self.grain;
             return (0..accesses).map(place).collect();
         }
-        // The beginning of a random order of all records.
+        // The beginning of a random permutation of all records.
         let mut moved: BTreeMap<u64, u64> = BTreeMap::new();
         (0..accesses)
             .map(|i| {
@@ -272,7 +278,7 @@ impl Anywhere {
     }
 }
 
-/// Runs a case on so many data servers, or on a number drawn from the seed.
+/// Runs a case on the given number of data servers, or on a number drawn from the seed.
 #[expect(
     clippy::too_many_lines,
     reason = "the loop of one small simulation over state of its own"
@@ -411,13 +417,13 @@ pub fn generate(scenario: &Scenario, seed: u64, servers: Option<u64>) -> Labelle
 pub struct Example {
     /// The data server.
     pub server: usize,
-    /// The window and its figures.
+    /// The window and its features.
     pub look: Look,
 }
 
 impl Labelled {
-    /// Windows of this run for training, `most` at most, chosen at random: of the whole run, and of its beginning, where
-    /// they are not full yet.
+    /// At most `most` random windows of this run for training: windows of the whole run, and incomplete ones of its
+    /// beginning.
     pub fn examples(&self, seed: u64, most: usize) -> Vec<Example> {
         let mut random = Random::new(seed);
         let mut examples = Vec::new();
@@ -442,7 +448,7 @@ impl Labelled {
     }
 }
 
-/// The bytes of a file range on each server, as a range of its object. Contiguous ranges stay contiguous.
+/// The part of a file range on each server, as a range of its object. Contiguous ranges stay contiguous.
 fn parts(offset: u64, size: u64, servers: u64) -> impl Iterator<Item = (u64, u64)> {
     let end = offset + size;
     (0..servers).map(move |server| {
@@ -453,7 +459,7 @@ fn parts(offset: u64, size: u64, servers: u64) -> impl Iterator<Item = (u64, u64
     })
 }
 
-/// Bytes of the first `end` ones of a file that lie on a server.
+/// Bytes on a server of the first `end` bytes of a file.
 fn object(end: u64, server: u64, servers: u64) -> u64 {
     let stripe = servers * UNIT;
     let within = (end % stripe).saturating_sub(server * UNIT).min(UNIT);
@@ -476,7 +482,7 @@ mod tests {
     fn servers_see_each_byte_once() {
         assert_eq!(Scenario::all().count(), 144);
         for (i, scenario) in Scenario::all().enumerate() {
-            // Random accesses come twice to some bytes, and to some not at all.
+            // Random accesses hit some bytes twice and others never.
             if scenario.processes > 8 || scenario.pattern.order() == Order::Random {
                 continue;
             }
@@ -492,7 +498,7 @@ mod tests {
                         .all(|w| w[0].0 < w[1].0 || w[0].2 <= w[1].1)
                 );
             }
-            // A stride of whole stripes may meet one server only.
+            // A stride of whole stripes may reach one server only.
             let total: usize = run.servers.iter().map(Vec::len).sum();
             assert!(total >= 8 * 24, "{scenario:?} {total}");
             let files: BTreeSet<_> = run.servers.iter().flatten().map(|e| e.file).collect();

@@ -1,25 +1,25 @@
-//! Repetitions of one program become one trace of what it can be expected to do.
+//! Merges traces of repetitions of one program into one trace of the requests to expect.
 //!
-//! Problem: two runs never give the same arrival times. Idea: requests that are the same (file, operation, offset,
-//! bytes) and arrive at about the same time of their file, one of each trace, are one request; its arrival is the
-//! average. When it pays: programs that run daily, or that write one checkpoint after the other.
+//! Problem: two runs never give the same arrival times. Idea: requests of different traces are one if file, operation,
+//! offset and bytes are equal and they arrive at about the same time. Its arrival is the average. When it pays:
+//! programs that run daily, or that write one checkpoint after the other.
 //!
-//! Parameters: arrivals match within [`ARRIVAL_TOLERANCE`] of the average so far, and within [`ARRIVAL_FLOOR`] at the
-//! very beginning of a file, where a tenth of nothing would match nothing. Times count from the file's first request
-//! (Boito 2015, 4.1.2). Files that are made anew have a new number in each run: a file that only one run knows is
-//! matched with one that does the same amount of the same operations, in the order of first arrival.
+//! Parameters: arrivals match within [`ARRIVAL_TOLERANCE`] of the average so far. At the beginning of a file, where a
+//! tenth of almost nothing would match nothing, they match within [`ARRIVAL_FLOOR`]. Times count from the file's first
+//! request (Boito 2015, 4.1.2). Files that are created anew have a new number in each run. A file that only one run
+//! knows is matched with one that does as much of the same operations, in order of first arrival.
 //!
 //! Cost: one sort of all requests. Source: Boito 2015, section 4.2.1.
 use penstock_base::{Nanos, Op};
 use penstock_trace::{Event, Kind};
 use std::collections::BTreeMap;
 
-/// Part of an arrival time by which repetitions may differ.
+/// Share of an arrival time by which repetitions may differ.
 pub const ARRIVAL_TOLERANCE: f64 = 0.1;
-/// Difference of arrival times that is always accepted.
+/// Difference of arrival times that is always accepted, nanoseconds.
 pub const ARRIVAL_FLOOR: Nanos = 2_000_000;
 
-/// Two arrivals, counted from their file's first, may be the same request.
+/// Whether two arrivals, counted from their file's first, may be the same request.
 pub(crate) fn same_time(expected: Nanos, seen: Nanos) -> bool {
     expected.abs_diff(seen) <= tolerance(expected)
 }
@@ -28,7 +28,7 @@ pub(crate) fn tolerance(expected: Nanos) -> Nanos {
     ((expected as f64 * ARRIVAL_TOLERANCE) as Nanos).max(ARRIVAL_FLOOR)
 }
 
-/// What merging found.
+/// The result of merging.
 #[derive(Debug, Clone, Default)]
 pub struct Merged {
     /// The requests, as arrivals, in the order of time. Files and programs have the numbers of the first trace that
@@ -38,14 +38,14 @@ pub struct Merged {
     pub requests: u64,
     /// Requests of the result that every trace has.
     pub common: u64,
-    /// Requests of the result that one trace alone has.
+    /// Requests of the result that only one trace has.
     pub single: u64,
 }
 
 /// One request of one trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Seen {
-    // The order of these is the order of the sort: equal requests of all traces become neighbours, by time.
+    // The fields are in sort order: equal requests of all traces become neighbours, by time.
     file: u32,
     op: Op,
     offset: u64,
@@ -97,7 +97,7 @@ pub fn merge(traces: Vec<Vec<Event>>, min_seen: u32) -> Merged {
                 offset: same[0].offset,
                 bytes: same[0].bytes,
                 program: cluster.program,
-                // Repetitions differ in who asked, and in which call.
+                // Repetitions may differ in rank and call.
                 rank: 0,
                 mpi_call: 0,
                 client_call: 0,
@@ -123,14 +123,14 @@ impl Cluster {
     }
 }
 
-/// Puts equal requests, sorted by time, into clusters with at most one of each trace. Each trace fills clusters in
-/// the order of time, so that it looks at each but once.
+/// Puts equal requests, sorted by time, into clusters with at most one of each trace. Each trace fills clusters in the
+/// order of time, so that each cluster is considered once per trace.
 fn group(same: &[Seen], clusters: &mut Vec<Cluster>, next: &mut [usize]) {
     next.fill(0);
     for request in same {
         let next = &mut next[request.trace as usize];
         let fits = |c: &Cluster| same_time(c.average(), request.at);
-        // Times ascend: what lies too far back now, does so for ever.
+        // Times ascend: a cluster that lies too far back stays so.
         while clusters.get(*next).is_some_and(|c| !fits(c)) {
             *next += 1;
         }
@@ -162,7 +162,7 @@ fn collect(traces: Vec<Vec<Event>>) -> (Vec<Seen>, Vec<FileState>) {
     let mut by_shape: BTreeMap<FileUse, Vec<u32>> = BTreeMap::new();
     for (trace, events) in traces.into_iter().enumerate() {
         let found = survey(&events);
-        // First those that are known by number, so that nobody else takes them.
+        // Files with known numbers come first, so that no other file takes them.
         let mut slots: BTreeMap<u64, u32> = BTreeMap::new();
         let mut taken = vec![false; files.len()];
         for file in &found {
@@ -353,7 +353,7 @@ mod tests {
             let trace: Vec<Event> = events.iter().map(|&(t, f, o)| arrival(t, f, o * 4096)).collect();
             let merged = merge(vec![trace.clone(); times], 1);
             prop_assert_eq!(merged.requests as usize, trace.len() * times);
-            // Requests so close that their repetitions could be either may be paired crosswise, but none is lost.
+            // Requests so close together may be paired with either repetition, but none is lost.
             let mut before: Vec<_> = trace.iter().map(|e| (e.file, e.offset)).collect();
             let mut after: Vec<_> = merged.events.iter().map(|e| (e.file, e.offset)).collect();
             before.sort_unstable();

@@ -1,4 +1,4 @@
-//! What is learnt from requests: aggregations that will come, and the pattern of each file.
+//! Learning from requests: aggregations to expect, and the access pattern of each file.
 //!
 //! ```text
 //! merge.rs     repetitions of a program as one       predict.rs   aggregations that will come, and how long to wait

@@ -1,9 +1,10 @@
 //! The access patterns, and the decision tree that tells them apart.
 //!
-//! The tree is data, `data/patterns.json`, made by `python/learn/patterns.py` (docs/understand/detection.md). It is checked when
-//! it is read, node by node: a tree that was cut, edited or made for other figures is refused. A tree always ends in some
-//! leaf, also with a window that is like nothing it has learnt. So each leaf keeps the range of each figure among the windows
-//! that it was learnt from: what lies outside is [`AccessPattern::Unknown`], and so is what ends in a leaf of mixed windows.
+//! The tree is data, `data/patterns.json`, made by `python/learn/patterns.py` (docs/understand/detection.md). Each node
+//! is checked when the tree is read: a tree that was truncated, edited or made for other features is refused. A
+//! decision tree always ends in some leaf, even for a window unlike all training data. So each leaf stores the range of
+//! each feature among its training windows. What lies outside is [`AccessPattern::Unknown`], and so is what ends in a leaf of
+//! mixed windows.
 use super::features::{FEATURES, Features};
 use crate::Error;
 use serde::{Deserialize, Serialize};
@@ -11,13 +12,13 @@ use serde::{Deserialize, Serialize};
 /// In which order the clients of a file access it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Order {
-    /// Each client a part of its own, from its beginning to its end.
+    /// Each client accesses a part of its own, from its beginning to its end.
     Contiguous,
     /// Clients take turns over the file, or leave gaps of one length.
     Strided,
     /// Anywhere.
     Random,
-    /// Unlike anything known.
+    /// Unlike the training data.
     Unknown,
 }
 
@@ -33,8 +34,8 @@ impl Order {
     }
 }
 
-/// How the clients of a file access it, as seen by themselves: in which order, and whether accesses are smaller than a
-/// stripe unit or reach every server.
+/// How the clients of a file access it, from their point of view. It says the order, and whether accesses are smaller
+/// than a stripe unit or reach every server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AccessPattern {
@@ -50,13 +51,13 @@ pub enum AccessPattern {
     RandomSmall,
     /// Clients access any place of the file, in large requests.
     RandomLarge,
-    /// Unlike anything known. No tree is trained on it.
+    /// Unlike the training data. No tree is trained on it.
     #[serde(skip)]
     Unknown,
 }
 
 impl AccessPattern {
-    /// All that are known.
+    /// All known patterns.
     pub const ALL: [AccessPattern; 6] = [
         AccessPattern::ContiguousSmall,
         AccessPattern::ContiguousLarge,
@@ -105,7 +106,7 @@ impl AccessPattern {
 
 /// The format of tree files.
 const FORMAT: u32 = 2;
-/// Nodes of a tree at most.
+/// Most nodes of a tree.
 const MAX_NODES: usize = 4096;
 
 #[derive(Debug, Clone, Deserialize)]
@@ -115,7 +116,7 @@ struct TreeFile {
     made_by: String,
     features: Vec<String>,
     classes: Vec<AccessPattern>,
-    /// Leaves with a smaller share answer "unknown".
+    /// Leaves with a smaller share answer [`AccessPattern::Unknown`].
     least_share: f64,
     nodes: Vec<Node>,
 }
@@ -130,7 +131,7 @@ enum Node {
         below: usize,
         above: usize,
     },
-    /// A class, the share of it among the training windows that end here, and between what their figures lay.
+    /// A class, its share among the training windows of this leaf, and the range of each of their features.
     Leaf {
         class: usize,
         share: f64,
@@ -192,7 +193,7 @@ impl Tree {
                 Node::Split { threshold, .. } if !threshold.is_finite() => {
                     "has no finite threshold"
                 }
-                // Children come later: every walk ends.
+                // Children have larger numbers than their parent, so every walk ends.
                 Node::Split { below, above, .. }
                     if *below.min(above) <= i || *below.max(above) >= file.nodes.len() =>
                 {
@@ -234,7 +235,7 @@ impl Tree {
         &self.made_by
     }
 
-    /// The pattern of a window with these figures, and how sure that is, 0 to 1; of what is unknown 0.
+    /// The pattern of a window with these features, and the confidence, 0 to 1; 0 for an unknown pattern.
     pub fn classify(&self, features: &Features) -> (AccessPattern, f64) {
         let mut at = 0;
         loop {
@@ -305,7 +306,7 @@ mod tests {
             tree.classify(&features),
             (AccessPattern::ContiguousSmall, 1.0)
         );
-        // What no training window was like, and what training windows of several classes were like.
+        // Windows unlike all training data, and windows in a leaf of several classes.
         features[7] = 1.01;
         assert_eq!(tree.classify(&features), (AccessPattern::Unknown, 0.0));
         let mixed = Tree::from_json(&json(&leaf(0, 0.69, 1.0))).unwrap();

@@ -1,27 +1,27 @@
 //! Prediction of aggregations, and how long a scheduler should wait for one.
 //!
-//! Problem: a scheduler joins contiguous requests only if they wait in its queue together; the next part of a large
-//! aggregation often comes a moment too late. Idea: traces of earlier runs say what comes. Contiguous predicted
-//! requests S1, S2 form an aggregation if
+//! Problem: a scheduler joins contiguous requests only if they wait in its queue together. The next part of a large
+//! aggregation often comes slightly too late. Idea: traces of earlier runs show which requests will come. Contiguous
+//! predicted requests S1, S2 form an aggregation if
 //!
 //! ```text
 //! TTP(S1) + TTP(S2) > TTP(S1+S2) + |AT2 - AT1| (1 - alpha)
 //! ```
 //!
-//! and the scheduler may join so many ([`Limits::parts`]),
-//! where TTP is the device's time to process ([`Cost`]), AT the arrivals, and alpha the part of waiting time that is
-//! spent on other requests. The result is taken as one request and tried with the next. Arriving requests are linked
-//! to predicted ones of the same file, operation, offset and bytes that arrive within ±10% of the predicted time. A
-//! virtual request that is smaller than its prediction waits once, for W = predicted span - time since its first part
-//! arrived, and never longer than [`Limits::wait`].
+//! and the scheduler may join that many ([`Limits::parts`]). TTP is the device's time to process ([`Cost`]), AT the
+//! arrival times, and alpha the share of waiting time that is spent on other requests. The aggregation is treated as
+//! one request and tried with the next. Arriving requests are linked to predicted ones of the same file, operation,
+//! offset and bytes that arrive within ±10% of the predicted time. A virtual request that is smaller than its
+//! prediction waits once: for W = predicted span - time since its first part arrived, at most [`Limits::wait`].
 //!
-//! When it pays: repeating programs, small contiguous requests, devices that care for order. What a program does
-//! differently finds no prediction and is scheduled as without.
+//! When it pays: repeating programs, small contiguous requests, devices on which order matters. Requests that differ
+//! from the trace have no prediction and are scheduled without one.
 //!
-//! For an aggregation of more than two, |AT2 - AT1| is what the next part adds to the span of arrivals. Alpha is
-//! estimated from the trace first: a gap is overlapped as far as requests between its two ends keep the device busy.
-//! Then it is what is seen: of each wait, the part in which others were served ([`Predictor::serving`]). A file's aggregations
-//! are predicted anew when a pass through it begins and alpha has moved by [`MOVED`]. Source: Boito 2015, section 4.1.
+//! For an aggregation of more than two, |AT2 - AT1| is what the next part adds to the span of arrivals. Alpha is first
+//! estimated from the trace: a gap is overlapped as far as requests between its two ends keep the device busy. Later it
+//! is measured: the share of each wait in which other requests were served ([`Predictor::serving`]). A file's
+//! aggregations are predicted again when a pass through it begins and alpha has moved by [`MOVED`]. Source: Boito 2015,
+//! section 4.1.
 use super::cost::Cost;
 use super::merge::{same_time, tolerance};
 use crate::Error;
@@ -35,17 +35,17 @@ use std::ops::Range;
 pub struct Limits {
     /// Predicted requests; each takes about 60 bytes.
     pub requests: usize,
-    /// Requests that arrived and were not dispatched yet.
+    /// Requests that arrived and are not yet dispatched.
     pub live: usize,
-    /// Programs that are followed.
+    /// Programs that are tracked.
     pub programs: usize,
     /// Longest wait.
     pub wait: Nanos,
-    /// A file that rests so long and is then used as at its beginning runs through its prediction anew.
+    /// A file that was idle for this time and is then used as at its beginning starts its prediction again.
     pub rest: Nanos,
-    /// Requests that the scheduler joins at most: with a busy device alpha is 1, and nothing else ends an aggregation.
+    /// Most requests that the scheduler joins. On a busy device alpha is 1, and nothing else bounds an aggregation.
     pub parts: u32,
-    /// Aggregations of files with more requests are not predicted anew: that would hold up a decision.
+    /// Aggregations of files with more requests are not predicted again, because that would delay a decision.
     pub regroup: usize,
 }
 
@@ -64,14 +64,14 @@ impl Default for Limits {
     }
 }
 
-/// What a predictor did.
+/// Counts of a predictor.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Statistics {
     /// Predicted requests.
     pub predicted: u64,
-    /// Aggregations predicted of them, those of one request not counted.
+    /// Aggregations predicted from them, without those of one request.
     pub aggregations: u64,
-    /// Average requests of an aggregation, those of one request counted.
+    /// Mean requests of an aggregation, including those of one request.
     pub mean_aggregation: f64,
     /// Arrivals that were linked to a prediction.
     pub matched: u64,
@@ -81,18 +81,18 @@ pub struct Statistics {
     pub waits: u64,
     /// Their sum.
     pub waited: Nanos,
-    /// Part of waiting time that is used for something else.
+    /// Alpha: share of waiting time in which other requests are served.
     pub alpha: f64,
-    /// Waits whose end has been seen, which alpha follows.
+    /// Waits whose end was observed; alpha follows them.
     pub seen: u64,
-    /// Files whose aggregations were predicted anew.
+    /// Files whose aggregations were predicted again.
     pub regrouped: u64,
 }
 
 /// One predicted request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Predicted {
-    // The order of the fields is that of the search.
+    // The order of the fields is the search order.
     slot: u32,
     op: Op,
     offset: u64,
@@ -101,7 +101,7 @@ struct Predicted {
     at: Nanos,
 }
 
-/// A predicted file and the running file that is it.
+/// A predicted file, and the running file that it is bound to.
 #[derive(Debug, Clone)]
 struct File {
     /// Arrival of its first request in the trace.
@@ -110,9 +110,9 @@ struct File {
     /// Bytes read and written.
     bytes: [u64; 2],
     running: Option<Running>,
-    /// Counts its passes; predictions of earlier passes are void.
+    /// Counts its passes; predictions of earlier passes are invalid.
     pass: u32,
-    /// Its requests, and their aggregations as predicted with this alpha.
+    /// Its requests, and its aggregations as predicted with this alpha.
     requests: Range<usize>,
     groups: Vec<Group>,
     aggregations: u64,
@@ -134,11 +134,11 @@ struct Group {
     /// Arrivals, since the file's first.
     first: Nanos,
     last: Nanos,
-    /// In this pass: bytes that went to the store, and whether it was waited for.
+    /// In this pass: bytes that were dispatched, and whether there was a wait.
     pass: u32,
     dispatched: u64,
     waited: bool,
-    /// A wait that has not ended: when it began, and how long others had been served by then.
+    /// A wait that has not ended: when it began, and the busy time then.
     wait: Option<(Nanos, Nanos)>,
 }
 
@@ -148,18 +148,18 @@ struct Program {
     seen: u64,
 }
 
-/// See the module's text. A plain state machine: time is passed in.
+/// Predicts requests and aggregations from a trace. A plain state machine: time is passed in.
 #[derive(Debug)]
 pub struct Predictor {
     cost: Cost,
     limits: Limits,
     requests: Vec<Predicted>,
-    /// Of each request: its aggregation, by number in its file, and the pass in which it was linked.
+    /// For each request its aggregation, by number in its file, and the pass in which it was linked.
     group_of: Vec<u32>,
     linked: Vec<u32>,
     files: Vec<File>,
     slots: BTreeMap<u64, u32>,
-    /// Requests with which files begin: the files, in the order of first arrival.
+    /// Files by the requests with which they begin, in the order of first arrival.
     openings: BTreeMap<(Op, u64, u64), Vec<u32>>,
     live: BTreeMap<u64, u32>,
     /// The file that began a pass with the last arrival.
@@ -169,22 +169,22 @@ pub struct Predictor {
     /// Averages per wait, nanoseconds.
     overlapped: f64,
     waiting: f64,
-    /// Time in which requests were served, and since when some are.
+    /// Time in which requests were served; if some are being served now, since when.
     busy: Nanos,
     busy_since: Option<Nanos>,
     statistics: Statistics,
 }
 
-/// Alpha has to move so far before a file's aggregations are predicted anew.
+/// Alpha must change by this much before a file's aggregations are predicted again.
 pub const MOVED: f64 = 0.05;
 
-/// Requests of a file that count as its beginning: the first of so many ranks may be the first to arrive.
+/// Requests of a file that count as its beginning: the first request of any of so many ranks may arrive first.
 const OPENINGS: usize = 64;
-/// Predictions that one arrival is compared with.
+/// Predictions that an arrival is compared with, at most.
 const CANDIDATES: usize = 32;
 
 impl Predictor {
-    /// Predicts from a (merged) trace. Only arrivals count.
+    /// Predicts from a (merged) trace. Only arrivals are used.
     pub fn new(trace: &[Event], cost: Cost, limits: Limits) -> Result<Predictor, Error> {
         let mut arrivals: Vec<&Event> = trace.iter().filter(|e| e.kind == Kind::Arrival).collect();
         if arrivals.len() > limits.requests.min(u32::MAX as usize) {
@@ -274,7 +274,7 @@ impl Predictor {
         Ok(predictor)
     }
 
-    /// What it did so far.
+    /// Counts so far.
     pub fn statistics(&self) -> Statistics {
         let groups: usize = self.files.iter().map(|f| f.groups.len()).sum();
         Statistics {
@@ -288,7 +288,7 @@ impl Predictor {
         }
     }
 
-    /// Part of waiting time that is used for something else.
+    /// Share of waiting time in which other requests are served.
     pub fn alpha(&self) -> f64 {
         if self.waiting > 0.0 {
             (self.overlapped / self.waiting).clamp(0.0, 1.0)
@@ -297,12 +297,12 @@ impl Predictor {
         }
     }
 
-    /// From now on the scheduler joins at most so many requests; files are grouped so when a pass through them begins.
+    /// Sets how many requests the scheduler joins at most; files are grouped by it when their next pass begins.
     pub fn joins(&mut self, parts: u32) {
         self.limits.parts = parts;
     }
 
-    /// From now on requests are served, or none is. Waits are of use as long as some are.
+    /// Says whether requests are being served from now on. Waits are useful only while some are.
     pub fn serving(&mut self, now: Nanos, any: bool) {
         self.busy = self.busy_until(now);
         self.busy_since = any.then_some(now);
@@ -316,13 +316,13 @@ impl Predictor {
     /// A wait of `total` has ended; other requests were served for `overlapped` of it.
     fn waited(&mut self, total: Nanos, overlapped: Nanos) {
         self.statistics.seen += 1;
-        // Averages over about 16 reports, the estimate being the first.
+        // An exponential average over about 16 waits; the estimate is its first value.
         const WEIGHT: f64 = 1.0 / 16.0;
         self.waiting += WEIGHT * (total as f64 - self.waiting);
         self.overlapped += WEIGHT * (overlapped.min(total) as f64 - self.overlapped);
     }
 
-    /// Predicts the aggregations of a file with the present alpha. Costs a pass over its requests.
+    /// Predicts the aggregations of a file with the current alpha. Takes one pass over its requests.
     fn regroup(&mut self, slot: usize) {
         let alpha = self.alpha();
         let range = self.files[slot].requests.clone();
@@ -336,7 +336,7 @@ impl Predictor {
                 open.clear();
                 current = Some(r.op);
             }
-            // Offsets ascend: what ends before can't go on.
+            // Offsets ascend: aggregations that end before this one are complete.
             while open.first().is_some_and(|o| o.0 < r.offset) {
                 open.pop_first();
             }
@@ -386,7 +386,7 @@ impl Predictor {
         file.parts = self.limits.parts;
     }
 
-    /// A pass begins: nothing of the file's aggregations is under way.
+    /// A pass begins: no aggregation of the file is under way.
     fn refresh_groups(&mut self, slot: usize) {
         let file = &self.files[slot];
         let moved = (self.alpha() - file.alpha).abs() >= MOVED;
@@ -409,7 +409,8 @@ impl Predictor {
         time(group.bytes) + time(next.bytes) > time(joint) + added as f64 * (1.0 - alpha)
     }
 
-    /// Goes through the predictions in the order of time; to each, the contiguous one that is nearest in time.
+    /// Estimates alpha from the trace: for each prediction in order of time, the contiguous one that is nearest in
+    /// time.
     fn estimate_alpha(&mut self) {
         let absolute = |r: &Predicted| self.files[r.slot as usize].start.saturating_add(r.at);
         let mut order: Vec<u32> = (0..self.requests.len() as u32).collect();
@@ -445,7 +446,7 @@ impl Predictor {
         self.waiting = waiting / pairs.max(1) as f64;
     }
 
-    /// Of the requests at `offset` in the same file and with the same operation, one that is near in time.
+    /// Of the requests at `offset` in the same file with the same operation, the one nearest in time.
     fn nearest(&self, r: &Predicted, offset: u64) -> Option<usize> {
         let key = |p: &Predicted| (p.slot, p.op, p.offset, p.bytes, p.at);
         let low = self
@@ -463,7 +464,7 @@ impl Predictor {
             .min_by_key(|i| self.requests[*i].at.abs_diff(r.at))
     }
 
-    /// A request arrives. True if it was predicted.
+    /// A request arrives. Returns true if it was predicted.
     #[allow(clippy::too_many_arguments)]
     pub fn arrived(
         &mut self,
@@ -520,7 +521,7 @@ impl Predictor {
             self.refresh_groups(slot as usize);
         }
         let same = |p: &Predicted| (p.slot, p.op, p.offset, p.bytes) == (slot, op, offset, bytes);
-        // Tolerances grow with the predicted time: what may match begins where at + tolerance reaches ours.
+        // Tolerances grow with the predicted time: candidates begin where at + tolerance reaches this arrival.
         let low = self.requests.partition_point(|p| {
             (p.slot, p.op, p.offset, p.bytes) < (slot, op, offset, bytes)
                 || same(p) && p.at.saturating_add(tolerance(p.at)) < at
@@ -530,7 +531,7 @@ impl Predictor {
             .find(|i| self.linked[*i] != pass && same_time(self.requests[*i].at, at))
     }
 
-    /// A file with a number that the trace does not know: one that begins like it and is not in use.
+    /// Binds a file that the trace does not know to a predicted one that begins like it and is not bound.
     fn bind(&mut self, now: Nanos, op: Op, file: u64, offset: u64, bytes: u64) -> Option<u32> {
         let rest = self.limits.rest;
         let free = |f: &File| match &f.running {
@@ -570,21 +571,22 @@ impl Predictor {
         );
     }
 
-    /// If the last arrival began a pass through the prediction of its file: the bytes that will be read and written in it.
+    /// The bytes that will be read and written in a pass, if the last arrival began one.
     pub fn begun(&mut self) -> Option<[u64; 2]> {
         let slot = self.begun.take()?;
         Some(self.files[slot as usize].bytes)
     }
 
-    /// Bytes that a running program will still ask for, if it is one of those traced: what SRTF sorts by.
+    /// Bytes that a running program will still request, if it was traced; for SRTF.
     pub fn remaining(&self, program: u64) -> Option<u64> {
         let known = self.programs.get(&program)?;
         let total = self.program_bytes.get(&known.traced)?;
         Some(total.saturating_sub(known.seen))
     }
 
-    /// A virtual request of these parts is about to be served; its first part arrived at `first`. How long it should
-    /// wait for the rest of its predicted aggregation: 0 when that is complete, was waited for already, or late.
+    /// A virtual request of these parts could be served now; its first part arrived at `first`. Returns how long it
+    /// should wait for the rest of its predicted aggregation. 0 if the aggregation is complete, late, or has had its
+    /// wait.
     pub fn wait(&mut self, now: Nanos, first: Nanos, parts: &[u64]) -> Nanos {
         let Some((slot, number)) = self.group_of_parts(parts) else {
             return 0;
@@ -622,7 +624,7 @@ impl Predictor {
         Some((self.requests[i].slot, self.group_of[i]))
     }
 
-    /// A request went to the store, or is gone otherwise.
+    /// A request was dispatched, or was removed otherwise.
     pub fn dispatched(&mut self, now: Nanos, id: u64) {
         let Some(i) = self.live.remove(&id) else {
             return;
@@ -639,7 +641,7 @@ impl Predictor {
     }
 }
 
-/// Forgets what belongs to an earlier pass.
+/// Resets an aggregation that belongs to an earlier pass.
 fn refresh(group: &mut Group, pass: u32) {
     if group.pass != pass {
         group.pass = pass;

@@ -31,13 +31,13 @@ fn read(p: &mut Predictor, now: Nanos, id: u64, file: u64, offset: u64) -> bool 
 
 #[test]
 fn the_rule_weighs_saved_time_against_the_gap() {
-    // No other requests: alpha is 0, so that a gap of 0.9 ms is worth 1 ms of device time and one of 1.1 ms is not.
+    // No other requests: alpha is 0. A gap of 0.9 ms is then worth 1 ms of device time, and one of 1.1 ms is not.
     for (gap, size) in [(900 * US, 2.0), (1100 * US, 1.0)] {
         let p = predictor(&[arrival(0, 1, 0, 4096), arrival(gap, 1, 4096, 4096)]);
         assert_eq!(p.alpha(), 0.0);
         assert_eq!(p.statistics().mean_aggregation, size, "{gap}");
     }
-    // The later part may be the lower one; neighbours of another file, operation or place don't count.
+    // The later part may have the lower offset; requests of another file, operation or place do not count.
     let p = predictor(&[arrival(0, 1, 4096, 4096), arrival(900 * US, 1, 0, 4096)]);
     assert_eq!(p.statistics().aggregations, 1);
     let p = predictor(&[
@@ -65,14 +65,15 @@ fn a_busy_device_makes_waiting_cheap() {
     let mut trace = vec![arrival(0, 1, 0, 4096), arrival(3 * MS, 1, 4096, 4096)];
     let alone = predictor(&trace);
     assert_eq!(alone.statistics().aggregations, 0);
-    // 20 ms of work arrives in the gap.
+    // 20 ms of work arrive in the gap.
     trace.extend((1..20).map(|i| arrival(i * 100 * US, 2, i * 1_000_000, 4096)));
     let busy = predictor(&trace);
     assert!(busy.alpha() > 0.9, "{}", busy.alpha());
     assert_eq!(busy.statistics().aggregations, 1);
 }
 
-/// One pass through two requests 100 µs apart, the first of which waits for 200 µs; others are served for `busy` of these.
+/// One pass through two requests 100 µs apart, of which the first waits for 200 µs; others are served for `busy` of
+/// these.
 fn pass(p: &mut Predictor, number: u64, busy: Nanos) {
     let now = number * 2000 * MS;
     assert!(read(p, now, 2 * number, 1, 0));
@@ -86,7 +87,7 @@ fn pass(p: &mut Predictor, number: u64, busy: Nanos) {
 
 #[test]
 fn alpha_follows_what_is_seen_and_files_are_grouped_anew() {
-    // Of the gap of 3 ms, 2.9 ms are overlapped in the trace: worth it at first.
+    // In the trace 2.9 ms of the gap of 3 ms are overlapped: at first the wait is worth it.
     let mut trace = vec![arrival(0, 1, 0, 4096), arrival(3 * MS, 1, 4096, 4096)];
     trace.extend((1..20).map(|i| arrival(i * 100 * US, 2, i * 1_000_000, 4096)));
     let mut p = predictor(&trace);
@@ -100,7 +101,7 @@ fn alpha_follows_what_is_seen_and_files_are_grouped_anew() {
         pass(&mut p, number, 0);
         assert_eq!(p.statistics().seen, number);
     }
-    // Nothing was overlapped: alpha falls, and a pass that begins then is grouped so.
+    // No overlap: alpha decreases, and a pass that begins then is grouped accordingly.
     assert!(p.alpha() < estimated, "{}", p.alpha());
     let alpha = p.alpha();
     for _ in 0..200 {
@@ -250,7 +251,7 @@ fn files_made_anew_take_the_place_of_those_traced() {
     {
         assert!(read(&mut p, 50 * id as u64 * US, id as u64, *file, *offset));
     }
-    // Both are in use: a third is none of them. Later it takes the place of one.
+    // Both predicted files are bound: a third file gets none. Later it replaces one.
     assert!(!read(&mut p, MS, 5, 803, 0));
     assert!(read(&mut p, 1500 * MS, 6, 803, 0));
     assert_eq!(p.remaining(9), Some(0));

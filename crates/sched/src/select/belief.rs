@@ -1,26 +1,26 @@
-//! What each algorithm is believed to give.
+//! Estimates of the score of each algorithm.
 //!
-//! *Problem*: one window says little: the same algorithm gives 10% more or less in the next one, and after a change programs
-//! and disks need time to find their step. Whoever follows the last window changes for nothing. *Idea*: the logarithm of
-//! what an algorithm gives is a number that is known up to a standard deviation. Before anything has been measured it is
-//! known relative to the others, from what they gave elsewhere; each window that is measured adds what it can, windows of one
-//! turn less than windows of several, and what was seen long ago less than what was just seen. All algorithms share one
-//! unknown, how fast device and programs are at all, so the window of one moves what is expected of all. From means and
-//! deviations follow the gain and the loss that a trial can be expected to bring. *Source*: Bayesian optimisation with
-//! independent normal beliefs (expected improvement); ours here.
+//! *Problem*: one window says little. The same algorithm gives 10% more or less in the next one, and after a change
+//! programs and disks need time to reach their rate. A selector that follows the last window changes for nothing.
+//! *Idea*: the logarithm of an algorithm's score is a number known up to a standard deviation. Before any measurement
+//! it is known relative to the others, from measurements elsewhere (the prior). Each measured window adds information:
+//! windows of one turn less than windows of several, old ones less than recent ones. All algorithms share one unknown,
+//! the speed of device and programs, so a window of one updates the estimates of all. Means and deviations give the
+//! expected gain and loss of a trial. *Source*: Bayesian optimisation with independent normal beliefs (expected
+//! improvement); the model is Penstock's.
 use crate::Nanos;
 use std::collections::VecDeque;
 
-/// Standard deviation of the logarithm of one window's score within a turn …
+/// Standard deviation of the logarithm of one window's score within a turn.
 const WINDOW: f64 = 0.10;
-/// … and of a turn's mean from what the algorithm gives in the long run.
+/// Standard deviation of a turn's mean from the algorithm's long-term score.
 const TURN: f64 = 0.08;
-/// What was seen is trusted less by this deviation for each second since.
+/// For each second since a measurement its standard deviation grows by this.
 const DRIFT: f64 = 0.005;
 /// Windows of a turn that count; older ones fade.
 const RECENT: f64 = 20.0;
 
-/// What is known beforehand: a logarithm relative to the others', and its standard deviation.
+/// What is known before any measurement: a logarithm relative to the others', and its standard deviation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Prior {
     pub(super) mean: f64,
@@ -35,17 +35,17 @@ pub(super) struct Estimate {
 }
 
 impl Estimate {
-    /// How much more it gives than the other, at least or at most, by `z` standard deviations.
+    /// How much higher this is than the other, by `z` standard deviations below or above the mean.
     pub(super) fn over(&self, other: &Estimate, z: f64) -> f64 {
         self.mean - other.mean + z * self.deviation(other)
     }
 
-    /// By how much it can be expected to exceed the other and a margin, where it does.
+    /// Expected improvement over the other and a margin.
     pub(super) fn improvement(&self, other: &Estimate, margin: f64) -> f64 {
         let deviation = self.deviation(other).max(1e-9);
         let z = (self.mean - other.mean - margin) / deviation;
         let density = (-z * z / 2.0).exp() / std::f64::consts::TAU.sqrt();
-        // Of the normal distribution, to 1%.
+        // The normal distribution function, to 1%.
         let below = 1.0 / (1.0 + (-1.702 * z).exp());
         deviation * (density + z * below).max(0.0)
     }
@@ -55,7 +55,7 @@ impl Estimate {
     }
 }
 
-/// Windows in a row.
+/// Consecutive windows of one algorithm.
 #[derive(Debug)]
 struct Turn {
     last: Nanos,
@@ -63,15 +63,15 @@ struct Turn {
     sum: f64,
 }
 
-/// See the module's text.
+/// The estimates of all algorithms.
 #[derive(Debug)]
 pub(super) struct Beliefs {
     priors: Vec<Prior>,
-    /// Of each algorithm.
+    /// The turns of each algorithm.
     arms: Vec<VecDeque<Turn>>,
-    /// Turns kept of each.
+    /// Most turns kept of each.
     turns: usize,
-    /// Older ones don't count.
+    /// Turns older than this do not count.
     memory: Nanos,
 }
 
@@ -86,12 +86,12 @@ impl Beliefs {
         }
     }
 
-    /// What is known beforehand is something else from now on.
+    /// Replaces the priors.
     pub(super) fn expect(&mut self, priors: Vec<Prior>) {
         self.priors = priors;
     }
 
-    /// Of what is known of it beforehand.
+    /// Standard deviation of an algorithm's prior.
     pub(super) fn doubt(&self, which: usize) -> f64 {
         self.priors[which].doubt
     }
@@ -110,7 +110,7 @@ impl Beliefs {
         });
     }
 
-    /// A window of its turn gave this score.
+    /// Adds the score of a window of the current turn.
     pub(super) fn add(&mut self, which: usize, now: Nanos, score: f64) {
         if self.arms[which].is_empty() {
             self.begin(which);
@@ -126,7 +126,7 @@ impl Beliefs {
         }
     }
 
-    /// Nothing has been measured of it, or of any.
+    /// Forgets the measurements of one algorithm, or of all.
     pub(super) fn forget(&mut self, which: Option<usize>) {
         for (i, arm) in self.arms.iter_mut().enumerate() {
             if which.is_none_or(|w| w == i) {
@@ -135,7 +135,7 @@ impl Beliefs {
         }
     }
 
-    /// Mean logarithm of what was measured of it, and its variance.
+    /// Mean logarithm of an algorithm's measured scores, and its variance.
     fn measured(&self, which: usize, now: Nanos) -> Option<Estimate> {
         let counts = |t: &&Turn| t.windows > 0.0 && t.last + self.memory >= now;
         let (mut sum, mut weights, mut last) = (0.0, 0.0, 0);
@@ -153,17 +153,17 @@ impl Beliefs {
         })
     }
 
-    /// The mean score that was measured of it.
+    /// Mean measured score of an algorithm.
     pub(super) fn score(&self, which: usize, now: Nanos) -> Option<f64> {
         self.measured(which, now).map(|m| m.mean.exp())
     }
 
-    /// What each is believed to give; logarithms relative to an unknown as long as nothing has been measured.
+    /// The estimate of each algorithm; logarithms relative to an unknown as long as nothing has been measured.
     pub(super) fn estimates(&self, now: Nanos) -> Vec<Estimate> {
         let measured: Vec<_> = (0..self.arms.len())
             .map(|i| self.measured(i, now))
             .collect();
-        // How fast all of it is: what was measured above what was foretold.
+        // The common speed: how far measurements exceed the priors.
         let (mut sum, mut weights) = (0.0, 0.0);
         for (prior, found) in self.priors.iter().zip(&measured) {
             if let Some(found) = found {
@@ -218,7 +218,7 @@ mod tests {
         let more = b.estimates(SECOND);
         assert!(more[0].variance < all[0].variance);
         assert_eq!(b.score(1, SECOND), None);
-        // Measured against what was foretold, what was measured wins.
+        // Where measurements contradict the priors, measurements win.
         b.add(1, SECOND, 200.0);
         let all = b.estimates(SECOND);
         assert!(all[1].mean > all[0].mean && all[2].mean < all[0].mean);
@@ -236,7 +236,7 @@ mod tests {
         assert!(b.score(0, 60 * SECOND).is_some() && b.score(1, 60 * SECOND).is_none());
         b.forget(None);
         assert_eq!(b.score(0, 60 * SECOND), None);
-        // Turns without a window leave nothing behind, and long ones follow what is new.
+        // Turns without a window leave nothing behind, and long turns follow recent windows.
         for _ in 0..100 {
             b.begin(0);
         }

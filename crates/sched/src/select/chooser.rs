@@ -1,14 +1,16 @@
-//! Which algorithm each file runs under when the server chooses itself: `sched=tree` and `sched=online`.
+//! Chooses the algorithm of each file when the server chooses itself: `sched=tree` and `sched=online`.
 //!
-//! *Problem*: no algorithm is best for all programs and devices, nor for all files of a server. *Idea*: files are told apart
-//! by operation and pattern ([`Sampler`]), and each class of them has a choice of its own; files whose choices differ are
-//! in different groups of the scheduler ([`Groups`]), which share the server by bytes. What the most requests want also
-//! holds for files that are not known well enough. `tree` asks a selection tree for each class, and moves a file once
-//! [`AGREE`] looks in a row agree. `online` gives each class a [`Selector`] that begins with the tree's answer, tries and
-//! measures; they measure the whole server, one after the other, so that each trial has one cause. *Parameters*:
-//! [`Choosing`]. *Source*: TS chapter 6; choices by file are ours.
+//! *Problem*: no algorithm is best for all programs and devices, nor for all files of a server. *Idea*: files are
+//! classified by operation and pattern ([`Sampler`]), and each class has a choice of its own. Files whose choices
+//! differ are in different groups of the scheduler ([`Groups`]), which share the server by bytes. The choice of the
+//! class with most requests also holds for files that are not classified yet. `tree` asks a selection tree for each
+//! class, and moves a file once [`AGREE`] consecutive samples agree. `online` gives each class a [`Selector`] that
+//! begins with the tree's answer, tries others and measures. They measure the whole server, one selector after the
+//! other, so that each trial has one cause. *Parameters*: [`Choosing`]. *Source*: TS chapter 6; choices by file are
+//! Penstock's.
 //!
-//! A plain state machine under the queue's mutex: a few hundred nanoseconds per request, a look every 100 ms.
+//! A plain state machine under the queue's mutex. It takes a few hundred nanoseconds per request, and samples every 100
+//! ms.
 use super::sampler::{Class, ClassKey, FileView, Sampler, View};
 use super::{Objective, Selector, SelectorOptions, Situation, Tree};
 use crate::learn::{AccessPattern, MIN_WINDOW, Order};
@@ -16,13 +18,13 @@ use crate::settings::Settings;
 use crate::{Algorithm, Error, Groups, Nanos, Op, Request, ServerInfo};
 use std::collections::BTreeMap;
 
-/// Time between looks.
+/// Time between samples.
 const PERIOD: Nanos = 100_000_000;
-/// Looks in a row that must agree.
+/// Consecutive samples that must agree.
 const AGREE: u32 = 2;
-/// Per cent of recent requests that a class needs for trials of its own.
+/// Percentage of recent requests that a class needs for trials of its own.
 const WORTH: u32 = 5;
-/// What runs until enough has been seen.
+/// The algorithm until enough requests have been seen.
 const FIRST: Algorithm = Algorithm::To;
 
 /// Who chooses the algorithm.
@@ -51,7 +53,7 @@ impl Mode {
     }
 }
 
-/// How to choose.
+/// How to choose the algorithm.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Choosing {
     /// Who chooses.
@@ -60,7 +62,7 @@ pub struct Choosing {
     pub tree: Tree,
     /// What `online` measures.
     pub objective: Objective,
-    /// Sequential / random throughput of the device, for reads and writes. 1: no difference, as in memory and flash.
+    /// Sequential / random throughput of the device, for reads and writes. 1: no difference, as on memory and flash.
     pub ratio: [f64; 2],
 }
 
@@ -75,33 +77,33 @@ impl Default for Choosing {
     }
 }
 
-/// Which algorithm each file of a data server runs under when it chooses itself: looks at each request, and measures.
+/// Chooses the algorithm of each file of a data server from its requests and from measurements.
 #[derive(Debug)]
 pub struct Chooser {
     choosing: Choosing,
     sampler: Sampler,
     look_at: Nanos,
     view: View,
-    /// What runs.
+    /// The groups in force.
     groups: Groups,
     since: Nanos,
     changes: u64,
     reason: String,
-    /// What the last look would run for files in general, and how many looks in a row.
+    /// What the last sample proposes for files in general, and how many consecutive samples proposed it.
     proposed: Option<(Option<Algorithm>, u32)>,
-    /// `tree`: what each file runs under, and how many looks in a row wanted something else.
+    /// `tree`: the algorithm of each file, and how many consecutive samples disagreed with it.
     placed: BTreeMap<(u64, Op), (Algorithm, u32)>,
-    /// `online`: one for each class, the first for all until there are classes.
+    /// `online`: one selector per class; a single one for all until there are classes.
     trials: Vec<Trial>,
-    /// Whose turn it is to try and measure.
+    /// The selector whose turn it is to try and measure.
     trying: usize,
-    /// Requests that have come and are not served yet.
+    /// Requests that have arrived and are not served yet.
     held: usize,
-    /// Windows of it when its turn came.
+    /// Its window count when its turn began.
     turn_from: u64,
 }
 
-/// One class's selector.
+/// The selector of one class.
 #[derive(Debug)]
 struct Trial {
     kind: Option<ClassKey>,
@@ -109,8 +111,8 @@ struct Trial {
 }
 
 impl Chooser {
-    /// The chooser of a data server with these settings (`sched=online`, …), which begins at `now` with `held` requests;
-    /// none if they name an algorithm.
+    /// The chooser of a data server with these settings (`sched=online`, …), starting at `now` with `held` requests.
+    /// `None` if the settings name an algorithm.
     pub fn of(
         settings: &[String],
         now: Nanos,
@@ -124,7 +126,7 @@ impl Chooser {
         Chooser::new(now, choosing, site, held).map(Some)
     }
 
-    /// The settings that it comes from, for [`Chooser::of`].
+    /// The settings that it was made from, for [`Chooser::of`].
     pub fn settings(&self) -> [String; 4] {
         let Choosing {
             mode,
@@ -141,7 +143,7 @@ impl Chooser {
         ]
     }
 
-    /// Begins at `now`, with `held` requests in the queue.
+    /// A chooser that starts at `now` with `held` requests in the queue.
     pub fn new(
         now: Nanos,
         choosing: Choosing,
@@ -186,34 +188,34 @@ impl Chooser {
         selector
     }
 
-    /// How it chooses.
+    /// Its configuration.
     pub fn choosing(&self) -> &Choosing {
         &self.choosing
     }
 
-    /// What the last look saw.
+    /// The last sample.
     pub fn view(&self) -> &View {
         &self.view
     }
 
-    /// Files of the last look, those with the most requests first.
+    /// Files of the last sample, those with the most requests first.
     pub fn busiest(&self) -> Vec<&FileView> {
         let mut busiest: Vec<_> = self.view.seen.iter().collect();
         busiest.sort_by_key(|f| (std::cmp::Reverse(f.requests), f.file));
         busiest
     }
 
-    /// Why what runs was chosen.
+    /// The reason for the current choice.
     pub fn reason(&self) -> &str {
         &self.reason
     }
 
-    /// Changes so far, and when the last was.
+    /// Number of changes so far, and the time of the last.
     pub fn changes(&self) -> (u64, Nanos) {
         (self.changes, self.since)
     }
 
-    /// `online`: what each algorithm gives, in the objective's unit: bytes/s, Jain's index, or ns.
+    /// `online`: the score of each algorithm in the objective's unit: bytes/s, Jain's index, or ns.
     pub fn scores(&self, now: Nanos) -> Vec<(Algorithm, f64)> {
         let unit = |score: f64| match self.choosing.objective {
             Objective::P99 => 1e9 / score.max(f64::MIN_POSITIVE),
@@ -224,12 +226,12 @@ impl Chooser {
         scores.into_iter().map(|(a, s)| (a, unit(s))).collect()
     }
 
-    /// What is to run.
+    /// The groups in force.
     pub fn groups(&self) -> &Groups {
         &self.groups
     }
 
-    /// A request has come to the queue.
+    /// Counts a request that has arrived.
     pub fn arrived(&mut self, now: Nanos, request: &Request) {
         self.sampler.arrived(now, request);
         self.held += 1;
@@ -238,7 +240,7 @@ impl Chooser {
         }
     }
 
-    /// A request has been served, `response` after it came.
+    /// Counts a request that has been served, `response` after its arrival.
     pub fn completed(&mut self, now: Nanos, request: &Request, response: Nanos) {
         let Request { program, bytes, .. } = *request;
         self.held = self.held.saturating_sub(1);
@@ -247,7 +249,7 @@ impl Chooser {
         }
     }
 
-    /// What is to run from now on, if that is something else.
+    /// The new groups, if they change now.
     pub fn decide(&mut self, now: Nanos) -> Option<Groups> {
         let view = if now >= self.look_at {
             self.sampler.sample(now, self.choosing.tree)
@@ -273,7 +275,7 @@ impl Chooser {
         Some(groups)
     }
 
-    /// `tree`: what its answers come to, once they last.
+    /// `tree`: the new groups, once consecutive samples agree.
     fn told(&mut self) -> Option<Groups> {
         let mut votes: Vec<(Option<Algorithm>, u32)> = Vec::new();
         for class in &self.view.classes {
@@ -288,13 +290,13 @@ impl Chooser {
         if let Some((runs, votes)) = present
             && votes * 2 > share
         {
-            // It stands for files that are not known well; theirs are looked at one by one below.
+            // This one is for unclassified files; the others are decided one by one below.
             (winner, share) = (runs, votes);
         }
         let looks = match self.proposed {
             Some((before, looks)) if before == winner => looks.saturating_add(1),
             Some(_) => 1,
-            // The first answer is better than none.
+            // The first answer is taken at once.
             None => AGREE,
         };
         self.proposed = Some((winner, looks));
@@ -311,14 +313,14 @@ impl Chooser {
             };
             self.reason = format!("{tree} {says} {class} ({per_cent}% of recent requests)");
         }
-        // Files that are no longer seen are forgotten; what they ran under does not matter.
+        // Files that are no longer seen are forgotten.
         let before = std::mem::take(&mut self.placed);
         let mut changed = all != self.groups.algorithm;
         for f in &self.view.seen {
             let known = before.get(&(f.file, f.op)).copied();
             let (mut runs, mut looks) = known.unwrap_or((self.groups.of(f.file, f.op), 0));
             let wanted = match f.pattern {
-                // What no tree knows goes on as it is.
+                // A file with an unknown pattern stays under its algorithm.
                 Some(_) => self.view.classes[f.class].choice.unwrap_or(runs),
                 None => all,
             };
@@ -338,21 +340,21 @@ impl Chooser {
         })
     }
 
-    /// `online`: what the selectors of the classes come to.
+    /// `online`: the new groups by the selectors of the classes.
     fn measured(&mut self, now: Nanos, looked: bool) -> Option<Groups> {
         let mut changed = false;
         if looked {
             changed = self.follow_classes(now);
         }
         if self.is_strange() {
-            // Nothing is learnt from what is unlike anything known.
+            // Measurements of unknown patterns teach nothing.
             self.trials[self.trying].selector.resume(now);
             return changed.then(|| self.groups_of_trials());
         }
         let several = self.trials.len() > 1;
         let selector = &mut self.trials[self.trying].selector;
         changed |= selector.decide(now).is_some();
-        // Its reason can change though its choice does not.
+        // Its reason can change although its choice does not.
         if let Some(last) = selector.last()
             && !self.view.classes.is_empty()
         {
@@ -361,11 +363,11 @@ impl Chooser {
         if several && selector.is_resting() && selector.windows() > self.turn_from {
             self.turn((self.trying + 1) % self.trials.len(), now);
         }
-        // A look may also have found files that are new in their class.
+        // The sample may also contain files that are new in their class.
         (changed || looked).then(|| self.groups_of_trials())
     }
 
-    /// What the selectors of the classes run; a file that is unlike anything known goes on as it is.
+    /// The groups by the selectors of the classes; a file with an unknown pattern stays under its algorithm.
     fn groups_of_trials(&self) -> Groups {
         let of = |kind: ClassKey| self.trials.iter().find(|t| t.kind == Some(kind));
         let all = self.trials[0].selector.algorithm();
@@ -382,14 +384,14 @@ impl Chooser {
         grouped(all, files)
     }
 
-    /// Nearly all recent requests are unlike anything known.
+    /// Whether nearly all recent requests have an unknown pattern.
     fn is_strange(&self) -> bool {
         let known = self.view.classes.iter().filter(|c| is_known(c));
         let requests: u32 = known.map(|c| c.requests).sum();
         self.view.requests > 0 && requests * 100 < self.view.requests * WORTH
     }
 
-    /// The turn of another class.
+    /// Gives the turn to another class.
     fn turn(&mut self, to: usize, now: Nanos) {
         self.trying = to;
         let selector = &mut self.trials[to].selector;
@@ -397,8 +399,8 @@ impl Chooser {
         self.turn_from = selector.windows();
     }
 
-    /// A selector for each class that has requests enough; the commonest class comes first and stands for all others.
-    /// True if one runs something else now.
+    /// Makes a selector for each class with enough requests; the most common class comes first and stands for all
+    /// others. Returns true if an algorithm changes.
     fn follow_classes(&mut self, now: Nanos) -> bool {
         let mut classes: Vec<&Class> = self.view.classes.iter().filter(|c| is_known(c)).collect();
         classes.sort_by_key(|c| std::cmp::Reverse(c.requests));
@@ -413,7 +415,7 @@ impl Chooser {
         };
         let mut changed = false;
         if self.trials.len() == 1 && !kept.iter().any(|k| Some(k.0) == self.trials[0].kind) {
-            // What is there takes up the commonest class.
+            // The existing selector takes over the most common class.
             self.trials[0].kind = Some(*first);
         }
         let current = self.trials[self.trying].kind;
@@ -433,7 +435,7 @@ impl Chooser {
                 }
             }
         }
-        // Who stands for all others stays so, unless another class has become twice as common.
+        // The class that stands for all others keeps that role until another class is twice as common.
         let requests = |kind: Option<ClassKey>| {
             let classes = &self.view.classes;
             let class = classes.iter().find(|c| Some(c.kind()) == kind);
@@ -476,7 +478,7 @@ fn is_known(class: &Class) -> bool {
     class.situation.order != Order::Unknown
 }
 
-/// Those that run under something else than all others, as groups.
+/// Groups of files whose algorithm differs from that of all others.
 fn grouped(all: Algorithm, files: impl Iterator<Item = ((u64, Op), Algorithm)>) -> Groups {
     Groups {
         algorithm: all,
@@ -515,7 +517,7 @@ mod tests {
         }
     }
 
-    /// `n` requests one after the other, 1 ms each; where file, operation, offset and bytes are those of `make`.
+    /// Sends `n` requests one after the other, 1 ms each; `make` gives file, operation, offset and bytes.
     fn drive(
         chooser: &mut Chooser,
         now: &mut Nanos,
@@ -568,12 +570,12 @@ mod tests {
             panic!("{:?}", c.view());
         };
         assert_eq!(class.situation.request_bytes, 1 << 18);
-        // Many files that are read: T3 has another answer, and it comes once they are most of the window.
+        // Many files that are read: T3 has another answer, which is taken once they are most of the window.
         let read = |i: u64| (100 + i % 20, Op::Read, (i / 20) << 12, 1 << 12);
         let ran = drive(&mut c, &mut now, 2000, read);
         assert_eq!(ran.last(), Some(&Algorithm::Sjf));
         assert!(ran.len() <= 3, "{ran:?}");
-        // An old window says nothing.
+        // An old window does not count.
         now += 2 * HORIZON;
         assert_eq!(drive(&mut c, &mut now, 10, large), []);
         assert_eq!(c.groups().algorithm, Algorithm::Sjf);
@@ -583,7 +585,7 @@ mod tests {
     fn files_with_different_patterns_have_an_answer_each() {
         let mut c = chooser(disk(Mode::Tree));
         let mut now = 0;
-        // One file in large pieces, and one in small pieces three times as often.
+        // One file in large requests, and one in small requests three times as often.
         drive(&mut c, &mut now, 1200, |i| match i % 4 {
             0 => (1, Op::Write, (i / 4) << 18, 1 << 18),
             _ => (2, Op::Read, (i - i / 4) << 12, 1 << 12),
@@ -677,7 +679,7 @@ mod tests {
         assert!(changes <= 3, "{changes}");
         let before = c.groups().of(2, Op::Read);
         assert_ne!(before, c.groups().of(1, Op::Write));
-        // The reads stop, and come again as many files: another answer for them alone.
+        // The reads stop and resume in as many files: their class alone gets another answer.
         drive(&mut c, &mut now, 4000, |i| match i % 2 {
             0 => (1, Op::Write, (4000 + i / 2) << 18, 1 << 18),
             _ => (100 + i / 2 % 20, Op::Read, (i / 40) << 12, 1 << 12),
@@ -692,7 +694,7 @@ mod tests {
         }
     }
 
-    /// Offsets without any order, of 2^14 places (splitmix).
+    /// Offsets in random order, of 2^14 places (splitmix).
     fn anywhere(i: u64) -> u64 {
         let mut z = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -723,7 +725,7 @@ mod tests {
         for mode in [Mode::Tree, Mode::Online] {
             let mut c = chooser(disk(mode));
             let mut now = 0;
-            // Known at first, so that something runs; then the same four places over and over, backwards.
+            // A known pattern first, so that a choice is made; then the same four places repeatedly, backwards.
             drive(&mut c, &mut now, 1000, |i| (1, Op::Write, i << 18, 1 << 18));
             let before = c.groups().clone();
             let ran = drive(&mut c, &mut now, 600, |i| {

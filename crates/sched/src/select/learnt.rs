@@ -1,10 +1,10 @@
-//! Selection trees as data; made by experiments/scheduling/learn_trees.py from the source's table.
-//! The source prints T3 only (see `tree`); these see other attributes and are as small as its own.
+//! Selection trees as data; made by experiments/scheduling/learn_trees.py from the source's table. The source prints T3
+//! only (see `tree`). These use other attributes and are as small as the source's.
 use super::nodes::Attribute::*;
 use super::nodes::Node::{self, Leaf, Split};
 use crate::Algorithm::*;
 
-/// 20 leaves; chooses as the table does in 186 of 192 cases.
+/// 20 leaves; agrees with the table in 186 of 192 cases.
 pub(super) const T1: Node = Split(
     Memory,
     12884901888.0000,
@@ -72,7 +72,7 @@ pub(super) const T1: Node = Split(
     ),
 );
 
-/// 27 leaves; chooses as the table does in 186 of 192 cases.
+/// 27 leaves; agrees with the table in 186 of 192 cases.
 pub(super) const T2: Node = Split(
     Ratio,
     11.6450,
@@ -165,7 +165,7 @@ pub(super) const T2: Node = Split(
     ),
 );
 
-/// 9 leaves; chooses as the table does in 140 of 192 cases.
+/// 9 leaves; agrees with the table in 140 of 192 cases.
 pub(super) const T4: Node = Split(
     Ratio,
     11.6450,

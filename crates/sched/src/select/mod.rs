@@ -1,6 +1,6 @@
-//! Which algorithm (TS chapter 6): `tree` by rules learnt beforehand from the access pattern and the
-//! device, `online` by what each algorithm is seen to give, re-decided over a sliding window. `chooser` does either for
-//! each class of files, as `sampler` sees them.
+//! Algorithm selection (TS chapter 6). `tree`: by rules learnt beforehand from the access pattern and the device.
+//! `online`: by the measured score of each algorithm, decided anew over a sliding window. `chooser` does either for
+//! each class of files, as the sampler (`sampler`) classifies them.
 mod belief;
 mod chooser;
 mod learnt;

@@ -1,18 +1,18 @@
-//! What is to be best, and what a stretch of time gave of it.
+//! The objective of the selection, and its score over an interval of time.
 //!
-//! *Problem*: the algorithm with the most bytes per second may starve a program or let single requests wait. *Idea*: each
-//! window has one score, larger is better, so that whoever compares algorithms need not know what is compared. *Source*:
-//! TS names bandwidth; Jain's index and the 99th percentile are ours.
+//! *Problem*: the algorithm with the most bytes per second may starve a program or let single requests wait. *Idea*:
+//! each window has one score, larger is better, so that comparisons do not depend on the objective. *Source*: TS names
+//! bandwidth; Jain's index and the 99th percentile are Penstock's.
 use crate::Nanos;
 
 /// Programs told apart for fairness; more count as one.
 const PROGRAMS: usize = 1024;
 /// Response times kept of one window.
 const RESPONSES: usize = 4096;
-/// A stretch rises when its second half has so much more than its first.
+/// An interval rises when its second half has this much more than its first.
 const RISING: f64 = 1.08;
 
-/// What is to be best.
+/// What the selection maximises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Objective {
     /// Bytes per second.
@@ -33,7 +33,7 @@ impl Objective {
     ];
 }
 
-/// What one stretch of time saw.
+/// What is recorded in one interval.
 #[derive(Debug, Default)]
 pub(super) struct Stretch {
     bytes: u64,
@@ -44,7 +44,7 @@ pub(super) struct Stretch {
     responses: Vec<Nanos>,
 }
 
-/// How far a stretch was at some moment: bytes and busy time.
+/// The state of an interval at some moment: bytes and busy time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Mark(u64, Nanos);
 
@@ -84,7 +84,7 @@ impl Stretch {
         Mark(self.bytes, self.busy)
     }
 
-    /// It had clearly more bytes per time after the mark than before.
+    /// Whether it had clearly more bytes per time after the mark than before.
     pub(super) fn rises(&self, mark: Option<Mark>) -> bool {
         let Some(Mark(bytes, busy)) = mark.filter(|m| self.busy > m.1) else {
             return false;
@@ -94,7 +94,7 @@ impl Stretch {
         second > RISING * first
     }
 
-    /// Larger is better; more than 0.
+    /// The score: larger is better, and greater than 0.
     pub(super) fn score(&mut self, objective: Objective) -> f64 {
         let rate = self.bytes as f64 * 1e9 / self.busy.max(1) as f64;
         let score = match objective {

@@ -1,22 +1,22 @@
-//! Online selection: begin with what is foretold, measure, change only for what is surely better.
+//! Online selection: begin with the predicted best, measure, and change only for what is significantly better.
 //!
-//! Problem: a tree knows the devices and programs that it was learnt from, and nothing of the ones at hand.
-//! Idea: time is cut into windows; each gives the running algorithm one sample of the objective. The tree's choice comes
-//! first. What each algorithm is believed to give is a mean and a deviation ([`Beliefs`]); another one is tried when what it
-//! can be expected to gain over the horizon exceeds what the trial can be expected to lose, and it is kept only when
-//! the gain is larger than chance (window beside window, and more windows as long as that is open). A trial that finds
-//! nothing is not repeated for some time, twice as long after each; what promises nothing is looked at even then, but after
-//! twice that time.
-//! Trials are paid from an allowance: at first so many windows' worth, then a small share. TO is the baseline: as long
-//! as it could well be better than what runs it is tried before all others, and what falls below it gives way to it.
-//! When the load changes (the running algorithm's own samples fall for some windows, or the situation does), what was measured
-//! is forgotten; when they rise, only its own. Each such fall makes the next one need three times as many
-//! windows: where rates swing by themselves, trials after each swing would keep programs out of step.
-//! After a change rates may rise for a second: a disk that reads ahead has to find its streams again, programs fall in step.
-//! So a window in whose second half much more was moved than in its first is no sample, and the turn goes on.
-//! When it pays: loads that last seconds. Parameters: [`SelectorOptions`]. Source: TS section 6.4 leaves re-selection as future
-//! work; AGIOS's later selector (each once, then by measured bandwidth with a floor of 3%, ten samples of 360 s) gave the
-//! numbers of samples and the share.
+//! Problem: a tree knows the devices and programs that it was learnt from, not the ones at hand. Idea: time is cut into
+//! windows; each gives the running algorithm one sample of the objective. The tree's choice runs first. The estimate of
+//! each algorithm is a mean and a deviation ([`Beliefs`]). Another one is tried when its expected gain over the horizon
+//! exceeds the expected loss of the trial. It stays only when the gain exceeds chance, compared window by window;
+//! undecided trials get more windows. A trial that finds nothing is not repeated for some time, twice as long after
+//! each. Algorithms without an expected gain are also tried, after twice that time. The loss of trials is paid from a
+//! budget: at first a number of windows' worth, then a small share. TO is the baseline: as long as it could well be
+//! better than what runs, it is tried before all others. An algorithm that falls below it is replaced by it. When the
+//! load changes, measurements are forgotten. That is the case when the situation changes, or when the running
+//! algorithm's own samples fall for some windows. When its samples rise, only its own measurements are forgotten. Each
+//! such fall makes the next one need three times as many windows. Where rates oscillate by themselves, trials after
+//! each swing would keep programs out of step. After a change, rates may rise for a second: a disk that reads ahead has
+//! to find its streams again, and programs fall into step. So a window in whose second half much more was moved than in
+//! its first is no sample, and the turn continues. When it pays: loads that last seconds. Parameters:
+//! [`SelectorOptions`]. Source: TS section 6.4 leaves re-selection as future work. The numbers of samples and the share
+//! come from AGIOS's later selector. It tried each algorithm once, then chose by measured bandwidth with a floor of 3%,
+//! ten samples of 360 s.
 
 use super::belief::{Beliefs, Estimate, Prior};
 use super::objective::{Mark, Objective, Stretch};
@@ -25,45 +25,45 @@ use super::{Situation, Tree};
 use crate::{Algorithm, Nanos};
 
 const MILLI: Nanos = 1_000_000;
-/// Odd windows in a row that show another load, at first and at most.
+/// Outlying windows in a row that indicate another load, at first and at most.
 const PATIENCE: u32 = 3;
 const MAX_PATIENCE: u32 = 243;
-/// Times without requests count when they are at most this part of a window.
+/// Idle gaps count as busy time when they are at most this part of a window.
 const GAPS: Nanos = 4;
-/// After a change, so many windows don't count if they rise.
+/// After a change, up to this many windows do not count if they rise.
 const SETTLE: u32 = 6;
-/// Of a tree that says nothing but its choice: how much less others are expected to give, and how sure that is.
+/// For a tree that gives only its choice: how much less the others are expected to give, and the standard deviation of
+/// that.
 const OTHERS: f64 = 0.15;
 const DOUBT: f64 = 0.6;
 /// Standard deviations by which a difference must exceed chance.
 const SURE: f64 = 1.3;
-/// Windows of a trial at most, and of one that does not look better.
+/// Most windows of a trial, and of one that does not look better.
 const LONGEST: u32 = 4;
 const SHORTEST: u32 = 2;
-/// A trial takes about so many windows, and a change loses about so much of one as long as nobody knows.
+/// Windows that a trial takes, and windows' worth that a change loses, until measured.
 const TRIAL: f64 = 1.5;
 const CHANGE: f64 = 0.1;
-/// Windows until a trial that found nothing may be repeated, and doublings of it at most.
+/// Windows until a trial that found nothing may be repeated, and the most doublings of it.
 const REST: u64 = 32;
 const DOUBLINGS: u32 = 8;
-/// Windows' worth that trials may lose before anything has been gained by them, and never more at once.
+/// Windows' worth that trials may lose before they have gained anything, and the most at once.
 const ALLOWANCE: f64 = 4.0;
-/// TO may be so much better than what runs before it has to be tried; it always is where what is foretold is more in
-/// doubt than that.
+/// TO is tried if it could be this much better than what runs; always where the prior's deviation exceeds this.
 const BASELINE: f64 = 0.1;
 
-/// The numbers of the selector.
+/// Parameters of the selector.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SelectorOptions {
-    /// What is to be best.
+    /// What to maximise.
     pub objective: Objective,
-    /// The tree that is asked first.
+    /// The tree that gives the first choice.
     pub tree: Tree,
     /// Algorithms to choose from.
     pub candidates: Vec<Algorithm>,
     /// Length of a window.
     pub window: Nanos,
-    /// A window goes on until so many requests are completed, up to eight times its length.
+    /// A window continues until this many requests are completed, up to eight times its length.
     pub completions: u64,
     /// Share of the objective that trials may lose.
     pub explore: f64,
@@ -71,9 +71,9 @@ pub struct SelectorOptions {
     pub samples: usize,
     /// Older samples don't count.
     pub memory: Nanos,
-    /// A change must gain this share.
+    /// Relative gain that a change must bring.
     pub margin: f64,
-    /// Windows over which a trial has to earn its cost.
+    /// Windows over which a trial must earn its cost.
     pub horizon: f64,
 }
 
@@ -100,10 +100,10 @@ impl SelectorOptions {
         expected.map_or_else(|| self.tree.choose(situation), |e| Some(e.best()))
     }
 
-    /// What is known of each candidate beforehand.
+    /// The prior of each candidate.
     fn priors(&self, situation: Option<&Situation>) -> Vec<Prior> {
         let choice = situation.and_then(|s| self.choose(s));
-        // What was measured elsewhere are rates.
+        // Measurements elsewhere are rates.
         let expected = situation
             .filter(|_| self.objective == Objective::Bandwidth)
             .and_then(|s| self.tree.expect(s));
@@ -134,13 +134,13 @@ pub struct Decision {
     pub algorithm: Algorithm,
     /// Why.
     pub reason: String,
-    /// The mean of the recent samples of each algorithm that has some, in units of the objective.
+    /// Mean of the recent samples of each algorithm that has some, in the objective's unit.
     pub scores: Vec<(Algorithm, f64)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// What was queued by the algorithm before is still being served.
+    /// Requests that were queued under the previous algorithm are still being served.
     Settling,
     Measuring,
 }
@@ -148,36 +148,36 @@ enum Phase {
 /// The running algorithm is on trial.
 #[derive(Debug, Clone, Copy)]
 struct Trial {
-    /// What runs otherwise.
+    /// The algorithm that runs outside the trial.
     kept: usize,
     /// Windows that have been measured.
     windows: u32,
 }
 
-/// What changes to an algorithm have brought.
+/// What earlier trials of an algorithm have brought.
 #[derive(Debug, Default)]
 struct Past {
-    /// Windows' worth lost until it was in full swing.
+    /// Windows' worth lost until it reached its rate.
     cost: Option<f64>,
-    /// Trials in a row that found nothing.
+    /// Consecutive trials that found nothing.
     vain: u32,
-    /// The end of the last trial, or the begin of all.
+    /// End of the last trial, or the start.
     looked: Nanos,
 }
 
 impl Past {
-    /// It may be tried if that promises something.
+    /// Whether it may be tried if a gain is expected.
     fn may_be_tried(&self, now: Nanos, window: Nanos) -> bool {
         self.vain == 0 || now >= self.looked + ((REST * window) << (self.vain - 1))
     }
 
-    /// It has not been looked at for so long that it is time, whatever it promises.
+    /// Whether it has not been tried for so long that it is due, whatever is expected.
     fn is_overdue(&self, now: Nanos, window: Nanos) -> bool {
         now >= self.looked + ((2 * REST * window) << self.vain)
     }
 }
 
-/// The state machine. Tell it of arrivals and completions, ask it for decisions.
+/// The online selector as a state machine. Its input is arrivals and completions, its output decisions.
 #[derive(Debug)]
 pub struct Selector {
     options: SelectorOptions,
@@ -187,11 +187,11 @@ pub struct Selector {
     lost: f64,
     current: usize,
     trial: Option<Trial>,
-    /// Windows' worth that trials may lose.
+    /// Budget of trials, in windows' worth.
     allowance: f64,
-    /// The trial has been looked at half-way.
+    /// The trial has been checked half-way.
     checked: bool,
-    /// The window's first quarter and half.
+    /// Marks at the window's first quarter and half.
     quarter: Option<Mark>,
     half: Option<Mark>,
     /// Windows since the last change.
@@ -211,7 +211,7 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// Begins at `now` with what the tree says of `situation`, or with the first candidate. No candidate: TO.
+    /// Starts at `now` with the tree's choice for `situation`, or with the first candidate. Without candidates: TO.
     pub fn new(now: Nanos, mut options: SelectorOptions, situation: Option<Situation>) -> Selector {
         if options.candidates.is_empty() {
             options.candidates.push(Algorithm::To);
@@ -259,7 +259,7 @@ impl Selector {
         selector
     }
 
-    /// What runs.
+    /// The algorithm in force.
     pub fn algorithm(&self) -> Algorithm {
         self.options.candidates[self.current]
     }
@@ -274,28 +274,28 @@ impl Selector {
         self.switches
     }
 
-    /// Windows that have been measured so far.
+    /// Windows measured so far.
     pub fn windows(&self) -> u64 {
         self.windows
     }
 
-    /// Nothing is worth a trial now: another selector may try something.
+    /// Nothing is worth a trial now: another selector may have its turn.
     pub fn is_resting(&self) -> bool {
         let calm = self.trial.is_none() && self.phase == Phase::Measuring;
         calm && self.worth_a_trial(self.begun).is_none()
     }
 
-    /// Goes on after a time in which others tried something: what it has begun to measure says nothing.
+    /// Resumes after another selector's turn: the window that it had begun is discarded.
     pub fn resume(&mut self, now: Nanos) {
         self.restart(now, Phase::Measuring);
     }
 
-    /// What is to be best.
+    /// The objective.
     pub fn objective(&self) -> Objective {
         self.options.objective
     }
 
-    /// Another objective from now on: what was measured means nothing to it.
+    /// Changes the objective and forgets all measurements.
     pub fn set_objective(&mut self, now: Nanos, objective: Objective) {
         if objective != self.options.objective {
             self.options.objective = objective;
@@ -306,7 +306,7 @@ impl Selector {
         }
     }
 
-    /// What the load looks like now. When the tree's answer to it changes, that runs, and all is measured anew.
+    /// Updates the situation. When the tree's choice for it changes, that runs and all measurements are forgotten.
     pub fn observe(&mut self, now: Nanos, situation: Situation) -> Option<Decision> {
         let choice = self.options.choose(&situation);
         let before = self.situation.map(|old| self.options.choose(&old));
@@ -320,7 +320,7 @@ impl Selector {
         }
         self.patience = PATIENCE;
         self.forget(now);
-        // What no tree knows goes on with what runs, until another one is seen to be better.
+        // In a situation that no tree knows, the current algorithm stays until another one is measured to be better.
         let to = position(&self.options.candidates, choice?)?;
         let reason = format!("{} says so for {situation}", self.options.tree.name());
         if to == self.current {
@@ -330,17 +330,18 @@ impl Selector {
         self.change(now, to, reason)
     }
 
-    /// The mean of the recent samples of each algorithm that has some, in units of the objective.
+    /// Mean of the recent samples of each algorithm that has some, in the objective's unit.
     pub fn scores(&self, now: Nanos) -> Vec<(Algorithm, f64)> {
         let all = self.options.candidates.iter().enumerate();
         all.filter_map(|(i, a)| Some((*a, self.beliefs.score(i, now)?)))
             .collect()
     }
 
-    /// A request has come.
+    /// Counts a request that has arrived.
     pub fn arrived(&mut self, now: Nanos) {
         if self.held == 0 {
-            // Short gaps are the algorithm's: programs wait for what it has put off elsewhere. Long ones are the load's.
+            // Short gaps are caused by the algorithm: programs wait for requests that it has delayed elsewhere. Long
+            // ones are the load's.
             let gap = now.saturating_sub(self.idle_since.max(self.begun));
             if gap * GAPS <= self.options.window {
                 self.stretch.busy(gap);
@@ -350,7 +351,7 @@ impl Selector {
         self.busy_since.get_or_insert(now);
     }
 
-    /// A request of `program` is done, `response` after it came.
+    /// Counts a completed request of `program`, `response` after its arrival.
     pub fn completed(&mut self, now: Nanos, program: u64, bytes: u64, response: Nanos) {
         self.held = self.held.saturating_sub(1);
         self.stretch.completed(program, bytes, response);
@@ -368,13 +369,13 @@ impl Selector {
         }
     }
 
-    /// When [`Self::decide`] is to be asked next at the latest.
+    /// When [`Self::decide`] must be called next at the latest.
     pub fn due(&self) -> Nanos {
         let part = if self.phase == Phase::Settling { 4 } else { 1 };
         self.begun + self.options.window / part
     }
 
-    /// A decision, when a window has ended and something else is to run. Ask after completions.
+    /// The decision, if a window has ended and another algorithm is to run. Call it after completions.
     pub fn decide(&mut self, now: Nanos) -> Option<Decision> {
         self.account(now);
         let (window, completions) = (self.options.window, self.options.completions);
@@ -396,7 +397,7 @@ impl Selector {
             && self.stretch.completions * 4 >= completions
             && let Some(trial) = self.trial
         {
-            // A trial that goes badly is given up early. Looked at once: a percentile costs a sort.
+            // A trial that goes badly is ended early. Checked once, because a percentile costs a sort.
             self.checked = true;
             let kept = self.beliefs.score(trial.kept, now).unwrap_or(0.0);
             let score = self.stretch.score(self.options.objective);
@@ -405,7 +406,7 @@ impl Selector {
             }
         }
         if self.stretch.completions == 0 {
-            // Nothing was asked for: nothing is learnt.
+            // No requests: nothing is measured.
             if elapsed >= window && self.held == 0 {
                 self.restart(now, Phase::Measuring);
             }
@@ -425,7 +426,7 @@ impl Selector {
         self.restart(now, Phase::Measuring);
     }
 
-    /// The part of what the running algorithm usually gives that is missing.
+    /// How far a score falls short of the running algorithm's usual one, as a share.
     fn shortfall(&self, now: Nanos, score: f64) -> f64 {
         let usual = self.beliefs.score(self.current, now);
         usual.map_or(0.0, |usual| (1.0 - score / usual).clamp(0.0, 1.0))
@@ -479,7 +480,7 @@ impl Selector {
         self.change(now, next, why.to_owned())
     }
 
-    /// What the last change has cost is known.
+    /// The running algorithm has reached its rate: the cost of the last change is known.
     fn in_full_swing(&mut self) {
         let past = &mut self.past[self.current];
         past.cost = Some((past.cost.unwrap_or(self.lost) + self.lost) / 2.0);
@@ -489,7 +490,7 @@ impl Selector {
         self.lost = 0.0;
     }
 
-    /// Whether the load has changed, by a window of what runs.
+    /// Checks by a window of the running algorithm whether the load has changed.
     fn watch(&mut self, now: Nanos, score: f64, usual: Option<f64>) {
         let Some(usual) = usual else { return };
         let odd = score < 0.6 * usual || score > 1.7 * usual;
@@ -507,7 +508,7 @@ impl Selector {
         self.beliefs.add(self.current, now, score);
     }
 
-    /// What a trial has shown: keep it, go back, or measure another window.
+    /// Judges a trial: keep the algorithm, go back, or measure another window.
     fn judge(&mut self, now: Nanos, trial: Trial) -> Option<Decision> {
         let all = self.beliefs.estimates(now);
         let (tried, kept) = (all[self.current], all[trial.kept]);
@@ -538,7 +539,8 @@ impl Selector {
         self.past[which].cost.unwrap_or(CHANGE)
     }
 
-    /// What is worth a trial, and why: TO while it could well be better than what runs, then what promises to earn most.
+    /// The algorithm worth a trial, and why: TO while it could well be better than what runs, then the one with the
+    /// largest expected gain.
     fn worth_a_trial(&self, now: Nanos) -> Option<(usize, &'static str)> {
         let all = self.beliefs.estimates(now);
         let runs = all[self.current];
@@ -567,7 +569,7 @@ impl Selector {
         let others = (0..all.len()).filter(may).filter(|i| gain(*i) > 0.0);
         let next = others.max_by(|a, b| gain(*a).total_cmp(&gain(*b)).then(b.cmp(a)));
         let Some(next) = next else {
-            // Nothing promises anything: a look around now and then, once nothing is owed for the last one.
+            // No expected gain: explore occasionally, once the last trial is paid for.
             let mut others = (0..all.len()).filter(affordable);
             let free = self.allowance >= ALLOWANCE;
             let overdue = others.find(|i| free && self.past[*i].is_overdue(now, window));
@@ -626,7 +628,7 @@ impl Selector {
 }
 
 fn position(candidates: &[Algorithm], wanted: Algorithm) -> Option<usize> {
-    // Without aggregation or order, TO is no scheduling.
+    // Without aggregation or reordering TO equals NOOP.
     let same = |a: Algorithm| {
         if a == Algorithm::Noop {
             Algorithm::To

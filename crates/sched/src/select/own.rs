@@ -1,20 +1,21 @@
-//! What algorithms can be expected to give, from measurements of our own.
+//! Expected rates of algorithms, from Penstock's own measurements.
 //!
-//! *Problem*: the source's trees were learnt on other servers, and a selector that knows nothing has to try everything, which
-//! sets programs out of step. *Idea*: the rates of all algorithms in situations that were measured (`experiments/scheduling`, on
-//! modelled devices: by a real server where there is such a run, otherwise on virtual time) are kept as they are; those of the same
-//! operation, order and size count by how near they are in files, processes, servers, bytes of a request and the device's ratio. The inputs
-//! are T3's, the number of processes, which decides in a tenth of the situations, and what tells the set-ups apart: the number of
-//! servers, since processes also wait for the others, and the requests' size, 8 KiB in the source's servers whatever programs
-//! ask for, up to 256 KiB in ours. *When it pays*: most on devices like those
-//! measured; the further the nearest one is, the more what is expected is to be doubted. *Source*: ours; nearest neighbours.
+//! *Problem*: the source's trees were learnt on other servers. A selector without knowledge must try everything, which
+//! sets programs out of step. *Idea*: the rates of all algorithms in measured situations are stored as they are. They
+//! come from `experiments/scheduling`, on modelled devices: from a real server where there is such a run, otherwise
+//! from virtual time. A situation is estimated from rows of the same operation, order and size, weighted by distance.
+//! Distance counts files, processes, servers, bytes of a request and the device's ratio. The inputs are T3's and three
+//! more. The number of processes decides in a tenth of the situations. The number of servers matters because processes
+//! also wait for the others. The request size is 8 KiB in the source's servers whatever programs request, and up to 256
+//! KiB here. *When it pays*: most on devices like those measured; the further the nearest one is, the larger the doubt.
+//! *Source*: nearest neighbours; the distance is Penstock's.
 use super::Situation;
 use crate::learn::Order;
 use crate::{Algorithm, Op};
 use serde::Deserialize;
 use std::sync::LazyLock;
 
-/// What the figures of a row stand for, in their order.
+/// The algorithms of a row's figures, in their order.
 pub(super) const ALGORITHMS: [Algorithm; 5] = [
     Algorithm::To,
     Algorithm::ToAgg,
@@ -22,24 +23,25 @@ pub(super) const ALGORITHMS: [Algorithm; 5] = [
     Algorithm::Mlf,
     Algorithm::Aioli,
 ];
-/// Standard deviation of the logarithm of what is expected: for situations that were measured, and for each doubling
-/// that the nearest one is away in ratio, or in files, processes, servers and bytes of a request (`experiments/scheduling/features.py` measures them).
+/// Standard deviation of the logarithm of an expectation: for measured situations, and per doubling of distance to the
+/// nearest one. The distance is in ratio, or in files, processes, servers and bytes of a request
+/// (`experiments/scheduling/features.py` measures the deviations).
 const DOUBT: f64 = 0.06;
 const BY_RATIO: f64 = 0.30;
 const BY_COUNTS: f64 = 0.10;
 const MOST: f64 = 0.6;
-/// Differences between algorithms shrink by this exponent for each doubling of the ratio.
+/// Differences between algorithms shrink by this exponent per doubling of the ratio.
 const FADES: f64 = 0.4;
-/// How much less a row counts by each doubling that it is further away than the nearest one, as an exponent.
+/// How much less a row counts per doubling that it is further away than the nearest one, as an exponent.
 const SHARP: f64 = 30.0;
 
-/// What is not expected to give so much more than TO is not worth leaving the baseline for.
+/// An expected gain over TO below this is no reason to leave the baseline.
 const WORTH: f64 = 0.01;
 
 /// Made by `experiments/scheduling/learn_own.py`: a line for each situation, its columns in the order of [`Row`].
 const FIGURES: &str = include_str!("../../data/measured.csv");
 
-/// The same, read.
+/// The table, parsed.
 static ROWS: LazyLock<Vec<Row>> = LazyLock::new(|| {
     read(FIGURES).expect("data/measured.csv is built in, and a test of this file reads it")
 });
@@ -52,7 +54,7 @@ fn read(figures: &str) -> Result<Vec<Row>, csv::Error> {
         .collect()
 }
 
-/// A situation that was measured.
+/// A measured situation.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 struct Row {
     write: bool,
@@ -63,11 +65,11 @@ struct Row {
     servers: u32,
     request_bytes: u64,
     ratio: f64,
-    /// Of the best rate, by [`ALGORITHMS`].
+    /// Share of the best rate, by [`ALGORITHMS`].
     parts: [f64; 5],
 }
 
-/// How far a row is from a situation, in doublings.
+/// The distance of a row from a situation, in doublings.
 #[derive(Debug, Clone, Copy)]
 struct Distance {
     files: f64,
@@ -78,7 +80,7 @@ struct Distance {
 }
 
 impl Distance {
-    /// A device is less alike than a number of files or processes.
+    /// A doubling of the device's ratio counts more than one of files or processes.
     fn total(self) -> f64 {
         self.counts() + 2.0 * self.ratio
     }
@@ -107,7 +109,7 @@ impl Row {
         }
     }
 
-    /// `None`: not to be compared.
+    /// `None`: not comparable.
     fn distance(&self, s: &Situation) -> Option<Distance> {
         let order = if self.contiguous {
             Order::Contiguous
@@ -117,7 +119,7 @@ impl Row {
         let alike = (self.write, order, self.large) == (s.op == Op::Write, s.order, s.large);
         let doublings = |a: f64, b: f64| (a / b).log2().abs();
         let counts = |a: u32, b: u32| doublings(f64::from(a.max(1)), f64::from(b.max(1)));
-        // What is not known tells nothing apart.
+        // Unknown values do not count.
         let known = |a: f64, b: f64| {
             if a > 0.0 && b > 0.0 {
                 doublings(a, b)
@@ -135,19 +137,19 @@ impl Row {
     }
 }
 
-/// What each algorithm can be expected to give.
+/// The expected score of each algorithm.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Expectation {
-    /// Of the best rate, by [`ALGORITHMS`].
+    /// Share of the best rate, by [`ALGORITHMS`].
     pub parts: [f64; 5],
     /// Standard deviation of their logarithms.
     pub doubt: f64,
-    /// How much of these logarithms can be expected to show here: all, or less where the devices differ.
+    /// Share of these logarithms that is expected to appear here: less where the devices differ.
     pub trust: f64,
 }
 
 impl Expectation {
-    /// The best of them; TO as long as nothing is expected to be worth leaving it.
+    /// The best algorithm; TO unless another is expected to be worth leaving it.
     pub fn best(&self) -> Algorithm {
         let all = ALGORITHMS.iter().zip(self.parts).rev();
         let best = all.max_by(|a, b| a.1.total_cmp(&b.1));
@@ -155,7 +157,7 @@ impl Expectation {
         best.filter(|b| b.1 > worth).map_or(Algorithm::To, |b| *b.0)
     }
 
-    /// What an algorithm gives of the best rate; NOOP gives what TO gives.
+    /// An algorithm's share of the best rate; NOOP has TO's.
     pub fn of(&self, algorithm: Algorithm) -> Option<f64> {
         let wanted = match algorithm {
             Algorithm::Noop => Algorithm::To,
@@ -166,7 +168,7 @@ impl Expectation {
     }
 }
 
-/// What can be expected from these measurements; `None`: they say nothing.
+/// The expectation from these measurements; `None`: none is comparable.
 fn expect<'a>(rows: impl Iterator<Item = &'a Row>, situation: &Situation) -> Option<Expectation> {
     let near: Vec<_> = rows
         .filter_map(|row| Some((row, row.distance(situation)?)))
@@ -190,7 +192,7 @@ fn expect<'a>(rows: impl Iterator<Item = &'a Row>, situation: &Situation) -> Opt
     })
 }
 
-/// The same, from what was measured on the modelled devices.
+/// The same, from the measurements on modelled devices.
 pub(super) fn expected(situation: &Situation) -> Option<Expectation> {
     expect(ROWS.iter(), situation)
 }
@@ -243,13 +245,13 @@ mod tests {
         let of = |files| expect(rows.iter(), &Situation { files, ..s }).unwrap();
         assert_eq!(of(2).best(), Algorithm::ToAgg);
         assert_eq!(of(40).best(), Algorithm::Aioli);
-        // Chance is no reason to leave the baseline.
+        // A difference within chance is no reason to leave the baseline.
         let tie = [Row::measured(&s, [10.0, 10.05, 5.0, 5.0, 10.0])];
         let tie = expect(tie.iter(), &s).unwrap();
         assert_eq!(tie.best(), Algorithm::To);
         let read = Situation { op: Op::Read, ..s };
         assert_eq!(expect(rows.iter(), &read), None);
-        // The size of requests tells set-ups apart, where it is known.
+        // The request size distinguishes set-ups, where it is known.
         let sized = |request_bytes| Situation { request_bytes, ..s };
         let rows = [
             Row::measured(&sized(8 << 10), [10.0, 20.0, 5.0, 5.0, 5.0]),

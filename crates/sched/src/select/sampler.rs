@@ -1,21 +1,21 @@
-//! What is going on at a data server: its recent requests, and per file and operation their pattern.
+//! The sampler: what the recent requests of a data server look like, and the pattern of each file and operation.
 //!
-//! The last [`RECENT`] requests count, and the [`Detector`] says of each file and operation contiguous or strided,
-//! or random, small or large, or unlike anything known. Those with the same operation and pattern are a [`Class`]: a
-//! selection tree has one answer for each, or none.
+//! It keeps the last [`RECENT`] requests. The [`Detector`] classifies each file and operation: contiguous, strided,
+//! random or unknown, and small or large. Those with the same operation and pattern are a [`Class`]: a selection tree
+//! has one answer for each class, or none.
 use super::{Situation, Tree};
 use crate::learn::{self, AccessPattern, Detector, DetectorLimits, MIN_WINDOW, Order};
 use crate::{Algorithm, Error, Nanos, Op, Request, ServerInfo};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Requests that a look considers at most.
+/// Most requests that a sample considers.
 pub(crate) const RECENT: usize = 512;
-/// Older requests don't count.
+/// Older requests do not count.
 pub(crate) const HORIZON: Nanos = 5_000_000_000;
-/// Files followed; each takes up to 6 KiB.
+/// Most files tracked; each takes up to 6 KiB.
 const FILES: usize = 256;
 
-/// Follows the requests of a server.
+/// Samples the requests of a server.
 #[derive(Debug)]
 pub(crate) struct Sampler {
     detector: Detector,
@@ -35,16 +35,16 @@ struct Seen {
     who: (u64, u32),
 }
 
-/// What a look saw.
+/// A sample.
 #[derive(Debug, Default)]
 pub struct View {
     /// Distinct files.
     pub files: u32,
-    /// Recent requests.
+    /// Recent requests considered.
     pub requests: u32,
-    /// Kinds of files.
+    /// Classes of files.
     pub classes: Vec<Class>,
-    /// By number and operation.
+    /// Files, by number and operation.
     pub seen: Vec<FileView>,
 }
 
@@ -55,11 +55,11 @@ pub struct FileView {
     pub file: u64,
     /// Reads or writes.
     pub op: Op,
-    /// Recent ones.
+    /// Its recent requests.
     pub requests: u32,
-    /// Of these.
+    /// Their bytes.
     pub bytes: u64,
-    /// Of the detector; a file with few requests has none yet.
+    /// The detector's answer; `None` for a file with too few requests.
     pub pattern: Option<AccessPattern>,
     /// Index of its class.
     pub class: usize,
@@ -68,19 +68,19 @@ pub struct FileView {
 /// Files with the same operation and pattern.
 #[derive(Debug)]
 pub struct Class {
-    /// What a selection tree is asked.
+    /// The input of the selection tree.
     pub situation: Situation,
-    /// How many are of it.
+    /// Number of its files.
     pub files: u32,
     /// Their recent requests.
     pub requests: u32,
-    /// Of these.
+    /// Their bytes.
     pub bytes: u64,
-    /// What the tree says of it; `None`: it does not know such accesses, and what runs goes on.
+    /// The tree's answer; `None` for a pattern that it does not know: the algorithm in force stays.
     pub choice: Option<Algorithm>,
 }
 
-/// What tells classes apart: operation, order, large.
+/// What distinguishes classes: operation, order, large.
 pub(crate) type ClassKey = (Op, Order, bool);
 
 impl Class {
@@ -127,7 +127,7 @@ impl Sampler {
         });
     }
 
-    /// Looks at the recent requests, if there are enough.
+    /// Takes a sample of the recent requests, if there are enough.
     pub(crate) fn sample(&mut self, now: Nanos, tree: Tree) -> Option<View> {
         while self.recent.front().is_some_and(|s| s.at + HORIZON < now) {
             self.recent.pop_front();
@@ -161,7 +161,7 @@ impl Sampler {
             let op = if write { Op::Write } else { Op::Read };
             let verdict = verdicts.get(&(file, op)).copied();
             let (pattern, all_bytes) = verdict.unwrap_or((None, bytes));
-            // Too few of them show no order.
+            // Too few requests show no order: contiguous is assumed.
             let order = pattern.map_or(Order::Contiguous, AccessPattern::order);
             let small = pattern.and_then(AccessPattern::is_small);
             let large = small.map_or(bytes / u64::from(requests) >= self.site.large(), |small| {

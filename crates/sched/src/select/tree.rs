@@ -1,12 +1,13 @@
 //! Selection trees T1 to T4, and `own`.
 //!
-//! Problem: no algorithm is best for all access patterns and devices; the wrong one costs up to 278%.
-//! Idea: a decision tree learnt from measurements chooses by what the server can see. T1 sees everything, T2 all but the
-//! memory, T3 neither memory nor bytes per file (so that it needs no trace; the source's default), T4 not the number of files
-//! either. When it pays: at once, without trying; as long as the measurements fit the deployment.
-//! Source: TS section 6.1. T3 is printed there; T1, T2 and T4 are learnt from the source's table of best choices
-//! (`learnt`), with as many leaves as the source's. `own`, the default, has T3's inputs, the numbers of processes and servers and the
-//! requests' size, learnt from measurements of our own (`own`): what the source measured on its servers is not what is best on ours.
+//! Problem: no algorithm is best for all access patterns and devices; the wrong one costs up to 278%. Idea: a decision
+//! tree learnt from measurements chooses by what the server can see. T1 uses all attributes, T2 all but the memory. T3
+//! uses neither memory nor bytes per file, so that it needs no trace (the source's default). T4 does not use the number
+//! of files either. When it pays: at once, without trials; as long as the measurements fit the deployment. Source: TS
+//! section 6.1. T3 is printed there. T1, T2 and T4 are learnt from the source's table of best choices (`learnt`), with
+//! as many leaves as the source's. `own`, the default, uses T3's attributes, the numbers of processes and servers and
+//! the request size. It is learnt from Penstock's own measurements (`own`), because the best algorithm on the source's
+//! servers is not the best here.
 
 use super::nodes::{Attribute, Node};
 use super::own::Expectation;
@@ -27,19 +28,20 @@ pub enum Tree {
     T3,
     /// Without memory, bytes per file and number of files.
     T4,
-    /// From measurements on modelled devices; it sees what T3 does, the numbers of processes and servers and the requests' size.
+    /// From measurements on modelled devices. It uses T3's attributes, the numbers of processes and servers and the
+    /// request size.
     #[default]
     Own,
 }
 
-/// What a tree decides by.
+/// The attributes that a tree decides by.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Situation {
-    /// Most requests.
+    /// The operation of most requests.
     pub op: Op,
-    /// Files being accessed.
+    /// Files in use.
     pub files: u32,
-    /// Bytes accessed per file, where known (traces); T1 and T2 look at it.
+    /// Bytes accessed per file, where known (traces); T1 and T2 use it.
     pub bytes_per_file: u64,
     /// In which order a process makes its accesses.
     pub order: Order,
@@ -47,13 +49,13 @@ pub struct Situation {
     pub large: bool,
     /// Sequential / random throughput of the device for `op` at the mean request size (`penstock profile`).
     pub ratio: f64,
-    /// Memory of the server in bytes; T1 looks at it.
+    /// Memory of the server in bytes; T1 uses it.
     pub memory: u64,
-    /// Processes that ask, of all programs; 0: unknown. `own` looks at it.
+    /// Processes of all programs; 0: unknown. Only `own` uses it.
     pub processes: u32,
-    /// Mean bytes of a request as it reaches the server; 0: unknown. `own` looks at it.
+    /// Mean bytes of a request as it reaches the server; 0: unknown. Only `own` uses it.
     pub request_bytes: u64,
-    /// Data servers of the deployment; 0: unknown. `own` looks at it.
+    /// Data servers of the deployment; 0: unknown. Only `own` uses it.
     pub servers: u32,
 }
 
@@ -110,8 +112,8 @@ impl Tree {
         }
     }
 
-    /// The algorithm for a situation; [`Algorithm::Noop`] where no scheduling is best. `None`: nobody has measured what is
-    /// best for accesses in this order.
+    /// The algorithm for a situation; [`Algorithm::Noop`] where no scheduling is best. `None`: no measurement covers
+    /// this order of accesses.
     pub fn choose(self, situation: &Situation) -> Option<Algorithm> {
         if !matches!(situation.order, Order::Contiguous | Order::Strided) {
             return None;
@@ -137,7 +139,7 @@ impl Tree {
         })
     }
 
-    /// What each algorithm can be expected to give, relative to each other. `own` alone says that.
+    /// The expected score of each algorithm, relative to each other. Only `own` has one.
     pub fn expect(self, situation: &Situation) -> Option<Expectation> {
         match self {
             Tree::Own => own::expected(situation),
@@ -284,7 +286,7 @@ mod tests {
             ..base
         };
         assert_eq!(Tree::T3.choose(&flash), Some(Algorithm::ToAgg));
-        // Of what was not measured no tree says anything.
+        // No tree has an answer for orders that were not measured.
         for order in [Order::Random, Order::Unknown] {
             let other = Situation { order, ..base };
             assert!(

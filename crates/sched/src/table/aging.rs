@@ -1,13 +1,13 @@
 //! Factors of MLF and aIOLi.
 //!
-//! *Problem*: each visit of a queue doubles the factor of all its requests, and visits are many more than requests served.
-//! *Idea*: a virtual request keeps its factor and the number of visits at which that was right, and is brought up to date when it is
-//! looked at; the visit that will let it through is computed. So no visit touches requests. *Parameter*: the quantum, given by
-//! the algorithm. *Source*: TS sections 3.1.1 and 3.1.2.
+//! *Problem*: each visit of a queue doubles the factor of all its requests, and there are many more visits than
+//! requests served. *Idea*: a virtual request stores its factor with the number of visits at which it was computed, and
+//! is updated when it is used. The visit at which it becomes eligible is computed. So no visit touches requests.
+//! *Parameter*: the quantum, given by the algorithm. *Source*: TS sections 3.1.1 and 3.1.2.
 use super::{NONE, Table};
 
 impl Table {
-    /// How often a queue has been looked at.
+    /// How often a queue has been visited.
     pub(crate) fn visits(&self, queue: usize) -> u64 {
         match queue {
             NONE => 0,
@@ -18,7 +18,7 @@ impl Table {
         }
     }
 
-    /// Brings a virtual request's factor up to date: every visit doubles it, a part's first visit makes it 1.
+    /// Updates a virtual request's factor: every visit doubles it, and a part's first visit makes it 1.
     pub(crate) fn age(&mut self, at: usize) {
         let visits = self.visits(self.virtuals[at].queue);
         let v = &mut self.virtuals[at];
@@ -37,12 +37,12 @@ impl Table {
         v.visits = visits;
     }
 
-    /// As it was brought up to date last.
+    /// The factor at the last update.
     pub(crate) fn factor(&self, at: usize) -> u64 {
         self.virtuals[at].factor
     }
 
-    /// At which visit the factor will let the virtual request through: factor × quantum ≥ its bytes.
+    /// The visit at which the virtual request becomes eligible: factor × quantum ≥ its bytes.
     pub(crate) fn ripe_at(&self, at: usize, quantum: u64) -> u64 {
         let v = &self.virtuals[at];
         let needed = v.bytes.div_ceil(quantum);

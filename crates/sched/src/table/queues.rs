@@ -1,27 +1,28 @@
-//! Queues, one per file and operation: their virtual requests by offset, what is remembered of those served, and which
-//! queues are empty.
+//! Queues, one per file and operation: virtual requests by offset, the history of those served, and the list of empty
+//! queues.
 //!
-//! *Problem*: what a queue has learnt (quantum, history, prediction) is worth keeping while it is empty, and files come without
-//! end. *Idea*: empty queues are in a list by age; where twice as many queues as the limit are held, the oldest empty one
-//! makes room. *Parameter*: the limit of files. *Source*: TS section 3.1 (a queue per file and operation).
+//! *Problem*: what a queue has learnt (quantum, history, prediction) is worth keeping while it is empty, and the number
+//! of files is unbounded. *Idea*: empty queues are in a list by age. When twice as many queues as the limit are held,
+//! the oldest empty one is removed. *Parameter*: the limit of files. *Source*: TS section 3.1 (a queue per file and
+//! operation).
 use super::{NONE, Table};
 use crate::history::History;
 use penstock_base::Op;
 use std::collections::BTreeSet;
 
-/// Virtual requests: what they are ordered by, and their numbers.
+/// Numbers of virtual requests with their sort key.
 type Places = BTreeSet<(u64, usize)>;
 
-/// Requests of one file and operation, and what is remembered of those served.
+/// Requests of one file and operation, and the history of those served.
 #[derive(Debug)]
 pub(crate) struct FileQueue {
-    /// Bytes of queued virtual requests, and how many these are.
+    /// Bytes of queued virtual requests, and their number.
     pub(crate) bytes: u64,
     /// Bytes ever added.
     pub(crate) seen: u64,
     /// MLF: visits so far.
     pub(crate) visits: u64,
-    /// aIOLi: present quantum; 0: the default.
+    /// aIOLi: current quantum; 0: the default.
     pub(crate) quantum: u64,
     pub(crate) queued: u32,
     /// Neighbours in MLF's round, or among the empty queues.
@@ -29,17 +30,17 @@ pub(crate) struct FileQueue {
     pub(crate) after: usize,
     /// No queued virtual request is longer.
     pub(super) reach: u64,
-    /// By offset: virtual requests that may go.
+    /// Eligible virtual requests, by offset.
     ready: Places,
-    /// What MLF does not let through yet, by offset and by the visit that lets it through.
+    /// MLF: virtual requests not yet eligible, by offset and by the visit at which they become so.
     deferred: Places,
     by_visit: Places,
     pub(super) op: Op,
     pub(super) lane: u8,
-    /// MLF: it is in the round.
+    /// MLF: whether it is in the round.
     pub(crate) active: bool,
     pub(super) file: u64,
-    /// SRTF: bytes that will have come in the end, or [`UNKNOWN`].
+    /// SRTF: bytes that will have been requested in the end, or [`UNKNOWN`].
     pub(crate) predicted: u64,
     pub(crate) history: History,
 }
@@ -54,7 +55,7 @@ impl Table {
             return *queue;
         }
         if self.queues.len() >= 2 * self.file_limit && self.empty_oldest != NONE {
-            // What it remembers is only a hint.
+            // Its history is only a hint.
             let oldest = self.empty_oldest;
             self.unlist_empty(oldest);
             let gone = self.queues.remove(oldest);
@@ -84,12 +85,12 @@ impl Table {
         queue
     }
 
-    /// The virtual request of a queue with the lowest offset, of those that may go.
+    /// The eligible virtual request of a queue with the lowest offset.
     pub(crate) fn head(&self, queue: usize) -> Option<usize> {
         self.queues[queue].ready.first().map(|head| head.1)
     }
 
-    /// The queue's virtual request that begins there.
+    /// The queue's virtual request that begins at this offset.
     pub(crate) fn beginning_at(&self, queue: usize, offset: u64) -> Option<usize> {
         let ready = &self.queues[queue].ready;
         let (begin, at) = *ready.range((offset, 0)..).next()?;
@@ -114,7 +115,7 @@ impl Table {
         let left = last(ready).max(last(deferred));
         let right = [first(ready), first(deferred)].into_iter().flatten().min();
         (
-            // Most lie too far away to be looked at.
+            // Most are too far away to be neighbours.
             left.filter(|left| left.0 + reach >= offset)
                 .map(|left| left.1)
                 .filter(|at| self.virtuals[*at].end >= offset),
@@ -122,7 +123,7 @@ impl Table {
         )
     }
 
-    /// Puts a virtual request into the sets of its queue.
+    /// Adds a virtual request to the sets of its queue.
     pub(super) fn file(&mut self, at: usize) {
         let v = &self.virtuals[at];
         let q = &mut self.queues[v.queue];
@@ -134,7 +135,7 @@ impl Table {
         }
     }
 
-    /// Takes it out of them.
+    /// Removes it from them.
     pub(super) fn withdraw(&mut self, at: usize) {
         let v = &self.virtuals[at];
         let q = &mut self.queues[v.queue];
@@ -146,7 +147,7 @@ impl Table {
         }
     }
 
-    /// MLF: it may go from this visit of its queue on; 0: now.
+    /// MLF: it becomes eligible at this visit of its queue; 0: now.
     pub(crate) fn defer(&mut self, at: usize, visit: u64) {
         if self.virtuals[at].later != visit {
             self.withdraw(at);
@@ -155,7 +156,7 @@ impl Table {
         }
     }
 
-    /// MLF: one of the queue that is deferred to this visit or one before.
+    /// MLF: a virtual request of the queue that became eligible at this visit or before.
     pub(crate) fn due(&self, queue: usize, visit: u64) -> Option<usize> {
         let (lets_through, at) = *self.queues[queue].by_visit.first()?;
         (lets_through <= visit).then_some(at)

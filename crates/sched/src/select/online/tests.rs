@@ -1,4 +1,4 @@
-//! The selector against rates that are known.
+//! The selector against known rates.
 use super::*;
 
 /// Drives a selector for `windows` × 250 ms; `rate` gives the requests per window of an algorithm.
@@ -105,7 +105,7 @@ fn small_differences_change_nothing_for_long() {
         500,
         |a| if a == Algorithm::Mlf { 101 } else { 100 },
     );
-    // Five trials at first, then 3% of the windows and the way back.
+    // Five trials at first, then 3% of the windows and the changes back.
     assert!(s.switches() < 45, "{}", s.switches());
 }
 
@@ -118,7 +118,7 @@ fn an_algorithm_that_needs_a_second_to_get_going_is_not_given_up() {
         if s.algorithm() != runs {
             (runs, since) = (s.algorithm(), now);
         }
-        // To begins at a third of its rate and has it after 1.2 s.
+        // TO begins at a third of its rate and reaches it after 1.2 s.
         let part = ((now - since) as f64 / 1.2e9).min(1.0);
         let rate = match runs {
             Algorithm::To => 100.0 + 200.0 * part,
