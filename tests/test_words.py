@@ -13,6 +13,7 @@ CLEAN = [
     "crates/base",
     "crates/device",
     "crates/sched",
+    "crates/sim",
     "fuzz",
 ]
 LONG = " ".join(["word"] * 26)

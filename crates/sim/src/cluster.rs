@@ -1,6 +1,6 @@
-//! A cluster while it runs: all state, and the loop that moves it from event to event.
+//! A simulated cluster: all state, and the event loop.
 //!
-//! `ranks` drives the programs, `collective` what their ranks do together, `server` the data servers.
+//! `ranks` runs the programs, `collective` the collective steps of their ranks, `server` the data servers.
 use crate::connection::Connections;
 use crate::error::{Error, Result};
 use crate::event::EventQueue;
@@ -24,40 +24,40 @@ use penstock_sched::learn::merge;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// What happens next. Numbers are places in the cluster's tables.
+/// An event. Numbers are indices of the cluster's tables.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Event {
-    /// A rank goes on with its program.
+    /// A rank continues its program.
     Step(u32),
-    /// A rank's processor is through with preparing an operation.
+    /// A rank's processor has prepared an operation.
     Issue(u32),
     /// A read request has arrived at its server.
     Request(u32),
     /// A part of a write has arrived at its server.
     Part(u32),
-    /// A server's processor is through with a part of a request.
+    /// A server's processor has handled a part of a request.
     Ready(u32),
-    /// A server's processor is through with a decision.
+    /// A server's processor has made a decision.
     Serve(u32),
-    /// A server's scheduler wanted to wait until now.
+    /// The time until which a server's scheduler wanted to wait.
     Schedule(u32),
-    /// A server's thread runs again after it has waited for the device.
+    /// A server's thread runs again after waiting for the device.
     Woken(u32),
-    /// Something happens inside a server's device.
+    /// An event inside a server's device.
     Device(u32),
-    /// A server writes back what is dirty.
+    /// A server writes back dirty pages.
     Flush(u32),
     /// A part, or the acknowledgement of a write, has arrived at its rank.
     Reply(u32),
-    /// What all ranks of a program waited for is done.
+    /// A collective step of a program is complete.
     Met(u32),
     /// A rank has copied its parts into or out of shared windows.
     Shared(u32),
-    /// What a rank told another has arrived.
+    /// A message from one rank to another has arrived.
     Message(u32),
 }
 
-/// Where a rank stands between two calls.
+/// The state of a rank between two calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
     Compute,
@@ -68,38 +68,38 @@ pub(crate) enum Stage {
 
 pub(crate) struct Rank {
     pub program: u32,
-    /// Among the cohorts of its program.
+    /// Its number among the cohorts of its program.
     pub number: u32,
     pub node: Node,
     pub stage: Stage,
     pub call: u64,
     pub file: u32,
-    /// What is left to do of the current call.
+    /// The rest of the plan of the current call.
     pub plan: Option<Box<dyn Plan>>,
-    /// What is left of its current step.
+    /// The rest of the plan's current step.
     pub operate: Option<Operate>,
-    /// What it waits for all ranks of its program with.
+    /// The collective step in which it waits for all ranks of its program.
     pub together: Option<Together>,
-    /// What others have told it, by their numbers in the cluster, and whom it waits for.
+    /// Messages from other ranks, by the senders' numbers in the cluster, and the sender it waits for.
     pub heard: VecDeque<(u32, Words)>,
     pub hears: Option<u32>,
-    /// Bytes of the current call, and the pieces of memory they lie in.
+    /// Bytes of the current call, and the number of their pieces in memory.
     pub wanted: u64,
     pub memory_regions: u64,
-    /// The operation that its processor prepares.
+    /// The operation that its processor is preparing.
     pub prepared: Option<Operation>,
     /// The range that its next operations need locked.
     pub lock: Option<Span>,
-    /// It holds the lock that its operations need.
+    /// Whether it holds the lock that its operations need.
     pub locked: bool,
-    /// In atomic mode: the range of its call, which stays locked until the call is done.
+    /// In atomic mode: the range of its call, locked until the call is done.
     pub guard: Option<Span>,
     /// Operations under way.
     pub flying: u32,
     /// When the current call began.
     pub began: Nanos,
     pub io_time: Nanos,
-    /// It has a place in a collective call.
+    /// Whether it has its place in a collective call.
     pub seated: bool,
 }
 
@@ -123,7 +123,7 @@ pub(crate) struct Running {
     pub end: Nanos,
     pub first_rank: u32,
     pub ranks: u32,
-    /// Its first file among the cluster's.
+    /// Index of its first file among the cluster's files.
     pub first_file: u32,
     /// Ranks that wait for the others.
     pub waiting: u32,
@@ -140,7 +140,7 @@ pub(crate) struct Flight {
     pub op: Op,
 }
 
-/// What is left of a request on its server.
+/// The rest of a request on its server.
 pub(crate) enum Left {
     Extent(u64),
     Pieces(Box<Pieces>),
@@ -158,15 +158,15 @@ pub(crate) struct Request {
     /// Parts under way.
     pub parts: u32,
     pub structured: bool,
-    /// Its first part has been seen by the server.
+    /// Whether the server has seen its first part.
     pub seen: bool,
-    /// Parts that the server is at.
+    /// Parts that the server is handling.
     pub serving: u32,
-    /// Ranks it stands for.
+    /// Ranks that it stands for.
     pub weight: u32,
 }
 
-/// A part of a request: what moves at a time, and a slice to the scheduler.
+/// A part of a request: the unit of transfer, and one slice for the scheduler.
 pub(crate) struct Part {
     pub request: u32,
     pub bytes: u64,
@@ -175,22 +175,22 @@ pub(crate) struct Part {
     pub regions: u32,
 }
 
-/// A virtual request that a server carries out.
+/// A virtual request in service at a server.
 pub(crate) struct Service {
     pub server: u32,
     pub virtual_id: u64,
     /// Parts of requests, by offset.
     pub slices: Vec<u32>,
-    /// What is read or written for them, and how many of these have begun.
+    /// The ranges read or written for them, and how many have begun.
     pub ranges: Vec<Range>,
     pub begun: usize,
     pub op: Op,
     pub rank: u32,
-    /// Fetches and accesses it waits for.
+    /// Fetches and accesses that it waits for.
     pub pending: u32,
 }
 
-/// Pages on their way into a server's memory.
+/// Pages being read into a server's memory.
 pub(crate) struct Fetch {
     pub server: u32,
     pub range: Range,
@@ -199,7 +199,7 @@ pub(crate) struct Fetch {
     pub waiting: Vec<u32>,
 }
 
-/// What a rank waits for the others with.
+/// A collective step.
 pub(crate) enum Together {
     /// Parts for and from the ranks of its program.
     Exchange {
@@ -212,7 +212,7 @@ pub(crate) enum Together {
     },
 }
 
-/// What one rank tells another, on its way.
+/// A message from one rank to another, in flight.
 pub(crate) struct Message {
     pub from: u32,
     pub to: u32,
@@ -231,7 +231,7 @@ pub(crate) struct Totals {
     pub events: u64,
 }
 
-/// Says how far a run has come: virtual time, events so far, ranks that are through, all ranks.
+/// Reports progress: virtual time, events so far, ranks that have finished, all ranks.
 pub type Progress<'a> = &'a mut dyn FnMut(Nanos, u64, usize, usize);
 
 pub(crate) struct Cluster<'s> {
@@ -252,9 +252,9 @@ pub(crate) struct Cluster<'s> {
     pub services: Slab<Service>,
     pub fetches: Slab<Fetch>,
     pub messages: Slab<Message>,
-    /// When the last letter from one rank to another arrives.
+    /// When the last message from one rank to another arrives.
     pub told: BTreeMap<(u32, u32), Nanos>,
-    /// Makes a rank's plan in a collective call.
+    /// Makes a rank's plan for a collective call.
     pub plan: fn(Method, Seat) -> Option<Box<dyn Plan>>,
     pub random: Random,
     pub totals: Totals,
@@ -262,10 +262,10 @@ pub(crate) struct Cluster<'s> {
     pub head: Samples,
     pub latencies: Latencies,
     pub done: usize,
-    /// Programs whose writes are being brought to the devices, and servers that are not clean yet.
+    /// Programs whose writes are being synced, and servers that still have dirty data.
     pub draining: Vec<u32>,
     pub needs: Needs,
-    /// The first thing that went wrong inside an event.
+    /// The first error inside an event.
     pub failed: Option<Error>,
 }
 
@@ -282,10 +282,11 @@ pub fn run(scenario: &Scenario, progress: Progress<'_>) -> Result<Report> {
     Ok(cluster.report())
 }
 
-/// Runs before, whose traces foretell what comes: as many as in the source, whose users had six repetitions.
+/// Earlier runs whose traces give the prediction: as many as in the source, whose users had six repetitions.
 const REPETITIONS: u64 = 6;
 
-/// Simulates the scenario without prediction, with other random numbers; each server's merged traces foretell.
+/// Simulates the scenario without prediction and with other random numbers; the merged traces of each server give the
+/// prediction.
 fn foretell(cluster: &mut Cluster, scenario: &Scenario, progress: Progress<'_>) -> Result<()> {
     let mut traces = vec![Vec::new(); cluster.servers.len()];
     for number in 1..=REPETITIONS {
@@ -309,7 +310,7 @@ fn foretell(cluster: &mut Cluster, scenario: &Scenario, progress: Progress<'_>) 
 }
 
 impl Rank {
-    /// It has not begun.
+    /// A rank that has not begun.
     fn new(program: u32, number: u32, node: Node) -> Rank {
         Rank {
             program,
@@ -338,7 +339,7 @@ impl Rank {
 }
 
 impl Running {
-    /// Of instance `instance` of program `spec`: it has not begun. `first_file` of those files that were placed.
+    /// Instance `instance` of program `spec`, not yet begun. `first_file` is the index of its first file.
     fn new(
         program: &Program,
         (spec, instance): (usize, u32),
@@ -402,7 +403,7 @@ impl<'s> Cluster<'s> {
                 let first_rank = ranks.len() as u32;
                 let mut node = 0;
                 for number in 0..count {
-                    // A cohort larger than a node has as many nodes' cards.
+                    // A cohort larger than a node has the network cards of as many nodes.
                     let cards = (program.cohort / per_node).max(1);
                     let on_node = (per_node / program.cohort).max(1);
                     if number.is_multiple_of(on_node) {
@@ -415,7 +416,7 @@ impl<'s> Cluster<'s> {
             }
         }
         let rate = net.server_rate.unwrap_or(net.rate).0;
-        // Own numbers, so that the ranks' do not depend on how many servers there are.
+        // A random sequence of its own, so that the ranks' numbers do not depend on the number of servers.
         let mut angles = Random::new(hash(scenario.seed, 0, u64::from(u32::MAX)));
         let servers = (0..scenario.cluster.servers)
             .map(|number| Server::new(scenario, number, network.node(rate), angles.unit()))
@@ -510,7 +511,7 @@ impl<'s> Cluster<'s> {
         Ok(())
     }
 
-    /// What is measured is over: programs that would go on end here.
+    /// The measured part of the run is over: programs that would continue end here.
     fn cut_off(&mut self) {
         let until = self.scenario.measured.map_or(self.now, |m| m.until.0);
         for program in self.programs.iter_mut().filter(|p| p.end == 0) {
@@ -518,7 +519,7 @@ impl<'s> Cluster<'s> {
         }
     }
 
-    /// Keeps what came of an attempt, or remembers why there is nothing.
+    /// Returns the value, or records the error and returns nothing.
     pub(crate) fn ok<T>(&mut self, result: Result<T>) -> Option<T> {
         match result {
             Ok(value) => Some(value),

@@ -1,6 +1,6 @@
-//! Steps that the ranks of a program take together: exchanges, barriers, and the small operations before them.
+//! Collective steps of a program's ranks: exchanges, barriers, and the small operations before them.
 //!
-//! The last rank that comes to such a step carries it out for all; all go on at the same time.
+//! The last rank that arrives carries the step out for all; all continue at the same time.
 use crate::cluster::{Cluster, Event, Together};
 use crate::error::Result;
 use penstock_base::{Nanos, Op};
@@ -9,7 +9,7 @@ use penstock_mpiio::Method;
 use penstock_mpiio::planning::{Alone, Outcome, Rules, Schedule, Seat, Step};
 use std::rc::Rc;
 
-/// Ranks' ranges overlap or interleave; otherwise nothing is gained by exchanging.
+/// Whether the ranks' ranges overlap or interleave; otherwise an exchange gains nothing.
 fn interleaves(patterns: &[Pattern]) -> bool {
     let mut end = i64::MIN;
     patterns.iter().filter(|p| p.len > 0).any(|p| {
@@ -21,7 +21,7 @@ fn interleaves(patterns: &[Pattern]) -> bool {
 }
 
 impl Cluster<'_> {
-    /// A rank is at a collective call; the last one begins it.
+    /// A rank reaches a collective call; the last one begins it.
     pub(crate) fn join_collective(&mut self, rank: u32) {
         let id = self.ranks[rank as usize].program;
         if self.all_are_here(id) {
@@ -30,7 +30,7 @@ impl Cluster<'_> {
         }
     }
 
-    /// One more rank of a program waits; whether it is the last.
+    /// Counts a rank of a program that waits, and returns whether it is the last.
     fn all_are_here(&mut self, id: u32) -> bool {
         let program = &mut self.programs[id as usize];
         program.waiting += 1;
@@ -98,8 +98,8 @@ impl Cluster<'_> {
         Ok(())
     }
 
-    /// Small collective operations at the beginning and at the end of a collective call: this library's ranks announce their
-    /// patterns and agree on the outcome. What ROMIO's ranks tell each other is in its plan.
+    /// Time of the small collective operations at the beginning and end of a collective call: Penstock's ranks announce
+    /// their patterns and agree on the outcome. The messages of ROMIO's ranks are in its plan.
     pub(crate) fn agreements(&self, rank: u32) -> u32 {
         let two_phase = self.program_of(rank).method == Method::TWO_PHASE;
         match self.scenario.client.two_phase {
@@ -108,7 +108,7 @@ impl Cluster<'_> {
         }
     }
 
-    /// Each rank does its own, and all go on when they are through.
+    /// Each rank does its own access, and all continue when the last is done.
     fn each_alone(&mut self, id: u32, patterns: Vec<Pattern>) -> Result<()> {
         let program = &self.programs[id as usize];
         let (first, op) = (program.first_rank, program.op);
@@ -134,7 +134,7 @@ impl Cluster<'_> {
         Ok(())
     }
 
-    /// A rank's plan wants to do something with the others. The last one does it for all.
+    /// A rank's plan reaches a collective step. The last rank carries it out for all.
     pub(crate) fn meet_others(&mut self, rank: u32, step: Step) {
         let together = match step {
             Step::Exchange { send, receive, .. } => Together::Exchange { send, receive },
@@ -157,11 +157,11 @@ impl Cluster<'_> {
         self.events.push(at, Event::Met(id));
     }
 
-    /// What all ranks of a program waited for is done.
+    /// A collective step is complete: all ranks continue.
     pub(crate) fn met(&mut self, id: u32) {
         let program = &self.programs[id as usize];
         for rank in program.first_rank..program.first_rank + program.ranks {
-            // What was sent is there.
+            // The data that was sent has arrived.
             let received = match self.ranks[rank as usize].together.take() {
                 Some(Together::Exchange { receive, .. }) => {
                     receive.iter().map(|(_, part)| part.pattern.len).sum()
@@ -176,7 +176,7 @@ impl Cluster<'_> {
     fn exchange(&mut self, id: u32) -> Nanos {
         let program = &self.programs[id as usize];
         let (first, count, op) = (program.first_rank, program.ranks as usize, program.op);
-        // What goes to an aggregator or comes from it.
+        // Bytes to or from an aggregator.
         let mut messages: Vec<Vec<(usize, u64)>> = vec![Vec::new(); count];
         for number in 0..count {
             let together = &self.ranks[first as usize + number].together;
@@ -201,7 +201,7 @@ impl Cluster<'_> {
             .enumerate()
             .filter(|(_, m)| !m.is_empty());
         for (turn, (hub, messages)) in used.enumerate() {
-            // In turns, so that not all send to the same one at first.
+            // Rotated, so that ranks do not all send to the same aggregator first.
             messages.sort_by_key(|(other, _)| (other + count - turn % count) % count);
             for (other, bytes) in messages {
                 let rank = &self.ranks[first as usize + *other];

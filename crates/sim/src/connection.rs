@@ -1,15 +1,15 @@
-//! Connections of ranks to servers: which of a rank's requests its server has taken up.
+//! Connections of ranks to servers: which requests of a rank its server is serving.
 //!
-//! A data server's thread serves what comes over a connection one request after the other, so that of many operations that a
-//! rank has in flight each server works at one. Where the bound is 0, requests are taken up as they come.
+//! A data server's thread serves the requests of a connection one after the other: of a rank's operations in flight
+//! each server serves one. With a bound of 0, requests are served as they arrive.
 use std::collections::{HashMap, VecDeque};
 
-/// What has come, in its order, and is not taken up yet.
+/// What has arrived on a connection and is not yet being served, in order.
 #[derive(Default)]
 struct Line {
     /// Requests that are being served.
     busy: Vec<u32>,
-    /// Requests of which something has come.
+    /// Requests of which a part has arrived.
     waiting: VecDeque<u32>,
     /// Parts of writes among them.
     parts: VecDeque<(u32, u32)>,
@@ -18,14 +18,14 @@ struct Line {
 /// A rank and a server.
 pub(crate) type Ends = (u32, u32);
 
-/// All connections on which something is under way.
+/// All connections with requests.
 pub(crate) struct Connections {
     most: u32,
     lines: HashMap<Ends, Line>,
 }
 
 impl Connections {
-    /// `most` requests of a connection are served at a time; 0 for any number.
+    /// Serves at most `most` requests of a connection at a time; 0: no bound.
     pub(crate) fn new(most: u32) -> Connections {
         Connections {
             most,
@@ -33,7 +33,7 @@ impl Connections {
         }
     }
 
-    /// Something of `request` has come, for writes a part of it. Whether the server takes it up now.
+    /// A request has arrived, or for writes a part of it. Returns whether the server serves it now.
     pub(crate) fn comes(&mut self, ends: Ends, request: u32, part: Option<u32>) -> bool {
         if self.most == 0 {
             return true;
@@ -53,7 +53,7 @@ impl Connections {
         false
     }
 
-    /// The server is through with `request`; the one that it takes up now, and the parts of that which have come.
+    /// `request` is done; returns the one to serve next and its parts that have arrived.
     pub(crate) fn ends(&mut self, ends: Ends, request: u32) -> Option<(u32, Vec<u32>)> {
         let line = self.lines.get_mut(&ends)?;
         line.busy.retain(|busy| *busy != request);

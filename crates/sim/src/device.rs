@@ -3,13 +3,14 @@ use crate::scenario::Device as Spec;
 use penstock_device::{AllocationOptions, Device, Model};
 
 impl Spec {
-    /// How the extents of files lie on it.
+    /// The allocation of files on it.
     pub(crate) fn allocation(&self) -> Result<AllocationOptions, String> {
         let model = Model::parse(&self.model).map_err(|e| e.to_string())?;
         Ok(model.allocation)
     }
 
-    /// A device at rest, its disks at `angle` (0 to 1) of their turn, or what is wrong with its description.
+    /// An idle device whose disks begin at `angle` (0 to 1) of their turn; an error says what is wrong with its
+    /// description.
     pub(crate) fn build(&self, angle: f64) -> Result<Box<dyn Device>, String> {
         let model = Model::parse(&self.model).map_err(|e| e.to_string())?;
         if model.allocation.distance > 0 {

@@ -1,14 +1,14 @@
-//! What can be wrong with a scenario, and where.
+//! Errors of scenarios, with their place.
 
 /// Why a scenario cannot be run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file is not to be read.
+    /// The file cannot be read.
     #[error("{path}: {reason}")]
     File {
         /// Which file.
         path: String,
-        /// What the system said.
+        /// The system's error.
         reason: String,
     },
     /// The file is no scenario: syntax, unknown keys, wrong kinds of values.
@@ -19,7 +19,7 @@ pub enum Error {
         /// Where and what, with the line.
         reason: String,
     },
-    /// A value that cannot be.
+    /// A value that is not allowed.
     #[error("{key}: {says}")]
     Key {
         /// Which key.
@@ -30,15 +30,15 @@ pub enum Error {
     /// An access that no loop describes.
     #[error("the program's access: {0}")]
     Loop(#[from] penstock_datatype::Error),
-    /// A layout that cannot be.
+    /// An impossible layout.
     #[error("the file's striping: {0}")]
     Layout(#[from] penstock_layout::LayoutError),
-    /// The programs stopped before they were through: a fault of the simulator.
+    /// The simulation ran out of events before the programs ended: an error of the simulator.
     #[error("nothing is left to happen at {at} ns, but {waiting} ranks still wait")]
     Stuck {
         /// Virtual time.
         at: u64,
-        /// Ranks that are not through.
+        /// Ranks that have not finished.
         waiting: usize,
     },
     /// The limit on events was reached.
@@ -50,7 +50,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// A value that cannot be, at `key`.
+    /// An error of the value of `key`.
     pub(crate) fn key(key: impl Into<String>, says: impl Into<String>) -> Error {
         Error::Key {
             key: key.into(),
@@ -58,7 +58,7 @@ impl Error {
         }
     }
 
-    /// The same, in a file.
+    /// The same error with the name of its file.
     pub(crate) fn within(self, path: &str) -> Error {
         match self {
             Error::Key { key, says } => Error::Key {

@@ -1,24 +1,24 @@
 //! The event queue: virtual time moves from one event to the next.
 //!
-//! Problem: a million clients have a million events under way, and a binary heap of them misses the cache at each of twenty
-//! levels. Idea: a radix heap. Time never goes back, so an event's bucket is the highest bit in which its time differs from
-//! the last one taken; when the nearest buckets are empty, the next one is dealt out among them, front to back. Each event
-//! moves a few times, always in order of memory.
+//! Problem: a million clients have a million events pending, and a binary heap of them misses the cache at each of
+//! twenty levels. Idea: a radix heap. Time never decreases, so an event's bucket is the highest bit in which its time
+//! differs from that of the last event taken. When the nearest buckets are empty, the next one is distributed over
+//! them, front to back. Each event moves a few times, always in order of memory.
 //!
-//! Events of one instant come out in the order in which they went in (they are always in one bucket, and stay in order there),
-//! so that a run depends on nothing but its input. Source: Ahuja, Mehlhorn, Orlin, Tarjan, Faster Algorithms for the Shortest
-//! Path Problem, J. ACM 37 (1990).
+//! Events of one instant are taken in the order in which they were added: they are always in one bucket and keep their
+//! order there. A run therefore depends on nothing but its input. Source: Ahuja, Mehlhorn, Orlin, Tarjan, Faster
+//! Algorithms for the Shortest Path Problem, J. ACM 37 (1990).
 use penstock_base::Nanos;
 
-/// One for each bit of a time, and one for the present.
+/// One for each bit of a time, and one for the current time.
 const BUCKETS: usize = 65;
-/// Emptied buckets keep memory for so many events.
+/// Emptied buckets keep memory for this many events.
 const KEPT: usize = 1 << 12;
 
-/// Events in order of time. `E` is a small value; nothing is allocated per event.
+/// Events in order of time. `E` is a small value; adding an event allocates nothing unless a bucket grows.
 pub struct EventQueue<E> {
     buckets: Vec<Vec<(Nanos, E)>>,
-    /// Events of the present that are taken already.
+    /// Events of the current time that have been taken.
     taken: usize,
     /// The time of the last event taken.
     now: Nanos,
@@ -38,7 +38,7 @@ impl<E: Copy> EventQueue<E> {
         }
     }
 
-    /// Adds an event at `at`; what is due before the last event taken happens with it.
+    /// Adds an event at `at`; one earlier than the last event taken gets that event's time.
     pub fn push(&mut self, at: Nanos, event: E) {
         let at = at.max(self.now);
         self.buckets[bucket(self.now, at)].push((at, event));
@@ -56,7 +56,7 @@ impl<E: Copy> EventQueue<E> {
         Some(event)
     }
 
-    /// Moves time on to the next event, and what is due then to the present.
+    /// Advances time to the next event, and moves the events of that time to the current bucket.
     fn deal(&mut self) -> Option<()> {
         let nearest = self.buckets.iter().position(|b| !b.is_empty())?;
         let mut events = std::mem::take(&mut self.buckets[nearest]);

@@ -1,8 +1,8 @@
-//! Experiments: a scenario in several cases, with what a source published for them and how to compare.
+//! Experiments: a scenario in several cases, with the published results of a source and how to compare them.
 //!
-//! An experiment file is a scenario with more tables: `[[case]]` sets keys of the scenario by their path, `[[vary]]`
-//! makes a case of each combination of values, `[[compare]]` sets the throughput of two cases in relation, and `[[best]]`
-//! says which value of a key won in each situation of a source.
+//! An experiment file is a scenario with more tables. `[[case]]` sets keys of the scenario by their path, and
+//! `[[vary]]` makes a case of each combination of values. `[[compare]]` relates the throughputs of two cases.
+//! `[[best]]` says which value of a key won in each situation of a source.
 use crate::cluster::{Progress, run};
 use crate::error::{Error, Result};
 use crate::report::Report;
@@ -11,18 +11,18 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use toml::{Table, Value};
 
-/// A scenario file that has been read: its cases, or the one that it is.
+/// A parsed scenario file with its cases; a plain scenario is one case.
 #[derive(Debug)]
 pub struct Experiment {
     path: String,
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// What it is about.
+    /// Its description.
     pub about: String,
-    /// Where ours and the published differ, and why.
+    /// Where results and published figures differ, and why.
     pub differences: String,
     base: Table,
-    /// In the order of the file.
+    /// The cases, in the order of the file.
     pub cases: Vec<Case>,
     compare: Vec<Compare>,
     best: Option<Best>,
@@ -41,7 +41,7 @@ pub struct Case {
     pub published: Option<f64>,
 }
 
-/// All combinations of values.
+/// All combinations of some values.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Vary {
@@ -61,22 +61,22 @@ struct Compare {
     claim: String,
     this: String,
     that: String,
-    /// The published quotient; without it only the direction is compared.
+    /// The published quotient; without it only the direction is checked.
     published: Option<f64>,
-    /// Without a published quotient: ours is at least, at most.
+    /// Without a published quotient: bounds of the quotient.
     at_least: Option<f64>,
     at_most: Option<f64>,
 }
 
-/// Which value of the key that varies last is best, for each combination of the others.
+/// Which value of the last varied key is best, for each combination of the others.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Best {
-    /// Against which value gains are measured.
+    /// The value that gains are relative to.
     baseline: String,
     /// The names of the other keys' values, joined by `, `, with the published best.
     published: BTreeMap<String, String>,
-    /// Values that are within so much of the best are as good.
+    /// Values within this share of the best count as equal to it.
     #[serde(default = "tie")]
     tie: f64,
 }
@@ -85,7 +85,7 @@ fn tie() -> f64 {
     0.1
 }
 
-/// What came of an experiment.
+/// The result of an experiment.
 #[derive(Debug, Serialize)]
 pub struct Outcome {
     /// The experiment's.
@@ -109,24 +109,24 @@ pub struct CaseOutcome {
     pub case: String,
     /// MB/s that the source published.
     pub published: Option<f64>,
-    /// What came out.
+    /// The report of the run.
     pub report: Report,
 }
 
-/// How ours stands to what was published.
+/// How a result relates to the published one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// The same direction, and the quotient within 15% of the published one.
     Agrees,
-    /// The same direction, another size.
+    /// The same direction, but a quotient further away.
     SameDirection,
-    /// The other direction.
+    /// The opposite direction.
     Differs,
 }
 
 impl Verdict {
-    /// For tables.
+    /// The verdict in words, for tables.
     pub fn words(self) -> &'static str {
         match self {
             Verdict::Agrees => "agrees",
@@ -136,16 +136,16 @@ impl Verdict {
     }
 }
 
-/// A comparison that was made.
+/// A comparison and its result.
 #[derive(Debug, Serialize)]
 pub struct Comparison {
-    /// What is claimed.
+    /// The claim.
     pub claim: String,
     /// The published quotient or bound.
     pub published: String,
-    /// Our quotient.
+    /// The simulated quotient.
     pub ours: f64,
-    /// Whether the shape is the same.
+    /// How the two relate.
     pub verdict: Verdict,
 }
 
@@ -156,19 +156,19 @@ pub struct Situation {
     pub situation: String,
     /// What the source chose.
     pub published: String,
-    /// Ours, all that are within the tie, best first.
+    /// The simulated best values within the tie, best first.
     pub ours: Vec<String>,
-    /// Makespan of the baseline over that of the best.
+    /// Makespan of the baseline divided by that of the best value.
     pub gain: f64,
-    /// Makespan of the baseline over that of the published choice; of "none", 1.
+    /// Makespan of the baseline divided by that of the published choice; 1 for "none".
     pub published_gain: f64,
-    /// Whether the source's choice is among ours.
+    /// Whether the published choice is among the simulated best.
     pub agrees: bool,
-    /// How likely a choice at random is among ours.
+    /// Probability that a random choice is among the simulated best.
     pub chance: f64,
 }
 
-/// Quotients this near to the published one agree.
+/// Largest relative difference of quotients that agree.
 const NEAR: f64 = 0.15;
 /// Most cases of an experiment.
 const MOST_CASES: usize = 10_000;
@@ -186,7 +186,7 @@ fn take<T: serde::de::DeserializeOwned>(
         .map_err(|e| Error::key(format!("{path}: {key}"), e.message()))
 }
 
-/// Sets a key by its path; numbers are places in arrays.
+/// Sets a key by its path; numbers are indices of arrays.
 fn set(table: &mut Table, key: &str, value: &Value, path: &str) -> Result<()> {
     let missing = |part: &str| {
         Error::key(
@@ -228,7 +228,7 @@ fn set(table: &mut Table, key: &str, value: &Value, path: &str) -> Result<()> {
     Ok(())
 }
 
-/// A value for people.
+/// A value as text.
 fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -237,7 +237,7 @@ fn plain(value: &Value) -> String {
 }
 
 impl Experiment {
-    /// From TOML; `path` is named in errors. Every case is checked before the first runs.
+    /// Parses TOML; errors name `path` and the key. Every case is checked before the first runs.
     pub fn parse(text: &str, path: &str) -> Result<Experiment> {
         let mut base: Table = text.parse().map_err(|e: toml::de::Error| Error::Syntax {
             path: path.into(),
@@ -324,7 +324,7 @@ impl Experiment {
         Ok(scenario)
     }
 
-    /// Runs the cases whose names `wanted` accepts; `progress` hears of each case, and how far it is.
+    /// Runs the cases whose names `wanted` accepts; `progress` is called with each case and its progress.
     pub fn run(
         &self,
         wanted: impl Fn(&str) -> bool,

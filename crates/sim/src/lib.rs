@@ -1,5 +1,5 @@
-//! A simulator of clusters (the sources' experiments): programs, MPI-IO methods, network, data servers and
-//! devices on virtual time, with the very policies that the real stack runs (docs/understand/simulator.md).
+//! A simulator of clusters, for the sources' experiments: programs, MPI-IO methods, network, data servers and devices
+//! on virtual time. Policies are the same code as in the real stack (docs/understand/simulator.md).
 //!
 //! ```text
 //! scenario.rs  what to simulate, as TOML           program/      what ranks do: one file per benchmark
@@ -15,7 +15,7 @@
 //! replay.rs    a real server's decisions, decided again
 //! ```
 //!
-//! Everything is a plain state machine that reads no clock. A scenario and its seed give one result, to the byte.
+//! Everything is a plain state machine that reads no clock. A scenario and its seed determine the result, to the byte.
 mod cluster;
 mod collective;
 mod connection;

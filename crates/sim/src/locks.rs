@@ -1,8 +1,8 @@
-//! Range locks of files: a sieved write with holes holds the range that it reads and writes back; in atomic mode each call
-//! holds its whole range, shared with other readers if it reads.
+//! Range locks of files. A sieved write with holes holds the range that it reads and writes back. In atomic mode each
+//! call holds its whole range, shared with other readers if it reads.
 //!
-//! The real servers keep locks by object; a client takes them from one server after the other, in the order of the servers, so
-//! that what holds or waits is the range as a whole. Requests are granted in the order of their coming.
+//! The real servers keep locks by object, and a client takes them from one server after the other, in the order of the
+//! servers. What is held or waited for is therefore the range as a whole. Requests are granted in the order of arrival.
 use std::collections::{BTreeMap, VecDeque};
 
 /// A byte range of a file, its end excluded.
@@ -38,7 +38,7 @@ fn meet(a: Span, b: Span) -> bool {
 }
 
 impl Locks {
-    /// Whether `rank` has the range now; if not, [`Locks::unlock`] will name it.
+    /// Requests the range; returns whether `rank` has it now. If not, [`Locks::unlock`] will name it.
     pub(crate) fn lock(&mut self, file: u32, rank: u32, span: Span, shared: bool) -> bool {
         let file = self.files.entry(file).or_default();
         let lock = Lock { rank, span, shared };
@@ -55,7 +55,7 @@ impl Locks {
         true
     }
 
-    /// Gives up what `rank` holds of a file; the ranks that have theirs now.
+    /// Releases the range of `rank` in a file; returns the ranks that have theirs now.
     pub(crate) fn unlock(&mut self, file: u32, rank: u32) -> Vec<u32> {
         let Some(state) = self.files.get_mut(&file) else {
             return Vec::new();
@@ -83,7 +83,7 @@ impl Locks {
 mod tests {
     use super::*;
 
-    /// Locks alone.
+    /// Takes an exclusive lock.
     fn lock(locks: &mut Locks, file: u32, rank: u32, span: Span) -> bool {
         locks.lock(file, rank, span, false)
     }

@@ -1,8 +1,8 @@
-//! Outcomes as tables for a page of documentation.
+//! Results as Markdown tables, for a page of documentation.
 use crate::experiment::Outcome;
 use std::fmt::Write;
 
-/// Digits that say something: three of them.
+/// A number with three significant digits.
 pub fn figure(x: f64) -> String {
     match x {
         x if x >= 100.0 => format!("{x:.0}"),
@@ -12,7 +12,7 @@ pub fn figure(x: f64) -> String {
 }
 
 impl Outcome {
-    /// A section: what was run, published beside ours, verdicts, differences.
+    /// A section: the experiment, published beside simulated results, verdicts, differences.
     pub fn markdown(&self) -> String {
         let mut out = String::new();
         let _ = writeln!(out, "## {}\n\n{}\n", self.name, self.about.trim());

@@ -1,15 +1,15 @@
-//! What one rank of a program tells another: a message of a few words over the modelled network.
+//! Messages of a few words between two ranks of a program, over the modelled network.
 use crate::cluster::{Cluster, Event, Message};
 use penstock_mpiio::planning::{Outcome, Words};
 
 impl Cluster<'_> {
-    /// A rank tells another of its program something, and goes on.
+    /// Sends a message to another rank of the program; the sender does not wait.
     pub(crate) fn tell(&mut self, rank: u32, peer: usize, words: Words) {
         let to = self.program_of(rank).first_rank + peer as u32;
         let (here, there) = (self.ranks[rank as usize].node, self.ranks[to as usize].node);
         let bytes = size_of::<Words>() as u64 + self.scenario.network.header.0;
         let arrives = self.network.send(self.now, here, there, bytes);
-        // What one rank tells another comes in its order.
+        // Messages from one rank to another arrive in order.
         let last = self.told.entry((rank, to)).or_default();
         *last = arrives.max(*last);
         let message = self.messages.insert(Message {
@@ -20,7 +20,7 @@ impl Cluster<'_> {
         self.events.push(*last, Event::Message(message));
     }
 
-    /// The next that a rank was told by another; if it has not come yet the rank waits for it.
+    /// The next message from another rank; if none has arrived the rank waits for it.
     pub(crate) fn hear(&mut self, rank: u32, peer: usize) -> Option<Words> {
         let from = self.program_of(rank).first_rank + peer as u32;
         let r = &mut self.ranks[rank as usize];
@@ -77,7 +77,7 @@ mod tests {
         Scenario::parse(&text, "messages.toml").unwrap()
     }
 
-    /// Runs a scenario with plans of the test's; events and the end.
+    /// Runs a scenario with the test's plans; returns the events and the end.
     fn ends(
         scenario: &Scenario,
         plan: fn(Method, Seat) -> Option<Box<dyn Plan>>,
@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(ends(&near, turns).unwrap(), (operations, in_turns));
     }
 
-    /// Tells the next rank three things, and hears three, with numbers that have to come in order.
+    /// Sends three numbers to the next rank and receives three, which must arrive in order.
     struct Three {
         seat: Seat,
         step: u64,
@@ -150,7 +150,7 @@ mod tests {
             let (operations, talk) = ends(&scenario, three).unwrap();
             let (_, silence) = ends(&scenario, idle).unwrap();
             assert_eq!(operations, 0);
-            // In the one call the messages cross side by side.
+            // In the one call the messages cross at the same time.
             let crossing = latency * 1000;
             let took = talk - silence;
             assert!(took >= crossing && took < crossing + 20_000, "{took}");

@@ -1,9 +1,9 @@
-//! The network: a message waits for the sender's card, the switch and the receiver's card, each of which carries one
-//! byte after the other, and crosses in one latency. Messages cut through: the receiver's card is busy while the
-//! sender's still is. Two ends on one node exchange through memory.
+//! The network. A message waits for the sender's card, the switch and the receiver's card, each of which carries one
+//! byte after the other. It crosses in one latency. Messages cut through: the receiver's card is busy while the
+//! sender's is. Two ends on one node exchange data through memory.
 use penstock_base::Nanos;
 
-/// Picoseconds per byte, so that arithmetic stays in whole numbers at any rate.
+/// Picoseconds per byte, so that arithmetic uses whole numbers at any rate.
 fn per_byte(bytes_per_second: u64) -> u64 {
     1_000_000_000_000 / bytes_per_second.max(1)
 }
@@ -23,18 +23,18 @@ struct Card {
 pub(crate) struct Network {
     latency: Nanos,
     cards: Vec<Card>,
-    /// Bytes a second and when it is free, if the switch can be the bottleneck.
+    /// Bytes per second, and when it is free, if the switch can be the bottleneck.
     switch: Option<(u64, Nanos)>,
     memory: u64,
     /// Bytes sent from node to node.
     pub carried: u64,
 }
 
-/// A node's place on the network.
+/// A node's number on the network.
 pub(crate) type Node = u32;
 
 impl Network {
-    /// `latency` from card to card, `switch` in bytes a second for all together, `memory` within a node.
+    /// `latency` is from card to card, `switch` the bytes per second of all together, `memory` those within a node.
     pub(crate) fn new(latency: Nanos, switch: Option<u64>, memory: u64) -> Network {
         Network {
             latency,
@@ -59,7 +59,7 @@ impl Network {
         self.latency
     }
 
-    /// Sends `bytes` at `now` or as soon as the way is free; returns when the last byte has arrived.
+    /// Sends `bytes` at `now` or as soon as cards and switch are free; returns when the last byte has arrived.
     pub(crate) fn send(&mut self, now: Nanos, from: Node, to: Node, bytes: u64) -> Nanos {
         if from == to {
             return now + time(bytes, self.memory);

@@ -1,4 +1,4 @@
-//! File system operations as the methods' plans cut them (crates/mpiio/src/methods), with what each costs on its way.
+//! File system operations as the methods' plans make them (crates/mpiio/src/methods), with their costs.
 use penstock_base::Op;
 use penstock_datatype::Pattern;
 use penstock_mpiio::Form;
@@ -6,26 +6,25 @@ use penstock_mpiio::planning;
 
 /// Bytes of a list entry in a request: offset and length.
 const ENTRY: u64 = 16;
-/// Bytes of a loop in a request, as the codec makes them for the regular patterns of programs; those of irregular ones
-/// grow with their regions.
+/// Bytes of an encoded loop in a request, for regular patterns; those of irregular ones grow with their regions.
 const LOOP: u64 = 64;
 
 /// One file system operation.
 #[derive(Debug, Clone)]
 pub(crate) struct Operation {
     pub op: Op,
-    /// What it covers of the file.
+    /// The file range that it covers.
     pub pattern: Pattern,
-    /// Pieces that the client gathers or scatters.
+    /// Pieces of memory that the client gathers or scatters.
     pub regions: u64,
-    /// Bytes that describe it in a request, beside the header.
+    /// Bytes of its description in a request, besides the header.
     pub description: u64,
-    /// Every server walks its regions, so each costs time there.
+    /// Whether the server walks its regions, so that each costs time there.
     pub structured: bool,
 }
 
 impl Operation {
-    /// An operation of a plan, whose bytes lie in so many pieces of memory.
+    /// An operation of a plan with its pieces of memory.
     pub(crate) fn new(
         op: Op,
         form: Form,

@@ -1,17 +1,18 @@
-//! The page cache of a data server: what of each object is in memory, on its way, or dirty; read-ahead; write-back.
+//! The page cache of a data server: which pages of each object are cached, being read, or dirty; read-ahead;
+//! write-back.
 //!
-//! Pages of 4 KiB in blocks of 128. Clean blocks are dropped in the order in which they came when memory is full. Dirty
-//! pages are written back in ascending order, as the kernel's flusher does. A page that is written in part is not read
-//! first: programs here write fresh files.
+//! Pages of 4 KiB in blocks of 128. When memory is full, clean blocks are dropped first in, first out. Dirty pages are
+//! written back in ascending order, as the kernel's flusher does. A page that is partly written is not read first: the
+//! programs here write new files.
 //!
-//! Read-ahead is that of the sources' kernels (Linux 2.6 before 2.6.23, mm/readahead.c): a sequential reader has a window that it
-//! reads from and one ahead that is on its way; when it crosses into the second, that becomes the first, and the
-//! next one is asked for, as a whole. So what comes ahead comes in requests of a window, not of the reader's size.
+//! Read-ahead follows the sources' kernels (Linux 2.6 before 2.6.23, mm/readahead.c). A sequential reader has a window
+//! that it reads from, and one ahead that is being read. When it crosses into the second, that becomes the first, and
+//! the next one is requested as a whole. So read-ahead makes requests of a window's size, not of the reader's.
 use std::collections::{BTreeMap, VecDeque};
 
 /// Bytes of a page.
 pub(crate) const PAGE: u64 = 4096;
-/// Pages of a block: one bit each.
+/// Pages of a block, one bit each.
 const PAGES: u64 = 128;
 const BLOCK: u64 = PAGE * PAGES;
 
@@ -22,7 +23,7 @@ pub(crate) type Object = u32;
 struct Block {
     present: u128,
     dirty: u128,
-    /// Pages on their way, by the fetch that brings them.
+    /// Pages being read, by their fetch.
     coming: Vec<(u128, u32)>,
 }
 
@@ -32,10 +33,10 @@ impl Block {
     }
 }
 
-/// Sequential reading of an object, as the kernel notices it.
+/// The kernel's state of sequential reading of an object.
 #[derive(Default, Clone, Copy)]
 struct Stream {
-    /// Where the next read would have to begin.
+    /// Where a sequential read would begin.
     next: u64,
     /// Bytes of the newest window; 0: not sequential.
     size: u64,
@@ -43,7 +44,7 @@ struct Stream {
     window: u64,
     /// End of the window ahead; the same if there is none.
     ahead: u64,
-    /// Up to here pages were asked for.
+    /// End of the pages that were requested.
     asked: u64,
 }
 
@@ -58,16 +59,16 @@ impl Stream {
         }
     }
 
-    /// Asks for a window behind the last one: four times its size while that is small, then twice.
+    /// Requests a window behind the last one: four times its size while that is small, then twice.
     fn go_ahead(&mut self, most: u64) {
         let factor = if self.size < most / 16 { 4 } else { 2 };
         self.size = (self.size * factor).min(most);
         self.ahead = self.window + self.size;
     }
 
-    /// A read of `from..upto`, of which `more` bytes and itself were asked for in one; at most the largest window.
+    /// Reads `from..upto` and `more` bytes in one request, at most the largest window.
     fn read(&mut self, from: u64, upto: u64, more: u64, most: u64) {
-        // A read that begins where the last one ended, or within the page that it ended in.
+        // Sequential: begins where the last read ended, or within the page in which it ended.
         let sequential =
             from == self.next || self.next > 0 && from / PAGE == (self.next - 1) / PAGE;
         self.next = upto;
@@ -108,9 +109,9 @@ pub(crate) struct Range {
 pub(crate) struct Needs {
     /// Ranges to fetch for it, whole pages.
     pub fetch: Vec<Range>,
-    /// Fetches under way that it waits for.
+    /// Fetches in progress that it waits for.
     pub wait: Vec<u32>,
-    /// Ranges to fetch that nobody waits for.
+    /// Ranges to fetch ahead, which nobody waits for.
     pub ahead: Vec<Range>,
 }
 
@@ -126,13 +127,13 @@ impl Needs {
 pub(crate) struct Pages {
     blocks: BTreeMap<(Object, u64), Block>,
     streams: BTreeMap<Object, Stream>,
-    /// Blocks in order of their coming.
+    /// Blocks in order of insertion.
     order: VecDeque<(Object, u64)>,
     most_blocks: usize,
     read_ahead: u64,
     /// Bytes written and not yet sent to the device.
     dirty: u64,
-    /// Where write-back goes on.
+    /// Where write-back continues.
     hand: (Object, u64),
 }
 
@@ -201,7 +202,7 @@ impl Pages {
         })
     }
 
-    /// Drops clean blocks from the oldest on while there are too many; looks at each at most once.
+    /// Drops clean blocks, the oldest first, while there are too many; checks each at most once.
     fn shrink(&mut self) {
         let mut looks = self.order.len();
         while self.blocks.len() > self.most_blocks && looks > 0 {
@@ -220,7 +221,7 @@ impl Pages {
         }
     }
 
-    /// What has to come for a read of `range` of an object of `len` bytes.
+    /// What must be fetched for a read of `range` of an object of `len` bytes.
     pub(crate) fn read(&mut self, range: Range, len: u64, needs: &mut Needs) {
         needs.clear();
         self.missing(range, &mut needs.fetch, Some(&mut needs.wait));
@@ -250,7 +251,7 @@ impl Pages {
         let end = range.offset + range.bytes;
         let most = self.read_ahead;
         let stream = self.streams.entry(range.object).or_default();
-        // The kernel looks at a long read a window at a time.
+        // The kernel handles a long read window by window.
         let mut at = range.offset;
         while at < end {
             let upto = end.min(at + most);
@@ -269,7 +270,7 @@ impl Pages {
         };
         let mut fetch = std::mem::take(&mut needs.ahead);
         self.missing(ahead, &mut fetch, None);
-        // What the read itself brings need not come twice.
+        // Drops ranges that the read itself brings.
         fetch.retain(|r| {
             !needs.fetch.iter().any(|f| {
                 f.object == r.object && f.offset <= r.offset && r.offset < f.offset + f.bytes
@@ -278,14 +279,14 @@ impl Pages {
         needs.ahead = fetch;
     }
 
-    /// `fetch` brings `range`.
+    /// `fetch` is reading `range`.
     pub(crate) fn comes(&mut self, range: Range, fetch: u32) {
         blocks_of(range, |number, mask| {
             self.block(range.object, number).coming.push((mask, fetch));
         });
     }
 
-    /// It has come.
+    /// The fetch is complete.
     pub(crate) fn came(&mut self, range: Range, fetch: u32) {
         blocks_of(range, |number, mask| {
             let block = self.block(range.object, number);
@@ -295,7 +296,7 @@ impl Pages {
         self.shrink();
     }
 
-    /// Bytes are written into memory.
+    /// Marks bytes as written.
     pub(crate) fn write(&mut self, range: Range) {
         let mut fresh = 0;
         blocks_of(range, |number, mask| {
@@ -308,7 +309,7 @@ impl Pages {
         self.shrink();
     }
 
-    /// Bytes that have to be written back.
+    /// Dirty bytes.
     pub(crate) fn dirty(&self) -> u64 {
         self.dirty
     }
@@ -418,7 +419,7 @@ mod tests {
         let bytes: u64 = first.iter().map(|r| r.bytes).sum();
         assert_eq!(bytes, 65536 + 65536);
         fetch(&mut pages, range(65536, 65536));
-        // By now the next window has come, and with the first byte of it the one behind it is asked for as a whole.
+        // The next window has been read; its first byte triggers the request for the following window as a whole.
         assert_eq!(
             fetch(&mut pages, range(131072, 65536)),
             [range(262144, 131072)]
@@ -427,7 +428,7 @@ mod tests {
         let mut needs = Needs::default();
         pages.read(range(10 << 20, 65536), 1 << 30, &mut needs);
         assert!(needs.ahead.is_empty() && needs.fetch.len() == 1);
-        // A read longer than a window is one behind the other to itself.
+        // Windows of a long read follow each other as if read by a sequential reader.
         let long = fetch(&mut pages, range(100 << 20, 262144));
         assert_eq!(
             long,

@@ -1,9 +1,9 @@
 //! Placement: where files lie on the servers' devices.
 //!
-//! Distances on the medium decide what an alternation between two files costs (RS 5.3.4), so they are a matter of the
-//! scenario: each object in one piece, one file after the other at the same place of every server, `program.distance` free
-//! bytes before the files of a further instance. With `fragmentation` in the device's description that share of an
-//! object's extents lies elsewhere, as the local file system of crates/device allocates them.
+//! Distances on the medium determine what an alternation between two files costs (RS 5.3.4), so the scenario sets them.
+//! Each object is contiguous, and files follow one another at the same addresses of every server. `program.distance`
+//! free bytes precede the files of each further instance. With `fragmentation` in the device's description, that share
+//! of an object's extents is elsewhere, as the local file system of crates/device allocates them.
 use crate::error::{Error, Result};
 use crate::pages::Range;
 use penstock_device::{Allocation, AllocationOptions};
@@ -14,9 +14,9 @@ pub(crate) struct Files {
     /// First byte on each device, and length of the file.
     places: Vec<(u64, u64)>,
     end: u64,
-    /// The extents of objects that are not in one piece.
+    /// The extents of fragmented objects.
     extents: Option<Allocation>,
-    /// They did not find room.
+    /// Whether there was too little space.
     full: bool,
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct Files {
 const ALIGN: u64 = 1 << 20;
 
 impl Files {
-    /// No files yet; `capacity` of the smallest device.
+    /// No files yet; `capacity` is that of the smallest device.
     pub(crate) fn new(allocation: AllocationOptions, capacity: u64) -> Files {
         let fragmented = allocation.fragmentation > 0.0;
         Files {
@@ -35,7 +35,7 @@ impl Files {
         }
     }
 
-    /// Places files after `gap` free bytes; returns the first one's number.
+    /// Places files after `gap` free bytes; returns the number of the first one.
     pub(crate) fn add(&mut self, count: u32, bytes: u64, gap: u64, layout: &Layout) -> u32 {
         let first = self.places.len() as u32;
         self.end = self.end.saturating_add(gap);
@@ -57,7 +57,7 @@ impl Files {
         (index.0 + file % servers) % servers
     }
 
-    /// The pieces of a range on its device, in order: `piece(address, bytes)`.
+    /// Calls `piece(address, bytes)` for the pieces of a range on its device, in order.
     pub(crate) fn pieces(&mut self, range: &Range, mut piece: impl FnMut(u64, u64)) {
         match &mut self.extents {
             Some(extents) => {
@@ -71,11 +71,11 @@ impl Files {
     }
 
     pub(crate) fn object_bytes(&self, object: u32, layout: &Layout) -> u64 {
-        // The longest object; read-ahead past a shorter one's end reads what is allocated next.
+        // The length of the longest object; read-ahead past a shorter one's end reads what is allocated next.
         layout.object_len(self.places[object as usize].1, ServerIndex(0))
     }
 
-    /// Refuses files that the devices, of which the smallest has so many bytes, cannot hold.
+    /// Refuses files that do not fit a device of this many bytes, the smallest one.
     pub(crate) fn check(&self, smallest: u64) -> Result<()> {
         if self.full || self.end > smallest {
             return Err(Error::key(

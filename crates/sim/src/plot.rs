@@ -1,15 +1,15 @@
-//! Plots of a run as SVG: throughput over time, where the first server's device stood, and that once more for a fifth of a
-//! second in the middle, as the sources show it (RS figures 3.1 and 6.3).
+//! Plots of a run as SVG. They show throughput over time, and the head position of the first server's device. A second
+//! plot of the head has a fifth of a second in the middle, as in the sources (RS figures 3.1 and 6.3).
 use crate::report::Report;
 use plotters::prelude::*;
 use std::error::Error;
 
 const SIZE: (u32, u32) = (900, 420);
-/// Runs in one picture at most: more cannot be told apart.
+/// Most runs in one plot: more cannot be told apart.
 pub const TOGETHER: usize = 8;
-/// Points of a throughput curve at most: more are noise.
+/// Most points of a throughput curve: more are noise.
 const POINTS: usize = 128;
-/// The part of a run that the closer look at the head shows.
+/// Seconds of the run in the detailed plot of the head.
 const CLOSE: f64 = 0.2;
 
 /// An SVG document.
@@ -19,13 +19,13 @@ fn drawn<E: Error>(error: E) -> Box<dyn Error + Send + Sync> {
     error.to_string().into()
 }
 
-/// What a chart shows.
+/// The contents of a chart.
 struct Chart {
     what: &'static str,
     unit: &'static str,
-    /// With the name of each, for the legend; one alone has none.
+    /// Series with their names, for the legend; a single one has no name.
     series: Vec<(String, Vec<(f64, f64)>)>,
-    /// Seconds at its left and right end.
+    /// Seconds at the left and right edges.
     time: (f64, f64),
     /// Marks of this radius instead of a line.
     dots: Option<i32>,
@@ -40,7 +40,7 @@ pub fn throughput(name: &str, report: &Report) -> Drawn {
     throughputs(name, &[(String::new(), report)])
 }
 
-/// The same of several runs in one picture, of [`TOGETHER`] at most, with their names.
+/// The same for several runs with their names in one plot, at most [`TOGETHER`].
 pub fn throughputs(name: &str, runs: &[(String, &Report)]) -> Drawn {
     let runs = runs.iter().take(TOGETHER);
     let end = runs.clone().map(|(_, report)| seconds(report));

@@ -1,4 +1,4 @@
-//! What a seed repeats in a simulated cluster: delays, and parameters that vary from step to step.
+//! Random numbers of a simulated cluster that a seed repeats: delays, and parameters that vary from step to step.
 use penstock_base::{Nanos, Random, finalise};
 
 /// Exponentially distributed around `mean`, at most ten times that.
@@ -10,7 +10,7 @@ pub(crate) fn delay(random: &mut Random, mean: Nanos) -> Nanos {
     random.exponential(mean).min(mean * 10.0) as Nanos
 }
 
-/// A number that three keys fix, for programs whose parameters vary from step to step.
+/// A hash of three keys, for parameters that vary from step to step.
 pub(crate) fn hash(a: u64, b: u64, c: u64) -> u64 {
     finalise(finalise(finalise(a.wrapping_add(0x51)).wrapping_add(b)).wrapping_add(c))
 }

@@ -1,4 +1,4 @@
-//! Ranks: the steps of their programs, and operations as requests to servers.
+//! Ranks: the steps of their programs, and their operations as requests to servers.
 use crate::cluster::{Cluster, Event, Flight, Left, Part, Rank, Request, Stage};
 use crate::operation::Operation;
 use crate::pages::PAGE;
@@ -9,7 +9,7 @@ use penstock_layout::{ObjectOffset, ServerIndex};
 use penstock_mpiio::Method;
 use penstock_mpiio::planning::{self, Alone, Memory, Outcome, Room, Step, Window};
 
-/// How many ranks of a cohort of `weight` have bytes on one of the servers that it touches.
+/// Ranks of a cohort of `weight` that have bytes on a given server that it touches.
 fn share_of_ranks(operation: &Operation, weight: u32, unit: u64, touched: u64) -> u32 {
     if weight == 1 {
         return 1;
@@ -26,7 +26,7 @@ impl Cluster<'_> {
         &mut self.ranks[rank as usize]
     }
 
-    /// Goes on with a rank's program until it has to wait.
+    /// Continues a rank's program until it has to wait.
     pub(crate) fn step(&mut self, rank: u32) {
         loop {
             let program = self.program_of(rank);
@@ -87,12 +87,12 @@ impl Cluster<'_> {
         }
     }
 
-    /// What a barrier of a program costs: two messages up and down a tree.
+    /// Time of a program's barrier: two messages up and down a tree.
     pub(crate) fn barrier_time(&self, program: u32) -> Nanos {
         2 * self.network.latency() * self.levels(program)
     }
 
-    /// Levels of a tree over a program's ranks.
+    /// Depth of a tree over a program's ranks.
     pub(crate) fn levels(&self, program: u32) -> u64 {
         let p = &self.programs[program as usize];
         let ranks = u64::from(p.ranks) * u64::from(p.cohort);
@@ -108,9 +108,9 @@ impl Cluster<'_> {
         let buffer = self.scenario.client.sieve_buffer.0;
         let atomic = program.atomic && call.pattern.len > 0;
         let method = match program.method {
-            // As the library: it locks the whole access instead.
+            // As in the library, which locks the whole access instead.
             Method::SIEVE if atomic => Method::DATATYPE,
-            // Without holes there is nothing to sieve, and out of order nothing can be.
+            // Without holes there is nothing to sieve, and unordered accesses cannot be sieved.
             Method::SIEVE if call.pattern.is_contiguous() || !call.pattern.is_monotone() => {
                 Method::DATATYPE
             }
@@ -143,14 +143,14 @@ impl Cluster<'_> {
         Some(())
     }
 
-    /// Goes on with a rank's plan until it has operations for the servers, waits for others, or is through.
+    /// Continues a rank's plan until it has operations for the servers, waits for others, or is done.
     pub(crate) fn go_on(&mut self, rank: u32, mut last: Outcome) {
         if self.advance(rank, &mut last) {
             self.prepare(rank);
         }
     }
 
-    /// Takes a plan's steps up to its next operations; false if it waits for others.
+    /// Takes a plan's steps up to its next operations; returns false if it waits for others.
     fn advance(&mut self, rank: u32, last: &mut Outcome) -> bool {
         while let Some(plan) = &mut self.rank(rank).plan {
             let step = plan.next(std::mem::replace(last, Outcome::Done(0)));
@@ -182,7 +182,7 @@ impl Cluster<'_> {
                         return false;
                     }
                 }
-                // Asked for with the next operation.
+                // The lock is requested with the next operation.
                 Step::Lock { range } => self.rank(rank).lock = Some((range.start, range.end)),
                 Step::Unlock { .. } => {
                     self.rank(rank).lock = None;
@@ -193,8 +193,8 @@ impl Cluster<'_> {
         true
     }
 
-    /// Copies parts into or out of shared windows, which takes time; false if there are none. A rank's own windows cost what
-    /// its operations and exchanges do.
+    /// Copies parts into or out of shared windows, which takes time; returns false if there are none. Copying in a
+    /// rank's own windows is part of its operations and exchanges.
     fn share(&mut self, rank: u32, parts: &[(Window, planning::Part)]) -> bool {
         let r = &self.ranks[rank as usize];
         let (mut bytes, mut regions, mut resent) = (0, 0, 0);
@@ -222,7 +222,7 @@ impl Cluster<'_> {
         true
     }
 
-    /// Counts bytes that a program asks for.
+    /// Counts bytes that a program requests.
     pub(crate) fn wanted(&mut self, rank: u32, bytes: u64) {
         let r = self.rank(rank);
         r.wanted = bytes;
@@ -231,7 +231,7 @@ impl Cluster<'_> {
         self.totals.bytes += bytes;
     }
 
-    /// Gets a rank's next operation ready, if it may have one more under way.
+    /// Prepares a rank's next operation, if it may have one more in flight.
     pub(crate) fn prepare(&mut self, rank: u32) {
         loop {
             let program = self.program_of(rank);
@@ -245,7 +245,7 @@ impl Cluster<'_> {
                 return;
             }
             let next = r.operate.as_mut().and_then(|o| {
-                // What an exchange or a window brings is in one piece.
+                // Data of an exchange or a window is contiguous in memory.
                 let regions = if o.memory == Memory::User {
                     r.memory_regions
                 } else {
@@ -264,7 +264,7 @@ impl Cluster<'_> {
                     return;
                 }
                 None if r.flying == 0 => {
-                    // All of the step's bytes were there: simulated files have no end.
+                    // The step moved all of its bytes: simulated files have no end.
                     let mut last = Outcome::Done(match r.operate.take() {
                         Some(operate) => (operate.extent.1 - operate.extent.0) as u64,
                         None => 0,
@@ -277,7 +277,7 @@ impl Cluster<'_> {
                         return;
                     }
                 }
-                // Without a barrier or computing in between, asynchronous calls follow each other.
+                // Without a barrier or computation in between, the next asynchronous call begins at once.
                 None if asynchronous && r.call + 1 < calls => {
                     let program = self.program_of(rank);
                     if program.barrier || program.compute > 0 {
@@ -294,7 +294,7 @@ impl Cluster<'_> {
         }
     }
 
-    /// A call is complete.
+    /// Completes a call.
     fn call_done(&mut self, rank: u32) {
         let now = self.now;
         let r = self.rank(rank);
@@ -350,7 +350,7 @@ impl Cluster<'_> {
         let unit = self.layout.stripe_unit;
         let (low, high) = (low.max(0) as u64, high.max(0) as u64);
         if low / unit == high.saturating_sub(1) / unit && operation.pattern.is_contiguous() {
-            // Within one stripe unit, as most small accesses are.
+            // The common case of an access within one stripe unit.
             let (server, ObjectOffset(at)) = self.layout.locate(penstock_layout::FileOffset(low));
             self.send_request(
                 flight,
@@ -376,8 +376,8 @@ impl Cluster<'_> {
         self.prepare(rank);
     }
 
-    /// Whether a rank has the lock that its next operation needs. If not it is issued again once it has: the client asks one
-    /// server after the other.
+    /// Whether a rank has the lock that its next operation needs. If not, the operation is issued again once it has:
+    /// the client asks one server after the other.
     fn may_issue(&mut self, rank: u32) -> bool {
         let r = &self.ranks[rank as usize];
         let Some(operation) = r.prepared.as_ref().filter(|_| !r.locked) else {
@@ -387,7 +387,7 @@ impl Cluster<'_> {
             return true;
         };
         let file = r.file;
-        // A sieved write reads first, but holds the range alone.
+        // A sieved write begins with a read, but its lock is exclusive.
         let shared = r.guard.is_some() && operation.op == Op::Read;
         if self.locks.lock(file, rank, span, shared) {
             let range = Pattern::contiguous(span.0, (span.1 - span.0) as u64);
@@ -404,7 +404,7 @@ impl Cluster<'_> {
             .push(self.now + servers * each, Event::Issue(rank));
     }
 
-    /// What a rank had locked is free, and others may go on.
+    /// Releases a rank's lock; ranks that wait for it may continue.
     fn unlock(&mut self, rank: u32) {
         if !std::mem::take(&mut self.rank(rank).locked) {
             return;
@@ -463,7 +463,7 @@ impl Cluster<'_> {
                     if self.requests[request].bytes == 0 {
                         break;
                     }
-                    // The bytes wait for the server's word.
+                    // The bytes wait for the server's answer to the header.
                     self.send_part(request, self.now + late, head);
                     head = 0;
                 }
@@ -483,8 +483,8 @@ impl Cluster<'_> {
         self.events.push(at, Event::Part(part));
     }
 
-    /// Cuts the next part off a request: at most a buffer of bytes, in at most so many runs. With a page cache, runs
-    /// within a page of each other are one; reads without one go through gaps as the scenario says.
+    /// Takes the next part of a request: at most a buffer of bytes, in a bounded number of runs. With a page cache,
+    /// runs within a page of each other are joined; reads without one bridge gaps as the scenario says.
     pub(crate) fn next_part(&mut self, request: u32) -> u32 {
         let most = self.scenario.server.buffer.0;
         let most_runs = self.scenario.server.most_runs.unwrap_or(usize::MAX);
@@ -538,13 +538,13 @@ impl Cluster<'_> {
         }
         r.bytes = r.bytes.saturating_sub(p.bytes);
         if p.runs.is_empty() {
-            // The walk ended before its share: nothing more to do.
+            // The pattern ended early: nothing is left.
             r.bytes = 0;
         }
         part
     }
 
-    /// A part has come to its rank, or the server's word that a write is done.
+    /// A part has arrived at its rank, or the acknowledgement of a write.
     pub(crate) fn reply_arrives(&mut self, part: u32) {
         let request = self.parts[part].request;
         let bytes = self.parts[part].bytes;

@@ -1,30 +1,30 @@
-//! Replays what a data server's scheduler was asked and answered, and compares decision by decision.
+//! Replays the journal of a data server's scheduler, and compares decision by decision.
 //!
-//! *Problem*: results of the simulator say something about real servers only if both decide alike. *Idea*: a server started with
-//! `--trace` writes down each call of its scheduler. Here the calls' inputs, with their times, go to the very same
-//! state machines (`penstock_sched::Scheduler`, and `penstock_sched::Chooser` if the server chose its algorithm itself) on
-//! virtual time; each answer has to be the recorded one: which virtual request, of which requests in which order,
-//! how long to wait, which algorithm. The first one that isn't ends the replay.
+//! *Problem*: results of the simulator apply to real servers only if both decide alike. *Idea*: a server started with
+//! `--trace` records each call of its scheduler. The calls' inputs, with their times, are replayed on virtual time on
+//! the same state machines. These are `penstock_sched::Scheduler`, and `penstock_sched::Chooser` if the server chose
+//! its algorithm itself. Each answer must be the recorded one: which virtual request, of which requests in which order,
+//! how long to wait, which algorithm. The first difference ends the replay.
 use penstock_sched::journal::{Call, digest};
 use penstock_sched::{Chooser, Groups, Nanos, Next, Request, Scheduler, ServerInfo};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-/// What was replayed.
+/// Counts of a replay.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Replayed {
     /// Calls that were compared.
     pub calls: u64,
-    /// Requests that came.
+    /// Requests that arrived.
     pub requests: u64,
-    /// Decisions: times that the scheduler was asked what to do.
+    /// Decisions: how often the scheduler was asked what to do.
     pub decisions: u64,
     /// Virtual requests.
     pub dispatches: u64,
-    /// Requests served together with others.
+    /// Requests served in one virtual request with others.
     pub joined: u64,
     /// Decisions to wait.
     pub waits: u64,
-    /// Algorithms that the server chose itself.
+    /// Algorithm choices of the server itself.
     pub choices: u64,
     /// Dispatches by algorithm.
     pub algorithms: BTreeMap<&'static str, u64>,
@@ -32,59 +32,59 @@ pub struct Replayed {
     pub last: Nanos,
 }
 
-/// Where the replay and the record part.
+/// Where replay and record differ.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Departure {
-    /// A decision is another one.
+    /// The decision differs.
     #[error("call {call}: recorded `{recorded}`, replayed `{replayed}`")]
     Differs {
-        /// Counted from 1.
+        /// Number of the call, from 1.
         call: u64,
-        /// What the server did.
+        /// The server's decision.
         recorded: String,
-        /// What the same state machines do here.
+        /// The replayed decision.
         replayed: String,
     },
-    /// No server records this.
+    /// A call that no server records.
     #[error("call {call}, `{recorded}`: {why}")]
     Impossible {
-        /// Counted from 1.
+        /// Number of the call, from 1.
         call: u64,
         /// The call.
         recorded: String,
-        /// What does not fit.
+        /// What is inconsistent.
         why: String,
     },
 }
 
-/// Feeds recorded calls to a scheduler of its own.
+/// Replays recorded calls on a scheduler of its own.
 #[derive(Debug, Default)]
 pub struct Replay {
     scheduler: Option<Scheduler>,
     chooser: Option<Chooser>,
-    /// Settings of the server have changed: its next options are its own affair.
+    /// The server's settings were changed: its next options are accepted as they are.
     tuned: bool,
-    /// What the chooser wants to run; the next call has to say so.
+    /// The chooser's decision; the next call must state it.
     chosen: Option<Groups>,
-    /// Arrivals of requests that are held, for the chooser.
+    /// Arrival times of held requests, for the chooser.
     arrived: HashMap<u64, Nanos>,
-    /// What the next decision is told of company to come, in turn.
+    /// Predictions recorded for the next decision, in order.
     told: VecDeque<Nanos>,
     done: Replayed,
 }
 
 impl Replay {
-    /// One that begins with a server's start.
+    /// A replay that begins with a server's start.
     pub fn new() -> Replay {
         Replay::default()
     }
 
-    /// What has been replayed so far.
+    /// The counts so far.
     pub fn done(&self) -> &Replayed {
         &self.done
     }
 
-    /// Replays the next call.
+    /// Replays the next call; an error tells where record and replay differ.
     pub fn call(&mut self, call: &Call) -> Result<(), Departure> {
         self.done.calls += 1;
         if let Some(groups) = &self.chosen
@@ -309,7 +309,7 @@ mod tests {
         }
     }
 
-    /// What a server with this algorithm records: 16 requests come and go, four of them at a time.
+    /// The record of a server with this algorithm: 16 requests, four at a time.
     fn recorded(algorithm: Algorithm) -> Vec<Call> {
         let log = Arc::new(Log::default());
         let options = Options {
@@ -396,7 +396,7 @@ mod tests {
                 *parts ^= 1;
             }
         });
-        // Another input gives another decision somewhere behind it.
+        // Another input changes some later decision.
         changed(1, &|call| {
             if let Call::Add { request, end, .. } = call {
                 (request.offset, *end) = (1 << 30, (1 << 30) + 4096);
@@ -407,7 +407,7 @@ mod tests {
                 options.algorithm = Algorithm::To;
             }
         });
-        // A change of options that nobody asked for; a chooser without a choice; calls before the options.
+        // A change of options without a request for it; a chooser without a choice; calls before the options.
         let mut more = calls.clone();
         more.push(Call::Set {
             now: 9,

@@ -1,21 +1,21 @@
-//! What a run was like: totals, programs, distributions, and what plots show.
+//! Reports of runs: totals, programs, distributions, and data for plots.
 use penstock_base::Nanos;
 use serde::Serialize;
 
-/// The result of a run. Equal scenarios give equal reports, to the byte.
+/// The result of a run. Equal scenarios give byte-identical reports.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
     /// The scenario's.
     pub name: String,
     /// When the last program ended, in virtual nanoseconds.
     pub makespan: Nanos,
-    /// Bytes that programs asked for.
+    /// Bytes that programs requested.
     pub bytes: u64,
-    /// Bytes that the operations covered, wanted or not.
+    /// Bytes that the operations covered, requested or not.
     pub accessed: u64,
-    /// Bytes that ranks sent each other.
+    /// Bytes that ranks exchanged.
     pub resent: u64,
-    /// Bytes per second of makespan that programs asked for, or that moved in the part of the run that is measured.
+    /// Requested bytes per second of makespan; with a measured part, bytes per second of that part.
     pub throughput: f64,
     /// File system operations.
     pub operations: u64,
@@ -23,32 +23,32 @@ pub struct Report {
     pub requests: u64,
     /// Decisions of the servers' schedulers.
     pub decisions: u64,
-    /// Times that a server chose another algorithm by itself.
+    /// How often a server chose another algorithm by itself.
     #[serde(skip_serializing_if = "is_zero")]
     pub choices: u64,
-    /// Waits for requests that were foretold.
+    /// Waits for predicted requests.
     #[serde(skip_serializing_if = "is_zero")]
     pub predicted_waits: u64,
     /// Requests of the servers to their devices.
     pub device_requests: u64,
-    /// And their bytes.
+    /// Bytes of these requests.
     pub device_bytes: u64,
     /// Mean distance between consecutive requests to a device, in bytes.
     pub seek_distance: f64,
-    /// From an operation's start to its end: half of them, and 99 of 100, were done in so many nanoseconds.
+    /// Median duration of an operation, nanoseconds.
     pub latency_p50: Nanos,
-    /// See `latency_p50`.
+    /// 99th percentile of the duration of an operation, nanoseconds.
     pub latency_p99: Nanos,
-    /// Of the servers' bytes: 1 if all moved the same, 1/n if one moved all.
+    /// Jain's index of the servers' bytes: 1 if all moved the same, 1/n if one moved all.
     pub balance: f64,
     /// Events of the simulation.
     pub events: u64,
     /// Each program instance.
     pub programs: Vec<ProgramReport>,
-    /// Bytes that programs got or gave, over time.
+    /// Bytes that programs read or wrote, over time.
     #[serde(skip)]
     pub timeline: Timeline,
-    /// Where the first server's device stood.
+    /// Head position of the first server's device, over time.
     #[serde(skip)]
     pub head: Vec<(Nanos, u64)>,
 }
@@ -66,26 +66,26 @@ pub struct ProgramReport {
     pub program: usize,
     /// Which instance of it.
     pub instance: u32,
-    /// When it started and ended.
+    /// When it started, virtual nanoseconds.
     pub start: Nanos,
-    /// See `start`.
+    /// When it ended, virtual nanoseconds.
     pub end: Nanos,
-    /// Bytes it asked for.
+    /// Bytes it requested.
     pub bytes: u64,
     /// Bytes per second from start to end.
     pub throughput: f64,
-    /// Share of its ranks' time that was I/O.
+    /// Share of its ranks' time spent in I/O.
     pub io_share: f64,
 }
 
-/// Bytes over time, in at most [`Timeline::MOST`] equal steps: when time runs on, steps double.
+/// Bytes over time, in at most [`Timeline::MOST`] equal steps; when the run is longer, steps are doubled.
 #[derive(Debug, Clone)]
 pub struct Timeline {
     /// Length of a step.
     pub step: Nanos,
     /// Bytes in each step.
     pub bytes: Vec<u64>,
-    /// From when on bytes are counted, and how many there were.
+    /// The time from which bytes are counted, and their number.
     pub(crate) from: Nanos,
     pub(crate) counted: u64,
 }
@@ -122,7 +122,7 @@ impl Timeline {
     }
 }
 
-/// Samples of a position: when there are too many, every other one goes and fewer come in.
+/// Samples of a position: when there are too many, every other one is dropped and the sampling rate halves.
 #[derive(Debug, Clone)]
 pub(crate) struct Samples {
     every: u64,
@@ -157,7 +157,7 @@ impl Samples {
     }
 }
 
-/// Times in buckets that grow by a 16th.
+/// A histogram of times whose buckets grow by a 16th.
 #[derive(Debug, Clone)]
 pub(crate) struct Latencies {
     buckets: Vec<u64>,
@@ -186,7 +186,7 @@ impl Latencies {
         self.all += 1;
     }
 
-    /// The lower edge of the bucket below which `share` of all lie.
+    /// The lower edge of the bucket below which `share` of all times are.
     pub(crate) fn quantile(&self, share: f64) -> Nanos {
         let wanted = (self.all as f64 * share).ceil() as u64;
         let mut seen = 0;

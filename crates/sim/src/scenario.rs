@@ -1,4 +1,4 @@
-//! Scenarios: a cluster, the programs on it, and how a run is to be compared, as TOML (docs/understand/simulator.md).
+//! Scenarios as TOML: a cluster, its programs, and the comparison of runs (docs/understand/simulator.md).
 use crate::error::{Error, Result};
 use crate::program::{self, Benchmark, Setup};
 use crate::units::{Bytes, Rate, Time};
@@ -15,12 +15,12 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// Of the run, for people.
+    /// Name of the run.
     pub name: String,
-    /// What it is about, for people.
+    /// Description of the run.
     #[serde(default)]
     pub about: String,
-    /// Every random number follows from it.
+    /// Seed of all random numbers.
     #[serde(default = "one")]
     pub seed: u64,
     /// A run with more events ends with an error.
@@ -31,28 +31,28 @@ pub struct Scenario {
     /// Cards, latency, switch.
     #[serde(default)]
     pub network: Network,
-    /// What I/O costs on compute nodes.
+    /// Costs of I/O on compute nodes.
     #[serde(default)]
     pub client: Client,
     /// The data servers.
     #[serde(default)]
     pub server: Server,
-    /// Under each data server: a device as `--store model:` takes it.
+    /// The device under each data server, as `--store model:` takes it.
     pub device: Device,
-    /// Which part of the run counts; without it all.
+    /// The part of the run that is measured; all of it by default.
     pub measured: Option<Measured>,
-    /// What runs.
+    /// The programs.
     pub program: Vec<Program>,
 }
 
-/// A part of a run: programs that would go on are cut off where it ends.
+/// A part of a run: programs that would continue end with it.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measured {
-    /// Bytes count for the throughput from here on.
+    /// Bytes count for the throughput from this time on.
     #[serde(default)]
     pub from: Time,
-    /// The run ends here, if not before.
+    /// The run ends at this time, if not before.
     pub until: Time,
 }
 
@@ -69,7 +69,7 @@ fn most_events() -> u64 {
 pub struct Cluster {
     /// Data servers, one node each.
     pub servers: u32,
-    /// Bytes of a file that one server holds before the next takes over.
+    /// Stripe unit in bytes.
     #[serde(default = "stripe_unit")]
     pub stripe_unit: Bytes,
     /// Ranks on each compute node.
@@ -88,17 +88,17 @@ fn one_rank() -> u32 {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Network {
-    /// From card to card.
+    /// Latency from card to card.
     pub latency: Time,
-    /// Of a card, in each direction.
+    /// Rate of a card in each direction.
     pub rate: Rate,
-    /// Of a data server's card, if it differs.
+    /// Rate of a data server's card, if it differs.
     pub server_rate: Option<Rate>,
-    /// Of the switch, over all; without it the switch is never the bottleneck.
+    /// Rate of the switch for all traffic; without it the switch is never the bottleneck.
     pub switch: Option<Rate>,
-    /// Copying within a node.
+    /// Rate of copies within a node.
     pub memory: Rate,
-    /// Bytes of a message beside its payload.
+    /// Bytes of a message besides its payload.
     pub header: Bytes,
 }
 
@@ -115,25 +115,26 @@ impl Default for Network {
     }
 }
 
-/// What I/O costs on compute nodes.
+/// Costs of I/O on compute nodes.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Client {
     /// Processor time of an operation.
     pub operation: Time,
-    /// And of each of its regions, in file and memory jointly.
+    /// Processor time of each of its regions, in file and memory jointly.
     pub region: Time,
-    /// Mean delay of an operation by what else a node does: exponentially distributed, without correlation.
+    /// Mean delay of an operation by other activity of its node; exponentially distributed, independent.
     pub jitter: Time,
-    /// Mean delay of a rank's begin, distributed likewise: ranks leave the barrier before their program one by one.
+    /// Mean delay of a rank's start, exponentially distributed: ranks leave the barrier before their program one by
+    /// one.
     pub start: Time,
-    /// Buffer of sieve.
+    /// Buffer size of data sieving.
     pub sieve_buffer: Bytes,
-    /// Buffer of a two-phase aggregator.
+    /// Buffer size of a two-phase aggregator.
     pub collective_buffer: Bytes,
-    /// Two-phase aggregators; all ranks if none are named.
+    /// Number of two-phase aggregators; all ranks by default.
     pub aggregators: Option<u32>,
-    /// Whose two-phase: `ours`, or `romio`, which published figures were measured with.
+    /// Whose two-phase rules: `ours`, or `romio`, with which published figures were measured.
     pub two_phase: Rules,
 }
 
@@ -156,43 +157,43 @@ impl Default for Client {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Server {
-    /// An algorithm of crates/sched, or `tree` or `online`, which choose among them.
+    /// An algorithm of crates/sched, or `tree` or `online`, which select one.
     pub scheduler: String,
-    /// More settings, each as `penstock tune` takes it: `"ratio=20"`. `tree` and `online` begin with a server's defaults,
-    /// an algorithm without a starvation bound and with as many at a time as `depth`.
+    /// More settings, each as `penstock tune` takes it: `"ratio=20"`. `tree` and `online` begin with a server's
+    /// defaults. An algorithm has no starvation bound, and `depth` requests at a time.
     pub tune: Vec<String>,
-    /// What the servers see in runs without it, with other random numbers, foretells what comes: the program ran before.
+    /// Requests of earlier runs, with other random numbers, give a prediction.
     pub predict: bool,
-    /// Processor time of one decision of it.
+    /// Processor time of one scheduling decision.
     pub decision: Time,
     /// Processor time of a request.
     pub request: Time,
-    /// And of each region that its pattern has on the server.
+    /// Processor time of each region of its pattern on the server.
     pub region: Time,
-    /// Mean time from the arrival of a request until the server turns to it, exponentially distributed, on each server by
-    /// itself: before the bytes a server's threads look up the object's attributes and may be late, so that requests
-    /// of several clients change places on one server and not on another.
+    /// Mean time from the arrival of a request until the server handles it, exponentially distributed, on each server
+    /// independently. Server threads look up the object's attributes first and may be late. Requests of several clients
+    /// then change their order on one server and not on another.
     pub jitter: Time,
-    /// Mean time from the end of a device's access until the thread that waited for it runs, exponentially distributed.
+    /// Mean time from the end of a device access until the waiting thread runs, exponentially distributed.
     pub wake: Time,
-    /// Requests of one rank that a server is at at a time; 0: any number. Our data server serves those of a connection one
-    /// after the other.
+    /// Requests of one rank that a server serves at a time; 0: any number. Penstock's data server serves those of a
+    /// connection one after the other.
     pub connection: u32,
-    /// Virtual requests that a server can serve at a time, whatever decides: 16; with `tree` and `online` any number.
+    /// Virtual requests that a server serves at a time. Default 16; with `tree` and `online` any number.
     pub depth: Option<u32>,
-    /// A request moves through the server in parts of so many bytes; each is one slice to the scheduler.
+    /// Size of the parts in which a request moves through the server; each is one slice for the scheduler.
     pub buffer: Bytes,
-    /// Runs of a part at most; any number in our data server.
+    /// Most runs of a part; unbounded in Penstock's data server.
     pub most_runs: Option<usize>,
-    /// Parts of a request under way at a time.
+    /// Parts of a request in flight at a time.
     pub window: u32,
     /// How the runs of a virtual request are served.
     pub runs: Runs,
-    /// Reads without pages: gaps of at most so many bytes between runs are read through.
+    /// Reads without a page cache: gaps between runs of at most this size are read through.
     pub gap: Bytes,
-    /// Memory for pages; 0: every access goes to the device.
+    /// Size of the page cache; 0: every access goes to the device.
     pub cache: Bytes,
-    /// Bytes read ahead of a sequential reader.
+    /// Read-ahead of a sequential reader, bytes.
     pub read_ahead: Bytes,
     /// Dirty bytes from which writers wait.
     pub dirty: Bytes,
@@ -200,7 +201,7 @@ pub struct Server {
     pub background: Option<Bytes>,
     /// How often dirty pages are written back.
     pub flush: Time,
-    /// Who a request belongs to for the block queue.
+    /// Which process a request belongs to, for the block queue.
     pub processes: Processes,
     /// aIOLi and MLF: their quantum.
     pub quantum: Option<Bytes>,
@@ -210,19 +211,19 @@ pub struct Server {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Runs {
-    /// All are with the device at once, as with asynchronous I/O.
+    /// All are submitted to the device at once, as with asynchronous I/O.
     Together,
-    /// One after the other, as by a thread that waits for each: so does our data server.
+    /// One after the other, as by a thread that waits for each; Penstock's data server does this.
     InTurn,
 }
 
-/// Who a request belongs to for the block queue.
+/// Which process a request belongs to, for the block queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Processes {
-    /// All to the server's one process.
+    /// The server's single process.
     Server,
-    /// Each to the client's rank, as if a server thread served each.
+    /// The client's rank, as if a server thread served each rank.
     Rank,
 }
 
@@ -261,9 +262,9 @@ impl Default for Server {
 pub struct Program {
     /// One of [`crate::BENCHMARKS`].
     pub benchmark: String,
-    /// Ranks.
+    /// Number of ranks.
     pub ranks: u32,
-    /// The same program so many times, each with its own files.
+    /// Number of instances, each with its own files.
     #[serde(default = "one_rank")]
     pub instances: u32,
     /// `read` or `write`.
@@ -272,34 +273,35 @@ pub struct Program {
     /// How an access becomes operations.
     #[serde(default = "datatype")]
     pub method: Method,
-    /// I/O calls are collective: two-phase may exchange.
+    /// Whether I/O calls are collective: two-phase may exchange data.
     #[serde(default)]
     pub collective: bool,
-    /// Atomic mode: each call holds its whole range, shared to read and alone to write. Nothing is exchanged or sieved then.
+    /// Atomic mode: each call locks its whole range, shared for reads and exclusively for writes. Two-phase and data
+    /// sieving are then off.
     #[serde(default)]
     pub atomic: bool,
-    /// Two-phase only where ranks' ranges interleave, as ROMIO does by itself; other calls go out alone.
+    /// Two-phase only where ranks' ranges interleave, as ROMIO decides by itself; other calls are independent.
     #[serde(default)]
     pub only_interleaved: bool,
     /// A barrier after each call.
     #[serde(default)]
     pub barrier: bool,
-    /// Computing before each call.
+    /// Computation before each call.
     #[serde(default)]
     pub compute: Time,
-    /// Writes are on the devices before the program ends.
+    /// Sync before the program ends.
     #[serde(default)]
     pub sync: bool,
-    /// Operations that a rank has under way at a time.
+    /// Operations that a rank has in flight at a time.
     #[serde(default = "one_rank")]
     pub in_flight: u32,
-    /// Operations of one call that a rank has under way at a time, where the method is posix or list.
+    /// Operations of one call that a rank has in flight at a time, for the methods posix and list.
     #[serde(default = "one_rank")]
     pub pipeline: u32,
     /// Consecutive ranks that are simulated as one.
     #[serde(default = "one_rank")]
     pub cohort: u32,
-    /// When it starts.
+    /// When it starts, virtual time.
     #[serde(default)]
     pub start: Time,
     /// Bytes left free on each device before the files of each instance but the first.
@@ -336,13 +338,13 @@ impl From<Direction> for Op {
     }
 }
 
-/// Virtual requests at a time under one algorithm, unless the scenario says how many.
+/// Default of virtual requests at a time under one algorithm.
 const THREADS: u32 = 16;
 
-/// Most of anything that is simulated one by one: servers, nodes, ranks or cohorts, instances.
+/// Upper limit of everything that is simulated individually: servers, nodes, ranks or cohorts, instances.
 const MOST: u64 = 1 << 20;
 
-/// Refuses a number outside of what its key may have.
+/// Checks that a number is within the range of its key.
 fn within(key: &str, n: u64, low: u64, high: u64) -> Result<()> {
     if (low..=high).contains(&n) {
         return Ok(());
@@ -351,7 +353,7 @@ fn within(key: &str, n: u64, low: u64, high: u64) -> Result<()> {
 }
 
 impl Scenario {
-    /// From TOML; `path` is named in errors.
+    /// Parses TOML; errors name `path` and the key.
     pub fn parse(text: &str, path: &str) -> Result<Scenario> {
         let scenario: Scenario = toml::from_str(text).map_err(|e| Error::Syntax {
             path: path.into(),
@@ -361,7 +363,7 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// Refuses what cannot be, naming the key and what is allowed.
+    /// Checks all values; the error names the key and what is allowed.
     pub(crate) fn check(&self) -> Result<()> {
         self.check_machines()?;
         if let Some(Measured { from, until }) = self.measured
@@ -496,7 +498,7 @@ impl Scenario {
         Ok(Layout::new(self.cluster.stripe_unit.0, servers)?)
     }
 
-    /// How each server schedules.
+    /// The settings of each server's scheduler.
     pub(crate) fn settings(&self) -> Result<Settings> {
         let server = &self.server;
         let named =
@@ -515,7 +517,7 @@ impl Scenario {
         settings.with(&server.tune).map_err(named("server.tune"))
     }
 
-    /// Times to process that predictions reckon with: those that are set, or a profile of the device, as users would make one.
+    /// Device times for predictions: those that are set, or a profile of the device, as users would make one.
     pub(crate) fn times(&self) -> Result<Cost> {
         if let Some(times) = self.settings()?.times {
             return Ok(times);
@@ -538,7 +540,7 @@ impl Scenario {
         Cost::from_points(&read, &write).map_err(|e| device(e.to_string()))
     }
 
-    /// What server `number` knows of itself.
+    /// What server `number` knows about itself.
     pub(crate) fn site(&self, number: u32, settings: &Settings) -> ServerInfo {
         let usual = match settings.choosing.mode {
             Mode::Fixed => THREADS,
@@ -571,7 +573,7 @@ impl Scenario {
     }
 }
 
-/// Which device, under which block queue.
+/// A device with its block queue.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Device {

@@ -1,5 +1,5 @@
-//! A data server of the simulation: a processor, the dispatcher that a real server runs, a page cache, a device.
-//! What they do is in [`crate::serving`].
+//! A simulated data server: a processor, the dispatcher of a real server, a page cache, a device. Their work is in
+//! [`crate::serving`].
 use crate::error::{Error, Result};
 use crate::network::Node;
 use crate::pages::Pages;
@@ -17,31 +17,31 @@ pub(crate) struct Server {
     /// When the processor is free.
     pub cpu: Nanos,
     pub dispatcher: sched::Dispatcher,
-    /// What it has started and is not being served yet, used again.
+    /// Scratch list of virtual requests to start.
     pub started: Vec<sched::VirtualRequest>,
-    /// When the dispatcher will be asked again.
+    /// When the dispatcher is called next.
     pub asked: Nanos,
-    /// Arrivals so far, if they are to predict.
+    /// Arrivals so far, if they are recorded for a prediction.
     pub seen: Option<Vec<Seen>>,
     pub device: Box<dyn Device>,
-    /// When the device will be looked at again.
+    /// When the device is called next.
     pub looked: Nanos,
     pub pages: Option<Pages>,
     /// Writes that wait for memory.
     pub blocked: VecDeque<u32>,
-    /// Write-backs under way, and bytes that are to be written back now.
+    /// Write-backs in progress, and bytes to write back now.
     pub writing_back: u32,
     pub goal: u64,
     pub timer: bool,
-    /// Everything has to reach the device.
+    /// Whether everything must reach the device (sync).
     pub urgent: bool,
-    /// The device is emptying its own cache.
+    /// Whether the device is emptying its own cache.
     pub emptying: bool,
     pub last: u64,
     pub seeks: u128,
     pub device_requests: u64,
     pub device_bytes: u64,
-    /// Bytes for clients.
+    /// Bytes moved for clients.
     pub moved: u64,
     pub completions: Vec<Completion>,
 }
@@ -82,7 +82,7 @@ impl Server {
         })
     }
 
-    /// From now on these arrivals, of a run before, foretell what comes.
+    /// Uses these arrivals of an earlier run as the prediction from now on.
     pub(crate) fn expect(&mut self, seen: &[Seen], cost: &Cost) -> Result<()> {
         let wrong = |e: sched::Error| Error::key("server.predict", e.to_string());
         let limits = Limits {
@@ -94,25 +94,25 @@ impl Server {
         Ok(())
     }
 
-    /// Algorithms that it chose itself, and waits for requests that were foretold.
+    /// Algorithms that it chose itself, and waits for predicted requests.
     pub(crate) fn decided(&self) -> (u64, u64) {
         let changes = self.dispatcher.chooser().map_or(0, |c| c.changes().0);
         let waits = self.dispatcher.scheduler().statistics().predicted_waits;
         (changes, waits)
     }
 
-    /// Bytes of its device.
+    /// Capacity of its device in bytes.
     pub(crate) fn capacity(&self) -> u64 {
         self.device.capacity()
     }
 
-    /// Takes processor time; returns when it is over.
+    /// Uses processor time; returns when it is over.
     pub(crate) fn work(&mut self, now: Nanos, time: Nanos) -> Nanos {
         self.cpu = self.cpu.max(now) + time;
         self.cpu
     }
 
-    /// Nothing is dirty or on its way to the device.
+    /// Whether nothing is dirty or being written to the device.
     pub(crate) fn is_clean(&self) -> bool {
         self.writing_back == 0 && self.pages.as_ref().is_none_or(|p| p.dirty() == 0)
     }

@@ -1,10 +1,12 @@
-//! What data servers do: a request's way through processor, dispatcher, page cache and device.
+//! The path of a request through a data server: processor, dispatcher, page cache and device.
 //!
-//! *Problem*: what a policy is worth depends on what stands around it: when a request comes to it, what its decision costs, and
-//! what the device makes of the order. *Idea*: a request goes the way that it goes in our server (and, with other
-//! settings, in the sources' servers): the processor looks at its next part (`part_begins`), which goes to the very
-//! dispatcher of crates/sched as one slice (`queue_slice`). That decides how many are served at a time (`pump`); what it starts
-//! meets the page cache or goes to the block queue and the device (`serve`, `access`), and comes back as a reply (`part_done`). Dirty pages are written back by a timer, by their amount, or because a program syncs (`write_back`, `drain`).
+//! *Problem*: the value of a policy depends on its surroundings. These are when a request reaches it, what its decision
+//! costs, and what the device makes of the order. *Idea*: a request takes the same path as in Penstock's server, or
+//! with other settings as in the sources' servers. The processor handles its next part (`part_begins`), which goes to
+//! the dispatcher of crates/sched as one slice (`queue_slice`). The dispatcher decides how many are served at a time
+//! (`pump`). What it starts goes to the page cache, or to the block queue and the device (`serve`, `access`), and
+//! returns as a reply (`part_done`). Dirty pages are written back by a timer, by their amount, or for a sync
+//! (`write_back`, `drain`).
 use crate::cluster::{Cluster, Event, Fetch, Left, Service};
 use crate::connection::Ends;
 use crate::error::Error;
@@ -18,15 +20,15 @@ use penstock_sched as sched;
 use penstock_sched::learn::Limits;
 use penstock_trace::{Event as Seen, Kind};
 
-/// Device requests of a server: who made them, in the low bits of their names.
+/// Who made a device request of a server, in the low bits of its identifier.
 const DIRECT: u64 = 0;
 const FETCH: u64 = 1;
 const WRITE_BACK: u64 = 2;
 const EMPTY: u64 = 3;
 const KINDS: u64 = 4;
-/// The process that writes back.
+/// The process number of write-back.
 const FLUSHER: u32 = u32::MAX;
-/// Write-backs under way at a time, and the bytes of each.
+/// Write-backs in flight at a time, and the bytes of each.
 const WRITE_BACKS: u32 = 32;
 const WRITE_BACK_BYTES: u64 = 512 << 10;
 
@@ -35,7 +37,7 @@ impl Cluster<'_> {
         &mut self.servers[server as usize]
     }
 
-    /// A read has arrived: its first parts begin, once its connection's turn has come.
+    /// A read has arrived: its first parts begin once its connection allows it.
     pub(crate) fn request_arrives(&mut self, request: u32) {
         let r = &self.requests[request];
         let ends = (r.rank, r.server);
@@ -69,7 +71,7 @@ impl Cluster<'_> {
         }
     }
 
-    /// The processor looks at a part that is here.
+    /// The processor handles a part that has arrived.
     fn part_begins(&mut self, part: u32) {
         let costs = &self.scenario.server;
         let (first, each) = (costs.request.0, costs.region.0);
@@ -91,7 +93,7 @@ impl Cluster<'_> {
         self.events.push(at, Event::Ready(part));
     }
 
-    /// A part goes to the scheduler.
+    /// A part is passed to the scheduler.
     pub(crate) fn part_ready(&mut self, part: u32) {
         if self.parts[part].runs.is_empty() {
             self.part_done(part);
@@ -102,9 +104,9 @@ impl Cluster<'_> {
         self.pump(server);
     }
 
-    /// One request to the scheduler, as our data server makes it (crates/server/src/queue.rs): the bytes of the part, and the
-    /// bytes of the object that they may lie in. Only of an extent these are the same: a server doesn't walk a pattern to find
-    /// out where its next bytes end.
+    /// One request to the scheduler, as the data server makes it (crates/server/src/queue.rs): the bytes of the part,
+    /// and the object's range that contains them. They differ unless the request is an extent: a server does not walk a
+    /// pattern to find where its next bytes end.
     fn queue_slice(&mut self, part: u32) {
         let p = &self.parts[part];
         let r = &self.requests[p.request];
@@ -157,7 +159,7 @@ impl Cluster<'_> {
         self.pump(server);
     }
 
-    /// Begins what the dispatcher starts, and notes when it wants to be asked again.
+    /// Starts what the dispatcher returns, and sets when to call it again.
     fn pump(&mut self, server: u32) {
         let now = self.now;
         let s = &mut self.servers[server as usize];
@@ -175,7 +177,7 @@ impl Cluster<'_> {
         self.servers[server as usize].started = started;
     }
 
-    /// The processor is taken by the decision; then the virtual request is carried out.
+    /// The processor is busy with the decision; then the virtual request is served.
     fn begin_service(&mut self, server: u32, chosen: &sched::VirtualRequest) {
         self.totals.decisions += 1;
         let op = chosen.op;
@@ -216,7 +218,7 @@ impl Cluster<'_> {
             if ranges.is_empty() {
                 *rank = request.rank;
             }
-            // Extents that follow each other are one access; the others go one by one.
+            // Adjacent extents are one access; the others are separate.
             let extent = matches!(request.left, Left::Extent(_));
             for (offset, bytes) in &part.runs {
                 match ranges.last_mut() {
@@ -237,7 +239,7 @@ impl Cluster<'_> {
         self.events.push(at, Event::Serve(service));
     }
 
-    /// Goes on with a virtual request: begins all of its accesses, or the next one if each is waited for.
+    /// Continues a virtual request: starts all of its accesses, or the next one if each is waited for.
     pub(crate) fn serve(&mut self, service: u32) {
         let in_turn = self.scenario.server.runs == Runs::InTurn;
         loop {
@@ -256,7 +258,7 @@ impl Cluster<'_> {
                 }
                 (Op::Read, true) => self.read_pages(service, range),
                 (Op::Write, true) if self.write_pages(service, range) => {}
-                // It goes on when there is memory.
+                // It continues when there is memory.
                 (Op::Write, true) => return,
             }
             self.services[service].begun += 1;
@@ -289,7 +291,7 @@ impl Cluster<'_> {
             self.fetches[*fetch].waiting.push(service);
             pending += 1;
         }
-        // What the read wants and what follows it ahead go out as one.
+        // The bytes of the read and its read-ahead behind them are one request.
         let joined = match (needs.fetch.last_mut(), needs.ahead.first()) {
             (Some(last), Some(ahead)) if last.offset + last.bytes == ahead.offset => {
                 last.bytes += ahead.bytes;
@@ -320,7 +322,7 @@ impl Cluster<'_> {
         self.services[service].pending += pending;
     }
 
-    /// Whether there was memory. If not, the virtual request goes on when there is.
+    /// Returns whether there was memory. If not, the virtual request continues when there is.
     fn write_pages(&mut self, service: u32, range: Range) -> bool {
         let server = self.services[service].server;
         let limit = self.scenario.server.dirty.0;
@@ -350,7 +352,7 @@ impl Cluster<'_> {
         true
     }
 
-    /// Time to write back what is dirty now.
+    /// The timer of write-back: what is dirty now is to be written back.
     pub(crate) fn flush_time(&mut self, server: u32) {
         let s = self.at(server);
         s.timer = false;
@@ -379,7 +381,7 @@ impl Cluster<'_> {
         }
     }
 
-    /// All that a program wrote has to reach the devices before it ends.
+    /// Syncs a program's writes before it ends.
     pub(crate) fn drain(&mut self, program: u32) {
         self.draining.push(program);
         for server in 0..self.servers.len() as u32 {
@@ -393,7 +395,7 @@ impl Cluster<'_> {
         if self.draining.is_empty() || !self.servers.iter().all(Server::is_clean) {
             return;
         }
-        // What the devices hold in caches of their own has to be on the media too.
+        // The devices' own caches must be written to the media too.
         if self.servers.iter().any(|s| s.urgent) {
             let now = self.now;
             for server in 0..self.servers.len() as u32 {
@@ -413,7 +415,7 @@ impl Cluster<'_> {
         }
     }
 
-    /// A range to a server's device, as many requests as it has pieces there.
+    /// Sends a range to a server's device, one request per piece there.
     fn access(&mut self, server: u32, op: Op, range: Range, id: u64, process: u32) -> u32 {
         let now = self.now;
         let s = &mut self.servers[server as usize];
@@ -442,7 +444,7 @@ impl Cluster<'_> {
         pieces
     }
 
-    /// Makes sure that the device is looked at when something happens in it.
+    /// Sets when the device is called next.
     fn look_at(&mut self, server: u32) {
         let now = self.now;
         let s = self.at(server);
@@ -510,7 +512,7 @@ impl Cluster<'_> {
         }
     }
 
-    /// The device is through with what a virtual request waits for; its thread runs again soon.
+    /// The device has completed what a virtual request waits for; its thread runs again soon.
     fn wake_service(&mut self, service: u32) {
         match delay(&mut self.random, self.scenario.server.wake.0) {
             0 => self.serve(service),
@@ -537,7 +539,7 @@ impl Cluster<'_> {
         }
     }
 
-    /// A virtual request is done, and with it all of its slices.
+    /// Completes a virtual request with all of its slices.
     fn served(&mut self, service: u32) {
         let now = self.now;
         let Service {
@@ -594,7 +596,7 @@ impl Cluster<'_> {
         }
     }
 
-    /// A server is through with a request and turns to the next one of the same connection.
+    /// Completes a request and starts the next one of the same connection.
     fn request_over(&mut self, ends: Ends, request: u32) {
         if let Some((next, parts)) = self.connections.ends(ends, request) {
             if self.requests[next].op == Op::Read {

@@ -1,9 +1,9 @@
-//! Numbered places that are used again.
+//! Records with numbers, which are reused.
 //!
-//! The crate `slab` drops what it frees. Here it stays, so that the lists in it serve the next user: a simulation makes a
-//! part of a request and a service for every few events, each with lists of its own.
+//! The crate `slab` drops what it frees. Here the records stay, so that their lists are reused. A simulation makes a
+//! part of a request and a service every few events, each with lists of its own.
 
-/// Values by number; the number of a removed value is given out again.
+/// Records by number; the number of a removed record is reused.
 pub(crate) struct Slab<T> {
     places: Vec<T>,
     free: Vec<u32>,
@@ -17,7 +17,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// A place; what an earlier user left in it is handed to `reuse` so that its memory can serve again.
+    /// Adds a record; the former contents are passed to `reuse`, so that their memory can be reused.
     pub(crate) fn put(&mut self, make: impl FnOnce(Option<&mut T>) -> Option<T>) -> u32 {
         if let Some(at) = self.free.pop() {
             if let Some(value) = make(Some(&mut self.places[at as usize])) {

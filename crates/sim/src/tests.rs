@@ -75,7 +75,7 @@ fn all_methods_move_all_bytes() {
     }
 }
 
-/// Each program, small, from its ranks to the devices and back, with each method that it may have.
+/// Each small program, from its ranks to the devices and back, with each of its methods.
 #[test]
 fn every_program_moves_all_bytes() {
     let programs = [
@@ -139,7 +139,7 @@ fn every_program_moves_all_bytes() {
 
 #[test]
 fn runs_in_turn_wait_for_each_other() {
-    // 32 columns of 2 KiB: every run of 2 KiB is an access of its own to the disk.
+    // 32 columns of 2 KiB: every run of 2 KiB is a separate access of the disk.
     let columns = SMALL.replace(
         "benchmark = \"demo\"",
         "benchmark = \"noncontig\"\nmethod = \"datatype\"",
@@ -153,13 +153,13 @@ fn runs_in_turn_wait_for_each_other() {
     assert_eq!(together.bytes, in_turn.bytes);
     assert_eq!(together.device_requests, in_turn.device_requests);
     assert!(in_turn.makespan > together.makespan);
-    // Through the gaps of three other ranks' columns: a part is one access, and moves four times the bytes.
+    // With reads through the gaps of three other ranks' columns a part is one access, and moves four times the bytes.
     let through = with("runs = 'in-turn'\ngap = '6KiB'");
     assert!(through.device_requests * 16 < in_turn.device_requests);
     assert!(through.device_bytes > 3 * in_turn.device_bytes);
 }
 
-/// One decision for each slice of 256 KiB, however many runs it has; slices whose bytes may lie among each other are joined.
+/// One decision per slice of 256 KiB, however many runs it has; slices whose ranges overlap are joined.
 #[test]
 fn what_is_scheduled_is_a_slice() {
     let columns = SMALL.replace(
@@ -186,7 +186,7 @@ fn what_is_scheduled_is_a_slice() {
     }
 }
 
-/// What moves before and after the part that is measured does not count, and programs end with it.
+/// What moves outside the measured part does not count, and programs end with it.
 #[test]
 fn a_part_of_a_run_is_measured() {
     let whole = go(SMALL).unwrap();
@@ -209,7 +209,7 @@ fn a_part_of_a_run_is_measured() {
 
 const SITUATIONS: &str = include_str!("../../../experiments/scheduling/situations.toml");
 
-/// A part of the experiment on scheduling, for 4 s: what has to hold whatever the device.
+/// A part of the scheduling experiment, for 4 s: properties that hold on every device.
 #[test]
 fn the_online_selector_is_nowhere_much_worse_than_to() {
     let short = SITUATIONS.replace("until = \"16s\"", "until = \"4s\"");
@@ -233,7 +233,7 @@ fn the_online_selector_is_nowhere_much_worse_than_to() {
     }
 }
 
-/// A server that is late by itself makes operations longer, and the result stays the seed's.
+/// Delays of a server make operations longer, and the result still depends on the seed only.
 #[test]
 fn servers_may_be_late_by_themselves() {
     for op in ["read", "write"] {
@@ -252,8 +252,8 @@ fn servers_may_be_late_by_themselves() {
     }
 }
 
-/// Many operations of a rank are under way. Where a server works at one request of a connection at a time, that is better than
-/// waiting for each by what the way takes; where it works at all of them the disk has a choice.
+/// Many operations of a rank are under way. Serving one request of a connection at a time is then better than waiting
+/// for each, by the network time. When all are served at once, the disk has a choice.
 #[test]
 fn a_connection_serves_its_requests_in_turn() {
     let list = |pipeline: u32, connection: u32| {
@@ -276,7 +276,7 @@ fn a_connection_serves_its_requests_in_turn() {
     let (one, in_turn, all) = (list(1, 0), list(64, 1), list(64, 0));
     assert!(in_turn < one, "{in_turn} {one}");
     assert_ne!(in_turn, all);
-    // Writes move in parts, of which several come before their request's turn.
+    // Writes move in parts, some of which arrive before their request's turn.
     for op in ["read", "write"] {
         let text = edited("op = \"read\"", &format!("op = \"{op}\"\nin_flight = 16")).replace(
             "[client]",
@@ -286,7 +286,7 @@ fn a_connection_serves_its_requests_in_turn() {
     }
 }
 
-/// Sieved writes of interleaved regions hold their buffers one after the other.
+/// Sieved writes of interleaved regions lock their buffers one after the other.
 #[test]
 fn sieved_writes_wait_for_each_others_ranges() {
     let text = edited(
@@ -304,12 +304,13 @@ fn sieved_writes_wait_for_each_others_ranges() {
     .replace("hdd,queue=noop", "ssd");
     let report = go(&text).unwrap();
     assert_eq!(report.bytes, 4 * 512 * 4096);
-    // All of the extent in one buffer, read and written by one rank after the other.
+    // The whole extent in one buffer, read and written by one rank after the other.
     let (makespan, operation) = (report.makespan, report.latency_p50);
     assert!(makespan > 7 * operation, "{makespan} {operation}");
 }
 
-/// In atomic mode calls whose ranges meet take turns if one writes; readers share, and who has a range of his own does not wait.
+/// In atomic mode overlapping calls are serialised if one writes; readers share, and a rank with a range of its own
+/// does not wait.
 #[test]
 fn atomic_calls_take_turns_where_their_ranges_meet() {
     let makespan = |benchmark: &str, op: &str, atomic: bool, method: &str| {
@@ -328,7 +329,7 @@ fn atomic_calls_take_turns_where_their_ranges_meet() {
         assert_eq!(report.resent, 0, "{method} does not exchange here");
         report.makespan
     };
-    // Interleaved: one after the other, with whatever method.
+    // Interleaved: one after the other, with any method.
     for method in ["datatype", "sieve", "list", "two-phase"] {
         let atomic = makespan("hpio", "write", true, method);
         let plain = makespan(
@@ -353,7 +354,7 @@ fn atomic_calls_take_turns_where_their_ranges_meet() {
     }
 }
 
-/// A share of the files' extents lies elsewhere: a reader in order has to seek.
+/// A share of the files' extents is elsewhere: a sequential reader has to seek.
 #[test]
 fn fragmented_files_cost_seeks() {
     let with = |device: &str, server: &str| {
@@ -376,7 +377,7 @@ fn fragmented_files_cost_seeks() {
             "{server}"
         );
         assert!(pieces.makespan > whole.makespan, "{server}");
-        // The array counts its requests itself, whatever they are called.
+        // The array numbers its requests itself, whatever their identifiers.
         with("raid,queue=none,fragmentation=0.5,extent=48k", server);
     }
     let full = edited("hdd,queue=noop", "hdd,fragmentation=0.5,extent=400g");
@@ -393,7 +394,7 @@ fn fragmented_files_cost_seeks() {
 fn two_phase_resends_what_is_not_the_aggregators_own() {
     let to = "collective = true\nmethod = \"two-phase\"\nop = \"read\"";
     let report = go(&edited("op = \"read\"", to)).unwrap();
-    // Each aggregator's domain of a call holds one segment of each rank, 3 of 4 of them others'.
+    // Each aggregator's domain of a call holds one segment of each rank, 3 of 4 of them from other ranks.
     assert_eq!(report.resent, (16 << 20) / 4 * 3);
     assert_eq!(report.operations, 16 << 20 >> 18);
 }
@@ -422,7 +423,7 @@ fn node_exchange_shares_what_two_phase_sends() {
     assert!(refused.contains("ranks_per_node"), "{refused}");
 }
 
-/// ROMIO's ranks tell each other more, and its aggregators read what they write with holes.
+/// ROMIO's ranks exchange more messages, and its aggregators read windows that they write with holes.
 #[test]
 fn two_phase_by_romios_rules_reads_windows_with_holes() {
     let with = |rules: &str, method: &str| {
@@ -458,7 +459,7 @@ fn synced_writes_end_on_the_device() {
     let (buffered, synced) = (written(false), written(true));
     assert!(synced.makespan > buffered.makespan);
     assert_eq!(synced.device_bytes, 16 << 20);
-    // A device with a cache of its own has the bytes soon, and on its medium at the end of a synced run only.
+    // A device with a cache of its own has the bytes early; they are on its medium only at the end of a synced run.
     let own = |sync: bool| {
         let to = format!("op = \"write\"\nsync = {sync}");
         let cached = SMALL.replace("queue=noop", "queue=noop,write-cache=32MiB");
@@ -469,7 +470,7 @@ fn synced_writes_end_on_the_device() {
     assert!(own(true) > (16 << 20) * 1_000 / (4 * 140), "{}", own(true));
 }
 
-/// Writers wait for memory later if dirty pages are written back while there is room.
+/// Writers wait for memory later if dirty pages are written back in the background.
 #[test]
 fn dirty_pages_are_written_back_from_an_amount_on() {
     let makespan = |background: &str| {

@@ -1,5 +1,5 @@
-//! Sizes, times and rates as scenarios write them: `"64KiB"`, `"60us"`, `"117MB/s"`, or a plain number of bytes,
-//! nanoseconds, bytes a second.
+//! Sizes, times and rates in scenarios: `"64KiB"`, `"60us"`, `"117MB/s"`, or a plain number of bytes, nanoseconds,
+//! bytes per second.
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::fmt;
@@ -21,7 +21,7 @@ const TIMES: &[(&str, u64)] = &[
     ("ms", 1_000_000),
     ("s", 1_000_000_000),
 ];
-/// Longest time and largest size that a scenario may name: beyond a year and 8 EiB all arithmetic stays exact.
+/// Longest time and largest size that a scenario may use: arithmetic stays exact beyond a year and 8 EiB.
 const LONGEST: u64 = 366 * 86_400 * 1_000_000_000;
 const LARGEST: u64 = 1 << 60;
 
@@ -89,7 +89,7 @@ unit!(
     LONGEST
 );
 unit!(
-    /// Bytes a second.
+    /// Bytes per second.
     Rate,
     "a rate",
     "\"117MB/s\"",

@@ -1,9 +1,9 @@
 //! BTIO: dumps of a block-tridiagonal solver's solution.
 //!
-//! P = n² ranks share an N³ grid of points of 5 doubles, cut into n³ cells. A rank owns n cells, one in each layer z:
-//! its column x moves up by one and its row y down by one from layer to layer. A dump appends the whole grid.
+//! P = n² ranks share an N³ grid of points of 5 doubles, cut into n³ cells. A rank owns n cells, one in each layer z.
+//! From layer to layer its column x moves up by one and its row y down by one. A dump appends the whole grid.
 //!
-//! Source: RS 6.3.5 (class C, 6.8 GB in 40 dumps); about half of the time is computing: set the program's `compute`.
+//! Source: RS 6.3.5 (class C, 6.8 GB in 40 dumps). About half of the time is computation: set the program's `compute`.
 use super::{Benchmark, Call, Files, Refused, Setup, number, refused, unfolded};
 use crate::error::Result;
 use penstock_datatype::{Loop, Order, Pattern};

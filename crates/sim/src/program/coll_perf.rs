@@ -29,7 +29,7 @@ pub(super) struct Model {
     grid: [u64; 3],
 }
 
-/// Three factors of `n`, as near to each other as its prime factors allow, largest first.
+/// Three factors of `n` that are as close to each other as its prime factors allow, largest first.
 pub(super) fn grid(n: u32) -> [u64; 3] {
     let mut primes = Vec::new();
     let (mut rest, mut p) = (n, 2);

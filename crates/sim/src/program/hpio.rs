@@ -39,7 +39,7 @@ pub(super) struct Model {
     cohort: u64,
     count: u64,
     size: u64,
-    /// From one region to the next of the next rank.
+    /// Distance from a region to the corresponding one of the next rank.
     pitch: u64,
     file_contiguous: bool,
     memory_contiguous: bool,
@@ -65,7 +65,7 @@ impl Model {
         })
     }
 
-    /// File bytes that one call of all ranks spans.
+    /// File bytes spanned by one call of all ranks.
     fn span(&self) -> u64 {
         let pitch = if self.file_contiguous {
             self.size

@@ -1,4 +1,4 @@
-//! ior-mpi-io: every rank goes through its own block, all at the same place of it.
+//! ior-mpi-io: every rank goes through its own block, all at the same offset within it.
 //!
 //! Offset = s·P·b + r·b + k·t (segment s, block b, transfer t). To the storage it looks random: at any time each rank
 //! is a block away from the next.

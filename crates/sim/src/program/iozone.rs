@@ -1,6 +1,6 @@
-//! iozone: threads that each go through a file of their own, in order, backwards or at random.
+//! iozone: each thread goes through a file of its own, in order, backwards or at random.
 //!
-//! Asynchronous with up to 32 requests in flight in the source: set the program's `in_flight`.
+//! In the source, I/O is asynchronous with up to 32 requests in flight: set the program's `in_flight`.
 //!
 //! Source: RS 6.1 (128 and 256 threads, 8 GB in all), its throughput mode.
 use super::{Benchmark, Call, Files, Refused, Setup, size, unfolded};
@@ -12,11 +12,11 @@ use serde::Deserialize;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Parameters {
-    /// Bytes of all threads' files together.
+    /// Bytes of all threads' files.
     total: Bytes,
     record: Bytes,
     order: Order,
-    /// Part of each file that is gone through.
+    /// Records of each file that are accessed.
     records: Option<u64>,
 }
 
@@ -42,7 +42,7 @@ impl Default for Parameters {
 pub(super) struct Model {
     threads: u32,
     record: u64,
-    /// Records in a file.
+    /// Records of a file.
     there: u64,
     calls: u64,
     order: Order,

@@ -1,10 +1,10 @@
-//! Program models: what each rank of a parallel program does, step by step. One file per benchmark, named as it is.
+//! Program models: what each rank of a parallel program does, step by step. One file per benchmark, with its name.
 //!
-//! A rank computes, makes an I/O call, meets the others at a barrier, and begins anew. A benchmark says what each call
-//! of each rank covers, as a loop; nothing is listed in advance, so a program costs no memory, whatever its length.
+//! A rank computes, makes an I/O call, waits at a barrier, and repeats. A benchmark describes each call of each rank as
+//! a loop. Nothing is listed in advance, so a program costs no memory, whatever its length.
 //!
-//! A *cohort* stands for several consecutive ranks as one: its call covers what theirs together cover, and all costs
-//! that are paid per process are paid as often.
+//! A *cohort* simulates several consecutive ranks as one: its call covers what theirs cover together, and each cost per
+//! process is paid as often.
 mod btio;
 mod coll_perf;
 mod demo;
@@ -24,11 +24,11 @@ use serde::de::DeserializeOwned;
 
 /// One I/O call of a rank.
 pub(crate) struct Call {
-    /// Which of the program's files.
+    /// Index of the program's file.
     pub file: u32,
-    /// Where in the file.
+    /// Pattern in the file.
     pub pattern: Pattern,
-    /// Where in memory; `None` if contiguous.
+    /// Pattern in memory; `None` if contiguous.
     pub memory: Option<Pattern>,
 }
 
@@ -46,14 +46,14 @@ impl Call {
     }
 }
 
-/// What a benchmark is told of the program it is in.
+/// The properties of the program that a benchmark depends on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setup {
     /// Ranks of the real program.
     pub ranks: u32,
     /// Consecutive ranks that one cohort stands for; divides `ranks`.
     pub cohort: u32,
-    /// I/O calls are collective.
+    /// Whether I/O calls are collective.
     pub collective: bool,
     pub seed: u64,
 }
@@ -65,14 +65,14 @@ pub(crate) struct Files {
     pub bytes: u64,
 }
 
-/// The I/O of a benchmark. `cohort` counts cohorts; without folding a cohort is a rank.
+/// The I/O pattern of a benchmark. `cohort` counts cohorts; by default a cohort is one rank.
 pub(crate) trait Benchmark {
     fn files(&self) -> Files;
     /// I/O calls of each rank.
     fn calls(&self) -> u64;
-    /// What call number `call` covers.
+    /// What call number `call` covers; an error if no loop describes it.
     fn call(&self, cohort: u32, call: u64) -> Result<Call>;
-    /// Computing before this call, in addition to the program's.
+    /// Computation before this call, in addition to the program's.
     fn compute(&self, _cohort: u32, _call: u64) -> Nanos {
         0
     }
@@ -152,14 +152,14 @@ pub(crate) fn benchmark(
 /// Longest file of a program.
 const MAX_FILE: u64 = 1 << 50;
 
-/// Why parameters cannot be: the key, and what is allowed.
+/// Why a parameter is refused: its key, and what is allowed.
 type Refused = (String, String);
 
 fn refused<T>(key: &str, says: impl Into<String>) -> std::result::Result<T, Refused> {
     Err((format!("parameters.{key}"), says.into()))
 }
 
-/// A size parameter that must not be zero or absurd.
+/// Checks a size parameter: not zero, and not larger than a file may be.
 fn size(key: &str, bytes: u64) -> std::result::Result<u64, Refused> {
     const LARGEST: u64 = 1 << 40;
     if !(1..=LARGEST).contains(&bytes) {
@@ -168,7 +168,7 @@ fn size(key: &str, bytes: u64) -> std::result::Result<u64, Refused> {
     Ok(bytes)
 }
 
-/// A count that must not be zero or absurd.
+/// Checks a count: not zero, and within its limit.
 fn number(key: &str, n: u64) -> std::result::Result<u64, Refused> {
     const MOST: u64 = 1 << 32;
     if !(1..=MOST).contains(&n) {
@@ -177,7 +177,7 @@ fn number(key: &str, n: u64) -> std::result::Result<u64, Refused> {
     Ok(n)
 }
 
-/// Only programs whose neighbours' accesses together are a loop can be folded.
+/// Refuses cohorts for programs whose neighbouring accesses are together no loop.
 fn unfolded(setup: &Setup, name: &str) -> std::result::Result<(), Refused> {
     if setup.cohort > 1 {
         return Err((
@@ -225,7 +225,7 @@ mod tests {
         .unwrap()
     }
 
-    /// How often each byte of the file is covered by all calls of all cohorts.
+    /// How often all calls of all cohorts cover each byte of the file.
     fn coverage(benchmark: &dyn Benchmark, cohorts: u32) -> Vec<u8> {
         let mut covered = vec![0u8; benchmark.files().bytes as usize];
         for cohort in 0..cohorts {
@@ -301,7 +301,7 @@ mod tests {
         }
     }
 
-    /// With the sources' parameters: file bytes, calls of a rank, and of one call its first byte, bytes and regions.
+    /// With the sources' parameters: file bytes, and calls of a rank; of one call the first byte, bytes and regions.
     #[test]
     #[expect(
         clippy::too_many_lines,
@@ -397,8 +397,8 @@ mod tests {
                 0,
                 [864_000_000, 1, 300 * 4, 27_000_000 * 4, 90_000],
             ),
-            // RS 6.3.5: class C, 162³ points of 40 B in 40 dumps: 6.8 GB. Of 16 ranks the first has
-            // cells of 40³, 41³, 40³ and 41³ points.
+            // RS 6.3.5: class C, 162³ points of 40 B in 40 dumps: 6.8 GB. The first of 16 ranks has cells of 40³, 41³,
+            // 40³ and 41³ points.
             (
                 "btio",
                 "",

@@ -3,7 +3,7 @@
 //! The file is an array with one column a rank; a column is `elements` integers wide. Each call covers as many rows as
 //! make `per_call` bytes over all ranks.
 //!
-//! Source: RS 3.4.1 (64 columns, 4 MB a call), RS 4.3 (16 MB a call); noncontiguous in memory too unless told.
+//! Source: RS 3.4.1 (64 columns, 4 MB a call), RS 4.3 (16 MB a call). Memory is noncontiguous too by default.
 use super::{Benchmark, Call, Files, Refused, Setup, number, size, strided};
 use crate::error::Result;
 use crate::units::Bytes;

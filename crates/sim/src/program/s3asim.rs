@@ -1,7 +1,7 @@
-//! S3aSim: sequence search; workers find results of a query and write them in the query's order.
+//! S3aSim: sequence search. Workers find results of a query and write them in the query's order.
 //!
 //! Each rank searches its part of the database for each query and finds results of random sizes. All results of a query
-//! lie in one part of the file, sorted by score, so that those of one rank are scattered among the others'.
+//! are in one part of the file, sorted by score: those of one rank are scattered among the others'.
 //!
 //! Source: RS 3.4.1, 6.3.6 (results of 100 B to 10 kB). Sizes and scores follow from the scenario's seed.
 use super::{Benchmark, Call, Files, Refused, Setup, number, unfolded};
@@ -37,7 +37,7 @@ pub(super) struct Model {
     results: u64,
     search: u64,
     seed: u64,
-    /// Where each query's part of the file begins; one more for its end.
+    /// Where each query's part of the file begins, and the end of the last.
     starts: Vec<u64>,
 }
 
@@ -115,7 +115,7 @@ impl Benchmark for Model {
         if self.search == 0 {
             return 0;
         }
-        // Evenly between half and one and a half of the mean.
+        // Uniform between half and one and a half of the mean.
         self.search / 2 + hash(self.seed, query, !u64::from(cohort)) % self.search
     }
 }
