@@ -12,6 +12,7 @@ import words
 CLEAN = [
     "crates/base",
     "crates/device",
+    "crates/faults",
     "crates/sched",
     "crates/sim",
     "fuzz",

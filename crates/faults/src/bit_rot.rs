@@ -1,4 +1,4 @@
-//! One bit of what a stopped server has stored flips.
+//! Bit rot: one bit of a stopped server's data flips.
 use penstock_base::Random;
 use penstock_layout::FileId;
 use rustix::fs::XattrFlags;
@@ -6,37 +6,38 @@ use std::io::Result;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Of what.
+/// The kind of data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// The metadata server's database: called damage, or harmless.
+    /// The metadata server's database: the flip must be reported as damage or be harmless.
     Database,
-    /// Its journal: called damage, or harmless; after a loss of power the journal may end there.
+    /// Its journal: the flip must be reported as damage or be harmless; after a loss of power the journal may end
+    /// there.
     Journal,
-    /// A data server's superblock: called damage.
+    /// A data server's superblock: the flip must be reported as damage.
     Superblock,
-    /// The record of an object: called damage.
+    /// The record of an object: the flip must be reported as damage.
     Record,
-    /// Bytes of an object, which carry no checksum: that bit reads flipped and nothing else.
+    /// Bytes of an object, which have no checksum: that bit reads flipped and nothing else changes.
     Object,
 }
 
-/// What was done.
+/// A flip that was made.
 #[derive(Debug, Clone)]
 pub(crate) struct BitRot {
     pub target: Target,
     pub path: PathBuf,
     pub at: u64,
     pub mask: u8,
-    /// The whole file before. A server that finds damage may have changed more.
+    /// The whole file before the flip. A server that finds damage may have changed other bytes.
     before: Vec<u8>,
-    /// The object whose byte or record it is.
+    /// The object whose bytes or record it is in.
     pub object: Option<FileId>,
 }
 
 const ATTRIBUTE: &str = "user.penstock";
 
-/// Flips one bit below `root`, in an object of one of `files` where it is to be one; `None`: there is nothing to flip.
+/// Flips one bit below `root`; `files` are the candidates for objects. `None`: there is nothing to flip.
 pub(crate) fn flip(
     root: &Path,
     target: Target,
@@ -67,12 +68,12 @@ pub(crate) fn flip(
             }
         }
     }
-    // Where the journal could not be written, nothing would tell that commits are missing.
+    // If the journal could not be written, nothing would show that commits are missing.
     let journal = std::fs::read_dir(root)?
         .flatten()
         .any(|entry| name(&entry.path()).starts_with("journal-"));
     candidates.retain(|_| target != Target::Database || journal);
-    // What has no byte that could flip.
+    // Files without bytes.
     candidates.retain(|(path, _)| path.metadata().is_ok_and(|m| m.len() > 0));
     candidates.sort();
     if candidates.is_empty() {
@@ -99,7 +100,7 @@ pub(crate) fn flip(
         return Ok(Some(flip));
     }
     let bytes = std::fs::read(&flip.path)?;
-    // Among what is not zero, or it would hardly ever be something in use.
+    // The bit is in a non-zero byte; otherwise it would hardly ever be in use.
     let used: Vec<usize> = (0..bytes.len()).filter(|i| bytes[*i] != 0).collect();
     if used.is_empty() {
         return Ok(None);
@@ -112,12 +113,12 @@ pub(crate) fn flip(
     Ok(Some(flip))
 }
 
-/// Where a store below `root` has an object.
+/// The path of an object in a store below `root`.
 pub(crate) fn object(root: &Path, id: FileId) -> PathBuf {
     root.join(format!("objects/{:02x}/{:016x}", id.0 % 16, id.0))
 }
 
-/// What an administrator does about a damaged file: puts back what was there.
+/// Restores the file as an administrator would.
 pub(crate) fn undo(flip: &BitRot) -> Result<()> {
     std::fs::write(&flip.path, &flip.before)
 }

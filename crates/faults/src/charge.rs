@@ -1,7 +1,7 @@
-//! Which simulated process the running thread's memory is charged to.
+//! The simulated process to which the running thread's allocations are charged.
 //!
-//! All processes share one heap. An allocator that counts may ask here whose an allocation is: a process from 1 on, or 0 for
-//! what the simulation itself holds (the page cache, bytes on the wire, the history).
+//! All processes share one heap. A counting allocator may ask here which process an allocation belongs to. Processes
+//! count from 1; 0 is the simulation itself (the page cache, bytes in flight, the history).
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -11,22 +11,22 @@ thread_local! {
 
 static NEXT: AtomicUsize = AtomicUsize::new(1);
 
-/// A number for a new process, which no other in this program has had.
+/// A number for a new process, unique within this program.
 pub(crate) fn new_process() -> usize {
     NEXT.fetch_add(1, Relaxed)
 }
 
-/// The calling thread belongs to this process.
+/// Assigns the calling thread to this process.
 pub(crate) fn belong(process: usize) {
     PROCESS.set(process);
 }
 
-/// The simulated process that the calling thread works for; 0: none.
+/// The simulated process that the calling thread belongs to; 0: none.
 pub fn charged_to() -> usize {
     PROCESS.try_with(Cell::get).unwrap_or(0)
 }
 
-/// While it lives the calling thread works for the simulation.
+/// While it lives, the calling thread's allocations are charged to the simulation.
 pub(crate) struct Aside(usize);
 
 impl Aside {

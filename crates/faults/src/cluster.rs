@@ -1,4 +1,4 @@
-//! The servers of a run: started, killed, started again.
+//! The servers of a run: they are started, killed and restarted.
 use crate::plant::Plant;
 use crate::world::{MachineId, Nanos, ProcessId, SECOND, Simulation, lock};
 use penstock_layout::ServerId;
@@ -19,46 +19,46 @@ pub(crate) struct RunSize {
     pub blocks: u64,
     /// Bytes of a block.
     pub block: u64,
-    /// How long faults happen.
+    /// Virtual time during which faults happen.
     pub time: Nanos,
     /// Longest pause between operations of a client.
     pub pause: Nanos,
-    /// What the data servers' schedulers run.
+    /// The algorithm of the data servers' schedulers.
     pub scheduler: &'static str,
-    /// Connections are TLS sessions.
+    /// Whether connections are TLS sessions.
     pub tls: bool,
-    /// Users with credentials of their own, which end or are taken back.
+    /// Whether users have credentials of their own, which expire or are revoked.
     pub users: bool,
-    /// Ranks of a parallel program that works beside the clients; 0: there is none.
+    /// Ranks of a parallel program beside the clients; 0: none.
     pub ranks: usize,
-    /// All its ranks are on one node; else on two.
+    /// Whether all its ranks are on one node; else they are on two.
     pub one_node: bool,
-    /// Some users may have so many bytes.
+    /// Quota on bytes of some users.
     pub limit: Option<u64>,
 }
 
-/// How far a server has come.
+/// The state of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Status {
     Down,
     Starting,
     Up,
-    /// It did not start.
+    /// Its start failed, for this reason.
     Failed(String),
 }
 
 struct Server {
     process: Option<ProcessId>,
     status: Arc<Mutex<Status>>,
-    /// Syncs of its machine that had failed when it started.
+    /// Failed syncs of its machine before its start.
     failed: u64,
-    /// It makes a new store in the place of a lost one.
+    /// Whether it makes a new store to replace a lost one.
     renew: bool,
-    /// It has been started before.
+    /// Whether it is a restart.
     again: bool,
 }
 
-/// See the module's text.
+/// The servers of a run.
 pub(crate) struct Cluster {
     world: &'static Simulation,
     pub deployment: Deployment,
@@ -66,9 +66,9 @@ pub(crate) struct Cluster {
     servers: Vec<Server>,
     limits: ServeLimits,
     ask_time: bool,
-    /// Data servers ask whether their stores are the right ones.
+    /// Whether data servers ask if their stores are the right ones.
     register: bool,
-    /// Data servers that are started again ask for leases on bytes.
+    /// Whether restarted data servers ask for leases on bytes.
     lease_again: bool,
 }
 
@@ -77,7 +77,7 @@ const CAPABILITY: Duration = Duration::from_secs(4);
 /// Connections of one server.
 const CONNECTIONS: usize = 64;
 
-/// The deployment file of a run; keys lie in `root`.
+/// The deployment file of a run; keys are in `root`.
 pub(crate) fn deployment(root: &Path, shape: &RunSize) -> Result<Deployment, String> {
     let text = |e: penstock_wire::Error| e.to_string();
     let client_key = root.join("client.key");
@@ -228,7 +228,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// From its next start on the server of a machine makes a new store in the place of a lost one, or no more.
+    /// Sets whether the server of a machine makes a new store to replace a lost one from its next start on.
     pub fn renew(&mut self, machine: MachineId, renew: bool) {
         self.servers[machine].renew = renew;
     }
@@ -242,12 +242,12 @@ impl Cluster {
         self.world.state().disks[machine].failed > self.servers[machine].failed
     }
 
-    /// The living process on a machine; a dead one is reported once.
+    /// The running process on a machine; the end of a process is reported once.
     pub fn process(&self, machine: MachineId) -> Option<ProcessId> {
         self.servers[machine].process
     }
 
-    /// The process on a machine is no more; its connections break within `linger`.
+    /// The process on a machine has ended; its connections break within `linger`.
     pub fn gone(&mut self, machine: MachineId, linger: Nanos) {
         let Some(process) = self.servers[machine].process.take() else {
             return;
@@ -260,7 +260,7 @@ impl Cluster {
         crate::network::killed(&mut state, process, linger);
     }
 
-    /// Waits until a server is up, starting it again when it fails to; at most `limit`.
+    /// Waits until a server is up, restarting it when its start fails; at most `limit`.
     pub fn wait_up(&mut self, machine: MachineId, limit: Nanos) -> Result<(), String> {
         let end = self.world.state().now + limit;
         loop {
@@ -291,25 +291,25 @@ impl Cluster {
         penstock_host::thread::sleep(Duration::from_nanos(time));
     }
 
-    /// No more than these threads may a server ever have: a session per connection, those who have not proven
-    /// themselves, and its own.
+    /// The bound on a server's threads: one per session, one per unauthenticated connection, and its own.
     pub fn most_threads(&self) -> usize {
         self.limits.connections + 8 + self.limits.half_open + 5
     }
 
-    /// What a server may hold when nobody is connected: its tables and what it remembers of files.
+    /// The bound on a server's memory without connections: its tables and what it keeps of files.
     pub const BYTES_AT_REST: u64 = 8 << 20;
 
-    /// No more bytes may a server ever hold that had so many threads: what it holds at rest, and for each connection a message,
-    /// a chunk and what an access works with.
+    /// The bound on the memory of a server that had this many threads. It is the memory at rest, and for each
+    /// connection a message, a chunk and the working memory of an access.
     pub fn most_bytes(threads: usize) -> u64 {
         Self::BYTES_AT_REST + threads as u64 * (3 << 20)
     }
 
-    /// Threads of a server that nobody is connected to.
+    /// Threads of a server without connections.
     pub fn own_threads(machine: MachineId, shape: &RunSize) -> usize {
-        // Main thread, acceptor; the metadata server's committer and two connections of each data server, its channel and one on
-        // which it tells of its store; or a data server's clock, revocations, reports, background syncs, counts of bytes and the queue's timer.
+        // Both have a main thread and an acceptor. The metadata server has its committer, and two connections of each
+        // data server (control channel, and reports on its store). A data server has a clock, revocations, reports,
+        // background syncs, byte counts and the queue's timer.
         match machine {
             0 => 3 + 2 * shape.servers,
             _ => 8,

@@ -1,4 +1,4 @@
-//! The connections of the simulated network, and what is on its way over them; `network` carries it.
+//! Connections of the simulated network and the bytes in flight; `network` moves them.
 use crate::effects::{Effect, Effects};
 use crate::units::{MS, MachineId, Nanos, ProcessId};
 use penstock_base::Random;
@@ -7,45 +7,45 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::{OwnedFd, RawFd};
 
-/// Bytes of one direction of a connection that the network holds; the rest stays with the sender.
+/// Bytes of one direction of a connection that the network holds; more bytes stay with the sender.
 pub(crate) const HELD: usize = 256 << 10;
 
-/// A message takes no longer on a good day.
+/// The longest delay of a message without faults.
 const USUAL: Nanos = 200_000;
 
 pub(crate) struct Segment {
-    /// When it was sent, among all that was.
+    /// Sequence number among everything that was sent.
     pub number: u64,
     pub due: Nanos,
     pub bytes: Vec<u8>,
-    /// The sender has closed; nothing follows.
+    /// Whether the sender has closed the connection after this.
     pub end: bool,
 }
 
 pub(crate) struct End {
     pub process: ProcessId,
     pub machine: MachineId,
-    /// The program's half, for matching polls.
+    /// The program's half, to match polls.
     pub app: RawFd,
-    /// The same until the program has taken it.
+    /// The same until the program has accepted it.
     pub offered: Option<OwnedFd>,
-    /// The network's half; `None` once this end is broken.
+    /// The network's half; `None` when this end is broken.
     pub ours: Option<OwnedFd>,
-    /// What its program has sent and has not arrived at the other end.
+    /// Segments that its program has sent and that have not arrived.
     pub out: VecDeque<Segment>,
     pub held: usize,
     pub last_due: Nanos,
     pub closed: bool,
 }
 
-/// How a connection is to break once bytes are on their way.
+/// How a connection breaks once bytes are in flight.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Fate {
     /// They are lost.
     Drop,
-    /// One bit of them flips, which both ends notice: the connection is a TLS session.
+    /// A bit of them flips, which both ends notice because the connection is a TLS session.
     BitRot,
-    /// Those of the client arrive, long after it has seen the connection gone.
+    /// The client's bytes arrive long after the client has seen the connection broken.
     Late,
 }
 
@@ -53,10 +53,10 @@ pub(crate) struct Connection {
     pub address: String,
     /// Client, server.
     pub ends: [End; 2],
-    /// Nothing that the client sends arrives before.
+    /// Until this time nothing that the client sends arrives.
     pub stalled: Nanos,
     pub fate: Option<Fate>,
-    /// `None`: still calling.
+    /// `None` while connecting.
     pub accepted: Option<bool>,
 }
 
@@ -74,18 +74,18 @@ pub(crate) struct Network {
     pub next: u64,
     pub connections: BTreeMap<u64, Connection>,
     pub listeners: BTreeMap<String, Listener>,
-    /// Pairs of machines that cannot reach each other.
+    /// Pairs of machines that are partitioned.
     pub cut: BTreeSet<(MachineId, MachineId)>,
-    /// Connections are TLS sessions.
+    /// Whether connections are TLS sessions.
     pub tls: bool,
-    /// Everything takes so many times longer.
+    /// Factor on all delays.
     pub slow: u64,
-    /// Connections broken so far, by whatever.
+    /// Connections broken so far, for any reason.
     pub broken: u64,
     pub effects: Effects,
     /// Segments sent so far.
     pub sent: u64,
-    /// By machine, the newest segment that has arrived.
+    /// The newest segment that has arrived, by machine.
     pub newest: BTreeMap<MachineId, u64>,
     pub most_connections: usize,
 }

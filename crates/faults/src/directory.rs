@@ -1,40 +1,41 @@
-//! What a directory may hold while several clients change its names.
+//! The model of a directory whose names several clients change.
 //!
-//! Problem: operations of several clients overlap, some end without an answer, and the power takes what was not synced. *Idea*:
-//! keep every pair of a state and of fates of the operations under way that explains all answers so far. When an answer
-//! comes, each operation under way may have been carried out before it, in any order; pairs that the answer contradicts are
-//! dropped, and if none is left the answer was wrong. This is the test of linearizability of Wing and Gong (1993) in the form
-//! that looks just in time (Lowe 2017).
+//! Problem: operations of several clients overlap, some end without an answer, and a power loss takes what was not
+//! synced. *Idea*: keep every pair of a state and fates of the pending operations that explains all answers so far.
+//! When an answer comes, each pending operation may have been carried out before it, in any order. Pairs that the
+//! answer contradicts are dropped; if none is left, the answer was wrong. This is the linearizability test of Wing and
+//! Gong (1993) in its just-in-time form (Lowe 2017).
 //!
-//! Each operation is carried out once at most. One without an answer stays under way until its server has ended or [`FORGOTTEN`] has passed. A loss of power makes
-//! each state since the last sync possible. With more than [`MOST`] pairs the model goes blind until a listing that nothing
-//! overlaps.
+//! Each operation is carried out at most once. One without an answer stays pending until its server has ended or
+//! [`FORGOTTEN`] has passed. A power loss makes each state since the last sync possible. With more than [`MOST`] pairs
+//! the model accepts everything until a listing that no operation overlaps.
 use crate::world::{Nanos, SECOND};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// More pairs are not told apart.
+/// Most pairs that are kept.
 const MOST: usize = 1500;
-/// More states since the last sync are not told apart.
+/// Most states since the last sync that are kept.
 const MOST_STATES: usize = 4000;
-/// What a client has given up on is carried out by then or never: longer than messages are held up.
+/// An operation that a client has given up on is carried out within this time or never: longer than messages are
+/// delayed.
 const FORGOTTEN: Nanos = 25 * SECOND;
 
-/// What kind of thing a name stands for.
+/// The type of a directory entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum EntryKind {
     File,
     Directory,
-    /// A symbolic link that leads nowhere.
+    /// A dangling symbolic link.
     Symlink,
 }
 
-/// What a name stands for.
+/// A directory entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Entry {
     pub kind: EntryKind,
     /// Permission bits; 0 for symbolic links.
     pub mode: u32,
-    /// The same for all names of one node; in a listing the first of these names.
+    /// A number shared by all names of one node; in a listing it is the first of these names.
     pub node: u64,
 }
 
@@ -42,11 +43,11 @@ pub(crate) struct Entry {
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Listing(BTreeMap<char, Entry>);
 
-/// Of a node that has just been made: no name is as large.
+/// The number of a node that has just been made: larger than any name.
 const NEW: u64 = u64::MAX;
 
 impl Listing {
-    /// From names and nodes, whatever the nodes' numbers.
+    /// A listing from names and nodes, however the nodes are numbered.
     pub fn new(entries: impl IntoIterator<Item = (char, Entry)>) -> Listing {
         let mut entries: BTreeMap<char, Entry> = entries.into_iter().collect();
         let mut firsts: BTreeMap<u64, u64> = BTreeMap::new();
@@ -56,7 +57,7 @@ impl Listing {
         Listing(entries)
     }
 
-    /// Names of the node that `name` stands for.
+    /// Number of names of the node that `name` refers to.
     #[cfg(test)]
     fn links(&self, name: char) -> usize {
         let node = self.0.get(&name).map(|e| e.node);
@@ -73,13 +74,13 @@ pub(crate) enum NameOp {
     Rmdir(char),
     Rename(char, char),
     Symlink(char),
-    /// A further name for a file.
+    /// Links a file to a second name.
     Link(char, char),
     Chmod(char, u32),
 }
 
 impl NameOp {
-    /// The state afterwards; `None` if it is refused.
+    /// The state afterwards; `None` if the operation is refused.
     fn apply(&self, before: &Listing) -> Option<Listing> {
         let mut after = before.0.clone();
         let (node, is_directory) = (NEW, |e: &Entry| e.kind == EntryKind::Directory);
@@ -109,7 +110,7 @@ impl NameOp {
                 }
             }
             NameOp::Chmod(name, mode) => {
-                // Through a symbolic link it finds nothing.
+                // An open follows a symbolic link and finds nothing.
                 let found = *after.get(name).filter(|e| e.kind != EntryKind::Symlink)?;
                 let same = after.values_mut().filter(|e| e.node == found.node);
                 same.for_each(|e| e.mode = *mode);
@@ -129,38 +130,38 @@ impl NameOp {
     }
 }
 
-/// How an operation on names ended.
+/// The result of an operation on names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Done,
-    /// For a reason that its state gives.
+    /// Refused for a reason that its state implies.
     Refused,
     Unknown,
 }
 
-/// What may have come of an operation under way.
+/// What may have become of a pending operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Fate {
     Refused,
     Done,
 }
 
-/// A state, and the fates of the operations under way that have one.
+/// A state, and the fates of those pending operations that have one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Pair {
     state: Listing,
     fates: BTreeMap<u64, Fate>,
 }
 
-/// An operation under way.
+/// A pending operation.
 #[derive(Debug)]
 struct Pending {
     token: u64,
     client: usize,
     op: NameOp,
-    /// The power was lost meanwhile: it may have been carried out before that, and again.
+    /// The power was lost meanwhile: it may have been carried out before, and again afterwards.
     loose: bool,
-    /// Its client has given up.
+    /// When its client gave up.
     ended: Option<Nanos>,
 }
 
@@ -171,22 +172,22 @@ pub(crate) struct Moment {
     ends: u64,
 }
 
-/// See the module's text.
+/// The model of one directory.
 #[derive(Debug)]
 pub(crate) struct Directory {
     pairs: BTreeSet<Pair>,
     pending: Vec<Pending>,
     next: u64,
     event: u64,
-    /// Operations, and listings that told the present state, that have ended.
+    /// Count of ended operations, and of listings that showed the current state.
     ends: u64,
-    /// When each state was possible last.
+    /// When each state was last possible.
     states: BTreeMap<Listing, u64>,
-    /// States that were possible last before this moment are not what is durable.
+    /// States last possible before this moment are not the durable one.
     floor: u64,
-    /// Anything is possible.
+    /// Whether the model accepts everything.
     blind: bool,
-    /// Until this moment it was.
+    /// Until this moment it did.
     blurred: u64,
 }
 
@@ -209,7 +210,7 @@ impl Directory {
         }
     }
 
-    /// This moment: before a listing or a sync.
+    /// The current moment: to be taken before a listing or a sync.
     pub fn moment(&self) -> Moment {
         Moment {
             event: self.event,
@@ -217,12 +218,12 @@ impl Directory {
         }
     }
 
-    /// No operation is under way or may still be carried out.
+    /// Whether no operation is pending.
     pub fn is_quiet(&self) -> bool {
         self.pending.is_empty()
     }
 
-    /// Operations of other clients are under way.
+    /// Whether operations of other clients are pending.
     pub fn is_shared(&self, client: usize) -> bool {
         let others = |p: &Pending| p.client != client && p.ended.is_none();
         self.pending.iter().any(others)
@@ -241,7 +242,7 @@ impl Directory {
         self.next
     }
 
-    /// A client was killed: what it had under way has no outcome.
+    /// A client was killed: its pending operation has no outcome.
     pub fn interrupted(&mut self, client: usize, now: Nanos) {
         for p in &mut self.pending {
             if p.client == client {
@@ -282,13 +283,13 @@ impl Directory {
         Ok(())
     }
 
-    /// The metadata server has ended: what its clients had given up on by then it will never carry out.
+    /// The metadata server has ended: operations that clients had given up on will not be carried out.
     pub fn server_ended(&mut self) {
         self.explain();
         self.settle(|p| p.ended.is_some());
     }
 
-    /// The fates of these operations are as they are.
+    /// Finalises the fates of these operations.
     fn settle(&mut self, which: impl Fn(&Pending) -> bool) {
         let (over, left): (Vec<_>, _) = std::mem::take(&mut self.pending)
             .into_iter()
@@ -308,7 +309,7 @@ impl Directory {
             .collect();
     }
 
-    /// All that may have been carried out by now.
+    /// Extends the pairs by all operations that may have been carried out by now.
     fn explain(&mut self) {
         self.event += 1;
         let mut todo: Vec<Pair> = self.pairs.iter().cloned().collect();
@@ -353,7 +354,7 @@ impl Directory {
         self.floor = self.floor.max(since.event);
     }
 
-    /// The name of a file that was there at `since` is durable.
+    /// The name of a file that existed at `since` is durable.
     pub fn kept(&mut self, name: char, since: Moment) {
         let holds = |state: &Listing| {
             state
@@ -382,13 +383,13 @@ impl Directory {
                 .collect();
             let pairs = self.pairs.iter();
             self.states = pairs.map(|pair| (pair.state.clone(), event)).collect();
-            // What is left is on the disk.
+            // The remaining states are on the disk.
             self.floor = event - 1;
         }
         self.settle(|p| p.ended.is_some());
     }
 
-    /// What a listing that began at `since` showed.
+    /// Checks a listing that began at `since`.
     pub fn saw(&mut self, client: usize, found: &Listing, since: Moment) -> Result<(), String> {
         self.explain();
         let alone = self.ends == since.ends;
@@ -412,7 +413,7 @@ impl Directory {
         }
         if alone {
             self.pairs.retain(|pair| pair.state == *found);
-            // A listing under way may have been made before this one, of another state: it says no more of the present one.
+            // An earlier listing that is still pending may show another state: it says nothing about the current one.
             self.ends += 1;
         }
         Ok(())

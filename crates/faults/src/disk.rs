@@ -1,11 +1,12 @@
-//! The simulated disk of one machine: what of its files would outlive a loss of power.
+//! The simulated disk of one machine: what of its files survives a loss of power.
 //!
-//! Problem: a real disk loses what was not synced, and not neatly: some pages are there, some not, some half, and names are
-//! durable apart from what they name. Idea: the files that programs see are real ones in a directory in memory; they are
-//! the page cache. Beside them stands what is durable: contents as of their last sync, names as of the last sync of
-//! their directory, and the list of what was done since. When the power fails the directory is emptied and filled with what is
-//! durable and a random part of that list: writes sector by sector, in any choice; lengths and attributes of a file, and
-//! the names of a directory, as a prefix in order, as a journalling file system keeps them.
+//! Problem: a real disk loses what was not synced, and not atomically. Some pages are written, some not, some in part,
+//! and names are durable independently of their files. Idea: the files that programs see are real files in a directory
+//! in memory, which acts as the page cache. Beside it the model keeps what is durable. That is contents as of their
+//! last sync, names as of the last sync of their directory, and the list of changes since. When the power fails, the
+//! directory is emptied and filled with the durable state and a random part of the changes. Of writes that is any
+//! choice of sectors. Lengths, attributes and the names of a directory survive as a prefix in order, as on a
+//! journalling file system.
 mod copy;
 
 pub(crate) use copy::{Aside, Item};
@@ -24,10 +25,10 @@ use std::path::{Path, PathBuf};
 
 type Inode = u64;
 
-/// One access in so many fails where accesses fail.
+/// With failing accesses, one access in so many fails.
 const ERRORS: u64 = 12;
 
-/// What a file is.
+/// The durable content of a file.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Content {
     data: Vec<u8>,
@@ -99,45 +100,45 @@ fn rename(names: &mut BTreeMap<PathBuf, Entry>, naming: &Naming) {
     }
 }
 
-/// See the module's text.
+/// The simulated disk of one machine.
 pub(crate) struct Disk {
     root: PathBuf,
     random: Random,
     plant: Option<Plant>,
-    /// It has no extended attributes.
+    /// Whether it has no extended attributes.
     plain: bool,
     files: BTreeMap<Inode, File>,
     names: BTreeMap<PathBuf, Entry>,
     naming: BTreeMap<PathBuf, Vec<Naming>>,
-    /// Accesses take so many times longer.
+    /// Factor on the time of accesses.
     pub slow: u64,
-    /// Nothing can grow.
+    /// Whether no file can grow.
     pub full: bool,
-    /// One sync in two fails.
+    /// Whether one sync in two fails.
     pub failing: bool,
-    /// One read or write in [`ERRORS`] fails.
+    /// Whether one read or write in [`ERRORS`] fails.
     pub erring: bool,
-    /// One access in [`ERRORS`], and one new thread in four, finds no memory.
+    /// Whether one access in [`ERRORS`], and one new thread in four, gets no memory.
     pub starved: bool,
-    /// One descriptor in two is refused.
+    /// Whether one descriptor in two is refused.
     pub without_descriptors: bool,
-    /// A failed sync has not yet been told to a sync of the file system, which tells of all once.
+    /// Whether a failed sync has not yet been reported by a sync of the file system, which reports each failure once.
     unreported: bool,
     /// Syncs and other accesses that have failed.
     pub failed: u64,
     /// Accesses until the power fails.
     pub power: Option<u64>,
-    /// The power fails when a sync of a file with unsynced writes is about to begin.
+    /// Whether the power fails when a sync of a file with unsynced writes is about to begin.
     pub before_sync: bool,
     pub effects: Effects,
-    /// Losses of power so far, by time.
+    /// Times of power losses so far.
     pub losses: Vec<Nanos>,
-    /// When a sync of the file system has told of a failed one: the store's incarnation ended then.
+    /// When a sync of the file system reported an earlier failure: the store's incarnation ended then.
     pub told: Vec<Nanos>,
-    /// For [`Plant::StaleRead`]: the last write's place and what it replaced; whether it is taken back at the moment.
+    /// For [`Plant::StaleRead`]: the place of the last write and what it replaced; whether it is undone at the moment.
     last: Option<(Inode, u64, Vec<u8>, Vec<u8>)>,
     stale: bool,
-    /// For [`Plant::SameBytes`]: the write under way changes nothing.
+    /// For [`Plant::SameBytes`]: whether the current write changes nothing.
     same: bool,
 }
 
@@ -203,7 +204,7 @@ impl Disk {
         }
     }
 
-    /// Whether the power fails now.
+    /// Counts an access; returns whether the power fails now.
     pub fn counts_down(&mut self, access: &Access<'_>) -> bool {
         if self.before_sync && self.would_lose(access) {
             return true;
@@ -218,7 +219,7 @@ impl Disk {
         }
     }
 
-    /// A sync is about to begin, of a file with writes that nothing has made durable.
+    /// Whether a sync of a file with non-durable writes is about to begin.
     fn would_lose(&self, access: &Access<'_>) -> bool {
         let Access::Sync { file } = access else {
             return false;
@@ -229,7 +230,7 @@ impl Disk {
             .is_some_and(|file| file.since.iter().any(write))
     }
 
-    /// How long an access takes, and how many bytes of it are allowed.
+    /// Duration of an access, and how many of its bytes are allowed.
     pub fn before(&mut self, access: &Access<'_>, now: Nanos) -> (Nanos, Result<usize, Errno>) {
         if self.stale {
             self.stale = false;
@@ -268,7 +269,7 @@ impl Disk {
             }
             Access::Open | Access::Make { .. } if self.has_no_descriptor() => Err(Errno::MFILE),
             Access::Attribute { .. } if self.plain => Err(Errno::OPNOTSUPP),
-            // One that is there is written over.
+            // An existing attribute is overwritten, which needs no space.
             Access::Attribute { file, name, .. } if self.full => {
                 match rustix::fs::fgetxattr(file, *name, &mut [0; 64][..]) {
                     Err(Errno::NODATA) => Err(Errno::NOSPC),
@@ -324,7 +325,7 @@ impl Disk {
         (takes, allowed)
     }
 
-    /// No access fails any more.
+    /// Ends all access failures.
     pub fn heal(&mut self) {
         self.failing = false;
         self.erring = false;
@@ -332,7 +333,7 @@ impl Disk {
         self.without_descriptors = false;
     }
 
-    /// Whether a descriptor is refused now.
+    /// Whether this descriptor is refused.
     pub fn has_no_descriptor(&mut self) -> bool {
         let refused = self.without_descriptors && self.random.one_in(2);
         if refused {
@@ -342,7 +343,7 @@ impl Disk {
         refused
     }
 
-    /// Whether a thread is refused now.
+    /// Whether this thread is refused.
     pub fn has_no_thread(&mut self) -> bool {
         let refused = self.starved && self.random.one_in(4);
         if refused {
@@ -352,7 +353,7 @@ impl Disk {
         refused
     }
 
-    /// Notes what has been done.
+    /// Records a completed access.
     pub fn done(&mut self, access: &Access<'_>) {
         match access {
             Access::Read { .. } | Access::Open => {}
@@ -427,9 +428,9 @@ impl Disk {
         }
     }
 
-    /// As Linux has it: some of what was to be written is on the disk, the rest counts as written all the same. It is seen in the
-    /// page cache, and no later sync of the file knows of it. The next one of the file system does, also after the process
-    /// that synced the file was killed before it heard of the failure.
+    /// As on Linux: a part of the data is written, and the rest counts as written too. The page cache shows it, and no
+    /// later sync of the file reports it. The next sync of the file system does, even if the process that synced the
+    /// file was killed before it learned of the failure.
     fn fail_to_sync(&mut self, file: BorrowedFd<'_>) {
         self.failed += 1;
         self.effects.count(Effect::FailedSync);
@@ -459,7 +460,8 @@ impl Disk {
         self.naming.entry(directory).or_default().push(naming);
     }
 
-    /// After a kill: the page cache stays. Only the lock file makes way, whose holder this process cannot let go of.
+    /// After kill -9 the page cache stays. Only the lock file is replaced, because its lock cannot be released from
+    /// within this process.
     pub fn forget_lock(&mut self) -> std::io::Result<()> {
         let path = self.root.join("lock");
         match std::fs::remove_file(&path) {
@@ -471,7 +473,7 @@ impl Disk {
         }
     }
 
-    /// An administrator has put back the file at `path`, and made sure that it is on the disk.
+    /// An administrator has restored the file at `path` and synced it.
     pub fn restored(&mut self, path: &Path) -> std::io::Result<()> {
         let data = std::fs::read(path)?;
         let file = self.files.entry(path.metadata()?.ino()).or_default();
@@ -481,7 +483,7 @@ impl Disk {
         Ok(())
     }
 
-    /// The power fails: what is left is what was durable, and some of the rest.
+    /// The power fails: what was durable remains, and some of the rest.
     pub fn lose_power(&mut self, now: Nanos) -> std::io::Result<()> {
         self.power = None;
         self.before_sync = false;
@@ -500,7 +502,7 @@ impl Disk {
         }
         let files = std::mem::take(&mut self.files);
         let mut contents = BTreeMap::new();
-        // How much of what was not synced survives.
+        // The percentage of unsynced changes that survives.
         let kept = [0, 20, 50, 90, 100][self.random.index(5)];
         let sector = if self.random.one_in(3) { 512 } else { 4096 };
         for (inode, file) in files {
@@ -535,7 +537,7 @@ impl Disk {
         self.clear()?;
         let locks = self.root.join("lock");
         for (path, entry) in names {
-            // A directory that was lost takes along what was in it.
+            // The contents of a lost directory are lost too.
             if path == locks || !path.parent().is_some_and(Path::is_dir) {
                 continue;
             }
@@ -561,14 +563,14 @@ impl Disk {
         }
     }
 
-    // ---- planted ----
+    // ---- planted bugs ----
 
     fn keep_old(&mut self, access: &Access<'_>) {
         match access {
             Access::Write { file, at, bytes } => {
                 let mut old = vec![0; bytes.len()];
                 let n = rustix::io::pread(file, &mut old[..], *at).unwrap_or(0);
-                // Beyond the end there is nothing older to show.
+                // Beyond the end there is no older content.
                 if n == bytes.len() {
                     self.last = Some((inode(*file), *at, old, bytes.to_vec()));
                 }

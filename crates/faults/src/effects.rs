@@ -1,8 +1,9 @@
-//! What the faults of a run did.
+//! Counts of what the faults of a run caused.
 //!
-//! Problem: a fault may be planned and never bite, as when a disk is full that nobody writes to; a run that finds nothing then
-//! shows nothing. Idea: each kind is counted where it takes effect, on the wire, on the disk, at the kill. The counts
-//! are part of a run's report, so that two runs of a seed have to agree in them, and a test asks that each kind happens.
+//! Problem: a planned fault may have no effect, for example a full disk that nobody writes to. A run without findings
+//! then shows nothing. Idea: each kind of effect is counted where it happens: on the wire, on the disk, at the kill.
+//! The counts are part of a run's report: two runs of a seed must agree in them, and a test checks that each kind
+//! happens.
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -10,73 +11,73 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Effect {
-    /// A connection broke, and bytes on their way were lost.
+    /// A connection broke, and bytes in flight were lost.
     Drop,
-    /// Bytes took longer than on a good day.
+    /// Bytes were delayed.
     Delay,
-    /// Bytes reached a machine after others that had been sent to it later, over another connection.
+    /// Bytes reached a machine after bytes that were sent to it later over another connection.
     Reordering,
-    /// What a client had repeated elsewhere, its connection being gone, reached the server all the same.
+    /// A request that a client had repeated on a new connection arrived over the broken one too.
     Duplicate,
-    /// Bytes did not arrive while their machines were cut off from each other.
+    /// Bytes did not arrive because their machines were partitioned.
     Partition,
     /// A server or a client was killed.
     Crash,
     /// The power of a machine failed.
     PowerLoss,
-    /// A write that was not synced survived a loss of power in part.
+    /// A part of an unsynced write survived a power loss.
     TornWrite,
-    /// Nothing of a write that was not synced survived.
+    /// Nothing of an unsynced write survived a power loss.
     LostWrite,
-    /// A name that was not synced, or its removal, did not survive.
+    /// A name, or its removal, was not synced and was lost.
     LostName,
-    /// An access failed for want of space.
+    /// An access failed because the disk was full.
     FullDisk,
-    /// An access took many times as long as usual.
+    /// An access was slowed down.
     SlowDisk,
     /// A sync failed.
     FailedSync,
-    /// A bit of what is stored flipped.
+    /// A stored bit flipped (bit rot).
     BitFlip,
-    /// A bit flipped on its way between two machines.
+    /// A bit flipped between two machines.
     WireFlip,
     /// A read of a disk failed.
     FailedRead,
     /// A write to a disk failed.
     FailedWrite,
-    /// A descriptor was refused.
+    /// A descriptor was refused (EMFILE).
     NoDescriptor,
-    /// The system had no memory for an access or a thread.
+    /// The system had no memory for an access or a thread (ENOMEM).
     NoMemory,
-    /// A time of day was read from a clock that was wrong.
+    /// A client read a wrong time of day.
     WrongClock,
-    /// A server read one.
+    /// A server read a wrong time of day.
     WrongServerClock,
-    /// Names of one directory were changed by several clients at once.
+    /// Several clients changed names of one directory at the same time.
     NameRace,
-    /// A plain write waited for the holder of a lock.
+    /// A plain write waited for a lock.
     LockedWrite,
     /// A request waited in a data server's scheduler.
     Queued,
-    /// A data server found something else in the place of its store.
+    /// A data server found something else in place of its store.
     ReplacedStore,
-    /// A new store took the place of one whose bytes are lost.
+    /// A new store replaced one whose bytes are lost.
     LostStore,
-    /// A write was refused for a limit on bytes.
+    /// A write was refused by a quota on bytes.
     ByteLimit,
-    /// A collective call of a parallel program failed, on all its ranks.
+    /// A collective call of a parallel program failed on all its ranks.
     FailedTogether,
     /// A collective call failed on some ranks only, and a later one on all.
     ToldLater,
     /// A connection was a TLS session.
     Session,
-    /// A user was refused what is another's.
+    /// A user was refused access to another user's file.
     Forbidden,
-    /// A capability was refused after its end.
+    /// An expired capability was refused.
     EndedCapability,
-    /// A credential was refused after its end.
+    /// An expired credential was refused.
     EndedCredential,
-    /// A credential was refused that had been taken back.
+    /// A revoked credential was refused.
     TakenBack,
 }
 
@@ -121,7 +122,7 @@ impl std::fmt::Display for Effect {
     }
 }
 
-/// How often each happened; none is kept that did not.
+/// Count of each kind; kinds that did not happen are absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Effects(pub BTreeMap<Effect, u64>);
@@ -131,19 +132,19 @@ impl Effects {
         self.add_to(effect, 1);
     }
 
-    /// It happened so often.
+    /// Adds a number of occurrences.
     pub(crate) fn add_to(&mut self, effect: Effect, times: u64) {
         if times > 0 {
             *self.0.entry(effect).or_default() += times;
         }
     }
 
-    /// The same kinds, each once.
+    /// The same kinds, each counted once.
     pub fn once(&self) -> Effects {
         Effects(self.0.keys().map(|effect| (*effect, 1)).collect())
     }
 
-    /// Adds those of another.
+    /// Adds the counts of another run.
     pub fn add(&mut self, other: &Effects) {
         for (effect, times) in &other.0 {
             *self.0.entry(*effect).or_default() += times;

@@ -1,28 +1,28 @@
-//! What users with limits on bytes may have and may be refused.
+//! The model of users with quotas on bytes: what they may have and may be refused.
 //!
-//! *Never too much*: the objects of files that a user has made, and that nobody may have given away or removed since, are within
-//! the limit at every moment. This is looked at on the disks themselves.
+//! *Upper bound*: at every moment the objects of a user's files are within the quota. Files count that the user has
+//! made, and that cannot have been given away or removed since. This is checked on the disks themselves.
 //!
-//! *Never refused for nothing*: a write is only refused with `Quota` if what the user could have by all that was ever asked of it,
-//! this write included, is beyond the limit. Servers may know less than has happened: what was cut or removed counts until they
-//! have told of it.
+//! *No needless refusal*: a write is refused with `Quota` only if the user could exceed the quota. That is judged by
+//! all that was ever requested, this write included. Servers may know less than has happened: truncated or removed
+//! bytes count until servers have reported it.
 use penstock_layout::{FileId, Layout, ServerIndex};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The users.
+/// The users with quotas.
 pub(crate) const USERS: [u32; 2] = [77_001, 77_002];
 
 /// A file of one of them.
 struct Tracked {
     layout: Layout,
     slot: usize,
-    /// Who may have owned it, by place in [`USERS`].
+    /// Who may have owned it, by index in [`USERS`].
     owners: [bool; USERS.len()],
-    /// Whose it is for sure, after every loss of power.
+    /// The owner, if no power loss can change it.
     sure: Option<usize>,
-    /// How long it may ever have been.
+    /// The greatest length that it may have had.
     most: u64,
-    /// Its name may have been removed.
+    /// Whether its name may have been removed.
     gone: bool,
 }
 
@@ -35,12 +35,12 @@ impl Tracked {
     }
 }
 
-/// See the module's text.
+/// The model of all users with quotas.
 pub(crate) struct Ledger {
-    /// Of each user.
+    /// Quota of each user in bytes.
     pub limit: u64,
     files: BTreeMap<FileId, Tracked>,
-    /// Names whose removal may yet be carried out.
+    /// Names whose removal may still be carried out.
     going: BTreeSet<usize>,
 }
 
@@ -53,7 +53,7 @@ impl Ledger {
         }
     }
 
-    /// A user has made or opened the file of a name that only this user makes.
+    /// A user has made or opened a file whose name only this user creates.
     pub fn opened(&mut self, file: FileId, layout: &Layout, slot: usize, user: usize) {
         let tracked = self.files.entry(file).or_insert_with(|| Tracked {
             layout: layout.clone(),
@@ -66,7 +66,7 @@ impl Ledger {
         tracked.owners[user] = true;
     }
 
-    /// It is known, and stays after every loss of power.
+    /// The file is durable: it survives every loss of power.
     pub fn firm(&mut self, file: FileId, user: usize) {
         if let Some(tracked) = self.files.get_mut(&file) {
             let others = (0..USERS.len()).any(|u| u != user && tracked.owners[u]);
@@ -75,14 +75,14 @@ impl Ledger {
         }
     }
 
-    /// It is to become so long.
+    /// A client asks for this length.
     pub fn asked(&mut self, file: FileId, len: u64) {
         if let Some(tracked) = self.files.get_mut(&file) {
             tracked.most = tracked.most.max(len);
         }
     }
 
-    /// It is about to be given to a user. False: it is not known.
+    /// The file is about to be given to a user. False: the file is not known.
     pub fn given(&mut self, file: FileId, user: usize) -> bool {
         let tracked = self.files.get_mut(&file);
         tracked.is_some_and(|tracked| {
@@ -101,13 +101,14 @@ impl Ledger {
         }
     }
 
-    /// It was, and no copy of the request is under way.
+    /// The name was removed, and no copy of the request is pending.
     pub fn removed(&mut self, slot: usize) {
         self.remove(slot);
         self.going.remove(&slot);
     }
 
-    /// Whether a file may have no name any more. A data server that ends takes its bytes with it, for who has it open.
+    /// Whether a file may have lost its name. A data server that ends removes the bytes of such a file, even if clients
+    /// have it open.
     pub fn may_be_gone(&self, file: FileId) -> bool {
         self.files.get(&file).is_some_and(|tracked| tracked.gone)
     }
@@ -125,7 +126,7 @@ impl Ledger {
         own.map(|file| file.objects(file.most)).sum()
     }
 
-    /// Fails if a user has more than the limit. `size` of an object on a machine.
+    /// Fails if a user exceeds the quota. `size` gives the size of an object on a machine.
     pub fn within(&self, size: impl Fn(FileId, usize) -> u64) -> Result<(), String> {
         for (user, uid) in USERS.into_iter().enumerate() {
             let sure = self.files.iter().filter(|(_, f)| f.sure == Some(user));

@@ -1,9 +1,8 @@
 //! Whole clusters in one deterministic process, under faults.
 //!
-//! The metadata server, the data servers and the clients are the ones that users run, unchanged; time, threads,
-//! network and disks are simulated ([`penstock_host`]). A seed decides the cluster's size, what its clients do, which
-//! faults happen and how all threads interleave, so that a failure can be run again. docs/understand/faults.md says what is
-//! checked.
+//! Metadata server, data servers and clients are the programs that users run, unchanged. Time, threads, network and
+//! disks are simulated ([`penstock_host`]). A seed decides the cluster's size, what its clients do, which faults happen
+//! and how threads interleave. A failure can therefore be reproduced. docs/understand/faults.md says what is checked.
 //!
 //! | file | idea |
 //! | --- | --- |
@@ -48,7 +47,7 @@ use std::sync::{Mutex, Once, PoisonError};
 
 static LAST_PANIC: Mutex<String> = Mutex::new(String::new());
 
-/// What the last panic said. Until the first call of [`quiet_panics`] nothing.
+/// The message of the last panic. Empty until the first call of [`quiet_panics`].
 fn last_panic() -> String {
     LAST_PANIC
         .lock()
@@ -56,8 +55,8 @@ fn last_panic() -> String {
         .clone()
 }
 
-/// Panics are reported with the run that they happen in, not on standard error: a database reading a flipped bit
-/// panics, and its user catches that.
+/// Panics are reported with their run, not on standard error. A database that reads a flipped bit panics, and its user
+/// catches that.
 pub fn quiet_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -1,30 +1,32 @@
-//! What clients may see: the contract of docs/understand/semantics.md as data, and the history that it is held against.
+//! The model of what clients may read: the contract of docs/understand/semantics.md as data, and the history it is
+//! checked against.
 //!
-//! *Bytes*. A file is divided into blocks; each write gives every block that it covers a content of its own. A read may see,
-//! byte by byte, a write that had begun when it ended, unless a later one hides it: one that began after the first
-//! was acknowledged and was itself acknowledged before the read began. What the power took hides nothing, unless it is firm.
-//! A sync that has succeeded makes firm all that was acknowledged before it began: against later losses of power what any
-//! client wrote; against those between write and sync, which it should have told, what its own client wrote. A failed sync
-//! of which a server was told at its start counts as a loss of power at that moment.
+//! *Bytes*. A file is divided into blocks; each write gives every block that it covers a unique content. A read may
+//! return, byte by byte, any write that began before the read ended, unless a later write hides it. A write hides
+//! another if it began after that one was acknowledged, and was itself acknowledged before the read began. A write lost
+//! with the power hides nothing, unless it is firm. A successful sync makes firm all writes acknowledged before it
+//! began. Against later power losses that holds for the writes of any client. Against losses between write and sync,
+//! which the sync should have reported, it holds for its own client's writes. If a server was told of a failed sync at
+//! its start, that counts as a loss of power at that moment.
 //!
 //! *Names*: see [`crate::directory`].
 use crate::world::Nanos;
 use penstock_base::Random;
 
-/// One write of one block.
+/// One write to one block.
 #[derive(Debug, Clone)]
 struct Write {
     id: u64,
     /// The client process.
     writer: u64,
     begun: Nanos,
-    /// Acknowledged.
+    /// When it was acknowledged.
     done: Option<Nanos>,
-    /// Reported as failed; its bytes may come as long as its server runs.
+    /// When it was reported as failed; its bytes may still be written as long as its server runs.
     failed: Option<Nanos>,
     /// End of a sync that covers it.
     synced: Option<Nanos>,
-    /// A sync of its own writer has covered it: no loss of power may have taken it, before or after.
+    /// A sync of its own writer covers it: no loss of power, earlier or later, may have taken it.
     promised: bool,
     /// Its writer was told that it may be lost.
     told: bool,
@@ -36,14 +38,14 @@ pub(crate) struct Block {
     /// The data server's machine.
     pub machine: usize,
     writes: Vec<Write>,
-    /// Bits that have flipped in the store: offset in the file, and which.
+    /// Bits that have flipped in the store: offset in the file, and the mask.
     flips: Vec<(u64, u8)>,
 }
 
-/// What a block holds that no write has touched.
+/// The content of a block that was never written.
 const NOTHING: u64 = 0;
 
-/// Marks what is no write but a cut in front of the block: zeros.
+/// Marks a truncation before the block instead of a write: it reads as zeros.
 pub(crate) const CUT: u64 = 1 << 63;
 
 /// The byte at `at` of write `id`.
@@ -62,7 +64,7 @@ pub(crate) fn fill(id: u64, at: u64, into: &mut [u8]) {
     }
 }
 
-/// Which write, up to `last`, puts bytes like these anywhere in the first `len` bytes of a file, and where.
+/// Which write, up to `last`, has bytes like these anywhere in the first `len` bytes of a file, and at which offset.
 pub(crate) fn origin(found: &[u8], last: u64, len: u64) -> Option<(u64, u64)> {
     let wanted = found.get(..16)?;
     (1..=last)
@@ -88,7 +90,7 @@ impl Block {
         }
     }
 
-    /// A bit at this offset of the file has flipped in the store: until it is written again it may read so.
+    /// A bit at this offset of the file has flipped in the store: until it is overwritten it may read flipped.
     pub fn flip(&mut self, at: u64, mask: u8) {
         self.flips.push((at, mask));
     }
@@ -119,7 +121,7 @@ impl Block {
     /// A sync by a client process that began at `begun` has succeeded.
     pub fn synced(&mut self, by: u64, begun: Nanos, now: Nanos) {
         for w in &mut self.writes {
-            // A failed write that can come no more counts as done, and nobody promises it.
+            // A failed write that can no longer be carried out counts as done; no sync promises it.
             if w.done.is_some_and(|d| d <= begun) {
                 w.synced.get_or_insert(now);
                 w.promised |= w.writer == by && w.failed.is_none() && !w.told;
@@ -127,14 +129,14 @@ impl Block {
         }
     }
 
-    /// A client process has heard from a sync that its writes may be lost.
+    /// A client process has learned from a sync that its writes may be lost.
     pub fn told_lost(&mut self, writer: u64, now: Nanos) {
         for w in &mut self.writes {
             w.told |= w.writer == writer && w.begun <= now && !w.promised;
         }
     }
 
-    /// The server has ended: what it had not carried out by then it never will.
+    /// The server has ended: pending writes will not be carried out.
     pub fn server_ended(&mut self, now: Nanos) {
         for w in &mut self.writes {
             if w.done.is_none() && w.failed.is_some_and(|f| f < now) {
@@ -143,7 +145,7 @@ impl Block {
         }
     }
 
-    /// Survives all losses of power until `now`.
+    /// Whether the write survives all losses of power until `now`.
     fn firm(w: &Write, now: Nanos, losses: &[Nanos]) -> bool {
         w.promised
             || losses
@@ -152,14 +154,14 @@ impl Block {
                 .all(|l| w.synced.is_some_and(|s| s <= *l))
     }
 
-    /// The writes that a read between `begun` and `ended` may see.
+    /// The writes that a read between `begun` and `ended` may return.
     fn visible(&self, begun: Nanos, ended: Nanos, losses: &[Nanos]) -> Vec<u64> {
         let hides = |later: &Write, earlier: &Write| {
             later.failed.is_none()
                 && later.done.is_some_and(|d| d <= begun)
                 && earlier.done.is_some_and(|d| d <= later.begun)
                 && later.id != earlier.id
-                // A read may be sent again after its server has come back.
+                // A read may be sent again after its server has restarted.
                 && Block::firm(later, ended, losses)
         };
         self.writes
@@ -170,13 +172,13 @@ impl Block {
             .collect()
     }
 
-    /// Forgets what can never be seen again. Only safe between operations of all clients on the block, or for
-    /// writes hidden before `horizon`, when no read is older.
+    /// Forgets writes that can never be read again. This is safe only between operations of all clients on the block,
+    /// or for writes hidden before `horizon` when no read is older.
     pub fn forget(&mut self, horizon: Nanos, losses: &[Nanos]) {
         if self.writes.len() < 24 {
             return;
         }
-        // Hidden by something synced: no loss of power brings it back.
+        // Hidden by a synced write: no loss of power makes it visible again.
         let hidden = |w: &Write| {
             self.writes.iter().any(|later| {
                 later.failed.is_none()
@@ -191,7 +193,7 @@ impl Block {
         self.writes.retain(|_| keep.next().unwrap_or(true));
     }
 
-    /// Holds what a read found at `at` (absent bytes read as zeros) against what it may see.
+    /// Checks what a read found at `at` (absent bytes read as zeros) against what it may return.
     pub fn check(
         &self,
         at: u64,

@@ -1,14 +1,14 @@
 //! The simulated network.
 //!
-//! Problem: servers and clients use sockets in many ways (vectored, without waiting, polled, shut down from
-//! another thread); an imitation of sockets would test the imitation. Idea: each end of a connection is one half of a real
-//! pair of stream sockets, and the network holds the other halves. It carries bytes between them when virtual time
-//! says so: late, in pieces, not at all while a partition lasts; and it breaks connections. Bytes of one
-//! connection stay in order, as over TCP; connections overtake each other freely.
+//! Problem: servers and clients use sockets in many ways (vectored, nonblocking, polled, shut down from another
+//! thread). An imitation of sockets would test the imitation. Idea: each end of a connection is one half of a real pair
+//! of stream sockets, and the network holds the other halves. It moves bytes between them on virtual time: late, in
+//! pieces, or not at all during a partition. It also breaks connections. Bytes of one connection stay in order, as over
+//! TCP; connections overtake each other freely.
 //!
-//! The two ends need not learn of a break together: the client may see its connection gone while what it sent is still on
-//! its way to the server, which then receives a request that the client has sent again elsewhere. That is how
-//! a request is delivered twice.
+//! The two ends need not learn of a break together. The client may see its connection broken while its bytes are still
+//! in flight. The server then receives a request that the client has sent again on another connection. That is how a
+//! request is delivered twice.
 use crate::connections::{Connection, End, Fate, HELD, Listener, Segment, pair, socket_pair};
 use crate::effects::Effect;
 use crate::plant::Plant;
@@ -21,7 +21,7 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-// ---- calls of programs ----
+// ---- calls from programs ----
 
 pub(crate) fn listen(
     state: &mut State,
@@ -52,7 +52,7 @@ pub(crate) fn accept(
 ) -> std::io::Result<(OwnedFd, String)> {
     let net = &mut state.net;
     let of = |l: &&mut Listener| l.app == listener.as_raw_fd();
-    // Descriptors of killed servers stay open, so that a number is one listener's.
+    // Descriptors of killed servers stay open, so that each number belongs to one listener.
     let Some(found) = net.listeners.values_mut().find(of) else {
         return Err(std::io::ErrorKind::WouldBlock.into());
     };
@@ -68,12 +68,12 @@ pub(crate) fn accept(
     Err(std::io::ErrorKind::WouldBlock.into())
 }
 
-/// Where a caller waits for its connection. Never an address: those are even.
+/// The place at which a caller waits for its connection. Odd, so that it never equals an address.
 fn place(id: u64) -> usize {
     id as usize * 2 + 1
 }
 
-/// Begins a connection; the caller waits at the returned place.
+/// Begins to connect; the caller waits at the returned place.
 pub(crate) fn dial(
     state: &mut State,
     address: &str,
@@ -139,7 +139,7 @@ pub(crate) fn dial(
     Ok((id, place(id)))
 }
 
-/// The call reaches the listener, if there is one.
+/// The connection reaches the listener, if there is one.
 pub(crate) fn call(state: &mut State, id: u64) {
     let Some(connection) = state.net.connections.get_mut(&id) else {
         return;
@@ -152,7 +152,7 @@ pub(crate) fn call(state: &mut State, id: u64) {
     let mut app = None;
     match alive {
         Some(listener) => {
-            // The listener may be another than when the call began.
+            // The listener may have changed since the connection began.
             connection.ends[1].process = listener.process;
             connection.accepted = Some(true);
             listener.backlog.push_back(id);
@@ -167,7 +167,7 @@ pub(crate) fn call(state: &mut State, id: u64) {
     state.wake_place(place(id));
 }
 
-/// The caller looks what came of it.
+/// The caller checks the result.
 pub(crate) fn dialled(state: &mut State, id: u64) -> std::io::Result<OwnedFd> {
     let refused = || Err(std::io::ErrorKind::ConnectionRefused.into());
     let Some(connection) = state.net.connections.get_mut(&id) else {
@@ -189,7 +189,7 @@ pub(crate) fn dialled(state: &mut State, id: u64) -> std::io::Result<OwnedFd> {
     }
 }
 
-// ---- carrying ----
+// ---- moving bytes ----
 
 /// Takes what programs have sent since the last step.
 pub(crate) fn pump(state: &mut State) {
@@ -217,7 +217,7 @@ pub(crate) fn pump(state: &mut State) {
     }
 }
 
-/// Takes what the program at `end` has sent.
+/// Takes the bytes that the program at `end` has sent.
 fn take(state: &mut State, id: u64, end: usize) {
     let now = state.now;
     let twice = state.plant == Some(Plant::TwiceDelivered);
@@ -305,7 +305,7 @@ fn take(state: &mut State, id: u64, end: usize) {
     }
 }
 
-/// Hands over what is due at `end`.
+/// Delivers what is due at `end`.
 pub(crate) fn arrive(state: &mut State, id: u64, end: usize) {
     let now = state.now;
     let net = &mut state.net;
@@ -322,7 +322,7 @@ pub(crate) fn arrive(state: &mut State, id: u64, end: usize) {
         net.connections.insert(id, c);
         return;
     }
-    // The client has seen this connection gone, and has repeated what was not answered.
+    // The client has seen this connection broken, and has repeated unanswered requests.
     let repeated = end == 1 && c.stalled > 0 && c.ends[0].ours.is_none();
     let [client, server] = &mut c.ends;
     let (from, to) = if end == 1 {
@@ -362,7 +362,7 @@ pub(crate) fn arrive(state: &mut State, id: u64, end: usize) {
                     segment.bytes.drain(..n);
                 }
             }
-            // Goes on when the program has read.
+            // Continues when the program has read.
             Err(Errno::AGAIN) => break,
             Err(_) => {
                 from.held = 0;
@@ -388,7 +388,7 @@ pub(crate) fn arrive(state: &mut State, id: u64, end: usize) {
 
 // ---- faults ----
 
-/// Both ends see the connection gone; what was on its way is lost.
+/// Both ends see the connection broken; bytes in flight are lost.
 pub(crate) fn break_now(state: &mut State, id: u64) {
     let now = state.now;
     let Some(c) = state.net.connections.remove(&id) else {
@@ -410,7 +410,7 @@ pub(crate) fn break_now(state: &mut State, id: u64) {
     }
 }
 
-/// One end is closed as the system does it for a program that ends: what was sent arrives, up to `extra` later.
+/// One end is closed as the system does when a program ends: its bytes arrive, up to `extra` later.
 fn close(state: &mut State, id: u64, end: usize, extra: Nanos) {
     take(state, id, end);
     let now = state.now;
@@ -453,7 +453,7 @@ fn close(state: &mut State, id: u64, end: usize, extra: Nanos) {
     state.wake_io(app);
 }
 
-/// The connection breaks with the next bytes on their way: they are lost, or arrive changed if that is noticed.
+/// The connection breaks with the next bytes in flight: they are lost, or arrive changed if a TLS session notices.
 pub(crate) fn drop_next(state: &mut State, id: u64) {
     let net = &mut state.net;
     if let Some(c) = net.connections.get_mut(&id) {
@@ -461,20 +461,21 @@ pub(crate) fn drop_next(state: &mut State, id: u64) {
     }
 }
 
-/// What the client sends next is stuck on its way for up to two seconds. Soon the client sees the connection gone
-/// and repeats elsewhere what was not answered; to the server it is open, and delivers all of it in the end.
+/// The bytes that the client sends next are delayed by up to two seconds. The client soon sees the connection broken
+/// and repeats unanswered requests on another one. For the server the connection is open, and it receives everything in
+/// the end.
 pub(crate) fn break_late(state: &mut State, id: u64) {
     if let Some(c) = state.net.connections.get_mut(&id) {
         c.fate = Some(Fate::Late);
     }
 }
 
-/// The client sees the connection gone.
+/// The client sees the connection broken.
 pub(crate) fn sever(state: &mut State, id: u64) {
     close(state, id, 0, 0);
 }
 
-/// A process has ended by itself.
+/// A process has ended normally.
 pub(crate) fn exited(state: &mut State, process: ProcessId) {
     state.net.listeners.retain(|_, l| l.process != process);
     let open = state.net.connections.iter();
@@ -488,7 +489,7 @@ pub(crate) fn exited(state: &mut State, process: ProcessId) {
     }
 }
 
-/// The connections of a process that has just been killed break, each a moment later.
+/// The connections of a killed process break, each a moment later.
 pub(crate) fn killed(state: &mut State, process: ProcessId, within: Nanos) {
     state.net.listeners.retain(|_, l| l.process != process);
     let of = |c: &Connection| c.ends.iter().any(|e| e.process == process);
@@ -499,7 +500,7 @@ pub(crate) fn killed(state: &mut State, process: ProcessId, within: Nanos) {
         .filter(|(_, c)| of(c))
         .map(|(id, _)| *id)
         .collect();
-    // Counted now: one that both ends have closed by then does not break.
+    // Counted now: a connection that both ends have closed by then does not break.
     state.net.broken += gone.len() as u64;
     for connection in gone {
         let at = state.now + state.net.random.below(within.max(1));
@@ -507,7 +508,7 @@ pub(crate) fn killed(state: &mut State, process: ProcessId, within: Nanos) {
     }
 }
 
-/// Two machines cannot reach each other any more, or again.
+/// Partitions two machines, or ends the partition.
 pub(crate) fn partition(state: &mut State, a: MachineId, b: MachineId, cut: bool) {
     if cut {
         state.net.cut.insert(pair(a, b));

@@ -1,4 +1,4 @@
-//! Which faults happen when: drawn from the seed before a run begins, so that a plan can be read.
+//! The faults of a seed with their times: drawn before a run begins, so that a plan can be printed.
 use crate::bit_rot::Target;
 use crate::cluster::RunSize;
 use crate::world::{MS, MachineId, Nanos, SECOND};
@@ -7,10 +7,10 @@ use penstock_base::Random;
 /// One fault.
 #[derive(Debug, Clone)]
 pub(crate) enum Fault {
-    /// This share (of 8) of all connections break, at once or with the next bytes on their way; `late`: what clients sent
-    /// arrives all the same.
+    /// This share (of 8) of all connections breaks, at once or with the next bytes in flight. `late`: what clients sent
+    /// arrives nevertheless.
     Break { share: u64, late: bool },
-    /// Two machines cannot reach each other.
+    /// Two machines are partitioned.
     Partition {
         a: MachineId,
         b: MachineId,
@@ -18,9 +18,9 @@ pub(crate) enum Fault {
     },
     /// All messages take longer.
     SlowNetwork { times: u64, time: Nanos },
-    /// kill -9 of a server, started again later.
+    /// kill -9 of a server, restarted later.
     Kill { machine: MachineId, down: Nanos },
-    /// The power of a server's machine fails after so many accesses to its disk.
+    /// The power of a server's machine fails after this many accesses to its disk.
     Power {
         machine: MachineId,
         accesses: u64,
@@ -28,7 +28,7 @@ pub(crate) enum Fault {
     },
     /// The power of a data server's machine fails when it is about to sync a file with unsynced writes.
     PowerBeforeSync { machine: MachineId, down: Nanos },
-    /// Nothing can grow on a machine's disk.
+    /// A machine's disk is full: no file can grow.
     Full { machine: MachineId, time: Nanos },
     /// A disk is slow.
     SlowDisk {
@@ -36,34 +36,35 @@ pub(crate) enum Fault {
         times: u64,
         time: Nanos,
     },
-    /// A bit of what a server has stored flips while it is down.
+    /// A stored bit flips while the server is down (bit rot).
     BitRot {
         machine: MachineId,
         target: Target,
         down: Nanos,
     },
-    /// One sync in two of a machine's disk fails, and what it was to write is lost half.
+    /// One sync in two of a machine's disk fails, and half of its data is lost.
     FailingSyncs { machine: MachineId, time: Nanos },
-    /// One read or write in some of a machine's disk fails.
+    /// Some reads and writes of a machine's disk fail.
     FailingAccesses { machine: MachineId, time: Nanos },
-    /// The server of a machine has no descriptor left, half of the time.
+    /// Half of the descriptors that a machine's server asks for are refused.
     NoDescriptors { machine: MachineId, time: Nanos },
-    /// A machine has too little memory for some of what its server asks the system for.
+    /// A machine has too little memory for some of its server's requests.
     NoMemory { machine: MachineId, time: Nanos },
-    /// A machine's time of day is wrong by so much, and steps back.
+    /// A machine's time of day is wrong by this much, then corrected.
     Clock {
         machine: MachineId,
         by: i64,
         time: Nanos,
     },
-    /// kill -9 of a client; another takes over.
+    /// kill -9 of a client; another replaces it.
     KillClient { client: usize },
-    /// kill -9 of all ranks of the parallel program, as its launcher does when it loses one; another takes over.
+    /// kill -9 of all ranks of the parallel program, as its launcher does when it loses one; another program replaces
+    /// it.
     KillProgram,
-    /// A data server is down for a moment, and its store is copied meanwhile.
+    /// A data server is down for a moment, and its store is copied.
     CopyStore { machine: MachineId, down: Nanos },
-    /// A data server is killed, and finds something else in the place of its store. It has to refuse it. Then the right store is
-    /// put back, or (`renew`) a new one takes its place.
+    /// A data server is killed, and finds something else in place of its store. It must refuse it. Then the right store
+    /// is put back, or (`renew`) a new one replaces it.
     ReplaceStore {
         machine: MachineId,
         with: StoreFault,
@@ -71,7 +72,7 @@ pub(crate) enum Fault {
     },
 }
 
-/// What is in the place of a store.
+/// What is found in place of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StoreFault {
     /// An empty disk.
@@ -82,30 +83,30 @@ pub(crate) enum StoreFault {
     Anothers,
 }
 
-/// Users have limits on bytes in one of so many runs.
+/// One run in so many has users with quotas on bytes.
 const LIMITED: u64 = 4;
 
-/// Users have credentials of their own in one of so many runs: with TLS in half of these.
+/// One run in so many has users with credentials of their own, half of them with TLS.
 const USERS: u64 = 4;
 
-/// A parallel program works beside the clients in one of so many runs.
+/// One run in so many has a parallel program beside the clients.
 const PROGRAMS: u64 = 8;
 
-/// Stores are lost or mistaken in one of so many runs.
+/// In one run in so many, stores are lost or exchanged.
 const STORES: u64 = 4;
 
-/// Clocks are wrong by as much at most, half of the time; else by hours.
+/// Half of the wrong clocks are wrong by at most this; the others by hours.
 const CLOCK: Nanos = 100 * SECOND;
-/// By so much.
+/// The largest error of a clock.
 const HOURS: Nanos = 3 * 3600 * SECOND;
 
-/// By how much a clock is wrong.
+/// The error of a clock.
 fn wrong(r: &mut Random) -> i64 {
     let most = if r.one_in(2) { CLOCK } else { HOURS };
     r.below(2 * most) as i64 - most as i64
 }
 
-/// Clocks of servers that are wrong from the beginning to the end: in one run in four each second one.
+/// Servers whose clocks are wrong during the whole run: every second one in one run of four.
 pub(crate) fn clocks(seed: u64, shape: &RunSize) -> Vec<(MachineId, i64)> {
     let mut r = Random::for_purpose(seed, 6);
     if !r.one_in(4) {
@@ -120,7 +121,8 @@ pub(crate) fn clocks(seed: u64, shape: &RunSize) -> Vec<(MachineId, i64)> {
     clocks
 }
 
-/// What the data servers' schedulers run, half of the time nothing. One request is served at once: else nobody waits.
+/// The data servers' scheduling algorithms; none in half of the runs. One request is served at a time; otherwise none
+/// would wait.
 const SCHEDULERS: [&str; 24] = [
     "noop", "noop", "noop", "noop", "noop", "noop", "noop", "noop", "noop", "noop", "noop", "noop",
     "to", "to-agg", "sjf", "mlf", "aioli", "sw", "twins", "wfq", "srtf", "tree", "online", "aioli",
@@ -144,7 +146,7 @@ pub(crate) fn shape(seed: u64) -> RunSize {
         one_node: true,
         limit: None,
     };
-    // Drawn apart, so that all else of a seed stays as it is.
+    // Drawn separately, so that the rest of a seed's plan stays the same.
     let mut r = Random::for_purpose(seed, 7);
     let blocks = r.from_to(2, 24);
     let limit = r.one_in(LIMITED).then_some(blocks * shape.block);
@@ -158,14 +160,14 @@ pub(crate) fn shape(seed: u64) -> RunSize {
     }
 }
 
-/// The faults of a run in order, each with its time.
+/// The faults of a run in order of time.
 #[expect(
     clippy::too_many_lines,
     reason = "one arm for each kind of fault, in the order of its draws"
 )]
 pub(crate) fn plan(seed: u64, shape: &RunSize) -> Vec<(Nanos, Fault)> {
     let mut r = Random::for_purpose(seed, 4);
-    // Some runs know only some kinds of faults, some none at all.
+    // Some runs have only some kinds of faults, some none at all.
     let kinds: u64 = match r.below(8) {
         0 => 0,
         1..=3 => r.bits() & r.bits(),
@@ -177,7 +179,7 @@ pub(crate) fn plan(seed: u64, shape: &RunSize) -> Vec<(Nanos, Fault)> {
         let at = r.below(shape.time);
         let machine = r.index(shape.servers + 1);
         let time = r.from_to(SECOND / 5, 6 * SECOND);
-        // Failed syncs need a loss of power beside them to show.
+        // Failed syncs are visible only together with a loss of power.
         let kind = match r.below(17) {
             16 => 9,
             kind => kind,
@@ -232,7 +234,7 @@ pub(crate) fn plan(seed: u64, shape: &RunSize) -> Vec<(Nanos, Fault)> {
             },
             9 => {
                 if machine == 0 && kinds >> kind & 1 == 1 {
-                    // What a failed sync has lost shows once the power fails.
+                    // What a failed sync lost shows after a power loss.
                     let accesses = r.below(100);
                     let down = r.from_to(SECOND / 5, 2 * SECOND);
                     let power = Fault::Power {
@@ -277,7 +279,7 @@ pub(crate) fn plan(seed: u64, shape: &RunSize) -> Vec<(Nanos, Fault)> {
     plan
 }
 
-/// What happens to the ranks of a parallel program. Drawn apart too.
+/// Faults of the ranks of a parallel program. Drawn separately too.
 fn program(seed: u64, shape: &RunSize) -> Vec<(Nanos, Fault)> {
     if shape.ranks == 0 {
         return Vec::new();
@@ -298,7 +300,7 @@ fn program(seed: u64, shape: &RunSize) -> Vec<(Nanos, Fault)> {
     plan
 }
 
-/// In some runs, something else in the place of a store. Drawn apart, so that all other faults of a seed stay as they are.
+/// In some runs, a store is replaced. Drawn separately, so that all other faults of a seed stay the same.
 fn replaced_store(seed: u64, shape: &RunSize) -> Vec<(Nanos, Fault)> {
     let mut r = Random::for_purpose(seed, 6);
     if !r.one_in(STORES) {

@@ -1,35 +1,37 @@
-//! Bugs planted on purpose: each breaks one promise that the servers rely on or make, so that it can be shown that the
-//! checks find it. They live in the simulated machine; three are a limit and questions of the servers that are switched off.
+//! Planted bugs: each breaks one property that the servers rely on or promise, to show that the checks find it. They
+//! are in the simulated machine, except three: a limit and two questions of the servers that are switched off.
 
-/// Which promise is broken.
+/// The property that is broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plant {
-    /// One sync of a file in four returns without having made anything durable.
+    /// One sync of a file in four returns without making anything durable.
     LostSync,
-    /// Syncs of directories do nothing: new names are lost with the power.
+    /// Syncs of directories do nothing: new names are lost in a power loss.
     LostName,
-    /// One read of a file in forty sees a page as it was one write before.
+    /// One read of a file in forty returns a page as it was before the last write.
     StaleRead,
-    /// One wake-up of a parked thread in four is lost: whoever waits for a lock waits for its limit.
+    /// One wake-up of a parked thread in four is lost: a thread that waits for a lock waits for its time limit.
     LostWakeup,
-    /// The data servers do not ask the metadata server for its time: after a start they trust their wall clocks.
+    /// Data servers do not ask the metadata server for its time: after a start they trust their wall clocks.
     TrustedClock,
-    /// The network delivers one segment of metadata traffic in three hundred twice.
+    /// The network delivers one segment in three hundred of metadata traffic twice.
     TwiceDelivered,
-    /// A server welcomes a connection of a link while the one before it still delivers requests.
+    /// No fencing: a server accepts a new connection while the one before still delivers requests.
     NoFence,
-    /// The metadata server's disk leaves out writes of the bytes that are there: after a sync that failed, what it was to write
-    /// never reaches the disk, although it reads as if it had.
+    /// The metadata server's disk skips writes that change nothing. Data of a failed sync then never reaches the disk,
+    /// although it reads as if it had.
     SameBytes,
-    /// The power of a machine comes back in the same boot: a data server keeps its incarnation although the page cache is lost.
+    /// A power loss does not change the boot identifier: a data server keeps its incarnation although the page cache is
+    /// lost.
     KeptIncarnation,
-    /// Nobody asks the metadata server whether a store is the right one: an empty one is made anew, an older copy is taken.
+    /// Nobody asks the metadata server whether a store is the right one: an empty one is initialised, an older copy is
+    /// accepted.
     AnyStore,
-    /// A data server that is started again asks for no leases on users' bytes, and lets all objects grow.
+    /// A restarted data server asks for no leases on users' bytes, and lets all objects grow.
     NoLease,
-    /// One part in twenty that ranks of a program send each other arrives as zeros: whoever collected it has left it out.
+    /// One message in twenty between ranks of a program arrives as zeros, as if its sender had left it out.
     DroppedPart,
-    /// A rank of a program whose collective access has failed tells the others nothing of it when they meet.
+    /// A rank whose collective access has failed does not tell the others when they meet.
     SwallowedError,
 }
 
@@ -70,7 +72,7 @@ impl Plant {
         }
     }
 
-    /// The one of that name.
+    /// The bug with that name.
     pub fn from_name(name: &str) -> Option<Plant> {
         Plant::ALL.into_iter().find(|p| p.name() == name)
     }

@@ -1,14 +1,14 @@
-//! What a counter that many clients add one to may answer.
+//! The model of a counter to which many clients add one.
 //!
-//! Each addition is carried out once or, if it is reported as failed, at most once. So all answers differ, none is below the
-//! number of additions acknowledged before it began, and none reaches the number of those tried.
+//! Each addition is carried out once, or at most once if it is reported as failed. So all answers differ. None is below
+//! the number of additions acknowledged before it began, and none reaches the number of attempts.
 use std::collections::BTreeSet;
 
-/// A counter at the metadata server, as its clients know it.
+/// A counter at the metadata server, as its clients see it.
 #[derive(Debug)]
 pub(crate) struct Pointer {
     pub token: u128,
-    /// Connections that had broken when it was made: it ends with the one of its maker.
+    /// Connections broken when it was made: it ends with its maker's connection.
     pub broken: u64,
     acknowledged: i64,
     tried: i64,
@@ -26,13 +26,13 @@ impl Pointer {
         }
     }
 
-    /// An addition begins: the counter's name and the least that it may answer.
+    /// An addition begins: returns the counter's name and the least possible answer.
     pub fn begin(&mut self) -> (u128, i64) {
         self.tried += 1;
         (self.token, self.acknowledged)
     }
 
-    /// It has ended: the value before it.
+    /// It has ended with this answer, the value before the addition.
     pub fn added(&mut self, before: i64, least: i64) -> Result<(), String> {
         self.acknowledged += 1;
         if before < least || before >= self.tried || !self.seen.insert(before) {
@@ -58,7 +58,7 @@ mod tests {
         p.added(0, a).unwrap();
         let (_, lost) = p.begin();
         assert_eq!(lost, 2);
-        // Whether the one that failed was carried out or not.
+        // Whether the failed one was carried out is unknown.
         let (_, c) = p.begin();
         p.added(3, c).unwrap();
         let (_, d) = p.begin();

@@ -1,4 +1,4 @@
-//! One run: a cluster, its clients, the faults of a seed, and what has to hold.
+//! One run: a cluster, its clients, the faults of a seed, and the checks.
 mod calm;
 mod limits;
 mod replace;
@@ -28,22 +28,23 @@ use std::time::Duration;
 /// What to run.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Decides everything.
+    /// Determines everything in the run.
     pub seed: u64,
     /// A bug to plant in the simulated machines.
     pub plant: Option<Plant>,
-    /// Print what happens, on standard error.
+    /// Whether to print events on standard error.
     pub print: bool,
-    /// Bytes that a simulated process (see [`crate::charged_to`]) holds and has held at most, if an allocator counts them.
+    /// Bytes that a simulated process (see [`crate::charged_to`]) holds now and has held at most, if an allocator
+    /// counts them.
     pub meter: Option<fn(usize) -> (u64, u64)>,
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// Its seed.
     pub seed: u64,
-    /// Over every event in order: two runs of one seed agree in it.
+    /// A hash of all events in order: two runs of one seed agree in it.
     pub hash: u64,
     /// Events.
     pub events: u64,
@@ -51,31 +52,31 @@ pub struct Report {
     pub virtual_ms: u64,
     /// Faults that happened.
     pub faults: u64,
-    /// What they did.
+    /// Their effects.
     pub effects: Effects,
-    /// Operations of clients that succeeded.
+    /// Successful operations of clients.
     pub good: u64,
-    /// Operations that failed, as a fault allows.
+    /// Operations that failed because of a fault.
     pub failed: u64,
-    /// Most threads at once of one server.
+    /// Most threads of one server at a time.
     pub most_threads: u64,
-    /// Most bytes at once of one server; 0 if nobody counts them.
+    /// Most bytes of one server at a time; 0 if nothing counts them.
     pub most_bytes: u64,
-    /// What should not have happened; empty: the run is good.
+    /// Violations of the checks; empty if the run is good.
     pub failures: Vec<String>,
 }
 
-/// After the faults: until every operation that one of them may have touched is over.
+/// Time after the faults until every operation that one of them may have affected has ended.
 const SETTLE: Nanos = 30 * SECOND;
-/// Purpose of the random numbers that all ranks of a program draw from; its number is added.
+/// Purpose of the random numbers shared by all ranks of a program; the program's number is added.
 const PROGRAM: u64 = 1_000_000;
-/// In calm every client is through by then.
+/// Without faults every client has finished after this time.
 const CALM: Nanos = 120 * SECOND;
-/// A server that nothing hinders is up by then.
+/// Without faults a server is up after this time.
 const START: Nanos = 60 * SECOND;
 
-/// Runs one seed on a thread of its own. Threads of killed processes stay behind: run a few dozen in one process
-/// at most.
+/// Runs one seed on a thread of its own. Threads of killed processes stay: run at most a few dozen seeds in one
+/// process.
 pub fn run(options: &Options) -> Report {
     let options = options.clone();
     let seed = options.seed;
@@ -95,14 +96,14 @@ pub fn run(options: &Options) -> Report {
     }
 }
 
-/// The directory of a run; removed with this value. It is locked (flock(2)) as long as its process lives, so that the
-/// next run finds what killed ones have left.
+/// The directory of a run, removed when the value is dropped. It is locked (flock(2)) while its process lives, so that
+/// a later run can recognise directories of killed runs.
 struct Root {
     path: PathBuf,
     _lock: File,
 }
 
-/// Beginning of the names of runs' directories.
+/// Prefix of the names of runs' directories.
 const ROOT: &str = "penstock-faults-";
 
 impl Root {
@@ -114,7 +115,7 @@ impl Root {
             std::env::temp_dir()
         };
         Root::remove_dead(&base);
-        // Of one length, so that messages with paths in them are.
+        // All paths have one length, so that messages with paths have too.
         for attempt in 0..1000 {
             let name = format!("{ROOT}{:08}-{attempt:03}", std::process::id());
             let path = base.join(name);
@@ -123,7 +124,7 @@ impl Root {
                 Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => continue,
                 Err(e) => return Err(e),
             }
-            // Between the two calls another run may have taken it for a dead one's.
+            // Between the two calls another run may have taken it for one of a killed run.
             if let Some(_lock) = Root::lock(&path).filter(|_| path.is_dir()) {
                 return Ok(Root { path, _lock });
             }
@@ -137,7 +138,7 @@ impl Root {
         Some(directory)
     }
 
-    /// Removes what runs that were killed left in `base`.
+    /// Removes directories of killed runs in `base`.
     fn remove_dead(base: &Path) {
         for entry in std::fs::read_dir(base).into_iter().flatten().flatten() {
             let name = entry.file_name();
@@ -147,7 +148,7 @@ impl Root {
             else {
                 continue;
             };
-            // A process makes its directory before it has the lock on it.
+            // A process makes its directory before it has locked it.
             if Path::new(&format!("/proc/{process}")).exists() {
                 continue;
             }
@@ -164,7 +165,7 @@ impl Drop for Root {
     }
 }
 
-/// Undoes a fault, or goes on with it.
+/// Ends a fault, or continues it.
 #[derive(Debug, Clone)]
 enum Later {
     Start(MachineId),
@@ -188,24 +189,24 @@ struct Driver {
     random: Random,
     clients: Vec<Option<Joining>>,
     later: Vec<(Nanos, Later)>,
-    /// The bit that has flipped on a machine, and losses of power before.
+    /// The flipped bit of a machine, and the number of power losses before.
     flipped: BTreeMap<MachineId, (BitRot, usize)>,
     meter: Option<fn(usize) -> (u64, u64)>,
     most_bytes: u64,
     /// Copies of stores.
     copies: BTreeMap<MachineId, Vec<Item>>,
-    /// Stores in whose place is something else, of servers that have not started since.
+    /// Replaced stores of servers that have not restarted since.
     replaced: BTreeMap<MachineId, replace::Replaced>,
-    /// Servers that have started on what was not their store.
+    /// Servers that have started on a store that is not theirs.
     taken: Vec<(MachineId, StoreFault)>,
-    /// Records that have flipped: machine, object, losses of power before.
+    /// Flipped records: machine, object, power losses before.
     records: Vec<(MachineId, FileId, usize)>,
     faults: u64,
     effects: Effects,
     lives: u64,
 }
 
-/// A client process, and what it says at its end.
+/// A client process, and its result.
 struct Joining {
     process: ProcessId,
     said: Arc<Mutex<Option<Result<(), String>>>>,
@@ -217,7 +218,7 @@ impl Driver {
         let root = Root::new().map_err(io)?;
         let mut shape = plan::shape(options.seed);
         if options.plant == Some(Plant::TrustedClock) {
-            // Servers that ask for no time ask for no leases either.
+            // Servers that do not ask for the time do not ask for leases either.
             shape.limit = None;
         }
         let deployment = deployment(&root.path, &shape)?;
@@ -308,7 +309,7 @@ impl Driver {
         penstock_host::thread::sleep(Duration::from_nanos(time));
     }
 
-    /// Everything, in order.
+    /// Runs all phases in order.
     fn all(&mut self) -> Result<(), String> {
         self.say(&format!("{:?}", self.shape));
         let wrong = plan::clocks(self.seed, &self.shape);
@@ -368,7 +369,7 @@ impl Driver {
         self.join(index, index, move || work(worker))
     }
 
-    /// Starts a client process on the machine of a number.
+    /// Starts a client process on the machine with this number.
     fn join(
         &self,
         index: usize,
@@ -388,7 +389,7 @@ impl Driver {
         Ok(Joining { process, said })
     }
 
-    /// Starts the parallel program, if there is one. Its ranks follow the clients, and so do its nodes.
+    /// Starts the parallel program, if the run has one. Ranks and nodes are numbered after the clients.
     fn start_program(&mut self) -> Result<(), String> {
         let (first, ranks) = (self.shape.clients, self.shape.ranks);
         let workers: Vec<Worker> = (first..first + ranks).map(|i| self.worker(i)).collect();
@@ -406,7 +407,7 @@ impl Driver {
         Ok(())
     }
 
-    /// kill -9 of a client, unless it is through. Whether it was killed.
+    /// kill -9 of a client, unless it has finished. Returns whether it was killed.
     fn kill_client(&mut self, index: usize) -> bool {
         let Some(client) = &self.clients[index] else {
             return false;
@@ -428,7 +429,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Fails as soon as a client has seen what it must not see.
+    /// Fails as soon as a client has found a violation.
     fn look_at_clients(&self) -> Result<usize, String> {
         let mut running = 0;
         for (c, client) in self.clients.iter().enumerate() {
@@ -474,7 +475,7 @@ impl Driver {
         all.join(", ")
     }
 
-    /// A client that works alone while nothing fails.
+    /// Runs a client alone, without faults.
     fn one_client(
         &mut self,
         what: &str,
@@ -564,7 +565,7 @@ impl Driver {
                 down,
             } => {
                 self.world.state().disks[machine].power = Some(accesses);
-                // If it does not use its disk so often it lives on.
+                // A machine that uses its disk less often than that is not affected.
                 later(down, Later::Start(machine));
             }
             Fault::PowerBeforeSync { machine, down } => {
@@ -588,7 +589,7 @@ impl Driver {
                 target,
                 down,
             } => {
-                // Where the journal cannot be written either, nothing tells that commits are missing.
+                // If the journal cannot be written either, nothing shows that commits are missing.
                 let full = machine == 0 && self.world.state().disks[0].full;
                 if !full && !self.flipped.contains_key(&machine) && self.kill(machine)? {
                     self.flip(machine, target)?;
@@ -597,7 +598,7 @@ impl Driver {
             }
             Fault::FailingSyncs { machine, time } => {
                 self.world.state().disks[machine].failing = true;
-                // The metadata server mends its database itself.
+                // The metadata server repairs its database itself.
                 lock(&self.history).hurt |= machine > 0;
                 later(time, Later::GoodDisk(machine));
             }
@@ -626,7 +627,7 @@ impl Driver {
                 renew,
             } => self.replace_store(machine, with, renew)?,
             Fault::KillClient { client } => {
-                // One that is down already comes back by itself.
+                // A client that is down already is restarted anyway.
                 if self.kill_client(client) {
                     self.later.push((now + SECOND, Later::Client(client)));
                 }
@@ -642,7 +643,7 @@ impl Driver {
         Ok(())
     }
 
-    /// kill -9 of a server that is up: its page cache stays.
+    /// kill -9 of a server that is up; its page cache stays.
     fn kill(&mut self, machine: MachineId) -> Result<bool, String> {
         if self.cluster.status(machine) != Status::Up {
             return Ok(false);
@@ -659,10 +660,10 @@ impl Driver {
         Ok(true)
     }
 
-    /// Whether users with limits on bytes are within them, by what is on the disks.
+    /// Checks on the disks that users with quotas are within them.
     fn look_at_bytes(&self) -> Result<(), String> {
         let size = |id: FileId, machine| {
-            // What is in the place of a store does not count.
+            // Objects of a replaced store do not count.
             if self.replaced.contains_key(&machine) {
                 return 0;
             }
@@ -675,7 +676,7 @@ impl Driver {
         }
     }
 
-    /// Looks whether the power of a machine has failed, and carries on with what is due.
+    /// Checks whether the power of a machine has failed, and does what is due.
     fn carry_on(&mut self, now: Nanos) -> Result<(), String> {
         self.look_at_bytes()?;
         for machine in 0..self.cluster.machines() {
@@ -739,8 +740,8 @@ impl Driver {
         if self.refused(machine, why)? {
             return self.start_soon(machine, now + soon);
         }
-        // It may have failed for another reason, before it could find the flipped bit; the disk may be good again by now.
-        // A bit of a part of the journal that a commit holds is never looked at.
+        // It may have failed for another reason before it found the flipped bit; the disk may be good again by now. A
+        // bit in a part of the journal that a commit covers is never read.
         let other = self.cluster.sync_failed(machine)
             || matches!(self.flipped.get(&machine), Some((flip, _)) if flip.target == Target::Journal);
         let flipped = if other && !why.contains("damaged") {
@@ -749,7 +750,7 @@ impl Driver {
             self.flipped.remove(&machine)
         };
         if let Some((flip, _)) = flipped {
-            // An administrator reads what it says and restores the file.
+            // An administrator reads the message and restores the file.
             if !why.contains("damaged") {
                 return Err(format!("a flipped bit was not called damage: {why}"));
             }
@@ -791,7 +792,7 @@ impl Driver {
         self.world.state().disks[machine].losses.len()
     }
 
-    /// Flips one bit of what the server of a machine, which is down, has stored.
+    /// Flips one bit of the data of a machine's server, which is down.
     fn flip(&mut self, machine: MachineId, target: Target) -> Result<(), String> {
         let files: Vec<FileId> = lock(&self.history).files.iter().map(|f| f.id).collect();
         let root = self.root.join(format!("machine-{machine}"));

@@ -1,4 +1,4 @@
-//! What of a world changes: its time, processes and their threads, network and disks, and what is due.
+//! The mutable state of a world: time, processes and threads, network, disks, and pending events.
 use crate::connections::Network;
 use crate::disk::Disk;
 use crate::effects::Effects;
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// A thread, by number.
 pub(crate) type TaskId = usize;
 
-/// The right to run, handed from thread to thread.
+/// The right to run, passed from thread to thread.
 pub(crate) struct Baton {
     given: AtomicBool,
     thread: Mutex<Option<std::thread::Thread>>,
@@ -58,7 +58,7 @@ pub(crate) enum Wait {
     Sleep,
     Join(TaskId),
     Io(Vec<RawFd>),
-    /// Of a killed process.
+    /// Its process was killed.
     Dead,
     Ended {
         panicked: bool,
@@ -69,7 +69,7 @@ pub(crate) struct Task {
     pub name: String,
     pub process: ProcessId,
     pub wait: Wait,
-    /// Raised by each wait, so that an old timer wakes nobody.
+    /// Incremented by each wait, so that an old timer wakes no thread.
     pub stamp: u64,
     pub timed_out: bool,
     /// Unparked before it parked.
@@ -77,10 +77,10 @@ pub(crate) struct Task {
     pub baton: Arc<Baton>,
 }
 
-/// What a process is.
+/// A process.
 pub(crate) struct Process {
     pub machine: MachineId,
-    /// Its number among those of all runs.
+    /// Its number among the processes of all runs.
     pub charged: usize,
     pub alive: bool,
     /// Threads that have not ended.
@@ -89,10 +89,10 @@ pub(crate) struct Process {
     pub most_threads: usize,
 }
 
-/// Something that is due.
+/// A pending event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Due {
-    /// A wait's limit.
+    /// The time limit of a wait.
     Limit { task: TaskId, stamp: u64 },
     /// Bytes arrive at one end of a connection.
     Arrival { connection: u64, end: usize },
@@ -104,7 +104,7 @@ pub(crate) enum Due {
     Sever { connection: u64 },
 }
 
-/// Everything that happens, as a running hash and, if wanted, as lines.
+/// A log of all events: a running hash and, if wanted, lines of text.
 pub(crate) struct Log {
     pub hash: u64,
     pub events: u64,
@@ -122,7 +122,7 @@ impl Log {
         self.events += 1;
     }
 
-    /// A line for people; part of the log too.
+    /// Adds a line of text; it is part of the hash too.
     pub fn say(&mut self, now: Nanos, text: &str) {
         let sum = text
             .bytes()
@@ -134,7 +134,7 @@ impl Log {
     }
 }
 
-/// All that changes, under one lock that only the running thread takes.
+/// The whole mutable state, under one lock that only the running thread takes.
 pub(crate) struct State {
     pub now: Nanos,
     pub random: Random,
@@ -144,30 +144,30 @@ pub(crate) struct State {
     /// By machine.
     pub disks: Vec<Disk>,
     pub plant: Option<Plant>,
-    /// By how much a machine's time of day is wrong.
+    /// The error of each machine's time of day.
     pub clocks: BTreeMap<MachineId, i64>,
     pub effects: Effects,
-    /// What went wrong, first things first.
+    /// Violations of the checks, in order.
     pub failures: Vec<String>,
     pub tasks: Vec<Task>,
     pub ready: BTreeSet<TaskId>,
-    /// Those who wait at places or for descriptors.
+    /// Threads that wait at places or for descriptors.
     pub waiting: BTreeSet<TaskId>,
     pub timers: BinaryHeap<Reverse<(Nanos, u64, Due)>>,
     pub timer_count: u64,
     pub steps: u64,
-    /// Time that each thread's disk accesses took but that it has not waited for.
+    /// Time of each thread's disk accesses for which it has not waited yet.
     pub owed: Vec<Nanos>,
 }
 
 impl State {
-    /// Adds something that is due at `at`.
+    /// Adds an event at `at`.
     pub fn at(&mut self, at: Nanos, due: Due) {
         self.timer_count += 1;
         self.timers.push(Reverse((at, self.timer_count, due)));
     }
 
-    /// The descriptor has changed: whoever polls it looks again.
+    /// The descriptor has changed: threads that poll it check again.
     pub fn wake_io(&mut self, fd: RawFd) {
         let waiting: Vec<TaskId> = self
             .waiting
@@ -180,7 +180,7 @@ impl State {
         }
     }
 
-    /// Wakes all who wait at a place.
+    /// Wakes all threads that wait at a place.
     pub fn wake_place(&mut self, place: usize) {
         for task in self.waiting.clone() {
             if self.tasks[task].wait == Wait::Place(place) {
@@ -212,7 +212,7 @@ impl State {
         }
     }
 
-    /// Ends a process at once, as kill -9 does.
+    /// Ends a process at once (kill -9).
     pub fn kill(&mut self, process: ProcessId) {
         self.processes[process].alive = false;
         for (id, task) in self.tasks.iter_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! What the clients of a run do, and what they hold the answers against.
+//! The clients of a run: what they do, and how they check the answers.
 pub(crate) mod bytes;
 mod history;
 mod locks;
@@ -27,12 +27,12 @@ use penstock_wire::message::ProgramInfo;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// An operation in calm takes so long at most.
+/// Longest duration of an operation without faults.
 const CALM: Nanos = 10 * SECOND;
-/// Increments under a lock go to this file.
+/// Clients increment this file's number under a lock.
 const COUNTS: &str = "/counts";
 
-/// A fault may have caused it.
+/// Whether a fault may have caused the error.
 fn excusable(e: &Error) -> bool {
     match e {
         Error::Unreachable { .. } | Error::Timeout { .. } => true,
@@ -57,14 +57,14 @@ pub(crate) struct Worker {
     pub shape: RunSize,
     /// Its number.
     pub index: usize,
-    /// When the lock was asked for that it holds: what happened since may still show.
+    /// The phase in which the lock that it holds was requested: effects of later phases may still show.
     pub locked_in: Option<Phase>,
-    /// The number of this process among all clients of the run.
+    /// Number of this process among all clients of the run.
     pub life: u64,
     pub random: Random,
 }
 
-/// What must not have happened.
+/// A violation of the checks.
 type Fault = String;
 
 impl Worker {
@@ -80,8 +80,8 @@ impl Worker {
         lock(&self.history).losses[machine].clone()
     }
 
-    /// When what a data server had not synced may have gone: its machine lost power, or its next server was told of a failed
-    /// sync. Only the writers hear of either.
+    /// When unsynced data of a data server may have been lost: its machine lost power, or its next server was told of a
+    /// failed sync. Only the writers learn of either.
     fn ends(&self, losses: &[Vec<Nanos>], machine: usize) -> Vec<Nanos> {
         [
             &losses[machine][..],
@@ -106,7 +106,7 @@ impl Worker {
         Client::connect_with(&self.deployment, who, role, self.options())
     }
 
-    /// How its processes connect.
+    /// Connection options of its processes.
     fn options(&self) -> ClientOptions {
         ClientOptions {
             retry_limit: Duration::from_secs(10),
@@ -123,7 +123,7 @@ impl Worker {
         }
     }
 
-    /// Ends an operation: what is excusable while faults happen is an error in calm.
+    /// Ends an operation: an error that faults excuse is a violation in the phase without faults.
     fn settle<T>(
         &self,
         what: &str,
@@ -162,7 +162,7 @@ impl Worker {
         (self.now(), self.locked_in.unwrap_or_else(|| self.phase()))
     }
 
-    /// Makes the files that all clients share. Nothing fails meanwhile.
+    /// Makes the files that all clients share. No faults happen meanwhile.
     pub fn prepare(mut self) -> Result<(), Fault> {
         let text = |e: Error| format!("while preparing: {e}");
         let client = self.connect(Role::Client).map_err(text)?;
@@ -218,7 +218,7 @@ impl Worker {
         client.sync_metadata().map_err(text)
     }
 
-    /// Works until the calm, then shows that everything is right and works.
+    /// Works until the phase without faults; then checks that everything is right and works.
     pub fn run(mut self) -> Result<(), Fault> {
         lock(&self.history).interrupted(self.index, self.now());
         let client = loop {
@@ -247,7 +247,7 @@ impl Worker {
             }
             penstock_host::thread::sleep(Duration::from_nanos(pause));
         }
-        // One operation of each kind, and a look at everything.
+        // One operation of each kind, and a check of everything.
         self.look_at_names(&client)?;
         for f in 0..self.shape.files {
             self.read_all(&client, &mut files, f)?;
@@ -275,7 +275,7 @@ impl Worker {
         self.capabilities(&mut lent)
     }
 
-    /// After everything was synced and the power has failed everywhere.
+    /// Checks everything after a sync and a power loss of all machines.
     pub fn look(mut self) -> Result<(), Fault> {
         let begun = self.begin();
         let result = self.connect(Role::Client);
@@ -303,7 +303,7 @@ impl Worker {
             116..122 => self.hold(client, files),
             122..125 => self.keep_some(client),
             125..132 => {
-                // Others do the same: their syncs meet.
+                // Other clients do the same: their syncs overlap.
                 let f = self.write_some(client, files)?;
                 self.sync(client, files, f)
             }
@@ -326,7 +326,7 @@ impl Worker {
         }
     }
 
-    /// Counts the requests that waited in the servers' schedulers.
+    /// Counts requests that waited in the servers' schedulers.
     fn note_queues(&self, client: &Client) {
         for (_, status) in client.data_status() {
             let waited = status.map_or(0, |s| s.sched.peak_queued);
@@ -359,7 +359,7 @@ impl Worker {
         Ok(file)
     }
 
-    /// Some blocks of a file: one run or several.
+    /// Chooses blocks of a file: one run or several.
     fn choose(&mut self) -> (usize, Vec<usize>, Form) {
         let f = self.random.index(self.shape.files);
         let n = self.shape.blocks as usize;
@@ -386,7 +386,7 @@ impl Worker {
         Pattern::list(&regions).map_err(|e| e.to_string())
     }
 
-    /// Writes some blocks of a file; which one.
+    /// Writes some blocks of a file and returns which file.
     fn write_some(&mut self, client: &Client, files: &mut [Option<File>]) -> Result<usize, Fault> {
         let (f, blocks, form) = self.choose();
         if let Some(file) = self.open(client, files, f)? {
@@ -401,7 +401,7 @@ impl Worker {
         Ok(f)
     }
 
-    /// Writes blocks of a file; the bytes, if that succeeded.
+    /// Writes blocks of a file; returns the bytes if that succeeded.
     fn write_blocks(
         &mut self,
         file: &File,
@@ -444,7 +444,7 @@ impl Worker {
         Ok(written.map(|_| bytes))
     }
 
-    /// Cuts a file near its end, or makes it longer if it is shorter than that.
+    /// Truncates a file near its end, or extends it if it is shorter.
     fn cut_some(&mut self, client: &Client, files: &mut [Option<File>]) -> Result<(), Fault> {
         let f = self.random.index(self.shape.files);
         let n = self.shape.blocks;
@@ -542,7 +542,7 @@ impl Worker {
             let e = result.as_ref().err();
             self.say(&format!("sync of file {f} failed: {e:?}"));
             self.told_of_loss(f, lost)?;
-            // It is told once. A second sync answers for the rest.
+            // The loss is reported once. A second sync covers the rest.
             begun = self.begin();
             result = file.sync();
         }
@@ -556,14 +556,14 @@ impl Worker {
         let history = &mut *history;
         for block in &mut history.files[f].blocks {
             block.synced(self.life, begun.0, now);
-            // No operation lasts longer than all its time-outs.
+            // No operation lasts longer than the sum of its time-outs.
             let horizon = now.saturating_sub(120 * SECOND);
             block.forget(horizon, &self.ends(&history.losses, block.machine));
         }
         Ok(())
     }
 
-    /// A sync says that writes of this client are lost.
+    /// A sync reports that writes of this client are lost.
     fn told_of_loss(&self, f: usize, lost: &[Loss]) -> Result<(), Fault> {
         self.lost_by_a_fault(&format!("file {f}"), lost)?;
         let now = self.now();
@@ -579,7 +579,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Only a loss of power or a failed sync takes acknowledged writes.
+    /// Checks that only a power loss or a failed sync took acknowledged writes.
     fn lost_by_a_fault(&self, file: &str, lost: &[Loss]) -> Result<(), Fault> {
         let mut history = lock(&self.history);
         for loss in lost {
@@ -596,7 +596,7 @@ impl Worker {
 
     // ---- shared counters ----
 
-    /// Adds to the counter that all share, or makes one if there is none.
+    /// Adds to the shared counter, or makes one if there is none.
     fn point(&mut self, client: &Client, made: &mut Option<Counter>) -> Result<(), Fault> {
         let shared = lock(&self.history).pointer.as_mut().map(Pointer::begin);
         let Some((token, least)) = shared else {
@@ -607,7 +607,7 @@ impl Worker {
             let result = counter.create(0);
             if self.settle("create a counter", begun, result)?.is_some() {
                 lock(&self.history).pointer = Some(Pointer::new(token, broken));
-                // The one from before has nobody who asks for it any more.
+                // Nobody uses the previous counter any more.
                 *made = Some(counter);
             }
             return Ok(());
@@ -622,7 +622,7 @@ impl Worker {
             if let Some(current) = pointer.as_mut().filter(|p| p.token == token) {
                 match &result {
                     Ok(before) => current.added(*before, least)?,
-                    // It ends with the connection that made it.
+                    // A counter ends with the connection that made it.
                     Err(_) if gone && current.broken != broken => *pointer = None,
                     Err(_) => {}
                 }
@@ -637,7 +637,7 @@ impl Worker {
         Ok(())
     }
 
-    /// A counter of its own: nothing disturbs it.
+    /// Tests a counter of its own, which no other client uses.
     fn point_alone(&mut self, client: &Client) -> Result<(), Fault> {
         let token = u128::from(self.random.bits()) << 64 | u128::from(self.random.bits());
         let counter = client.counter(token);
@@ -655,7 +655,7 @@ impl Worker {
     }
 }
 
-/// The machine of the data server that has lost writes; machine 0 has the metadata server.
+/// The machine of the data server that has lost writes; the metadata server is on machine 0.
 fn machine_of(loss: &Loss) -> usize {
     loss.peer.data.map_or(0, |id| id.0 as usize + 1)
 }

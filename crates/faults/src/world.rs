@@ -1,12 +1,12 @@
-//! The world: threads of which one runs at a time, virtual time, and what happens when.
+//! The world: threads of which one runs at a time, virtual time, and the event loop.
 //!
-//! Problem: servers and clients are ordinary blocking threads; a test of what they do under faults must be able to do it
-//! again. Idea: every thread of every process is a thread of this process, but only the one that holds the baton
-//! runs. It gives it up where the program waits ([`World`]'s calls); then the seed's generator picks the next of
-//! those that can run, and if none can, time jumps to the next thing that is due. Nothing outside is asked: no clock,
-//! no randomness, no other thread. So a seed decides every interleaving.
+//! Problem: servers and clients are ordinary blocking threads. A test of their behaviour under faults must be
+//! repeatable. Idea: every thread of every process is a thread of this process, but only the one that holds the baton
+//! runs. It passes the baton on where the program waits ([`World`]'s calls). The seed's generator then picks the next
+//! runnable thread; if there is none, time advances to the next event. Nothing external has an influence: no clock, no
+//! randomness, no other thread. So a seed determines every interleaving.
 //!
-//! A process that is killed never runs again: its threads stay where they are until this process ends.
+//! A killed process never runs again: its threads stay blocked until this process ends.
 mod host;
 
 use crate::charge::{self, Aside};
@@ -35,9 +35,9 @@ pub(crate) use crate::units::{MS, MachineId, Nanos, ProcessId, SECOND};
 
 /// The time of day when a world begins, seconds since the epoch.
 const BEGINNING: u64 = 1_700_000_000;
-/// Machines have been up for so long when a world begins.
+/// Uptime of machines when a world begins.
 const UP: Nanos = 1_000 * SECOND;
-/// Steps of one run; more mean that something spins.
+/// Most steps of one run; more mean that something loops.
 const MAX_STEPS: u64 = 6_000_000;
 /// Stack of a simulated thread.
 const STACK: usize = 1 << 20;
@@ -46,7 +46,7 @@ thread_local! {
     static TASK: Cell<TaskId> = const { Cell::new(usize::MAX) };
 }
 
-/// The state, held; meanwhile the thread works for the simulation.
+/// The locked state; while it is held, the thread's allocations are charged to the simulation.
 pub(crate) struct StateGuard<'a> {
     state: MutexGuard<'a, State>,
     _aside: Aside,
@@ -66,7 +66,7 @@ impl DerefMut for StateGuard<'_> {
     }
 }
 
-/// See the module's text.
+/// A simulated world.
 pub(crate) struct Simulation {
     state: Mutex<State>,
     base: Instant,
@@ -91,7 +91,7 @@ impl State {
         }
     }
 
-    /// The next thread to run. The network is looked after first; if nobody can run, time passes.
+    /// Picks the next thread to run. Moves network bytes first; if no thread can run, advances the time.
     fn pick(&mut self) -> TaskId {
         loop {
             network::pump(self);
@@ -113,14 +113,14 @@ impl State {
             }
             match self.timers.peek() {
                 Some(Reverse((at, _, _))) => self.now = self.now.max(*at),
-                // The driver always waits for a time.
+                // The driver always waits with a time limit.
                 None => unreachable!("nobody can ever run again"),
             }
         }
     }
 }
 
-/// How a world is made.
+/// Parameters of a world.
 pub(crate) struct Setup {
     pub seed: u64,
     pub roots: Vec<PathBuf>,
@@ -129,7 +129,7 @@ pub(crate) struct Setup {
 }
 
 impl Simulation {
-    /// A world whose first thread is the calling one: the driver, a process of its own that is never killed.
+    /// Makes a world whose first thread is the caller: the driver, a process of its own that is never killed.
     pub fn begin(setup: Setup) -> std::io::Result<&'static Simulation> {
         let baton = Baton::new();
         let machines = setup.roots.len();
@@ -175,7 +175,7 @@ impl Simulation {
             steps: 0,
             owed: vec![0],
         };
-        // Threads of killed processes may look at it as long as this process lives.
+        // Threads of killed processes may refer to it as long as this process lives.
         let world: &'static Simulation = Box::leak(Box::new(Simulation {
             state: Mutex::new(state),
             base: Instant::now(),
@@ -196,7 +196,7 @@ impl Simulation {
         TASK.get()
     }
 
-    /// Gives the baton up as `wait` says and comes back with it. True: the limit passed.
+    /// Passes the baton on as `wait` says, and returns when it comes back. Returns true if the time limit passed.
     fn block(&self, mut state: StateGuard<'_>, wait: Wait, limit: Option<Nanos>) -> bool {
         let me = self.me();
         let task = &mut state.tasks[me];
@@ -231,7 +231,7 @@ impl Simulation {
         let mine = state.tasks[me].baton.clone();
         drop(state);
         theirs.give();
-        // A killed thread waits here for ever.
+        // A thread of a killed process blocks here for ever.
         mine.take();
         self.state().tasks[me].timed_out
     }
@@ -304,7 +304,7 @@ impl Simulation {
         Ok(id)
     }
 
-    /// The calling thread is over.
+    /// Ends the calling thread.
     fn end(&self, id: TaskId, panicked: bool) {
         let mut state = self.state();
         let process = state.tasks[id].process;
@@ -315,7 +315,7 @@ impl Simulation {
         state.tasks[id].wait = Wait::Ended { panicked };
         state.processes[process].threads -= 1;
         if state.processes[process].threads == 0 {
-            // The system closes what it has left open.
+            // The system closes its open descriptors.
             network::exited(&mut state, process);
         }
         let joining: Vec<TaskId> = (0..state.tasks.len())

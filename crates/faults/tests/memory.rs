@@ -1,10 +1,10 @@
-//! Servers under faults stay within their bytes: every allocation is charged to the simulated process that made it.
+//! Bounds on the memory of servers under faults: every allocation is charged to the simulated process that made it.
 #![allow(clippy::unwrap_used)]
 use penstock_faults::{Options, charged_to, quiet_panics, run};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
-/// Processes that are told apart.
+/// Processes counted separately.
 const PROCESSES: usize = 4096;
 
 /// Bytes held now and at most, by process.
@@ -13,7 +13,7 @@ static MOST: [AtomicI64; PROCESSES] = [const { AtomicI64::new(0) }; PROCESSES];
 
 struct Charging;
 
-/// Room before each allocation for the number of its process.
+/// Space before each allocation for the number of its process.
 fn room(layout: Layout) -> usize {
     layout.align().max(16)
 }
@@ -23,14 +23,14 @@ fn extended(layout: Layout) -> Option<Layout> {
     Layout::from_size_align(size, room(layout)).ok()
 }
 
-// SAFETY: what is handed out lies `room` bytes, a multiple of its alignment, behind the start of an allocation of the system's
-// that is as much larger; `dealloc` finds that start and its layout from the layout that it is given.
+// SAFETY: `alloc` returns an address `room` bytes, a multiple of the alignment, behind the start of a system allocation
+// that is larger by as much. `dealloc` computes that start and its layout from the layout that it is given.
 unsafe impl GlobalAlloc for Charging {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let Some(all) = extended(layout) else {
             return std::ptr::null_mut();
         };
-        // SAFETY: the size is not zero: it has the room.
+        // SAFETY: the size is not zero, since it includes the room.
         let start = unsafe { System.alloc(all) };
         if start.is_null() {
             return start;
@@ -62,7 +62,7 @@ unsafe impl GlobalAlloc for Charging {
 #[global_allocator]
 static ALLOCATOR: Charging = Charging;
 
-/// Bytes that a process holds, and has held at most.
+/// Bytes that a process holds now, and has held at most.
 fn meter(process: usize) -> (u64, u64) {
     let read = |of: &[AtomicI64]| of[process].load(Relaxed).max(0) as u64;
     (read(&HELD), read(&MOST))
@@ -83,7 +83,7 @@ fn servers_under_faults_stay_within_their_bytes() {
         most = most.max(report.most_bytes);
     }
     println!("at most {most} bytes in a server");
-    // They are charged at all.
+    // Allocations are charged at all.
     assert!(most > 100_000, "{most}");
 }
 

@@ -1,10 +1,10 @@
-//! Disks that are copied, taken out of their machine, and put back.
+//! Copies of disks, and disks that are removed from their machine and put back.
 use super::*;
 
-/// One file or directory of a copy of a disk: its path below the root, and content, attributes and mode of a file.
+/// A file or directory in a copy of a disk: its path below the root, and content, attributes and mode of a file.
 pub(crate) type Item = (PathBuf, Option<Content>);
 
-/// All of a disk, taken out of its machine.
+/// The contents of a disk that was removed from its machine.
 pub(crate) struct Aside {
     path: PathBuf,
     files: BTreeMap<Inode, File>,
@@ -49,7 +49,7 @@ impl Disk {
         Ok(items)
     }
 
-    /// Makes it empty.
+    /// Empties the disk.
     pub fn clear(&mut self) -> std::io::Result<()> {
         self.files.clear();
         self.names.clear();
@@ -65,7 +65,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Takes all of it out; it is empty then.
+    /// Removes the contents; the disk is empty then.
     pub fn set_aside(&mut self, path: PathBuf) -> std::io::Result<Aside> {
         std::fs::create_dir(&path)?;
         for entry in std::fs::read_dir(&self.root)? {
@@ -80,7 +80,7 @@ impl Disk {
         })
     }
 
-    /// Puts back what was taken out, in the place of what is there.
+    /// Puts removed contents back in place of the present ones.
     pub fn put_back(&mut self, aside: Aside) -> std::io::Result<()> {
         self.clear()?;
         for entry in std::fs::read_dir(&aside.path)? {
@@ -94,10 +94,10 @@ impl Disk {
         Ok(())
     }
 
-    /// Puts a copy on the empty disk, durably.
+    /// Writes a copy to the empty disk, durably.
     pub fn put(&mut self, items: &[Item]) -> std::io::Result<()> {
         for (name, content) in items {
-            // Its holder has gone.
+            // The lock's holder has ended.
             if name == Path::new("lock") {
                 continue;
             }
@@ -113,7 +113,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Makes a file that is durable.
+    /// Makes a durable file.
     pub(super) fn put_file(&mut self, path: PathBuf, content: Content) -> std::io::Result<()> {
         std::fs::write(&path, &content.data)?;
         let file = std::fs::OpenOptions::new().write(true).open(&path)?;

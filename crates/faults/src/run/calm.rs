@@ -1,4 +1,4 @@
-//! What follows the faults: repair, calm, the last loss of power, and what has to be left then.
+//! The end of a run: repair, a phase without faults, the last loss of power, and what must be left then.
 use super::{Driver, SETTLE, START, limits};
 use crate::bit_rot::Target;
 use crate::cluster::{Cluster, Status};
@@ -11,11 +11,11 @@ use penstock_client::{
 use penstock_wire::Role;
 use std::time::Duration;
 
-/// How often an administrator looks again for files that were renamed before they were accepted.
+/// How often an administrator retries files that were renamed before they could be accepted.
 const ACCEPTING: u32 = 8;
 
 impl Driver {
-    /// Ends all faults and waits until what they touched is over.
+    /// Ends all faults and waits until their effects are over.
     pub(super) fn recover(&mut self) -> Result<(), String> {
         self.say("the faults stop");
         lock(&self.history).phase = Phase::Settling;
@@ -42,7 +42,7 @@ impl Driver {
             let up = (0..self.cluster.machines()).all(|m| self.cluster.status(m) == Status::Up);
             if now > end && up {
                 for (machine, (flip, losses)) in std::mem::take(&mut self.flipped) {
-                    // The power may have brought back what was on the disk.
+                    // The power loss may have restored what was on the disk.
                     if flip.target == Target::Superblock && self.losses(machine) == losses {
                         return Err(format!(
                             "server {machine} has started although a bit of its superblock had flipped"
@@ -63,8 +63,7 @@ impl Driver {
         }
     }
 
-    /// What an administrator does where disks have failed: starts servers again, and accepts objects that are called
-    /// damaged.
+    /// What an administrator does after disk failures: restarts servers, and accepts objects reported as damaged.
     fn mend(&mut self) -> Result<(), String> {
         if !lock(&self.history).hurt {
             return Ok(());
@@ -95,7 +94,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Limits on bytes after all that has happened to servers that are still up.
+    /// Checks quotas on bytes on servers that were not restarted.
     pub(super) fn bytes_agree(&mut self) -> Result<(), String> {
         if self.shape.limit.is_none() {
             return Ok(());
@@ -106,7 +105,7 @@ impl Driver {
         })
     }
 
-    /// Everything was synced: nothing of it may be lost.
+    /// Everything was synced: a power loss everywhere may lose nothing.
     pub(super) fn lose_all_power(&mut self) -> Result<(), String> {
         self.say("the power fails everywhere");
         for machine in 0..self.cluster.machines() {
@@ -123,7 +122,7 @@ impl Driver {
         Ok(())
     }
 
-    /// The name space agrees with itself and with the objects after a repair.
+    /// After a repair the name space is consistent in itself and with the objects.
     pub(super) fn consistent(&mut self) -> Result<(), String> {
         self.one_client("check", |worker| {
             if worker.index > 0 {
@@ -137,12 +136,12 @@ impl Driver {
                 let how = CheckOptions {
                     repair,
                     grace: Duration::from_millis(50),
-                    // There are few objects: a crash leaves more than one in a hundred.
+                    // There are few objects: a crash leaves more than one in a hundred without a name.
                     free_many: true,
                     ..CheckOptions::default()
                 };
                 let report = check(&client, &how, &mut |_| {}).map_err(text)?;
-                // Counted with each change and by each commit: no fault excuses another number.
+                // Counts are updated with each change and checked by each commit: no fault excuses a wrong one.
                 let miscounted = report.findings.iter().any(|finding| {
                     matches!(
                         finding.kind,
@@ -159,7 +158,7 @@ impl Driver {
         })
     }
 
-    /// Nobody is connected any more: what served them has gone.
+    /// Checks that servers without connections have freed what connections used.
     pub(super) fn nothing_left(&mut self) -> Result<(), String> {
         self.sleep(5 * SECOND);
         let state = self.world.state();
@@ -209,7 +208,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Servers end when they are told to.
+    /// Checks that servers end when told to.
     pub(super) fn stop(&mut self) -> Result<(), String> {
         self.one_client("stop", |worker| {
             if worker.index > 0 {
@@ -241,7 +240,7 @@ impl Driver {
     }
 }
 
-/// A client of an administrator, while nothing fails.
+/// An administrator's client, without faults.
 fn administrator(worker: &Worker) -> Result<Client, String> {
     let options = ClientOptions {
         retry_limit: Duration::from_secs(10),
@@ -252,7 +251,7 @@ fn administrator(worker: &Worker) -> Result<Client, String> {
     Client::connect_with(&worker.deployment, who, Role::Admin, options).map_err(|e| e.to_string())
 }
 
-/// Accepts all objects that a check calls damaged.
+/// Accepts all objects that a check reports as damaged.
 fn accept(worker: &Worker) -> Result<(), String> {
     let patience = Duration::from_secs(60);
     let options = ClientOptions {
@@ -269,7 +268,7 @@ fn accept(worker: &Worker) -> Result<(), String> {
         grace: Duration::from_millis(50),
         ..CheckOptions::default()
     };
-    // Others rename files meanwhile: what is not found under its name is looked for once more.
+    // Other clients rename files meanwhile: files not found under their name are searched once more.
     for _ in 0..ACCEPTING {
         let mut missed = None;
         let report = check(&client, &how, &mut |_| {}).map_err(text)?;
@@ -283,7 +282,7 @@ fn accept(worker: &Worker) -> Result<(), String> {
     Err("files are renamed each time that they are to be accepted".into())
 }
 
-/// Accepts what was found; or the name under which it is no longer.
+/// Accepts a damaged object; returns the name under which it is no longer found.
 fn accept_one(
     worker: &Worker,
     client: &Client,
@@ -309,8 +308,8 @@ fn accept_one(
     Ok(None)
 }
 
-/// Takes a file as it is whose bytes on a machine are lost: zeros from now on, and no error. False if it has gone from
-/// there.
+/// Accepts a file whose bytes on a machine are lost: it reads as zeros from now on, without an error. False if its name
+/// is gone.
 fn take_lost(worker: &Worker, client: &Client, path: &str, machine: usize) -> Result<bool, String> {
     let now = || worker.world.state().now;
     let begun = now();

@@ -1,4 +1,4 @@
-//! Whether limits on the files and bytes of users hold after all that has happened.
+//! Checks quotas on files and bytes at the end of a run.
 use crate::cluster::RunSize;
 use crate::ledger::USERS;
 use crate::workload::bytes::{DIRECTORY, counted, made, user};
@@ -8,14 +8,14 @@ use penstock_layout::FileId;
 use penstock_wire::message::{Bound, LimitsChange, NodeRequest, User};
 use std::time::Duration;
 
-/// A user who has made nothing before.
+/// A user without files.
 const USER: u32 = 77_000;
-/// The directory at the top.
+/// The root directory.
 const TOP: FileId = FileId(1);
-/// Directories that the limit leaves room for.
+/// Directories that the quota allows.
 const ROOM: u64 = 2;
 
-/// Sets a limit, as `client`, who is an administrator, and makes directories for the user until it is reached.
+/// As administrator `client`, sets a quota and makes directories for the user until it is reached.
 pub(super) fn hold(client: &Client) -> Result<(), String> {
     let text = |e: Error| format!("limits of user {USER}: {e}");
     let user = User {
@@ -66,8 +66,8 @@ pub(super) fn hold(client: &Client) -> Result<(), String> {
     }
 }
 
-/// Of users with limits on bytes: servers count what the objects have, all that is left can be written and no byte more, and what
-/// is removed makes room.
+/// Checks users with quotas on bytes. Servers count what the objects have, the rest of the quota can be written and no
+/// byte more, and removals free space.
 pub(super) fn bytes(client: &Client, shape: &RunSize) -> Result<(), String> {
     let Some(limit) = shape.limit else {
         return Ok(());
@@ -115,7 +115,7 @@ pub(super) fn bytes(client: &Client, shape: &RunSize) -> Result<(), String> {
             client.unlink(&path).map_err(text)?;
         }
     }
-    // The power may fail next, and this be done again.
+    // The power may fail next, and this is then repeated.
     client.sync_metadata().map_err(text)
 }
 

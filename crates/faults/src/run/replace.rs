@@ -1,24 +1,25 @@
-//! A data server's store is not the one that was there: an empty disk, an older copy, another server's store.
+//! A data server's store is replaced by an empty disk, an older copy, or another server's store.
 //!
-//! Each has to be refused by name. Then an administrator either puts the right store back, and nothing is lost; or says that a
-//! new one takes its place, and what was lost is an error until it is accepted: never zeros, never old bytes.
+//! The server must refuse each and name the cause. Then an administrator either puts the right store back, and nothing
+//! is lost. Or a new one replaces it, and lost bytes are an error until they are accepted: never zeros, never old
+//! bytes.
 use super::{Driver, Later};
 use crate::disk::{Aside, Item};
 use crate::effects::Effect;
 use crate::plan::StoreFault;
 use crate::world::{MachineId, Nanos, SECOND, lock};
 
-/// What is in the place of a store.
+/// A replaced store.
 pub(super) struct Replaced {
     with: StoreFault,
-    /// A new store is to be made instead of putting the right one back.
+    /// Whether a new store is made instead of putting the right one back.
     renew: bool,
-    /// The right one.
+    /// The right store.
     aside: Aside,
 }
 
 impl Driver {
-    /// Copies the store of a server that is down for a moment: from its next start on the copy is an older one.
+    /// Copies the store of a server that is down for a moment: after its next start the copy is outdated.
     pub(super) fn copy_store(&mut self, machine: MachineId, down: Nanos) -> Result<(), String> {
         let now = self.now();
         if !self.flipped.contains_key(&machine) && self.kill(machine)? {
@@ -34,7 +35,7 @@ impl Driver {
         copied.map_err(|e| e.to_string())
     }
 
-    /// Puts something else in the place of a server's store.
+    /// Replaces a server's store.
     pub(super) fn replace_store(
         &mut self,
         machine: MachineId,
@@ -74,16 +75,16 @@ impl Driver {
         Ok(())
     }
 
-    /// A server has started; on a store that is not its own?
+    /// A server has started: checks whether it accepted a store that is not its own.
     pub(super) fn has_started(&mut self, machine: MachineId) {
         if let Some(replaced) = self.replaced.remove(&machine) {
-            // What it serves now shows in what the clients read.
+            // Its wrong data will show in what the clients read.
             self.taken.push((machine, replaced.with));
         }
         self.cluster.renew(machine, false);
     }
 
-    /// A server does not start. True if that is because of its store, which an administrator has dealt with.
+    /// A server's start failed. True if that was because of its store, which an administrator has then dealt with.
     pub(super) fn refused(&mut self, machine: MachineId, why: &str) -> Result<bool, String> {
         let Some(replaced) = self.replaced.get(&machine) else {
             return Ok(false);
@@ -94,7 +95,7 @@ impl Driver {
             StoreFault::Anothers => why.contains("belongs to server"),
         };
         if !named {
-            // A fault of the disk beside it.
+            // The disk has another fault too.
             return Ok(false);
         }
         let Some(Replaced { with, renew, aside }) = self.replaced.remove(&machine) else {
@@ -104,7 +105,8 @@ impl Driver {
         let now = self.now();
         let io = |e: std::io::Error| e.to_string();
         if renew {
-            // What is accepted is taken as it is: of an older copy, its old bytes. The disk is emptied, so that zeros remain.
+            // Accepted objects are taken as they are; those of an older copy have its old bytes. The disk is emptied,
+            // so that they read as zeros.
             if with != StoreFault::Lost {
                 let disk = &mut self.world.state().disks[machine];
                 disk.clear().map_err(io)?;

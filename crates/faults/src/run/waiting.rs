@@ -1,11 +1,11 @@
-//! How long a data server waits for the metadata server.
+//! Test: how long a data server waits for the metadata server.
 use super::Root;
 use crate::cluster::{Cluster, Status, deployment};
 use crate::plan;
 use crate::world::{SECOND, Setup, Simulation};
 use std::time::Duration;
 
-/// 2 s before its time is up a data server still waits; then it ends, and says for whom it has waited.
+/// 2 s before the time limit a data server still waits; then it ends and names the metadata server it waited for.
 #[test]
 fn a_data_server_without_a_metadata_server_gives_up() {
     let driver = std::thread::spawn(|| {
@@ -40,7 +40,7 @@ fn a_data_server_without_a_metadata_server_gives_up() {
         for word in ["300 s", "machine-0:7000", "penstock serve --meta"] {
             assert!(why.contains(word), "{why}");
         }
-        // Started again it goes on as soon as there is one.
+        // After a restart it continues as soon as there is one.
         cluster.gone(1, SECOND);
         cluster.start(1).unwrap();
         sleep(330 * SECOND);

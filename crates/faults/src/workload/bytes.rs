@@ -1,4 +1,4 @@
-//! What clients do with the files of users that have limits on bytes: as an administrator, who may act for others.
+//! What clients do with files of users with quotas on bytes, as an administrator who may act for others.
 use super::{Fault, Worker};
 use crate::effects::Effect;
 use crate::ledger::{Ledger, USERS};
@@ -14,16 +14,16 @@ use std::time::Duration;
 
 /// The directory of these files.
 pub(crate) const DIRECTORY: &str = "/limited";
-/// Names of each user.
+/// File names of each user.
 const NAMES: usize = 3;
-/// Limits hold by then while nothing fails.
+/// Without faults, quotas are exact after this time.
 const COUNTED: Nanos = 60 * SECOND;
 
-/// What a client keeps of it.
+/// A client's state.
 #[derive(Default)]
 pub(super) struct Limited {
     admin: Option<(Client, FileId)>,
-    /// By name.
+    /// Open files, by name.
     open: BTreeMap<usize, File>,
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn user(uid: u32) -> User {
     }
 }
 
-/// A file that everybody may write.
+/// Options of a file that everybody may write.
 pub(crate) fn made() -> CreateOptions {
     CreateOptions {
         mode: 0o666,
@@ -43,13 +43,13 @@ pub(crate) fn made() -> CreateOptions {
     }
 }
 
-/// Name `slot` and the place of its user in [`USERS`].
+/// Path of name `slot`, and the index of its user in [`USERS`].
 fn name(slot: usize) -> (String, usize) {
     let user = slot / NAMES;
     (format!("{}-{}", USERS[user], slot % NAMES), user)
 }
 
-/// Waits until the bytes of a user are all counted. How many there are.
+/// Waits until all bytes of a user are counted. Returns their number.
 pub(crate) fn counted(client: &Client, uid: u32) -> Result<u64, Fault> {
     for _ in 0..COUNTED / SECOND {
         let found = client.quota_of(uid).map_err(|e| e.to_string())?;
@@ -65,7 +65,7 @@ pub(crate) fn counted(client: &Client, uid: u32) -> Result<u64, Fault> {
 }
 
 impl Worker {
-    /// Sets the limits. Nothing fails meanwhile.
+    /// Sets the quotas. No faults happen meanwhile.
     pub(super) fn prepare_limits(&self, limit: u64) -> Result<(), Fault> {
         let text = |e: Error| format!("while setting limits: {e}");
         let client = self.connect(Role::Admin).map_err(text)?;
@@ -88,7 +88,7 @@ impl Worker {
         lock(&self.history).ledger.as_mut().map(f)
     }
 
-    /// One change of a file of a user with a limit.
+    /// Makes one change to a file of a user with a quota.
     pub(super) fn spend(&mut self, limited: &mut Limited) -> Result<(), Fault> {
         let Some((client, directory)) = self.administrator(limited)? else {
             return Ok(());
@@ -118,7 +118,7 @@ impl Worker {
         Ok(limited.admin.clone())
     }
 
-    /// The file of a name, made if it is not there.
+    /// Opens the file of a name, or makes it.
     fn limited_file(
         &self,
         client: &Client,
@@ -174,7 +174,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Where a write ends, and how long it is.
+    /// End and length of a write.
     fn some_end(&mut self) -> (u64, u64) {
         let limit = self.ledger(|l| l.limit).unwrap_or(0);
         let blocks = limit / self.shape.block;
@@ -218,7 +218,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Root gives a file of one user to the other.
+    /// As root, gives a file of one user to the other.
     fn give(&mut self, client: &Client, slot: usize) -> Result<(), Fault> {
         let (name, from) = name(slot);
         let to = (from + 1) % USERS.len();
@@ -242,7 +242,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Ends an operation that others may have taken the file from, and that may be refused for a limit if it makes `grown` longer.
+    /// Ends an operation on a file that others may have removed. It may be refused by a quota if it makes `grown`
+    /// longer.
     fn settle_limited<T>(
         &self,
         what: &str,
@@ -252,7 +253,7 @@ impl Worker {
     ) -> Result<Option<T>, Fault> {
         match result {
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
-            // The server was killed, and the name is gone: so are the bytes, and that is said.
+            // The server was killed, and the name is removed: the bytes are gone too, and the error says so.
             Err(e)
                 if e.kind() == ErrorKind::Damaged
                     && grown.and_then(|id| self.ledger(|l| l.may_be_gone(id))) == Some(true) =>

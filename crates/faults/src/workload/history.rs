@@ -1,4 +1,4 @@
-//! What the clients of one run have done and been told: the files, names and counters that answers are held against.
+//! The history of a run: the files, names and counters that answers are checked against.
 use crate::directory::Directory;
 use crate::effects::Effects;
 use crate::ledger::Ledger;
@@ -8,14 +8,14 @@ use crate::world::Nanos;
 use penstock_layout::{FileId, Layout, ObjectOffset, ServerIndex};
 use std::ops::Range;
 
-/// Where the clients stand.
+/// The phase of the clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
     /// Faults happen.
     Faults,
-    /// They have stopped, and what they touched comes to its end.
+    /// Faults have ended, and their effects are wearing off.
     Settling,
-    /// They have stopped; each client ends what it is at, and then everything has to succeed.
+    /// No faults: each client ends its current operation, and then every operation must succeed.
     Calm,
 }
 
@@ -35,34 +35,34 @@ pub(crate) struct Hold {
     blocks: Range<usize>,
 }
 
-/// All that the clients of one run share: the history.
+/// The history that all clients of a run share.
 pub(crate) struct History {
     pub phase: Phase,
-    /// Objects may be damaged and wait for somebody who accepts them.
+    /// Whether objects may be damaged until somebody accepts them.
     pub hurt: bool,
-    /// Objects that a check has called damaged.
+    /// Objects that a check has reported as damaged.
     pub damaged: Vec<FileId>,
     pub files: Vec<Shared>,
-    /// Each client's directory, and the one that all share.
+    /// Each client's directory, and the shared one.
     pub names: Vec<Directory>,
     /// Locks that clients hold now.
     pub(super) holds: Vec<Hold>,
     next_hold: u64,
-    /// What clients saw of each other.
+    /// Effects of clients on each other.
     pub effects: Effects,
-    /// Losses of power by machine.
+    /// Power losses by machine.
     pub losses: Vec<Vec<Nanos>>,
-    /// Increments acknowledged, and those tried.
+    /// Increments acknowledged, and increments tried.
     pub(super) counted: u64,
     pub(super) tried: u64,
     pub(super) next_write: u64,
-    /// The latest time that the metadata server has told.
+    /// The latest time that the metadata server has reported.
     pub(super) issued_ms: u64,
-    /// The counter that clients share at present.
+    /// The counter that clients share at the moment.
     pub(super) pointer: Option<Pointer>,
-    /// Users with limits on bytes, in runs that have some.
+    /// Users with quotas on bytes, in runs that have some.
     pub ledger: Option<Ledger>,
-    /// Operations that succeeded, and that failed as they may.
+    /// Operations that succeeded, and operations that failed because of a fault.
     pub good: u64,
     pub failed: u64,
 }
@@ -90,14 +90,14 @@ impl History {
         }
     }
 
-    /// Changes of names that were not synced may be lost.
+    /// Unsynced changes of names may be lost.
     fn names_lost(&mut self) {
         for names in &mut self.names {
             names.power_lost();
         }
     }
 
-    /// A client was killed, and another begins in its place.
+    /// A client was killed, and another replaces it.
     pub fn interrupted(&mut self, client: usize, now: Nanos) {
         for names in &mut self.names {
             names.interrupted(client, now);
@@ -138,7 +138,8 @@ impl History {
         }
     }
 
-    /// What a file has on a machine that lost its store is about to become zeros. Returns the number of that change.
+    /// The part of a file on a machine that lost its store is about to read as zeros. Returns the number of that
+    /// change.
     pub fn begin_loss(&mut self, path: &str, machine: usize, now: Nanos) -> u64 {
         let id = self.next_write | CUT;
         self.next_write += 1;
@@ -148,7 +149,7 @@ impl History {
         id
     }
 
-    /// It has.
+    /// It does now.
     pub fn end_loss(&mut self, path: &str, machine: usize, id: u64, now: Nanos) {
         for block in self.blocks_on(path, machine) {
             block.end(id, now, true);

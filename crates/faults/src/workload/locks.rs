@@ -1,4 +1,4 @@
-//! What clients do under range locks, and what nobody else may do meanwhile.
+//! What clients do under range locks, and checks that nobody else interferes.
 use super::{COUNTS, Fault, Worker};
 use crate::workload::history::{Hold, Phase};
 use crate::workload::misuse::{Misuse, ask};
@@ -10,13 +10,13 @@ use penstock_wire::Role;
 use penstock_wire::message::{DataReply, DataRequest, MetaReply, MetaRequest};
 use std::time::Duration;
 
-/// A lock is held for so long at most, on a good day.
+/// Longest time that a lock is held, without faults.
 const HELD: u64 = 300 * MS;
-/// Behind everything that anybody writes.
+/// Beyond everything that any client writes.
 const FAR: u64 = 1 << 40;
 
 impl Worker {
-    /// One more, under a lock.
+    /// Increments the number in a file, under a lock.
     pub(super) fn count(
         &mut self,
         client: &Client,
@@ -73,7 +73,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Holds a lock on some blocks: what they are at its start, or what this client writes, they are at its end.
+    /// Holds a lock on some blocks and checks at its end that they are unchanged, or as this client wrote them.
     pub(super) fn hold(
         &mut self,
         client: &Client,
@@ -138,7 +138,8 @@ impl Worker {
         }
     }
 
-    /// Takes a lock past the client library and closes the connection: the lock is free again long before its lease ends.
+    /// Takes a lock without the client library and closes the connection: the lock must be free long before its lease
+    /// ends.
     pub(super) fn abandon_lock(&mut self) -> Result<(), Fault> {
         match self.abandon() {
             Ok(()) => Ok(()),

@@ -1,4 +1,4 @@
-//! Clients that try what their capabilities do not allow, past the client library.
+//! Clients that try what their capabilities do not allow, without the client library.
 use super::{Fault, Worker};
 use crate::effects::Effect;
 use crate::world::{MS, Nanos, SECOND, lock};
@@ -13,31 +13,31 @@ use penstock_wire::{Envelope, Role};
 use serde::{Serialize, de::DeserializeOwned};
 use std::time::Duration;
 
-/// A capability for reading that was lent for a while, and a handle that it was shown for.
+/// A capability for reading with a limited life, and a handle that was opened with it.
 #[derive(Default)]
 pub(super) struct Lent {
     held: Option<StolenCapability>,
     attached: Option<(Connection, Handle, StolenCapability)>,
 }
 
-/// A capability, and when it came.
+/// A capability, and when it was received.
 #[derive(Clone)]
 struct StolenCapability {
     capability: Capability,
     since: Nanos,
 }
 
-/// Servers may be late by so much when they call a capability expired.
+/// Servers may report a capability as expired this much too late.
 const LATE_MS: u64 = 5_000;
-/// What is wrong has to be wrong again after so long: a server that was started just now may not have heard the time yet.
+/// A violation must appear again after this time: a server that has just started may not know the time yet.
 const AGAIN: Nanos = 3 * SECOND;
-/// So often, for what has ended and is taken.
+/// Repetitions before an expired capability that is accepted counts as a violation.
 const LATE_TIMES: usize = 3;
-/// So often, for what is good and refused.
+/// Repetitions before a valid one that is refused counts as a violation.
 const REFUSED_TIMES: usize = 6;
 
 impl Worker {
-    /// Tries what its capabilities do not allow, past the client library.
+    /// Tries what its capabilities do not allow, without the client library.
     pub(super) fn capabilities(&mut self, lent: &mut Lent) -> Result<(), Fault> {
         match self.misuse(lent) {
             Ok(()) => Ok(()),
@@ -115,18 +115,18 @@ impl Worker {
         )))
     }
 
-    /// A capability was refused as ended.
+    /// Counts an expired capability that was refused.
     fn ended(&self) {
         let mut history = lock(&self.history);
         history.effects.count(Effect::EndedCapability);
     }
 
-    /// A capability for reading that was given to this process's user.
+    /// A capability for reading, issued to this process's user.
     pub(super) fn own_capability(&mut self) -> Result<Option<Capability>, Misuse> {
         Ok(self.lend()?.map(|held| held.capability))
     }
 
-    /// A capability that is new.
+    /// Gets a new capability.
     fn lend(&mut self) -> Result<Option<StolenCapability>, Misuse> {
         let since = self.now();
         let path = lock(&self.history).files[0].path.clone();
@@ -145,7 +145,7 @@ impl Worker {
         }
     }
 
-    /// The metadata server's time, which never goes back.
+    /// The metadata server's time, which must never go back.
     pub(super) fn issue_time(&mut self) -> Result<u64, Misuse> {
         let before = lock(&self.history).issued_ms;
         let MetaReply::Time { issue_ms, .. } = ask(&mut self.meta()?, &MetaRequest::Time)? else {
@@ -153,7 +153,7 @@ impl Worker {
         };
         let mut history = lock(&self.history);
         history.issued_ms = history.issued_ms.max(issue_ms);
-        // Where its disk fails, what it has to keep of the time may be lost with the power.
+        // Where its disk fails, the recorded time may be lost with the power.
         let failed = [
             Effect::FullDisk,
             Effect::FailedSync,
@@ -175,8 +175,9 @@ impl Worker {
         }
     }
 
-    /// For how long a capability has ended, by the metadata server's time and by the time for which it has been held: the
-    /// first goes ahead where that server was started anew, the second where it was down with a wrong clock.
+    /// For how long a capability has been expired. It is the larger of two: by the metadata server's time, and by the
+    /// time since it was received. The first is ahead after a restart, the second if the server was down with a wrong
+    /// clock.
     fn ended_ms(&mut self, held: &StolenCapability) -> Result<u64, Misuse> {
         let by_meta = self
             .issue_time()?
@@ -189,7 +190,7 @@ impl Worker {
         ((self.now() - held.since) / MS).saturating_sub(lifetime)
     }
 
-    /// A new capability is taken by a server, at the latest when it has heard the time.
+    /// Checks that a new capability is accepted by a server, at the latest when it knows the time.
     fn taken_soon(&mut self, server: ServerId) -> Result<(), Misuse> {
         for _ in 0..REFUSED_TIMES {
             let Some(StolenCapability { capability, .. }) = self.lend()? else {
@@ -235,7 +236,7 @@ impl Worker {
         Ok(penstock_rpc::connect(address, &caller, timeouts)?)
     }
 
-    /// Reads by a handle long after its capability has ended.
+    /// Reads through a handle long after its capability has expired.
     fn use_late(&mut self, lent: &mut Lent) -> Result<(), Misuse> {
         let late = |(_, _, held): &mut (Connection, Handle, StolenCapability)| {
             self.outlived_ms(held) > LATE_MS
@@ -310,7 +311,7 @@ pub(super) fn attach(data: &mut Connection, capability: &Capability) -> Result<D
 }
 
 pub(super) enum Misuse {
-    /// A server could not be asked.
+    /// The server could not be reached.
     Away(String),
     Allowed(String),
 }

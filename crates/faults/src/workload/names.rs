@@ -1,4 +1,4 @@
-//! What clients do with names, each in a directory of its own and all in one that they share, and what these may hold after that.
+//! Clients' changes of names, each in a directory of its own and all in a shared one, with their checks.
 use super::{Fault, Worker};
 use crate::directory::{Entry, EntryKind, Listing, Moment, NameOp, Outcome};
 use crate::effects::Effect;
@@ -15,11 +15,11 @@ const OWN_NAMES: usize = 5;
 const SHARED_NAMES: usize = 3;
 /// Permission bits.
 const MODES: [u32; 3] = [0o600, 0o640, 0o755];
-/// Operations in a row on the shared directory at most.
+/// Most consecutive operations on the shared directory.
 const ROW: usize = 4;
 
 impl Worker {
-    /// Of a directory by its number: that of a client, or the shared one.
+    /// A directory by number: a client's own, or the shared one.
     fn directory(&self, number: usize) -> String {
         if number == self.shape.clients {
             SHARED.to_owned()
@@ -28,13 +28,13 @@ impl Worker {
         }
     }
 
-    /// One change in the directory of this client.
+    /// Makes one change in this client's directory.
     pub(super) fn change_names(&mut self, client: &Client) -> Result<(), Fault> {
         let op = self.choose_name_op(OWN_NAMES);
         self.change_name(client, self.index, op)
     }
 
-    /// Some changes in a row in the shared directory, and a look.
+    /// Makes some changes in the shared directory, and lists it.
     pub(super) fn race_for_names(&mut self, client: &Client) -> Result<(), Fault> {
         for _ in 0..1 + self.random.index(ROW) {
             let op = self.choose_name_op(SHARED_NAMES);
@@ -58,7 +58,7 @@ impl Worker {
             7 => NameOp::Rmdir(a),
             8..10 => NameOp::Rename(a, b),
             10 => NameOp::Symlink(a),
-            // Found by name and linked by number: not one step where others change names.
+            // Lookup by name and link by number are not atomic where others change names.
             11 if names == OWN_NAMES => NameOp::Link(a, b),
             _ => NameOp::Chmod(a, mode),
         }
@@ -87,11 +87,11 @@ impl Worker {
         };
         let lost_power = self.losses(0).len() > losses;
         let (outcome, result) = match result {
-            // The answer may be from before the loss: about a state that is no more.
+            // The answer may be from before the power loss, about a lost state.
             Ok(()) if lost_power => (Outcome::Unknown, Ok(())),
-            // Whatever became of earlier copies: it was carried out once, and this is its answer.
+            // Whatever became of earlier copies, it was carried out once, and this is its answer.
             Ok(()) => (Outcome::Done, Ok(())),
-            // The repetition of an open finds that its file was removed since it was made.
+            // A repeated open finds that its file was removed after the first attempt had made it.
             Err(e)
                 if matches!(op, NameOp::Create(..))
                     && e.kind() == ErrorKind::NotFound
@@ -155,7 +155,7 @@ impl Worker {
         }
     }
 
-    /// Makes a file in the directory of this client, writes it and syncs it: its name is durable then.
+    /// Makes a file in this client's directory, writes and syncs it: its name is durable then.
     pub(super) fn keep_some(&mut self, client: &Client) -> Result<(), Fault> {
         let name = char::from(b'a' + self.random.index(OWN_NAMES) as u8);
         let mode = MODES[self.random.index(MODES.len())];
@@ -190,14 +190,14 @@ impl Worker {
             .write(&at, Form::Contiguous, &mut Source::from_slice(&[7; 8]))
             .and_then(|_| file.sync());
         let result = match result {
-            // The power has taken the name before the sync, or before the write needed a new capability.
+            // A power loss took the name before the sync, or before the write needed a new capability.
             Err(e)
                 if self.losses(0).len() > losses
                     && (e.kind() == ErrorKind::NotFound || matches!(e, Error::LostName { .. })) =>
             {
                 return Ok(());
             }
-            // The power has taken the bytes before the sync.
+            // A power loss took the bytes before the sync.
             Err(Error::LostWrites { lost, .. }) => return self.lost_by_a_fault(&path, &lost),
             result => result,
         };
@@ -212,7 +212,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Lists the directory of this client and the shared one.
+    /// Lists this client's directory and the shared one.
     pub(super) fn look_at_names(&mut self, client: &Client) -> Result<(), Fault> {
         self.look_at(client, self.index)?;
         self.look_at(client, self.shape.clients)
@@ -249,7 +249,7 @@ impl Worker {
         let found = Listing::new(found);
         let mut history = lock(&self.history);
         if history.losses[0].len() > losses {
-            // It may be from before or after the loss.
+            // The listing may be from before or after the loss.
             return Ok(());
         }
         let verdict = history.names[number].saw(self.index, &found, since);
@@ -267,14 +267,14 @@ impl Worker {
         Ok(())
     }
 
-    /// To be taken before a sync.
+    /// The moments of all directories, to be taken before a sync.
     pub(super) fn moments(&self) -> Vec<Moment> {
         let history = lock(&self.history);
         history.names.iter().map(|n| n.moment()).collect()
     }
 
-    /// A sync has succeeded, of the metadata or of any file: all changes of names before it are durable, unless the metadata
-    /// server has lost its power since there were so many losses.
+    /// A sync of the metadata or of any file has succeeded: all earlier changes of names are durable. Not so if the
+    /// metadata server has lost power since the given number of losses.
     pub(super) fn names_synced(&self, before: Vec<Moment>, losses: usize) {
         let mut history = lock(&self.history);
         if history.losses[0].len() == losses {
@@ -285,7 +285,7 @@ impl Worker {
     }
 }
 
-/// For a file that must be new.
+/// Options for a file that must be new.
 fn creating(mode: u32) -> OpenOptions {
     OpenOptions {
         read: true,

@@ -1,11 +1,11 @@
-//! A parallel program among the clients: ranks, each a process of its own, that open shared files through the MPI-IO library
-//! and access them together and each by itself, by one method after another.
+//! A parallel program beside the clients. Its ranks, each a separate process, open shared files through the MPI-IO
+//! library. They access them collectively and independently, by one method after another.
 //!
-//! What all ranks do is drawn from one stream that each of them has, so that they make the same calls in the same order. A
-//! collective write is one write of the model: the ranks' pieces together cover whole blocks, though a piece may be a fraction
-//! of one. It has begun before the first rank begins, and has ended when the last one is through. Between two calls the
-//! ranks tell each other what came of the last one. A call that meets fails on all ranks or on none. One that does not may
-//! fail on some; unless all have failed since they met last, the next call that meets fails on all.
+//! What the ranks do is drawn from a random stream that each of them has: they make the same calls in the same order. A
+//! collective write is one write of the model: the ranks' pieces cover whole blocks together, though a piece may be a
+//! part of one. It begins before the first rank begins, and ends when the last one has finished. Between two calls the
+//! ranks exchange the results of the last one. A call in which the ranks meet fails on all ranks or on none. Any other
+//! call may fail on some. Unless it failed on all, the next call in which the ranks meet fails on all.
 mod atomic;
 
 use super::{CALM, Fault, Phase, Worker};
@@ -24,23 +24,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// The number of the program for servers; the other clients have another.
+/// The program number that servers see; the other clients have another.
 const PROGRAM: u64 = 2;
-/// A rank waits so long for others: longer than a run lasts.
+/// How long a rank waits for others: longer than a run lasts.
 const PATIENCE: Duration = Duration::from_secs(3600);
-/// Bytes of buffers and windows that hints ask for.
+/// Sizes of buffers and windows in hints, bytes.
 const BUFFERS: [u64; 4] = [4096, 10_000, 65_536, 1 << 20];
-/// Where [`Plant::DroppedPart`] is planted, one message in so many is left out.
+/// With [`Plant::DroppedPart`], one message in so many is dropped.
 const DROPPED: u64 = 20;
 
-/// What the ranks of one program share: their communicators.
+/// The communicators that the ranks of a program share.
 pub(crate) struct Program {
     ranks: usize,
-    /// Its number among all clients of the run: the writer of what its ranks write.
+    /// Number among all clients of the run, which identifies the writer.
     pub life: u64,
-    /// What all ranks draw from.
+    /// The random stream of all ranks.
     stream: Random,
-    /// By number: a rank that comes to the next one first makes it for all.
+    /// By number: the first rank that needs the next communicator makes it for all.
     comms: Mutex<BTreeMap<u64, Vec<Option<ThreadComm>>>>,
 }
 
@@ -68,7 +68,7 @@ impl Program {
     }
 }
 
-/// A communicator with a planted bug: exchanges leave out a part now and then, or meetings what a rank owes.
+/// A communicator with a planted bug: it drops a message now and then, or an error that a rank owes.
 struct Lossy {
     comm: ThreadComm,
     world: &'static Simulation,
@@ -117,24 +117,24 @@ impl Comm for Lossy {
     }
 }
 
-/// A view in which the ranks' pieces take turns.
+/// A view in which the ranks' pieces are interleaved.
 struct Turns {
-    /// Where the first piece begins, bytes.
+    /// Offset of the first piece, bytes.
     start: u64,
-    /// How often each rank has its turn.
+    /// Pieces of each rank.
     count: u64,
     /// Bytes of a piece.
     piece: u64,
-    /// Bytes that no rank sees, behind the last rank's piece.
+    /// Bytes that no rank sees, after the last rank's piece.
     hole: u64,
     ranks: u64,
     block: u64,
-    /// A subarray in place of a vector.
+    /// Whether the filetype is a subarray instead of a vector.
     array: bool,
 }
 
 impl Turns {
-    /// Some place in a file. `whole`: pieces are blocks.
+    /// Draws a place in a file. `whole`: pieces are whole blocks.
     fn draw(r: &mut Random, blocks: u64, block: u64, ranks: usize, whole: bool) -> Turns {
         let ranks = ranks as u64;
         let parts = if whole { 1 } else { [1, 2, 4, 8][r.index(4)] };
@@ -157,7 +157,7 @@ impl Turns {
         self.ranks * self.piece + self.hole
     }
 
-    /// Where the pieces of a rank begin.
+    /// Offsets of a rank's pieces.
     fn pieces(&self, rank: usize) -> impl Iterator<Item = u64> + '_ {
         let first = self.start + rank as u64 * self.piece;
         (0..self.count).map(move |i| first + i * self.row())
@@ -204,7 +204,7 @@ struct How {
 }
 
 impl How {
-    /// Whether the ranks meet in the call; `None`: that is the library's choice.
+    /// Whether the ranks meet in the call; `None`: the library decides.
     fn meets(&self) -> Option<bool> {
         match self.method {
             _ if self.atomic => Some(true),
@@ -220,14 +220,14 @@ pub(crate) struct Rank {
     rank: usize,
     program: Arc<Program>,
     process: Arc<Process>,
-    /// For what the ranks tell each other beside the library.
+    /// For messages between ranks that do not use the library.
     world: ThreadComm,
-    /// Communicators taken.
+    /// Communicators used so far.
     comms: u64,
     common: Random,
-    /// Places in the program's own file that were used up.
+    /// Places in the program's own file used so far.
     used: u64,
-    /// Ranks whose accesses of the open file failed since all met, without the others.
+    /// Ranks whose access failed since all last met, while others succeeded.
     owing: BTreeSet<usize>,
 }
 
@@ -271,7 +271,7 @@ impl Rank {
             }
             rank.pause();
         }
-        // Each method once more, while everything has to succeed.
+        // Each method again, while everything must succeed.
         let mut all = Vec::new();
         for (method, _) in method_values() {
             for (together, writes) in [(true, true), (true, false), (false, true), (false, false)] {
@@ -297,7 +297,7 @@ impl Rank {
         penstock_host::thread::sleep(Duration::from_nanos(pause));
     }
 
-    /// Waits for all ranks. The earliest phase that any of them has seen.
+    /// Waits for all ranks. Returns the earliest phase that any of them has seen.
     fn meet(&self) -> Result<Phase, Fault> {
         let mine = self.worker.phase();
         let all = self.tell(&[mine as u8])?;
@@ -307,26 +307,26 @@ impl Rank {
         Ok(same.unwrap_or(mine))
     }
 
-    /// What each rank tells all others.
+    /// Sends each rank's message to all others.
     fn tell(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>, Fault> {
         self.world
             .allgather(mine)
             .map_err(|e| format!("rank {} lost the others: {e}", self.rank))
     }
 
-    /// Some ranks know of an error that others do not.
+    /// Whether some ranks know of an error that others do not.
     fn owes(&self) -> bool {
         !self.owing.is_empty() && self.owing.len() < self.program.ranks
     }
 
-    /// A collective call has ended: the ranks on which it failed.
+    /// The ranks on which a collective call failed.
     fn failures<T>(&self, result: &penstock_mpiio::Result<T>) -> Result<BTreeSet<usize>, Fault> {
         let all = self.tell(&[u8::from(result.is_err())])?;
         let failed = all.iter().enumerate().filter(|(_, told)| told[..] == [1]);
         Ok(failed.map(|(rank, _)| rank).collect())
     }
 
-    /// A call in which the ranks meet has ended: on all ranks well, or on all with an error, and so if some owed one.
+    /// Checks a call in which the ranks met: success on all, or an error on all, which is required if a rank owed one.
     fn agreed<T>(&mut self, what: &str, result: &penstock_mpiio::Result<T>) -> Result<bool, Fault> {
         let failed = self.failures(result)?;
         let owed = self.owes();
@@ -349,7 +349,7 @@ impl Rank {
         Ok(failed.is_empty())
     }
 
-    /// A collective access has ended: whether well on all ranks.
+    /// Ends a collective access; returns whether it succeeded on all ranks.
     fn accessed(
         &mut self,
         what: &str,
@@ -362,13 +362,13 @@ impl Rank {
         let failed = self.failures(result)?;
         self.owing.extend(&failed);
         if failed.len() == self.program.ranks {
-            // Everyone knows, whether they have met or not.
+            // All ranks know of the error, whether they met or not.
             self.owing.clear();
         }
         Ok(failed.is_empty())
     }
 
-    /// Ends a call: what is excusable while faults happen is an error in calm.
+    /// Ends a call: an error that faults excuse is a violation in the phase without faults.
     fn settle<T>(
         &self,
         what: &str,
@@ -416,7 +416,7 @@ impl Rank {
         })
     }
 
-    /// Opens a file, makes accesses, syncs, closes. All of it is collective.
+    /// Opens a file, makes accesses, syncs, closes. All of this is collective.
     fn session(&mut self, hows: &[How]) -> Result<(), Fault> {
         let f = self.common.index(self.worker.shape.files);
         let path = format!("penstock:{}", lock(&self.worker.history).files[f].path);
@@ -452,7 +452,7 @@ impl Rank {
         Ok(())
     }
 
-    /// All ranks begin a call: when, and in the earliest phase of any.
+    /// All ranks begin a call: the time, and the earliest phase of any.
     fn begin(&self) -> Result<(Nanos, Phase), Fault> {
         let phase = self.meet()?;
         Ok((self.worker.now(), phase))
@@ -482,7 +482,7 @@ impl Rank {
             ("cb_nodes", &aggregators),
         ]);
         let (at, filetype) = turns.view(self.rank)?;
-        // No server is asked.
+        // Needs no server.
         let view = || file.set_view(at, &Datatype::byte(), &filetype, DataRep::Native, &info);
         let mut viewed = view();
         if self.owes() {
@@ -554,12 +554,12 @@ impl Rank {
         }
     }
 
-    /// What was asked for was done: a collective method that all ranks can take part in gives way to no other.
+    /// Checks that the requested method was used: a collective method that all ranks can use must not be replaced.
     fn performed(&self, file: &File, how: How) -> Result<(), Fault> {
         let chosen = file.info();
         let chosen = chosen.get("penstock_method_chosen").unwrap_or_default();
         let named = how.together && !how.atomic && how.method != "auto";
-        // It needs ranks that share memory.
+        // It requires ranks that share memory.
         let apart = how.method == "node-exchange" && !self.worker.shape.one_node;
         if named && !apart && chosen != how.method {
             return Err(format!("{how:?} was performed by {chosen}"));
@@ -604,7 +604,7 @@ impl Rank {
         let now = self.worker.now();
         let what = format!("sync of file {f} together");
         if owed {
-            // It has failed for that, and has synced nothing.
+            // The sync failed for that reason, and has synced nothing.
             self.agreed(&what, &result)?;
             return Ok(());
         }
@@ -615,7 +615,7 @@ impl Rank {
             for block in &mut lock(&self.worker.history).files[f].blocks {
                 block.told_lost(self.program.life, now);
             }
-            // It is told once, in calm too: what is lost may have been written long before.
+            // A loss is reported once, possibly in the phase without faults: the write may be much older.
             self.agreed(&what, &result)?;
             return Ok(());
         }
@@ -631,10 +631,10 @@ impl Rank {
     }
 }
 
-/// What the message of a sync says that reports a loss.
+/// Text in the message of a sync that reports a loss.
 const LOST: &str = "write it to";
 
-/// A fault may have caused it.
+/// Whether a fault may have caused the error.
 fn excusable(class: ErrorClass) -> bool {
     matches!(
         class,

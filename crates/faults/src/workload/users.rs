@@ -1,5 +1,5 @@
-//! Users with credentials of their own, past the client library: what they may open, and what a credential is worth after its
-//! end, or once an administrator has taken it back.
+//! Users with credentials of their own, without the client library. They check what users may open, and that a
+//! credential ends when it expires or an administrator revokes it.
 use super::bytes::{made, user};
 use super::misuse::{Misuse, ask, attach};
 use super::{Fault, Phase, Worker};
@@ -20,27 +20,27 @@ use std::time::Duration;
 const DIRECTORY: &str = "/users";
 /// The user of client 0.
 const FIRST: u32 = 70_000;
-/// A credential lasts for so long, in calm and before.
+/// Life of a credential, with and without faults.
 const LIFE_MS: u64 = 120_000;
 const SHORT_MS: (u64, u64) = (2_000, 15_000);
-/// A credential begins so long before it is made.
+/// A credential's validity begins this long before it is issued.
 const BEFORE_MS: u64 = 60_000;
-/// Servers refuse what was taken back after so long.
+/// Time after which servers must refuse a revoked credential.
 const TAKEN_BACK: Nanos = 10 * SECOND;
 
-/// What a client has as a user.
+/// A client's credential, when it acts as a user.
 #[derive(Default)]
 pub(super) struct Holder(Option<UserSession>);
 
 struct UserSession {
     credential: Credential,
-    /// To the metadata server, opened when the credential was good.
+    /// Connection to the metadata server, opened while the credential was valid.
     meta: Connection,
     taken_back: bool,
 }
 
 impl Worker {
-    /// Makes two files of each user: one for the user alone, and one that others may read. Nothing fails meanwhile.
+    /// Makes two files for each user: a private one, and one that others may read. No faults happen meanwhile.
     pub(super) fn prepare_users(&self) -> Result<(), Fault> {
         let text = |e: Error| format!("while making files of users: {e}");
         let client = self.connect(Role::Admin).map_err(text)?;
@@ -68,7 +68,7 @@ impl Worker {
         client.sync_metadata().map_err(text)
     }
 
-    /// One thing that a user tries.
+    /// Makes one attempt as a user.
     pub(super) fn act_as_user(&mut self, holder: &mut Holder) -> Result<(), Fault> {
         let done = self.try_as_user(holder);
         self.excuse(done)
@@ -96,7 +96,7 @@ impl Worker {
         };
         if mine.taken_back {
             self.refused_by_meta(&mut mine)?;
-            // Servers are killed meanwhile, and lose power.
+            // Servers are killed and lose power meanwhile.
             if self.random.one_in(2) {
                 *held = Some(mine);
             }
@@ -113,7 +113,7 @@ impl Worker {
         Ok(())
     }
 
-    /// In calm: rights, a renewal, an end, and that all servers refuse what was taken back.
+    /// Without faults: checks rights, a renewal, an expiry, and that all servers refuse what was revoked.
     pub(super) fn users_in_calm(&mut self, holder: Holder) -> Result<(), Fault> {
         drop(holder);
         let done = self.all_of_a_user();
@@ -144,7 +144,7 @@ impl Worker {
                 TAKEN_BACK / SECOND
             )));
         }
-        // The same user's other one is as good as before.
+        // The same user's other credential stays valid.
         if !is_served(&mut renewed.meta) || !is_served_data(&mut others) {
             return Err(Misuse::Allowed(
                 "a good credential is refused after another one was taken back".into(),
@@ -153,7 +153,7 @@ impl Worker {
         Ok(())
     }
 
-    /// A credential for so long, and a connection by it.
+    /// Gets a credential with this life, and connects with it.
     fn new_held(&mut self, life_ms: u64) -> Result<UserSession, Misuse> {
         let now = self.issue_time()?;
         let path = self.deployment.authority_key.as_ref();
@@ -170,7 +170,7 @@ impl Worker {
         })
     }
 
-    /// What others may not do with one's files, and one may not do with theirs.
+    /// Checks what others may not do with a user's files, and the user with theirs.
     fn rights(&mut self, meta: &mut Connection) -> Result<(), Misuse> {
         let other = (self.index + 1) % self.shape.clients;
         for (owner, kind, write, allowed) in [
@@ -208,7 +208,7 @@ impl Worker {
         Ok(())
     }
 
-    /// What another user was given is refused.
+    /// Another user's capability is refused.
     fn others_capability(&mut self, data: &mut Connection) -> Result<(), Misuse> {
         let Some(capability) = self.own_capability()? else {
             return Ok(());
@@ -226,7 +226,7 @@ impl Worker {
         }
     }
 
-    /// An administrator takes a credential back.
+    /// An administrator revokes a credential.
     fn take_back(&mut self, mine: &mut UserSession) -> Result<(), Misuse> {
         let statement = mine.credential.statement();
         let what = Revoked::Serial(*statement.serial_bytes());
@@ -237,13 +237,13 @@ impl Worker {
                 mine.taken_back = true;
                 Ok(())
             }
-            // It has ended meanwhile.
+            // It has expired meanwhile.
             Err(e) if e.kind() == ErrorKind::InvalidArgument => Ok(()),
             Err(e) => Err(away(e)),
         }
     }
 
-    /// The metadata server refuses at once what was taken back, on open connections as on new ones.
+    /// The metadata server refuses a revoked credential at once, on open connections as on new ones.
     fn refused_by_meta(&mut self, mine: &mut UserSession) -> Result<(), Misuse> {
         self.refused(mine, "was taken back")?;
         self.note(Effect::TakenBack);

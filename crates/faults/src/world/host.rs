@@ -1,4 +1,4 @@
-//! What programs ask of the world in place of the system: time, threads, locks, sockets, disks.
+//! The simulated system calls: time, threads, locks, sockets, disks.
 use super::*;
 
 impl World for Simulation {
@@ -30,7 +30,7 @@ impl World for Simulation {
         let state = self.state();
         let machine = state.machine_of(self.me());
         let losses = match state.disks.get(machine) {
-            // The metadata server's boots are told all the same.
+            // The metadata server's boot identifier changes nevertheless.
             Some(_) if machine > 0 && state.plant == Some(Plant::KeptIncarnation) => 0,
             Some(disk) => disk.losses.len(),
             None => 0,
@@ -112,8 +112,8 @@ impl World for Simulation {
 
     fn wake(&self, place: usize, all: bool) {
         let mut state = self.state();
-        // Places are addresses, the same for threads of different processes only by accident of reuse; a wake-up for
-        // nothing does no harm.
+        // Places are addresses. Threads of different processes share one only by reuse of memory; a spurious wake-up is
+        // harmless.
         let mut waiting: Vec<TaskId> = state.waiting.iter().copied().collect();
         waiting.retain(|t| state.tasks[*t].wait == Wait::Place(place));
         if waiting.is_empty() {
@@ -177,7 +177,7 @@ impl World for Simulation {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        // Whoever never has to wait must not keep others from running.
+        // A thread that never waits must not keep others from running.
         self.pass();
         loop {
             let ready = rustix::event::poll(fds, Some(&nothing))?;

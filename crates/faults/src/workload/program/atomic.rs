@@ -1,8 +1,8 @@
-//! Atomic mode: ranks write one place at once, each something else, and read it. Whoever reads sees all of what one of them
-//! wrote, or nothing of any.
+//! Atomic mode: ranks write different data to one place at the same time, and read it. A reader must see all of what
+//! one rank wrote, or nothing of any.
 //!
-//! Each attempt has a place of its own in a file of the program's, so that nothing from before can come late. Only attempts
-//! in which all ranks succeed and no power fails are judged: a write that failed may have happened in part.
+//! Each attempt uses a new place in a file of the program's, so that no earlier write can arrive late. Only attempts in
+//! which all ranks succeed and no power fails are checked: a failed write may have happened in part.
 use super::{Fault, Phase, Rank, fill};
 use crate::world::lock;
 use penstock_datatype::{Loop, Source, Target};
@@ -20,7 +20,7 @@ const STRIDE: u64 = 200;
 const STRIPE: &str = "1000";
 
 impl Rank {
-    /// Opens the program's file, makes so many attempts, closes it.
+    /// Opens the program's file, makes attempts, closes it.
     pub(super) fn atomic_session(&mut self, attempts: usize) -> Result<(), Fault> {
         let path = format!("penstock:program-{}", self.program.life);
         let comm = self.next_comm()?;
@@ -42,7 +42,7 @@ impl Rank {
         self.excused(strict, "close the program's file", closed)
     }
 
-    /// The name may have gone with the power, and with it the file: before the calm any error is excused.
+    /// The file may be lost with its name in a power loss: any error is then excused in the phase with faults.
     fn excused<T>(
         &self,
         strict: bool,
@@ -122,7 +122,7 @@ impl Rank {
         };
         let mut after = vec![0; (PIECES * PIECE) as usize];
         let done = done.and_then(|_| {
-            // The others may still be at it.
+            // Other ranks may still be writing.
             file.read(
                 Where::At(0),
                 false,
