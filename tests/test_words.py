@@ -13,6 +13,7 @@ CLEAN = [
     "crates/base",
     "crates/device",
     "crates/faults",
+    "crates/rpc",
     "crates/sched",
     "crates/sim",
     "fuzz",

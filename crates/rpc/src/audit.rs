@@ -1,11 +1,11 @@
-//! The audit log: what was refused, and what administrators did (docs/administer/security.md, decisions/0025).
+//! The audit log of refusals and of administrators' actions (docs/administer/security.md, decisions/0025).
 //!
-//! Problem: who looks into what happened needs records that outlive the moment, and those who attack want them full, slow or
-//! in the way. Idea: whoever serves a request only offers a record. Records that are alike are folded at once ([`folding`]),
-//! what remains goes into a queue of bounded length, and one thread writes it to files of bounded size ([`files`]).
-//! What does not fit is counted, and the count is written when there is room again. No request waits for a disk.
+//! Problem: investigations need durable records, and attackers want the log full, slow or in the way. Idea: a thread
+//! that serves a request only offers a record. Similar records are folded at once ([`folding`]). The others go into a
+//! bounded queue, and one thread writes it to files of bounded size ([`files`]). Records that do not fit are counted,
+//! and the count is written when there is room again. No request waits for a disk.
 //!
-//! Without a directory nothing is written and there is no thread; refusals are counted all the same.
+//! Without a directory nothing is written and there is no thread; refusals are still counted.
 mod files;
 mod folding;
 mod record;
@@ -59,7 +59,8 @@ struct State {
 }
 
 impl Audit {
-    /// Writes to the directory, if there is one. `name`: `meta`, `data-0`. What cannot be written keeps nobody from serving.
+    /// Starts a log in the directory, if there is one. `name`: `meta`, `data-0`. An audit log that cannot be written
+    /// does not stop the server.
     pub fn start(directory: Option<&Path>, name: &str) -> Audit {
         let shared = Arc::new(Shared {
             name: name.to_owned(),
@@ -82,7 +83,7 @@ impl Audit {
         audit
     }
 
-    /// Notes an act. Returns at once.
+    /// Records an action. Returns at once.
     pub fn note(
         &self,
         event: Event,
@@ -102,8 +103,8 @@ impl Audit {
         shared.offer(record, &subject.origin);
     }
 
-    /// Notes what was refused with an error, if it is of a kind that is noted. `act`: what an administrator may do; a
-    /// right that is missing, or any other failure, is one of that.
+    /// Records a request refused with this error, if errors of its kind are recorded. `act` is the administrative
+    /// action that was tried: a missing right, or any other failure, is recorded under it.
     pub fn refused(
         &self,
         act: Option<Event>,
@@ -117,12 +118,12 @@ impl Audit {
         }
     }
 
-    /// Notes a handshake that failed.
+    /// Records a handshake that failed.
     pub(crate) fn turned_away(&self, connection: &Connection, why: &Error) {
         let left = "it left after the server's proof: it holds another key, or it has ended";
         let closed = connection.closer().is_closed();
         let event = match why {
-            // Dropped by this server.
+            // Closed by this server.
             Error::Closed { .. } if closed => Some(Event::Limit),
             Error::Closed { .. } => connection.claim().map(|_| Event::Key),
             Error::BadKey(_) => Some(Event::Key),
@@ -149,7 +150,7 @@ impl Audit {
         }
     }
 
-    /// Since the start.
+    /// Counts since the start.
     pub fn status(&self) -> AuditStatus {
         AuditStatus {
             refused: self.shared.refused.load(Relaxed),
@@ -158,7 +159,7 @@ impl Audit {
         }
     }
 
-    /// Writes what is left, once, and ends.
+    /// Tries once to write the remaining records, and ends.
     pub fn stop(&self) {
         if self.shared.files.is_none() {
             return;
@@ -175,7 +176,7 @@ impl Drop for Audit {
     }
 }
 
-/// What a refusal of this kind is, if it is noted: others are mistakes, or happen to honest programs.
+/// The event of a refusal of this kind. `None` for errors that are mistakes or happen to honest programs.
 fn event_of(kind: ErrorKind) -> Option<Event> {
     match kind {
         ErrorKind::Permission | ErrorKind::NotOwner => Some(Event::Permission),
@@ -191,7 +192,7 @@ fn time() -> String {
 }
 
 impl State {
-    /// Takes a record into the queue; says if there is no room.
+    /// Queues a record; returns false if there is no room.
     fn push(&mut self, record: Record, time: &str) -> bool {
         let room = self.queue.len() < QUEUE;
         if room {
@@ -203,7 +204,7 @@ impl State {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        // Queue and table are whole between any two statements.
+        // Queue and table are consistent between any two statements.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -226,12 +227,12 @@ impl Shared {
         }
     }
 
-    /// The thread that writes, until the end.
+    /// The writing thread's loop.
     fn write(&self) {
         let Some(files) = &self.files else { return };
         let mut told = 0;
         let mut failing = false;
-        // What could not be written, if anything: the queue fills behind it.
+        // Records of a failed write, if any; the queue fills meanwhile.
         let mut batch: Vec<Record> = Vec::new();
         loop {
             let stopping = self.collect(&mut batch, failing);
@@ -269,7 +270,7 @@ impl Shared {
         }
     }
 
-    /// Waits for something to write, or after a failure for a while; whether the end has come.
+    /// Waits for records, or after a failure for a while; returns whether the log is to end.
     fn collect(&self, batch: &mut Vec<Record>, failing: bool) -> bool {
         let mut state = self.state();
         let retry = failing.then(|| now() + RETRY);
@@ -306,7 +307,7 @@ impl Shared {
         }
     }
 
-    /// The record of those that are not there.
+    /// The record of a number of lost records.
     fn gap(&self, count: u64) -> Record {
         let subject = Subject::itself(None, "server");
         let reason = "records were lost: they came faster than they could be written";

@@ -1,9 +1,9 @@
-//! A thread of the server's own, whose end the server's stop waits for.
+//! A background thread of the server, whose end the server's stop waits for.
 use penstock_host::sync::Mutex;
 use penstock_host::thread::{self, JoinHandle};
 use std::sync::PoisonError;
 
-/// At most one thread. Whoever stops the server tells it to end, then joins it.
+/// At most one thread. To stop the server, tell the thread to end, then join it.
 #[derive(Debug, Default)]
 pub struct Background(Mutex<Option<JoinHandle>>);
 
@@ -15,7 +15,7 @@ impl Background {
         Ok(())
     }
 
-    /// Waits until the thread has ended, if there is one. `what` it does, for the log.
+    /// Waits until the thread has ended, if there is one. `what` it does is for the log.
     pub fn join(&self, what: &str) {
         let thread = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread

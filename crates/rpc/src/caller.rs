@@ -1,28 +1,28 @@
-//! What a client proves and shows when it connects.
+//! The identity that a client presents when it connects.
 use crate::deployment::{Deployment, Transport};
 use crate::wallet::Wallet;
 use penstock_wire::handshake::Role;
 use penstock_wire::{Key, Result};
 use std::sync::Arc;
 
-/// Who a client is.
+/// The identity of a client.
 #[derive(Debug, Clone)]
 pub struct Caller {
     /// Deployment id.
     pub deployment: String,
     /// Deployment name, for messages.
     pub deployment_name: String,
-    /// What it asks for.
+    /// The role it asks for.
     pub role: Role,
     /// The key of that role.
     pub key: Key,
-    /// Parallel job.
+    /// Number of the parallel job.
     pub program: u64,
     /// Rank in it.
     pub rank: u32,
-    /// What protects TCP connections.
+    /// Protection of TCP connections.
     pub transport: Transport,
-    /// Where its credential for TCP connections comes from.
+    /// The source of its credential for TCP connections.
     pub wallet: Arc<Wallet>,
 }
 

@@ -1,8 +1,8 @@
-//! What a client says of itself before it has proven anything: for the audit log.
+//! What a client claims about itself before it is authenticated: for the audit log.
 use crate::text::{SHORT, text};
 use penstock_wire::handshake::Hello;
 
-/// See the module's text. Texts are safe to show.
+/// The unverified claim of a client. Texts are safe to print.
 #[derive(Debug)]
 pub(crate) struct Claim {
     pub(crate) user: Option<u32>,
@@ -23,7 +23,7 @@ impl Claim {
     }
 }
 
-/// How a process is called that shows no job.
+/// The name of a process that belongs to no known job.
 pub(crate) fn job_of(program: u64, rank: u32) -> Option<String> {
     (program != 0).then(|| format!("program {program:x} rank {rank}"))
 }

@@ -1,4 +1,4 @@
-//! A socket that another thread may end.
+//! A socket that another thread may close.
 use penstock_host::net;
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::Shutdown;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// A socket, and whether it has been ended from here.
+/// A socket, and whether it has been closed here.
 #[derive(Debug)]
 pub(crate) struct Socket {
     fd: OwnedFd,
@@ -43,20 +43,20 @@ impl Closer {
         Closer(socket)
     }
 
-    /// Wakes whoever waits in the connection. From now on no frame comes out of it, not even one that lies in a buffer.
+    /// Wakes a thread that waits in the connection. From now on no frame is returned from it, not even a buffered one.
     pub fn close(&self) {
         self.0.closed.store(true, Ordering::Release);
-        // The peer may have gone already; there is nothing more to end then.
+        // The peer may have closed already; nothing is left to do then.
         let _ = rustix::net::shutdown(&self.0, Shutdown::Both);
         net::changed(self.0.as_fd());
     }
 
-    /// Whether it has been ended from here.
+    /// Whether it has been closed here.
     pub fn is_closed(&self) -> bool {
         self.0.is_closed()
     }
 
-    /// Whether nobody is there any more: it has been ended from here, or the peer sends nothing more. A system call.
+    /// Whether it has been closed here, or the peer sends nothing more. Takes a system call.
     pub fn is_deserted(&self) -> bool {
         let ends = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
         let mut fds = [PollFd::from_borrowed_fd(self.0.as_fd(), ends)];

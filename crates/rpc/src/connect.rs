@@ -1,4 +1,4 @@
-//! Reaching a server: Unix socket first, TCP otherwise, there a TLS session, then the handshake.
+//! Connects to a server: by Unix socket if possible, otherwise by TCP with TLS; then the handshake.
 use crate::caller::Caller;
 use crate::connection::{Connection, Timeouts, io_error};
 use crate::deployment::Address;
@@ -12,16 +12,17 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// To reach a server and to finish the handshake, each.
+/// Time limit of connecting, and of the handshake.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// An open connection to the server at `to`, of a link that will have no other; replies may carry descriptors.
+/// Opens a connection to the server at `to`, for a link that will have no other connection; replies may carry
+/// descriptors.
 pub fn connect(to: &Address, caller: &Caller, timeouts: Timeouts) -> Result<Connection> {
     connect_as(to, caller, LinkName::new()?, timeouts)
 }
 
-/// The same for a link that may have had others: when this returns, nothing that was sent on those will be carried out
-/// any more. Each call for a link needs a generation of its own.
+/// The same for a link that may have had others: when this returns, no request sent on those will be carried out any
+/// more. Each call for a link needs a generation of its own; errors name the server and what failed.
 pub fn connect_as(
     to: &Address,
     caller: &Caller,

@@ -1,13 +1,13 @@
-//! A blocking connection that speaks frames over a Unix or TCP stream socket; both ends use it.
+//! A blocking connection that carries frames over a Unix or TCP stream socket; both ends use it.
 //!
-//! Wake-ups, not bytes, are what a small request costs. So small frames collect in an output buffer
-//! that is written when the reader is about to wait, and input is read into a buffer that usually
-//! holds many small frames: 64 requests in flight cost a handful of system calls on each side, and a
-//! single request costs one write and one read. Payloads beyond [`COPY_BELOW`] bytes skip both
-//! buffers: they go out with one vectored write and come in straight into the caller's memory.
+//! The cost of a small request is the wake-ups, not the bytes. So small frames collect in an output buffer, which is
+//! written when the reader is about to wait. Input is read into a buffer that usually holds many small frames. 64
+//! requests in flight then cost a handful of system calls on each side, and a single request costs one write and one
+//! read. Payloads beyond [`COPY_BELOW`] bytes bypass both buffers: one vectored write sends them, and they are received
+//! directly into the caller's memory.
 //!
-//! A connection serves one thread at a time. A client that keeps many requests in flight reads its
-//! replies before some thousand of them are outstanding: neither side reads while it writes.
+//! A connection serves one thread at a time. A client with many requests in flight must read its replies before some
+//! thousand of them are outstanding: neither side reads while it writes.
 mod passing;
 mod receiving;
 mod securing;
@@ -31,21 +31,21 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Bytes of the input buffer; larger bodies make it grow for as long as they need it.
+/// Bytes of the input buffer; it grows for larger bodies and shrinks afterwards.
 const INPUT: usize = 32 << 10;
-/// The output buffer is written at this size at the latest.
+/// The output buffer is written when it reaches this size.
 const OUTPUT: usize = 64 << 10;
-/// Payloads up to this many bytes are copied into the output buffer, so that they can wait for company.
+/// Payloads up to this size are copied into the output buffer, so that they are sent with other frames.
 pub const COPY_BELOW: usize = 8 << 10;
 /// Slices in one vectored write (the kernel's IOV_MAX is 1024).
 const MAX_SLICES: usize = 512;
 
-/// How long one read or write may wait. `None`: for ever.
+/// Time limits of one read or write. `None`: no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
     /// For the next bytes from the peer.
     pub read: Option<Duration>,
-    /// For room to send.
+    /// For space in the send buffer.
     pub write: Option<Duration>,
 }
 
@@ -59,18 +59,18 @@ impl Default for Timeouts {
     }
 }
 
-/// Header and body of a frame that came in. Its payload is still in the connection.
+/// Header and body of a received frame. Its payload is still to be read.
 #[derive(Debug)]
 pub struct Received<B> {
     /// Request id, flags, trace context.
     pub envelope: Envelope,
-    /// The message; `None` in continuation frames, which carry payload alone.
+    /// The message; `None` in continuation frames, which carry payload only.
     pub body: Option<B>,
     /// Payload bytes to be read next.
     pub payload_len: usize,
 }
 
-/// Who is at the other end of a Unix socket, as the kernel says.
+/// The process at the other end of a Unix socket, as reported by the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Credentials {
     /// Process id.
@@ -81,7 +81,7 @@ pub struct Credentials {
     pub gid: u32,
 }
 
-/// See the module's text.
+/// A connection that carries frames.
 #[derive(Debug)]
 pub struct Connection {
     socket: Arc<Socket>,
@@ -89,18 +89,18 @@ pub struct Connection {
     peer: String,
     /// The address that it was accepted from or connected to.
     from: Arc<str>,
-    /// What the other end says of itself, until it has proven it.
+    /// The unverified claim of the other end, until it is authenticated.
     claim: Option<Box<Claim>>,
     version: u16,
     limits: Limits,
     timeouts: Timeouts,
     /// Overrides the read time-out: nothing is read after it (handshake).
     deadline: Option<Instant>,
-    /// Under the frames of a TCP connection, unless its network is trusted.
+    /// TLS under the frames of a TCP connection, unless its network is trusted.
     tls: Option<Box<Tls>>,
-    /// What both ends of a protected connection know and nobody else.
+    /// The channel binding of a TLS session: a value that only both ends know.
     binding: Option<[u8; 32]>,
-    /// Whether descriptors beside frames are taken.
+    /// Whether descriptors are accepted with frames.
     takes_descriptors: bool,
     input: Vec<u8>,
     start: usize,
@@ -108,13 +108,13 @@ pub struct Connection {
     payload_left: usize,
     output: Vec<u8>,
     descriptors: VecDeque<OwnedFd>,
-    /// The thread that serves it.
+    /// CPU affinity of the thread that serves it.
     server: Option<cpu_affinity::Server>,
-    /// Those who wait for answers.
+    /// CPU affinity of the threads that wait for answers.
     caller: Option<cpu_affinity::Caller>,
 }
 
-/// For a client that drives several connections at once with `poll`.
+/// For a client that uses several connections with `poll`.
 impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
@@ -122,12 +122,12 @@ impl AsFd for Connection {
 }
 
 impl Connection {
-    /// Over an accepted or connected Unix socket. `peer` names the other end in errors.
+    /// A connection over an accepted or connected Unix socket. `peer` names the other end in errors.
     pub fn unix(stream: UnixStream, peer: impl Into<String>, timeouts: Timeouts) -> Result<Self> {
         Connection::new(OwnedFd::from(stream), true, peer.into(), timeouts)
     }
 
-    /// Over an accepted or connected TCP socket: no delay, keepalive.
+    /// A connection over an accepted or connected TCP socket, with no delay and keepalive.
     pub fn tcp(stream: TcpStream, peer: impl Into<String>, timeouts: Timeouts) -> Result<Self> {
         let socket = OwnedFd::from(stream);
         let peer = peer.into();
@@ -142,7 +142,7 @@ impl Connection {
         Connection::new(socket, false, peer, timeouts)
     }
 
-    /// Over a socket of a simulated network.
+    /// A connection over a socket of a simulated network.
     pub(crate) fn world(
         socket: OwnedFd,
         peer: impl Into<String>,
@@ -178,12 +178,12 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Names the other end in errors.
+    /// The name of the other end in errors.
     pub fn peer(&self) -> &str {
         &self.peer
     }
 
-    /// Gives the other end a better name (after the handshake).
+    /// Sets a better name of the other end (after the handshake).
     pub fn set_peer(&mut self, peer: impl Into<String>) {
         self.peer = peer.into();
     }
@@ -193,17 +193,17 @@ impl Connection {
         &self.from
     }
 
-    /// What the other end said of itself in a handshake that has not ended.
+    /// The other end's claim in an unfinished handshake.
     pub(crate) fn claim(&self) -> Option<&Claim> {
         self.claim.as_deref()
     }
 
-    /// The other end has opened the handshake.
+    /// Records the hello of the other end.
     pub(crate) fn heard(&mut self, hello: &Hello) {
         self.claim = Some(Box::new(Claim::of(hello)));
     }
 
-    /// Same host, and descriptors can be passed.
+    /// Whether the peer is on this host, so that descriptors can be passed.
     pub fn is_unix(&self) -> bool {
         self.unix
     }
@@ -213,25 +213,26 @@ impl Connection {
         self.version
     }
 
-    /// A value that both ends of a protected connection know and nobody else: whoever signs it signs for this connection alone.
+    /// The channel binding: a value that only both ends of a protected connection know. A signature over it is valid
+    /// for this connection only.
     pub(crate) fn binding(&self) -> Option<[u8; 32]> {
         self.binding
     }
 
-    /// The handshake has ended.
+    /// Ends the handshake.
     pub(crate) fn establish(&mut self, version: u16) {
         self.claim = None;
         self.version = version;
         self.limits = Limits::FULL;
     }
 
-    /// From now on descriptors beside frames are accepted ([`Connection::take_descriptors`]).
+    /// Accepts descriptors with frames from now on ([`Connection::take_descriptors`]).
     pub fn accept_descriptors(&mut self) {
         self.takes_descriptors = self.unix;
     }
 
-    /// Sends a request and waits for its answer, on this thread, which does nothing else meanwhile: a server on
-    /// this host may serve it on this CPU. `sent` becomes true when the request may arrive.
+    /// Sends a request and waits for its answer. The calling thread does nothing else meanwhile, so a server on this
+    /// host may serve the request on this CPU. `sent` becomes true when the request may have reached the server.
     pub fn call<Q: Serialize, A: DeserializeOwned>(
         &mut self,
         envelope: &Envelope,
@@ -252,7 +253,7 @@ impl Connection {
         answer
     }
 
-    /// From now on this thread keeps to where the peer waits ([`Connection::call`]).
+    /// Serves on the CPU where the peer waits from now on ([`Connection::call`]).
     pub(crate) fn serve_nearby(&mut self) {
         self.server = if self.unix {
             cpu_affinity::Server::new()
@@ -284,7 +285,7 @@ impl Connection {
         })
     }
 
-    /// A handle that ends this connection from another thread.
+    /// A handle that closes this connection from another thread.
     pub fn closer(&self) -> Closer {
         Closer::new(self.socket.clone())
     }
@@ -296,7 +297,7 @@ impl Connection {
         self.apply_timeout(sockopt::Timeout::Send, timeouts.write)
     }
 
-    /// Nothing is read after `deadline`; `None` returns to the read time-out.
+    /// Sets a deadline after which nothing is read; `None` restores the read time-out.
     pub(crate) fn set_deadline(&mut self, deadline: Option<Instant>) -> Result<()> {
         self.deadline = deadline;
         if deadline.is_none() {
@@ -306,13 +307,13 @@ impl Connection {
     }
 
     fn apply_timeout(&self, which: sockopt::Timeout, after: Option<Duration>) -> Result<()> {
-        // Zero would mean "for ever" to the kernel.
+        // The kernel takes zero as no limit.
         let after = after.map(|d| d.max(Duration::from_millis(1)));
         sockopt::set_socket_timeout(&self.socket, which, after)
             .map_err(|e| io_error("set the time-out of", &self.peer, e))
     }
 
-    /// Gives the buffers' memory back; for a connection that has been idle.
+    /// Frees the buffers' memory; for an idle connection.
     pub fn shrink(&mut self) {
         if self.buffered() == 0 {
             self.input = Vec::new();
@@ -380,7 +381,7 @@ pub(crate) fn io_error(what: &'static str, peer: &str, e: Errno) -> Error {
     }
 }
 
-/// Supplementary groups of a Unix socket's peer when it connected; those beyond [`MAX_GROUPS`] are left out.
+/// Supplementary groups of a Unix socket's peer at the time of connecting; those beyond [`MAX_GROUPS`] are left out.
 fn peer_groups(socket: BorrowedFd<'_>) -> Option<Vec<u32>> {
     let mut groups = vec![0 as libc::gid_t; 1024];
     for _ in 0..2 {

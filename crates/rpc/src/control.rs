@@ -1,20 +1,20 @@
-//! The control channel: what data servers did goes up, what they are to do comes down.
+//! The control channel: data servers' reports to the metadata server, and its decisions for them.
 //!
-//! *Problem*: decisions across servers (whose slice, which mode) need figures of all servers at one place, and must neither
-//! outlive those who take them nor come back from the dead. *Idea*: each data server reports once a [`PERIOD`] while it has something to
-//! say; the answer is the whole decision that holds for it, with an [`Epoch`] and a lease. A decision that is not newer is
-//! dropped. The next report acknowledges. When the lease is over the default holds, so a metadata server that is gone
-//! leaves no server in a state that nobody ends. *When it pays*: from the first policy across servers on; until then the list
-//! of programs is its user. *Parameters*: [`PERIOD`], [`LEASE`]. *Source*: leases after Gray and Cheriton (1989);
-//! docs/decisions/0033.
+//! *Problem*: decisions across servers (whose slice, which mode) need figures of all servers in one place. They must
+//! not outlive the server that makes them, and outdated ones must not take effect. *Idea*: each data server reports
+//! once per [`PERIOD`] while it has something to report. The answer is the complete decision for it, with an [`Epoch`]
+//! and a lease. A decision that is not newer is ignored. The next report acknowledges it. When the lease expires the
+//! default holds: without a metadata server no decision stays in force for ever. *When it pays*: for policies across
+//! servers; at present the list of programs uses it. *Parameters*: [`PERIOD`], [`LEASE`]. *Source*: leases after Gray
+//! and Cheriton (1989); docs/decisions/0033.
 //!
-//! Both ends are plain state machines: times are passed in, by any steady clock of the end's own.
+//! Both ends are plain state machines: times are passed in, by any steady clock of that end.
 use penstock_wire::message::{Decision, Epoch, Order, ProgramTraffic, Report, Traffic};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Between two reports of a data server that has something to say.
+/// Time between two reports of a data server that has something to report.
 pub const PERIOD: Duration = Duration::from_millis(500);
 /// How long a decision holds.
 pub const LEASE: Duration = Duration::from_secs(5);
@@ -29,7 +29,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// There is nothing to tell.
+    /// Whether there is nothing to report.
     pub fn is_empty(&self) -> bool {
         self.programs.is_empty() && self.others.is_empty()
     }
@@ -40,18 +40,18 @@ impl Figures {
 pub struct Follower {
     incarnation: u64,
     sequence: u64,
-    /// The newest decision, and when its lease is over.
+    /// The newest decision, and when its lease expires.
     newest: Epoch,
     window: Vec<Order>,
     until: Duration,
-    /// It has not been acknowledged, or nothing was ever reported.
+    /// Whether it is not yet acknowledged, or nothing was ever reported.
     owes: bool,
-    /// The report that waits for its answer, and when it was first sent.
+    /// The report without an answer, and when it was first sent.
     pending: Option<(Duration, Report)>,
 }
 
 impl Follower {
-    /// Of a server that has just started.
+    /// The end of a server that has just started.
     pub fn new(incarnation: u64) -> Follower {
         Follower {
             incarnation,
@@ -64,17 +64,17 @@ impl Follower {
         }
     }
 
-    /// There is a decision to acknowledge, or the server to introduce.
+    /// Whether there is a decision to acknowledge, or the server is not yet known.
     pub fn owes(&self) -> bool {
         self.owes
     }
 
-    /// The report that is to be sent, again if need be, until it is answered.
+    /// The report to send, repeatedly if need be, until it is answered.
     pub fn pending(&self) -> Option<&Report> {
         self.pending.as_ref().map(|(_, report)| report)
     }
 
-    /// Reports these figures of the last `period`. Only when nothing is pending.
+    /// Makes a report of these figures of the last `period`. Only when no report is pending.
     pub fn report(&mut self, now: Duration, period: Duration, figures: Figures) {
         debug_assert!(self.pending.is_none());
         self.sequence += 1;
@@ -90,7 +90,7 @@ impl Follower {
         self.pending = Some((now, report));
     }
 
-    /// An answer has come, perhaps to an earlier report, or a second copy.
+    /// Handles an answer, which may be to an earlier report, or a second copy.
     pub fn told(&mut self, decision: Decision) {
         let answered = |(_, report): &(Duration, Report)| report.sequence == decision.sequence;
         let Some((sent, _)) = self.pending.take_if(|pending| answered(pending)) else {
@@ -105,41 +105,41 @@ impl Follower {
             self.owes = true;
             self.until = Duration::ZERO;
         }
-        // From when the report was sent: the one who decided counts from later on.
+        // Counted from when the report was sent: the metadata server counts from later.
         let until = sent.saturating_add(Duration::from_millis(decision.lease_ms));
         self.until = self.until.max(until);
     }
 
-    /// The decision that holds; `None`: the default does.
+    /// The decision in force; `None`: the default.
     pub fn decision(&self, now: Duration) -> Option<(Epoch, &[Order])> {
         (now < self.until).then_some((self.newest, self.window.as_slice()))
     }
 }
 
-/// What a report is, beside those that were heard before it.
+/// How a report relates to those received before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hearing {
     /// The first of this incarnation.
     Begins,
     /// Newer than all of this incarnation.
     New,
-    /// The newest once more: its answer was lost.
+    /// The newest one repeated: its answer was lost.
     Again,
-    /// A copy that comes after newer ones, of a connection that was given up.
+    /// A copy of an older report, from a closed connection.
     Late,
 }
 
-/// The newest report that was heard of a data server.
+/// The newest report received from a data server.
 #[derive(Debug, Default)]
 pub struct Heard {
     incarnation: Option<u64>,
-    /// The incarnation before: what is still under way from it comes late.
+    /// The incarnation before: its reports still in flight arrive late.
     former: Option<u64>,
     sequence: u64,
 }
 
 impl Heard {
-    /// Notes a report.
+    /// Classifies and records a report.
     pub fn hear(&mut self, incarnation: u64, sequence: u64) -> Hearing {
         if self.former == Some(incarnation) {
             return Hearing::Late;
@@ -172,13 +172,13 @@ struct Known {
 #[derive(Debug)]
 pub struct Holder {
     term: u64,
-    /// Decisions of this term.
+    /// Number of decisions in this term.
     count: u64,
     servers: BTreeMap<u32, Known>,
 }
 
 impl Holder {
-    /// Of a metadata server that has just started. The term is greater than any before.
+    /// The end of a metadata server that has just started. The term must be greater than any before.
     pub fn new(term: u64) -> Holder {
         Holder {
             term,
@@ -187,7 +187,7 @@ impl Holder {
         }
     }
 
-    /// A data server reports: the answer, and whether its figures are to be counted.
+    /// Handles a data server's report; returns the answer, and whether to count its figures.
     pub fn heard(&mut self, server: u32, report: &Report) -> (Decision, bool) {
         let (term, count) = (self.term, &mut self.count);
         let mut decide = || {
@@ -220,7 +220,7 @@ impl Holder {
         (decision, fresh)
     }
 
-    /// The data server has said that it took the decision which holds for it.
+    /// Whether the data server has acknowledged the decision in force for it.
     pub fn is_acknowledged(&self, server: u32) -> bool {
         let known = self.servers.get(&server);
         known.is_some_and(|known| known.applied == known.epoch)
@@ -240,7 +240,7 @@ mod tests {
         let mut hear = |incarnation, sequence| heard.hear(incarnation, sequence);
         assert_eq!([hear(7, 5), hear(7, 6), hear(7, 6)], [Begins, New, Again]);
         assert_eq!([hear(7, 5), hear(7, 9)], [Late, New]);
-        // The server was started again.
+        // The server was restarted.
         assert_eq!([hear(8, 1), hear(7, 10)], [Begins, Late]);
         assert_eq!([hear(8, 1), hear(8, 2)], [Again, New]);
     }
@@ -261,7 +261,7 @@ mod tests {
         }
     }
 
-    /// Reports and takes the answer; whether the figures counted.
+    /// Reports and handles the answer; returns whether the figures were counted.
     fn round(now: Duration, follower: &mut Follower, holder: &mut Holder) -> bool {
         follower.report(now, PERIOD, figures(1));
         let (decision, fresh) = holder.heard(SERVER, follower.pending().unwrap());
@@ -279,7 +279,7 @@ mod tests {
         assert_eq!((epoch, window.len()), (Epoch { term: 4, count: 1 }, 0));
         assert!(round(seconds(2), &mut follower, &mut holder));
         assert!(holder.is_acknowledged(SERVER) && !follower.owes());
-        // Of the second report, from when it was sent.
+        // Lease of the second report, from when it was sent.
         let end = seconds(2) + LEASE;
         assert!(follower.decision(end - Duration::from_nanos(1)).is_some());
         assert!(follower.decision(end).is_none());
@@ -292,14 +292,14 @@ mod tests {
         let report = follower.pending().unwrap().clone();
         let (lost, fresh) = holder.heard(SERVER, &report);
         assert!(fresh);
-        // The answer was lost: the same report again, which is not counted again.
+        // The answer was lost: the same report is sent again and not counted again.
         let (decision, fresh) = holder.heard(SERVER, follower.pending().unwrap());
         assert!(!fresh && decision == lost);
         follower.told(decision.clone());
         assert!(follower.pending().is_none());
         // The lease counts from the first copy.
         assert!(follower.decision(seconds(1) + LEASE).is_none());
-        // Second copies and late answers change nothing.
+        // Copies and late answers change nothing.
         follower.report(seconds(3), PERIOD, figures(1));
         follower.told(decision);
         assert!(follower.pending().is_some());
@@ -338,15 +338,15 @@ mod tests {
         round(seconds(2), &mut follower, &mut holder);
         follower.report(seconds(3), PERIOD, figures(1));
         let late = follower.pending().unwrap().clone();
-        // The data server starts anew: it knows no decision, and gets a newer one.
+        // The data server restarts: it knows no decision, and gets a newer one.
         let mut second = Follower::new(8);
         assert!(round(seconds(4), &mut second, &mut holder));
         assert!(!holder.is_acknowledged(SERVER));
-        // What was under way from the former one is not counted, and acknowledges nothing.
+        // Reports of the former incarnation are not counted, and acknowledge nothing.
         assert!(!holder.heard(SERVER, &late).1 && !holder.is_acknowledged(SERVER));
         assert!(round(seconds(5), &mut second, &mut holder) && holder.is_acknowledged(SERVER));
         let before = second.newest;
-        // The metadata server starts anew: a new term, which acknowledgements of the old one don't fit.
+        // The metadata server restarts: a new term, in which old acknowledgements are invalid.
         let mut holder = Holder::new(5);
         assert!(round(seconds(6), &mut second, &mut holder));
         assert!(second.newest > before && second.newest.term == 5);
@@ -389,11 +389,11 @@ mod tests {
         assert!(postcard::from_bytes::<Report>(&encoded).is_err());
     }
 
-    /// What happens on the way between the two ends.
+    /// An event between the two ends.
     #[derive(Debug, Clone)]
     enum Step {
         Send,
-        /// One of the reports, or answers, that are under way arrives, and stays under way as another copy.
+        /// A report, or answer, in flight arrives, and another copy stays in flight.
         Report(usize),
         Answer(usize),
         RestartServer,
@@ -411,8 +411,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is lost, repeated or late: no figure counts twice in a term, epochs of a server only rise, and a decision
-        /// never holds for longer than its lease after the last report that was sent.
+        /// Property: whatever is lost, repeated or late, no figure counts twice in a term and a server's epochs only
+        /// increase. A decision is never in force for longer than its lease after the last report sent.
         #[test]
         fn nothing_counts_twice_and_nothing_goes_back(steps in proptest::collection::vec(step(), 0..60)) {
             let (mut follower, mut holder) = (Follower::new(1), Holder::new(1));
@@ -432,7 +432,7 @@ mod tests {
                     }
                     Step::Report(at) if at < reports.len() => {
                         let report = &reports[at];
-                        // One that is two starts old does not come: its connection is long over.
+                        // A report two incarnations old does not arrive: its connection is closed.
                         if report.incarnation + 1 < follower.incarnation { continue; }
                         let (decision, fresh) = holder.heard(SERVER, report);
                         if fresh {
@@ -440,7 +440,7 @@ mod tests {
                         }
                         answers.push((report.incarnation, decision));
                     }
-                    // An answer comes to the one who asked.
+                    // An answer arrives at the incarnation that asked.
                     Step::Answer(at) if at < answers.len() && answers[at].0 == follower.incarnation => {
                         follower.told(answers[at].1.clone());
                         prop_assert!(follower.newest >= before);

@@ -1,22 +1,22 @@
-//! A caller that waits is served on the CPU where it waits.
+//! CPU affinity: a caller that waits is served on the CPU where it waits.
 //!
-//! *Problem*: a small request is over in 2 us; what takes time is to wake the thread that serves it and then its caller,
-//! each on another CPU that has gone to sleep meanwhile: there and back 40 to 48 us between two virtual CPUs, 8 on one.
-//! *Idea*: a caller that waits for one answer leaves its own CPU idle for just that time. It stays on that CPU until the answer is
-//! there and says in the header of its request which one it is; the thread of its connection moves to the same. Staying has
-//! to be asked for: the kernel wakes a sleeper wherever a CPU is idle, and so sends it away from where it is served.
-//! *When it pays*: requests one at a time over a Unix socket, most where CPUs are virtual or sleep deeply. So each connection tries
-//! both ways, and one of [`AGAIN`] times the other one again.
-//! *Bounds*: neither thread leaves the CPUs that it was given. Both may move where they like between two requests.
+//! *Problem*: a small request takes 2 us. Most of the time goes into waking the serving thread and then the caller,
+//! each on another CPU that has gone to sleep. A round trip takes 40 to 48 us between two virtual CPUs, and 8 on one.
+//! *Idea*: a caller that waits for one answer leaves its own CPU idle for that time. It stays on that CPU until the
+//! answer has arrived, and names the CPU in the header of its request. The thread of its connection moves to the same
+//! CPU. Staying must be enforced: the kernel wakes a sleeper on any idle CPU, and so moves it away from where it is
+//! served. *When it pays*: single requests over a Unix socket, most where CPUs are virtual or sleep deeply. So each
+//! connection tries both ways, and tries the other one again for one request in [`AGAIN`]. *Bounds*: neither thread
+//! leaves the CPUs that it was allowed to use. Between two requests both may run anywhere within these.
 use penstock_host::time::now;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use std::time::{Duration, Instant};
 
-/// Requests of each way before one is chosen.
+/// Requests of each kind before one is chosen.
 const TRIAL: u32 = 8;
-/// Every so many requests the other way is tried again.
+/// One request in so many tries the other way.
 const AGAIN: u32 = 256;
-/// What an answer takes at most, as far as the choice is concerned: what takes longer waits for something else.
+/// Longest time of an answer that counts for the choice: a longer one waits for something else.
 const WORTH: Duration = Duration::from_micros(400);
 
 fn only(cpu: u16) -> CpuSet {
@@ -29,7 +29,7 @@ fn holds(set: &CpuSet, cpu: u16) -> bool {
     usize::from(cpu) < CpuSet::MAX_CPU && set.is_set(usize::from(cpu))
 }
 
-/// Puts the calling thread there. Not where it should be, a thread does its work all the same.
+/// Moves the calling thread there. If that fails, the thread works on another CPU.
 fn run_on(set: &CpuSet) -> bool {
     let done = sched_setaffinity(None, set);
     if let Err(e) = done {
@@ -41,13 +41,13 @@ fn run_on(set: &CpuSet) -> bool {
 /// The thread that serves a connection.
 #[derive(Debug)]
 pub(crate) struct Server {
-    /// Where it may run at all.
+    /// The CPUs that it may run on.
     allowed: CpuSet,
     place: Option<u16>,
 }
 
 impl Server {
-    /// The calling thread; `None` where there is nothing to choose.
+    /// For the calling thread; `None` if it has only one CPU.
     pub(crate) fn new() -> Option<Server> {
         let allowed = sched_getaffinity(None).ok()?;
         (allowed.count() > 1).then_some(Server {
@@ -56,7 +56,7 @@ impl Server {
         })
     }
 
-    /// A request has come in, whose caller waits on `cpu` if it says so. Called by the thread that serves it.
+    /// A request has arrived; its caller waits on `cpu`, if it says so. The thread that serves it must call this.
     pub(crate) fn heard(&mut self, cpu: Option<u16>) {
         let place = cpu.filter(|cpu| holds(&self.allowed, *cpu));
         if place != self.place {
@@ -66,10 +66,10 @@ impl Server {
     }
 }
 
-/// Which way a connection's requests are waited for: without clock or system.
+/// The choice for one connection, without clock or system calls.
 #[derive(Debug, Default)]
 struct Choice {
-    /// Requests so far, and what they took, by way: moving average over some eight.
+    /// Requests so far and their duration, by kind: an exponential average over about eight.
     far: (u32, Duration),
     near: (u32, Duration),
     since_other: u32,
@@ -100,22 +100,22 @@ impl Choice {
     }
 }
 
-/// The threads that wait for the answers of a connection, one at a time.
+/// The threads that wait for answers on a connection, one at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Caller(Choice);
 
-/// One request on its way.
+/// A request in flight.
 #[derive(Debug)]
 pub(crate) struct Waiting {
-    /// What its header says.
+    /// The CPU named in its header.
     pub cpu: Option<u16>,
-    /// Where the thread may go again afterwards.
+    /// The CPUs that the thread may use again afterwards.
     before: Option<CpuSet>,
     since: Instant,
 }
 
 impl Caller {
-    /// The calling thread is about to send a request, and will do nothing until [`Caller::answered`].
+    /// The calling thread is about to send a request, and does nothing until [`Caller::answered`].
     pub(crate) fn asks(&mut self) -> Waiting {
         let mut waiting = Waiting {
             cpu: None,
@@ -135,7 +135,7 @@ impl Caller {
         waiting
     }
 
-    /// The answer is there, or will not come.
+    /// The answer has arrived, or will not.
     pub(crate) fn answered(&mut self, waiting: Waiting) {
         if let Some(before) = &waiting.before {
             run_on(before);
@@ -149,7 +149,7 @@ impl Caller {
 mod tests {
     use super::*;
 
-    /// How many of `n` requests are waited for nearby.
+    /// How many of `n` requests are served with affinity.
     fn near(choice: &mut Choice, n: u32, far_us: u64, near_us: u64) -> u32 {
         let mut count = 0;
         for _ in 0..n {
@@ -168,11 +168,11 @@ mod tests {
         let mut c = Choice::default();
         assert_eq!(near(&mut c, 2 * TRIAL, 40, 10), TRIAL);
         assert_eq!(near(&mut c, AGAIN, 40, 10), AGAIN - 1);
-        // What was better may become worse.
+        // The better way may become the worse one.
         let changing = near(&mut c, 40 * AGAIN, 10, 40);
         assert!(changing < 12 * AGAIN, "{changing}");
         assert_eq!(near(&mut c, 10 * AGAIN, 10, 40), 10);
-        // Waiting for a disk says nothing about either way for long.
+        // Waiting for a disk has no lasting influence on the choice.
         for near in [false, true] {
             c.took(near, Duration::from_secs(60));
         }
@@ -201,7 +201,7 @@ mod tests {
                 assert_eq!(mine(), allowed);
             }
             assert_eq!(near, TRIAL);
-            // Bound already, it stays so.
+            // A thread bound to one CPU stays there.
             let cpu = u16::try_from(sched_getcpu()).unwrap();
             assert!(run_on(&only(cpu)));
             let mut caller = Caller::default();
@@ -216,7 +216,7 @@ mod tests {
             assert_eq!(mine(), only(cpu));
             server.heard(None);
             assert_eq!(mine(), allowed);
-            // A CPU that there is not is no place.
+            // A CPU that does not exist is ignored.
             server.heard(Some(u16::MAX));
             assert_eq!(mine(), allowed);
         })

@@ -1,9 +1,9 @@
-//! Who is where: the deployment file (`deployment.toml`) that servers, clients and tools share.
+//! The deployment file (`deployment.toml`), which servers, clients and tools share: servers, addresses, stores, keys.
 //!
-//! Secrets are not in it: `client_key`, `authority_key` and each `identity_key` name files of mode 0600. Clients and servers
-//! prove the client key to each other. Over TCP a server also proves its identity key, whose public half is part of its
-//! address, and a client proves a credential ([`penstock_wire::credential`]) that the `authority` has signed.
-//! Paths in the file are relative to the directory it lies in.
+//! It contains no secrets: `client_key`, `authority_key` and each `identity_key` name files of mode 0600. Clients and
+//! servers prove the client key to each other. Over TCP a server also proves its identity key, whose public half is
+//! part of its address. A client proves a credential ([`penstock_wire::credential`]) signed by the `authority`. Paths
+//! in the file are relative to the directory it lies in.
 use crate::munge;
 use penstock_layout::ServerId;
 use penstock_wire::trusted_file::TrustedFile;
@@ -28,7 +28,7 @@ const MAX_SERVERS: usize = 16_384;
 /// Longest path of a Unix socket (the kernel's limit).
 const MAX_SOCKET_PATH: usize = 107;
 
-/// One way to reach a server. A client on the same host prefers the Unix socket.
+/// The addresses of a server. A client on the same host prefers the Unix socket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 pub struct Address {
@@ -38,30 +38,30 @@ pub struct Address {
     /// host:port
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp: Option<String>,
-    /// The key that the server there has to prove over TCP.
+    /// The public key that the server must prove over TCP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<PublicKey>,
 }
 
-/// What protects messages over TCP. Unix sockets need no protection.
+/// Protection of messages over TCP. Unix sockets need none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Transport {
-    /// TLS 1.3: nobody on the network reads or changes a message, or stands in for a server.
+    /// TLS 1.3: nobody on the network can read or change a message, or impersonate a server.
     #[default]
     Tls,
-    /// Nothing. For a network on which nobody listens, changes packets or takes over addresses.
+    /// None. For a network on which nobody listens, changes packets or takes over addresses.
     PlainTrustedNetwork,
 }
 
 impl Transport {
-    /// The default is left out of files.
+    /// Whether it is TLS, the default, which files leave out.
     pub fn is_tls(&self) -> bool {
         *self == Transport::Tls
     }
 }
 
-/// Where a data server keeps bytes: `dir:/path`, `memory`, or `model:DEVICE[,...][,dir=/path]`.
+/// A data server; it stores bytes in `dir:/path`, `memory`, or `model:DEVICE[,...][,dir=/path]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataServer {
@@ -71,7 +71,7 @@ pub struct DataServer {
     pub address: Address,
     /// See [`DataServer::target`].
     pub store: String,
-    /// File of the private half of its identity.
+    /// File of the private half of its identity key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity_key: Option<PathBuf>,
     /// The host that it runs on, where the deployment has several ([`hosts`]).
@@ -84,14 +84,14 @@ pub struct DataServer {
 pub enum Target {
     /// A directory.
     Dir(PathBuf),
-    /// The server's memory; gone when it ends.
+    /// The server's memory, lost when it ends.
     Memory,
     /// A modelled device, as text, over a directory or over memory.
     Model(String, Option<PathBuf>),
 }
 
 impl Target {
-    /// The directory that holds the bytes, where there is one.
+    /// The directory with the bytes, if there is one.
     pub fn dir(&self) -> Option<&Path> {
         match self {
             Target::Dir(path) | Target::Model(_, Some(path)) => Some(path),
@@ -101,7 +101,7 @@ impl Target {
 }
 
 impl DataServer {
-    /// Where this server keeps bytes.
+    /// The parsed store of this server; an error says what is wrong with the text.
     pub fn target(&self) -> std::result::Result<Target, String> {
         match self.store.split_once(':') {
             Some(("dir", path)) if !path.is_empty() => Ok(Target::Dir(PathBuf::from(path))),
@@ -126,7 +126,7 @@ pub struct MetaServer {
     pub address: Address,
     /// Directory of the metadata database.
     pub store: PathBuf,
-    /// File of the private half of its identity.
+    /// File of the private half of its identity key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity_key: Option<PathBuf>,
     /// The host that it runs on, where the deployment has several ([`hosts`]).
@@ -138,36 +138,36 @@ pub struct MetaServer {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Deployment {
-    /// 32 hex digits, made at creation; every store carries it.
+    /// 32 hex digits, drawn at creation; every store carries it.
     pub id: String,
-    /// For people.
+    /// A name for people.
     pub name: String,
     /// Default stripe unit for new files, bytes.
     pub stripe_unit: u64,
-    /// Plain paths under this prefix belong to Penstock.
+    /// Plain paths under this prefix are Penstock files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount: Option<PathBuf>,
     /// Settings of the data servers' schedulers, each `name=value`, as `penstock tune` takes them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tune: Vec<String>,
-    /// What protects messages over TCP.
+    /// Protection of messages over TCP.
     #[serde(default, skip_serializing_if = "Transport::is_tls")]
     pub transport: Transport,
     /// File of the key that clients prove.
     pub client_key: PathBuf,
-    /// Named in files of an earlier release; no longer used, and left out when the file is written again.
+    /// From files of an earlier release; unused, and dropped when the file is written.
     #[serde(default, skip_serializing, rename = "server_key")]
     pub former_server_key: Option<PathBuf>,
-    /// Who signs the credentials of users over TCP, and of administrators.
+    /// The public key that signs credentials of users over TCP, and of administrators.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authority: Option<PublicKey>,
-    /// File of the authority's private half, which only hosts that make credentials need.
+    /// File of the authority's private half; only hosts that issue credentials need it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authority_key: Option<PathBuf>,
-    /// Which generation of keys these are ([`keys`]).
+    /// Current generation of keys ([`keys`]).
     #[serde(default = "keys::first", skip_serializing_if = "keys::is_first")]
     pub generation: u32,
-    /// Users over TCP may prove by MUNGE who they are.
+    /// Set if users over TCP may authenticate by MUNGE.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub munge: Option<munge::Section>,
     /// The metadata server.
@@ -175,7 +175,7 @@ pub struct Deployment {
     /// The data servers.
     #[serde(rename = "server")]
     pub servers: Vec<DataServer>,
-    /// A second generation of keys, which servers accept as well.
+    /// A second generation of keys that servers accept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub other_keys: Option<Generation>,
 }
@@ -187,7 +187,7 @@ impl Deployment {
         Ok(random[..16].iter().map(|b| format!("{b:02x}")).collect())
     }
 
-    /// Reads, resolves relative paths against the file's directory, validates. A directory stands for the
+    /// Reads a file, resolves relative paths against its directory, and validates it. A directory stands for the
     /// [`FILE_NAME`] in it.
     pub fn load(path: &Path) -> Result<Deployment> {
         let inside = path.join(FILE_NAME);
@@ -223,7 +223,7 @@ impl Deployment {
         Ok(deployment)
     }
 
-    /// Validates and writes the file whole or not at all; paths under its directory become relative.
+    /// Validates and atomically writes the file; paths under its directory become relative.
     pub fn save(&self, path: &Path) -> Result<()> {
         let fail = |what: String| Error::Deployment {
             path: path.display().to_string(),
@@ -237,7 +237,7 @@ impl Deployment {
         let text = toml::to_string_pretty(&relative).map_err(|e| fail(e.to_string()))?;
         let temporary = absolute.with_extension(format!("toml.{}.new", std::process::id()));
         let write = || -> std::io::Result<()> {
-            // No secret, but nobody else may say where keys and servers are, whatever the umask.
+            // Not secret, but only the owner may change where keys and servers are, whatever the umask.
             let mut file = std::fs::OpenOptions::new()
                 .write(true)
                 .create_new(true)
@@ -249,13 +249,13 @@ impl Deployment {
             std::fs::File::open(dir)?.sync_all()
         };
         write().map_err(|e| {
-            // The error that matters is the first one; the leftover is only untidy.
+            // Only the first error matters; a leftover file is harmless.
             let _ = std::fs::remove_file(&temporary);
             fail(format!("cannot write: {e}"))
         })
     }
 
-    /// The same with paths under `dir` relative to it, as they stand in a file there.
+    /// The same deployment with paths under `dir` relative to it, as in a file there.
     pub fn relative_to(&self, dir: &Path) -> Deployment {
         let mut relative = self.clone();
         relative.each_path(&mut |p| {
@@ -268,8 +268,8 @@ impl Deployment {
         relative
     }
 
-    /// Visits all paths that are relative to the deployment file. The mount prefix is not one: it is a name
-    /// that programs use.
+    /// Visits all paths that are relative to the deployment file. Not the mount prefix, which is a name that programs
+    /// use.
     fn each_path(&mut self, visit: &mut dyn FnMut(&mut PathBuf)) {
         visit(&mut self.client_key);
         if let Some(path) = &mut self.authority_key {
@@ -300,7 +300,7 @@ impl Deployment {
         }
     }
 
-    /// What is wrong with it, in words for its author.
+    /// Checks the contents; the error says what is wrong and where.
     pub fn validate(&self) -> std::result::Result<(), String> {
         if self.id.len() != 32 || !self.id.bytes().all(|b| b.is_ascii_hexdigit()) {
             return Err(format!("id is {:?}; it must be 32 hex digits", self.id));
@@ -398,7 +398,7 @@ fn validate_address(
             .filter(|(host, _)| !host.is_empty())
             .and_then(|(_, port)| port.parse::<u16>().ok())
             .ok_or_else(|| format!("{who}: tcp is {tcp:?}; write \"host:port\""))?;
-        // Port 0 asks for any free one.
+        // Port 0 means any free port.
         if port != 0 && !seen.insert(tcp.clone()) {
             return Err(format!("{who}: address {tcp} is used twice"));
         }

@@ -1,28 +1,26 @@
-//! Which connection speaks for a link, and which no longer may.
+//! Fencing: which connection of a link is current, so that requests of older ones are not carried out.
 //!
-//! *Problem*: a client whose connection breaks repeats on a new one what was not answered. What it had sent on the old
-//! one may still lie in the network, in a buffer or before a lock. Carried out after the repetition, it would undo a
-//! write that was acknowledged meanwhile.
-//! *Idea*: a link is what a client connects again and again; each of its connections says in its handshake which link
-//! it speaks for, and a generation that only rises. Before a connection is welcomed, the older one of its link is closed
-//! and whatever it was doing has come to its end; a handshake of an older generation that arrives late is refused.
-//! *Why so little has to be remembered*: a client sends no request before it has been welcomed, so requests arrive only on
-//! connections that have been open. One that is open no more has none left, and needs no entry.
-//! *When*: every connection, to data servers and to the metadata server. It costs an entry in a table for each handshake and
-//! nothing for a request.
-//! *Bounds*: one entry per open connection.
-//! *Source*: fencing by generation, as in the sessions of NFSv4.1 (RFC 8881, section 2.10).
+//! *Problem*: a client whose connection breaks repeats unanswered requests on a new one. What it sent on the old one
+//! may still be in the network, in a buffer or waiting for a lock. Carried out after the repetition, it would overwrite
+//! a write that was acknowledged meanwhile. *Idea*: a link is a client's sequence of connections to one server. Each
+//! connection names its link in the handshake, with a generation that only increases. Before a connection is accepted,
+//! the older one of its link is closed and its requests have ended. A late handshake with an older generation is
+//! refused. *Why the state is small*: a client sends no request before its connection is accepted, so requests arrive
+//! only on open connections. A closed connection has none left, and needs no entry. *When*: every connection, to data
+//! servers and to the metadata server. It costs an entry in a table for each handshake and nothing for a request.
+//! *Bounds*: one entry per open connection. *Source*: fencing by generation, as in the sessions of NFSv4.1 (RFC 8881,
+//! section 2.10).
 use penstock_wire::LinkName;
 use std::collections::HashMap;
 
-/// What stands before a connection that wants to open.
+/// What a new connection must wait for.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Before {
     /// Nothing: it is open now.
     Nothing,
-    /// An older connection of its link, by number: it has to end first.
+    /// An older connection of its link, by number, which must end first.
     Older(u64),
-    /// A newer one: this one comes too late.
+    /// A newer connection exists: this one is too late.
     Newer,
 }
 
@@ -33,7 +31,7 @@ pub(crate) struct Fence {
 }
 
 impl Fence {
-    /// What stands before `connection`.
+    /// What `connection` must wait for.
     pub(crate) fn look(&self, name: &LinkName) -> Before {
         match self.open.get(&name.link) {
             None => Before::Nothing,
@@ -42,12 +40,12 @@ impl Fence {
         }
     }
 
-    /// `connection` speaks for the link from now on. Nothing may stand before it.
+    /// Makes `connection` the current one of its link. It must have nothing to wait for.
     pub(crate) fn open(&mut self, name: &LinkName, connection: u64) {
         self.open.insert(name.link, (name.generation, connection));
     }
 
-    /// `connection` has ended, with all that it was doing.
+    /// `connection` and all its requests have ended.
     pub(crate) fn ended(&mut self, name: &LinkName, connection: u64) {
         if self
             .open
@@ -79,7 +77,7 @@ mod tests {
         assert_eq!(fence.look(&third), Before::Nothing);
         fence.open(&third, 12);
         assert_eq!(fence.look(&second), Before::Newer, "it comes late");
-        // Links do not know each other, and the end of an old connection does not open the way past a new one.
+        // Links are independent, and the end of an old connection does not open the way past a newer one.
         let other = LinkName {
             link: [2; 32],
             generation: 0,

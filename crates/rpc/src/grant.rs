@@ -1,33 +1,31 @@
-//! Shortcut grants: how a server takes back a descriptor that a client on the same host is using.
+//! Shortcut grants: how a server revokes a descriptor that a client on the same host is using.
 //!
-//! With a descriptor of an object a client reads and writes without asking the server. Before the
-//! server lets anyone hold a range lock, or cuts the object short, no such operation may be under
-//! way and none may begin. Both sides share one page of memory per grant with two words:
+//! With a descriptor of an object a client reads and writes without involving the server. Before the server grants a
+//! range lock, or truncates the object, no such operation may be in progress and none may begin. Both sides share one
+//! page of memory per grant with two words:
 //!
 //! ```text
 //! word 0  revoked: 0, then for ever 1; written by the server
 //! word 1  active: the client's operations under way
 //! ```
 //!
-//! Client, per operation: `active += 1`; if `revoked` then `active -= 1`, wake the server, give up;
-//! else do the I/O; `active -= 1`; if `revoked` then wake the server. Server: `revoked = 1`; while
-//! `active != 0` sleep on that word.
+//! Client, per operation: `active += 1`. If `revoked`: `active -= 1`, wake the server, give up. Otherwise do the I/O,
+//! then `active -= 1`; if `revoked` then wake the server. Server: `revoked = 1`; while `active != 0` sleep on that
+//! word.
 //!
-//! *Why nothing slips through.* All accesses are sequentially consistent, so there is one order of
-//! them all. If the client's load of `revoked` comes before the server's store, so does the client's
-//! increment before it, and the server, which loads `active` after its store, sees the operation and
-//! waits. If the load comes after the store, the client sees the revocation and does no I/O. (This is
-//! Dekker's argument; with release and acquire alone both sides could miss each other.)
-//! *Why no wake-up is lost.* The decrement comes before the client's second load of `revoked`. If that
-//! load sees 0, it precedes the server's store, so the server's loads of `active` see the decrement. If
-//! it sees 1, the client wakes the server; and the kernel puts the server to sleep only if `active`
-//! still has the value that the server saw.
-//! *Why the I/O is really over.* The decrement follows the system call's return on the same thread.
+//! *Why no operation escapes.* All accesses are sequentially consistent, so they have one total order. If the client's
+//! load of `revoked` precedes the server's store, so does the client's increment before it. The server loads `active`
+//! after its store, sees the operation and waits. If the load comes after the store, the client sees the revocation and
+//! does no I/O. (This is Dekker's argument; with release and acquire only, both sides could miss each other.) *Why no
+//! wake-up is lost.* The decrement comes before the client's second load of `revoked`. If that load sees 0, it precedes
+//! the server's store, so the server's loads of `active` see the decrement. If it sees 1, the client wakes the server.
+//! The kernel puts the server to sleep only if `active` still has the value that the server saw. *Why the I/O has
+//! ended.* The decrement follows the system call's return on the same thread.
 //!
-//! The server's wait is bounded. A client that has died, or whose connection has ended, counts as
-//! inactive ([`GrantPage::retire`]): its system calls were over before the kernel closed its socket. So a client ends
-//! a connection only after [`GrantPage::quiesce`] on every grant it got there.
-//! The page is a sealed memfd: a client cannot make it shorter under the server's feet.
+//! The server's wait is bounded. A client that has died, or whose connection has ended, counts as inactive
+//! ([`GrantPage::retire`]): its system calls ended before the kernel closed its socket. So a client closes a connection
+//! only after [`GrantPage::quiesce`] on every grant of that connection. The page is a sealed memfd: a client cannot
+//! shrink it while the server uses it.
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
@@ -69,7 +67,7 @@ impl fmt::Debug for GrantPage {
 }
 
 impl GrantPage {
-    /// Server: a fresh page and the descriptor that goes to the client.
+    /// Server: makes a page, and the descriptor to send to the client.
     pub fn create() -> std::io::Result<(GrantPage, OwnedFd)> {
         let fd = rustix::fs::memfd_create(
             "penstock-grant",
@@ -81,7 +79,7 @@ impl GrantPage {
         Ok((page, fd))
     }
 
-    /// Client: maps the page that came with a grant.
+    /// Client: maps the page received with a grant.
     pub fn open(fd: OwnedFd) -> std::io::Result<GrantPage> {
         let size = rustix::fs::fstat(&fd)?.st_size;
         let seals = rustix::fs::fcntl_get_seals(&fd)?;
@@ -112,32 +110,32 @@ impl GrantPage {
     }
 
     fn words(&self) -> &Words {
-        // SAFETY: the mapping is page-aligned, at least as large as `Words`, zero-initialised by the kernel, lives as
-        // long as self, and is accessed by both processes through atomics only.
+        // SAFETY: the mapping is page-aligned, at least as large as `Words`, zero-initialised by the kernel, and lives
+        // as long as self. Both processes access it through atomics only.
         unsafe { self.words.as_ref() }
     }
 
     // ---- client ----
 
-    /// Begins an operation under the grant; `None` when it has been revoked. The I/O must be over before
-    /// the guard is dropped.
+    /// Begins an operation under the grant; `None` if it has been revoked. The I/O must have ended before the guard is
+    /// dropped.
     pub fn enter(&self) -> Option<Operation<'_>> {
         let operation = Operation { page: self };
         self.words().active.fetch_add(1, SeqCst);
         if self.is_revoked() {
-            // Dropping the guard takes the increment back and wakes the server.
+            // Dropping the guard undoes the increment and wakes the server.
             return None;
         }
         Some(operation)
     }
 
-    /// The grant is over: use requests, and ask for a new one later.
+    /// Whether the grant was revoked: use requests, and ask for a new grant later.
     pub fn is_revoked(&self) -> bool {
         self.words().revoked.load(SeqCst) != 0
     }
 
-    /// Client, before it ends the connection: no operation begins any more; waits for those under way.
-    /// False if they are not over in time.
+    /// For a client that is about to close the connection: no operation begins any more; waits for those in progress.
+    /// False if they do not end in time.
     pub fn quiesce(&self, timeout: Duration) -> bool {
         self.revoke();
         self.wait_inactive(Instant::now() + timeout)
@@ -150,7 +148,7 @@ impl GrantPage {
         self.words().revoked.store(1, SeqCst);
     }
 
-    /// After [`GrantPage::revoke`]: waits until no operation is under way. False at the deadline.
+    /// After [`GrantPage::revoke`]: waits until no operation is in progress. False at the deadline.
     pub fn wait_inactive(&self, deadline: Instant) -> bool {
         let active = &self.words().active;
         loop {
@@ -183,7 +181,7 @@ impl GrantPage {
     }
 
     fn wake(&self) {
-        // Nobody waiting is no failure.
+        // It is no error if no thread waits.
         let _ = futex::wake(&self.words().active, futex::Flags::empty(), u32::MAX >> 1);
     }
 }
@@ -196,7 +194,7 @@ impl Drop for GrantPage {
     }
 }
 
-/// An operation under way; dropping it ends it.
+/// An operation in progress; dropping it ends it.
 #[derive(Debug)]
 #[must_use = "the operation is over when this is dropped"]
 pub struct Operation<'a> {
@@ -260,8 +258,8 @@ mod tests {
         assert!(rustix::fs::ftruncate(&fd, 0).is_err());
     }
 
-    /// Many rounds of clients working while the server revokes: after the wait the word that clients
-    /// change under their grants never changes again.
+    /// Many rounds of clients working while the server revokes: after the wait the word that clients write under their
+    /// grants never changes again.
     #[test]
     fn nothing_happens_after_the_wait() {
         for _ in 0..50 {

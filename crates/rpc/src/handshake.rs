@@ -1,4 +1,4 @@
-//! The handshake: which protocol version, and do both sides hold the same key?
+//! The handshake: agrees on the protocol version and authenticates both sides.
 //!
 //! ```text
 //! client                                   server
@@ -10,24 +10,25 @@
 //!                                      ←   Welcome                                   (or Refused)
 //! ```
 //!
-//! Each proof is keyed BLAKE3 over the whole exchange so far, both nonces included, under a purpose
-//! of its own: it proves the key without showing it, cannot be replayed, and one side's proof cannot
-//! be reflected as the other's. The server proves itself first, so that a client never works for an
-//! impostor. The key is the client key of the deployment. Between a data server and the metadata server it is the secret
-//! that these two share ([`KeyPair::shared_with`]): nobody else is taken for either of them.
+//! Each proof is keyed BLAKE3 over the whole exchange so far, including both nonces, with a purpose of its own. It
+//! proves the key without revealing it, cannot be replayed, and one side's proof cannot be reflected as the other's.
+//! The server proves itself first, so that a client never talks to an impostor. The key is the client key of the
+//! deployment. Between a data server and the metadata server it is the secret that the two share
+//! ([`KeyPair::shared_with`]): nobody else can impersonate either.
 //!
-//! *Which user*: over a Unix socket the kernel says it. Over TCP a client shows the public part of its credential
-//! ([`penstock_wire::credential`]) and signs the whole exchange with the private half. The binding of a protected connection is part
-//! of every proof, so that none is good on another connection.
+//! *Which user*: over a Unix socket the kernel says who it is. Over TCP a client shows the public part of its
+//! credential ([`penstock_wire::credential`]), and signs the whole exchange with the private half. The channel binding
+//! of a protected connection is part of every proof, so that a proof is valid on one connection only.
 //!
-//! *Administrators* are root and the user of the server on the server's host, by the word of the kernel, and whoever shows
-//! a credential that says so, on any connection.
+//! *Administrators* are root and the server's user on the server's host, according to the kernel. So is, on any
+//! connection, the holder of a credential that says so.
 //!
-//! *Newcomers* have no credential and ask for one ([`crate::newcomer`]): the handshake finds out that they hold the key, and no more.
+//! *Newcomers* have no credential and ask for one ([`crate::newcomer`]): the handshake verifies that they hold the key,
+//! and nothing else.
 //!
-//! Handshake frames have version 0 and never change form from the first release on, so that two releases can always
-//! find out that they do not fit. Until the end a stranger may send 4 KiB a frame and no payload, and all of it must be over
-//! by a deadline.
+//! Handshake frames have version 0 and never change their form after the first release, so that two releases can always
+//! detect that they are incompatible. Until it is authenticated, a peer may send 4 KiB per frame and no payload, and
+//! the handshake has a deadline.
 use crate::caller::Caller;
 use crate::connection::Connection;
 use crate::identity::{self, Identity, Peer};
@@ -42,7 +43,7 @@ use std::time::Instant;
 const SERVER_PROOF: &str = "penstock 1 handshake, proof of the server";
 const CLIENT_PROOF: &str = "penstock 1 handshake, proof of the client";
 
-/// All that both sides have said, and the connection that they said it on: what is proven.
+/// Everything that both sides have said, and the connection: what the proofs cover.
 struct Exchange<'a> {
     hello: &'a Hello,
     version: u16,
@@ -67,17 +68,17 @@ impl Exchange<'_> {
     }
 }
 
-/// What a client has to prove.
+/// What a client must prove.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expected {
     /// The proof of the deployment's key.
     pub proof: blake3::Hash,
-    /// What it has to sign.
+    /// The bytes that it must sign.
     pub exchange: Vec<u8>,
 }
 
-/// The server's side, free of I/O: what to answer to `hello`, and the proof to expect on a connection with this binding.
-/// `identities` are the server's in each generation of its keys, the current one first.
+/// The server's side without I/O: the answer to `hello`, and the proof to expect on a connection with this binding.
+/// `identities` are the server's in each generation of its keys, beginning with the current one.
 pub fn challenge(
     identities: &[Identity],
     hello: &Hello,
@@ -118,7 +119,7 @@ pub fn challenge(
         binding,
     }
     .bytes()?;
-    // One that is unknown to the server: then its proof says so to the client.
+    // For an unknown key, the server's proof tells the client so.
     let named = identity::named(identities, hello.role, hello.key);
     let Some(key) = named.or(identity.key(hello.role)) else {
         return refuse(
@@ -140,7 +141,7 @@ pub fn challenge(
 }
 
 impl Identity {
-    /// Who the client is, which has proven the key of its role, if it may be that; `now_ms` by the server's time.
+    /// Determines the user of a client that has proven the key of its role; `now_ms` is the server's time.
     fn identify(
         &self,
         identities: &[Identity],
@@ -178,7 +179,7 @@ impl Identity {
         Ok((statement.user(), Some(statement)))
     }
 
-    /// What the credential says, which the client has to show and prove.
+    /// The statement of the credential that the client must show and prove.
     fn stated(
         &self,
         identities: &[Identity],
@@ -228,7 +229,7 @@ impl Identity {
     }
 }
 
-/// A stranger's text, short and without control characters.
+/// An untrusted text, shortened and without control characters.
 fn printable(text: &str) -> String {
     text.chars()
         .take(64)
@@ -236,8 +237,8 @@ fn printable(text: &str) -> String {
         .collect()
 }
 
-/// The server's side of a new connection, over by `deadline`. `identities` as for [`challenge`]. `now_ms` is the time by which credentials end. `admit` has
-/// the last word once the client has proven itself; it may wait.
+/// The server's side of a new connection, until `deadline`. `identities` as for [`challenge`]. `now_ms` decides whether
+/// credentials have expired. `admit` decides last, once the client is authenticated; it may wait.
 pub fn answer(
     connection: &mut Connection,
     identities: &[Identity],
@@ -270,7 +271,7 @@ pub fn answer(
         let known = identity.identify(identities, connection, &hello, signature, exchange, now_ms);
         known.and_then(|known| admit(&hello).map(|()| known))
     } else {
-        // Whoever holds no key learns nothing of this host's files.
+        // A peer without the key learns nothing about this host's files.
         Err(WireError::new(
             ErrorKind::BadKey,
             format!(
@@ -286,7 +287,7 @@ pub fn answer(
     connection.queue(&envelope, &word)?;
     connection.flush()?;
     let (user, statement) = verdict.map_err(Error::Refused)?;
-    // A newcomer stays a stranger.
+    // A newcomer stays unauthenticated.
     if hello.role != Role::Newcomer {
         connection.set_deadline(None)?;
         connection.establish(version);
@@ -309,7 +310,7 @@ pub fn answer(
     })
 }
 
-/// The client's side of a new connection, over by `deadline`.
+/// The client's side of a new connection, until `deadline`.
 pub fn introduce(
     connection: &mut Connection,
     caller: &Caller,
@@ -325,7 +326,7 @@ pub fn introduce(
                 .administrators()
                 .or_else(|_| caller.wallet.credential())?,
         ),
-        // The kernel's word may do.
+        // The kernel's information may suffice.
         Role::Admin => caller.wallet.administrators().ok(),
         Role::Client | Role::Server(_) | Role::Newcomer => None,
     };

@@ -1,4 +1,4 @@
-//! Who is at each end of a connection: what a server proves, and what it knows of the other end.
+//! Who is at each end of a connection: what a server proves, and what it knows about its peer.
 use crate::connection::Credentials;
 use crate::deployment::{Address, DataServer, Deployment, Transport};
 use penstock_layout::ServerId;
@@ -9,37 +9,37 @@ use penstock_wire::{Error, Key, KeyName, KeyPair, PublicKey, Result, SealKey, Se
 use std::collections::HashMap;
 use std::path::Path;
 
-/// Who a server is.
+/// The identity of a server.
 #[derive(Debug, Clone)]
 pub struct Identity {
     /// Deployment id.
     pub deployment: String,
     /// Deployment name, for messages.
     pub deployment_name: String,
-    /// "data server 3", "metadata server".
+    /// For messages: "data server 3", "metadata server".
     pub server: String,
-    /// Proven by both sides.
+    /// Both sides prove it.
     pub client_key: Key,
-    /// Proven by both sides where a data server is the client, which the metadata server alone knows.
+    /// Keys proven by both sides where a data server is the client; only the metadata server has them.
     pub servers: HashMap<ServerId, Key>,
-    /// What protects its TCP connections.
+    /// Protection of its TCP connections.
     pub transport: Transport,
-    /// Its identity, proven over TCP unless that is not protected.
+    /// Its identity, proven over TCP if that is protected.
     pub pair: KeyPair,
-    /// Who signs credentials.
+    /// The public key that signs credentials.
     pub authority: Option<PublicKey>,
-    /// The metadata server's identity, where that may say who a user is ([`Signed::is_vouched_by`]).
+    /// The metadata server's public key, if it may vouch for users ([`Signed::is_vouched_by`]).
     pub voucher: Option<PublicKey>,
 }
 
 impl Identity {
-    /// What the metadata server seals capabilities with.
+    /// The keys with which the metadata server seals capabilities.
     pub fn seals(&self) -> SealKeys {
         let servers = self.servers.iter();
         servers.map(|(id, key)| (*id, SealKey::of(key))).collect()
     }
 
-    /// Whether this generation's keys say that the credential is genuine.
+    /// Whether this generation's keys verify the credential.
     pub(crate) fn believes(&self, signed: &Signed) -> bool {
         let vouched = |server| signed.is_vouched_by(server);
         let issued = |authority| signed.is_of(authority);
@@ -54,13 +54,13 @@ impl Identity {
     }
 }
 
-/// The key that a client in this role has named, of whatever generation.
+/// The key that a client in this role has named, of any generation.
 pub(crate) fn named(identities: &[Identity], role: Role, name: KeyName) -> Option<&Key> {
     let mut keys = identities.iter().filter_map(|identity| identity.key(role));
     keys.find(|key| key.name() == name)
 }
 
-/// What a server knows of an open connection's other end.
+/// What a server knows about the peer of an open connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
     /// Proven.
@@ -71,28 +71,28 @@ pub struct Peer {
     pub rank: u32,
     /// From the kernel; `None` over TCP.
     pub credentials: Option<Credentials>,
-    /// From the credential, where one was shown, else from the kernel. Of a server over TCP nobody's.
+    /// From the credential if one was shown, otherwise from the kernel. For a server over TCP: no user.
     pub user: User,
-    /// What the credential says.
+    /// The statement of the credential.
     pub statement: Option<Statement>,
 }
 
 impl Peer {
-    /// The user whom capabilities are given to: as stated, whether or not root keeps its rights.
+    /// The user that capabilities are issued for: as stated, whether or not root keeps its rights.
     pub fn subject(&self) -> u32 {
         self.statement.as_ref().map_or(self.user.uid, |s| s.uid)
     }
 }
 
 impl Deployment {
-    /// What the metadata server says in the handshake, in each generation of keys; loads them.
+    /// Loads the metadata server's identity in each generation of keys.
     pub fn meta_identities(&self) -> Result<Vec<Identity>> {
         let all = self.generations();
         all.iter().map(Deployment::meta_identity).collect()
     }
 
-    /// What the data server `id` says in the handshake, in each generation of keys that it has; loads them. And what it shares with
-    /// the metadata server in each.
+    /// Loads the identity of data server `id` in each generation of keys that it has. Each includes the secret shared
+    /// with the metadata server.
     pub fn data_identities(&self, id: ServerId) -> Result<(Vec<Identity>, Vec<Key>)> {
         let mut found = (Vec::new(), Vec::new());
         for (index, deployment) in self.generations().iter().enumerate() {
@@ -106,11 +106,11 @@ impl Deployment {
         Ok(found)
     }
 
-    /// What the metadata server says in the handshake, in the current generation of its keys.
+    /// Loads the metadata server's identity in the current generation of keys.
     pub fn meta_identity(&self) -> Result<Identity> {
         let name = "metadata server";
         let pair = self.pair(name, &self.meta.address, self.meta.identity_key.as_deref())?;
-        // In a former generation those are without identity that were added since.
+        // Servers added later have no identity in the former generation.
         let shared = self.servers.iter().filter(|s| s.address.identity.is_some());
         let shared = shared.map(|server| {
             let name = format!("data server {}", server.id.0);
@@ -128,7 +128,7 @@ impl Deployment {
         self.identity(name, pair)
     }
 
-    /// The secret of the data server `id` and the metadata server, for the data server.
+    /// For data server `id`: the secret that it shares with the metadata server.
     pub fn shared_with_meta(&self, id: ServerId) -> Result<Key> {
         let name = format!("data server {}", id.0);
         let server = self
@@ -145,7 +145,7 @@ impl Deployment {
         }
     }
 
-    /// The identity of a server with this address, whose private half is in the file `key`.
+    /// The key pair of a server with this address, whose private half is in the file `key`.
     fn pair(&self, server: &str, address: &Address, key: Option<&Path>) -> Result<KeyPair> {
         let (Some(path), Some(public)) = (key, address.identity) else {
             return Err(self.wrong(server, "it has no identity key; `penstock up` makes one"));

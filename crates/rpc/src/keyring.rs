@@ -1,8 +1,9 @@
-//! The keys by which a server knows others and is known: of one generation, or of two while keys are rotated.
+//! The keys of a server: of one generation, or of two during a rotation.
 //!
-//! A client names the key that it will prove ([`KeyName`]) and the identity that it expects ([`PublicKey::server_name`]), so a
-//! server with two generations answers with the right one. When keys are replaced, what was proven by one that is gone is no
-//! longer accepted ([`Generations::accept`]), and the server ends those connections.
+//! A client names the key that it will prove ([`KeyName`]) and the identity that it expects
+//! ([`PublicKey::server_name`]). A server with two generations therefore answers with the right one. When keys are
+//! replaced, connections that were authenticated with a removed key are no longer accepted ([`Generations::accept`]),
+//! and the server closes them.
 use crate::identity::{Identity, named};
 use crate::tls::Acceptor;
 use penstock_host::sync::Mutex;
@@ -11,12 +12,12 @@ use penstock_wire::handshake::Hello;
 use penstock_wire::{Error, Result};
 use std::sync::{Arc, PoisonError};
 
-/// See the module's text.
+/// The keys of a running server, replaceable.
 #[derive(Debug)]
 pub struct Keyring(Mutex<Arc<Generations>>);
 
 impl Keyring {
-    /// Of these generations, the current one first.
+    /// A keyring of these generations, beginning with the current one; an error if there is none.
     pub fn new(identities: Vec<Identity>) -> Result<Keyring> {
         Ok(Keyring(Mutex::new(Arc::new(Generations::new(identities)?))))
     }
@@ -28,7 +29,7 @@ impl Keyring {
         Ok(())
     }
 
-    /// Those of now.
+    /// The current generations.
     pub(crate) fn now(&self) -> Arc<Generations> {
         self.0
             .lock()
@@ -40,7 +41,7 @@ impl Keyring {
 /// A server's identity in each generation that it accepts.
 #[derive(Debug)]
 pub(crate) struct Generations {
-    /// The current one first; never empty.
+    /// Beginning with the current one; never empty.
     identities: Vec<Identity>,
     /// For TCP connections that are protected.
     acceptor: Option<Acceptor>,
@@ -76,11 +77,11 @@ impl Generations {
 
     /// The identity in the current generation.
     pub(crate) fn current(&self) -> &Identity {
-        // `new` has seen to it that there is one.
+        // `new` has checked that there is one.
         &self.identities[0]
     }
 
-    /// Whether what a client has proven is still good for something.
+    /// Whether the keys that a client has proven are still accepted.
     pub(crate) fn accept(&self, hello: &Hello) -> bool {
         let signed = |shown: &Signed| self.identities.iter().any(|i| i.believes(shown));
         named(&self.identities, hello.role, hello.key).is_some()

@@ -1,5 +1,5 @@
-//! Servers and who talks to them: sockets, TLS, the handshake, connections, the shell that every server shares, and the
-//! control channel. `penstock_wire` has the messages.
+//! Servers and their peers: sockets, TLS, the handshake, connections, the server loop, and the control channel.
+//! `penstock_wire` has the messages.
 pub mod audit;
 mod background;
 mod caller;

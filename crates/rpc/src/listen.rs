@@ -1,4 +1,4 @@
-//! Where a server listens: Unix sockets that are never open to others, TCP, or a simulated world.
+//! Listening sockets: Unix sockets that are never accessible to others, TCP, or a simulated network.
 use crate::connect::unix_stream;
 use crate::connection::{Connection, Timeouts};
 use penstock_host::net;
@@ -24,7 +24,7 @@ pub(crate) struct SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Only ours: another server may have replaced it.
+        // Only its own: another server may have replaced the file.
         if inode(&self.path) == Some(self.inode) {
             let _ = std::fs::remove_file(&self.path);
         }
@@ -36,15 +36,16 @@ fn inode(path: &Path) -> Option<(u64, u64)> {
     Some((m.dev(), m.ino()))
 }
 
-/// A socket that listens.
+/// A listening socket.
 pub(crate) enum Listener {
     Unix(UnixListener, #[allow(dead_code)] Option<SocketFile>),
     Tcp(TcpListener),
-    /// In a simulated world.
+    /// In a simulated network.
     World(OwnedFd),
 }
 
-/// A socket in a directory that passes its group on (mode 2750, as `penstock up --group` makes it) is that group's too.
+/// Gives a socket the group of its directory, if that passes its group on (mode 2750, as `penstock up --group` makes
+/// it).
 fn share(path: &Path) -> std::io::Result<()> {
     let Some(dir) = path.parent() else {
         return Ok(());
@@ -56,8 +57,8 @@ fn share(path: &Path) -> std::io::Result<()> {
 }
 
 impl Listener {
-    /// Makes a new socket where somebody has removed the file of this one. Not where its directory is gone too: a
-    /// deployment that was removed as a whole stays removed.
+    /// Makes a new socket if somebody has removed the file of this one. Not if its directory is gone too: a deployment
+    /// that was removed stays removed.
     pub(crate) fn renew(&mut self) -> Result<()> {
         let Listener::Unix(_, Some(file)) = self else {
             return Ok(());
@@ -94,7 +95,7 @@ impl Listener {
             None,
         )
         .map_err(|e| fail(e.to_string()))?;
-        // On Linux the file takes the socket's own mode: it is never open to others, not even for a moment.
+        // On Linux the file gets the socket's own mode: it is never accessible to others, not even for a moment.
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(|e| fail(e.to_string()))?;
         match rustix::net::bind(&socket, &address) {
             Err(Errno::ADDRINUSE) => {
@@ -172,7 +173,7 @@ impl AsFd for Listener {
     }
 }
 
-/// Removes a socket file that a dead server left; refuses when someone answers there or it is no socket.
+/// Removes a socket file that a dead server left; refuses if a server answers there or it is no socket.
 fn clear_stale(path: &Path) -> Result<()> {
     let fail = |what: String| Error::Listen {
         address: path.display().to_string(),

@@ -1,7 +1,7 @@
-//! MUNGE as a source of identity (docs/decisions/0027-munge.md): what of it clients and the metadata server share.
+//! Authentication by MUNGE (docs/decisions/0027-munge.md): the part that clients and the metadata server share.
 //!
-//! A MUNGE credential is a text in which munged of one host says to munged of another which user and group have made it, with a payload. It
-//! says neither for whom nor for which connection it is: that is the payload's part ([`payload`]).
+//! A MUNGE credential is a text in which munged of one host tells munged of another which user and group made it, with
+//! a payload. It does not say for whom or for which connection it is: the payload does ([`payload`]).
 mod library;
 
 pub use library::{Decoded, Failure, Library, TTL_S};
@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 /// Bytes of a payload.
 pub const PAYLOAD: usize = 32;
-/// The longest life of what is given for it, seconds.
+/// The longest life of a credential issued for it, seconds.
 pub const MAX_LIFETIME_S: u32 = 3600;
 
 const BOUND: &str = "penstock 1 payload of a MUNGE credential";
@@ -21,10 +21,10 @@ const BOUND: &str = "penstock 1 payload of a MUNGE credential";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Section {
-    /// Where munged listens on each host, if not where libmunge expects it.
+    /// Where munged listens on each host, if not at libmunge's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket: Option<PathBuf>,
-    /// Life of what is given for a MUNGE credential, seconds.
+    /// Life of a credential issued for a MUNGE credential, seconds.
     #[serde(default = "longest", skip_serializing_if = "is_longest")]
     pub lifetime_s: u32,
 }
@@ -39,7 +39,7 @@ impl Default for Section {
 }
 
 impl Section {
-    /// What is wrong with it.
+    /// Checks the section; the error says what is wrong.
     pub(crate) fn validate(&self) -> Result<(), String> {
         if !(1..=MAX_LIFETIME_S).contains(&self.lifetime_s) {
             return Err(format!(
@@ -65,8 +65,8 @@ fn is_longest(seconds: &u32) -> bool {
     *seconds == MAX_LIFETIME_S
 }
 
-/// The payload for a connection with this binding, on which the client asks the deployment's metadata server for a credential of
-/// `key`. `None`: nothing protects the connection, so there is nothing to bind to.
+/// The payload for a connection with this binding, on which the client asks the deployment's metadata server for a
+/// credential of `key`. `None`: the connection is not protected, so there is no binding.
 pub fn payload(
     deployment: &str,
     binding: Option<[u8; 32]>,

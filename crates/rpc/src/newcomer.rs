@@ -1,4 +1,4 @@
-//! Newcomers: clients over TCP that have no credential, and get one by MUNGE (docs/decisions/0027-munge.md).
+//! Newcomers: clients over TCP without a credential, which get one by MUNGE (docs/decisions/0027-munge.md).
 //!
 //! ```text
 //! newcomer                                 metadata server
@@ -7,7 +7,7 @@
 //!                                      ←   Given: a statement about the key           (or Refused)
 //! ```
 //!
-//! Then the connection ends. All of it is part of the handshake for the server's limits and deadline.
+//! Then the connection ends. For the server's limits and deadline all of it is part of the handshake.
 use crate::audit::{Event, Outcome, Subject};
 use crate::caller::Caller;
 use crate::connect::connect;
@@ -26,18 +26,18 @@ use penstock_wire::{Envelope, Error, KeyPair, PublicKey, Result};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// The metadata server answers by then.
+/// Time limit of the metadata server's answer.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// What a newcomer shows.
+/// What a newcomer sends.
 #[derive(Debug, Serialize, Deserialize)]
 struct Asked {
-    /// The public half of the key pair that the credential shall be of.
+    /// The public key of the new credential.
     key: PublicKey,
     munge: String,
 }
 
-/// What it is told.
+/// The answer.
 #[derive(Debug, Serialize, Deserialize)]
 enum Answered {
     Given(Box<Signed>),
@@ -49,7 +49,7 @@ enum Answered {
 pub struct Offer {
     /// The MUNGE credential.
     pub munge: String,
-    /// What the new credential shall be of.
+    /// The key pair of the new credential.
     pub pair: KeyPair,
 }
 
@@ -58,7 +58,7 @@ pub struct Offer {
 pub struct Newcomer(Deployment);
 
 impl Newcomer {
-    /// For a deployment that takes MUNGE.
+    /// For a deployment that accepts MUNGE.
     pub fn of(deployment: &Deployment) -> Option<Newcomer> {
         deployment.munge.as_ref()?;
         Some(Newcomer(deployment.clone()))
@@ -84,7 +84,7 @@ impl Newcomer {
         })
     }
 
-    /// A new connection to the metadata server, on which nothing but [`Offer::show`] can be done.
+    /// Opens a connection to the metadata server that allows nothing but [`Offer::show`].
     pub fn connect(&self) -> Result<Connection> {
         let deployment = &self.0;
         let caller = Caller::of(deployment, Role::Newcomer, 0, 0, Wallet::default())?;
@@ -99,7 +99,7 @@ impl Newcomer {
         connect(&address, &caller, timeouts)
     }
 
-    /// Makes what is good on this connection alone.
+    /// Makes an offer that is valid on this connection only.
     pub fn offer(&self, library: &Library, connection: &Connection) -> Result<Offer> {
         let deployment = &self.0;
         let pair = KeyPair::generate()?;
@@ -126,7 +126,7 @@ impl Giver for Newcomer {
 }
 
 impl Offer {
-    /// Shows it on a connection of [`Newcomer::connect`]: what the metadata server gives for it.
+    /// Shows it on a connection of [`Newcomer::connect`] and returns the credential.
     pub fn show(self, connection: &mut Connection) -> Result<Credential> {
         connection.set_deadline(Some(now() + ANSWER))?;
         let asked = Asked {
@@ -148,14 +148,15 @@ impl Offer {
 }
 
 impl Deployment {
-    /// What a client says in the handshake; loads the key of `role`. Where the deployment takes MUNGE, its wallet asks so.
+    /// What a client presents in the handshake; loads the key of `role`. If the deployment accepts MUNGE, its wallet
+    /// uses it.
     pub fn caller(&self, role: Role, program: u64, rank: u32) -> Result<Caller> {
         let giver = Newcomer::of(self).map(|newcomer| Box::new(newcomer) as Box<dyn Giver>);
         Caller::of(self, role, program, rank, Wallet::new(self, giver))
     }
 }
 
-/// The server's side, on a connection whose handshake went well, and whose deadline holds still. Notes what it gives.
+/// The server's side, after the handshake; its deadline still holds. Records issued credentials in the audit log.
 pub(crate) fn serve(
     connection: &mut Connection,
     service: &dyn Service,
@@ -184,7 +185,7 @@ pub(crate) fn serve(
     let told = connection
         .queue(&envelope, &answer)
         .and_then(|()| connection.flush());
-    // Noted also of one who has left by now.
+    // Recorded even if the client has gone.
     let given = given.map_err(Error::Refused)?;
     if let Some(audit) = service.audit() {
         let subject = Subject::vouched(connection, &given.statement);

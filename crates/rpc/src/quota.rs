@@ -1,4 +1,4 @@
-//! How much may be logged about strangers: they must not be able to fill the disk that holds the log.
+//! A rate limit on log lines about unauthenticated peers, which must not be able to fill the disk.
 use std::time::{Duration, Instant};
 
 /// Lines in one period.
@@ -6,7 +6,7 @@ const LINES: u32 = 50;
 /// See [`LINES`].
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// Counts the lines of the current period.
+/// Counts the log lines of the current period.
 #[derive(Debug, Default)]
 pub(crate) struct LogQuota {
     began: Option<Instant>,
@@ -14,19 +14,19 @@ pub(crate) struct LogQuota {
     left_out: u64,
 }
 
-/// What to do with a line.
+/// What to do with a log line.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Line {
     /// Write it.
     Write,
-    /// Write it, and that so many were left out before.
+    /// Write it, and the number of lines left out before.
     WriteAfter(u64),
     /// Leave it out.
     LeaveOut,
 }
 
 impl LogQuota {
-    /// One more line is to be written at `now`.
+    /// Decides about one more line at `now`.
     pub(crate) fn line(&mut self, now: Instant) -> Line {
         let old = |began| now.saturating_duration_since(began) >= PERIOD;
         if self.began.is_none_or(old) {

@@ -1,10 +1,10 @@
-//! The keys of a deployment: made, and replaced while it runs.
+//! Creates and rotates the keys of a deployment.
 //!
-//! A generation of keys is a client key, the authority's pair, and a pair for each server. The deployment file names the current
-//! one, and one more while keys are rotated: servers accept both, clients use the current one. A rotation first adds the next
-//! generation ([`Deployment::add_keys`]). When all servers have read that, the two change places
-//! ([`Deployment::switch_keys`]), and programs that still use the former keys go on until it is dropped
-//! ([`Deployment::drop_keys`]) or the next rotation takes its place.
+//! A generation of keys is a client key, the authority's pair, and a pair for each server. The deployment file names
+//! the current one, and a second one during a rotation: servers accept both, clients use the current one. A rotation
+//! first adds the next generation ([`Deployment::add_keys`]). When all servers have read it, the two are exchanged
+//! ([`Deployment::switch_keys`]). Programs with the former keys continue until it is dropped
+//! ([`Deployment::drop_keys`]) or the next rotation replaces it.
 use crate::deployment::keys::{Generation, ServerKeys};
 use crate::deployment::{Address, Deployment};
 use penstock_layout::ServerId;
@@ -15,7 +15,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 impl Deployment {
-    /// Makes in `dir` the key pairs that the deployment needs and does not have, of its authority and of each server. Whether something was made; then the deployment has to be saved.
+    /// Makes in `dir` the key pairs that the deployment lacks, of its authority and of each server. Returns whether any
+    /// was made; the deployment must then be saved.
     pub fn make_keys(&mut self, dir: &Path) -> Result<bool> {
         let mut made = self.former_server_key.take().is_some();
         if self.authority.is_none() {
@@ -33,8 +34,8 @@ impl Deployment {
         Ok(made)
     }
 
-    /// Makes the next generation of keys in `dir`, in the place of the former one if there is any. Who could read the client key can
-    /// read the new one.
+    /// Makes the next generation of keys in `dir`, replacing the former one. The new client key gets the permissions of
+    /// the current one.
     pub fn add_keys(&mut self, dir: &Path) -> Result<()> {
         let generation = self.generation + 1;
         let file = |name: &str| format!("{name}-{generation}");
@@ -64,7 +65,7 @@ impl Deployment {
         Ok(())
     }
 
-    /// The current generation and the other one change places; `false` if there is no other.
+    /// Exchanges the current generation and the other one; `false` if there is no other.
     pub fn switch_keys(&mut self) -> bool {
         let Some(mut other) = self.other_keys.take() else {
             return false;
@@ -93,12 +94,12 @@ impl Deployment {
         true
     }
 
-    /// Drops the generation that is not the current one, and tells what was dropped.
+    /// Drops the generation that is not current, and returns it.
     pub fn drop_keys(&mut self) -> Option<Generation> {
         self.other_keys.take()
     }
 
-    /// The generations that a server of it accepts.
+    /// The generations that a server of this deployment accepts.
     pub fn keys_held(&self) -> KeysHeld {
         KeysHeld {
             current: self.generation,
@@ -106,7 +107,7 @@ impl Deployment {
         }
     }
 
-    /// The deployment `id` as `file` describes it now, for a running server.
+    /// Loads deployment `id` from `file` again, for a running server.
     pub fn load_again(id: &str, file: Option<&Path>) -> std::result::Result<Deployment, WireError> {
         let invalid = |what: String| WireError::new(ErrorKind::InvalidArgument, what);
         let file = file.ok_or_else(|| {
@@ -123,7 +124,7 @@ impl Deployment {
         Ok(deployment)
     }
 
-    /// This deployment with each generation of its keys as the current one, the current one first.
+    /// This deployment with each generation of its keys as the current one, beginning with the current one.
     pub(crate) fn generations(&self) -> Vec<Deployment> {
         let mut all = vec![self.clone()];
         let mut other = self.clone();
@@ -149,7 +150,7 @@ fn name(id: Option<ServerId>) -> String {
     id.map_or_else(|| "meta".into(), |id| format!("data-{}", id.0))
 }
 
-/// Lets those read the file `new` who can read `old`.
+/// Gives the file `new` the permissions of `old`.
 fn share_like(old: &Path, new: &Path) -> Result<()> {
     let share = || -> std::io::Result<()> {
         let (found, made) = (old.metadata()?, new.metadata()?);
@@ -165,7 +166,8 @@ fn share_like(old: &Path, new: &Path) -> Result<()> {
     })
 }
 
-/// The key pair of the file `name`.key in `dir`. One that was made before the deployment file could be saved will do.
+/// The key pair of the file `name`.key in `dir`. If the file exists, from before the deployment file could be saved, it
+/// is used.
 pub fn key_pair(dir: &Path, name: &str) -> Result<(PublicKey, PathBuf)> {
     let path = dir.join(format!("{name}.key"));
     let pair = if path.exists() {

@@ -1,11 +1,10 @@
-//! The shell around every server: sockets, threads and their bounds. One thread accepts; each connection has a
-//! thread of its own that does the handshake and then runs the [`Service`]'s session.
+//! The server loop: sockets, threads and their bounds. One thread accepts. Each connection has a thread of its own that
+//! does the handshake and then runs the [`Service`]'s session.
 //!
-//! Bounds: so many open connections, of which one user may hold a share (one more is told `Busy`), so many half-open ones.
-//! When too many strangers
-//! hang about half-open, new ones wait in the kernel's queue for a moment; then the oldest stranger is dropped. A
-//! handshake that is not over in time is dropped too. So slow or silent strangers cost a bounded number of
-//! threads and never keep others out.
+//! The number of open connections is bounded, with a share for each user; one more is answered `Busy`. So is the number
+//! of half-open ones. When too many are half-open, new ones wait in the kernel's queue for a moment; then the oldest
+//! half-open one is dropped. A handshake that exceeds its deadline is dropped too. So slow or silent peers take a
+//! bounded number of threads and never keep others out.
 use crate::audit::{Event, Outcome, Subject};
 use crate::closer::Closer;
 use crate::connection::{Connection, Credentials, Timeouts};
@@ -31,11 +30,11 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Places beyond the limit that are kept for administrators, so that a full server can be asked and stopped.
+/// Connections beyond the limit that are reserved for administrators, so that a full server can be queried and stopped.
 const ADMIN_PLACES: usize = 8;
 /// Stack of a connection's thread.
 const STACK: usize = 512 << 10;
-/// How often a server looks whether its socket's file is still there, and its keys are the same.
+/// How often a server checks that its socket's file exists and its keys are unchanged.
 const RENEW: Duration = Duration::from_secs(2);
 /// How long a stop waits for sessions to end after their connections were closed.
 const STOP: Duration = Duration::from_secs(30);
@@ -43,19 +42,20 @@ const STOP: Duration = Duration::from_secs(30);
 /// Bounds of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServeLimits {
-    /// Open connections. One user's share is three quarters of them, 1152 of the usual 1536: 256 ranks with four each get in.
+    /// Most open connections. One user's share is three quarters of them, 1152 of the default 1536: enough for 256
+    /// ranks with four each.
     pub connections: usize,
-    /// Connections in their handshake.
+    /// Most connections in their handshake.
     pub half_open: usize,
-    /// A handshake is over by then or dropped.
+    /// Time limit of a handshake.
     pub handshake: Duration,
-    /// A half-open connection older than this makes room for new ones when there are too many.
+    /// A half-open connection older than this is dropped when there are too many.
     pub grace: Duration,
-    /// A connection waits so long for the older one of its link to end what it is doing; then it is told to try again.
-    /// `None`: it does not wait for anything, and what its client repeats may be carried out again later (for showing that
-    /// this is noticed).
+    /// How long a connection waits for the older one of its link to end its work; after that the client is told to try
+    /// again. `None`: no fencing, and what its client repeats may be carried out again later (to show that tests
+    /// notice).
     pub fence: Option<Duration>,
-    /// Of each connection. The read time-out bounds a frame's arrival, not the pause between frames.
+    /// Of each connection. The read time-out bounds the arrival of a frame, not the pause between frames.
     pub timeouts: Timeouts,
 }
 
@@ -76,7 +76,7 @@ impl Default for ServeLimits {
 }
 
 impl ServeLimits {
-    /// The same with at most so many connections: there are no more descriptors for them.
+    /// The same limits with at most as many connections as there are descriptors for.
     #[must_use]
     pub fn within(self, descriptors: usize) -> ServeLimits {
         let half_open = self.half_open.min(descriptors / 4).max(1);
@@ -94,20 +94,20 @@ impl ServeLimits {
 #[derive(Debug)]
 struct Entry {
     closer: Closer,
-    /// Since it has been welcomed.
+    /// Set once it has been accepted.
     link: Option<LinkName>,
-    /// By what it was.
+    /// The hello by which it was authenticated.
     shown: Option<Box<Hello>>,
     since: Instant,
     thread: Option<JoinHandle>,
-    /// Of an open one, except on a place that is kept for administrators.
+    /// The user's share of an open connection, unless it is a reserved one.
     charge: Option<Charge>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     stopping: bool,
-    /// The acceptor waits for a half-open place.
+    /// Whether the acceptor waits for a half-open place.
     waiting_for_place: bool,
     next: u64,
     open: usize,
@@ -131,7 +131,7 @@ struct Shared {
     places: Pool,
     service: Arc<dyn Service>,
     state: Mutex<State>,
-    /// Of lines about connections that went wrong.
+    /// Rate limit of log lines about failed connections.
     quota: Mutex<LogQuota>,
     changed: Condvar,
     wake: OwnedFd,
@@ -143,7 +143,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Logs what went wrong with a connection, unless that has been said too often lately.
+    /// Logs why a connection failed, within the rate limit.
     fn complain(&self, what: std::fmt::Arguments<'_>) {
         let mut quota = self.quota.lock().unwrap_or_else(PoisonError::into_inner);
         let line = quota.line(now());
@@ -158,7 +158,7 @@ impl Shared {
         }
     }
 
-    /// Notes an act of the server itself.
+    /// Records an action of the server itself in the audit log.
     fn note(&self, event: Event, outcome: Outcome, reason: &str) {
         if let Some(audit) = self.service.audit() {
             let itself = Subject::itself(None, "server");
@@ -192,7 +192,7 @@ impl Stopper {
     }
 }
 
-/// A server that listens. Dropping it stops it.
+/// A running server. Dropping it stops it.
 pub struct RunningServer {
     shared: Arc<Shared>,
     address: Address,
@@ -200,7 +200,7 @@ pub struct RunningServer {
 }
 
 impl RunningServer {
-    /// Where it listens, with the port that was really taken.
+    /// Its addresses, with the actual port.
     pub fn address(&self) -> &Address {
         &self.address
     }
@@ -210,12 +210,12 @@ impl RunningServer {
         self.shared.state().open
     }
 
-    /// A handle that stops it from elsewhere.
+    /// A handle that stops it from another thread.
     pub fn stopper(&self) -> Stopper {
         Stopper(self.shared.clone())
     }
 
-    /// Blocks until someone asks it to stop, then until it has.
+    /// Waits until the server is asked to stop and has stopped.
     pub fn wait(mut self) {
         self.finish();
     }
@@ -244,9 +244,9 @@ impl Drop for RunningServer {
     }
 }
 
-/// Listens at `address` (both ways where both are given) and serves until stopped.
+/// Listens at `address` (on both sockets if both are given) and serves until stopped; errors name the address.
 ///
-/// When `keys` are replaced, connections end that were let in by a key which is gone.
+/// When `keys` are replaced, connections that were authenticated with a removed key are closed.
 pub fn serve(
     address: &Address,
     service: Arc<dyn Service>,
@@ -332,7 +332,7 @@ fn accept_loop(shared: &Arc<Shared>, mut listeners: Vec<Listener>) {
         };
         join_all(ended);
         if !wait_for_event(shared, &listeners, pause) {
-            // Poll itself failed: nothing to do but not to spin.
+            // Poll failed: pause, so as not to loop.
             sleep(Duration::from_millis(50));
         }
         for listener in &mut listeners {
@@ -350,7 +350,7 @@ fn accept_loop(shared: &Arc<Shared>, mut listeners: Vec<Listener>) {
                 Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
                 Err(e) if e.kind() == std::io::ErrorKind::ConnectionAborted => {}
                 Err(e) => {
-                    // Out of descriptors or memory: the connection stays queued; try again soon.
+                    // No descriptors or memory: the connection stays queued and is tried again soon.
                     shared.complain(format_args!("cannot accept: {e}"));
                     shared.note(
                         Event::Limit,
@@ -371,7 +371,7 @@ fn accept_loop(shared: &Arc<Shared>, mut listeners: Vec<Listener>) {
     }
 }
 
-/// Ends the connections that none of `keys` would have let in.
+/// Closes the connections that none of `keys` would accept.
 fn end_former(shared: &Shared, keys: &Generations) {
     for entry in shared.state().connections.values() {
         let shown = entry.shown.as_ref();
@@ -381,8 +381,8 @@ fn end_former(shared: &Shared, keys: &Generations) {
     }
 }
 
-/// `None` when a half-open place is free; otherwise how long to wait before trying again. The oldest half-open
-/// connection past its grace is dropped to make a place.
+/// `None` when a half-open place is free; otherwise how long to wait before trying again. Drops the oldest half-open
+/// connection past its grace to make a place.
 fn make_place(state: &mut State, limits: &ServeLimits, now: Instant) -> Option<Duration> {
     if state.half_open() < limits.half_open {
         return None;
@@ -396,7 +396,7 @@ fn make_place(state: &mut State, limits: &ServeLimits, now: Instant) -> Option<D
     if age >= limits.grace {
         log::info!("dropping the oldest half-open connection: too many wait");
         oldest.closer.close();
-        // Its thread wakes us when it has gone.
+        // Its thread wakes the acceptor when it has ended.
         return Some(limits.grace.max(Duration::from_millis(10)));
     }
     Some(limits.grace - age)
@@ -416,7 +416,7 @@ fn wait_for_event(shared: &Shared, listeners: &[Listener], pause: Option<Duratio
         }
     }
     let mut counter = [0u8; 8];
-    // Not blocking: empty when nobody woke us.
+    // Nonblocking: empty if nobody woke the thread.
     let _ = rustix::io::read(&shared.wake, &mut counter);
     true
 }
@@ -459,7 +459,7 @@ fn start_session(shared: &Arc<Shared>, connection: Connection) {
     }
 }
 
-/// Takes the connection off the list when its thread ends, panicking or not.
+/// Takes the connection off the list when its thread ends, even by a panic.
 struct Ended<'a> {
     shared: &'a Shared,
     id: u64,
@@ -504,7 +504,7 @@ fn run_session(shared: &Shared, id: u64, mut connection: Connection) {
         }
         _ => Ok(Some(peer)),
     });
-    // A connection does not keep keys that are replaced.
+    // A connection holds no reference to keys that may be replaced.
     drop(keys);
     let peer = match answered {
         Ok(Some(peer)) => peer,
@@ -513,7 +513,7 @@ fn run_session(shared: &Shared, id: u64, mut connection: Connection) {
             if let Some(audit) = shared.service.audit() {
                 audit.turned_away(&connection, &e);
             }
-            // Else someone looked whether we listen.
+            // Otherwise somebody only checked that the server listens.
             if !matches!(e, Error::Closed { .. }) {
                 shared.complain(format_args!("refused {}: {e}", connection.peer()));
             }
@@ -535,7 +535,7 @@ fn run_session(shared: &Shared, id: u64, mut connection: Connection) {
             note(Event::Stop, Outcome::Done, "told to stop by request");
             shared.request_stop();
         }
-        // Somebody may be at work on the network: that is said.
+        // Possibly an attack on the network: it is logged.
         Err(e) if e.is_disconnect() && !matches!(e, Error::Broken { .. }) => {
             log::debug!("{server}: {e}");
         }
@@ -546,7 +546,7 @@ fn run_session(shared: &Shared, id: u64, mut connection: Connection) {
     }
 }
 
-/// Closes the older connection of a link and waits until whatever it was doing has ended.
+/// Closes the older connection of a link and waits until its requests have ended.
 fn succeed<'a>(
     shared: &'a Shared,
     mut state: MutexGuard<'a, State>,
@@ -585,7 +585,7 @@ fn succeed<'a>(
     }
 }
 
-/// The last word on a client that has proven itself by one of `keys`.
+/// Decides about a client that is authenticated by one of `keys`.
 fn admit(
     shared: &Shared,
     id: u64,
@@ -594,7 +594,7 @@ fn admit(
     credentials: Option<Credentials>,
 ) -> std::result::Result<(), WireError> {
     if hello.role == Role::Newcomer {
-        // It stays half-open, so that strangers' limits hold for it.
+        // It stays half-open, so that the limits on unauthenticated peers hold for it.
         return Ok(());
     }
     if let Some(shown) = &hello.credential {
@@ -607,7 +607,7 @@ fn admit(
             format!("{} is shutting down", shared.name),
         ));
     }
-    // Whoever comes later is seen when the acceptor looks at the keys.
+    // A connection that opens later is found when the acceptor checks the keys.
     let now = shared.keys.now();
     if !Arc::ptr_eq(keys, &now) && !now.accept(hello) {
         return Err(WireError::new(

@@ -1,4 +1,4 @@
-//! What a server does with its connections, as the shell around it ([`crate::serve`]) sees it.
+//! The interface between a server and the server loop ([`crate::serve`]).
 use crate::audit::Audit;
 use crate::connection::Connection;
 use crate::identity::Peer;
@@ -8,32 +8,33 @@ use penstock_wire::credential::{Signed, Statement};
 use penstock_wire::message::{ErrorKind, WireError};
 use penstock_wire::{PublicKey, Result};
 
-/// What a session asks of the shell when it ends.
+/// What a session asks of the server loop when it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum After {
     /// Nothing.
     Continue,
-    /// Stop the whole server (an administrator said so).
+    /// Stop the whole server (an administrator asked for it).
     StopServer,
 }
 
-/// What a server does with its connections.
+/// The application side of a server.
 pub trait Service: Send + Sync + 'static {
-    /// Serves one connection until it ends; runs on a thread of its own. An error is logged and ends this
-    /// connection alone.
+    /// Serves one connection until it ends; runs in a thread of its own. An error is logged and ends this connection
+    /// only.
     fn session(&self, connection: &mut Connection, peer: &Peer) -> Result<After>;
 
-    /// The time by which credentials end, milliseconds since 1970.
+    /// The time that decides whether credentials have expired, milliseconds since 1970.
     fn now_ms(&self) -> u64 {
         u64::try_from(since_epoch().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Refuses a credential that was taken back.
+    /// Refuses a revoked credential.
     fn require(&self, _: &Statement) -> std::result::Result<(), WireError> {
         Ok(())
     }
 
-    /// What it says about the holder of `key`, by a MUNGE credential that must have this payload. It may wait for a few seconds.
+    /// Issues a statement about the holder of `key`, for a MUNGE credential that must have this payload. It may wait
+    /// for a few seconds.
     fn vouch(
         &self,
         _munge: &str,
@@ -46,12 +47,12 @@ pub trait Service: Send + Sync + 'static {
         ))
     }
 
-    /// Where it notes what is refused.
+    /// The audit log, if there is one.
     fn audit(&self) -> Option<&Audit> {
         None
     }
 
-    /// Descriptors have run out: close what is not needed just now.
+    /// Descriptors have run out: close those that are not needed at the moment.
     fn relieve(&self) {}
 
     /// The server stops: wake every session that waits for something other than its connection.

@@ -1,18 +1,18 @@
-//! How much of a bounded thing of a server one user may hold.
+//! Admission control: how much of a server's bounded resource one user may hold.
 //!
-//! Problem: what a server has a bounded number of (connections, open files, locks) one user could take all of, and nobody
-//! else gets any. Two rules:
+//! Problem: of a bounded resource (connections, open files, locks) one user could take all, and leave none for others.
+//! Two rules:
 //!
-//! *A part* ([`Share::of`]), for what no honest user needs many of: one user holds at most a quarter. So three greedy users
-//! leave a quarter to all others.
+//! *Fixed share* ([`Share::of`]), for what no honest user needs many of: one user holds at most a quarter. So three
+//! greedy users leave a quarter to all others.
 //!
-//! *What is free* ([`Share::elastic`]), for what one large job may need nearly all of: one user holds at most three times
-//! as many as are free then. So a user alone gets three quarters, two get three sevenths each, and however many take all
-//! they can, the next user gets some. Source: Choudhury and Hahne, Dynamic queue length thresholds for shared-memory packet
-//! switches, 1998; docs/decisions/0028.
+//! *Dynamic threshold* ([`Share::elastic`]), for what one large job may need nearly all of: one user holds at most
+//! three times as many as are free. So a single user gets three quarters, and two get three sevenths each. However many
+//! users take all they can, the next one gets some. Source: Choudhury and Hahne, Dynamic queue length thresholds for
+//! shared-memory packet switches, 1998; docs/decisions/0028.
 //!
-//! Who could stop the server anyway is bounded by the whole alone: see [`payer`].
-//! Parameters: [`PART`], [`TIMES`].
+//! Users who could stop the server anyway have no share, only the total bound: see [`payer`]. Parameters: [`PART`],
+//! [`TIMES`].
 use crate::connection::Credentials;
 use penstock_host::sync::{Mutex, MutexGuard};
 use penstock_wire::credential::Statement;
@@ -22,13 +22,13 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
 
-/// One user may hold one part in so many.
+/// A fixed share is one part in so many.
 pub const PART: usize = 4;
-/// One user may hold so many for each that is free.
+/// A user may hold so many for each that is free.
 pub const TIMES: usize = 3;
 
-/// Whom it is charged to what a client's connection takes; `None`: root of this host, the user of this server and
-/// administrators, whom no share bounds, and other servers.
+/// The user charged for a client's connection. `None`: root of this host, the server's user, administrators and other
+/// servers, which have no share.
 pub fn payer(
     role: Role,
     credentials: Option<Credentials>,
@@ -37,19 +37,19 @@ pub fn payer(
     let (uid, stated) = match (role, credentials, statement) {
         (Role::Admin | Role::Server(_) | Role::Newcomer, ..) | (_, None, None) => return None,
         (Role::Client, Some(who), _) => (who.uid, who.uid),
-        // Root of another host is root here only if that was granted.
+        // Root of another host is root here only if its credential grants that.
         (Role::Client, None, Some(statement)) => (statement.user().uid, statement.uid),
     };
     charged(uid).map(|_| stated)
 }
 
-/// The same for what is done for a user: `None` for root and the user of this server.
+/// The same for work on behalf of a user: `None` for root and the server's user.
 pub fn charged(uid: u32) -> Option<u32> {
     let own = rustix::process::geteuid().as_raw();
     (uid != 0 && uid != own).then_some(uid)
 }
 
-/// Whether one who would have `of_user` with `free` left may.
+/// Whether a user may have `of_user` with `free` left.
 pub fn is_fair(of_user: usize, free: usize) -> bool {
     of_user <= 1 || of_user <= TIMES.saturating_mul(free)
 }
@@ -60,12 +60,12 @@ enum Rule {
     Elastic,
 }
 
-/// What there is of one thing, and who holds how much of it.
+/// A bounded resource, and how much of it each user holds.
 #[derive(Debug)]
 pub struct Share {
     /// For errors: "counters of the metadata server".
     things: Cow<'static, str>,
-    /// For errors: how some are given back.
+    /// For errors: how to release some.
     advice: &'static str,
     rule: Rule,
     whole: usize,
@@ -74,7 +74,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// Of `whole` things, none of which is held; a user may hold a quarter. The two texts are for errors.
+    /// A resource of `whole` units, all free; a user may hold a quarter. The two texts are for errors.
     pub fn of(whole: usize, things: &'static str, advice: &'static str) -> Share {
         Share {
             things: things.into(),
@@ -99,7 +99,7 @@ impl Share {
         }
     }
 
-    /// How many one user may hold if nobody else holds any.
+    /// Most units of one user if nobody else holds any.
     pub fn of_user(&self) -> usize {
         match self.rule {
             Rule::Part => self.whole / PART,
@@ -107,12 +107,12 @@ impl Share {
         }
     }
 
-    /// All that are held.
+    /// Units held by all.
     pub fn held(&self) -> usize {
         self.held
     }
 
-    /// Whether a user may hold `more` than now; `None`, somebody whom the whole alone bounds.
+    /// Whether a user may hold `more` units than now (`None`: no share, only the total); the error says what to do.
     pub fn room(&self, user: impl Into<Option<u32>>, more: usize) -> Result<(), WireError> {
         let (things, advice) = (&self.things, self.advice);
         let busy = |what: String| Err(WireError::new(ErrorKind::Busy, what));
@@ -136,7 +136,7 @@ impl Share {
         }
     }
 
-    /// The user holds one more. [`Share::room`] says whether it should.
+    /// Charges one unit to the user. Call [`Share::room`] first.
     pub fn take(&mut self, user: impl Into<Option<u32>>) {
         self.held += 1;
         if let Some(uid) = user.into() {
@@ -144,7 +144,7 @@ impl Share {
         }
     }
 
-    /// The user holds one less.
+    /// Releases one unit of the user.
     pub fn give_back(&mut self, user: impl Into<Option<u32>>) {
         let Some(uid) = user.into() else {
             self.held -= 1;
@@ -160,22 +160,22 @@ impl Share {
     }
 }
 
-/// A share that many threads take from. No thread holds it while it waits for anything.
+/// A share used by many threads. No thread holds its lock while it waits.
 #[derive(Debug, Clone)]
 pub struct Pool(Arc<Mutex<Share>>);
 
 impl Pool {
-    /// All that there is to take.
+    /// A pool with all units free.
     pub fn new(share: Share) -> Pool {
         Pool(Arc::new(Mutex::new(share)))
     }
 
     fn share(&self) -> MutexGuard<'_, Share> {
-        // Nothing panics between the two numbers that a change consists of.
+        // Nothing panics between the two updates of a change.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One for this user, or for somebody whom the whole alone bounds.
+    /// Takes one unit for this user; `None`: no share, only the total.
     pub fn take(&self, user: Option<u32>) -> Result<Charge, WireError> {
         let mut share = self.share();
         share.room(user, 1)?;
@@ -185,13 +185,13 @@ impl Pool {
         Ok(Charge { pool, user })
     }
 
-    /// All that are held.
+    /// Units held by all.
     pub fn held(&self) -> usize {
         self.share().held()
     }
 }
 
-/// One that was taken from a [`Pool`]; given back when this is dropped.
+/// A unit taken from a [`Pool`]; released on drop.
 #[derive(Debug)]
 pub struct Charge {
     pool: Pool,
@@ -247,7 +247,7 @@ mod tests {
             "user 1 has 768 places of the server in use, and one may have 3 times as many as remain free, which would be 255 of 1024; close some"
         );
         assert_eq!((fill(&mut share, 2), fill(&mut share, 3)), (192, 48));
-        // Whoever goes makes room for all, and a user who has none gets the last one.
+        // Released units are there for all, and a user without any gets the last one.
         for _ in 0..768 {
             share.give_back(1);
         }

@@ -1,11 +1,12 @@
-//! Texts from elsewhere, made safe to show and to log.
+//! Makes untrusted texts safe to print and to log.
 use std::fmt::Write as _;
 
-/// Bytes of a job's name, and of an address, as they are written. Longer ones are cut.
+/// Most bytes of a job's name and of an address. Longer texts are truncated.
 pub(crate) const SHORT: usize = 64;
 
-/// Bytes as text of at most `limit` bytes that can be shown on any terminal, and taken back: a backslash is doubled, what is
-/// no UTF-8 is `\xNN`, control characters and those that change the direction of writing are `\u{N}`. What is cut says so.
+/// Bytes as text of at most `limit` bytes that is safe on any terminal, and reversible: a backslash is doubled, invalid
+/// UTF-8 is `\xNN`. Control characters and those that change the direction of writing are `\u{N}`. A truncated text is
+/// marked as such.
 pub(crate) fn text(bytes: &[u8], limit: usize) -> String {
     let mut out = String::new();
     let mut piece = String::new();
@@ -14,7 +15,7 @@ pub(crate) fn text(bytes: &[u8], limit: usize) -> String {
         let wrong = chunk.invalid().iter().copied().map(Piece::Byte);
         for one in chars.chain(wrong) {
             piece.clear();
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _ = match one {
                 Piece::Char('\\') => write!(piece, "\\\\"),
                 Piece::Char(c) if hidden(c) => write!(piece, "{}", c.escape_unicode()),
@@ -36,7 +37,7 @@ enum Piece {
     Byte(u8),
 }
 
-/// A text from elsewhere on one line of a terminal, in the same form.
+/// An untrusted text on one line of a terminal, in the same form.
 pub fn printable(text: &str) -> String {
     self::text(text.as_bytes(), usize::MAX)
 }

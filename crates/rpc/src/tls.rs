@@ -1,11 +1,12 @@
 //! TLS 1.3 (RFC 8446) under the frames of a TCP connection, by rustls.
 //!
-//! A server proves its identity key as a raw public key (RFC 7250), which clients compare with the deployment file: no certificates, no
-//! names, no third party. Clients prove nothing here; the handshake of frames that follows is bound to this session
-//! ([`Tls::binding`]). No tickets, no early data, no resumption: nothing comes that nobody asked for, so an idle connection is quiet.
+//! A server proves its identity key as a raw public key (RFC 7250), which clients compare with the deployment file.
+//! There are no certificates, names or third parties. Clients prove nothing here; the handshake in frames that follows
+//! is bound to this session ([`Tls::binding`]). No tickets, no early data, no resumption: an idle connection sends
+//! nothing.
 //!
-//! This is one end of a session without its socket: plain bytes on one side, records on the other. What is held: the records of
-//! one write on their way out ([`PENDING`]), [`INCOMING`] bytes of records on their way in, and one record's plain bytes.
+//! This is one end of a session without its socket: plain bytes on one side, records on the other. It holds the records
+//! of one write to be sent ([`PENDING`]), [`INCOMING`] bytes of received records, and one record's plain bytes.
 use penstock_wire::{KeyPair, PublicKey};
 use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -23,15 +24,15 @@ use rustls::{
 use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::sync::{Arc, LazyLock};
 
-/// Plain bytes that are encrypted before the socket has to take some.
+/// Plain bytes that are encrypted before the socket must accept some.
 const PENDING: usize = 256 << 10;
-/// Records that are read from the socket at once.
+/// Most bytes of records read from the socket at once.
 const INCOMING: usize = 64 << 10;
 /// First byte of every session: a handshake record.
 const HANDSHAKE_RECORD: u8 = 22;
-/// Bound to what follows under this label (RFC 8446, section 7.5).
+/// Label of the exported channel binding (RFC 8446, section 7.5).
 const LABEL: &[u8] = b"EXPORTER-penstock handshake";
-/// What comes before the 32 bytes of an Ed25519 key (RFC 8410, sections 4 and 7).
+/// Prefix of the 32 bytes of an Ed25519 key (RFC 8410, sections 4 and 7).
 const PUBLIC_PREFIX: [u8; 12] = [0x30, 42, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 3, 33, 0];
 const PRIVATE_PREFIX: [u8; 16] = [
     0x30, 46, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 34, 4, 32,
@@ -40,12 +41,12 @@ const PRIVATE_PREFIX: [u8; 16] = [
 static PROVIDER: LazyLock<Arc<CryptoProvider>> =
     LazyLock::new(|| Arc::new(ring::default_provider()));
 
-/// The server's part that all its connections share.
+/// The server's configuration, shared by all its connections.
 #[derive(Debug, Clone)]
 pub(crate) struct Acceptor(Arc<ServerConfig>);
 
 impl Acceptor {
-    /// Proves the one of `identities` that the client names, else the first.
+    /// Proves the one of `identities` that the client names, otherwise the first.
     pub(crate) fn new(identities: &[&KeyPair]) -> Result<Acceptor, Error> {
         let keys = identities.iter().map(|pair| {
             let private = [&PRIVATE_PREFIX[..], &pair.seed()[..]].concat();
@@ -64,7 +65,7 @@ impl Acceptor {
     }
 }
 
-/// The keys of a server, each by the name that clients know.
+/// The keys of a server, each under the name that clients know.
 #[derive(Debug)]
 struct Identities(Vec<(String, Arc<CertifiedKey>)>);
 
@@ -88,14 +89,14 @@ fn encoded(key: &PublicKey) -> Vec<u8> {
 #[derive(Debug)]
 pub(crate) struct Tls {
     session: Connection,
-    /// Records that have come, from `start` to `end`.
+    /// Received records, from `start` to `end`.
     records: Vec<u8>,
     start: usize,
     end: usize,
 }
 
 impl Tls {
-    /// The client's end; only the holder of `identity` can be at the other.
+    /// The client's end, which accepts only the holder of `identity`.
     pub(crate) fn to(identity: PublicKey) -> Result<Tls, Error> {
         let mut config = ClientConfig::builder_with_provider(PROVIDER.clone())
             .with_protocol_versions(&[&TLS13])?
@@ -125,31 +126,31 @@ impl Tls {
         }
     }
 
-    /// Whether the first that has come, and lies here, begins no session.
+    /// Whether the first received bytes begin no TLS session.
     pub(crate) fn is_foreign(&self) -> bool {
         self.records[..self.end]
             .first()
             .is_some_and(|b| *b != HANDSHAKE_RECORD)
     }
 
-    /// The ends have not agreed yet: records must go or come before bytes can.
+    /// Whether the TLS handshake is unfinished: records must be exchanged first.
     pub(crate) fn is_handshaking(&self) -> bool {
         self.session.is_handshaking()
     }
 
-    /// A value that both ends of this session know and nobody else.
+    /// The channel binding: a value that only both ends of this session know.
     pub(crate) fn binding(&self) -> Result<[u8; 32], Error> {
         self.session.export_keying_material([0; 32], LABEL, None)
     }
 
     // ---- out ----
 
-    /// Records wait to be sent.
+    /// Whether records are waiting to be sent.
     pub(crate) fn is_pending(&self) -> bool {
         self.session.wants_write()
     }
 
-    /// Encrypts what there is room for; how many bytes of `plain` that were.
+    /// Encrypts what there is room for; returns how many bytes of `plain` that were.
     pub(crate) fn encrypt(&mut self, plain: &[IoSlice<'_>]) -> std::io::Result<usize> {
         self.session.writer().write_vectored(plain)
     }
@@ -164,7 +165,7 @@ impl Tls {
 
     // ---- in ----
 
-    /// Reads records by `receive`, once; how many bytes came.
+    /// Reads records by `receive`, once; returns the number of bytes.
     pub(crate) fn pull(
         &mut self,
         receive: impl FnOnce(&mut [u8]) -> std::io::Result<usize>,
@@ -178,7 +179,7 @@ impl Tls {
         Ok(self.end)
     }
 
-    /// Takes one read's worth of the records that have come, and does what they say.
+    /// Processes the records of one read.
     fn process(&mut self) -> std::io::Result<()> {
         let mut rest = &self.records[self.start..self.end];
         let before = rest.len();
@@ -190,7 +191,7 @@ impl Tls {
             .map_err(|e| std::io::Error::new(ErrorKind::InvalidData, e))
     }
 
-    /// Goes on with the handshake as far as the records that have come lead.
+    /// Continues the TLS handshake as far as the received records allow.
     pub(crate) fn agree(&mut self) -> std::io::Result<()> {
         while self.session.is_handshaking() && self.start < self.end {
             self.process()?;
@@ -198,14 +199,15 @@ impl Tls {
         Ok(())
     }
 
-    /// Decrypts into `plain`; 0 when more records have to come first.
+    /// Decrypts into `plain`; 0 if more records are needed first.
     pub(crate) fn decrypt(&mut self, plain: &mut [IoSliceMut<'_>]) -> std::io::Result<usize> {
         let mut done = 0;
         for slice in plain {
             let mut at = 0;
             while at < slice.len() {
                 match self.session.reader().read(&mut slice[at..]) {
-                    // The other end says that it sends nothing more. It is gone: there is no half of a connection.
+                    // The other end sends nothing more (close_notify). The connection is over: half-open ones are not
+                    // supported.
                     Ok(0) => return self.ended(done),
                     Ok(n) => {
                         at += n;
@@ -231,7 +233,7 @@ impl Tls {
         }
     }
 
-    /// Gives memory back; for a connection that has been idle.
+    /// Frees memory; for an idle connection.
     pub(crate) fn shrink(&mut self) {
         if self.start == self.end {
             self.records = Vec::new();
@@ -256,7 +258,7 @@ impl<F: FnMut(&[IoSlice<'_>]) -> std::io::Result<usize>> Write for Out<F> {
     }
 }
 
-/// Accepts one server.
+/// A verifier that accepts one server.
 #[derive(Debug)]
 struct Pinned(PublicKey);
 
@@ -269,7 +271,7 @@ impl ServerCertVerifier for Pinned {
         _: &[u8],
         _: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        // Public on both sides: no need to compare in constant time.
+        // Public keys: no need to compare in constant time.
         if presented.as_ref() == encoded(&self.0) {
             return Ok(ServerCertVerified::assertion());
         }

@@ -1,23 +1,23 @@
-//! Users and their groups, as this system's databases know them (files, LDAP, whatever nsswitch.conf names).
+//! Users and groups from this system's databases (files, LDAP, whatever nsswitch.conf names).
 use penstock_wire::message::{MAX_GROUPS, NOBODY, User};
 use std::ffi::{CStr, CString};
 use std::io::{Error, Result};
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 
-/// Bytes for the texts of one entry: at first, and at most.
+/// Buffer sizes for the texts of one entry: at first, and at most.
 const TEXTS: [usize; 2] = [1 << 10, 1 << 20];
-/// Groups that are asked for at most.
+/// Most groups that are requested.
 const MOST_GROUPS: usize = 65_536;
 
-/// A user of the database.
+/// A user in the database.
 struct Entry {
     name: CString,
     uid: u32,
     gid: u32,
 }
 
-/// The user `name`, or of that number. A number without an entry is a user of no group. `None`: no such name.
+/// The user `name`, which may be a number. A number without an entry is a user without groups. `None`: no such name.
 pub fn find(name: &str) -> Result<Option<User>> {
     let number = name.parse::<u32>().ok();
     let entry = match number {
@@ -60,8 +60,8 @@ fn entry_of(uid: u32) -> Result<Option<Entry>> {
     })
 }
 
-/// Looks up by a function that is given room for an entry, for its texts with their length, and for the result: all of them are
-/// good for writing during the call.
+/// Looks up an entry by a function that gets buffers for the entry, its texts with their length, and the result. All of
+/// them are valid for writes during the call.
 fn entry(
     look: impl Fn(
         *mut libc::passwd,
@@ -95,7 +95,7 @@ fn entry(
     }
 }
 
-/// All groups of a user but the first one.
+/// All groups of a user except the primary one.
 fn groups(entry: &Entry) -> Result<Vec<u32>> {
     let mut room = MAX_GROUPS + 1;
     loop {

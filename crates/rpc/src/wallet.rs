@@ -1,4 +1,4 @@
-//! Where a client's credential comes from: a file, the authority's own key, or the metadata server by MUNGE.
+//! Sources of a client's credential: a file, the authority's own key, or the metadata server by MUNGE.
 use crate::deployment::Deployment;
 use crate::users::myself;
 use penstock_host::sync::{Mutex, MutexGuard};
@@ -15,46 +15,48 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Names the file of the credential.
+/// Names the file with the credential.
 pub const VARIABLE: &str = "PENSTOCK_CREDENTIAL";
-/// Root puts the credentials of a job that runs on this host into a directory of this one, named by the job (contrib/slurm).
+/// Root puts credentials of a job on this host into a directory of this one that is named after the job
+/// (contrib/slurm).
 const JOBS: &str = "/run/penstock";
 /// Names the Slurm job that a process belongs to.
 const JOB_VARIABLE: &str = "SLURM_JOB_ID";
 /// Digits of a job's id.
 const MAX_JOB: usize = 10;
-/// A credential of one's own making is good for so long before and after it was made, milliseconds: it never leaves the
+/// Time before and after its making for which a self-made credential is valid, milliseconds. It never leaves the
 /// process, and clocks that are wrong by hours must not matter.
 const OWN_LIFE_MS: u64 = 24 * 3_600_000;
-/// After so long another one is made.
+/// Age at which a new one is made.
 const OWN_AGE_MS: u64 = 3_600_000;
 
-/// Gives a credential to who has none: the metadata server, by MUNGE.
+/// Issues a credential to a client that has none: the metadata server, by MUNGE.
 pub trait Giver: fmt::Debug + Send + Sync {
     /// A credential for this process's effective user.
     fn ask(&self) -> Result<Credential>;
 }
 
-/// See the module's text. Asked at each new connection over TCP, so that a renewed file is used. The default has none.
+/// The source of a client's credential. It is asked at each new connection over TCP, so that a renewed file is used.
+/// The default has none.
 #[derive(Debug, Default)]
 pub struct Wallet {
     deployment: String,
     deployment_name: String,
     authority: Option<PublicKey>,
     authority_key: Option<PathBuf>,
-    /// The one file to use.
+    /// The one file to use, if named.
     named: Option<PathBuf>,
-    /// The file to use if it is there, made for this process's job.
+    /// The file of this process's job, used if it exists.
     job: Option<PathBuf>,
-    /// The file to use if it is there, of this process's user.
+    /// The file of this process's user, used if it exists.
     usual: Option<PathBuf>,
     giver: Option<Box<dyn Giver>>,
     kept: Mutex<Option<Kept>>,
-    /// Held by the one thread that asks by MUNGE: when that failed last, and why.
+    /// Locked by the thread that asks by MUNGE: when that last failed, and why.
     asking: Mutex<Option<(Instant, WireError)>>,
 }
 
-/// A credential, and what it was made of.
+/// A cached credential with its source.
 #[derive(Debug, Clone)]
 struct Kept {
     from: From,
@@ -63,18 +65,18 @@ struct Kept {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum From {
-    /// A file as it was found: device, inode, size, and times of change.
+    /// The state of a file: device, inode, size, and times of change.
     File(PathBuf, [u64; 2], u64, [i64; 4]),
     /// The authority's key, at this time, for this user.
     Authority { made_ms: u64, uid: u32 },
-    /// MUNGE, for this user. Another one is sought when it has aged, and this one is shown until it ends: by the steady clock of
-    /// this host.
+    /// MUNGE, for this user. After some time a new one is requested, and this one is used until it expires by this
+    /// host's steady clock.
     Munge {
         uid: u32,
         aged: Instant,
         ends: Instant,
     },
-    /// The caller.
+    /// The caller provided it.
     Given,
 }
 
@@ -94,14 +96,15 @@ impl From {
     }
 }
 
-/// The file of the job `job` among those of `jobs`; `None` if that is no job's id, which must not lead anywhere else.
+/// The file of job `job` among those of `jobs`; `None` if that is not a valid job id, which must not lead to another
+/// path.
 fn job_file(jobs: &Path, job: &OsStr, deployment: &str) -> Option<PathBuf> {
     let id = job.to_str()?;
     let is_id = (1..=MAX_JOB).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_digit());
     is_id.then(|| jobs.join(id).join(format!("{deployment}.credential")))
 }
 
-/// The file in which this user's programs look for a credential of a deployment.
+/// The default file of a deployment's credential for this user.
 fn usual_file(deployment: &str) -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).filter(|v| !v.is_empty());
     let config = match set("XDG_CONFIG_HOME") {
@@ -113,7 +116,7 @@ fn usual_file(deployment: &str) -> Option<PathBuf> {
 }
 
 impl Wallet {
-    /// Looks where the environment says, and asks `giver` last.
+    /// Uses the files that the environment names, and `giver` last.
     pub fn new(deployment: &Deployment, giver: Option<Box<dyn Giver>>) -> Wallet {
         Wallet {
             deployment: deployment.id.clone(),
@@ -131,7 +134,7 @@ impl Wallet {
         }
     }
 
-    /// Has this one alone.
+    /// A wallet with this credential only.
     pub fn holding(credential: Credential) -> Wallet {
         let kept = Kept {
             from: From::Given,
@@ -143,7 +146,8 @@ impl Wallet {
         }
     }
 
-    /// One for an administrator: whoever can read the authority's key is one, whatever else is at hand. MUNGE makes nobody one.
+    /// The credential of an administrator, which is anybody who can read the authority's key. MUNGE makes nobody an
+    /// administrator.
     pub fn administrators(&self) -> Result<Arc<Credential>> {
         match &self.authority_key {
             Some(path) if path.exists() && self.known(&From::Given).is_none() => {
@@ -153,7 +157,7 @@ impl Wallet {
         }
     }
 
-    /// The credential to use now, or where it was sought and what to do.
+    /// The credential to use now; the error says where it was searched for and what to do.
     pub fn credential(&self) -> Result<Arc<Credential>> {
         self.at_hand(true)
     }
@@ -171,7 +175,7 @@ impl Wallet {
         let mut sought = vec![format!("{VARIABLE} is not set")];
         for path in self.job.iter().chain(&self.usual) {
             match path.metadata() {
-                // Such as root's, with the variables of a user's job.
+                // For example root, with the variables of a user's job.
                 Ok(found) if Some(path) == self.job.as_ref() && !is_own(&found) => sought.push(
                     format!("{} belongs to user {}", path.display(), found.uid()),
                 ),
@@ -199,7 +203,7 @@ impl Wallet {
                 Err(Error::Refused(e)) if e.kind == message::ErrorKind::Permission => {
                     sought.push(e.message);
                 }
-                // It may work later.
+                // A later attempt may succeed.
                 Err(e) => return Err(e),
             },
         }
@@ -239,7 +243,7 @@ impl Wallet {
         credential
     }
 
-    /// The server takes no notice of this one any more: another may be had.
+    /// The server refuses this credential: another one must be found.
     pub(crate) fn refused(&self, credential: &Arc<Credential>) {
         let mut kept = self.kept();
         if let Some(Kept {
@@ -253,7 +257,7 @@ impl Wallet {
         }
     }
 
-    /// What MUNGE brought for this process's user: not yet aged, or at least not yet ended.
+    /// The credential that MUNGE brought for this process's user: not yet aged, or at least not expired.
     fn brought(&self, even_aged: bool) -> Option<Arc<Credential>> {
         let kept = self.kept();
         let Kept { from, credential } = kept.as_ref()?;
@@ -269,7 +273,7 @@ impl Wallet {
         matches!(&*self.kept(), Some(kept) if matches!(kept.from, From::Munge { .. }))
     }
 
-    /// One for all threads of the process, which wait for the first that needs it.
+    /// One request for all threads of the process, which wait for it.
     fn by_munge(&self, giver: &dyn Giver) -> Result<Arc<Credential>> {
         if let Some(known) = self.brought(false) {
             return Ok(known);
@@ -289,7 +293,7 @@ impl Wallet {
         let credential = match giver.ask() {
             Ok(credential) => credential,
             Err(e) => {
-                // Whoever had one before may get another later.
+                // A client that had one before may get another later.
                 let again = e.is_disconnect() || self.had_by_munge();
                 let mut why = WireError::from(e);
                 if again {
@@ -322,11 +326,11 @@ impl Wallet {
                 self.deployment_name, self.deployment
             )));
         }
-        // Whether its authority has signed it is the servers' to say: keys may have been rotated since this program began.
+        // Servers check the authority's signature: keys may have been rotated since this program began.
         Ok(self.keep(from, credential))
     }
 
-    /// For the holder of the authority's key, who may be anybody.
+    /// Makes a credential with the authority's key, for any user.
     fn own(&self, path: &Path) -> Result<Arc<Credential>> {
         let now_ms = u64::try_from(since_epoch().as_millis()).unwrap_or(u64::MAX);
         let user = myself();
@@ -377,7 +381,7 @@ mod tests {
     use penstock_wire::message::User;
     use std::os::unix::fs::PermissionsExt;
 
-    /// A wallet that looks for the files of job 4711 and of the user in `dir`.
+    /// A wallet that searches for the files of job 4711 and of the user in `dir`.
     fn wallet(dir: &Path, deployment: &str) -> Wallet {
         Wallet {
             deployment: deployment.into(),
@@ -416,7 +420,7 @@ mod tests {
         // The next run of the job has another one.
         saved(&deployment, 3, &file);
         assert_eq!(uid(), 3);
-        // One that others may read is refused, although there is another.
+        // A file that others may read is refused, although there is another.
         std::fs::set_permissions(&file, PermissionsExt::from_mode(0o640)).unwrap();
         let e = wallet.credential().unwrap_err().to_string();
         assert!(e.contains("readable by others"), "{e}");

@@ -1,11 +1,11 @@
-//! Bounds of the control channel: its period, epochs of several servers, and leases.
+//! The control channel: its period, epochs of several servers, and leases.
 use penstock_rpc::control::{Figures, Follower, Holder, LEASE, PERIOD};
 use penstock_wire::message::{Decision, Epoch, Report};
 use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Reports now and hears this decision in answer.
+/// Reports now and receives this decision in answer.
 fn tell(follower: &mut Follower, now: Duration, (term, count): (u64, u64), lease_ms: u64) {
     follower.report(now, PERIOD, Figures::default());
     let sequence = follower.pending().unwrap().sequence;
@@ -41,7 +41,7 @@ fn a_report_is_due_each_half_second_and_outlived_by_the_lease() {
 
 #[test]
 fn a_lease_is_a_duration_by_the_clock_of_the_one_who_reported() {
-    // Whatever that clock says: ends of two servers are never compared.
+    // Whatever the clock shows: clocks of two servers are never compared.
     for begin in [Duration::ZERO, SECOND * 1_000_000_000] {
         let mut follower = Follower::new(1);
         assert_eq!(epoch(&follower, begin), None);
@@ -49,15 +49,15 @@ fn a_lease_is_a_duration_by_the_clock_of_the_one_who_reported() {
         let last = begin + SECOND - Duration::from_nanos(1);
         assert_eq!(epoch(&follower, last), Some((1, 1)));
         assert_eq!(epoch(&follower, begin + SECOND), None);
-        // The same decision again: it holds for longer, and not for less.
+        // The same decision again extends the lease and never shortens it.
         tell(&mut follower, begin + SECOND, (1, 1), 3000);
         tell(&mut follower, begin + SECOND, (1, 1), 0);
         assert_eq!(epoch(&follower, begin + 3 * SECOND), Some((1, 1)));
-        // A newer one ends the lease of the former, however long that was.
+        // A newer one ends the former one's lease, however long that was.
         tell(&mut follower, begin + 2 * SECOND, (1, 2), 500);
         assert_eq!(epoch(&follower, begin + 2 * SECOND), Some((1, 2)));
         assert_eq!(epoch(&follower, begin + 3 * SECOND), None);
-        // Without a lease nothing holds, though it has to be acknowledged.
+        // Without a lease no decision is in force, but it must be acknowledged.
         tell(&mut follower, begin + 4 * SECOND, (1, 3), 0);
         assert_eq!(epoch(&follower, begin + 4 * SECOND), None);
         assert!(follower.owes());
@@ -74,7 +74,7 @@ fn an_older_decision_neither_holds_nor_renews_the_lease() {
     tell(&mut follower, SECOND, (5, 1), 60_000);
     tell(&mut follower, SECOND, (4, 9), 60_000);
     assert_eq!(epoch(&follower, 2 * SECOND), None);
-    // What it acknowledges is the newest that it took.
+    // It acknowledges the newest decision it received.
     follower.report(3 * SECOND, PERIOD, Figures::default());
     let applied = follower.pending().unwrap().applied;
     assert_eq!((applied.term, applied.count), (5, 2));
@@ -98,10 +98,10 @@ fn each_server_has_decisions_of_its_own_and_acknowledges_them_itself() {
     let first = round(&mut holder, SECOND);
     assert_eq!(first, [(3, 1), (3, 2), (3, 3)]);
     assert!((0..3).all(|server| !holder.is_acknowledged(server)));
-    // As long as nothing is decided anew the epoch stays.
+    // Without a new decision the epoch stays.
     assert_eq!(round(&mut holder, 2 * SECOND), first);
     assert!((0..3).all(|server| holder.is_acknowledged(server)));
-    // An acknowledgement of another server's decision, or of none so far, is none.
+    // Acknowledgements of another server's decision, or of none, are invalid.
     let claims = |count| Report {
         incarnation: 9,
         sequence: 1,

@@ -71,7 +71,7 @@ fn tcp_pair() -> (Connection, Connection) {
     (new(far, "the server"), new(near, "the client"))
 }
 
-/// Both ends of a handshake over TCP; what the client is told is what the server finds.
+/// Both ends of a handshake over TCP; the client must be told what the server finds.
 fn shake(identity: &Identity, wallet: Wallet) -> Result<Peer, Error> {
     let (mut client, mut server) = tcp_pair();
     std::thread::scope(|s| {
@@ -110,7 +110,7 @@ fn the_authority_says_who_one_is() {
         groups: vec![601, 602],
     };
     assert_eq!((&peer.user, peer.subject()), (&user, 500));
-    // Root is nobody, unless it was said that it keeps its rights.
+    // Root is mapped to nobody, unless its credential says that it keeps its rights.
     let mut root = statement();
     root.uid = 0;
     let peer = shake(&identity(), Wallet::holding(issued(root.clone()))).unwrap();
@@ -171,7 +171,7 @@ fn the_largest_credential_fits() {
 
 #[test]
 fn whom_nobody_vouches_for_is_refused() {
-    // Its own word is not asked for.
+    // The client's own claim is not used.
     refused(
         shake(&identity(), Wallet::holding(issued(statement()))).and_then(|_| {
             let stranger = KeyPair::generate().unwrap();
@@ -206,7 +206,7 @@ fn a_credential_has_its_time() {
     refused(at(NOW_MS - 9000..NOW_MS), "it ended 0 s ago");
     refused(at(NOW_MS - 9000..NOW_MS - 5000), "it ended 5 s ago");
     refused(at(NOW_MS + 60_000..NOW_MS + 90_000), "it begins in 60 s");
-    // Clocks differ a little.
+    // Clocks may differ a little.
     at(NOW_MS + 10_000..NOW_MS + 90_000).unwrap();
     at(NOW_MS - 9000..NOW_MS + 1).unwrap();
 }
@@ -223,7 +223,7 @@ enum Way {
     Again,
 }
 
-/// A client that shows `shown`; its proof, and what the server says to it.
+/// A client that shows `shown`: its proof, and the server's answer.
 fn claim(
     shown: Option<Signed>,
     holder: &Credential,
@@ -418,7 +418,7 @@ fn whoever_reads_the_authoritys_key_needs_no_file() {
     ] {
         assert!(e.contains(words), "{e}");
     }
-    // Nor does another deployment's key help.
+    // Another deployment's key does not help.
     KeyPair::generate().unwrap().save(&path).unwrap();
     let e = Wallet::new(&loaded, None)
         .credential()

@@ -1,4 +1,4 @@
-//! A connection that takes the place of another: nothing of the older one is carried out afterwards.
+//! Fencing: after a newer connection was accepted, no request of the older one is carried out.
 use penstock_rpc::deployment::{Address, Transport};
 use penstock_rpc::{
     After, Caller, Connection, Identity, Keyring, Peer, RunningServer, ServeLimits, Service,
@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Carries a request out when told to, and tells which.
+/// Carries a request out when told to, and reports which.
 struct Slow {
     begun: Mutex<Sender<u64>>,
     go_on: Mutex<Receiver<()>>,
@@ -126,7 +126,7 @@ fn a_successor_is_welcomed_when_its_predecessor_has_ended_and_has_nothing_left()
     std::thread::scope(|s| {
         let new = s.spawn(|| {
             let connection = connect(&bench.server, name.successor());
-            // Before this is welcomed, request 0 has ended.
+            // Request 0 has ended before this connection is accepted.
             (connection, bench.done.lock().unwrap().clone())
         });
         // The old connection is closed first.
@@ -134,7 +134,7 @@ fn a_successor_is_welcomed_when_its_predecessor_has_ended_and_has_nothing_left()
         bench.go_on.send(()).unwrap();
         let (new, done) = new.join().unwrap();
         assert_eq!(done, [0]);
-        // What else the old one had delivered is not carried out, and others notice nothing.
+        // Other requests that the old one had delivered are not carried out, and other links are not affected.
         let mut new = new.unwrap();
         send(&mut new, 100..101);
         assert_eq!(bench.begun.recv().unwrap(), 100);

@@ -1,4 +1,4 @@
-//! TLS under the frames: what somebody on the network can do, and who is believed to be a server.
+//! TLS under the frames: what an attacker on the network can do, and who is accepted as a server.
 use crate::common::{LEN, caller, exchange, identity, only_tcp, start, start_as, timeouts};
 use penstock_rpc::deployment::{Address, Transport};
 use penstock_rpc::{Connection, Identity, RunningServer, ServeLimits, connect, connect_as};
@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-/// What a proxy does with bytes on their way to the server, or from it. It ends the connection where it takes some away.
+/// How a proxy changes bytes on their way to the server, or from it. It closes the connection when it removes some.
 type Change = Box<dyn FnMut(&mut Vec<u8>) + Send>;
 
-/// Somebody between a client and a server; the address where clients find him.
+/// A proxy between a client and a server; returns the address for clients.
 fn proxy(server: &Address, mut up: Change, mut down: Change) -> Address {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = Address {
@@ -84,7 +84,7 @@ fn bytes_are_hidden_and_whole() {
     assert!(crossed.len() > 2 * secret.len());
     let shows = |what: &[u8]| crossed.windows(what.len()).any(|w| w == what);
     assert!(!shows(&secret[..16]));
-    // Not even the handshake of frames, with the name by which the link could be taken over.
+    // Not even the handshake frames are readable, with the name by which the link could be taken over.
     assert!(!shows(identity().deployment.as_bytes()) && !shows(&link.link[..8]));
 }
 
@@ -94,7 +94,7 @@ fn calls_that_never_wait_pass_the_buffers_by() {
     let server = start(dir.path(), ServeLimits::default());
     for address in [server.address().clone(), only_tcp(server.address())] {
         let mut connection = connect(&address, &caller(Role::Client), timeouts()).unwrap();
-        // 3 MiB out and back, more than any buffer on the way.
+        // 3 MiB in both directions, more than any buffer in between.
         let payload: Vec<u8> = (0..3u32 << 20).map(|i| ((i * 31) >> 3) as u8).collect();
         let (mut frame, limits) = (Vec::new(), penstock_wire::frame::Limits::FULL);
         for part in payload.chunks(1 << 20) {
@@ -140,7 +140,7 @@ fn only_the_holder_of_the_identity_is_the_server() {
     let e = connect(&other, &caller(Role::Client), timeouts()).unwrap_err();
     assert!(matches!(e, Error::BadKey(_)), "{e}");
     assert!(e.to_string().contains("did not prove the identity"), "{e}");
-    // Without one nobody could tell.
+    // Without an identity nobody could tell.
     other.identity = None;
     let e = connect(&other, &caller(Role::Client), timeouts()).unwrap_err();
     assert!(e.to_string().contains("penstock up"), "{e}");
@@ -160,7 +160,7 @@ fn nobody_is_talked_out_of_it() {
     let e = connect(&only_tcp(server.address()), &trusting, timeouts()).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Version, "{e}");
     assert!(e.to_string().contains("deployment file"), "{e}");
-    // A client with TLS does not go on with a server without.
+    // A client with TLS refuses a server without.
     let dir = tempfile::tempdir().unwrap();
     let open = start_as(dir.path(), plain(identity()), ServeLimits::default());
     let mut address = only_tcp(open.address());
@@ -171,12 +171,12 @@ fn nobody_is_talked_out_of_it() {
         e.is_disconnect() && e.to_string().contains("`transport`"),
         "{e}"
     );
-    // Both without: as the deployment says.
+    // Both without TLS, as the deployment says.
     let mut connection = connect(&only_tcp(open.address()), &trusting, timeouts()).unwrap();
     exchange(&mut connection);
 }
 
-/// A busy or dying server may do so: the client tries again.
+/// A busy or stopping server may do this: the client tries again.
 #[test]
 fn a_connection_that_ends_in_the_handshake_is_no_wrong_key() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -198,7 +198,7 @@ fn a_connection_that_ends_in_the_handshake_is_no_wrong_key() {
 fn a_bit_that_flips_on_the_way_ends_the_connection() {
     let dir = tempfile::tempdir().unwrap();
     let server = start(dir.path(), ServeLimits::default());
-    // In the handshake, behind it, in the middle of a payload; there and back.
+    // In the handshake, after it, in the middle of a payload; in both directions.
     for at in [3usize, 40, 150, 700, 5_000, 60_000] {
         for upward in [true, false] {
             let mut passed = 0;
@@ -233,7 +233,7 @@ fn a_bit_that_flips_on_the_way_ends_the_connection() {
     goes_on(&server);
 }
 
-/// TCP's end of a connection is no end of data: TLS has a message for that, which nobody else can send.
+/// The end of a TCP stream is not the end of data: TLS has a message for that, which only the peer can send.
 #[test]
 fn an_end_without_a_word_is_a_lost_connection() {
     let dir = tempfile::tempdir().unwrap();
@@ -276,7 +276,7 @@ fn an_end_without_a_word_is_a_lost_connection() {
 fn bytes_put_in_between_end_the_connection() {
     let dir = tempfile::tempdir().unwrap();
     let server = start(dir.path(), ServeLimits::default());
-    // What a client that means this server would say without TLS.
+    // What a client for this server would send without TLS.
     let mut forged = Vec::new();
     let e = Envelope::request(99, TraceContext::default());
     let limits = penstock_wire::frame::Limits::FULL;
@@ -320,7 +320,7 @@ fn a_replayed_session_is_no_session() {
     exchange(&mut admin);
     drop(admin);
     let mut again = TcpStream::connect(server.address().tcp.as_ref().unwrap()).unwrap();
-    // An end or a reset, in the midst of it or after the server's part of another handshake.
+    // An end or a reset, in the middle or after the server's part of another handshake.
     let _ = again.write_all(&said.iter().flatten().collect::<Vec<u8>>());
     let mut heard = Vec::new();
     let _ = again.read_to_end(&mut heard);
@@ -337,7 +337,7 @@ fn a_slow_stranger_does_not_outstay_the_handshake() {
     let server = start(dir.path(), limits);
     let mut slow = TcpStream::connect(server.address().tcp.as_ref().unwrap()).unwrap();
     let began = Instant::now();
-    // The head of a handshake record, whose body comes a byte at a time.
+    // The head of a handshake record, whose body is sent one byte at a time.
     let _ = slow.write_all(&[22, 3, 1, 0x10, 0]);
     while slow.write_all(&[1]).is_ok() && began.elapsed() < Duration::from_secs(20) {
         std::thread::sleep(Duration::from_millis(20));

@@ -1,4 +1,4 @@
-//! Keys of two generations, and what becomes of connections when they are replaced.
+//! Keys of two generations, and connections when keys are replaced.
 use crate::common::{LEN, caller, identity, only_tcp, start_with, timeouts, wallet_of};
 use penstock_rpc::deployment::Address;
 use penstock_rpc::{Caller, Connection, Identity, Keyring, ServeLimits, connect};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Connections by keys that are gone end by then.
+/// Time limit for the end of connections with removed keys.
 const LIMIT: Duration = Duration::from_secs(5);
 
 fn pair(byte: u8) -> KeyPair {
@@ -36,7 +36,7 @@ fn next_caller() -> Caller {
 
 struct TestServer {
     keys: Arc<Keyring>,
-    /// The server by TCP, and by its socket; to clients of either generation.
+    /// The server by TCP, and by its socket; for clients of either generation.
     former: [Address; 2],
     next: [Address; 2],
     _server: penstock_rpc::RunningServer,
@@ -86,7 +86,7 @@ fn a_server_with_two_generations_answers_clients_of_both() {
     for (former, next) in site.former.iter().zip(&site.next) {
         open(former, &caller(Role::Client)).unwrap();
         open(next, &next_caller()).unwrap();
-        // A credential of before, shown by a program that has the new deployment file; and the reverse.
+        // A credential of the former authority, shown by a program with the new deployment file; and the reverse.
         for (to, key, authority) in [(next, 11, 4), (former, 1, 14)] {
             let mixed = Caller {
                 key: Key::from_bytes([key; 32]),
@@ -96,7 +96,7 @@ fn a_server_with_two_generations_answers_clients_of_both() {
             open(to, &mixed).unwrap();
         }
     }
-    // Nobody else's.
+    // No other key is accepted.
     let stranger = Caller {
         key: Key::from_bytes([21; 32]),
         ..caller(Role::Client)
@@ -121,10 +121,10 @@ fn connections_end_with_the_keys_that_opened_them() {
         .iter()
         .map(|to| open(to, &next_caller()).unwrap())
         .collect();
-    // Nothing happens to those of before while both are accepted.
+    // Connections with former keys stay while both are accepted.
     sleep(Duration::from_millis(2500));
     of_before.iter_mut().try_for_each(works).unwrap();
-    // A client with the new key, but a credential of the former authority, loses its connection as well.
+    // A client with the new key, but a credential of the former authority, loses its connection too.
     let mixed = Caller {
         wallet: wallet_of(&pair(4), 7),
         ..next_caller()

@@ -1,4 +1,4 @@
-//! Places for connections: one user leaves some for others.
+//! Shares of connections: one user leaves some for others.
 use crate::common::*;
 use penstock_rpc::{Caller, Connection, ServeLimits, connect};
 use penstock_wire::message::ErrorKind;
@@ -30,7 +30,7 @@ fn one_user_leaves_places_for_others() {
         }
         other => panic!("{other}"),
     };
-    // Ids that are not this process's.
+    // Ids other than this process's.
     let (greedy, honest) = (4_000_000_007, 4_000_000_008);
     let mut taken: Vec<Connection> = (0..6).map(|_| of_user(greedy).unwrap()).collect();
     let said = refused(of_user(greedy));
@@ -40,13 +40,13 @@ fn one_user_leaves_places_for_others() {
     );
     let mut other = of_user(honest).unwrap();
     exchange(&mut other);
-    // The owner of the server, on its host, up to the last place; then administrators beyond it.
+    // The server's owner on its host gets the last place; administrators get reserved ones.
     let mut owner = connect(server.address(), &caller(Role::Client), timeouts()).unwrap();
     exchange(&mut owner);
     let full = refused(connect(server.address(), &caller(Role::Client), timeouts()));
     assert!(full.contains("all 8 connections"), "{full}");
     exchange(&mut connect(server.address(), &caller(Role::Admin), timeouts()).unwrap());
-    // A place that was given up is there for others.
+    // A released place is free for others.
     taken.truncate(3);
     for _ in 0..200 {
         if server.connections() <= 6 {

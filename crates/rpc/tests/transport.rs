@@ -58,14 +58,14 @@ fn an_administrator_stops_the_server() {
 fn a_wrong_key_is_named_on_both_sides() {
     let dir = tempfile::tempdir().unwrap();
     let server = start(dir.path(), ServeLimits::default());
-    // No client is taken for a data server.
+    // No client is accepted as a data server.
     let mut wrong = caller(Role::Client);
     wrong.role = Role::Server(ServerId(0));
     let e = connect(server.address(), &wrong, timeouts()).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::BadKey);
     assert!(e.to_string().contains("deployment test"), "{e}");
     assert!(e.to_string().contains("(memory)"), "{e}");
-    // Another deployment's client is told so.
+    // Another deployment's client gets an error that says so.
     let mut stranger = caller(Role::Client);
     stranger.deployment = "ffffffffffffffffffffffffffffffff".into();
     let e = connect(server.address(), &stranger, timeouts()).unwrap_err();
@@ -141,7 +141,7 @@ fn one_connection_too_many_is_told_busy_but_an_administrator_gets_in() {
     assert_eq!(e.kind(), ErrorKind::Busy);
     let admin = connect(server.address(), &caller(Role::Admin), timeouts()).unwrap();
     drop((two, admin));
-    // A place is free once the server has seen the two ends.
+    // A place is free once the server has noticed the two ends.
     let mut again = connect(server.address(), &caller(Role::Client), timeouts());
     while matches!(&again, Err(e) if e.kind() == ErrorKind::Busy) {
         std::thread::yield_now();
@@ -211,7 +211,7 @@ fn garbage_ends_its_own_connection_alone() {
     let mut good = connect(server.address(), &caller(Role::Client), timeouts()).unwrap();
     let mut bad = UnixStream::connect(server.address().unix.as_ref().unwrap()).unwrap();
     std::io::Write::write_all(&mut bad, &[0xa5; 4096]).unwrap();
-    // The server ends it; whether a reset or an end arrives depends on what was still unread.
+    // The server closes it; whether a reset or an end arrives depends on what was still unread.
     let mut rest = Vec::new();
     let _ = std::io::Read::read_to_end(&mut bad, &mut rest);
     exchange(&mut good);
@@ -275,7 +275,7 @@ fn an_idle_peer_and_a_stuck_frame_are_told_apart() {
     assert!(e.to_string().contains("finish a frame"), "{e}");
 }
 
-/// Says how much room it made for the payload of its first message, and whether all of it came.
+/// Reports how much memory it allocated for the payload of its first message, and whether all of it arrived.
 struct Receives(Mutex<mpsc::Sender<(usize, bool)>>);
 
 impl Service for Receives {

@@ -1,4 +1,4 @@
-//! Handshake and deployment files.
+//! The handshake, and deployment files.
 use penstock_layout::ServerId;
 use penstock_rpc::deployment::{Address, DataServer, Deployment, MetaServer, Target, Transport};
 use penstock_rpc::{Caller, Connection, Identity, Peer, Timeouts, handshake};
@@ -168,7 +168,7 @@ fn every_field_of_the_exchange_is_proven() {
         let other = proof(&other, [3; 32]);
         assert!(other.proof != reference.proof && other.exchange != reference.exchange);
     }
-    // Nor is it good on another connection.
+    // Nor is it valid on another connection.
     let first = bound(&base, [3; 32], Some([0; 32]));
     assert_ne!(first.proof, reference.proof);
     assert_ne!(first.proof, bound(&base, [3; 32], Some([1; 32])).proof);
@@ -176,8 +176,7 @@ fn every_field_of_the_exchange_is_proven() {
     assert_eq!(proof(&base, [3; 32]), reference);
 }
 
-/// A client that says hello as `claimed` does and proves it as `proven` would. What the server makes of it, and what the
-/// client hears.
+/// A client that says hello as `claimed` and proves it as `proven`. Returns the server's verdict, and the client's.
 fn claim(
     ends: (Connection, Connection),
     claimed: &Hello,
@@ -216,7 +215,8 @@ fn tcp_pair() -> (Connection, Connection) {
     (new(far, "the server"), new(near, "the client"))
 }
 
-/// On this host the kernel says who one is. Over TCP nobody is anybody without a credential (credentials.rs).
+/// On this host the kernel says which user it is. Over TCP nobody is authenticated without a credential
+/// (credentials.rs).
 #[test]
 fn a_claim_to_be_an_administrator_is_not_enough() {
     let client = hello(&caller([1; 32], Role::Client));
@@ -235,12 +235,12 @@ fn a_claim_to_be_an_administrator_is_not_enough() {
         assert_eq!(peer.unwrap_err().kind(), kind);
     };
     refused(&admin, &admin, [1; 32], ErrorKind::Permission);
-    // Without the key nobody is heard; nor with somebody else's proof, changed on its way.
+    // Without the key nobody is accepted; nor with somebody else's proof, changed in transit.
     refused(&client, &client, [9; 32], ErrorKind::BadKey);
     refused(&admin, &client, [1; 32], ErrorKind::BadKey);
 }
 
-/// As the kernel sees this process.
+/// This process's user, as the kernel sees it.
 fn my_uid() -> u32 {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata("/proc/self").unwrap().uid()
@@ -365,7 +365,7 @@ fn a_deployment_moves_with_its_directory() {
     assert_eq!(moved.servers[1].target().unwrap(), Target::Memory);
     assert_eq!(moved.server_ids(), [ServerId(0), ServerId(7)]);
     assert!(moved.server(ServerId(1)).is_none());
-    // Nothing but the file is left behind by saving over it.
+    // Saving over a file leaves nothing else behind.
     moved.save(&new.join("deployment.toml")).unwrap();
     assert_eq!(std::fs::read_dir(&new).unwrap().count(), 1);
 }
@@ -449,7 +449,7 @@ fn keys_come_from_where_the_deployment_says() {
     assert!(d.make_keys(dir.path()).unwrap());
     let meta = d.meta_identity().unwrap();
     assert_eq!(meta.deployment_name, "lab");
-    // Each server shares another secret with the metadata server; each host needs no key but its own.
+    // Each server shares another secret with the metadata server; each host needs only its own key.
     for id in [ServerId(0), ServerId(7)] {
         let caller = d.caller(Role::Server(id), 0, 0).unwrap();
         let (client, server) = shake_with(caller, meta.clone());
@@ -462,7 +462,7 @@ fn keys_come_from_where_the_deployment_says() {
         shake_with(wrong, meta).0.unwrap_err().kind(),
         ErrorKind::BadKey
     );
-    // A server has the key of its address, or none of its own.
+    // A server has the key of its address, or none.
     let mut moved = d.clone();
     moved.meta.address.identity = Some(KeyPair::generate().unwrap().public());
     let e = moved.meta_identity().unwrap_err().to_string();

@@ -1,20 +1,20 @@
-//! The files of an audit log: one that grows, and older ones.
+//! The files of an audit log: the current one and older ones.
 //!
-//! Opened for each batch of records, so that a file that was moved or removed by others is made anew. A crash can cut the last
-//! line, or come between two renames of a rotation: the next line begins on a line of its own, and files are only missing, never
-//! in another order.
+//! The file is opened for each batch of records, so that one that somebody moved or removed is made again. A crash can
+//! truncate the last line, or interrupt a rotation between two renames. The next record begins on a new line, and files
+//! may be missing but are never out of order.
 use penstock_host::fs;
 use std::fs::{File, OpenOptions};
 use std::io::{Error, Result};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Bytes of one file.
+/// Largest size of a file in bytes.
 pub const FILE_LIMIT: u64 = 8 << 20;
-/// Older files: `.1` is the youngest.
+/// Number of older files; `.1` is the most recent.
 pub const OLD_FILES: u32 = 4;
 
-/// See the module's text.
+/// The files of one server's log.
 #[derive(Debug)]
 pub(super) struct Files {
     path: PathBuf,
@@ -32,7 +32,7 @@ impl Files {
         &self.path
     }
 
-    /// Appends whole lines. After an error some of them may be there.
+    /// Appends complete lines. After an error some of them may have been written.
     pub(super) fn append(&self, lines: &[u8]) -> Result<()> {
         let (mut file, length) = self.open()?;
         if length > 0 && length + lines.len() as u64 > FILE_LIMIT {
@@ -51,7 +51,7 @@ impl Files {
         fs::write_all(&mut file, lines)
     }
 
-    /// The file that grows, made if need be, and its length. Others cannot read it; it belongs to the owner of its directory.
+    /// The current file, made if needed, and its length. Others cannot read it; it has its directory's owner.
     fn open(&self) -> Result<(File, u64)> {
         let new = !self.path.exists();
         let mut options = OpenOptions::new();
@@ -84,7 +84,7 @@ impl Files {
     }
 }
 
-/// A file of the audit log of a server; 0 is the one that grows.
+/// Path of a file of a server's audit log; 0 is the current one.
 pub fn path_of(directory: &Path, name: &str, n: u32) -> PathBuf {
     older(&directory.join(format!("audit-{name}.jsonl")), n)
 }

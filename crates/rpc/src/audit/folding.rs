@@ -1,25 +1,25 @@
-//! Records that are alike become one with a count.
+//! Folds similar records into one with a count.
 //!
-//! Problem: whoever is refused ten thousand times a second would turn the log over, and with it what others did.
-//! Idea: in each period the first records of an event from one origin are written; of the rest the last one, with a count, at
-//! the period's end. Origins are counted in a table; those that find no place in it are counted by event alone.
-//! So a period adds a bounded number of records, whatever is refused. What administrators did has a table and bounds of its own,
-//! and so has what was done for users.
+//! Problem: a peer that is refused ten thousand times a second would push the records of all others out of the log.
+//! Idea: in each period the first records of an event from one origin are written. Of the others the last one is
+//! written with a count at the end of the period. Origins are counted in a table; origins without a place in it are
+//! counted by event. So a period adds a bounded number of records, however many requests are refused. Actions of
+//! administrators, and credentials issued to users, have tables and bounds of their own.
 use super::record::{Event, Outcome, Record, USER};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// See the module's text.
+/// Length of a period.
 pub(super) const PERIOD: Duration = Duration::from_secs(60);
 
-/// What one period takes.
+/// Bounds of one period.
 #[derive(Debug)]
 struct Bounds {
     /// Records of one origin and event.
     own: u64,
-    /// Records of all of them.
+    /// Records of all origins.
     all: u64,
-    /// Origins with events that are told apart.
+    /// Origins with events that are counted separately.
     origins: usize,
 }
 
@@ -34,7 +34,7 @@ const DONE: Bounds = Bounds {
     origins: 32,
 };
 
-/// Credentials that users were given.
+/// Credentials issued to users.
 const GIVEN: Bounds = Bounds {
     own: 16,
     all: 128,
@@ -44,7 +44,7 @@ const GIVEN: Bounds = Bounds {
 #[derive(Debug)]
 struct Entry {
     seen: u64,
-    /// The last one that was not written, and how many were not.
+    /// The last record that was not written, and how many were not.
     left: Option<(Record, u64)>,
 }
 
@@ -66,7 +66,7 @@ impl Table {
         }
     }
 
-    /// The record, if it is to be written now.
+    /// Returns the record if it is to be written now.
     fn offer(&mut self, record: Record, origin: &str) -> Option<Record> {
         let key = (record.event, origin.to_owned());
         if self.entries.len() == self.bounds.origins && !self.entries.contains_key(&key) {
@@ -89,7 +89,7 @@ impl Table {
         None
     }
 
-    /// What the period left over; the next one begins.
+    /// Ends the period: its folded records.
     fn close(&mut self, into: &mut Vec<Record>) {
         self.written = 0;
         let left = std::mem::take(&mut self.entries).into_values();
@@ -112,7 +112,7 @@ impl Table {
     }
 }
 
-/// See the module's text.
+/// The folding state of a log.
 #[derive(Debug)]
 pub(super) struct Folding {
     began: Option<Instant>,
@@ -138,7 +138,7 @@ impl Folding {
         self.began.map(|began| began + PERIOD)
     }
 
-    /// The record, if it is to be written at `now`.
+    /// Returns the record if it is to be written at `now`.
     pub(super) fn offer(&mut self, now: Instant, record: Record, origin: &str) -> Option<Record> {
         self.began.get_or_insert(now);
         match record.outcome {
@@ -150,7 +150,7 @@ impl Folding {
         }
     }
 
-    /// Ends the period: what it left over.
+    /// Ends the period and returns its folded records.
     pub(super) fn close(&mut self) -> Vec<Record> {
         self.began = None;
         let mut left = Vec::new();
@@ -204,7 +204,7 @@ mod tests {
         assert!(folding.offer(now, done, "administrator").is_some());
         let left = folding.close();
         assert!(written <= REFUSED.all && left.len() <= REFUSED.origins + Event::ALL.len());
-        // Each one is in the log, or counted there.
+        // Each record is in the log, or counted there.
         let counted: u64 = left.iter().filter_map(|r| r.count).sum();
         assert_eq!(written + counted, 10_000);
         assert!(

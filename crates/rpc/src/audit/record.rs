@@ -1,4 +1,4 @@
-//! One record of the audit log: what it says, and how its texts are made safe to show.
+//! A record of the audit log, and how its texts are made safe to print.
 use crate::claim::job_of;
 use crate::connection::Connection;
 use crate::identity::Peer;
@@ -7,49 +7,49 @@ use penstock_wire::credential::Statement;
 use penstock_wire::handshake::Role;
 use serde::Serialize;
 
-/// Bytes of an object's name, and of a reason, as they are written. Longer ones are cut.
+/// Most bytes of an object's name and of a reason. Longer texts are truncated.
 const TEXT: usize = 256;
 
 /// The role of a user.
 pub(super) const USER: &str = "user";
 
-/// What was done or refused. The list is closed: programs may rely on it.
+/// The event that a record is about. The list is closed: programs may rely on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Event {
-    /// A client does not hold the key, or left when the server had proven another one.
+    /// A client does not hold the key, or left because the server proved another one.
     Key,
-    /// A client over TCP shows no credential, a bad one, or one that has ended.
+    /// A client over TCP showed no credential, or one that is invalid or expired.
     Credential,
     /// A client means another deployment.
     Deployment,
     /// A handshake failed otherwise.
     Handshake,
-    /// A connection was ended for what it sent.
+    /// A connection was ended because of a protocol violation.
     Protocol,
     /// A limit was reached.
     Limit,
-    /// Owner and mode bits, or the rights of an open file, forbid it.
+    /// Owner and mode bits, or the access mode of an open file, do not allow it.
     Permission,
-    /// A capability is forged, another user's, or has ended.
+    /// A capability is forged, belongs to another user, or has expired.
     Capability,
-    /// A descriptor of an object was asked for by somebody who gets none.
+    /// A descriptor of an object was requested by a client that may not have one.
     Descriptor,
     /// Files, their ids, or objects were listed.
     List,
     /// A store was verified.
     Verify,
-    /// An object was removed without a capability, as repairs do.
+    /// An object was removed without a capability, as repairs do it.
     Remove,
-    /// A damaged or lost object was taken as it is.
+    /// A damaged or lost object was accepted as it is.
     Accept,
     /// Settings of a server were changed.
     Tune,
-    /// A store was accepted as new, or adopted.
+    /// A store was initialised or adopted.
     Store,
-    /// A credential was made.
+    /// A credential was issued.
     Issue,
-    /// Credentials were taken back.
+    /// Credentials were revoked.
     Revoke,
     /// A server has read its keys again.
     Keys,
@@ -87,7 +87,7 @@ impl Event {
         Event::Dropped,
     ];
 
-    /// Its word.
+    /// Its name in records.
     pub fn word(self) -> &'static str {
         match self {
             Event::Key => "key",
@@ -115,7 +115,7 @@ impl Event {
     }
 }
 
-/// What came of it.
+/// Whether it was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
@@ -125,20 +125,20 @@ pub enum Outcome {
     Done,
 }
 
-/// Who did it, or tried to.
+/// Who did it or tried to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subject {
     pub(super) user: Option<u32>,
     pub(super) role: &'static str,
     pub(super) peer: Option<String>,
-    /// Where records that are alike come from: what a peer cannot change at will.
+    /// The origin of similar records: what a peer cannot change at will.
     pub(super) origin: String,
     pub(super) job: Option<String>,
     pub(super) credential: Option<String>,
 }
 
 impl Subject {
-    /// The server, or the command, itself.
+    /// The server or the command itself.
     pub fn itself(user: Option<u32>, role: &'static str) -> Subject {
         Subject {
             user,
@@ -150,7 +150,7 @@ impl Subject {
         }
     }
 
-    /// Whoever has proven itself on a connection.
+    /// An authenticated peer.
     pub fn of(peer: &Peer, connection: &Connection) -> Subject {
         let statement = peer.statement.as_ref();
         let job = statement.and_then(|s| s.job.clone());
@@ -167,7 +167,8 @@ impl Subject {
         }
     }
 
-    /// Whoever has not: the user is the kernel's word over a Unix socket, and else his own.
+    /// A peer that is not authenticated. Over a Unix socket the kernel says who the user is; otherwise it is the peer's
+    /// claim.
     pub(crate) fn stranger(connection: &Connection) -> Subject {
         let (from, place) = place_of(connection);
         let claim = connection.claim();
@@ -186,7 +187,7 @@ impl Subject {
         }
     }
 
-    /// The user whom a new credential is about, on a connection where nothing else is known.
+    /// The user of a new credential, on a connection where nothing else is known.
     pub(crate) fn vouched(connection: &Connection, statement: &Statement) -> Subject {
         let (from, place) = place_of(connection);
         Subject {
@@ -222,7 +223,7 @@ fn role_name(role: Role) -> &'static str {
     }
 }
 
-/// Where a connection comes from, and without what changes with each connection.
+/// The address of a connection, and the same without what changes with each connection.
 fn place_of(connection: &Connection) -> (String, String) {
     match connection.credentials() {
         Some(who) => (format!("pid {}", who.pid), "here".into()),
@@ -234,10 +235,10 @@ fn place_of(connection: &Connection) -> (String, String) {
     }
 }
 
-/// A record as it is written; fields that are not known are left out.
+/// A record as it is written; unknown fields are left out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Record {
-    /// RFC 3339, UTC, milliseconds: set when it is queued.
+    /// RFC 3339, UTC, milliseconds; set when the record is queued.
     pub(super) time: String,
     pub(super) server: String,
     pub(super) event: Event,
@@ -254,7 +255,7 @@ pub(super) struct Record {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) object: Option<String>,
     pub(super) reason: String,
-    /// So many alike; left out where it is one.
+    /// Number of folded records; left out where it is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) count: Option<u64>,
 }
@@ -291,14 +292,14 @@ impl Record {
 
     /// One line.
     pub(super) fn line(&self) -> String {
-        // Texts and numbers: there is nothing that JSON does not have.
+        // Only texts and numbers, which JSON can represent.
         let mut line = serde_json::to_string(self).unwrap_or_default();
         line.push('\n');
         line
     }
 }
 
-/// Milliseconds since 1970 as all records have it: texts compare as times do.
+/// A time in milliseconds since 1970 as text; texts sort as times do.
 pub fn time_text(ms: u64) -> String {
     let ms = i64::try_from(ms).unwrap_or(i64::MAX);
     let time = jiff::Timestamp::from_millisecond(ms).unwrap_or(jiff::Timestamp::MAX);

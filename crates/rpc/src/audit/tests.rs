@@ -60,13 +60,13 @@ fn what_finds_no_room_is_counted_and_the_count_is_written() {
     let dir = tempfile::tempdir().unwrap();
     let place = dir.path().join("log");
     let audit = Audit::start(Some(&place), "meta");
-    // There is no such directory yet. All are of administrators, who are folded late.
+    // The directory does not exist yet. All are administrators' actions, which are folded late.
     let began = Instant::now();
     while audit.status().dropped == 0 {
         for n in 0..320 {
             audit.note(Event::Tune, Outcome::Done, &user(n % 32), None, "");
         }
-        // As if a minute had passed.
+        // As if a period had passed.
         audit.shared.state().folding.close();
         assert!(began.elapsed() < Duration::from_secs(20));
     }

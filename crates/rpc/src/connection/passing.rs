@@ -1,11 +1,11 @@
-//! Bytes that pass the buffers by, and calls that never wait: for a client that drives several connections at once. Between
-//! a request and its answer the buffers are empty.
+//! Sends and receives that bypass the buffers and never block, for a client that uses several connections at once.
+//! Between a request and its answer the buffers must be empty.
 use super::Connection;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags};
 use std::io::{ErrorKind, IoSlice, IoSliceMut, Result};
 
 impl Connection {
-    /// Sends what can go now; `WouldBlock` when that is nothing.
+    /// Sends what can be sent now; `WouldBlock` if that is nothing.
     pub fn send_some(&mut self, bytes: &[IoSlice<'_>]) -> Result<usize> {
         self.push_some()?;
         let Some(tls) = &mut self.tls else {
@@ -13,18 +13,19 @@ impl Connection {
         };
         let n = tls.encrypt(bytes)?;
         match self.push_some() {
-            // They are on their way: whoever sends more, or waits until there is room, sees to it.
+            // The bytes are queued: the next send, or a wait for space, sends them.
             Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(n),
             pushed => pushed.map(|()| n),
         }
     }
 
-    /// Something that was taken by [`Connection::send_some`] has not left: [`Connection::push_some`] when there is room.
+    /// Whether bytes taken by [`Connection::send_some`] are still to be sent: call [`Connection::push_some`] when there
+    /// is space.
     pub fn is_pending(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.is_pending())
     }
 
-    /// Sends what is pending; `WouldBlock` when something stays.
+    /// Sends queued bytes; `WouldBlock` if some remain.
     pub fn push_some(&mut self) -> Result<()> {
         let socket = self.socket.clone();
         let Some(tls) = &mut self.tls else {
@@ -36,7 +37,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Receives what is there now; 0: the peer has closed. Fewer bytes than there was room for: nothing else is there.
+    /// Receives what has arrived; 0: the peer has closed. Fewer bytes than requested: nothing else has arrived.
     pub fn receive_some(&mut self, into: &mut [IoSliceMut<'_>]) -> Result<usize> {
         let socket = &self.socket;
         let Some(tls) = &mut self.tls else {

@@ -1,4 +1,4 @@
-//! Frames in: through the input buffer; large payloads straight into the caller's memory.
+//! Receives frames: through the input buffer; large payloads directly into the caller's memory.
 use super::{Connection, INPUT, Received, io_error};
 use penstock_host::net;
 use penstock_host::time::now;
@@ -15,7 +15,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 impl Connection {
-    /// The next frame's header and body. Unread payload of the frame before is skipped.
+    /// Receives the next frame's header and body. Skips unread payload of the frame before; errors name the peer.
     pub fn receive<B: DeserializeOwned>(&mut self) -> Result<Received<B>> {
         match self.receive_unless_idle()? {
             Some(received) => Ok(received),
@@ -23,8 +23,8 @@ impl Connection {
         }
     }
 
-    /// The same, but `None` when no frame began within the read time-out. Queued output is written
-    /// before waiting for a frame to begin.
+    /// The same, but returns `None` if no frame began within the read time-out. Queued output is written before
+    /// waiting.
     pub fn receive_unless_idle<B: DeserializeOwned>(&mut self) -> Result<Option<Received<B>>> {
         self.skip_payload()?;
         while self.buffered() < HEADER_LEN {
@@ -36,7 +36,7 @@ impl Connection {
                 return Ok(None);
             }
         }
-        // Nothing that an ended connection has delivered is acted upon.
+        // Frames of a closed connection are ignored.
         if self.socket.is_closed() {
             return Err(self.closed());
         }
@@ -92,7 +92,7 @@ impl Connection {
         self.consume(have);
         let mut done = have;
         while done < into.len() {
-            // The buffer is empty here: what follows the payload may come with the same read.
+            // The buffer is empty here: the same read may receive what follows the payload.
             self.start = 0;
             self.end = 0;
             let n = self.read(Some(&mut into[done..]), false)?;
@@ -104,8 +104,8 @@ impl Connection {
         Ok(())
     }
 
-    /// The same into the first `len` bytes of `into`, which grows with what arrives: what a peer announces and does not
-    /// send takes no memory.
+    /// Reads into the first `len` bytes of `into`, which grows as bytes arrive: an announced payload that is not sent
+    /// takes no memory.
     pub fn read_payload_into(&mut self, into: &mut Vec<u8>, len: usize) -> Result<()> {
         let mut done = 0;
         while done < len {
@@ -120,8 +120,8 @@ impl Connection {
         Ok(())
     }
 
-    /// The rest of the current payload if it lies in the input buffer already: no copy, no system
-    /// call. It is consumed by this call.
+    /// The rest of the current payload if it is already in the input buffer: no copy, no system call. This call
+    /// consumes it.
     pub fn buffered_payload(&mut self) -> Option<&[u8]> {
         let len = self.payload_left;
         if self.buffered() < len {
@@ -138,7 +138,7 @@ impl Connection {
         self.buffered() >= self.payload_left
     }
 
-    /// Drops what is left of the current payload.
+    /// Skips the rest of the current payload.
     pub fn skip_payload(&mut self) -> Result<()> {
         while self.payload_left > 0 {
             if self.buffered() == 0 {
@@ -151,7 +151,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Descriptors that came beside the last frame.
+    /// Descriptors received with the last frame.
     pub fn take_descriptors(&mut self) -> Vec<OwnedFd> {
         self.descriptors.drain(..).collect()
     }
@@ -175,8 +175,8 @@ impl Connection {
         self.start += n;
     }
 
-    /// Reads more input of `want` bytes from `start`, of which fewer are there. The buffer grows with what has arrived.
-    /// False: idle, and that was allowed.
+    /// Reads until `want` bytes from `start` are buffered. The buffer grows as bytes arrive. False: nothing arrived,
+    /// and `idle` allows that.
     fn fill(&mut self, want: usize, idle: bool) -> Result<bool> {
         if self.start == self.end {
             self.start = 0;
@@ -197,8 +197,8 @@ impl Connection {
         Ok(n > 0)
     }
 
-    /// One read into `first` (if any) and then the free part of the input buffer. 0 only when `idle`
-    /// and the read time-out passed.
+    /// One read into `first` (if any) and then the free part of the input buffer. 0 only if `idle` and the read
+    /// time-out passed.
     fn read(&mut self, first: Option<&mut [u8]>, idle: bool) -> Result<usize> {
         let mut first = first;
         if self.input.is_empty() {
@@ -227,7 +227,7 @@ impl Connection {
         }
     }
 
-    /// More records of a TLS session. 0 only when `idle` and the read time-out passed.
+    /// Receives more records of a TLS session. 0 only if `idle` and the read time-out passed.
     pub(super) fn pull(&mut self, idle: bool) -> Result<usize> {
         loop {
             let got = self.attempt(idle, |c| {
@@ -247,7 +247,7 @@ impl Connection {
         }
     }
 
-    /// One receive by `receive`, within the time-outs. `None`: it was interrupted. 0 only when `idle` and the read time-out passed.
+    /// One call of `receive`, within the time-outs. `None`: interrupted. 0 only if `idle` and the read time-out passed.
     fn attempt(
         &mut self,
         idle: bool,
@@ -322,7 +322,7 @@ fn receive_with_descriptors(
             descriptors.extend(fds);
         }
     }
-    // Bounded: a peer that sends more than anyone takes loses the oldest.
+    // Bounded: if nobody takes the descriptors, the oldest are closed.
     while descriptors.len() > 4 * MAX_DESCRIPTORS {
         descriptors.pop_front();
     }

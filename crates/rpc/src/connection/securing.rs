@@ -1,4 +1,4 @@
-//! A TCP connection becomes a TLS session before its first frame.
+//! Turns a TCP connection into a TLS session before its first frame.
 use super::{Connection, io_error};
 use crate::tls::{Acceptor, Tls};
 use penstock_wire::handshake::Challenge;
@@ -8,10 +8,11 @@ use rustix::io::Errno;
 use std::time::Instant;
 
 impl Connection {
-    /// The client's side, over by `deadline`: goes on only with the holder of `identity`.
+    /// The client's side, until `deadline`: continues only with the holder of `identity`.
     pub(crate) fn secure_to(&mut self, identity: PublicKey, deadline: Instant) -> Result<()> {
         self.tls = Some(Box::new(Tls::to(identity).map_err(|e| self.no_tls(&e))?));
-        // Servers end connections when they are busy or stop: to be tried again. One without TLS does it each time.
+        // Servers close connections when they are busy or stop: the client should try again. A server without TLS does
+        // this every time.
         let hint = |peer| {
             format!(
                 "{peer} (before it proved its identity; is `transport` the same in its deployment file?)"
@@ -28,7 +29,7 @@ impl Connection {
         })
     }
 
-    /// The server's side, over by `deadline`.
+    /// The server's side, until `deadline`.
     pub(crate) fn secure_from(&mut self, acceptor: &Acceptor, deadline: Instant) -> Result<()> {
         self.tls = Some(Box::new(Tls::from(acceptor).map_err(|e| self.no_tls(&e))?));
         self.set_deadline(Some(deadline))?;
@@ -45,7 +46,7 @@ impl Connection {
         self.secure(deadline)
     }
 
-    /// Tells a client that can't be served why, instead of a challenge.
+    /// Tells a client that cannot be served why, instead of sending a challenge.
     fn turn_away(&mut self, why: &WireError) -> Result<()> {
         let envelope = Envelope {
             reply: true,
@@ -58,7 +59,7 @@ impl Connection {
     fn secure(&mut self, deadline: Instant) -> Result<()> {
         self.set_deadline(Some(deadline))?;
         loop {
-            // Also what ends a handshake: a finished message, or an alert that says why not.
+            // Also sends what ends a handshake: a finished message, or an alert with the reason.
             let agreed = self.tls.as_mut().map_or(Ok(()), |tls| tls.agree());
             self.push_all()?;
             agreed.map_err(|e| self.session_error(e))?;

@@ -1,4 +1,4 @@
-//! Frames out: collected in the output buffer, or written at once with their payload or descriptors.
+//! Sends frames: collected in the output buffer, or written at once with their payload or descriptors.
 use super::{COPY_BELOW, Connection, MAX_SLICES, OUTPUT};
 use crate::closer::Socket;
 use penstock_host::net;
@@ -20,7 +20,7 @@ impl Connection {
         self.flush_if_full()
     }
 
-    /// The same with a payload. A large one is written at once, together with all that was queued.
+    /// The same with a payload. A large payload is written at once, after everything that was queued.
     pub fn queue_payload<B: Serialize>(
         &mut self,
         envelope: &Envelope,
@@ -37,8 +37,7 @@ impl Connection {
         self.put(payload)
     }
 
-    /// Like [`Connection::queue_payload`], the payload gathered from several places (`None` body:
-    /// continuation).
+    /// Like [`Connection::queue_payload`], with the payload gathered from several buffers (`None` body: continuation).
     pub fn queue_gathered<B: Serialize>(
         &mut self,
         envelope: &Envelope,
@@ -53,7 +52,7 @@ impl Connection {
             }
             return self.flush_if_full();
         }
-        // The first write takes what is queued along; the rest is in the caller's memory.
+        // The first write includes queued frames; the rest is in the caller's memory.
         let mut groups = payload.chunks(MAX_SLICES);
         let first = groups.next().unwrap_or(&[]);
         let output = std::mem::take(&mut self.output);
@@ -72,14 +71,14 @@ impl Connection {
         sent
     }
 
-    /// Sends a frame with descriptors beside it (Unix sockets).
+    /// Sends a frame with descriptors (Unix sockets).
     pub fn send_descriptors<B: Serialize>(
         &mut self,
         envelope: &Envelope,
         body: &B,
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<()> {
-        // The descriptors must ride on the first byte of their own frame.
+        // The descriptors must accompany the first byte of their own frame.
         self.flush()?;
         self.append(envelope, Some(body), 0, descriptors.len())?;
         let output = std::mem::take(&mut self.output);
@@ -105,7 +104,7 @@ impl Connection {
         rest
     }
 
-    /// Writes all that was queued.
+    /// Writes everything that was queued.
     pub fn flush(&mut self) -> Result<()> {
         if self.output.is_empty() {
             return Ok(());
@@ -153,7 +152,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Keeps the output buffer's memory for the next frames, unless a large body blew it up.
+    /// Keeps the output buffer's memory for the next frames, unless a large body enlarged it.
     fn reuse_output(&mut self, mut output: Vec<u8>) {
         if output.capacity() <= 2 * OUTPUT {
             output.clear();
@@ -162,7 +161,7 @@ impl Connection {
     }
 
     fn transmit(&mut self, mut slices: &mut [IoSlice<'_>]) -> Result<()> {
-        // Empty slices would make a write of nothing look like progress.
+        // Without empty slices, which would make a write of nothing look like progress.
         IoSlice::advance_slices(&mut slices, 0);
         while !slices.is_empty() {
             let sent = match &mut self.tls {
@@ -179,7 +178,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Writes all records of a TLS session that wait.
+    /// Writes all pending records of a TLS session.
     pub(super) fn push_all(&mut self) -> Result<()> {
         let (socket, limit) = (self.socket.clone(), self.timeouts.write);
         while let Some(tls) = self.tls.as_mut().filter(|tls| tls.is_pending()) {
@@ -190,7 +189,7 @@ impl Connection {
     }
 }
 
-/// Sends some of this, after waiting for room.
+/// Sends some of these bytes, after waiting for space.
 fn send(
     socket: &Socket,
     slices: &[IoSlice<'_>],

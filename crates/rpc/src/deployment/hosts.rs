@@ -5,8 +5,8 @@ use penstock_layout::ServerId;
 /// Longest name of a host (RFC 1035, section 2.3.4).
 const MAX_NAME: usize = 253;
 
-/// What is wrong with the name of a host. Names become arguments of remote commands: nothing in them may be taken for an option
-/// or by a shell.
+/// Checks a host name. Names become arguments of remote commands: a name must not look like an option or contain
+/// characters special to a shell.
 pub fn check_name(name: &str) -> Result<(), String> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-:".contains(&b);
     let good = (1..=MAX_NAME).contains(&name.len())
@@ -22,7 +22,7 @@ pub fn check_name(name: &str) -> Result<(), String> {
     }
 }
 
-/// All servers have hosts, or none has one.
+/// Either all servers have hosts, or none.
 pub(super) fn validate(deployment: &Deployment) -> Result<(), String> {
     let named = deployment.servers.iter().map(|s| &s.host);
     let named: Vec<_> = named.chain([&deployment.meta.host]).collect();
@@ -38,7 +38,7 @@ pub(super) fn validate(deployment: &Deployment) -> Result<(), String> {
 }
 
 impl Deployment {
-    /// The hosts of its servers, the metadata server's first. None where all servers are on the host of the file.
+    /// The hosts of its servers, the metadata server's first. Empty if all servers are on the host of the file.
     pub fn hosts(&self) -> Vec<&str> {
         let mut hosts: Vec<&str> = self.meta.host.as_deref().into_iter().collect();
         let mut seen: std::collections::HashSet<&str> = hosts.iter().copied().collect();
@@ -50,7 +50,7 @@ impl Deployment {
         hosts
     }
 
-    /// The host of a server, where the file names it. `None` stands for the metadata server.
+    /// The host of a server, if the file names it. `None` stands for the metadata server.
     pub fn host(&self, id: Option<ServerId>) -> Option<&str> {
         match id {
             None => self.meta.host.as_deref(),

@@ -1,4 +1,4 @@
-//! Generations of keys, as the deployment file names them (`penstock_wire::rotation` makes and replaces them).
+//! Generations of keys in the deployment file (`penstock_wire::rotation` makes and replaces them).
 use penstock_layout::ServerId;
 use penstock_wire::PublicKey;
 use serde::{Deserialize, Serialize};
@@ -22,7 +22,7 @@ pub struct ServerKeys {
     /// The data server; `None`: the metadata server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<ServerId>,
-    /// What it proves over TCP.
+    /// The identity that it proves over TCP.
     pub identity: PublicKey,
     /// File of the private half.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -33,7 +33,7 @@ pub struct ServerKeys {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Generation {
-    /// Its number: less than the current one's if it is the former, else it is the next.
+    /// Its number: the former one's is less than the current one's, the next one's is greater.
     pub generation: u32,
     /// As [`Deployment::client_key`].
     pub client_key: PathBuf,
@@ -43,13 +43,13 @@ pub struct Generation {
     /// As [`Deployment::authority_key`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authority_key: Option<PathBuf>,
-    /// Of each server that had an identity then.
+    /// Keys of each server that had an identity then.
     #[serde(default, rename = "server")]
     pub servers: Vec<ServerKeys>,
 }
 
 impl Generation {
-    /// The files that hold its secrets.
+    /// The files with its secrets.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         let servers = self.servers.iter().map(|s| &s.identity_key);
         let pairs = servers.chain([&self.authority_key]).flatten();

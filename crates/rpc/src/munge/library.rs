@@ -1,6 +1,6 @@
-//! libmunge, opened when it is needed: nothing here depends on it where nobody uses it.
+//! libmunge, loaded when it is needed, so that deployments without MUNGE do not depend on it.
 //!
-//! All that crosses the border to C is in this file. Types and numbers are those of munge.h of MUNGE 0.5.
+//! The whole C interface is in this file. Types and numbers are those of munge.h of MUNGE 0.5.
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -8,16 +8,17 @@ use std::path::Path;
 use std::ptr::{NonNull, null_mut};
 use std::sync::OnceLock;
 
-/// How long a MUNGE credential is good, seconds: also what the clocks of two hosts may differ by. It is used at once.
+/// Life of a MUNGE credential, seconds; it also bounds the difference between the clocks of two hosts. It is used at
+/// once.
 pub const TTL_S: i32 = 60;
-/// The library's name: its interface has had this number since 2004.
+/// The library's name: its interface has had this version since 2004.
 const NAME: &CStr = c"libmunge.so.2";
 /// Options of a context.
 const OPTION_TTL: c_int = 4;
 const OPTION_SOCKET: c_int = 8;
-/// The outcome of a call that worked.
+/// The result of a successful call.
 const SUCCESS: c_int = 0;
-/// Larger payloads are not looked at.
+/// Larger payloads are refused.
 const MOST: usize = 4096;
 
 /// A `munge_ctx_t`.
@@ -37,7 +38,7 @@ type Decode = unsafe extern "C" fn(
     *mut libc::gid_t,
 ) -> c_int;
 
-/// See the module's text.
+/// libmunge, loaded.
 #[derive(Debug, Clone, Copy)]
 pub struct Library {
     create: Create,
@@ -49,7 +50,7 @@ pub struct Library {
     decode: Decode,
 }
 
-/// What munged says about a credential that is good.
+/// munged's answer about a valid credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decoded {
     /// What was put into it.
@@ -60,7 +61,7 @@ pub struct Decoded {
     pub gid: u32,
 }
 
-/// Why libmunge does not do it.
+/// Why libmunge refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     /// `munge_err_t`.
@@ -69,18 +70,18 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Of this number.
+    /// A failure with this code.
     pub fn new(code: c_int, text: impl Into<String>) -> Failure {
         let text = text.into();
         Failure { code, text }
     }
 
-    /// munged does not answer, or not well: nothing is said about a credential.
+    /// Whether munged is not running or not working: that says nothing about a credential.
     pub fn is_of_munged(&self) -> bool {
         !matches!(self.code, 8..=18)
     }
 
-    /// What is wrong with a credential, where people can do something about it.
+    /// What a user can do about an invalid credential.
     pub fn hint(&self) -> Option<&'static str> {
         match self.code {
             14 => Some("the hosts have different MUNGE keys"),
@@ -98,7 +99,7 @@ impl fmt::Display for Failure {
 }
 
 impl Library {
-    /// Opens it, or says why that fails.
+    /// Loads the library; the error says why that failed.
     pub fn open() -> Result<Library, String> {
         static OPEN: OnceLock<Library> = OnceLock::new();
         if let Some(library) = OPEN.get() {
@@ -122,7 +123,8 @@ impl Library {
         Ok(*OPEN.get_or_init(|| library))
     }
 
-    /// A credential of this process's effective user, with this payload, by munged at `socket`, or where libmunge expects it.
+    /// Makes a credential of this process's effective user with this payload, by munged at `socket` or at libmunge's
+    /// default.
     pub fn encode(&self, socket: Option<&Path>, payload: &[u8]) -> Result<String, Failure> {
         let context = self.context(socket)?;
         context.set_ttl(TTL_S)?;
@@ -142,7 +144,7 @@ impl Library {
         Ok(text.to_string_lossy().into_owned())
     }
 
-    /// What munged at `socket`, or where libmunge expects it, says about a credential. One that is good is so once.
+    /// Asks munged at `socket`, or at libmunge's default, about a credential. A credential is valid once only.
     pub fn decode(&self, socket: Option<&Path>, credential: &str) -> Result<Decoded, Failure> {
         let credential = CString::new(credential)
             .map_err(|_| Failure::new(8, "a zero byte in a MUNGE credential"))?;
@@ -192,7 +194,7 @@ impl Library {
     }
 }
 
-/// A context, for one call.
+/// A context for one call.
 struct ContextGuard<'a> {
     library: &'a Library,
     raw: Context,
@@ -225,7 +227,7 @@ impl Drop for ContextGuard<'_> {
     }
 }
 
-/// What libmunge has allocated for us, perhaps nothing.
+/// Memory allocated by libmunge, or null.
 struct Allocated(*mut c_void);
 
 impl Drop for Allocated {
@@ -235,7 +237,7 @@ impl Drop for Allocated {
     }
 }
 
-/// A copy of a C text.
+/// A copy of a C string.
 ///
 /// # Safety
 /// `start` is null or the start of a text with a zero byte at its end.
@@ -263,7 +265,7 @@ unsafe fn symbol<T: Copy>(library: NonNull<c_void>, name: &CStr) -> Result<T, St
     Ok(unsafe { std::mem::transmute_copy::<*mut c_void, T>(&found) })
 }
 
-/// What the loader says about its last failure.
+/// The loader's last error message.
 fn loaders_word() -> String {
     // SAFETY: the text is this thread's and is copied at once.
     unsafe { text(libc::dlerror()) }.unwrap_or_else(|| "the loader does not say why".into())

@@ -1,4 +1,4 @@
-//! A server that echoes, and clients for it.
+//! A server that echoes, and clients of it.
 use penstock_layout::ServerId;
 use penstock_rpc::deployment::{Address, Transport};
 use penstock_rpc::{
@@ -58,17 +58,17 @@ pub fn identity() -> Identity {
     }
 }
 
-/// The server's keys, of that generation alone.
+/// The server's keys, of that generation only.
 pub fn keys() -> Arc<Keyring> {
     Arc::new(Keyring::new(vec![identity()]).unwrap())
 }
 
-/// Whoever it trusts.
+/// The authority that it trusts.
 fn authority() -> KeyPair {
     KeyPair::from_seed(Key::from_bytes([4; 32])).unwrap()
 }
 
-/// A credential of a user, an administrator, for all time.
+/// A credential of an administrator, without expiry.
 pub fn wallet(uid: u32) -> Arc<Wallet> {
     wallet_of(&authority(), uid)
 }
@@ -101,7 +101,7 @@ pub fn caller(role: Role) -> Caller {
     }
 }
 
-/// Listens in `dir` and on TCP, as `identity` says.
+/// Listens in `dir` and on TCP, as `identity`.
 pub fn start_as(dir: &Path, identity: Identity, limits: ServeLimits) -> RunningServer {
     let identified = Some(identity.pair.public());
     let keys = Arc::new(Keyring::new(vec![identity]).unwrap());
@@ -157,7 +157,7 @@ pub fn exchange(connection: &mut Connection) {
         assert!(got.envelope.reply);
         assert_eq!(got.body, Some(DataReply::Len { len: i }));
     }
-    // Payloads around every buffer size, gathered and whole; some left unread.
+    // Payloads around every buffer size, gathered and contiguous; some left unread.
     for (i, len) in [0usize, 1, 8191, 8192, 8193, 32768, 100_000, 1 << 20]
         .into_iter()
         .enumerate()
