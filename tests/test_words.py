@@ -16,6 +16,7 @@ CLEAN = [
     "crates/rpc",
     "crates/sched",
     "crates/sim",
+    "crates/wire",
     "fuzz",
 ]
 LONG = " ".join(["word"] * 26)

@@ -1,20 +1,21 @@
-//! What one owner holds of one file by advisory locks: POSIX's rule of replacing, splitting and joining ranges.
+//! The advisory locks of one owner on one file: POSIX's rules of replacing, splitting and joining ranges.
 //!
-//! The metadata server keeps its locks by this rule, and so do clients note what they have to claim again after a restart.
+//! The metadata server keeps its locks by these rules. Clients use them to record what they must claim again after a
+//! restart.
 use crate::message::{Advisory, AdvisoryMode};
 
-/// Whether two locks have a byte in common.
+/// Whether two locks share a byte.
 pub fn overlap(a: &Advisory, b: &Advisory) -> bool {
     a.start <= b.last && b.start <= a.last
 }
 
-/// Whether the ranges overlap or lie side by side.
+/// Whether the ranges overlap or are adjacent.
 fn touch(a: &Advisory, b: &Advisory) -> bool {
     a.start <= b.last.saturating_add(1) && b.start <= a.last.saturating_add(1)
 }
 
-/// `new` replaces what its owner holds of its range, all of which is in `held`. Returns whether anything was given up, or
-/// became shared.
+/// Replaces with `new` its owner's locks on that range, all of which are in `held`. Returns whether a lock was released
+/// or became shared.
 pub fn replace(held: &mut Vec<Advisory>, new: &Advisory) -> bool {
     let mut joined = *new;
     let mut pieces = Vec::new();

@@ -1,5 +1,5 @@
-//! Decoding of the messages' variable parts within bounds: a hostile body of a megabyte must neither
-//! become many megabytes of memory nor a deep recursion.
+//! Bounded decoding of the messages' variable parts: a hostile body of a megabyte must cause neither large allocations
+//! nor deep recursion.
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 use std::cell::Cell;
 use std::fmt;
@@ -51,9 +51,9 @@ pub(crate) fn at_most_if_any<'de, const LIMIT: usize, T: Deserialize<'de>, D: De
 }
 
 thread_local! {
-    /// Whether this thread is inside a batch. A derived decoder has no argument to carry it.
+    /// Whether this thread is decoding a batch. A derived decoder has no argument for it.
     static IN_BATCH: Cell<bool> = const { Cell::new(false) };
-    /// Whether it is inside a request that has a slot.
+    /// Whether this thread is decoding a request with a slot.
     static IN_ONCE: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn batch<'de, const LIMIT: usize, T: Deserialize<'de>, D: Deserialize
     items
 }
 
-/// What a change is wrapped in: nothing that is wrapped itself, and no batch.
+/// The request inside a slot: no slot within a slot, and no batch.
 pub(crate) fn once<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Box<T>, D::Error> {

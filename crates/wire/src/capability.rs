@@ -1,8 +1,9 @@
-//! Capabilities: the metadata server's word, sealed, that a client may use one file for a while.
+//! Capabilities: sealed statements of the metadata server that a client may use one file for a limited time.
 //!
-//! Each data server of the file's layout has a seal of its own in it: keyed BLAKE3 over all other fields, under the secret that
-//! the metadata server and this data server share ([`crate::KeyPair::shared_with`]). So a data server checks it without asking
-//! anyone, a client can neither make nor change one, and who steals a data server's key can make them for that server alone.
+//! Each data server of the file's layout has a seal of its own in it. The seal is keyed BLAKE3 over all other fields,
+//! under the secret that the metadata server and this data server share ([`crate::KeyPair::shared_with`]). So a data
+//! server checks a capability without asking anybody, and a client can neither make nor change one. A stolen data
+//! server's key allows forgeries for that server only.
 use crate::key::Key;
 use crate::message::{Capability, ErrorKind, SEAL_LEN, Seal, WireError};
 use penstock_layout::{FileId, Layout, ServerId};
@@ -11,12 +12,12 @@ use std::ops::Range;
 use std::time::Duration;
 
 const PURPOSE: &str = "penstock 1 capability";
-/// What the metadata server and one data server seal and check with.
+/// The key with which the metadata server seals and one data server checks.
 #[derive(Debug, Clone)]
 pub struct SealKey([u8; 32]);
 
 impl SealKey {
-    /// From the secret that the two share.
+    /// Derived from the secret that the two share.
     pub fn of(shared: &Key) -> SealKey {
         SealKey(blake3::derive_key(PURPOSE, shared.secret()))
     }
@@ -29,7 +30,7 @@ impl SealKey {
     }
 }
 
-/// What the metadata server seals with, for each data server.
+/// The metadata server's seal key for each data server.
 pub type SealKeys = HashMap<ServerId, SealKey>;
 
 /// What a capability allows.
@@ -37,15 +38,16 @@ pub type SealKeys = HashMap<ServerId, SealKey>;
 pub struct Rights {
     /// Read bytes.
     pub read: bool,
-    /// Write bytes, change the length.
+    /// Write bytes and change the length.
     pub write: bool,
     /// Remove the object.
     pub remove: bool,
 }
 
 impl Capability {
-    /// Sealed for the servers of `layout`, for the user `subject`; given and ended at these milliseconds of the metadata server's
-    /// time ([`crate::clock`]). Processes of the user `lend_to`, and root's, may get descriptors of the objects.
+    /// Issues a capability for the servers of `layout` and the user `subject`. It is issued and expires at these
+    /// milliseconds of the metadata server's time ([`crate::clock`]). Processes of the user `lend_to`, and of root, may
+    /// get descriptors of the objects.
     pub fn grant(
         keys: &SealKeys,
         subject: u32,
@@ -68,7 +70,7 @@ impl Capability {
             seals: Vec::new(),
         };
         let digest = capability.digest()?;
-        // A server that the deployment has no more cannot check it either.
+        // A removed server has no key, and cannot check it either.
         let seal = |server| {
             keys.get(server)
                 .map_or(Seal([0; SEAL_LEN]), |key| key.seal(&digest))
@@ -77,13 +79,13 @@ impl Capability {
         Ok(capability)
     }
 
-    /// Genuine, and not expired at `now_ms`; for the data server `server`.
+    /// Checks for data server `server` that it is genuine and not expired at `now_ms`.
     pub fn verify(&self, server: ServerId, key: &SealKey, now_ms: u64) -> Result<(), WireError> {
         self.verify_seal(server, key)?;
         self.verify_time(now_ms)
     }
 
-    /// Given by this deployment's metadata server for `server`; it may have expired.
+    /// Checks that this deployment's metadata server issued it for `server`; it may have expired.
     pub fn verify_seal(&self, server: ServerId, key: &SealKey) -> Result<(), WireError> {
         let index = self.layout.index_of(server).ok_or_else(|| {
             WireError::new(
@@ -96,7 +98,7 @@ impl Capability {
         })?;
         let given = self.seals.get(index.0 as usize);
         let right = key.seal(&self.digest()?);
-        // In constant time: `Hash` compares so.
+        // Constant-time comparison of `Hash`.
         let whole = |seal: &Seal| blake3::hash(&seal.0);
         if given.is_none_or(|given| whole(given) != whole(&right)) {
             return Err(WireError::new(
@@ -110,12 +112,12 @@ impl Capability {
         Ok(())
     }
 
-    /// How long it was made to last.
+    /// Its lifetime when issued.
     pub fn lifetime(&self) -> Duration {
         Duration::from_millis(self.expires_ms.saturating_sub(self.issued_ms))
     }
 
-    /// Not expired at `now_ms`; for one that was verified before.
+    /// Checks that it is not expired at `now_ms`, for one that was verified before.
     pub fn verify_time(&self, now_ms: u64) -> Result<(), WireError> {
         if now_ms >= self.expires_ms {
             return Err(WireError::new(
@@ -130,7 +132,7 @@ impl Capability {
         Ok(())
     }
 
-    /// Of all fields but the seals.
+    /// Digest of all fields except the seals.
     fn digest(&self) -> Result<blake3::Hash, WireError> {
         let fields = (
             self.file,

@@ -1,30 +1,32 @@
-//! The time by which capabilities end.
+//! The time by which capabilities expire.
 //!
-//! Problem: wall clocks are wrong, and people and programs set them. A data server an hour behind takes capabilities that have ended
-//! an hour ago; one that is ahead refuses all. Idea: there is one time, the metadata server's ([`IssueTime`]). It begins with
-//! its wall clock and then follows its steady clock (`since_boot`), also over restarts in the same boot, so that it never goes back
-//! and no step of the wall clock moves it. Each genuine capability tells a data server that this time has come as far as
-//! its issue; between, a data server follows its own steady clock ([`ServerTime`]). It asks the metadata server after a start, each
-//! minute, and before it refuses a capability as expired unless it has just done so. So its wall clock counts only until it first
-//! heard. Clients measure the life of a capability from its arrival, by their steady clocks.
+//! Problem: wall clocks are wrong, and people and programs set them. A data server an hour behind accepts capabilities
+//! that expired an hour ago; one that is ahead refuses all. Idea: there is one time, the metadata server's
+//! ([`IssueTime`]). It begins with its wall clock and then follows its steady clock (`since_boot`), even over restarts
+//! within one boot. It never goes back, and no step of the wall clock changes it. Each genuine capability tells a data
+//! server that this time has reached its issue. In between, a data server follows its own steady clock
+//! ([`ServerTime`]). It asks the metadata server after a start, each minute, and before it refuses a capability as
+//! expired, unless it has just asked. So its wall clock matters only until the first answer. Clients measure the life
+//! of a capability from its arrival, by their steady clocks.
 //!
-//! Both servers keep a [`Kept`] on stable storage: a time and the steady clock's reading then. In the same boot it gives the time
-//! exactly. After another boot it is a bound: the metadata server has given no later time than [`RESERVED_MS`] after it.
+//! Both servers keep a [`Kept`] on stable storage: a time, and the steady clock's reading at that time. Within the same
+//! boot it gives the time exactly. After another boot it is a bound: the metadata server has issued no later time than
+//! [`RESERVED_MS`] after it.
 //!
 //! Plain state machines: `steady` is the time since the machine's boot, all others are milliseconds.
 use std::time::Duration;
 
-/// The metadata server gives no time later than so much after the one it has kept, milliseconds.
+/// The metadata server issues no time later than this after the recorded one, milliseconds.
 pub const RESERVED_MS: u64 = 60_000;
-/// A data server asks for the time so often, and keeps what it knows.
+/// How often a data server asks for the time and records it.
 pub const TICK: Duration = Duration::from_secs(60);
-/// It asks at most so often while it gets answers.
+/// Least time between two questions while they are answered.
 pub const ASK_AGAIN: Duration = Duration::from_secs(10);
-/// And at most so often while it does not know the time and gets none.
+/// Least time between two questions while the server does not know the time and gets no answer.
 pub const ASK_UNANSWERED: Duration = Duration::from_millis(100);
-/// A capability that is so much newer than a server's time shows that the server does not know it, milliseconds.
+/// A capability newer than a server's time by this much shows that the server does not know the time, milliseconds.
 const CONTRADICTION_MS: i64 = 5_000;
-/// A wall clock that differs by so much from the metadata server's is wrong, milliseconds.
+/// A wall clock that differs from the metadata server's by this much is wrong, milliseconds.
 pub const WRONG_MS: u64 = 30_000;
 
 const MAGIC: &str = "penstock clock";
@@ -33,10 +35,10 @@ fn ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A time and a reading of the steady clock that belong together.
+/// A time with the steady clock's reading at that time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kept {
-    /// The boot that the steady clock began with; 0: unknown.
+    /// The boot of the steady clock; 0: unknown.
     pub boot: u128,
     /// The steady clock, milliseconds.
     pub steady_ms: u64,
@@ -45,7 +47,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// A few lines of text, always of one length, with a checksum.
+    /// A few lines of text of constant length, with a checksum.
     pub fn encode(&self) -> String {
         let body = format!(
             "{MAGIC}\nboot {:032x}\nsteady {:020}\ntime {:020}\n",
@@ -67,14 +69,14 @@ impl Kept {
         (kept.encode() == text).then_some(kept)
     }
 
-    /// The time now, if this is still the boot in which it was kept.
+    /// The current time, if the boot is still the same.
     fn now(&self, boot: u128, steady: Duration) -> Option<u64> {
         let passed = ms(steady).checked_sub(self.steady_ms)?;
         (boot != 0 && boot == self.boot).then(|| self.time_ms.saturating_add(passed))
     }
 }
 
-/// A time that follows the steady clock: by how much it is ahead of it, milliseconds.
+/// Difference between a time that follows the steady clock and that clock, milliseconds.
 #[derive(Debug, Clone, Copy)]
 struct Ahead(i64);
 
@@ -93,13 +95,13 @@ impl Ahead {
 pub struct IssueTime {
     boot: u128,
     ahead: Ahead,
-    /// No later time may be given before another one is kept.
+    /// No later time may be issued before another one is recorded.
     reserved_ms: u64,
 }
 
 impl IssueTime {
-    /// At the start of the metadata server: goes on where it was, or with the wall clock if that is later. Something has to be kept
-    /// before the first time is given.
+    /// At the start of the metadata server: continues from the recorded time, or from the wall clock if that is later.
+    /// A time must be recorded before the first one is issued.
     pub fn begin(
         kept: Option<Kept>,
         boot: Option<u128>,
@@ -120,13 +122,13 @@ impl IssueTime {
         }
     }
 
-    /// The time, and whether it may be given.
+    /// The time, and whether it may be issued.
     pub fn now(&self, steady: Duration) -> (u64, bool) {
         let now = self.ahead.time_ms(steady);
         (now, now <= self.reserved_ms)
     }
 
-    /// What is to be kept by now, if anything; early enough that nobody has to wait for it.
+    /// What is to be recorded by now, if anything; early enough that nobody waits for it.
     pub fn due(&self, steady: Duration) -> Option<Kept> {
         let now = self.ahead.time_ms(steady);
         let kept = Kept {
@@ -148,16 +150,17 @@ impl IssueTime {
 pub struct ServerTime {
     boot: u128,
     ahead: Ahead,
-    /// It is the metadata server's, to a few seconds.
+    /// Whether it is the metadata server's to within a few seconds.
     sure: bool,
     heard: Option<Duration>,
     asked: Option<Duration>,
-    /// By how much the metadata server's wall clock was ahead of this machine's steady clock.
+    /// Difference between the metadata server's wall clock and this machine's steady clock.
     wall: Option<Ahead>,
 }
 
 impl ServerTime {
-    /// At the start of a data server: goes on where it was; after another boot with the wall clock, but not before what was kept.
+    /// At the start of a data server: continues from the recorded time. After another boot it uses the wall clock, but
+    /// not before the recorded time.
     pub fn begin(
         kept: Option<Kept>,
         boot: Option<u128>,
@@ -182,17 +185,17 @@ impl ServerTime {
         self.ahead.time_ms(steady)
     }
 
-    /// By how much it is ahead of the steady clock, milliseconds; changes seldom.
+    /// Difference from the steady clock, milliseconds; it changes seldom.
     pub fn ahead_ms(&self) -> i64 {
         self.ahead.0
     }
 
-    /// Whether it is the metadata server's to a few seconds: else that one is to be asked before a capability is judged.
+    /// Whether it is the metadata server's to within a few seconds; otherwise ask before judging a capability.
     pub fn is_sure(&self) -> bool {
         self.sure
     }
 
-    /// A genuine capability was issued at this time: so late it is now at least.
+    /// A genuine capability was issued at this time: it is at least that late.
     pub fn saw(&mut self, issued_ms: u64, steady: Duration) {
         let seen = Ahead::at(issued_ms, steady).0;
         let more = seen.saturating_sub(self.ahead.0);
@@ -202,13 +205,13 @@ impl ServerTime {
         }
     }
 
-    /// Whether the metadata server is to be asked before a capability is taken, or refused as expired.
+    /// Whether the metadata server must be asked before a capability is accepted, or refused as expired.
     pub fn doubts(&self, refuses: bool, steady: Duration) -> bool {
         let new = |heard: Duration| steady.saturating_sub(heard) < ASK_AGAIN;
         !self.sure || (refuses && !self.heard.is_some_and(new))
     }
 
-    /// Whether it may be asked again, and if so notes that it is.
+    /// Whether it may be asked now; if so, records that it is.
     pub fn ask(&mut self, steady: Duration) -> bool {
         let pause = if self.asked <= self.heard {
             ASK_AGAIN
@@ -225,7 +228,7 @@ impl ServerTime {
         asks
     }
 
-    /// Its answer has just come: its time and its wall clock.
+    /// Its answer has arrived: its time and its wall clock.
     pub fn told(&mut self, issue_ms: u64, wall_ms: u64, steady: Duration) {
         self.ahead = Ahead::at(issue_ms, steady);
         self.sure = true;
@@ -233,7 +236,7 @@ impl ServerTime {
         self.wall = Some(Ahead::at(wall_ms, steady));
     }
 
-    /// What is worth keeping.
+    /// What is to be recorded, if it has changed enough.
     pub fn keep(&self, steady: Duration) -> Option<Kept> {
         self.sure.then(|| Kept {
             boot: self.boot,
@@ -242,7 +245,7 @@ impl ServerTime {
         })
     }
 
-    /// By how much the wall clock `wall_ms` is ahead of the metadata server's, milliseconds; `None`: it has not answered yet.
+    /// Difference between the wall clock `wall_ms` and the metadata server's, milliseconds; `None`: no answer yet.
     pub fn wall_ahead_ms(&self, wall_ms: u64, steady: Duration) -> Option<i64> {
         let metas = self.wall?.time_ms(steady);
         Some(wall_ms.wrapping_sub(metas).cast_signed())
@@ -290,12 +293,12 @@ mod tests {
         assert!(time.due(at(131)).is_some());
         let (last, given) = time.now(at(160));
         assert!(given && !time.now(at(161)).1);
-        // In the same boot it goes on exactly, whatever the wall clock says.
+        // Within the same boot it continues exactly, whatever the wall clock shows.
         for wall in [NOW - HOUR, NOW + HOUR] {
             let next = IssueTime::begin(Some(kept), Some(1), wall, at(170));
             assert_eq!(next.now(at(170)).0, NOW + 70_000);
         }
-        // After another: with the wall clock, but not before what may have been given.
+        // After another one: from the wall clock, but not before what may have been issued.
         let start = |boot, wall| IssueTime::begin(Some(kept), boot, wall, at(5)).now(at(5)).0;
         assert_eq!(start(Some(2), NOW + HOUR), NOW + HOUR);
         assert_eq!(start(Some(2), NOW - HOUR), last);
@@ -329,11 +332,11 @@ mod tests {
         time.saw(NOW + 2_000, at(11));
         assert_eq!(time.now_ms(at(12)), NOW + 3_000);
         assert!(!time.doubts(false, at(12)));
-        // So much later that it shows something else: it has to be asked for.
+        // So much later that something is wrong: the server must ask.
         time.saw(NOW + HOUR, at(12));
         assert_eq!(time.now_ms(at(12)), NOW + HOUR);
         assert!(time.doubts(false, at(12)));
-        // The metadata server's word puts it right in both directions.
+        // The metadata server's answer corrects it in both directions.
         time.told(NOW + 3_000, NOW, at(13));
         assert_eq!(time.now_ms(at(13)), NOW + 3_000);
     }

@@ -1,15 +1,16 @@
 //! Credentials: who a client is over TCP, where no kernel says it.
 //!
-//! A credential is a key pair and a [`Statement`] about its public half: the deployment's authority says that whoever has the
-//! private half is this user, in these groups, until then. In the handshake a client shows the statement and proves the
-//! private half ([`crate::handshake`]). Servers know the authority's public key and need no list of users. Groups are those
-//! that the issuer knows, never the client's claim.
+//! A credential is a key pair and a [`Statement`] about its public half. The deployment's authority states that the
+//! holder of the private half is this user, in these groups, until that time. In the handshake a client shows the
+//! statement and proves the private half ([`crate::handshake`]). Servers know the authority's public key and need no
+//! list of users. Groups are those known to the issuer, never the client's claim.
 //!
-//! *Host credentials*: a mount or an agent acts for many users. [`Statement::speaks_for`] bounds them by ranges of user ids.
-//! User 0 is among them only with [`Statement::root`]; without it, requests of user 0 are those of user 65534 ("root
-//! squashing"), and so is a client whose credential is of user 0.
+//! *Host credentials*: a mount or an agent acts for many users. [`Statement::speaks_for`] bounds them by ranges of user
+//! ids. User 0 is among them only with [`Statement::root`]. Without it, requests of user 0 are those of user 65534
+//! ("root squashing"), and so is a client whose credential is of user 0.
 //!
-//! *File*: TOML of mode 0600 with the statement, the authority's signature and the private half. No error message quotes it.
+//! *File*: TOML of mode 0600 with the statement, the authority's signature and the private half. No error message
+//! quotes it.
 mod vouched;
 
 use crate::bounded;
@@ -29,16 +30,16 @@ use std::str::FromStr;
 
 /// Longest name of a job, bytes.
 pub const MAX_JOB: usize = 64;
-/// Most ranges of users that one may act for.
+/// Most ranges of users that a holder may act for.
 pub const MAX_RANGES: usize = 16;
 /// Largest file that is read.
 const MAX_FILE: u64 = 16 << 10;
-/// By so much the clocks of issuer and server may differ at the beginning of a credential, milliseconds.
+/// Accepted difference between the clocks of issuer and server at the beginning of a credential, milliseconds.
 const CLOCKS_MS: u64 = crate::clock::WRONG_MS;
 const STATED: &str = "penstock 1 credential";
 const PROVEN: &str = "penstock 1 handshake, signature of the client";
 
-/// User ids from `first` to `last`, both included.
+/// User ids from `first` to `last`, both inclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Uids {
@@ -80,29 +81,29 @@ impl FromStr for Uids {
     }
 }
 
-/// What the authority says about the holder of a key.
+/// The authority's statement about the holder of a key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Statement {
-    /// Id of the deployment; it is good for no other.
+    /// Id of the deployment for which alone it is valid.
     pub deployment: String,
-    /// Names it among all others.
+    /// Unique serial number.
     #[serde(with = "hex")]
     serial: [u8; 16],
     /// The user.
     pub uid: u32,
-    /// Group of what the user makes.
+    /// Group of new files.
     pub gid: u32,
-    /// Further groups, at most [`MAX_GROUPS`].
+    /// Supplementary groups, at most [`MAX_GROUPS`].
     #[serde(deserialize_with = "bounded::at_most::<MAX_GROUPS, _, _>")]
     pub groups: Vec<u32>,
-    /// When it begins, milliseconds since 1970.
+    /// Beginning of its validity, milliseconds since 1970.
     pub not_before_ms: u64,
-    /// When it ends.
+    /// End of its validity, milliseconds since 1970.
     pub end_ms: u64,
-    /// The job that it was made for.
+    /// The job that it was issued for.
     pub job: Option<String>,
-    /// Whether user 0 keeps its rights, as the user or among those it acts for.
+    /// Whether user 0 keeps its rights, as the user or among those that the holder acts for.
     pub root: bool,
     /// Whether the holder may administer the servers.
     #[serde(default)]
@@ -115,7 +116,7 @@ pub struct Statement {
 }
 
 impl Statement {
-    /// About a user, for some time; [`Credential::issue`] names serial number and key.
+    /// A statement about a user for some time; [`Credential::issue`] sets serial number and key.
     pub fn new(deployment: &str, user: User, life_ms: Range<u64>) -> Statement {
         Statement {
             deployment: deployment.to_owned(),
@@ -133,17 +134,17 @@ impl Statement {
         }
     }
 
-    /// What names it among all others.
+    /// The serial number.
     pub fn serial_bytes(&self) -> &[u8; 16] {
         &self.serial
     }
 
-    /// The same as 32 hex digits.
+    /// The serial number as 32 hex digits.
     pub fn serial(&self) -> String {
         hex::text(&self.serial)
     }
 
-    /// The user whose rights the holder has: user 0 only if that was granted.
+    /// The user whose rights the holder has: user 0 only if that is granted.
     pub fn user(&self) -> User {
         let stated = User {
             uid: self.uid,
@@ -153,14 +154,14 @@ impl Statement {
         self.squashed(stated)
     }
 
-    /// The user that a request for `user` is carried out for, if the holder may act for that user.
+    /// The user for whom a request on behalf of `user` is carried out, if the holder may act for that user.
     pub fn acts_for(&self, user: User) -> Option<User> {
         let own = user.uid == self.uid || user.uid == 0;
         let allowed = own || self.speaks_for.iter().any(|range| range.contains(user.uid));
         (!self.speaks_for.is_empty() && allowed).then(|| self.squashed(user))
     }
 
-    /// Without what belongs to root, unless that was granted.
+    /// Without root's rights, unless they are granted.
     fn squashed(&self, mut user: User) -> User {
         if self.root {
             return user;
@@ -175,7 +176,7 @@ impl Statement {
         user
     }
 
-    /// Refuses what is not of this deployment, or not good at `now_ms` by the server's time.
+    /// Refuses a statement of another deployment, or one not valid at `now_ms` by the server's time.
     pub fn require(&self, deployment: &str, now_ms: u64) -> std::result::Result<(), WireError> {
         let refuse = |what: String| Err(WireError::new(ErrorKind::Permission, what));
         if self.deployment != deployment {
@@ -196,7 +197,7 @@ impl Statement {
         Ok(())
     }
 
-    /// What is wrong with it: the field, and how.
+    /// Checks the fields; the error names the field and the problem.
     fn validate(&self) -> std::result::Result<(), String> {
         if self.deployment.len() != 32 || !self.deployment.bytes().all(|b| b.is_ascii_hexdigit()) {
             return Err("deployment: 32 hex digits are expected".into());
@@ -212,7 +213,7 @@ impl Statement {
         if let Some(range) = self.speaks_for.iter().find(|r| r.first > r.last) {
             return Err(format!("speaks_for: {range} is empty"));
         }
-        // TOML has no larger numbers.
+        // TOML has no larger integers.
         if self.not_before_ms >= self.end_ms || self.end_ms > i64::MAX as u64 {
             return Err("end_ms: it must be after not_before_ms".into());
         }
@@ -243,14 +244,14 @@ pub struct Signature(#[serde(with = "hex")] [u8; SIGNATURE_LEN]);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Signed {
-    /// What is said.
+    /// The statement.
     pub statement: Statement,
-    /// By the authority.
+    /// The authority's signature.
     signature: Signature,
 }
 
 impl Signed {
-    /// Whether the authority has said it.
+    /// Whether it has the authority's signature.
     pub fn is_of(&self, authority: &PublicKey) -> bool {
         let Ok(bytes) = self.statement.bytes() else {
             return false;
@@ -265,7 +266,7 @@ impl Signed {
     }
 }
 
-/// A credential, with the secret part.
+/// A credential, including the secret part.
 #[derive(Debug, Clone)]
 pub struct Credential {
     signed: Signed,
@@ -279,7 +280,7 @@ struct Contents {
     /// Seed of the key pair.
     #[serde(with = "hex")]
     private: [u8; key::KEY_LEN],
-    /// By the authority.
+    /// The authority's signature.
     signature: Signature,
     statement: Statement,
 }
@@ -290,7 +291,7 @@ const HEADING: &str = "\
 ";
 
 impl Credential {
-    /// A new one, which says what `statement` says, with a serial number and a key pair of its own.
+    /// Issues a credential with `statement`, a serial number and a key pair of its own.
     pub fn issue(authority: &KeyPair, mut statement: Statement) -> Result<Credential> {
         let pair = KeyPair::generate()?;
         statement.key = pair.public();
@@ -311,17 +312,17 @@ impl Credential {
         &self.signed
     }
 
-    /// What the authority says.
+    /// The authority's statement.
     pub fn statement(&self) -> &Statement {
         &self.signed.statement
     }
 
-    /// The holder's signature of all that was said in a handshake.
+    /// The holder's signature of everything said in a handshake.
     pub fn sign_exchange(&self, exchange: &[u8]) -> Signature {
         Signature(self.pair.sign(PROVEN, &[exchange]))
     }
 
-    /// Reads a file; refuses one that others can read, or could have written.
+    /// Reads a file; refuses one that others can read or could have written.
     pub fn load(path: &Path) -> Result<Credential> {
         let fail = |what| unusable(&format!("credential {}", path.display()), what);
         let file = TrustedFile::open(path).map_err(fail)?;
@@ -339,10 +340,11 @@ impl Credential {
         Credential::parse(&text).map_err(fail)
     }
 
-    /// What [`Credential::text`] wrote, or which field is wrong and how. Says nothing about the signature.
+    /// Parses the output of [`Credential::text`]; the error names the field and the problem. Does not check the
+    /// signature.
     pub fn parse(text: &str) -> std::result::Result<Credential, String> {
         let contents: Contents = toml::from_str(text).map_err(|e| {
-            // Its own form quotes the line, which may hold the secret.
+            // The parser's own message quotes the line, which may contain the secret.
             let before = e.span().and_then(|span| text.get(..span.start));
             let line = before.map_or(1, |before| before.matches('\n').count() + 1);
             let named = text.lines().nth(line - 1).and_then(|l| l.split_once('='));
@@ -374,8 +376,8 @@ impl Credential {
         Ok(format!("{HEADING}{text}"))
     }
 
-    /// Writes a file of mode 0600, for user and group `owner` if that is said, whole or not at all. Takes the place of one
-    /// that is there only if it `replaces`.
+    /// Atomically writes a file of mode 0600, for user and group `owner` if given. Replaces an existing file only if
+    /// `replaces`.
     pub fn save(&self, path: &Path, owner: Option<(u32, u32)>, replaces: bool) -> Result<()> {
         let text = self.text()?;
         let mut name = path.file_name().unwrap_or_default().to_owned();
@@ -395,12 +397,12 @@ impl Credential {
             if replaces {
                 std::fs::rename(&temporary, path)
             } else {
-                // Fails if there is one.
+                // Fails if the file exists.
                 std::fs::hard_link(&temporary, path).and_then(|()| std::fs::remove_file(&temporary))
             }
         };
         write().map_err(|e| {
-            // The error that matters is the first one; the leftover is only untidy.
+            // Only the first error matters; a leftover file is harmless.
             let _ = std::fs::remove_file(&temporary);
             unusable(
                 &format!("credential {}", path.display()),
@@ -410,7 +412,7 @@ impl Credential {
     }
 }
 
-/// A credential that cannot be used, or made.
+/// An error about a credential that cannot be used or issued.
 pub fn unusable(which: &str, what: String) -> Error {
     Error::Refused(WireError::new(
         ErrorKind::Permission,
@@ -418,7 +420,7 @@ pub fn unusable(which: &str, what: String) -> Error {
     ))
 }
 
-/// Bytes: hex digits in text, as they are in messages.
+/// Bytes as hex digits in text, and as they are in messages.
 pub(crate) mod hex {
     use serde::de::{Deserialize, Deserializer, Error, Visitor};
     use serde::ser::Serializer;
@@ -551,7 +553,7 @@ mod tests {
         let read = Credential::load(&path).unwrap();
         assert_eq!(read.signed(), made.signed());
         assert_eq!(read.pair.seed(), made.pair.seed());
-        // None is lost by mistake.
+        // An existing file is not lost by mistake.
         let e = made.save(&path, None, false).unwrap_err().to_string();
         assert!(e.contains("exists"), "{e}");
         let newer = issued();

@@ -1,42 +1,42 @@
-//! What can go wrong between two peers, always naming the peer.
+//! Errors between two peers; each names the peer.
 use crate::message::refusal::{ErrorKind, WireError};
 use std::time::Duration;
 
-/// A transport, handshake or configuration failure on this side, or a refusal by the peer.
+/// A failure of transport, handshake or configuration on this side, or a refusal by the peer.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The peer ended the connection between two frames.
+    /// The peer closed the connection between two frames.
     #[error("{peer} closed the connection")]
     Closed {
-        /// Who.
+        /// The peer.
         peer: String,
     },
-    /// Nothing came, or nothing could be sent, within the time-out.
+    /// No bytes were received or sent within the time-out.
     #[error("{peer} did not {what} within {after:?}")]
     TimedOut {
-        /// Who.
+        /// The peer.
         peer: String,
-        /// What we waited for: "answer", "take data", "finish a frame".
+        /// What was waited for: "answer", "take data", "finish a frame".
         what: &'static str,
-        /// The limit that passed.
+        /// The time-out.
         after: Duration,
     },
     /// A system call failed.
     #[error("{what} {peer}: {source}")]
     Io {
-        /// What we did: "connect to", "read from".
+        /// The operation: "connect to", "read from".
         what: &'static str,
-        /// Who.
+        /// The peer.
         peer: String,
-        /// The system's reason.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// What came on a protected connection is not what the peer has sent.
+    /// Bytes on a protected connection are not what the peer has sent.
     #[error(
         "the TLS session with {peer} broke: {what}; something on the way changes bytes, or the peer is faulty"
     )]
     Broken {
-        /// Who.
+        /// The peer.
         peer: String,
         /// What was wrong.
         what: String,
@@ -44,15 +44,15 @@ pub enum Error {
     /// The peer sent bytes that are not Penstock's protocol.
     #[error("malformed message from {peer}: {what}")]
     Malformed {
-        /// Who.
+        /// The peer.
         peer: String,
         /// Which field, and why.
         what: String,
     },
-    /// A message is larger than the protocol allows; nothing of it was kept.
+    /// A message is larger than the protocol allows; it was dropped.
     #[error("{what} of {size} bytes, {peer}: the limit is {limit} bytes")]
     TooLarge {
-        /// Who.
+        /// The peer.
         peer: String,
         /// Which part.
         what: &'static str,
@@ -61,12 +61,12 @@ pub enum Error {
         /// The limit in bytes.
         limit: u64,
     },
-    /// The two sides speak no common protocol version.
+    /// The two sides have no protocol version in common.
     #[error(
         "{peer} speaks protocol version {theirs}, this side {ours}; install the same release of Penstock on both"
     )]
     Version {
-        /// Who.
+        /// The peer.
         peer: String,
         /// Versions of the peer.
         theirs: String,
@@ -109,7 +109,7 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// The kind a caller maps to errno and MPI class.
+    /// The kind, which callers map to errno and MPI class.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Error::Closed { .. }
@@ -126,7 +126,7 @@ impl Error {
         }
     }
 
-    /// The connection is gone but the peer may come back: connecting again can help.
+    /// Whether the connection is lost but connecting again may help.
     pub fn is_disconnect(&self) -> bool {
         match self {
             Error::Closed { .. } | Error::TimedOut { .. } | Error::Broken { .. } => true,
@@ -159,7 +159,7 @@ impl From<Error> for WireError {
 }
 
 impl WireError {
-    /// Why a server keeps the keys that it has.
+    /// The error of a server that keeps its keys because new ones cannot be used.
     pub fn of_keys(e: Error) -> WireError {
         WireError::new(
             ErrorKind::InvalidArgument,

@@ -1,20 +1,18 @@
-//! Frames: what one message looks like on a socket.
+//! Frames: the form of one message on a socket.
 //!
-//! A frame is a fixed header, a body (one postcard message) and a payload (file bytes) beside it:
+//! A frame is a fixed header, a body (one postcard message) and a separate payload (file bytes):
 //!
 //! ```text
 //!  0 magic u32   4 version u16   6 flags u16   8 request u64   16 body_len u32   20 payload_len u32
 //! 24 program u64   32 rank u32   36 descriptors u16   38 waits_on u16   40 mpi_call u64   48 client_call u64   56 body…
 //! ```
 //!
-//! All integers are little-endian. `waits_on` is one more than the number of a CPU (`crates/rpc/src/cpu_affinity.rs`), 0: none.
-//! The payload is never encoded: it goes from the caller's memory to
-//! the socket and from the socket into the caller's memory. A transfer of more than
-//! [`MAX_PAYLOAD`] bytes is several frames of one request id; all but the last carry `MORE`, and all
-//! but the one that holds the message have an empty body.
+//! All integers are little-endian. `waits_on` is one more than the number of a CPU (`crates/rpc/src/cpu_affinity.rs`); 0:
+//! none. The payload is never encoded: it goes from the caller's memory to the socket and from the socket into the
+//! caller's memory. A transfer of more than [`MAX_PAYLOAD`] bytes is several frames of one request id. All but the last
+//! carry `MORE`, and all but the one with the message have an empty body.
 //!
-//! Everything here is pure: bytes in, values out. Lengths are checked against [`Limits`] before
-//! anything is allocated.
+//! Everything here is pure functions on bytes. Lengths are checked against [`Limits`] before anything is allocated.
 use crate::message::{MAX_BODY, MAX_PAYLOAD, TraceContext};
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -22,13 +20,13 @@ use serde::{Serialize, de::DeserializeOwned};
 pub const MAGIC: u32 = u32::from_le_bytes(*b"PSTK");
 /// Protocol version of this release.
 pub const VERSION: u16 = 11;
-/// Oldest version this release still speaks.
+/// Oldest version that this release accepts.
 pub const OLDEST_VERSION: u16 = 11;
 /// Version number of handshake frames; their form never changes.
 pub const HANDSHAKE_VERSION: u16 = 0;
 /// Bytes of a header.
 pub const HEADER_LEN: usize = 56;
-/// Descriptors that may travel beside one frame.
+/// Most descriptors with one frame.
 pub const MAX_DESCRIPTORS: usize = 4;
 
 const FLAG_MORE: u16 = 1;
@@ -44,28 +42,28 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Between peers that know each other.
+    /// Between authenticated peers.
     pub const FULL: Limits = Limits {
         body: MAX_BODY,
         payload: MAX_PAYLOAD,
     };
-    /// Before the handshake has ended: a stranger gets no memory.
+    /// Before the handshake has ended: an unauthenticated peer can cause no large allocation.
     pub const HANDSHAKE: Limits = Limits {
         body: 4096,
         payload: 0,
     };
 }
 
-/// The part of a header that the two ends talk about.
+/// The part of a header that concerns the message.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Envelope {
     /// Chosen by the client; replies carry the request's.
     pub request: u64,
-    /// Further frames of this request (or of this reply) follow.
+    /// More frames of this request or reply follow.
     pub more: bool,
     /// This frame answers the request.
     pub reply: bool,
-    /// Who caused it.
+    /// Where the request comes from.
     pub trace: TraceContext,
     /// The CPU on which the sender waits for the answer, if it does nothing else meanwhile.
     pub waits_on: Option<u16>,
@@ -93,7 +91,7 @@ impl Envelope {
         }
     }
 
-    /// The same with `MORE` set or cleared.
+    /// The same with `MORE` set or cleared as given.
     pub fn more(self, more: bool) -> Envelope {
         Envelope { more, ..self }
     }
@@ -110,7 +108,7 @@ pub struct Header {
     pub body_len: usize,
     /// Bytes of the payload.
     pub payload_len: usize,
-    /// Descriptors beside the frame (Unix sockets).
+    /// Number of descriptors with the frame (Unix sockets).
     pub descriptors: usize,
 }
 
@@ -172,7 +170,7 @@ impl Header {
         b
     }
 
-    /// Strict: a frame of another version, with unknown flags or beyond `limits` is refused.
+    /// Parses a header; refuses another version, unknown flags and lengths beyond `limits`.
     pub fn decode(
         b: &[u8; HEADER_LEN],
         version: u16,
@@ -233,7 +231,7 @@ pub(crate) fn check(what: &'static str, size: usize, limit: usize) -> Result<(),
     Ok(())
 }
 
-/// Appends to a byte vector up to a limit, so that no message can outgrow a body.
+/// Appends to a byte vector up to a limit, so that no message exceeds a body.
 struct Appender<'a> {
     out: &'a mut Vec<u8>,
     end: usize,
@@ -263,7 +261,7 @@ impl postcard::ser_flavors::Flavor for Appender<'_> {
     }
 }
 
-/// Appends header and body to `out`; on error `out` is as before.
+/// Appends header and body to `out`; on an error `out` is unchanged.
 pub fn append<B: Serialize>(
     out: &mut Vec<u8>,
     version: u16,

@@ -1,7 +1,7 @@
-//! What the two ends of a new connection say to each other before they trust each other.
+//! The messages of the handshake, before the two ends of a connection trust each other.
 //!
-//! Handshake frames have version 0 and never change form from the first release on, so that two releases can always
-//! find out that they do not fit.
+//! Handshake frames have version 0 and never change their form after the first release, so that two releases can always
+//! detect that they are incompatible.
 use crate::credential::{Signature, Signed};
 use crate::key::KeyName;
 use crate::link::LinkName;
@@ -14,11 +14,11 @@ use serde::{Deserialize, Serialize};
 pub enum Role {
     /// A user: files.
     Client,
-    /// An administrator: also check, status of everything, shutdown.
+    /// An administrator: also check, full status, shutdown.
     Admin,
-    /// This data server, which tells the metadata server of its store and asks for the time.
+    /// This data server, which reports its store to the metadata server and asks for the time.
     Server(ServerId),
-    /// Somebody over TCP who has no credential and asks the metadata server for one: nothing else.
+    /// A client over TCP without a credential, which may only ask the metadata server for one.
     Newcomer,
 }
 
@@ -31,54 +31,54 @@ pub struct Hello {
     pub newest: u16,
     /// Id of the deployment that the client means.
     pub deployment: String,
-    /// What it asks for.
+    /// The role that it asks for.
     pub role: Role,
     /// Parallel job.
     pub program: u64,
     /// Rank in it.
     pub rank: u32,
-    /// Which connection of which of the client's links this is: before it is welcomed, older ones end.
+    /// The link and the number of its connection: older ones end before this one is accepted.
     pub link: LinkName,
-    /// Which key it will prove: a server has several while keys are rotated.
+    /// The key that it will prove; a server has several during a rotation.
     pub key: KeyName,
     /// Random.
     pub nonce: [u8; 32],
-    /// Who the client is, where the kernel does not know it; an administrator's wherever it has one.
+    /// The client's credential, where the kernel does not know the user; an administrator's wherever it has one.
     pub credential: Option<Signed>,
 }
 
 /// The server's answer to [`Hello`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Challenge {
-    /// Go on.
+    /// The handshake continues.
     Accepted {
-        /// The protocol version of all that follows the handshake.
+        /// The protocol version after the handshake.
         version: u16,
-        /// What the server calls itself.
+        /// The server's name.
         server: String,
         /// Random.
         nonce: [u8; 32],
         /// The server's proof.
         proof: [u8; 32],
     },
-    /// The end.
+    /// The handshake ends.
     Refused(WireError),
 }
 
 /// The client's proof.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proof {
-    /// That it holds the deployment's key.
+    /// Proof that it holds the deployment's key.
     pub proof: [u8; 32],
-    /// That it holds the private half of the credential in [`Hello`].
+    /// Signature with the private half of the credential in [`Hello`].
     pub signature: Option<Signature>,
 }
 
-/// The server's last word.
+/// The server's final message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verdict {
     /// The connection is open.
     Welcome,
-    /// The end.
+    /// The handshake ends.
     Refused(WireError),
 }

@@ -1,7 +1,7 @@
 //! Keys: 32 secret bytes in a file of mode 0600.
 //!
-//! Clients and servers of a deployment prove its client key. Keyed BLAKE3 uses it, each use under its own derived key. Others
-//! are the private halves of key pairs ([`crate::signing`]).
+//! Clients and servers of a deployment prove its client key. Keyed BLAKE3 uses it, each use under its own derived key.
+//! Other keys are the private halves of key pairs ([`crate::signing`]).
 use crate::error::{Error, Result};
 use crate::trusted_file::TrustedFile;
 use serde::{Deserialize, Serialize};
@@ -16,11 +16,11 @@ const NAME: &str = "penstock 1 name of a key";
 /// Bytes of a key.
 pub const KEY_LEN: usize = 32;
 
-/// Tells which key is meant and nothing of its bytes.
+/// Identifies a key without revealing anything about its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyName([u8; 8]);
 
-/// A secret, and where it came from (for messages).
+/// A secret, and its file (for messages).
 #[derive(Clone)]
 pub struct Key {
     secret: [u8; KEY_LEN],
@@ -42,7 +42,7 @@ impl Key {
         })
     }
 
-    /// A key with these bytes (tests, and keys that travel by other means).
+    /// A key with these bytes, for tests and for keys from elsewhere.
     pub fn from_bytes(secret: [u8; KEY_LEN]) -> Key {
         Key {
             secret,
@@ -91,17 +91,17 @@ impl Key {
         Ok(())
     }
 
-    /// Reads a key; refuses a file that others can read, or could have written.
+    /// Reads a key; refuses a file that others can read or could have written.
     pub fn load(path: &Path) -> Result<Key> {
         Key::load_closed(path, 0o077)
     }
 
-    /// The same for a key that the owner may share with a group: its members may read the file.
+    /// The same for a key whose file may be readable by a group.
     pub fn load_shared(path: &Path) -> Result<Key> {
         Key::load_closed(path, 0o037)
     }
 
-    /// No bit of `closed` may be in the file's mode.
+    /// Refuses a file whose mode has any bit of `closed`.
     fn load_closed(path: &Path, closed: u32) -> Result<Key> {
         let fail = |what: String| Error::KeyFile {
             path: path.display().to_string(),

@@ -1,4 +1,5 @@
-//! What crosses a socket, as bytes: frames, messages, capabilities, credentials and keys. `penstock_rpc` has the sockets.
+//! Everything sent over a socket, as bytes: frames, messages, capabilities, credentials and keys. `penstock_rpc` has
+//! the sockets.
 pub mod advisory;
 mod bounded;
 pub mod capability;

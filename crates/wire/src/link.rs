@@ -1,6 +1,7 @@
 //! The name of a connection among those of its link.
 //!
-//! A link is what a client connects again and again. The server lets only the newest connection of a link speak for it.
+//! A link is a client's sequence of connections to one server. The server accepts requests only on the newest
+//! connection of a link.
 use crate::error::Result;
 use crate::key;
 use serde::{Deserialize, Serialize};
@@ -8,9 +9,9 @@ use serde::{Deserialize, Serialize};
 /// One connection of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkName {
-    /// The link: random, known to its client and its server alone.
+    /// The link: random, known only to its client and its server.
     pub link: [u8; 32],
-    /// Which of its connections.
+    /// Number of the connection within its link.
     pub generation: u64,
 }
 
@@ -23,7 +24,7 @@ impl LinkName {
         })
     }
 
-    /// The next connection of the same link, which ends all before.
+    /// The next connection of the same link, which ends all earlier ones.
     #[must_use]
     pub fn successor(self) -> LinkName {
         LinkName {

@@ -1,9 +1,9 @@
-//! The messages. One frame = header + postcard body + at most [`MAX_PAYLOAD`] payload bytes beside it.
-//! Large transfers are several frames of one request id with the MORE flag; the status comes with the
-//! last, so that an error in the middle is a reply and not a broken connection.
+//! The messages. One frame = header + postcard body + at most [`MAX_PAYLOAD`] payload bytes. Large transfers are
+//! several frames of one request id with the MORE flag. The status comes with the last, so that an error in the middle
+//! is a reply and not a broken connection.
 //!
-//! `data` and `meta` have the requests and replies of each kind of server; the other files have what both share.
-//! The order of variants is part of the protocol: new ones go to the end, with a new version.
+//! `data` and `meta` have the requests and replies of each kind of server; the other files have the shared types. The
+//! order of variants is part of the protocol: new ones go to the end, with a new version.
 mod attributes;
 mod capability;
 mod context;

@@ -1,8 +1,8 @@
-//! Credentials that were taken back before their end.
+//! Credentials that were revoked before their end.
 //!
-//! The metadata server keeps the list, and each data server asks for it every few seconds ([`ASK`]). Servers refuse a connection
-//! whose credential is in it, and end one that is open before they begin its next request. An entry names one credential, or all
-//! of a user that were made before it. It is dropped when what it names has ended anyway.
+//! The metadata server keeps the list, and each data server asks for it every few seconds ([`ASK`]). Servers refuse a
+//! connection whose credential is in it, and close an open one before they begin its next request. An entry names one
+//! credential, or all of a user that were issued before it. It is dropped when what it names has expired.
 use crate::bounded;
 use crate::credential::{Statement, hex};
 use crate::message::refusal::{ErrorKind, WireError};
@@ -15,13 +15,13 @@ pub const MAX_REVOCATIONS: usize = 4096;
 /// How often data servers ask.
 pub const ASK: Duration = Duration::from_secs(4);
 
-/// What is taken back.
+/// What is revoked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub enum Revoked {
     /// The credential with this serial number.
     Serial(#[serde(with = "crate::credential::hex")] [u8; 16]),
-    /// All of this user that begin before the revocation.
+    /// All of this user whose validity begins before the revocation.
     User(u32),
 }
 
@@ -38,11 +38,11 @@ impl fmt::Display for Revoked {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Revocation {
-    /// What is taken back.
+    /// What is revoked.
     pub what: Revoked,
-    /// When it was.
+    /// Time of the revocation.
     pub at_ms: u64,
-    /// What it names has ended by then.
+    /// When the revoked credentials have expired.
     pub until_ms: u64,
 }
 
@@ -59,7 +59,7 @@ impl Revocation {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Revocations {
-    /// Rises with each change.
+    /// Increases with each change.
     pub version: u64,
     /// At most [`MAX_REVOCATIONS`], the oldest first.
     #[serde(
@@ -70,7 +70,8 @@ pub struct Revocations {
 }
 
 impl Revocations {
-    /// With one more, and without those that are over; one that is there already is replaced.
+    /// The list with one more entry and without expired ones; an existing entry is replaced. An error if the list is
+    /// full.
     pub fn with(&self, new: Revocation) -> Result<Revocations, WireError> {
         let kept = |entry: &&Revocation| entry.until_ms > new.at_ms && entry.what != new.what;
         let mut entries: Vec<Revocation> = self.entries.iter().filter(kept).copied().collect();
@@ -152,7 +153,7 @@ mod tests {
         }
         let next = entry(Revoked::User(1), 2, 1000);
         assert_eq!(list.with(next).unwrap_err().kind, ErrorKind::TooLarge);
-        // The same again takes no place more.
+        // The same entry again takes no more space.
         let again = list
             .with(entry(Revoked::Serial(5u128.to_be_bytes()), 2, 100))
             .unwrap();

@@ -1,10 +1,10 @@
-//! Ed25519 key pairs (RFC 8032): who a server is.
+//! Ed25519 key pairs (RFC 8032): the identities of servers.
 //!
-//! Two holders of key pairs also share a secret that nobody else can compute, without a word to each other
-//! ([`KeyPair::shared_with`]): what one of them says under it, the other believes.
+//! Two holders of key pairs also share a secret that nobody else can compute, without communication
+//! ([`KeyPair::shared_with`]). A message authenticated with it is trusted by the other.
 //!
-//! The private half is a seed of 32 bytes, in a file as every other key ([`Key`]). The public half is text in the deployment
-//! file, so that whoever trusts that file knows whom to trust.
+//! The private half is a seed of 32 bytes, in a file as every other key ([`Key`]). The public half is text in the
+//! deployment file, which therefore says whom to trust.
 use crate::error::{Error, Result};
 use crate::key::{KEY_LEN, Key, parse_hex};
 use curve25519_dalek::edwards::CompressedEdwardsY;
@@ -33,7 +33,7 @@ impl PublicKey {
 }
 
 impl PublicKey {
-    /// By which a client tells a server that has several keys which of them it expects (RFC 6066, section 3).
+    /// The name by which a client tells a server with several keys which of them it expects (RFC 6066, section 3).
     pub fn server_name(&self) -> String {
         let name = self.0[..8].iter();
         name.map(|byte| format!("{byte:02x}")).collect::<String>() + ".penstock"
@@ -74,7 +74,7 @@ impl<'de> Deserialize<'de> for PublicKey {
     }
 }
 
-/// What is signed: the purpose and each part, each preceded by its length, so that no two lists look alike.
+/// The signed bytes: the purpose and each part, each preceded by its length, so that different lists differ.
 fn message(purpose: &str, parts: &[&[u8]]) -> Vec<u8> {
     let mut out = Vec::new();
     for part in std::iter::once(&purpose.as_bytes()).chain(parts) {
@@ -98,12 +98,12 @@ impl fmt::Debug for KeyPair {
 }
 
 impl KeyPair {
-    /// A fresh one.
+    /// A new pair from the system's random numbers.
     pub fn generate() -> Result<KeyPair> {
         KeyPair::from_seed(Key::generate()?)
     }
 
-    /// The one whose private half is `seed`.
+    /// The pair whose private half is `seed`.
     pub fn from_seed(seed: Key) -> Result<KeyPair> {
         let pair =
             Ed25519KeyPair::from_seed_unchecked(seed.secret()).map_err(|e| Error::KeyFile {
@@ -116,7 +116,7 @@ impl KeyPair {
         })
     }
 
-    /// Reads the private half; refuses a file that others can read, or could have written.
+    /// Reads the private half; refuses a file that others can read or could have written.
     pub fn load(path: &Path) -> Result<KeyPair> {
         KeyPair::from_seed(Key::load(path)?)
     }
@@ -138,15 +138,15 @@ impl KeyPair {
         PublicKey(bytes)
     }
 
-    /// A signature of `parts` for `purpose`, which is good for no other.
+    /// A signature of `parts` for `purpose`, valid for no other purpose.
     pub fn sign(&self, purpose: &str, parts: &[&[u8]]) -> [u8; SIGNATURE_LEN] {
         let mut bytes = [0; SIGNATURE_LEN];
         bytes.copy_from_slice(self.pair.sign(&message(purpose, parts)).as_ref());
         bytes
     }
 
-    /// The secret that this pair has in common with the one of `other`: X25519 (RFC 7748) with both as keys of the same curve,
-    /// bound to both public halves. `None` if `other` is no public key.
+    /// The secret that this pair shares with that of `other`. It is X25519 (RFC 7748) with both as keys of the same
+    /// curve, bound to both public halves. `None` if `other` is no public key.
     pub fn shared_with(&self, other: &PublicKey) -> Option<Key> {
         let point = CompressedEdwardsY(other.0).decompress()?;
         if point.is_small_order() {
@@ -201,7 +201,7 @@ mod tests {
         assert_ne!(secret(&a, &b), secret(&a, &c));
         assert_ne!(secret(&a, &b), secret(&c, &b));
         assert_ne!(secret(&a, &a), secret(&a, &b));
-        // The neutral element of the curve, with which everybody shares the same; and no point at all.
+        // The neutral element of the curve, with which everybody shares the same secret; and an invalid point.
         let mut one = [0; KEY_LEN];
         one[0] = 1;
         assert!(a.shared_with(&PublicKey(one)).is_none());

@@ -1,4 +1,5 @@
-//! Files that say whom to trust: keys and deployment files. Whoever could have written one could name servers of his own.
+//! Files that say whom to trust (keys and deployment files), opened with checks of their owner and mode. A user who
+//! could write one could name servers of their own.
 use std::fs::{File, Metadata};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
@@ -6,10 +7,10 @@ use std::path::Path;
 
 /// Write permission of the group and of others.
 const OTHERS_WRITE: u32 = 0o022;
-/// In such a directory only a file's owner renames or removes it.
+/// In such a directory only a file's owner can rename or remove it.
 const STICKY: u32 = 0o1000;
 
-/// A file that was opened to be read.
+/// A file that was opened for reading.
 pub struct TrustedFile {
     file: File,
     found: Metadata,
@@ -17,7 +18,7 @@ pub struct TrustedFile {
 }
 
 impl TrustedFile {
-    /// Opens a regular file, or says what is wrong.
+    /// Opens a regular file; the error says what is wrong.
     pub fn open(path: &Path) -> Result<TrustedFile, String> {
         let file = File::open(path).map_err(|e| format!("cannot read: {e}"))?;
         let found = file.metadata().map_err(|e| format!("cannot stat: {e}"))?;
@@ -45,7 +46,7 @@ impl TrustedFile {
         self.found.uid()
     }
 
-    /// Its text, or that of its first `most` bytes; refused if somebody else than this user, root, or the owner of its
+    /// Reads its text, at most the first `most` bytes. Refused if anybody except this user, root, or the owner of its
     /// directory could have written it.
     pub fn text(self, most: u64) -> Result<String, String> {
         let me = rustix::process::geteuid().as_raw();
@@ -128,7 +129,7 @@ mod tests {
         let (file, directory) = (path.metadata().unwrap(), dir.path().metadata().unwrap());
         let me = file.uid();
         refuse_others(&file, &directory, me).unwrap();
-        // The owner of the directory may have others use it.
+        // The owner of the directory may allow others.
         refuse_others(&file, &directory, me + 1).unwrap();
         let root = Path::new("/").metadata().unwrap();
         match me {

@@ -1,4 +1,4 @@
-//! Decoding what strangers send: never a panic, never memory beyond the limits.
+//! Decoding hostile bytes: never a panic, never memory beyond the limits.
 use penstock_layout::{FileId, Layout, ServerId};
 use penstock_wire::Envelope;
 use penstock_wire::frame::{FrameError, HEADER_LEN, Header, Limits, VERSION, append, decode_body};
@@ -32,15 +32,15 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// Bytes allocated in all while decoding (freed or not).
+/// Bytes allocated while decoding (freed or not).
 fn cost<B: DeserializeOwned>(bytes: &[u8]) -> usize {
     let before = ALLOCATED.get();
     let _ = decode_body::<B>(bytes);
     ALLOCATED.get() - before
 }
 
-/// A body of n bytes may become so many bytes of memory: the worst honest case is a page of a directory, whose
-/// entries are larger in memory than on the wire, in a vector that doubles.
+/// The memory that a body of n bytes may cause. The worst valid case is a page of a directory, whose entries are larger
+/// in memory than on the wire, in a vector that doubles.
 fn bound(n: usize) -> usize {
     (1 << 16) + 64 * n
 }
@@ -170,7 +170,7 @@ proptest! {
         everything(&bytes);
     }
 
-    /// Small numbers are variant indices and lengths: they get deeper than random bytes.
+    /// Small numbers are variant indices and lengths: they reach deeper than random bytes.
     #[test]
     fn any_small_bytes_are_survived(bytes in proptest::collection::vec(0u8..40, 0..600)) {
         everything(&bytes);
@@ -219,10 +219,10 @@ proptest! {
         all[..28].copy_from_slice(&bytes);
         all[28..].copy_from_slice(&more);
         let _ = Header::decode(&all, VERSION, &Limits::FULL);
-        // With the right beginning it gets further.
+        // With the right beginning it reaches deeper.
         all[..4].copy_from_slice(b"PSTK");
         all[4..6].copy_from_slice(&VERSION.to_le_bytes());
-        // Flags that exist, lengths that may be.
+        // Existing flags, plausible lengths.
         for (at, mask) in [(7, 0), (6, 3), (18, 7), (19, 0), (22, 7), (23, 0), (36, 3), (37, 0)] {
             all[at] &= mask;
         }
@@ -251,7 +251,7 @@ fn lengths_beyond_the_limits_are_refused_before_anything_is_kept() {
         refused(header(0, MAX_PAYLOAD + 1), &Limits::FULL),
         "payload"
     );
-    // A stranger in the handshake gets next to nothing.
+    // An unauthenticated peer in the handshake causes almost no allocation.
     assert_eq!(refused(header(4097, 0), &Limits::HANDSHAKE), "body");
     assert_eq!(refused(header(10, 1), &Limits::HANDSHAKE), "payload");
     let e = Header::decode(&header(0, 0).encode(), VERSION + 1, &Limits::FULL).unwrap_err();
@@ -305,12 +305,12 @@ fn a_batch_is_flat_and_bounded() {
     assert!(decode_body::<MetaRequest>(&too_many).is_err());
     let nested = MetaRequest::Batch(vec![MetaRequest::Sync, batch(1)]);
     assert!(decode_body::<MetaRequest>(&encoded(&nested)).is_err());
-    // The next one on this thread is not affected.
+    // The next decoding on this thread is not affected.
     assert_eq!(
         decode_body::<MetaRequest>(&encoded(&batch(3))).unwrap(),
         batch(3)
     );
-    // A megabyte that nests or repeats as deep as it can.
+    // A megabyte with the deepest nesting or repetition.
     let tag = encoded(&batch(1))[0];
     let deep: Vec<u8> = std::iter::repeat_n([tag, 1], MAX_BODY / 2)
         .flatten()
@@ -345,10 +345,10 @@ fn a_slot_holds_one_request() {
         once(batch.clone()),
     ] {
         assert!(decode_body::<MetaRequest>(&encoded(&bad)).is_err());
-        // The next one on this thread is not affected.
+        // The next decoding on this thread is not affected.
         assert_eq!(decode_body::<MetaRequest>(&encoded(&batch)).unwrap(), batch);
     }
-    // A megabyte that nests as deep as it can.
+    // A megabyte with the deepest nesting.
     let head = &encoded(&once(MetaRequest::Sync))[..4];
     everything(&head.repeat(MAX_BODY / 4));
 }
@@ -370,7 +370,7 @@ fn lists_and_loops_are_bounded() {
     }));
     assert!(decode_body::<DataRequest>(&long).is_err());
     assert!(cost::<DataRequest>(&long) < 1 << 16);
-    // A megabyte of the smallest entries of every list there is.
+    // A megabyte of the smallest entries of every list.
     for byte in 0..40 {
         let mut body = vec![byte, 0xff, 0xff, 0x3f];
         for fill in [0, 1] {

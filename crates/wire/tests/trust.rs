@@ -1,4 +1,4 @@
-//! Keys and capabilities: kept from others, and good for what they say alone.
+//! Keys and capabilities: protected from others, and valid only for what they state.
 use penstock_layout::{FileId, Layout, ServerId};
 use penstock_wire::message::{Capability, ErrorKind, SEAL_LEN};
 use penstock_wire::{Key, Rights, SealKey, SealKeys};
@@ -84,7 +84,7 @@ fn capabilities_hold_for_their_fields_and_their_time() {
         good.verify_time(1000).unwrap_err().kind,
         ErrorKind::ExpiredCapability
     );
-    // Each server has a seal of its own, and what the deployment does not have has none.
+    // Each server has a seal of its own; a server outside the deployment has none.
     for (server, key) in [(at, &other), (ServerId(0), &key), (ServerId(5), &key)] {
         let kind = good.verify(server, key, 0).unwrap_err().kind;
         assert_eq!(kind, ErrorKind::BadCapability);

@@ -1,19 +1,19 @@
-//! Statements that the metadata server signs with its own identity (docs/decisions/0027-munge.md). They say who a user is, and
-//! nothing more: whatever else such a statement grants, nobody believes it.
+//! Statements signed with the metadata server's own identity (docs/decisions/0027-munge.md). They say who a user is,
+//! and nothing more: any other right in such a statement makes it invalid.
 use super::{Credential, Signature, Signed, Statement, unusable};
 use crate::error::Result;
 use crate::key;
 use crate::signing::{KeyPair, PublicKey};
 
-/// The longest that such a statement is good, milliseconds.
+/// Longest validity of such a statement, milliseconds.
 pub const LONGEST_MS: u64 = 3_600_000;
 
 const VOUCHED: &str = "penstock 1 credential, by the metadata server";
 
 impl Statement {
-    /// Says who the user is and no more, for a time that is not too long.
+    /// Whether it only says who the user is, for a time that is not too long.
     fn is_plain(&self) -> bool {
-        // Without `..`: who adds a field decides here, too.
+        // Without `..`, so that whoever adds a field must decide here too.
         let Statement {
             deployment: _,
             serial: _,
@@ -36,7 +36,7 @@ impl Statement {
 }
 
 impl Signed {
-    /// What the metadata server says about the holder of `key`: `statement`, with a serial number.
+    /// Signs `statement` about the holder of `key`, with a serial number.
     pub fn vouch(server: &KeyPair, mut statement: Statement, key: PublicKey) -> Result<Signed> {
         statement.key = key;
         statement.serial.copy_from_slice(&key::random()?[..16]);
@@ -53,7 +53,7 @@ impl Signed {
         })
     }
 
-    /// Whether the metadata server of this identity has said it, and may have.
+    /// Whether the metadata server with this identity has signed it, and may do so.
     pub fn is_vouched_by(&self, server: &PublicKey) -> bool {
         let Ok(bytes) = self.statement.bytes() else {
             return false;
@@ -65,7 +65,7 @@ impl Signed {
 }
 
 impl Credential {
-    /// With the secret part, if that belongs to it.
+    /// With the secret part, if it belongs to the statement.
     pub fn of(signed: Signed, pair: KeyPair) -> Option<Credential> {
         let own = signed.statement.key == pair.public();
         own.then_some(Credential { signed, pair })
@@ -105,7 +105,7 @@ mod tests {
         let signed = Signed::vouch(&server(), statement(), pair.public()).unwrap();
         assert!(signed.is_vouched_by(&server().public()));
         assert!(!signed.is_vouched_by(&KeyPair::generate().unwrap().public()));
-        // Nor is it the authority's word, whatever key that has.
+        // Nor is it the authority's statement, whatever key that has.
         assert!(!signed.is_of(&server().public()));
         let changes: [fn(&mut Statement); 6] = [
             |s| s.uid += 1,
@@ -132,7 +132,7 @@ mod tests {
             more(&mut statement);
             let e = Signed::vouch(&server(), statement.clone(), key).unwrap_err();
             assert!(e.to_string().contains("more than"), "{e}");
-            // As somebody would make it who has the server's key.
+            // As a thief of the server's key would make it.
             let signature = server().sign(VOUCHED, &[&statement.bytes().unwrap()]);
             let forged = Signed {
                 statement,

@@ -1,24 +1,24 @@
-//! What the metadata server knows of a name, and what a new file shall be like.
+//! Attributes of names, and options for new files.
 use penstock_layout::{FileId, Layout, ServerId};
 use serde::{Deserialize, Serialize};
 
-/// What a name stands for.
+/// The type of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NodeKind {
-    /// Striped bytes.
+    /// A file: striped bytes.
     File,
-    /// Names.
+    /// A directory.
     Directory,
-    /// Another path.
+    /// A symbolic link.
     Symlink,
 }
 
-/// What the metadata server knows of a name.
+/// Attributes of a node, from the metadata server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attributes {
-    /// Never given twice.
+    /// Never reused.
     pub id: FileId,
-    /// What it is.
+    /// Its type.
     pub kind: NodeKind,
     /// Permission bits.
     pub mode: u32,
@@ -26,33 +26,33 @@ pub struct Attributes {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Names.
+    /// Number of names.
     pub nlink: u32,
-    /// Change of attributes, nanoseconds since the epoch.
+    /// Time of the last change of attributes, nanoseconds since the epoch.
     pub ctime_ns: i64,
-    /// Change of contents, the same.
+    /// Time of the last change of contents, nanoseconds since the epoch.
     pub mtime_ns: i64,
-    /// Access, the same.
+    /// Time of the last access, nanoseconds since the epoch.
     pub atime_ns: i64,
-    /// Files only. The size is not here: it is the maximum over data servers.
+    /// Files only. The size is not included: it is the maximum over the data servers.
     pub layout: Option<Layout>,
-    /// The server's clock when `mtime_ns` was last set: what data servers noted later is newer.
+    /// The server's clock when `mtime_ns` was last set: later changes at data servers are newer.
     pub mtime_set_ns: i64,
-    /// Symbolic links only: the path in it.
+    /// Symbolic links only: the target path.
     pub target: Option<String>,
-    /// It belonged to another user than root before: that user may hold descriptors of its objects.
+    /// It once belonged to a user other than root: that user may hold descriptors of its objects.
     pub given: bool,
 }
 
-/// What a new file should look like; `None` = the deployment's default.
+/// Options for a new file; `None` = the deployment's default.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CreateOptions {
     /// Permission bits.
     pub mode: u32,
-    /// Bytes per server per turn.
+    /// Stripe unit in bytes.
     pub stripe_unit: Option<u64>,
     /// Number of servers to use.
     pub stripe_count: Option<u32>,
-    /// Holds the first stripe unit.
+    /// The server with the first stripe unit.
     pub start_server: Option<ServerId>,
 }

@@ -1,4 +1,4 @@
-//! What a capability says; how it is sealed and checked: [`crate::capability`].
+//! The content of a capability; [`crate::capability`] seals and checks it.
 use crate::bounded;
 use penstock_layout::{FileId, Layout};
 use serde::{Deserialize, Serialize};
@@ -6,30 +6,30 @@ use serde::{Deserialize, Serialize};
 /// Bytes of a seal.
 pub const SEAL_LEN: usize = 16;
 
-/// That the metadata server has said it, for one data server.
+/// Proof for one data server that the metadata server issued it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seal(pub [u8; SEAL_LEN]);
 
-/// Given by the metadata server, with a seal for each data server ([`crate::capability`]).
+/// Issued by the metadata server, with a seal for each data server ([`crate::capability`]).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capability {
     /// The file that it is for.
     pub file: FileId,
-    /// May read.
+    /// Whether it allows reading.
     pub read: bool,
-    /// May write and change the length.
+    /// Whether it allows writing and changing the length.
     pub write: bool,
-    /// May remove the object (given by unlink).
+    /// Whether it allows removing the object (issued by unlink).
     pub remove: bool,
-    /// When it was given, by the metadata server's time: milliseconds ([`crate::clock`]).
+    /// Time of issue by the metadata server's time: milliseconds ([`crate::clock`]).
     pub issued_ms: u64,
-    /// When it ends, by the same time.
+    /// Time of expiry, likewise.
     pub expires_ms: u64,
-    /// The user that it was given to: nobody else may use it.
+    /// The user that it was issued for; nobody else may use it.
     pub subject: u32,
-    /// The user whose processes may get descriptors of the objects, and root's; nobody else ever does.
+    /// The user whose processes, besides root's, may get descriptors of the objects.
     pub lend_to: Option<u32>,
-    /// Where the file's bytes lie.
+    /// The file's layout.
     pub layout: Layout,
     /// One for each server of the layout, in its order.
     #[serde(deserialize_with = "bounded::at_most::<{ Layout::MAX_SERVERS }, _, _>")]

@@ -1,15 +1,15 @@
-//! Which call a request belongs to.
+//! The call that a request belongs to.
 use serde::{Deserialize, Serialize};
 
-/// Who caused a request; travels in every header.
+/// The origin of a request; part of every header.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceContext {
-    /// Parallel job.
+    /// Number of the parallel job.
     pub program: u64,
     /// Rank in it.
     pub rank: u32,
-    /// The rank's MPI calls, counted.
+    /// Number of the rank's MPI call.
     pub mpi_call: u64,
-    /// Its calls of the client library, counted.
+    /// Number of the rank's call of the client library.
     pub client_call: u64,
 }

@@ -4,33 +4,33 @@ use super::limits::MAX_LIST;
 use crate::bounded;
 use serde::{Deserialize, Serialize};
 
-/// Programs of one report that are told apart.
+/// Programs that one report counts separately.
 pub const MAX_REPORT_ROWS: usize = 16;
 
-/// Which decision: later ones are greater.
+/// Number of a decision; later ones are greater.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 pub struct Epoch {
-    /// Rises with each start of the metadata server.
+    /// Increases with each start of the metadata server.
     pub term: u64,
-    /// Rises with each decision of a term.
+    /// Increases with each decision of a term.
     pub count: u64,
 }
 
-/// What went through servers: in a report since the one before, in a list of programs per second.
+/// Traffic of servers: in a report since the one before, in a list of programs per second.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
     /// Reads and writes.
     pub requests: u64,
-    /// Bytes.
+    /// Bytes read.
     pub read: u64,
-    /// Bytes.
+    /// Bytes written.
     pub written: u64,
 }
 
 impl Traffic {
-    /// Nothing at all.
+    /// Whether it is zero.
     pub fn is_empty(&self) -> bool {
         *self == Traffic::default()
     }
@@ -40,7 +40,7 @@ impl Traffic {
         self.read.saturating_add(self.written)
     }
 
-    /// Both together.
+    /// Sum of both.
     #[must_use]
     pub fn plus(&self, other: &Traffic) -> Traffic {
         Traffic {
@@ -51,49 +51,49 @@ impl Traffic {
     }
 }
 
-/// What a program had of a server.
+/// A program's traffic at a server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgramTraffic {
-    /// As its connections said.
+    /// The number that its connections claim.
     pub program: u64,
-    /// Who connected.
+    /// The user who connected.
     pub uid: u32,
-    /// How much.
+    /// Its traffic.
     pub traffic: Traffic,
 }
 
-/// What a data server reports, at most once in [`crate::control::PERIOD`]; below 4 KiB.
+/// A data server's report, sent at most once in [`crate::control::PERIOD`]; below 4 KiB.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// Random, for each start of the data server.
+    /// Drawn at each start of the data server.
     pub incarnation: u64,
-    /// Rises with each report of an incarnation; a repetition has its first copy's.
+    /// Increases with each report of an incarnation; a repetition has the number of its first copy.
     pub sequence: u64,
-    /// The newest decision that was taken: its acknowledgement.
+    /// The newest decision received, as acknowledgement.
     pub applied: Epoch,
-    /// The time that the figures are of, milliseconds.
+    /// The period of the figures, milliseconds.
     pub period_ms: u64,
-    /// Those with the most bytes.
+    /// The programs with the most bytes.
     #[serde(deserialize_with = "bounded::at_most::<MAX_REPORT_ROWS, _, _>")]
     pub programs: Vec<ProgramTraffic>,
-    /// All others.
+    /// All other programs.
     pub others: Traffic,
 }
 
-/// Something that data servers are to do: there is nothing yet.
+/// An instruction to data servers; none exists yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Order {}
 
-/// The answer to a report: the decision that holds for the data server.
+/// The answer to a report: the decision in force for the data server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
-    /// The report that is answered.
+    /// The sequence number of the report.
     pub sequence: u64,
-    /// Which decision.
+    /// The number of the decision.
     pub epoch: Epoch,
-    /// How long it holds, counted from when the report was sent, milliseconds. Then the default holds.
+    /// How long it is in force after the report was sent, milliseconds. After that the default is.
     pub lease_ms: u64,
-    /// All of it, also what an earlier decision said.
+    /// The complete decision, including unchanged parts.
     #[serde(deserialize_with = "bounded::at_most::<MAX_LIST, _, _>")]
     pub window: Vec<Order>,
 }

@@ -19,25 +19,25 @@ pub enum Region {
         /// Bytes.
         len: u64,
     },
-    /// At most MAX_LIST (offset, length).
+    /// At most MAX_LIST pairs (offset, length).
     List(#[serde(deserialize_with = "bounded::at_most::<MAX_LIST, _, _>")] Vec<(u64, u64)>),
-    /// A loop the server should know by hash; it answers `UnknownLoop` if it does not.
+    /// A loop that the server should know by its hash; otherwise it answers `UnknownLoop`.
     LoopHash {
         /// [`penstock_datatype::LoopHash`].
         hash: [u8; 16],
-        /// Where tile 0 begins.
+        /// File offset of tile 0.
         disp: i64,
         /// First byte of the stream.
         start: u64,
         /// Bytes of the stream.
         len: u64,
     },
-    /// The same with the encoded loop, which the server then remembers.
+    /// The same with the encoded loop, which the server then caches.
     LoopInline {
         #[serde(with = "bounded::encoded_loop")]
         /// `Loop::encode`, at most MAX_LOOP bytes.
         encoded: Vec<u8>,
-        /// Where tile 0 begins.
+        /// File offset of tile 0.
         disp: i64,
         /// First byte of the stream.
         start: u64,
@@ -46,28 +46,28 @@ pub enum Region {
     },
 }
 
-/// What a range lock keeps out.
+/// What a range lock excludes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LockMode {
-    /// Keeps writers out.
+    /// Excludes writers.
     Shared,
-    /// Keeps writers and other locks out.
+    /// Excludes writers and other locks.
     Exclusive,
 }
 
-/// An open file at a data server, per connection.
+/// An open file at a data server, valid for its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Handle(pub u32);
-/// A held range lock, per connection.
+/// A range lock, valid for its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LockId(pub u64);
 
-/// The page cache that a data server's writes are in (`Store::incarnation`). One that has ended never comes back, and what
-/// was not synced went with it.
+/// The page cache that a data server's writes are in (`Store::incarnation`), as NFS's write verifier. An incarnation
+/// that has ended never returns, and unsynced writes were lost with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Incarnation(pub [u8; 16]);
 
-/// What a client asks of a data server.
+/// A request to a data server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DataRequest {
     /// Presents a capability; later requests name the handle. Attaching again renews.
@@ -75,7 +75,7 @@ pub enum DataRequest {
         /// From the metadata server.
         capability: Capability,
     },
-    /// Ends the handle, and with the file's last one its locks and shortcuts on this connection.
+    /// Closes the handle; with the file's last handle its locks and shortcuts on this connection end.
     Detach {
         /// The open file.
         handle: Handle,
@@ -86,7 +86,7 @@ pub enum DataRequest {
         handle: Handle,
         /// Which bytes of the file.
         region: Region,
-        /// Held by this connection; refused with `LockLost` if it no longer is.
+        /// A lock of this connection; `LockLost` if it no longer holds it.
         lock: Option<LockId>,
     },
     /// Payload frames follow: the bytes of the region on this server in stream order.
@@ -95,7 +95,7 @@ pub enum DataRequest {
         handle: Handle,
         /// Which bytes of the file.
         region: Region,
-        /// Held by this connection; refused with `LockLost` if it no longer is.
+        /// A lock of this connection; `LockLost` if it no longer holds it.
         lock: Option<LockId>,
     },
     /// Object length.
@@ -103,7 +103,7 @@ pub enum DataRequest {
         /// The open file.
         handle: Handle,
     },
-    /// Cuts or extends the object.
+    /// Truncates or extends the object.
     SetLen {
         /// The open file.
         handle: Handle,
@@ -117,7 +117,7 @@ pub enum DataRequest {
         /// Bytes.
         len: u64,
     },
-    /// Answered by `Synced` when everything written to the object in this incarnation and acknowledged is on stable storage.
+    /// Answered by `Synced` when all acknowledged writes to the object in this incarnation are on stable storage.
     Sync {
         /// The open file.
         handle: Handle,
@@ -130,24 +130,25 @@ pub enum DataRequest {
         start: u64,
         /// One past the last byte.
         end: u64,
-        /// What it keeps out.
+        /// What it excludes.
         mode: LockMode,
-        /// Then `LockTimeout`.
+        /// After this time the answer is `LockTimeout`.
         timeout_ms: u64,
     },
-    /// Ends a lock.
+    /// Releases a lock.
     Unlock {
         /// The open file.
         handle: Handle,
         /// The lock.
         lock: LockId,
     },
-    /// Same-host descriptor of the object plus the grant page (see docs: revocation). Unix socket only.
+    /// A descriptor of the object for a client on the same host, and the grant page (`penstock_rpc::grant`). Unix
+    /// socket only.
     Shortcut {
         /// The open file.
         handle: Handle,
     },
-    /// Removes the object; that it does not exist is no error.
+    /// Removes the object; a missing object is no error.
     Remove {
         /// From the metadata server.
         capability: Capability,
@@ -156,16 +157,16 @@ pub enum DataRequest {
     ListObjects {
         /// The last object of the page before.
         after: Option<FileId>,
-        /// At most so many.
+        /// Most objects of the page.
         limit: u32,
     },
-    /// The same without a capability, for `check`. Needs the admin right.
+    /// Removes an object without a capability, for `check`. Needs the admin right.
     RemoveObject {
-        /// Whose object.
+        /// The file of the object.
         file: FileId,
     },
-    /// For `check`: examines every object without reading its bytes (`Store::verify`), answered by
-    /// `Findings`. Takes as long as it takes. Needs the admin right.
+    /// For `check`: examines every object without reading its bytes (`Store::verify`), answered by `Findings`. Takes
+    /// time proportional to the number of objects. Needs the admin right.
     Verify,
     /// Health and usage.
     Status,
@@ -173,7 +174,7 @@ pub enum DataRequest {
     Shutdown,
     /// Accepts a damaged object as it is, so that it can be used again. Needs the admin right.
     Accept {
-        /// Whose object.
+        /// The file of the object.
         file: FileId,
     },
     /// Changes settings of the running server. Needs the admin right.
@@ -184,58 +185,58 @@ pub enum DataRequest {
     },
     /// Length and last change of an object, without opening it. Answered by `Looked`.
     Look {
-        /// From the metadata server; any right will do.
+        /// From the metadata server; any right suffices.
         capability: Capability,
     },
-    /// Makes the object at least `len` bytes long; never cuts, whoever else writes.
+    /// Extends the object to at least `len` bytes; never truncates, whatever others write.
     Extend {
         /// The open file.
         handle: Handle,
         /// Bytes.
         len: u64,
     },
-    /// A descriptor of the only object of a file, for good: for the kernel of a mount, which cannot give it back before
-    /// the file is closed. Unix socket and root only. Answered by `Lent` or `NoShortcut`.
+    /// A permanent descriptor of a file's only object, for the kernel of a mount, which cannot return it before the
+    /// file is closed. Unix socket and root only. Answered by `Lent` or `NoShortcut`.
     Lend {
         /// The open file.
         handle: Handle,
-        /// For writing too: until it is closed, range locks on the object have to wait.
+        /// Also for writing: until it is closed, range locks on the object must wait.
         write: bool,
     },
-    /// Holds the space aside that the object lacks for its first `len` bytes, without touching the object. The handle's
-    /// next `Allocate` or `Hold` gives it back first, and so does the end of the connection.
+    /// Reserves the space that the object lacks for its first `len` bytes, without changing the object. The handle's
+    /// next `Allocate` or `Hold`, or the end of the connection, releases it first.
     Hold {
         /// The open file.
         handle: Handle,
-        /// Bytes; none to give back what is held.
+        /// Bytes; 0 to release the space.
         len: u64,
     },
-    /// Read the deployment file again and take the keys that it names. Needs the admin right. Answered by `Keys`.
+    /// Reads the deployment file again and uses the keys that it names. Needs the admin right. Answered by `Keys`.
     LoadKeys,
-    /// For `check`: the bytes of users that have limits on them, as this server counts them. Needs the admin right. Answered by
-    /// `Counted`.
+    /// For `check`: the bytes of users with quotas on bytes, as this server counts them. Needs the admin right.
+    /// Answered by `Counted`.
     CountBytes {
-        /// Forgets the counts first and begins to count; until that is done objects of these users don't grow.
+        /// First resets the counts and counts again; until that is done, objects of these users cannot grow.
         anew: bool,
     },
 }
 
-/// What a data server answers.
+/// An answer of a data server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DataReply {
     /// To `Attach`.
     Attached {
         /// The open file.
         handle: Handle,
-        /// What the connection's writes are in: a server has one for all its life.
+        /// The incarnation of the connection's writes: a server has one for its whole life.
         incarnation: Incarnation,
     },
-    /// Bytes sent: short when the object ends early.
+    /// Bytes sent: fewer than requested if the object ends early.
     Read {
         /// How many.
         bytes: u64,
     },
-    /// All bytes of the write have been taken.
+    /// All bytes of the write have been received.
     Written {
         /// How many.
         bytes: u64,
@@ -250,17 +251,17 @@ pub enum DataReply {
         /// The lock.
         lock: LockId,
     },
-    /// Descriptors travel beside this frame: object, grant page.
+    /// Descriptors accompany this frame: object, grant page.
     Shortcut {
         /// The descriptor allows writing.
         writable: bool,
     },
-    /// Shortcuts are not granted now (policy or lock); use requests.
+    /// Shortcuts are not granted now (policy or lock): use requests.
     NoShortcut {
-        /// For people.
+        /// The reason, for people.
         reason: String,
     },
-    /// Send the loop itself. A write's payload was dropped.
+    /// The client must send the loop itself. The payload of a write was dropped.
     UnknownLoop,
     /// A page of objects.
     Objects {
@@ -269,7 +270,7 @@ pub enum DataReply {
         /// There are more.
         more: bool,
     },
-    /// The first MAX_FINDINGS of them; `more` were found.
+    /// The first MAX_FINDINGS findings.
     Findings {
         /// What was found.
         findings: Vec<ObjectFinding>,
@@ -278,38 +279,38 @@ pub enum DataReply {
     },
     /// To `Status`.
     Status(Box<DataStatus>),
-    /// It is done.
+    /// The request was carried out.
     Done,
-    /// It is not.
+    /// The request failed.
     Error(WireError),
     /// To `Look`.
     Looked {
         /// Bytes.
         len: u64,
-        /// Nanoseconds since the epoch; `None`: no byte of the file came here.
+        /// Nanoseconds since the epoch; `None`: no byte of the file is on this server.
         modified_ns: Option<i64>,
     },
-    /// To `Lend`: the descriptor travels beside this frame.
+    /// To `Lend`: the descriptor accompanies this frame.
     Lent,
     /// To `Sync`.
     Synced {
-        /// The one whose writes are on stable storage.
+        /// The incarnation whose writes are on stable storage.
         incarnation: Incarnation,
     },
     /// To `LoadKeys`.
     Keys(KeysHeld),
-    /// To `CountBytes`: users with limits on bytes, in their order.
+    /// To `CountBytes`: users with quotas on bytes, in order.
     Counted(
         #[serde(deserialize_with = "bounded::at_most::<MAX_BYTE_USERS, _, _>")] Vec<CountedBytes>,
     ),
 }
 
-/// What a data server found wrong in its store.
+/// Damage that a data server found in its store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectFinding {
-    /// `None`: something that is no object.
+    /// `None`: not an object.
     pub object: Option<FileId>,
-    /// For programs.
+    /// The kind of damage, for programs.
     pub problem: ObjectProblem,
     /// What, where, and what to do.
     pub message: String,
@@ -325,13 +326,13 @@ pub enum ObjectProblem {
         /// Present length, bytes.
         actual: u64,
     },
-    /// The record of its length is damaged; its bytes may be whole.
+    /// The record of its length is damaged; its bytes may be intact.
     BadRecord,
-    /// A file that no store makes.
+    /// A file that no store creates.
     Foreign,
     /// The file cannot be opened.
     Unreadable,
-    /// The store held the object, and it is gone.
+    /// The object is missing from the store.
     Missing,
 }
 
@@ -340,52 +341,53 @@ pub enum ObjectProblem {
 pub struct DataStatus {
     /// Its number.
     pub server: u32,
-    /// What and where.
+    /// Backend and path.
     pub store: String,
-    /// Open now.
+    /// Open connections.
     pub connections: u64,
     /// Since the start.
     pub requests: u64,
-    /// Through requests, since the start.
+    /// Bytes read through requests, since the start.
     pub bytes_read: u64,
-    /// Through requests, since the start.
+    /// Bytes written through requests, since the start.
     pub bytes_written: u64,
     /// Size of the file system below.
     pub total_bytes: u64,
-    /// What is free there.
+    /// Free bytes of the file system below.
     pub free_bytes: u64,
-    /// Counted up to 65,536 and a page.
+    /// Number of objects, counted up to 65,536 and a page.
     pub objects: u64,
-    /// Time spent on requests, waiting included, summed over connections.
+    /// Time spent on requests, including waiting, summed over connections.
     pub busy_ns: u64,
     /// Since the start.
     pub uptime_ms: u64,
-    /// The queue between arrival and store.
+    /// The scheduler between arrival and store.
     pub sched: Box<SchedulerStatus>,
-    /// Files with lower ids may have lost bytes when this store took the place of another.
+    /// Files with lower ids may have lost bytes when this store replaced another one.
     pub lost_below: u64,
-    /// By how much its wall clock is ahead of the metadata server's, milliseconds, to some seconds; `None`: it has not heard.
+    /// Difference between its wall clock and the metadata server's, milliseconds, to some seconds; `None`: no answer
+    /// yet.
     pub clock_ahead_ms: Option<i64>,
-    /// The store, if it is one that the metadata server has to know.
+    /// The store, if the metadata server has to know it.
     pub identity: Option<StoreState>,
-    /// Refused acts.
+    /// Counts of its audit log.
     pub audit: AuditStatus,
 }
 
-/// What a data server's scheduler does. Counts are since the start; requests are slices of at most 256 KiB.
+/// State of a data server's scheduler. Counts are since the start; requests are slices of at most 256 KiB.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SchedulerStatus {
     /// By name.
     pub algorithm: String,
-    /// Who chose it and why, unless a user did.
+    /// The mode and reason of its choice, unless a user chose it.
     pub choice: Option<ChoiceStatus>,
     /// Virtual requests served at once, at most.
     pub depth: u32,
     /// Bytes.
     pub quantum: u64,
-    /// Conflicting requests are served in order of arrival.
+    /// Whether conflicting requests are served in order of arrival.
     pub order_conflicts: bool,
-    /// Something hears of each request (a trace).
+    /// Whether a trace of each request is recorded.
     pub observed: bool,
     /// Requests waiting now.
     pub queued: u64,
@@ -393,7 +395,7 @@ pub struct SchedulerStatus {
     pub serving: u64,
     /// Most requests that waited at once.
     pub peak_queued: u64,
-    /// Requests that came.
+    /// Requests that arrived.
     pub arrived: u64,
     /// Requests served.
     pub completed: u64,
@@ -405,27 +407,27 @@ pub struct SchedulerStatus {
     pub dispatched: u64,
     /// Bytes in them.
     pub bytes: u64,
-    /// How many had 1, 2, 3–4, 5–8, … requests; the last counts all larger ones.
+    /// Virtual requests with 1, 2, 3–4, 5–8, … requests; the last counts all larger ones.
     pub aggregations: Vec<u64>,
-    /// Requests of the largest.
+    /// Requests of the largest virtual request.
     pub largest_aggregation: u32,
     /// Waits for a shifted request.
     pub shift_waits: u64,
-    /// Waits for a better aggregation.
+    /// Waits for a larger aggregation.
     pub aggregation_waits: u64,
-    /// Requests held back for an earlier one with the same bytes.
+    /// Requests held back by an earlier one with common bytes.
     pub conflicts: u64,
-    /// Arrival to dispatch.
+    /// Median time from arrival to dispatch.
     pub waiting_p50_ns: u64,
-    /// Arrival to dispatch.
+    /// 99th percentile of the same.
     pub waiting_p99_ns: u64,
-    /// Waits for an aggregation that was predicted.
+    /// Waits for a predicted aggregation.
     pub predicted_waits: u64,
     /// The trace that is being written.
     pub trace: Option<TraceStatus>,
-    /// What is predicted from an earlier trace.
+    /// The prediction from an earlier trace.
     pub prediction: Option<PredictionStatus>,
-    /// Who uses this server.
+    /// Programs that use this server.
     pub programs: Vec<ProgramStatus>,
 }
 
@@ -436,11 +438,11 @@ pub struct TraceStatus {
     pub path: String,
     /// Events recorded.
     pub events: u64,
-    /// Events that found no room.
+    /// Events lost because the buffer was full.
     pub dropped: u64,
 }
 
-/// How well a trace predicts what comes.
+/// How well a trace predicts requests.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PredictionStatus {
     /// The trace, on the server's host.
@@ -449,36 +451,36 @@ pub struct PredictionStatus {
     pub predicted: u64,
     /// Aggregations of several requests predicted of them.
     pub aggregations: u64,
-    /// Requests that came as predicted.
+    /// Requests that arrived as predicted.
     pub matched: u64,
     /// Requests that did not.
     pub unmatched: u64,
     /// Waits asked for.
     pub waits: u64,
-    /// Their sum.
+    /// Sum of the waits.
     pub waited_ns: u64,
-    /// Part of waiting time that is used for others, millionths.
+    /// Share of waiting time in which other requests are served, millionths.
     pub alpha_ppm: u32,
-    /// Waits whose end has been seen, which that part follows.
+    /// Waits whose end was observed; that share follows them.
     pub seen: u64,
-    /// Files whose aggregations were predicted anew because it moved.
+    /// Files whose aggregations were predicted again because it changed.
     pub regrouped: u64,
 }
 
-/// What one file shows in one operation.
+/// The pattern of one file and operation.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct FileStatus {
     /// Its number.
     pub file: u64,
-    /// Written; read otherwise.
+    /// Writes; otherwise reads.
     pub write: bool,
-    /// By name; empty while too few requests have been seen.
+    /// Name of the pattern; empty with too few requests.
     pub pattern: String,
     /// Recent requests.
     pub requests: u32,
-    /// Average bytes.
+    /// Mean bytes of a request.
     pub request_bytes: u64,
-    /// What its pattern wants.
+    /// The algorithm chosen for its pattern.
     pub choice: String,
 }
 
@@ -489,7 +491,7 @@ pub struct ChoiceStatus {
     pub mode: String,
     /// The selection tree.
     pub tree: String,
-    /// What is to be best (online).
+    /// The objective (online).
     pub objective: String,
     /// 1000 × sequential / random throughput of the device, reads.
     pub ratio_read_milli: u64,
@@ -501,52 +503,52 @@ pub struct ChoiceStatus {
     pub age_ns: u64,
     /// Why this algorithm runs.
     pub reason: String,
-    /// Recent requests that were looked at.
+    /// Recent requests that were considered.
     pub requests: u32,
     /// Their files.
     pub files: u32,
-    /// What these files show.
+    /// Classes of these files.
     pub patterns: Vec<PatternStatus>,
     /// The files with the most recent requests, at most 16.
     pub busiest: Vec<FileStatus>,
-    /// Online: what each algorithm gave, in bytes per second, or nanoseconds for the objective p99.
+    /// Online: score of each algorithm, in bytes per second, or nanoseconds for the objective p99.
     pub scores: Vec<(String, u64)>,
 }
 
 /// Files with the same operation and access pattern at a data server.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PatternStatus {
-    /// Written, not read.
+    /// Writes; otherwise reads.
     pub write: bool,
-    /// In which order a client makes its accesses: contiguous, strided, random or unknown.
+    /// Order of a client's accesses: contiguous, strided, random or unknown.
     pub order: String,
-    /// Requests reach the stripe unit.
+    /// Whether requests reach the stripe unit.
     pub large: bool,
-    /// How many.
+    /// Number of files.
     pub files: u32,
     /// Recent requests to them.
     pub requests: u32,
     /// Mean bytes of a request.
     pub request_bytes: u64,
-    /// Mean bytes that a file has seen.
+    /// Mean bytes accessed per file.
     pub bytes_per_file: u64,
-    /// The tree's answer; empty: it has none.
+    /// The tree's answer; empty if it has none.
     pub choice: String,
 }
 
 /// A program's use of a data server.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ProgramStatus {
-    /// As in [`TraceContext`](super::TraceContext); 2^64-1: all beyond the number that is told apart.
+    /// As in [`TraceContext`](super::TraceContext); 2^64-1: all beyond those counted separately.
     pub program: u64,
-    /// Served.
+    /// Requests served.
     pub requests: u64,
-    /// Served.
+    /// Bytes served.
     pub bytes: u64,
-    /// Of all bytes, in millionths.
+    /// Share of all bytes, millionths.
     pub share_ppm: u32,
-    /// Arrival to completion.
+    /// Median time from arrival to completion.
     pub p50_ns: u64,
-    /// Arrival to completion.
+    /// 99th percentile of the same.
     pub p99_ns: u64,
 }

@@ -16,18 +16,18 @@ use crate::revocation::{Revocations, Revoked};
 use penstock_layout::{FileId, Layout};
 use serde::{Deserialize, Serialize};
 
-/// Which change of a session a request is.
+/// The number of a change within its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlotAt {
     /// As opened by [`MetaRequest::OpenSession`].
     pub session: u128,
-    /// Below [`SLOTS`](super::SLOTS). One request of a slot is under way at a time.
+    /// Below [`SLOTS`](super::SLOTS). One request of a slot is in flight at a time.
     pub slot: u16,
-    /// Rises with each request of the slot; a repetition has its first copy's.
+    /// Increases with each request of the slot; a repetition has the number of its first copy.
     pub sequence: u64,
 }
 
-/// What a client asks of the metadata server.
+/// A request to the metadata server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MetaRequest {
     /// Absolute paths inside the name space, "/"-separated, normalised by the client.
@@ -38,12 +38,12 @@ pub enum MetaRequest {
         read: bool,
         /// Right to write.
         write: bool,
-        /// Make it if it does not exist.
+        /// Options to create it if it does not exist.
         create: Option<CreateOptions>,
         /// With `create`: it must not exist.
         exclusive: bool,
     },
-    /// A fresh capability for an open file.
+    /// Issues a new capability for an open file.
     Renew {
         /// Which file.
         file: FileId,
@@ -57,7 +57,7 @@ pub enum MetaRequest {
         /// Absolute.
         path: String,
     },
-    /// Removes a file's name.
+    /// Removes a name of a file.
     Unlink {
         /// Absolute.
         path: String,
@@ -87,10 +87,10 @@ pub enum MetaRequest {
         path: String,
         /// The last name of the page before.
         after: Option<String>,
-        /// At most so many.
+        /// Most entries of the page.
         limit: u32,
     },
-    /// Changes what is given.
+    /// Changes the given attributes.
     SetAttr {
         /// Absolute.
         path: String,
@@ -105,18 +105,17 @@ pub enum MetaRequest {
         /// Nanoseconds since the epoch.
         atime_ns: Option<i64>,
     },
-    /// All metadata acknowledged so far is on stable storage when this is answered (group commit).
+    /// Answered when all metadata acknowledged so far is on stable storage (group commit).
     Sync,
-    /// The same, and the file is in the name space: `NotFound` if it was removed, or lost in a crash before it
-    /// was durable.
+    /// The same for a file: `NotFound` if it was removed, or lost in a crash before it was durable.
     SyncFile {
         /// Which file.
         file: FileId,
     },
-    /// Several requests, answered by `Batch` in order; later ones run although earlier ones failed.
-    /// At most MAX_BATCH; a batch holds no batch.
+    /// Several requests, answered by `Batch` in order; later ones are carried out although earlier ones failed. At most
+    /// MAX_BATCH; a batch holds no batch.
     Batch(#[serde(deserialize_with = "bounded::batch::<MAX_BATCH, _, _>")] Vec<MetaRequest>),
-    /// Shared file pointers: a counter per collective open, named by a random token, freed with the
+    /// Creates a shared file pointer: a counter per collective open, named by a random token, and freed with the
     /// connection that created it.
     CounterCreate {
         /// Its name.
@@ -124,26 +123,26 @@ pub enum MetaRequest {
         /// New value.
         value: i64,
     },
-    /// Adds, and answers the value before.
+    /// Adds, and returns the value before.
     CounterAdd {
         /// Its name.
         token: u128,
         /// May be negative.
         add: i64,
     },
-    /// Sets, and answers the value before.
+    /// Sets, and returns the value before.
     CounterSet {
         /// Its name.
         token: u128,
         /// New value.
         value: i64,
     },
-    /// The value.
+    /// Returns the value.
     CounterGet {
         /// Its name.
         token: u128,
     },
-    /// Forgets the counter.
+    /// Frees the counter.
     CounterFree {
         /// Its name.
         token: u128,
@@ -152,92 +151,93 @@ pub enum MetaRequest {
     ListFiles {
         /// The last file of the page before.
         after: Option<FileId>,
-        /// At most so many.
+        /// Most files of the page.
         limit: u32,
     },
-    /// For `check`: the ranges of ids that this store ever gave to files. Needs the admin right.
+    /// For `check`: the ranges of ids that this store ever issued to files. Needs the admin right.
     GivenIds,
     /// Health and usage.
     Status,
     /// Stops the server. Needs the admin right.
     Shutdown,
-    /// About nodes by id, for a user. Taken from root and the owner of the deployment. Answered by `Node`.
+    /// A request about nodes by id, on behalf of a user. Allowed for root and the owner of the deployment. Answered by
+    /// `Node`.
     Node {
-        /// Who asks.
+        /// The user.
         user: User,
-        /// For what.
+        /// The request.
         request: NodeRequest,
     },
-    /// Attributes of what a path leads to, and what lets its data servers be asked. Answered by `Node(Look)`.
+    /// Attributes of the node that a path leads to, and a capability to ask its data servers. Answered by `Node(Look)`.
     Look {
         /// Absolute.
         path: String,
-        /// A symbolic link at the end is followed.
+        /// Whether a symbolic link at the end is followed.
         follow: bool,
     },
     /// Makes a symbolic link.
     Symlink {
-        /// Absolute; nothing may have this name.
+        /// Absolute; the name must not exist.
         path: String,
-        /// The path in it, at most [`MAX_TARGET`](super::MAX_TARGET) bytes.
+        /// The target path, at most [`MAX_TARGET`](super::MAX_TARGET) bytes.
         target: String,
     },
-    /// Opens a session, in which changes are numbered. It belongs to the user and role that the connection has, and is
-    /// dropped ten minutes after its last connection. Answered by `Done` once it is on stable storage; opening it
+    /// Opens a session, in which changes are numbered (exactly once). It belongs to the connection's user and role, and
+    /// is dropped ten minutes after its last connection. Answered by `Done` once it is on stable storage; opening it
     /// again changes nothing.
     OpenSession {
-        /// Random: nobody else knows it.
+        /// Random, so that nobody else knows it.
         session: u128,
     },
-    /// A change that takes effect once, however often it is sent: the server keeps the newest outcome of each slot with
-    /// the change itself, and answers a repetition with it. `NoSession` if the session is not known: then nothing was
-    /// carried out by this copy, and of an earlier copy it is not known. Refused if the number is an older one, or was used
-    /// for another request.
+    /// A change that takes effect once, however often it is sent. The server stores the newest outcome of each slot
+    /// with the change itself, and answers a repetition with it. `NoSession` if the session is unknown: this copy was
+    /// not carried out; an earlier copy may have been. Refused if the number is older, or was used for another request.
     Once {
-        /// The session, the slot and the number.
+        /// Session, slot and number.
         at: SlotAt,
         /// A request that [changes](MetaRequest::changes) something.
         #[serde(deserialize_with = "bounded::once")]
         request: Box<MetaRequest>,
     },
-    /// What a data server has in the place of its store. Answered by `Store`, or by an error if that is not the store that this
-    /// server has to have. Needs the admin right.
+    /// The state of a data server's store. Answered by `Store`, or by an error if that is not the store which this
+    /// server must have. Needs the admin right.
     Store(StoreReport),
-    /// Its time, by which capabilities end. Answered by `Time`.
+    /// The time by which capabilities expire. Answered by `Time`.
     Time,
-    /// Limits on the files of users. Answered by `Quota`.
+    /// Quotas on the files and bytes of users. Answered by `Quota`.
     Quota(QuotaRequest),
-    /// Takes credentials back, whose last one ends then (administrators). Durable when it is answered, with the list.
+    /// Revokes credentials until their last one has expired (administrators). The answer comes when the list is
+    /// durable, and contains it.
     Revoke {
-        /// Which.
+        /// What to revoke.
         what: Revoked,
-        /// Milliseconds since 1970; no end is later than ten years from now.
+        /// Milliseconds since 1970; at most ten years from now.
         until_ms: u64,
     },
-    /// For the list of revocations (administrators, data servers). Answered by `Revoked`.
+    /// The list of revocations (administrators, data servers). Answered by `Revoked`.
     Revocations {
-        /// The version that is known: there is no list in the answer if it has not changed.
+        /// The version that the caller knows: the list is left out if it has not changed.
         known: Option<u64>,
     },
-    /// Read the deployment file again and take the keys that it names. Needs the admin right. Answered by `Keys`.
+    /// Reads the deployment file again and uses the keys that it names. Needs the admin right. Answered by `Keys`.
     LoadKeys,
-    /// Lists the program that the connection is of, as long as the connection lasts. Answered by `Done`.
+    /// Registers the connection's program for the life of the connection. Answered by `Done`.
     Register(ProgramInfo),
-    /// The programs in the list: one's own; administrators, and root and the owner on this server's host, see all. Answered
-    /// by `Programs`.
+    /// Lists registered programs: those of the caller. Administrators, and root and the owner on this server's host,
+    /// see all. Answered by `Programs`.
     Programs,
-    /// What a data server did (data servers). Answered by `Decision`.
+    /// The report of a data server (data servers). Answered by `Decision`.
     Report(Report),
-    /// A data server tells of the bytes of users that have limits on them. Answered by `Leases`.
+    /// A data server's report on the bytes of users with quotas on bytes. Answered by `Leases`.
     Usage(UsageReport),
-    /// Who owns files (data servers). Answered by `Owners`.
+    /// The owners of files (data servers). Answered by `Owners`.
     Owners(#[serde(deserialize_with = "bounded::at_most::<MAX_OWNERS, _, _>")] Vec<FileId>),
-    /// Before a task of a launcher's step, in a program of one rank, opens a file for writing or removes it. Answered by
-    /// `Writer`.
+    /// Asked by a program of one rank that is a task of a launcher's step, before it opens a file for writing or
+    /// removes it. Answered by `Writer`.
     Writes {
         /// Absolute.
         path: String,
-        /// The same for all tasks of the step.
+        /// The number of the step, equal for all its tasks.
         step: u64,
         /// The task's number.
         task: u32,
@@ -245,8 +245,8 @@ pub enum MetaRequest {
 }
 
 impl MetaRequest {
-    /// Whether a second copy of it could do harm, so that it needs a slot. Counters are made and freed, and advisory
-    /// locks are taken, over a connection with which they end; a copy on another connection finds nothing of the first.
+    /// Whether a second copy could do harm, so that it needs a slot. Counters and advisory locks belong to a connection
+    /// and end with it; a copy on another connection finds nothing of the first.
     pub fn changes(&self) -> bool {
         match self {
             MetaRequest::Open { create, .. } => create.is_some(),
@@ -277,7 +277,7 @@ impl MetaRequest {
             | MetaRequest::OpenSession { .. }
             | MetaRequest::Store(_)
             | MetaRequest::Time
-            // Limits are set to what they are to be: a second copy changes nothing.
+            // Setting quotas is idempotent.
             | MetaRequest::Quota(_)
             | MetaRequest::LoadKeys
             | MetaRequest::Register(_)
@@ -291,7 +291,7 @@ impl MetaRequest {
         }
     }
 
-    /// Tells requests apart: 128 bits of BLAKE3 over the encoded request.
+    /// A hash to compare requests: 128 bits of BLAKE3 over the encoded request.
     pub fn digest(&self) -> [u8; 16] {
         let mut digest = [0; 16];
         // A request that came over the wire can be encoded.
@@ -301,28 +301,28 @@ impl MetaRequest {
     }
 }
 
-/// What the metadata server answers.
+/// An answer of the metadata server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MetaReply {
     /// To `Open`.
     Opened {
-        /// Of the file.
+        /// Attributes of the file.
         attributes: Attributes,
-        /// To show to data servers.
+        /// For the data servers.
         capability: Capability,
-        /// It did not exist before.
+        /// Whether it was created.
         created: bool,
     },
     /// To `Renew`.
     Renewed {
-        /// To show to data servers.
+        /// For the data servers.
         capability: Capability,
     },
     /// To `Stat` and `SetAttr`.
     Attributes(Attributes),
-    /// The caller removes the objects with this. A removal that a crash could undo is durable by now.
+    /// The caller removes the objects with this capability. The removal is already durable if a crash could undo it.
     Unlinked {
-        /// `None`: no file is gone.
+        /// `None`: no file lost its last name.
         capability: Option<Capability>,
     },
     /// To `Readdir`.
@@ -348,28 +348,28 @@ pub enum MetaReply {
     },
     /// To `GivenIds`.
     Ids {
-        /// Of ids, [first, end), ascending.
+        /// Ranges of ids, [first, end), ascending.
         ranges: Vec<(FileId, FileId)>,
-        /// What is known of the data servers' stores, ascending by server.
+        /// Known stores of the data servers, ascending by server.
         stores: Vec<KnownStore>,
     },
     /// To `Status`.
     Status(MetaStatus),
-    /// It is done.
+    /// The request was carried out.
     Done,
-    /// It is not.
+    /// The request failed.
     Error(WireError),
     /// To `Node` and `Look`.
     Node(NodeReply),
     /// To `Store`.
     Store {
-        /// A new store has to be made, or what is there to be taken for new: files with lower ids may have lost bytes with the
-        /// old one. 0: there was none.
+        /// Set if a new store must be made, or an existing one treated as new. Files with lower ids may have lost bytes
+        /// with the old one. 0: there was no old one.
         new: Option<u64>,
     },
     /// To `Time`: milliseconds.
     Time {
-        /// By which capabilities end: never goes back ([`crate::clock`]).
+        /// The time by which capabilities expire: never goes back ([`crate::clock`]).
         issue_ms: u64,
         /// Its wall clock, since the epoch.
         wall_ms: u64,
@@ -386,7 +386,7 @@ pub enum MetaReply {
     Decision(Decision),
     /// To `Usage`.
     Leases(Leases),
-    /// To `Owners`: of each file in turn; `None`: it is not there.
+    /// To `Owners`: the owner of each file in turn; `None`: no such file.
     Owners(#[serde(deserialize_with = "bounded::at_most::<MAX_OWNERS, _, _>")] Vec<Option<u32>>),
     /// To `Writes`: the task of the step that writes the file.
     Writer(u32),
@@ -395,40 +395,40 @@ pub enum MetaReply {
 /// Health and usage of the metadata server.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct MetaStatus {
-    /// In the name space.
+    /// Files in the name space.
     pub files: u64,
-    /// In the name space.
+    /// Directories in the name space.
     pub directories: u64,
     /// Since the start.
     pub requests: u64,
-    /// To stable storage, since the start.
+    /// Commits to stable storage since the start.
     pub commits: u64,
-    /// Open now.
+    /// Open connections.
     pub connections: u64,
     /// Since the start.
     pub uptime_ms: u64,
-    /// Bytes of the journal that a crash of the system had left unreadable at the start: names may be lost.
+    /// Bytes of the journal that were unreadable at the start after a system crash: names may be lost.
     pub journal_lost: u64,
-    /// Names have been looked through for damage since the start, or before it.
+    /// Whether all names have been scrubbed since the start, or before it.
     pub looked_through: bool,
     /// Records and entries of the store that were found damaged.
     pub damaged: u64,
-    /// What is wrong with the first of them.
+    /// A description of the first of them.
     pub damage: Vec<String>,
-    /// What and where.
+    /// Backend and path.
     pub store: String,
-    /// Refused acts.
+    /// Counts of its audit log.
     pub audit: AuditStatus,
-    /// Users who have more files than their soft limit allows.
+    /// Users above their soft limit on files.
     pub over_soft: u64,
-    /// Users who have as many files as their hard limit allows.
+    /// Users at their hard limit on files.
     pub at_hard: u64,
-    /// Users who have more bytes than their soft limit allows.
+    /// Users above their soft limit on bytes.
     pub bytes_over_soft: u64,
-    /// Users who have as many bytes as their hard limit allows.
+    /// Users at their hard limit on bytes.
     pub bytes_at_hard: u64,
-    /// Users with limits on bytes whose bytes are being counted.
+    /// Users with quotas on bytes whose bytes are still being counted.
     pub bytes_uncounted: u64,
-    /// All files of users have been counted, so that limits hold.
+    /// Whether the files of all users have been counted, so that quotas are enforced.
     pub counted: bool,
 }

@@ -1,9 +1,9 @@
-//! Requests about nodes by their id, for whoever acts for others: a mount.
+//! Requests about nodes by id, on behalf of users: for mounts.
 //!
 //! A mount knows directories and files by id, as the kernel does, and serves the users of its host. So these requests
-//! carry the user that they are made for. On its host the server takes them from root and from the owner of the deployment, over
-//! TCP for the users of a credential ([`crate::credential`]); every other connection is the user that the handshake has
-//! found out, and speaks in paths.
+//! name the user on whose behalf they are made. On its host the server accepts them from root and the owner of the
+//! deployment, over TCP for the users of a credential ([`crate::credential`]). Every other connection acts for the user
+//! found in the handshake, and uses paths.
 use super::attributes::{Attributes, CreateOptions, NodeKind};
 use super::capability::Capability;
 use crate::bounded;
@@ -12,19 +12,19 @@ use serde::{Deserialize, Serialize};
 
 /// Bytes of the value of one extended attribute.
 pub const MAX_XATTR_VALUE: usize = 4096;
-/// Bytes of all extended attributes of a node, names and values.
+/// Bytes of all extended attributes of a node, names and values included.
 pub const MAX_XATTRS: usize = 16 << 10;
-/// Bytes of the path in a symbolic link.
+/// Bytes of a symbolic link's target.
 pub const MAX_TARGET: usize = 4095;
-/// Names of one file.
+/// Most names of one file.
 pub const MAX_LINKS: usize = 1000;
-/// Files of one [`NodeRequest::Keep`].
+/// Files in one [`NodeRequest::Keep`].
 pub const MAX_KEEP: usize = 1024;
-/// Extended attribute that tells and sets striping: of a file that has no bytes yet, or what new files of a directory
-/// get. `unit=65536 count=4 start=0`, each part optional when set.
+/// Extended attribute that shows and sets the striping of a file without bytes, or of new files in a directory.
+/// `unit=65536 count=4 start=0`, each part optional when set.
 pub const LAYOUT_XATTR: &str = "user.penstock.layout";
 
-/// Where listings show files that have lost their last name and are still open; no path leads there.
+/// Where listings show open-unlinked files; no path leads there.
 pub const REMOVED_PATH: &str = "/(removed, still open)/";
 
 /// What SetAttr changes; `None` leaves a field.
@@ -38,23 +38,23 @@ pub struct Change {
     pub gid: Option<u32>,
     /// Last change of contents.
     pub mtime: Option<When>,
-    /// Last access.
+    /// Last access time.
     pub atime: Option<When>,
 }
 
 /// A time to set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum When {
-    /// The server's clock. Who may write may do this.
+    /// The server's clock. Allowed for users who may write.
     Now,
-    /// Nanoseconds since the epoch. For owners.
+    /// Nanoseconds since the epoch. Allowed for owners.
     At(i64),
 }
 
-/// How an extended attribute may be set.
+/// Whether an extended attribute may exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum XattrMode {
-    /// New or not.
+    /// Either.
     Any,
     /// It must not exist.
     Create,
@@ -62,76 +62,76 @@ pub enum XattrMode {
     Replace,
 }
 
-/// What an advisory lock keeps out.
+/// What an advisory lock excludes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AdvisoryMode {
     /// Other owners' exclusive locks.
     Shared,
     /// Other owners' locks.
     Exclusive,
-    /// No lock: what the owner holds of the range is given up.
+    /// No lock: releases the owner's locks on the range.
     Free,
 }
 
-/// By which call an advisory lock is taken. As on a local file system, locks of the two calls do not see each other.
+/// The call by which an advisory lock is taken. As on a local file system, locks of the two calls are independent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AdvisoryFamily {
-    /// It could not be found out, or does not matter: it is taken for both.
+    /// Unknown or irrelevant: it conflicts with both.
     Any,
     /// flock(2).
     Flock,
-    /// fcntl(2), of the process or of the open file.
+    /// fcntl(2), of the process or of the open file description.
     Fcntl,
 }
 
 impl AdvisoryFamily {
-    /// Whether locks of the two can be in each other's way.
+    /// Whether locks of the two families can conflict.
     pub fn meets(self, other: AdvisoryFamily) -> bool {
         self == other || self == AdvisoryFamily::Any || other == AdvisoryFamily::Any
     }
 }
 
-/// A lock of flock(2) or fcntl(2), which only those who ask for locks heed. It ends with the connection over which it
+/// A lock of flock(2) or fcntl(2), which only binds those who ask for locks. It ends with the connection over which it
 /// was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Advisory {
-    /// Whose, among the owners of its connection.
+    /// The owner, unique within its connection.
     pub owner: u64,
     /// First byte.
     pub start: u64,
     /// Last byte.
     pub last: u64,
-    /// What it keeps out.
+    /// What it excludes.
     pub mode: AdvisoryMode,
-    /// Among which locks.
+    /// The call by which it was taken.
     pub family: AdvisoryFamily,
-    /// The process that asked, for people.
+    /// The process that asked, for messages.
     pub pid: u32,
 }
 
-/// What is asked about an advisory lock.
+/// How to handle a request for an advisory lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AdvisoryHow {
-    /// It is taken, changed or given up if that can be done now.
+    /// Takes, changes or releases it if that is possible now.
     Try,
-    /// Nothing changes: could it be taken?
+    /// Only tests whether it could be taken.
     Test,
-    /// Like `Try`; if it cannot be had, its owner counts as waiting for it, until a `Wait` for it is answered by `Done` or
-    /// it is asked to `Leave`. Answered by `Deadlock` if the owner would wait for itself.
+    /// Like `Try`. If it cannot be taken, its owner counts as waiting until a `Wait` for it is answered by `Done` or a
+    /// `Leave` comes. Answered by `Deadlock` if the owner would wait for itself.
     Wait,
-    /// It was held over an earlier connection and is taken again, before others may have it after a restart.
+    /// It was held over an earlier connection and is claimed again, before others may take it after a restart.
     Claim,
-    /// Its owner does not wait for it any more.
+    /// Its owner stops waiting for it.
     Leave,
 }
 
-/// Longest that [`NodeRequest::AwaitUnlock`] waits.
+/// Longest wait of [`NodeRequest::AwaitUnlock`].
 pub const MAX_UNLOCK_WAIT_MS: u32 = 1000;
 
 /// A request about nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NodeRequest {
-    /// What a name in a directory stands for. Answered by `Node`.
+    /// The node of a name in a directory. Answered by `Node`.
     Lookup {
         /// The directory.
         parent: FileId,
@@ -140,27 +140,27 @@ pub enum NodeRequest {
     },
     /// Answered by `Node`.
     Stat {
-        /// Which.
+        /// The node.
         id: FileId,
     },
     /// Answered by `Opened`.
     Open {
-        /// A file.
+        /// The file.
         id: FileId,
         /// Right to read.
         read: bool,
         /// Right to write.
         write: bool,
-        /// It is opened to be executed: that permission will do instead of the one to read.
+        /// It is opened for execution: execute permission suffices instead of read permission.
         execute: bool,
     },
-    /// Makes and opens a file, or opens the one that is there. Answered by `Opened`.
+    /// Creates and opens a file, or opens an existing one. Answered by `Opened`.
     Create {
         /// The directory.
         parent: FileId,
         /// One name.
         name: String,
-        /// What it looks like.
+        /// Options for a new file.
         options: CreateOptions,
         /// Right to read.
         read: bool,
@@ -184,10 +184,10 @@ pub enum NodeRequest {
         parent: FileId,
         /// One name.
         name: String,
-        /// The path in it, at most [`MAX_TARGET`] bytes.
+        /// The target path, at most [`MAX_TARGET`] bytes.
         target: String,
     },
-    /// A further name of a file. Answered by `Node`.
+    /// Adds a name to a file. Answered by `Node`.
     Link {
         /// The file.
         id: FileId,
@@ -202,8 +202,8 @@ pub enum NodeRequest {
         parent: FileId,
         /// One name.
         name: String,
-        /// The caller has files open: one that loses its last name stays until `Reap`, or for a while after
-        /// this connection has ended.
+        /// The caller has open files: a file that loses its last name stays until `Reap`, or for a while after this
+        /// connection has ended.
         keep: bool,
     },
     /// Answered by `Done`.
@@ -223,12 +223,12 @@ pub enum NodeRequest {
         new_parent: FileId,
         /// The new name.
         new_name: String,
-        /// Nothing may have the new name.
+        /// Whether the new name must not exist.
         exclusive: bool,
         /// As for `Unlink`.
         keep: bool,
     },
-    /// A kept file is closed. Answered by `Unlinked`.
+    /// An open-unlinked file is closed. Answered by `Unlinked`.
     Reap {
         /// A file without names.
         id: FileId,
@@ -239,12 +239,12 @@ pub enum NodeRequest {
         id: FileId,
         /// The last name of the page before.
         after: Option<String>,
-        /// At most so many.
+        /// Most entries of the page.
         limit: u32,
     },
     /// Answered by `Node`.
     SetAttr {
-        /// Which.
+        /// The node.
         id: FileId,
         /// What to change.
         change: Change,
@@ -269,7 +269,7 @@ pub enum NodeRequest {
         name: String,
         /// At most [`MAX_XATTR_VALUE`] bytes.
         value: Vec<u8>,
-        /// Whether it may exist.
+        /// Whether it may or must exist.
         mode: XattrMode,
     },
     /// Answered by `Done`.
@@ -279,29 +279,30 @@ pub enum NodeRequest {
         /// Its name.
         name: String,
     },
-    /// A node and the right to ask data servers for a file's length and time. Answered by `Look`.
+    /// A node, and a capability to ask data servers for a file's length and time. Answered by `Look`.
     Look {
         /// Which.
         id: FileId,
     },
-    /// Takes, changes or gives up an advisory lock. Answered by `Done`; by `LockedBy` or `Deadlock`, and no lock has changed.
+    /// Takes, changes or releases an advisory lock. Answered by `Done`; with `LockedBy` or `Deadlock` no lock has
+    /// changed.
     Lock {
         /// Which file.
         id: FileId,
-        /// What its owner wants to hold.
+        /// The lock that its owner wants.
         lock: Advisory,
-        /// What is to be done.
+        /// How to handle the request.
         how: AdvisoryHow,
     },
-    /// Answered by `GivenUp` when some lock of some file has been given up since the count was `seen`, or in time.
+    /// Answered by `GivenUp` when a lock of any file has been released since the count was `seen`, or after the time.
     AwaitUnlock {
         /// From `LockedBy` or `GivenUp`.
         seen: u64,
         /// At most [`MAX_UNLOCK_WAIT_MS`].
         wait_ms: u32,
     },
-    /// The caller has these files open: those without a name stay until it says `Reap`, as if it had removed them over
-    /// this connection. Answered by `Kept`.
+    /// The caller has these files open: those without a name stay until its `Reap`, as if it had removed them over this
+    /// connection. Answered by `Kept`.
     Keep {
         /// At most [`MAX_KEEP`].
         #[serde(deserialize_with = "bounded::at_most::<MAX_KEEP, _, _>")]
@@ -310,7 +311,7 @@ pub enum NodeRequest {
 }
 
 impl NodeRequest {
-    /// Whether a second copy of it could do harm; see [`MetaRequest::changes`](super::MetaRequest::changes).
+    /// Whether a second copy could do harm; see [`MetaRequest::changes`](super::MetaRequest::changes).
     pub fn changes(&self) -> bool {
         match self {
             NodeRequest::Create { .. }
@@ -338,37 +339,37 @@ impl NodeRequest {
     }
 }
 
-/// What is answered to a [`NodeRequest`].
+/// An answer to a [`NodeRequest`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NodeReply {
     /// A node.
     Node(Attributes),
-    /// A node; for a file, what lets its data servers be asked.
+    /// A node; for a file, with a capability to ask its data servers.
     Look {
         /// The node.
         attributes: Attributes,
-        /// Without the right to read or write.
+        /// A capability without the right to read or write.
         capability: Option<Capability>,
     },
     /// An open file.
     Opened {
         /// The file.
         attributes: Attributes,
-        /// To show to data servers.
+        /// For the data servers.
         capability: Capability,
-        /// It did not exist before.
+        /// Whether it was created.
         created: bool,
     },
-    /// A name is gone.
+    /// A name was removed.
     Unlinked {
         /// The file that has lost its last name.
         file: Option<FileId>,
-        /// To remove its objects. `None`: it is kept.
+        /// The capability to remove its objects. `None`: the file is open-unlinked.
         capability: Option<Capability>,
     },
     /// A page of a directory.
     Entries {
-        /// Names and what they stand for.
+        /// Names with their nodes.
         entries: Vec<(String, Attributes)>,
         /// There are more.
         more: bool,
@@ -377,20 +378,20 @@ pub enum NodeReply {
     Xattr(Vec<u8>),
     /// Names of extended attributes.
     Xattrs(Vec<String>),
-    /// It is done.
+    /// The request was carried out.
     Done,
     /// The advisory lock conflicts with one of another owner.
     LockedBy {
-        /// That one.
+        /// The conflicting lock.
         lock: Advisory,
-        /// Locks given up so far.
+        /// Locks released so far.
         given_up: u64,
     },
-    /// Locks given up so far, of all files.
+    /// Locks released so far, of all files.
     GivenUp(u64),
-    /// Those in the way of the advisory lock wait, one for the other, for what its owner holds.
+    /// The owners of the conflicting locks wait, directly or indirectly, for this owner.
     Deadlock,
-    /// Those of the files that have no name any more.
+    /// Those of the files that are open-unlinked.
     Kept(Vec<FileId>),
 }
 

@@ -1,28 +1,28 @@
-//! Limits on how many files and bytes users may have, and how many they have.
+//! Quotas on files and bytes of users, and their usage.
 //!
-//! A file, a directory or a symbolic link counts once, for its owner, however many names it has; a removed file counts
-//! until it is closed. Root is never limited.
+//! A file, a directory or a symbolic link counts once, for its owner, however many names it has. An open-unlinked file
+//! counts until it is closed. Root has no quota.
 use super::usage::{ByteLimits, UserBytes};
 use crate::bounded;
 use serde::{Deserialize, Serialize};
 
 /// Users of one page.
 pub const MAX_USERS: usize = 4096;
-/// Users of one [`QuotaReply::Counted`] whose number was wrong.
+/// Users with a wrong count in one [`QuotaReply::Counted`].
 pub const MAX_WRONG_COUNTS: usize = 1024;
-/// How long a soft limit may be exceeded unless chosen: seven days, in seconds.
+/// Default grace period of a soft limit: seven days, in seconds.
 pub const GRACE_S: u64 = 7 * 86_400;
-/// The longest time that may be chosen: ten years, in seconds.
+/// Longest grace period: ten years, in seconds.
 pub const MAX_GRACE_S: u64 = 3653 * 86_400;
 
-/// How many files a user may have; `None`: as many as there is room for.
+/// Limits on the files of a user; `None`: no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileLimits {
-    /// May be exceeded for the time of grace; then nothing new can be made.
+    /// May be exceeded during the grace period; after that nothing new can be made.
     pub soft: Option<u64>,
     /// Is never exceeded.
     pub hard: Option<u64>,
-    /// How long the soft limit may be exceeded, seconds.
+    /// Grace period of the soft limit, seconds.
     pub grace_s: u64,
 }
 
@@ -37,17 +37,17 @@ impl Default for FileLimits {
     }
 }
 
-/// One of the limits, as it is to be.
+/// A new value of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Bound {
     /// No limit.
     Unlimited,
-    /// So many files, or bytes.
+    /// This many files or bytes.
     At(u64),
 }
 
 impl Bound {
-    /// As it stands in [`FileLimits`].
+    /// Its form in [`FileLimits`].
     pub fn limit(self) -> Option<u64> {
         match self {
             Bound::Unlimited => None,
@@ -56,14 +56,14 @@ impl Bound {
     }
 }
 
-/// What to change about limits; `None` leaves a field.
+/// Changes of limits; `None` leaves a field unchanged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitsChange {
     /// The soft limit.
     pub soft: Option<Bound>,
     /// The hard limit.
     pub hard: Option<Bound>,
-    /// Seconds, at most [`MAX_GRACE_S`].
+    /// Grace period in seconds, at most [`MAX_GRACE_S`].
     pub grace_s: Option<u64>,
     /// The soft limit on bytes.
     pub bytes_soft: Option<Bound>,
@@ -71,20 +71,20 @@ pub struct LimitsChange {
     pub bytes_hard: Option<Bound>,
 }
 
-/// What a user has, and may have.
+/// Usage and limits of a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserFiles {
     /// The user.
     pub uid: u32,
     /// Files, directories and symbolic links.
     pub files: u64,
-    /// What holds for the user.
+    /// The limits in force.
     pub limits: FileLimits,
-    /// They are the user's own; else those of all users without their own.
+    /// Whether they are the user's own; otherwise they are the default limits.
     pub own: bool,
-    /// The soft limit is exceeded: when the time of grace ends, milliseconds since the epoch.
+    /// If the soft limit is exceeded: end of the grace period, milliseconds since the epoch.
     pub grace_ends_ms: Option<u64>,
-    /// `None`: there is no limit on the user's bytes, and they are not counted.
+    /// `None`: the user has no limit on bytes, and they are not counted.
     pub bytes: Option<UserBytes>,
 }
 
@@ -100,80 +100,80 @@ impl UserFiles {
     }
 }
 
-/// What is asked about limits. Other users than one's own need the admin right, and so does every change.
+/// A request about quotas. Requests about other users, and all changes, need the admin right.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum QuotaRequest {
     /// About the user of the connection. Answered by `Users`, as are the next four.
     Own,
     /// About a user.
     Of(u32),
-    /// A page of all users who have files or limits of their own, by number.
+    /// A page of all users with files or limits of their own, by number.
     All {
         /// The last user of the page before.
         after: Option<u32>,
-        /// At most so many, and at most [`MAX_USERS`].
+        /// Most users of the page, and at most [`MAX_USERS`].
         limit: u32,
     },
     /// Changes limits, which are durable when this is answered.
     Set {
-        /// Whose; `None`: of all users without their own.
+        /// The user; `None`: the default limits.
         user: Option<u32>,
-        /// On top of what holds for the user now.
+        /// Applied to the limits in force.
         change: LimitsChange,
     },
-    /// A user has the limits of all again; those of all are gone.
+    /// Removes a user's own limits, so that the default limits apply; or removes the default limits.
     Remove {
-        /// Whose; `None`: of all users without their own.
+        /// The user; `None`: the default limits.
         user: Option<u32>,
     },
-    /// For `check`: counts the files of all users and compares. Takes about a second, and is sent again until it is
-    /// through. Answered by `Counted`.
+    /// For `check`: counts the files of all users and compares. Takes about a second, and is repeated until it is
+    /// complete. Answered by `Counted`.
     Count {
-        /// What the last answer said.
+        /// The number from the last answer.
         count: Option<u64>,
-        /// Numbers that are wrong are put right.
+        /// Whether wrong counts are corrected.
         repair: bool,
     },
 }
 
-/// A number of files that was wrong.
+/// A wrong count of files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WrongCount {
     /// The user.
     pub uid: u32,
-    /// As it was noted.
+    /// The stored count.
     pub noted: u64,
-    /// As it was counted.
+    /// The actual count.
     pub counted: u64,
 }
 
-/// What is answered to a [`QuotaRequest`].
+/// An answer to a [`QuotaRequest`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum QuotaReply {
     /// Users and limits.
     Users {
-        /// Those asked for.
+        /// The requested users.
         #[serde(deserialize_with = "bounded::at_most::<MAX_USERS, _, _>")]
         users: Vec<UserFiles>,
         /// There are more.
         more: bool,
-        /// What holds for users without limits of their own.
+        /// The default limits on files.
         default: FileLimits,
-        /// The same for bytes.
+        /// The default limits on bytes.
         default_bytes: ByteLimits,
-        /// All files were counted; until then numbers are 0 and nothing is limited.
+        /// Whether all files have been counted; until then counts are 0 and no limit is enforced.
         counted: bool,
     },
-    /// A count.
+    /// Progress of a count.
     Counted {
-        /// To be sent with the next request. `None`: another count is under way, which has to end first.
+        /// The number for the next request. `None`: another count is in progress and must end first.
         count: Option<u64>,
-        /// It is through.
+        /// Whether it is complete.
         through: bool,
-        /// Numbers that are wrong, if it is through.
+        /// Wrong counts, if it is complete.
         #[serde(deserialize_with = "bounded::at_most::<MAX_WRONG_COUNTS, _, _>")]
         wrong: Vec<WrongCount>,
-        /// There are more than are told.
+        /// Whether there are more than listed.
         more: bool,
     },
 }

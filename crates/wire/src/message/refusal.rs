@@ -1,4 +1,4 @@
-//! How a server says no.
+//! Errors that a server answers.
 use serde::{Deserialize, Serialize};
 
 /// Why a request failed; each kind has one errno and one MPI class (docs/understand/semantics.md).
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 pub enum ErrorKind {
     /// No such file, directory or object.
     NotFound,
-    /// It is there already.
+    /// It exists already.
     Exists,
     /// A part of the path is no directory.
     NotDirectory,
@@ -14,29 +14,29 @@ pub enum ErrorKind {
     IsDirectory,
     /// The directory has entries.
     NotEmpty,
-    /// Mode bits, rights of a capability or the connection's role forbid it.
+    /// Mode bits, rights of a capability or the connection's role do not allow it.
     Permission,
-    /// The store or the server takes no writes.
+    /// The store or the server is read-only.
     ReadOnly,
     /// The store is full.
     NoSpace,
-    /// The request makes no sense.
+    /// The request is invalid.
     InvalidArgument,
     /// The two sides hold different keys.
     BadKey,
     /// The capability was not signed by this deployment.
     BadCapability,
-    /// The capability was good; renew it.
+    /// The capability has expired: renew it.
     ExpiredCapability,
     /// Bytes that are not the protocol.
     Malformed,
-    /// Beyond a limit.
+    /// Beyond a limit of the protocol.
     TooLarge,
-    /// Stored data or metadata is not what was stored.
+    /// Stored data or metadata is damaged.
     Damaged,
-    /// Others kept the range locked for too long.
+    /// Others held the range lock for too long.
     LockTimeout,
-    /// The lock was taken away after it had not been used while others waited.
+    /// The lock was revoked after it had been unused while others waited (its lease expired).
     LockLost,
     /// A limit on connections, handles or waiters is reached; try again later.
     Busy,
@@ -52,25 +52,25 @@ pub enum ErrorKind {
     NotOwner,
     /// A name or path is too long.
     NameTooLong,
-    /// Symbolic links lead round in a circle.
+    /// Symbolic links form a loop.
     Loop,
-    /// A file has no more room for names.
+    /// A file has too many names.
     TooManyLinks,
     /// No such extended attribute.
     NoAttribute,
-    /// A name is no text (UTF-8).
+    /// A name is not UTF-8.
     NotText,
-    /// The server does not know the session, or no longer: nothing was carried out now.
+    /// The session is unknown: the request was not carried out now.
     NoSession,
-    /// The user has as many files as the limits allow.
+    /// The user's quota is exhausted.
     Quota,
 }
 
-/// A server's no.
+/// An error answer of a server.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("{message}")]
 pub struct WireError {
-    /// For programs.
+    /// The kind, for programs.
     pub kind: ErrorKind,
     /// What, where, and what to do.
     pub message: String,

@@ -1,21 +1,21 @@
-//! What both kinds of server tell about themselves.
+//! Status that both kinds of server report.
 use serde::{Deserialize, Serialize};
 
-/// Which generations of keys a server accepts.
+/// Generations of keys that a server accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeysHeld {
-    /// The one that it uses itself.
+    /// The one that it uses.
     pub current: u32,
-    /// One more, for a while.
+    /// The other one, during a rotation.
     pub other: Option<u32>,
 }
 
-/// What a server's audit log counts, since the start.
+/// Counts of a server's audit log, since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditStatus {
-    /// Acts that were refused.
+    /// Requests and connections that were refused.
     pub refused: u64,
-    /// Records that found no room.
+    /// Records lost because the queue was full.
     pub dropped: u64,
     /// Writes that failed.
     pub write_errors: u64,

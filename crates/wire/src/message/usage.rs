@@ -1,39 +1,40 @@
-//! The bytes of users that have limits on bytes: what data servers count, and the leases that the metadata server gives them.
+//! Bytes of users with quotas on bytes: data servers' counts, and the leases that the metadata server grants.
 //!
-//! A data server counts the lengths of its objects by owner, for users with such limits only. It may let a user's objects grow to
-//! its lease, which is absolute: all bytes of the user on that server. So an answer that is lost or comes twice changes nothing.
+//! A data server counts the lengths of its objects by owner, only for users with such quotas. It may let a user's
+//! objects grow up to its lease, which is absolute: all bytes of the user on that server. So an answer that is lost or
+//! duplicated has no effect.
 use crate::bounded;
 use penstock_layout::FileId;
 use serde::{Deserialize, Serialize};
 
-/// Users with limits on bytes.
+/// Most users with quotas on bytes.
 pub const MAX_BYTE_USERS: usize = 4096;
 /// Changes of owners in one answer; after more of them a data server counts again.
 pub const MAX_GIVEN: usize = 1024;
 /// Files of one [`MetaRequest::Owners`](super::MetaRequest::Owners).
 pub const MAX_OWNERS: usize = 1024;
 
-/// How many bytes a user may have; `None`: as many as there is room for.
+/// Limits on the bytes of a user; `None`: no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ByteLimits {
-    /// May be exceeded for the time of grace.
+    /// May be exceeded during the grace period.
     pub soft: Option<u64>,
     /// May not be exceeded.
     pub hard: Option<u64>,
 }
 
-/// The bytes of a user who has a limit on them.
+/// Usage and limits of a user with a quota on bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserBytes {
-    /// As the data servers told last, at most some seconds ago.
+    /// Bytes as last reported by the data servers, at most some seconds ago.
     pub used: u64,
-    /// What holds for the user.
+    /// The limits in force.
     pub limits: ByteLimits,
-    /// They are the user's own; else those of all users without their own.
+    /// Whether they are the user's own; otherwise they are the default limits.
     pub own: bool,
-    /// All data servers have counted the user's objects.
+    /// Whether all data servers have counted the user's objects.
     pub counted: bool,
-    /// The soft limit is exceeded: when the time of grace ends, milliseconds since the epoch.
+    /// If the soft limit is exceeded: end of the grace period, milliseconds since the epoch.
     pub grace_ends_ms: Option<u64>,
 }
 
@@ -49,16 +50,16 @@ impl UserBytes {
     }
 }
 
-/// How far a data server has followed the changes of owners.
+/// Up to which change of owners a data server is informed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Followed {
-    /// The run of the metadata server.
+    /// The incarnation of the metadata server.
     pub run: u64,
-    /// Changes of owners that are known, of this run.
+    /// Changes of owners received from this incarnation.
     pub given: u64,
 }
 
-/// What a data server tells of one user.
+/// A data server's report on one user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     /// The user.
@@ -67,9 +68,9 @@ pub struct Usage {
     pub used: u64,
     /// The lease that the server has.
     pub lease: u64,
-    /// What it would need for a write that waits; 0: none waits.
+    /// Bytes needed for a write that waits; 0: none waits.
     pub want: u64,
-    /// All objects of the user are in `used`.
+    /// Whether `used` covers all objects of the user.
     pub counted: bool,
 }
 
@@ -78,57 +79,59 @@ pub struct Usage {
 pub struct CountedBytes {
     /// The user.
     pub uid: u32,
-    /// What the metadata server is told.
+    /// The reported bytes.
     pub used: u64,
-    /// Of these, what no listing of objects shows: space preallocated beyond their ends, writes under way, and removed objects
-    /// that are still open.
+    /// Of these, bytes that no listing of objects shows: space preallocated beyond their ends, writes in progress, and
+    /// removed objects that are still open.
     pub unlisted: u64,
-    /// All objects of the user are in `used`.
+    /// Whether `used` covers all objects of the user.
     pub counted: bool,
 }
 
-/// What a data server tells, about once a second and when a write waits for a lease.
+/// A data server's report, about once a second and when a write waits for a lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsageReport {
     /// The data server.
     pub server: u32,
-    /// Random, for each start of the data server.
+    /// Drawn at each start of the data server.
     pub incarnation: u64,
-    /// Rises with each report of an incarnation; a repetition has its first copy's.
+    /// Increases with each report of an incarnation; a repetition has the number of its first copy.
     pub sequence: u64,
-    /// Of changes of owners.
+    /// Up to which change of owners it is informed.
     pub followed: Followed,
-    /// Users whose limits it knows of.
+    /// Users whose quotas it knows.
     #[serde(deserialize_with = "bounded::at_most::<MAX_BYTE_USERS, _, _>")]
     pub users: Vec<Usage>,
 }
 
-/// What a data server may let a user have.
+/// The lease of a user at a data server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
     /// The user.
     pub uid: u32,
-    /// All bytes of the user on this server.
+    /// Most bytes of the user on this server.
     pub lease: u64,
-    /// Bytes on all data servers, as they told last.
+    /// Bytes on all data servers, as last reported.
     pub total: u64,
-    /// The limit that holds now.
+    /// The limit in force.
     pub limit: u64,
-    /// What is wanted would exceed the limit.
+    /// Whether the request would exceed the limit.
     pub full: bool,
 }
 
 /// The answer to a [`UsageReport`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leases {
-    /// Up to here the changes of owners are told.
+    /// The last change of owners in this answer.
     pub followed: Followed,
-    /// Files that changed their owners, oldest first. `None`: not all are known any more, all objects have to be counted again.
+    /// Files that changed owners, oldest first. `None`: some changes are no longer known, and all objects must be
+    /// counted again.
     #[serde(deserialize_with = "bounded::at_most_if_any::<MAX_GIVEN, _, _>")]
     pub given: Option<Vec<(FileId, u32)>>,
-    /// All users with limits on bytes.
+    /// All users with quotas on bytes.
     #[serde(deserialize_with = "bounded::at_most::<MAX_BYTE_USERS, _, _>")]
     pub users: Vec<Lease>,
-    /// Users without limits of their own have some: whoever is not among `users` will be, before a file of that user is opened.
+    /// Whether the default limits apply to users without their own: a user not in `users` will be, before a file of
+    /// that user is opened.
     pub everybody: bool,
 }
