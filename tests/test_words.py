@@ -13,6 +13,7 @@ CLEAN = [
     "crates/base",
     "crates/device",
     "crates/faults",
+    "crates/layout",
     "crates/rpc",
     "crates/sched",
     "crates/sim",

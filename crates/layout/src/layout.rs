@@ -21,22 +21,22 @@ pub struct ServerId(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ServerIndex(pub u32);
 
-/// A file, unique in the deployment for ever; also names its object on each data server.
+/// A file, unique in the deployment and never reused; also names its object on each data server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct FileId(pub u64);
 
-/// Striping of one file. A layout that was deserialised has been validated; one put together field
-/// by field is checked with [`Layout::validate`].
+/// Striping of one file. A deserialised layout has been validated; check one that was put together field by field with
+/// [`Layout::validate`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Unchecked")]
 pub struct Layout {
-    /// Bytes per server per turn.
+    /// Stripe unit in bytes.
     pub stripe_unit: u64,
-    /// Servers in turn order (rotated so that the starting server comes first), each at most once.
+    /// Servers in round-robin order, beginning with the starting server; each at most once.
     pub servers: Vec<ServerId>,
 }
 
-/// What arrives from outside before it is checked.
+/// A layout from outside that has not been checked.
 #[derive(Deserialize)]
 struct Unchecked {
     stripe_unit: u64,
@@ -50,16 +50,16 @@ impl TryFrom<Unchecked> for Layout {
     }
 }
 
-/// Why a layout or an access cannot be used.
+/// Why a layout or an access is invalid.
 #[derive(Debug, thiserror::Error, Clone, PartialEq, Eq)]
 pub enum LayoutError {
     /// The stripe unit is zero or too large.
     #[error("stripe unit {0} B is outside 1 B..=1 GiB")]
     StripeUnit(u64),
-    /// No server, or too many.
+    /// No servers, or too many.
     #[error("a file needs 1..=65536 servers, not {0}")]
     Servers(usize),
-    /// Two turns would share one object.
+    /// A server is listed twice: two stripe units would share one object.
     #[error("server {id} stands twice in the server list of a file", id = .0.0)]
     Duplicate(ServerId),
     /// An offset before the start of the file or beyond the largest one.
@@ -75,7 +75,7 @@ impl Layout {
     /// Longest file: offsets are MPI offsets, signed 64 bits.
     pub const MAX_FILE_LEN: u64 = i64::MAX as u64;
 
-    /// A checked layout.
+    /// A checked layout; an error says what is invalid.
     pub fn new(stripe_unit: u64, servers: Vec<ServerId>) -> Result<Layout, LayoutError> {
         let layout = Layout {
             stripe_unit,
@@ -101,7 +101,7 @@ impl Layout {
         }
     }
 
-    /// Bytes of one turn over all servers (a stripe). At most 2^46.
+    /// Bytes of a stripe: one stripe unit on every server. At most 2^46.
     pub fn width(&self) -> u64 {
         self.stripe_unit * self.servers.len() as u64
     }
@@ -112,7 +112,7 @@ impl Layout {
         Some(ServerIndex(at as u32))
     }
 
-    /// Where file byte `at` lies.
+    /// Server and object offset of file byte `at`.
     pub fn locate(&self, at: FileOffset) -> (ServerIndex, ObjectOffset) {
         let unit_number = at.0 / self.stripe_unit;
         let within = at.0 % self.stripe_unit;
@@ -123,8 +123,8 @@ impl Layout {
         )
     }
 
-    /// The file byte at `at` in the object on `server`; saturates at [`Self::MAX_FILE_LEN`] (no file
-    /// has that byte, so the result is no valid offset then).
+    /// The file offset of the byte at `at` in the object on `server`. It saturates at [`Self::MAX_FILE_LEN`]: no file
+    /// has that byte, so the result is then no valid offset.
     pub fn file_offset(&self, server: ServerIndex, at: ObjectOffset) -> FileOffset {
         let turn = u128::from(at.0 / self.stripe_unit);
         let within = u128::from(at.0 % self.stripe_unit);
@@ -144,8 +144,8 @@ impl Layout {
         full_turns * self.stripe_unit + rest.saturating_sub(before).min(self.stripe_unit)
     }
 
-    /// The file length that an object of `object_len` bytes on `server` proves (the maximum over all
-    /// servers is the file's length).
+    /// The file length implied by an object of `object_len` bytes on `server`; the file's length is the maximum over
+    /// all servers.
     pub fn file_len(&self, server: ServerIndex, object_len: u64) -> u64 {
         match object_len.checked_sub(1) {
             None => 0,

@@ -1,11 +1,11 @@
 //! Striping arithmetic: which server holds which byte of a file, and where in its object.
 //!
-//! A file is cut into stripe units dealt round robin to `servers`, the first unit to `servers[0]`.
-//! Byte `f` lies on turn `f / (unit * n)`, server index `(f / unit) % n`, object offset
-//! `turn * unit + f % unit`. Offsets are typed: a file offset never compiles as an object offset.
+//! A file is cut into stripe units distributed round robin over `servers`, the first unit on `servers[0]`. Byte `f` is
+//! in stripe `f / (unit * n)`, on server index `(f / unit) % n`, at object offset `stripe * unit + f % unit`. Offsets
+//! are typed: a file offset does not compile as an object offset.
 //!
-//! `layout` holds the arithmetic of single bytes and lengths, `pieces` meets a structured access with
-//! the stripes of one server, `search_limit` bounds what that may cost.
+//! `layout` has the arithmetic of single bytes and lengths. `pieces` intersects a structured access with the stripes of
+//! one server, and `search_limit` bounds the cost of that.
 
 mod layout;
 mod pieces;

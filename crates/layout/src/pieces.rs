@@ -1,12 +1,11 @@
-//! Loop meets stripes: the part of a structured access that falls on one server.
+//! Intersects a loop with stripes: the part of a structured access on one server.
 //!
-//! Problem: an access of millions of runs is executed by every server it touches, and each must find
-//! its own part without visiting the rest.
-//! Idea: leapfrog. Runs are taken one by one while they fall into our stripes and cut at their borders
-//! by arithmetic. After a few runs that do not, `Pattern::first_on` finds the next one that does in
-//! closed form, so that a vector whose runs all land on another server costs O(log), not O(runs).
-//! Costs: one step per piece, one search per gap between our stripes. A search may take a step for each copy of an outer
-//! level: [`Pieces::limited`] bounds that.
+//! Problem: an access of millions of runs is executed by every server it touches, and each must find its own part
+//! without visiting the rest. Idea: leapfrog. Runs are taken one by one while they touch this server's stripes, and cut
+//! at stripe boundaries by arithmetic. After a few runs that do not, `Pattern::first_on` finds the next one that does
+//! in closed form. A vector whose runs are all on another server therefore costs O(log), not O(runs). Cost: one step
+//! per piece, one search per gap between this server's stripes. A search may take a step for each copy of an outer
+//! level; [`Pieces::limited`] bounds that.
 use crate::search_limit::{Effort, GivenUp, SLICE, SearchLimit};
 use crate::{FileOffset, Layout, LayoutError, ObjectOffset, ServerIndex};
 use penstock_datatype::{Cursor, Meeting, Pattern, Stripes};
@@ -16,37 +15,37 @@ use std::sync::Arc;
 /// A contiguous piece of an access on one server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
-    /// Where it lies in the server's object.
+    /// Its offset in the server's object.
     pub object: ObjectOffset,
-    /// Position in the access's stream.
+    /// Its position in the access's stream.
     pub stream: u64,
     /// Bytes.
     pub len: u64,
 }
 
-/// Runs on other servers looked at one by one before a search: a run is several times cheaper.
+/// Runs on other servers that are skipped one by one before a search, because a run is several times cheaper.
 const WALK: u32 = 3;
 
-/// The pieces of an access on one server, in stream order. Stops after any byte and goes on.
+/// The pieces of an access on one server, in stream order. The iteration can stop after any byte and continue.
 #[derive(Debug, Clone)]
 pub struct Pieces {
     access: Pattern,
-    /// In the object.
+    /// Bounds of the access in the object.
     bounds: Range<u64>,
     cursor: Cursor,
-    /// Our stripes in the file.
+    /// This server's stripes in the file.
     stripes: Stripes,
-    /// What is left of the current run.
+    /// The rest of the current run.
     run: Rest,
-    /// The stripe of ours that the last piece fell into, as file offsets, and its object offset.
+    /// The stripe of the last piece, as file offsets, and its object offset.
     window: (u64, u64),
     window_object: u64,
-    /// A piece found while joining, not yet given out.
+    /// A piece found while joining and not yet returned.
     ahead: Option<Piece>,
     effort: Effort,
 }
 
-/// The part of a run that has not been looked at. Offsets below zero have been cut off.
+/// The rest of a run. Offsets below zero have been removed.
 #[derive(Debug, Clone, Copy, Default)]
 struct Rest {
     offset: u64,
@@ -82,36 +81,36 @@ impl Pieces {
             effort: Effort::default(),
         };
         if layout.servers.len() == 1 {
-            // The whole file is one stripe of ours.
+            // The whole file is one stripe on this server.
             pieces.window = (0, u64::MAX);
         }
         pieces
     }
 
-    /// The same, with a limit on searches that find nothing.
+    /// The same with a limit on searches that find nothing.
     #[must_use]
     pub fn limited(mut self, limit: SearchLimit) -> Pieces {
         self.effort = Effort::limited(limit);
         self
     }
 
-    /// Why there are no more pieces, unless the access has no more here.
+    /// Why the search was given up; `None` if the access has no more pieces here.
     pub fn given_up(&self) -> Option<GivenUp> {
         self.effort.given_up()
     }
 
-    /// Bytes of the object that the whole access can touch, see [`Layout::object_bounds`].
+    /// Range of the object that the whole access can touch, see [`Layout::object_bounds`].
     pub fn bounds(&self) -> Range<u64> {
         self.bounds.clone()
     }
 
-    /// Pieces ascend in the object, without overlap.
+    /// Whether pieces ascend in the object without overlap.
     pub fn is_monotone(&self) -> bool {
         self.access.is_monotone()
     }
 
-    /// The next piece, at most `max` bytes of it. Pieces adjacent in the object and in the stream are
-    /// joined. `None` at the end (or when `max` is 0), or when the search was given up.
+    /// The next piece, at most `max` bytes of it. Pieces adjacent both in the object and in the stream are joined.
+    /// `None` at the end (or when `max` is 0), or when the search was given up.
     pub fn next_piece(&mut self, max: u64) -> Option<Piece> {
         if max == 0 {
             return None;
@@ -180,7 +179,7 @@ impl Pieces {
         }
     }
 
-    /// Moves the cursor to the next byte on our stripes. `None`: given up.
+    /// Moves the cursor to the next byte on this server's stripes. `None`: given up.
     fn search(&mut self) -> Option<()> {
         let mut from = self.cursor.position();
         loop {
@@ -204,7 +203,7 @@ impl Pieces {
         }
     }
 
-    /// Takes the next run from the cursor; bytes before the start of the file are on no server.
+    /// Takes the next run from the cursor; bytes before the start of the file are skipped.
     fn fetch(&mut self) -> Option<()> {
         loop {
             let stream = self.cursor.position();
@@ -232,7 +231,7 @@ impl Pieces {
         }
     }
 
-    /// Makes the stripe around `offset` the window, if it is ours.
+    /// Makes the stripe around `offset` the window, if it is on this server.
     fn enter(&mut self, offset: u64) -> bool {
         let Stripes { period, first, len } = self.stripes;
         let turn = offset / period;
@@ -245,7 +244,7 @@ impl Pieces {
         ours
     }
 
-    /// Start of our first stripe after `offset`, which lies outside our stripes.
+    /// Start of this server's first stripe after `offset`, which is outside its stripes.
     fn next_window_start(&self, offset: u64) -> Option<u64> {
         let Stripes { period, first, .. } = self.stripes;
         let start = offset / period * period + first;
@@ -267,7 +266,7 @@ impl Layout {
         Ok(())
     }
 
-    /// Where the units of `server` lie in the file.
+    /// The stripe units of `server` in the file.
     pub fn stripes(&self, server: ServerIndex) -> Stripes {
         Stripes {
             period: self.width(),
@@ -276,21 +275,20 @@ impl Layout {
         }
     }
 
-    /// Lowest and one past the highest byte of the object of `server` that an access can touch; what it has below file offset 0
-    /// doesn't count.
+    /// Range of the object of `server` that an access can touch; bytes below file offset 0 do not count.
     pub fn object_bounds(&self, access: &Pattern, server: ServerIndex) -> Range<u64> {
         let (low, high) = access.bounds();
         let object = |at: i64| self.object_len(at.max(0).unsigned_abs(), server);
         object(low)..object(high)
     }
 
-    /// The pieces of `access` on `server` in stream order, to be taken one by one.
+    /// An iterator over the pieces of `access` on `server` in stream order.
     pub fn walk(&self, access: &Pattern, server: ServerIndex) -> Pieces {
         Pieces::new(self, access, server)
     }
 
-    /// Visits the pieces of `access` on `server` in stream order; pieces adjacent in the object and in
-    /// the stream are joined. Visits only what falls on the server; `f` returns false to stop.
+    /// Calls `f` for the pieces of `access` on `server` in stream order; pieces adjacent both in the object and in the
+    /// stream are joined. The cost depends only on what is on the server; `f` returns false to stop.
     pub fn pieces(&self, access: &Pattern, server: ServerIndex, mut f: impl FnMut(Piece) -> bool) {
         let mut pieces = self.walk(access, server);
         while let Some(piece) = pieces.next_piece(u64::MAX) {
@@ -300,15 +298,15 @@ impl Layout {
         }
     }
 
-    /// Bytes of `access` on `server`. Closed form for contiguous accesses; for monotone ones the
-    /// cheaper of one step per stripe of this server and one step per piece.
+    /// Bytes of `access` on `server`. Closed form for contiguous accesses. For monotone ones it takes the cheaper of
+    /// one step per stripe of this server and one step per piece.
     pub fn share(&self, access: &Pattern, server: ServerIndex) -> u64 {
-        // There are fewer steps than stream bytes and stripes.
+        // Steps are fewer than stream bytes plus stripes.
         self.share_within(access, server, u64::MAX)
             .unwrap_or(access.len)
     }
 
-    /// The same if it takes at most about so many steps.
+    /// The same, or `None` if it takes more than about this many steps.
     pub fn share_within(&self, access: &Pattern, server: ServerIndex, steps: u64) -> Option<u64> {
         if server.0 as usize >= self.servers.len() || access.len == 0 {
             return Some(0);
@@ -341,7 +339,7 @@ impl Layout {
         };
         let mut pieces = self.walk(access, server).limited(limit);
         let (mut bytes, mut taken) = (0, 0);
-        // Not joined: joining is as many steps as there are parts.
+        // Without joining, which would take as many steps as there are parts.
         while let Some(piece) = pieces.find() {
             bytes += piece.len;
             taken += 1;
@@ -352,8 +350,8 @@ impl Layout {
         pieces.given_up().is_none().then_some(bytes)
     }
 
-    /// Servers with at least one byte of `access`, in ascending order. Arithmetic for a contiguous
-    /// access, otherwise one search per server.
+    /// Servers with at least one byte of `access`, in ascending order. By arithmetic for a contiguous access, otherwise
+    /// one search per server.
     pub fn touched(&self, access: &Pattern) -> Vec<ServerIndex> {
         let n = self.servers.len() as u64;
         let (low, high) = access.bounds();
@@ -381,7 +379,7 @@ impl Layout {
 }
 
 impl Piece {
-    /// Where the piece's first byte lies in the file.
+    /// File offset of the piece's first byte.
     pub fn file_offset(&self, layout: &Layout, server: ServerIndex) -> FileOffset {
         layout.file_offset(server, self.object)
     }
@@ -394,7 +392,7 @@ mod tests {
     use penstock_datatype::Loop;
     use proptest::prelude::*;
 
-    /// Pieces found by looking at every byte; bytes before the start of the file are on no server.
+    /// Reference: finds pieces byte by byte; bytes before the start of the file are skipped.
     fn brute(layout: &Layout, access: &Pattern, server: ServerIndex) -> Vec<Piece> {
         let mut pieces: Vec<Piece> = Vec::new();
         for stream in 0..access.len {
@@ -445,7 +443,7 @@ mod tests {
             .prop_filter_map("invalid", |(t, d, s, l)| Pattern::new(d, t, s, l).ok())
     }
 
-    /// What a client may describe in 97 bytes ends after as many steps as it is given.
+    /// An access that a client can describe in 97 bytes ends within the given number of steps.
     #[test]
     fn shares_and_searches_end_when_their_steps_are_used_up() {
         let layout = Layout::new(1 << 16, (0..4).map(ServerId).collect()).unwrap();
@@ -477,12 +475,12 @@ mod tests {
         assert!(matches!(pieces.given_up(), Some(GivenUp::TooSparse { .. })));
         assert!((32..70).contains(&asked.load(std::sync::atomic::Ordering::Relaxed)));
         assert_eq!(pieces.next_piece(9), None);
-        // Nobody waits any more: found out at the first question.
+        // Nobody waits: found at the first check.
         limit.wanted = Arc::new(|| false);
         let mut pieces = layout.walk(&apart, ServerIndex(1)).limited(limit.clone());
         assert_eq!(pieces.next_piece(9), None);
         assert_eq!(pieces.given_up(), Some(GivenUp::Unwanted));
-        // What is there is not refused, however much of it there is.
+        // Existing pieces are never refused, however many there are.
         let mut pieces = layout.walk(&many, ServerIndex(1)).limited(limit);
         for _ in 0..1 << 20 {
             assert!(pieces.next_piece(9).is_some());
@@ -510,7 +508,7 @@ mod tests {
                 if share > 0 {
                     touched.push(server);
                 }
-                // In steps of at most `max` bytes the same bytes come, in as few steps as possible.
+                // In steps of at most `max` bytes the same bytes are returned, in as few steps as possible.
                 let mut steps = layout.walk(&access, server);
                 for piece in &expected {
                     let mut done = 0;
@@ -552,7 +550,7 @@ mod tests {
 
     #[test]
     fn units_dealt_to_one_server_join_in_its_object() {
-        // Every rank writes whole units of one server: adjacent in the object and in the stream.
+        // Every rank writes whole units of one server: adjacent both in the object and in the stream.
         let tile = Loop::vector(16, 1, 4 * 64, &Loop::bytes(64)).unwrap();
         let access = Pattern::new(64, tile, 0, 1024).unwrap();
         let layout = Layout::new(64, (0..4).map(ServerId).collect()).unwrap();

@@ -1,22 +1,22 @@
-//! A limit on searching for pieces that are not there.
+//! A limit on searches for pieces.
 //!
-//! Problem: an access costs what its bytes cost, except where whole copies of an outer level lie on other servers: each
-//! takes a search of its own, and 97 bytes from outside can describe 2^61 of them.
-//! Idea: steps of searches are counted. There is a number of them for each access and some more for each piece found, and
-//! whoever executes the access is asked between slices of [`SLICE`] steps whether anybody still waits for it.
+//! Problem: an access costs what its bytes cost, except where whole copies of an outer level are on other servers. Each
+//! of them takes a search of its own, and a request of 97 bytes can describe 2^61 of them. Idea: count the steps of
+//! searches. Each access has a number of steps, and some more for each piece found. Between slices of [`SLICE`] steps
+//! the executor is asked whether anybody still waits for the access.
 use std::sync::Arc;
 
-/// Steps between two questions; well below a millisecond to a few of them.
+/// Steps between two checks; they take from well below a millisecond to a few.
 pub(crate) const SLICE: u64 = 1 << 14;
 
-/// How long pieces are searched for. Applies to one access at a time.
+/// The limit of one access's searches.
 #[derive(Clone)]
 pub struct SearchLimit {
     /// Steps for the whole access.
     pub steps: u64,
     /// More steps for each piece found.
     pub per_piece: u64,
-    /// Somebody still waits for the access.
+    /// Whether anybody still waits for the access.
     pub wanted: Arc<dyn Fn() -> bool + Send + Sync>,
 }
 
@@ -29,7 +29,7 @@ impl std::fmt::Debug for SearchLimit {
 /// Why a search was given up: there may be more pieces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GivenUp {
-    /// So many steps found too few pieces.
+    /// Too few pieces in this many steps.
     TooSparse {
         /// Steps taken.
         steps: u64,
@@ -38,13 +38,13 @@ pub enum GivenUp {
     Unwanted,
 }
 
-/// What the searches of one access have cost.
+/// The cost of one access's searches so far.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Effort {
     limit: Option<SearchLimit>,
     steps: u64,
     pieces: u64,
-    /// Steps at which is asked again.
+    /// Steps at which the next check is due.
     ask: u64,
     given_up: Option<GivenUp>,
 }
@@ -62,12 +62,12 @@ impl Effort {
         self.given_up
     }
 
-    /// A piece was found.
+    /// Counts a piece that was found.
     pub(crate) fn found(&mut self) {
         self.pieces += 1;
     }
 
-    /// Steps were taken. False: the search is given up.
+    /// Counts steps. False: the search is given up.
     pub(crate) fn took(&mut self, steps: u64) -> bool {
         self.steps += steps;
         let Some(limit) = &self.limit else {
