@@ -1,4 +1,4 @@
-//! What every layer needs and none should define again: time, operations, random numbers, tables by number. No dependencies.
+//! Types that every layer uses: time, operations, random numbers, tables by number. No dependencies.
 mod numbered;
 mod random;
 
@@ -8,7 +8,7 @@ pub use random::{Random, finalise};
 /// Nanoseconds since an origin of the caller's choice, or a span of them.
 pub type Nanos = u64;
 
-/// What an access does.
+/// Direction of an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Op {
     /// Bytes come from the store.

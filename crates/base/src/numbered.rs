@@ -1,11 +1,11 @@
-//! Hash tables by numbers.
+//! Hash tables keyed by numbers.
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// By numbers that nobody outside can choose, or of which few are kept: a product spreads them well enough.
+/// For keys that nobody outside can choose, or of which few are kept: a multiplicative hash spreads them well enough.
 pub type Numbered<K, V> = HashMap<K, V, BuildHasherDefault<Product>>;
 
-/// The hash of one number, or of bytes taken for numbers.
+/// A multiplicative hash of one number, or of bytes taken as numbers.
 #[derive(Debug, Default)]
 pub struct Product(u64);
 

@@ -1,11 +1,11 @@
-//! Random numbers that a seed repeats, everywhere and for ever: SplitMix64 (Steele, Lea, Flood 2014).
+//! Random numbers that a seed reproduces for ever: SplitMix64 (Steele, Lea, Flood 2014).
 //!
-//! Seeds of fault runs, training data and simulated experiments rest on these streams: they don't change.
+//! Seeds of fault runs, training data and simulated experiments depend on these streams, which must not change.
 
 /// What SplitMix64 adds at each step: 2⁶⁴ divided by the golden ratio, made odd.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The end of a step: every bit of the result depends on every bit of `x`. 0 gives 0.
+/// The finaliser: every bit of the result depends on every bit of `x`. 0 gives 0.
 pub fn finalise(x: u64) -> u64 {
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -22,13 +22,13 @@ impl Random {
         Random(seed)
     }
 
-    /// One number that `x` gives: the first of its stream.
+    /// The first number of the stream of seed `x`.
     pub fn mix(x: u64) -> u64 {
         Random(x).bits()
     }
 
-    /// A stream of its own for each purpose, so that one part of a run can change without the others. It begins one step late, as
-    /// it did when the first seeds were noted.
+    /// A separate stream for each purpose, so that one part of a run can change without the others. It begins one step
+    /// late, because the first recorded seeds did.
     pub fn for_purpose(seed: u64, purpose: u64) -> Random {
         Random(Random::mix(seed ^ Random::mix(purpose)).wrapping_add(STEP))
     }
@@ -44,12 +44,12 @@ impl Random {
         self.bits() % n.max(1)
     }
 
-    /// An index into `len` things.
+    /// An index of a list of `len` items.
     pub fn index(&mut self, len: usize) -> usize {
         self.below(len as u64) as usize
     }
 
-    /// From `low` to `high`, both included.
+    /// From `low` to `high`, both inclusive.
     pub fn from_to(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high - low + 1)
     }
@@ -59,7 +59,7 @@ impl Random {
         self.below(n) == 0
     }
 
-    /// One of them; there is at least one.
+    /// One of them; the list must not be empty.
     pub fn pick<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.index(of.len())]
     }
@@ -74,12 +74,12 @@ impl Random {
         low + (high - low) * self.unit()
     }
 
-    /// In [low, high), every order of magnitude as likely as another.
+    /// In [low, high), log-uniform: every order of magnitude is equally likely.
     pub fn magnitude(&mut self, low: f64, high: f64) -> f64 {
         self.between(low.ln(), high.ln()).exp()
     }
 
-    /// Exponentially distributed around `mean`.
+    /// Exponentially distributed with mean `mean`.
     pub fn exponential(&mut self, mean: f64) -> f64 {
         -mean * (1.0 - self.unit()).ln()
     }
@@ -89,7 +89,7 @@ impl Random {
 mod tests {
     use super::*;
 
-    /// The first numbers of seed 1234567 that the authors' own program gives.
+    /// The first numbers of seed 1234567 from the authors' own program.
     #[test]
     fn the_stream_is_the_published_one() {
         let mut random = Random::new(1_234_567);
